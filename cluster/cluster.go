@@ -1,0 +1,57 @@
+// Package cluster holds the nouns of the fleet: who a worker is, what it has, and what it says of itself.
+// Values only: no package above it is needed to read, compare or add them.
+package cluster
+
+import "time"
+
+// WorkerID names a worker for ever: generated once, kept in its directory. Ids match exactly, never by prefix.
+type WorkerID string
+
+// Region is a place, as users name it: "local", "iad".
+type Region string
+
+// State is what a worker lets be placed on it.
+type State string
+
+// The states of a worker.
+const (
+	Ready    State = "ready"    // takes grants
+	Cordoned State = "cordoned" // keeps what it has, takes nothing new
+	Draining State = "draining" // as cordoned, and is being emptied
+)
+
+// Record is what a worker says of itself, written by that worker only and written whole.
+// It is a fact with an age: a view of it may rank, only the worker itself may decide.
+type Record struct {
+	Worker      WorkerID          `json:"worker"`
+	Region      Region            `json:"region"`
+	State       State             `json:"state"`
+	Incarnation uint64            `json:"incarnation"` // counts the worker's starts
+	Version     uint64            `json:"version"`     // counts changes within an incarnation
+	Capacity    Resources         `json:"capacity"`    // all that may be granted
+	Used        Resources         `json:"used"`        // granted and held
+	Machines    int               `json:"machines"`    // machines that exist
+	Starting    int               `json:"starting"`    // machines on their way up
+	MaxStarting int               `json:"max_starting"`
+	Apps        map[string]int    `json:"apps,omitempty"`    // app -> machines here, for spreading
+	Images      []string          `json:"images,omitempty"`  // images it can start without a pull
+	Volumes     map[string]string `json:"volumes,omitempty"` // volume id -> machine it is attached to, or ""
+	At          time.Time         `json:"at"`                // when the worker said so
+}
+
+// Free gives what is neither granted nor held.
+func (r Record) Free() Resources { return r.Capacity.Sub(r.Used) }
+
+// Newer says whether r replaces o: the order is (incarnation, version), never a clock.
+func (r Record) Newer(o Record) bool {
+	if r.Incarnation != o.Incarnation {
+		return r.Incarnation > o.Incarnation
+	}
+	return r.Version > o.Version
+}
+
+// View is the fleet as somebody last heard of it. It is a value: readers never see it change.
+type View struct {
+	Workers []Record  `json:"workers"` // in the order of Worker
+	At      time.Time `json:"at"`
+}

@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Resources is a vector of amounts. All are integers, so that adding and taking away is exact and a ledger
+// that sums to its capacity sums to it for ever. The zero value is "nothing".
+type Resources struct {
+	CPU    int64            `json:"cpu_milli,omitempty"`  // thousandths of a core
+	Memory int64            `json:"memory_mib,omitempty"` // MiB
+	Disk   int64            `json:"disk_mib,omitempty"`   // MiB
+	Ports  int64            `json:"ports,omitempty"`      // listening ports, a count
+	GPU    int64            `json:"gpu_milli,omitempty"`  // thousandths of a GPU
+	Named  map[string]int64 `json:"named,omitempty"`      // the operator's own extras; nil when there are none
+}
+
+// MaxAmount bounds every dimension, so that no sum of a worker's grants can overflow.
+const MaxAmount = int64(1) << 50
+
+// Dim is one dimension of a Resources value.
+type Dim struct {
+	Name   string // cpu, memory, disk, ports, gpu, or the name of an extra
+	Unit   string // how to print an amount: "milli", "MiB", ""
+	Amount int64
+}
+
+// Dims lists the dimensions in a fixed order: the built-in five, then the named ones sorted.
+func (r Resources) Dims() []Dim {
+	d := []Dim{
+		{"cpu", "milli", r.CPU}, {"memory", "MiB", r.Memory}, {"disk", "MiB", r.Disk},
+		{"ports", "", r.Ports}, {"gpu", "milli", r.GPU},
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Named)) {
+		d = append(d, Dim{k, "", r.Named[k]})
+	}
+	return d
+}
+
+// Get gives the amount of one dimension by its name.
+func (r Resources) Get(dim string) int64 {
+	switch dim {
+	case "cpu":
+		return r.CPU
+	case "memory":
+		return r.Memory
+	case "disk":
+		return r.Disk
+	case "ports":
+		return r.Ports
+	case "gpu":
+		return r.GPU
+	}
+	return r.Named[dim]
+}
+
+// Add gives r + o. Neither is changed.
+func (r Resources) Add(o Resources) Resources { return r.combine(o, 1) }
+
+// Sub gives r - o; dimensions may go below zero, which Fits then tells.
+func (r Resources) Sub(o Resources) Resources { return r.combine(o, -1) }
+
+func (r Resources) combine(o Resources, sign int64) Resources {
+	out := Resources{
+		CPU: r.CPU + sign*o.CPU, Memory: r.Memory + sign*o.Memory, Disk: r.Disk + sign*o.Disk,
+		Ports: r.Ports + sign*o.Ports, GPU: r.GPU + sign*o.GPU,
+	}
+	if len(r.Named) == 0 && len(o.Named) == 0 {
+		return out
+	}
+	out.Named = maps.Clone(r.Named)
+	if out.Named == nil {
+		out.Named = make(map[string]int64, len(o.Named))
+	}
+	for k, v := range o.Named {
+		if out.Named[k] += sign * v; out.Named[k] == 0 {
+			delete(out.Named, k)
+		}
+	}
+	if len(out.Named) == 0 {
+		out.Named = nil
+	}
+	return out
+}
+
+// Max gives the larger of both in each dimension.
+func (r Resources) Max(o Resources) Resources {
+	out := Resources{
+		CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory), Disk: max(r.Disk, o.Disk),
+		Ports: max(r.Ports, o.Ports), GPU: max(r.GPU, o.GPU),
+	}
+	if len(r.Named) == 0 && len(o.Named) == 0 {
+		return out
+	}
+	out.Named = maps.Clone(r.Named)
+	if out.Named == nil {
+		out.Named = make(map[string]int64, len(o.Named))
+	}
+	for k, v := range o.Named {
+		out.Named[k] = max(out.Named[k], v)
+	}
+	return out
+}
+
+// Fits says whether r is at most free in every dimension.
+func (r Resources) Fits(free Resources) bool {
+	if r.CPU > free.CPU || r.Memory > free.Memory || r.Disk > free.Disk || r.Ports > free.Ports || r.GPU > free.GPU {
+		return false
+	}
+	for k, v := range r.Named {
+		if v > free.Named[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// Valid says whether every amount lies in [0, MaxAmount].
+func (r Resources) Valid() bool {
+	for _, d := range r.Dims() {
+		if d.Amount < 0 || d.Amount > MaxAmount {
+			return false
+		}
+	}
+	return true
+}
+
+// IsZero says whether every amount is 0.
+func (r Resources) IsZero() bool {
+	for _, d := range r.Dims() {
+		if d.Amount != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Scale gives r * num / den, rounded down in each dimension. den must not be 0.
+func (r Resources) Scale(num, den int64) Resources {
+	out := Resources{
+		CPU: r.CPU * num / den, Memory: r.Memory * num / den, Disk: r.Disk * num / den,
+		Ports: r.Ports * num / den, GPU: r.GPU * num / den,
+	}
+	for k, v := range r.Named {
+		if out.Named == nil {
+			out.Named = map[string]int64{}
+		}
+		out.Named[k] = v * num / den
+	}
+	return out
+}
+
+// String prints the dimensions that are not 0: "cpu 250m, memory 256 MiB".
+func (r Resources) String() string {
+	var parts []string
+	for _, d := range r.Dims() {
+		if d.Amount != 0 {
+			parts = append(parts, d.Name+" "+d.Format(d.Amount))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Format prints an amount in the dimension's unit.
+func (d Dim) Format(amount int64) string {
+	switch d.Unit {
+	case "milli":
+		return fmt.Sprintf("%dm", amount)
+	case "MiB":
+		return fmt.Sprintf("%d MiB", amount)
+	}
+	return fmt.Sprint(amount)
+}

@@ -1,0 +1,79 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Verb is what is to be done to a machine that exists.
+type Verb string
+
+// The verbs.
+const (
+	Start       Verb = "start"
+	Stop        Verb = "stop"
+	Restart     Verb = "restart"
+	Suspend     Verb = "suspend"
+	Signal      Verb = "signal"
+	Update      Verb = "update"
+	Destroy     Verb = "destroy"
+	Cordon      Verb = "cordon"
+	Uncordon    Verb = "uncordon"
+	SetMetadata Verb = "metadata" // Metadata: keys to set; a nil value deletes the key. ReplaceMetadata: the map is the whole.
+)
+
+// Command is one verb for one machine. App must be the machine's own: a machine of another app is not found.
+type Command struct {
+	Verb            Verb               `json:"verb"`
+	App             string             `json:"app"`
+	Machine         string             `json:"machine"`
+	Nonce           string             `json:"nonce,omitempty"`  // of the lease; must be the holder's while one is held
+	Source          string             `json:"source,omitempty"` // user (default), flyd or proxy: stands in the events
+	Signal          string             `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
+	Timeout         time.Duration      `json:"timeout,omitempty"`
+	Kill            bool               `json:"kill,omitempty"`      // destroy: also when running; restart: skip the grace
+	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
+	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
+	Metadata        map[string]*string `json:"metadata,omitempty"`
+	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
+}
+
+// Outcome is the answer to a command.
+type Outcome struct {
+	Machine  *machine.Machine `json:"machine"`
+	Previous machine.State    `json:"previous"` // the state the command found
+}
+
+// Grant asks a worker to make a machine. The same id asked again answers the machine that is there: a buyer that lost
+// the answer repeats the grant at the same worker.
+type Grant struct {
+	Request   placement.Request  `json:"request"`
+	Hold      string             `json:"hold,omitempty"` // token of a hold that this grant redeems
+	Launch    *machine.Launch    `json:"launch"`
+	Region    string             `json:"region"`
+	Placement *machine.Placement `json:"placement,omitempty"`
+	Source    string             `json:"source,omitempty"`
+}
+
+// LeaseCommand takes, refreshes (Nonce set) or releases (Release) a machine's lease.
+type LeaseCommand struct {
+	App     string        `json:"app"`
+	Machine string        `json:"machine"`
+	Nonce   string        `json:"nonce,omitempty"`
+	Owner   string        `json:"owner,omitempty"`
+	TTL     time.Duration `json:"ttl,omitempty"`
+	Release bool          `json:"release,omitempty"`
+}
+
+// VolumeCommand makes or changes a volume.
+type VolumeCommand struct {
+	Verb      string         `json:"verb"` // create, update, extend, snapshot, destroy
+	App       string         `json:"app"`
+	Volume    string         `json:"volume"`
+	Spec      machine.Volume `json:"spec"`                    // create: name, size_gb, ...; update: snapshot_retention, auto_backup_enabled; extend: size_gb
+	Snapshot  string         `json:"snapshot,omitempty"`      // create from this snapshot
+	SourceVol string         `json:"source_volume,omitempty"` // create as a copy of this volume
+}

@@ -1,0 +1,223 @@
+// Package machine holds the noun users work with: a machine, its config, its states, its events, its volumes.
+// The JSON of every exported type is the wire shape of the Machines API, so nothing is translated at the edge.
+package machine
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// State is where a machine stands, as the Machines API names it.
+type State string
+
+// The states. Persistent ones stay until somebody acts; transient ones belong to a running operation.
+const (
+	Created    State = "created"
+	Started    State = "started"
+	Stopped    State = "stopped"
+	Suspended  State = "suspended"
+	Failed     State = "failed"
+	Creating   State = "creating"
+	Starting   State = "starting"
+	Stopping   State = "stopping"
+	Restarting State = "restarting"
+	Suspending State = "suspending"
+	Destroying State = "destroying"
+	Updating   State = "updating"
+	Replacing  State = "replacing"
+	Destroyed  State = "destroyed"
+)
+
+// Transient says whether s belongs to a running operation and so ends by itself.
+func (s State) Transient() bool {
+	switch s {
+	case Creating, Starting, Stopping, Restarting, Suspending, Destroying, Updating, Replacing:
+		return true
+	}
+	return false
+}
+
+// Known says whether s is a state a machine can be in.
+func (s State) Known() bool {
+	switch s {
+	case Created, Started, Stopped, Suspended, Failed, Destroyed:
+		return true
+	}
+	return s.Transient()
+}
+
+// Machine is one unit of execution as its worker tells it. Values handed out are never changed afterwards.
+type Machine struct {
+	ID         string   `json:"id"`
+	Name       string   `json:"name"`
+	State      State    `json:"state"`
+	Region     string   `json:"region"`
+	ImageRef   ImageRef `json:"image_ref"`
+	InstanceID string   `json:"instance_id"` // one per version of the config
+	Version    string   `json:"version,omitempty"`
+	PrivateIP  string   `json:"private_ip"`
+	CreatedAt  string   `json:"created_at"` // RFC 3339
+	UpdatedAt  string   `json:"updated_at"` // RFC 3339
+	Config     *Config  `json:"config,omitempty"`
+	Events     []Event  `json:"events"` // newest first, at most MaxEvents
+	Checks     []Check  `json:"checks,omitempty"`
+	Nonce      string   `json:"nonce,omitempty"` // only in the answer to a create with lease_ttl
+	HostStatus string   `json:"host_status"`     // ok, unknown or unreachable
+	Cordoned   bool     `json:"cordoned"`
+
+	// What the Machines API does not know; its client skips these.
+	App       string            `json:"app,omitempty"`
+	Worker    cluster.WorkerID  `json:"worker,omitempty"`
+	Placement *Placement        `json:"placement,omitempty"` // why there
+	Phases    map[string]string `json:"phases,omitempty"`    // how long each phase of the last launch took, as Go durations
+}
+
+// MaxEvents bounds the events kept with a machine.
+const MaxEvents = 50
+
+// ImageRef is an image's name taken apart.
+type ImageRef struct {
+	Registry   string            `json:"registry,omitempty"`
+	Repository string            `json:"repository,omitempty"`
+	Tag        string            `json:"tag,omitempty"`
+	Digest     string            `json:"digest,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// Event is one thing that happened to a machine.
+type Event struct {
+	ID        string        `json:"id"`        // ULID: ids sort as the events happened
+	Type      string        `json:"type"`      // launch start stop exit restart update suspend destroy warning ...
+	Status    string        `json:"status"`    // the state it led to
+	Source    string        `json:"source"`    // user, flyd (the worker itself) or proxy
+	Timestamp int64         `json:"timestamp"` // milliseconds since 1970
+	Request   *EventRequest `json:"request,omitempty"`
+	Message   string        `json:"message,omitempty"` // one sentence: the reason of a failure, the text of a warning
+}
+
+// EventRequest carries what the event is about.
+type EventRequest struct {
+	ExitEvent    *ExitEvent `json:"exit_event,omitempty"`
+	RestartCount int        `json:"restart_count"`
+}
+
+// ExitEvent tells how a machine's main process ended.
+type ExitEvent struct {
+	ExitCode      int       `json:"exit_code"` // as a shell tells it: 128+n when signal n ended it
+	GuestExitCode int       `json:"guest_exit_code"`
+	GuestSignal   int       `json:"guest_signal"`
+	Signal        int       `json:"signal"`
+	OOMKilled     bool      `json:"oom_killed"`
+	RequestedStop bool      `json:"requested_stop"`
+	Restarting    bool      `json:"restarting"`
+	Lost          bool      `json:"lost,omitempty"` // the end was not seen (the worker's machine went down): ExitCode is -1
+	ExitedAt      time.Time `json:"exited_at"`
+}
+
+// Check is the state of one health check.
+type Check struct {
+	Name      string    `json:"name"`
+	Status    string    `json:"status"` // passing, warning, critical
+	Output    string    `json:"output"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Lease is the API's lock on a machine: while one is held, only who knows the nonce may change the machine.
+type Lease struct {
+	Nonce     string `json:"nonce"`
+	ExpiresAt int64  `json:"expires_at"` // seconds since 1970
+	Owner     string `json:"owner"`
+	Version   string `json:"version"` // the machine's instance_id when it was taken
+}
+
+// Placement is the record of a decision: who was considered and what each said.
+type Placement struct {
+	Policy     string      `json:"policy"`
+	Worker     string      `json:"worker"`
+	Reason     string      `json:"reason"` // one sentence
+	Candidates []Candidate `json:"candidates"`
+	Refusals   []string    `json:"refusals,omitempty"` // workers that were asked and said no, with their sentence
+}
+
+// Candidate is one worker as the decision saw it.
+type Candidate struct {
+	Worker  string             `json:"worker"`
+	Fits    bool               `json:"fits"`
+	Score   float64            `json:"score"`
+	Terms   map[string]float64 `json:"terms,omitempty"`   // subscores, weighted; they add up to Score
+	Failing []Clause           `json:"failing,omitempty"` // every clause that said no
+}
+
+// Clause is one condition of a verdict, with its numbers.
+type Clause struct {
+	Code   string `json:"code"` // region, cordoned, cpu, memory, disk, ports, gpu, volume, image, start_rate ...
+	Wanted string `json:"wanted"`
+	Had    string `json:"had"`
+}
+
+// Volume is a directory that outlives the machines it is attached to, on one worker for life.
+type Volume struct {
+	ID                string    `json:"id"`
+	Name              string    `json:"name"`
+	State             string    `json:"state"` // created, destroyed
+	SizeGB            int       `json:"size_gb"`
+	Region            string    `json:"region"`
+	Zone              string    `json:"zone"`
+	Encrypted         bool      `json:"encrypted"`
+	AttachedMachine   *string   `json:"attached_machine_id"`
+	AttachedAlloc     *string   `json:"attached_alloc_id"`
+	CreatedAt         time.Time `json:"created_at"`
+	SnapshotRetention int       `json:"snapshot_retention"`
+	AutoBackupEnabled bool      `json:"auto_backup_enabled"`
+	FSType            string    `json:"fstype"`
+	HostStatus        string    `json:"host_status,omitempty"`
+
+	App       string           `json:"app,omitempty"`
+	Worker    cluster.WorkerID `json:"worker,omitempty"`
+	Snapshots []Snapshot       `json:"snapshots,omitempty"`
+}
+
+// Snapshot is a copy of a volume at one moment.
+type Snapshot struct {
+	ID            string    `json:"id"`
+	Size          int64     `json:"size"`        // bytes copied
+	VolumeSize    int64     `json:"volume_size"` // bytes the volume may hold
+	Digest        string    `json:"digest"`
+	CreatedAt     time.Time `json:"created_at"`
+	Status        string    `json:"status"`
+	RetentionDays int       `json:"retention_days"`
+}
+
+// Process is one process of a machine, as `ps` tells it.
+type Process struct {
+	PID           int32          `json:"pid"`
+	Stime         uint64         `json:"stime"` // ms of system time
+	Rtime         uint64         `json:"rtime"` // ms since it started
+	Command       string         `json:"command"`
+	Directory     string         `json:"directory"`
+	CPU           uint64         `json:"cpu"` // ms of CPU used
+	RSS           uint64         `json:"rss"` // bytes
+	ListenSockets []ListenSocket `json:"listen_sockets"`
+}
+
+// ListenSocket is a socket a process listens on.
+type ListenSocket struct {
+	Proto   string `json:"proto"`
+	Address string `json:"address"`
+}
+
+// Version is one config a machine has had.
+type Version struct {
+	Version   string `json:"version"` // the instance_id
+	CreatedAt string `json:"created_at"`
+	Config    Config `json:"user_config"`
+}
+
+// EventOf is an event with the machine it happened to.
+type EventOf struct {
+	App     string `json:"app"`
+	Machine string `json:"machine"`
+	Name    string `json:"name"`
+	Event
+}

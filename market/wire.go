@@ -1,0 +1,21 @@
+package market
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
+)
+
+// Quote is a seller's answer to an ask: would it fit now. It reserves nothing.
+type Quote struct {
+	Verdict placement.Verdict `json:"verdict"`
+	Record  cluster.Record    `json:"record"`
+}
+
+// Refusal is a seller's no. It carries the seller's fresh record, so that one refusal heals the buyer's view.
+type Refusal struct {
+	Verdict    placement.Verdict `json:"verdict"`
+	Record     cluster.Record    `json:"record"`
+	RetryAfter time.Duration     `json:"retry_after,omitempty"`
+}

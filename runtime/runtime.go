@@ -1,0 +1,187 @@
+// Package runtime is what a worker needs of a technology that runs machines: processes, containers, sandboxes.
+//
+// # Vocabulary
+//
+// A *machine* is known by its id. Each time it is started it is a new *attempt*: a number that only grows, given by
+// the worker and journalled before the runtime hears of it. (machine, attempt) names one life of one process and is
+// the key of every idempotent call. An *exit* is how such a life ended; the runtime keeps it until it is acknowledged,
+// also over restarts of souk, so that no exit status is ever lost.
+//
+// # Lifecycle
+//
+//	Prepare -> Start(1) -> [Pause -> Resume]* -> exit(1) -> Ack(1) -> Start(2) -> ... -> Remove
+//
+// # Rules, which runtimetest holds every runtime to
+//
+//   - Prepare, Start, Pause, Resume, Kill and Remove are idempotent: a worker that was killed while it waited for the
+//     answer repeats the call and gets the same answer, with no second effect.
+//   - Start(m, n) while attempt n runs, or after it exited, answers that life and starts nothing. Start(m, n) while an
+//     older attempt still runs is a Conflict: never two lives at once. Start(m, n) with n older than one seen is a Conflict.
+//   - A life goes on when souk ends, and is there again in List when souk comes back.
+//   - Remove ends whatever still runs of the machine, all its processes, before it deletes anything.
+//   - Errors are *fault.Error. Invalid and Precondition are final; Unavailable is worth a retry.
+//
+// Capabilities that not every runtime has are interfaces of their own, asked for by type assertion.
+package runtime
+
+import (
+	"context"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Spec is all a runtime is told of a machine. Env and Files may hold secrets: they are never logged, listed or journalled.
+type Spec struct {
+	Machine   string
+	Attempt   uint64 // 0 in Prepare
+	App       string
+	Image     string
+	Argv      []string
+	Env       []string // KEY=VALUE, complete: nothing of souk's own environment is added
+	User      string   // "" = as souk runs
+	Files     []File
+	Mounts    []Mount
+	Resources cluster.Resources
+	SharedCPU bool // cpu is a share that may burst, not a quota
+	SwapMB    int  // -1: no statement
+	TTY       bool
+}
+
+// File is written below the machine's directory before a start. Path is as the user said it ("/etc/app.conf"); a
+// runtime that gives a machine no root of its own puts it below the machine's directory and refuses to leave it.
+type File struct {
+	Path string
+	Mode uint32
+	Data []byte
+}
+
+// Mount shows the directory Dir of the worker at Path of the machine.
+type Mount struct {
+	Volume string
+	Dir    string
+	Path   string
+}
+
+// Status is one life of a machine, as the runtime knows it.
+type Status struct {
+	Machine   string
+	Attempt   uint64
+	PID       int // of the main process, 0 when it has ended
+	Running   bool
+	Paused    bool
+	StartedAt time.Time
+	Exit      *Exit // set when it has ended and the exit is not yet acknowledged
+}
+
+// Exit is how a life ended. Code is as a shell tells it (128+n for signal n).
+type Exit struct {
+	Machine string
+	Attempt uint64
+	Code    int
+	Signal  int
+	OOM     bool
+	Lost    bool // nobody saw the end (the whole machine went down): Code is -1
+	At      time.Time
+}
+
+// ExecRequest runs one more command beside the machine's main process, in its directory, environment and limits.
+// Stdin may be nil. Stdout and Stderr may be nil to discard.
+type ExecRequest struct {
+	Argv   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// LogLine is one line of output. Cursor is opaque: give it back to go on behind it.
+type LogLine struct {
+	Cursor string    `json:"cursor"`
+	At     time.Time `json:"at"`
+	Stream string    `json:"stream"` // stdout or stderr
+	Text   string    `json:"text"`   // without the newline; a line over 16 KiB comes in parts
+}
+
+// LogQuery chooses lines: those behind Cursor, else the last Tail lines (0: all kept). With Follow it waits for more
+// until ctx ends or the machine is removed.
+type LogQuery struct {
+	Cursor string
+	Tail   int
+	Follow bool
+}
+
+// Usage is what a machine's processes use now and have used since the attempt began.
+type Usage struct {
+	CPU       time.Duration
+	MemoryMiB int64
+	Processes int
+	OOMKills  int64
+	Throttled time.Duration
+}
+
+// Runtime runs machines. Every method may be called from many goroutines; calls for one machine are made one after
+// the other, but for Exec, Processes, Logs and Kill.
+type Runtime interface {
+	// Name is the technology: "process", "fake".
+	Name() string
+	// CanRun says whether the image can be run here; the error says what to do instead.
+	CanRun(image string) error
+	// Prepare makes what outlives a start: the machine's directory.
+	Prepare(ctx context.Context, s Spec) error
+	// Start starts attempt s.Attempt and answers once the program has been executed (exec(2) succeeded), not before.
+	Start(ctx context.Context, s Spec) (Status, error)
+	// Signal sends sig to the main process. Precondition when nothing runs.
+	Signal(ctx context.Context, machine string, sig syscall.Signal) error
+	// Kill ends every process of the machine at once. nil when nothing runs.
+	Kill(ctx context.Context, machine string) error
+	// Remove kills and deletes all there is of the machine. nil when there is nothing.
+	Remove(ctx context.Context, machine string) error
+	// List gives every machine the runtime knows of, with its latest attempt.
+	List(ctx context.Context) ([]Status, error)
+	// Exits delivers each exit at least once until it is acknowledged, those from before this process began too.
+	Exits() <-chan Exit
+	// Ack forgets an exit that has been journalled. nil when there is none.
+	Ack(ctx context.Context, machine string, attempt uint64) error
+	// Exec runs a command and gives its exit code. Precondition when the machine does not run; when ctx ends first
+	// the command is killed and the error is a Timeout.
+	Exec(ctx context.Context, machine string, r ExecRequest) (int, error)
+	// Processes lists the machine's processes, the main one first.
+	Processes(ctx context.Context, machine string) ([]machine.Process, error)
+	// Logs calls emit for each line in order. A line is given once.
+	Logs(ctx context.Context, machine string, q LogQuery, emit func(LogLine) error) error
+	// Close lets go of the runtime without touching what it runs.
+	Close() error
+}
+
+// Pauser is a runtime that can suspend. A paused machine keeps its memory; its processes get no CPU.
+type Pauser interface {
+	Pause(ctx context.Context, machine string) error
+	Resume(ctx context.Context, machine string) error
+}
+
+// Meter is a runtime that can tell what a machine uses.
+type Meter interface {
+	Usage(ctx context.Context, machine string) (Usage, error)
+}
+
+// Copier is a runtime that can read and write a machine's files as tar streams. Paths cannot leave the machine.
+type Copier interface {
+	CopyOut(ctx context.Context, machine, path string, w io.Writer) error
+	CopyIn(ctx context.Context, machine, path string, r io.Reader) error
+}
+
+// Doctor is a runtime that can say what it has and lacks on this host.
+type Doctor interface {
+	Examine(ctx context.Context) []Finding
+}
+
+// Finding is one line of `souk doctor`.
+type Finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Have   string `json:"have"`
+	Advice string `json:"advice,omitempty"` // what to do to have it, or what is lost without
+}
