@@ -3,6 +3,10 @@
 package placement
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
@@ -11,7 +15,7 @@ import (
 type Request struct {
 	App       string            `json:"app"`
 	Machine   string            `json:"machine"`           // chosen by the buyer beforehand, so that a lost answer can be asked for again
-	Regions   []cluster.Region  `json:"regions,omitempty"` // empty or "any": everywhere; earlier is nearer
+	Regions   []cluster.Region  `json:"regions,omitempty"` // empty or holding "any": everywhere; earlier is nearer
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
@@ -21,5 +25,102 @@ type Request struct {
 // Verdict is Judge's answer. It has every clause that said no, never only the first.
 type Verdict struct {
 	Fits    bool             `json:"fits"`
+	Never   bool             `json:"never,omitempty"` // would not fit even if the worker were empty and ready
 	Failing []machine.Clause `json:"failing,omitempty"`
+}
+
+// Codes of clauses that are not a resource's name.
+const (
+	CodeRegion    = "region"
+	CodeState     = "worker_state"
+	CodeVolume    = "volume"
+	CodeAttached  = "volume_attached"
+	CodeStartRate = "start_rate"
+)
+
+// Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It is total: any
+// request and any record have a verdict. It reads no clock: a record's age is the caller's business.
+func Judge(r Request, w cluster.Record) Verdict {
+	var v Verdict
+	no := func(never bool, code, wanted, had string) {
+		v.Failing = append(v.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
+		v.Never = v.Never || never
+	}
+	if w.State != cluster.Ready {
+		no(false, CodeState, string(cluster.Ready), string(w.State))
+	}
+	if Nearness(r, w) < 0 {
+		no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
+	}
+	for _, id := range r.Volumes {
+		switch holder, here := w.Volumes[id]; {
+		case !here:
+			no(true, CodeVolume, id, "not on this worker")
+		case holder != "" && holder != r.Machine:
+			no(false, CodeAttached, id+" free", "attached to "+holder)
+		}
+	}
+	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting {
+		no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
+	}
+	judgeResources(r.Resources, w, no)
+	v.Fits = len(v.Failing) == 0
+	return v
+}
+
+func judgeResources(want cluster.Resources, w cluster.Record, no func(never bool, code, wanted, had string)) {
+	if want.Valid() && want.Fits(w.Free()) {
+		return // the common case, without making the list of dimensions
+	}
+	free := w.Free()
+	for _, d := range want.Dims() {
+		switch {
+		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
+			no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
+		case d.Amount > free.Get(d.Name):
+			no(d.Amount > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
+				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
+		}
+	}
+}
+
+// Nearness gives the place of w's region in the request's list: 0 is nearest, -1 not wanted at all.
+// "any" stands for every region not named before it.
+func Nearness(r Request, w cluster.Record) int {
+	if len(r.Regions) == 0 {
+		return 0
+	}
+	if i := slices.Index(r.Regions, w.Region); i >= 0 {
+		return i
+	}
+	return slices.Index(r.Regions, cluster.Region("any"))
+}
+
+// RegionText prints a region expression as users write it: "iad,dfw"; "any" when there is none.
+func RegionText(rs []cluster.Region) string {
+	if len(rs) == 0 {
+		return "any"
+	}
+	parts := make([]string, len(rs))
+	for i, r := range rs {
+		parts[i] = string(r)
+	}
+	return strings.Join(parts, ",")
+}
+
+// ClauseText prints a failing clause as part of a sentence: "memory: wanted 512 MiB, had 100 MiB free of 900 MiB".
+func ClauseText(c machine.Clause) string {
+	return c.Code + ": wanted " + c.Wanted + ", had " + c.Had
+}
+
+// VerdictText prints every failing clause of v in one line, or "fits".
+func VerdictText(v Verdict) string {
+	if v.Fits {
+		return "fits"
+	}
+	parts := make([]string, len(v.Failing))
+	for i, c := range v.Failing {
+		parts[i] = ClauseText(c)
+	}
+	return strings.Join(parts, "; ")
 }

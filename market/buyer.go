@@ -1,0 +1,190 @@
+package market
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Bounds of one purchase.
+const (
+	MaxAsked = 16                     // workers asked before the buyer gives up
+	MaxLost  = 5                      // times the same worker is asked again after a lost answer
+	LostWait = 100 * time.Millisecond // before the first repeat; doubles
+)
+
+// Buyer places one machine. It holds no truth: it ranks a view that may be stale, asks the best worker, and lets each
+// refusal heal the view. In the common case that is one round trip.
+//
+// An answer that was lost is ambiguous: the machine may exist. The buyer chose its id beforehand, so it asks the same
+// worker again and never another one; only a refusal, which is an answer, sends it on.
+//
+// The owner carries out each Out and steps the buyer with what came of it, until Done.
+type Buyer struct {
+	req      placement.Request
+	policy   placement.Policy
+	view     cluster.View
+	asked    map[cluster.WorkerID]bool
+	lost     int
+	trips    int
+	refusals []string
+	last     *Refusal
+	decided  []machine.Candidate // the ranking behind the newest ask
+}
+
+// NewBuyer makes a buyer of r with a view of the fleet. The view is read, never written.
+func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer {
+	view.Workers = slices.Clone(view.Workers)
+	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
+}
+
+// In is what came of an ask. Exactly one field is set; the zero In begins.
+type In struct {
+	Granted bool     // the worker has the machine
+	Refused *Refusal // the worker said no, and what it has now
+	Lost    bool     // no answer: the worker may or may not have the machine
+	Failed  error    // an answer that is neither yes nor no: the request itself is wrong
+	Worker  cluster.WorkerID
+}
+
+// Out is what the owner is to do: Ask a worker, After a wait, or end.
+type Out struct {
+	Ask   cluster.WorkerID
+	After time.Duration
+	Done  bool
+	Err   error // with Done: why not; nil when it is placed
+}
+
+// Step takes what came of the last ask and says what to do next. It is pure.
+func (b *Buyer) Step(in In) Out {
+	switch {
+	case in.Granted:
+		return Out{Done: true}
+	case in.Failed != nil:
+		return Out{Done: true, Err: in.Failed}
+	case in.Lost:
+		if b.lost++; b.lost > MaxLost {
+			return Out{Done: true, Err: &fault.Error{Kind: fault.Unavailable, Code: "ambiguous", Op: "market.buyer",
+				Text: fmt.Sprintf("worker %s does not answer, so machine %s may exist or not; ask again with the same id", in.Worker, b.req.Machine)}}
+		}
+		return Out{Ask: in.Worker, After: LostWait << (b.lost - 1)}
+	case in.Refused != nil:
+		b.heal(in.Worker, *in.Refused)
+	}
+	return b.next()
+}
+
+func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
+	b.lost, b.last = 0, &r
+	b.refusals = append(b.refusals, fmt.Sprintf("%s: %s", w, placement.VerdictText(r.Verdict)))
+	for i := range b.view.Workers {
+		if b.view.Workers[i].Worker == w && r.Record.Newer(b.view.Workers[i]) {
+			b.view.Workers[i] = r.Record
+		}
+	}
+}
+
+func (b *Buyer) next() Out {
+	b.decided = placement.Rank(b.req, b.view, b.policy)
+	if len(b.asked) < MaxAsked {
+		for _, c := range b.decided {
+			if id := cluster.WorkerID(c.Worker); c.Fits && !b.asked[id] {
+				b.asked[id] = true
+				b.trips++
+				return Out{Ask: id}
+			}
+		}
+	}
+	return Out{Done: true, Err: b.exhausted()}
+}
+
+// Placement tells the decision as it stands: the worker asked last, why, and what every worker of the view scored.
+func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
+	p := &machine.Placement{Policy: b.policy.Name, Worker: string(worker), Candidates: b.decided, Refusals: b.refusals}
+	p.Reason = b.reason(worker)
+	return p
+}
+
+func (b *Buyer) reason(worker cluster.WorkerID) string {
+	fit := 0
+	var won *machine.Candidate
+	for i, c := range b.decided {
+		if c.Fits {
+			fit++
+		}
+		if c.Worker == string(worker) {
+			won = &b.decided[i]
+		}
+	}
+	if won == nil {
+		return "chosen by hand"
+	}
+	best := ""
+	for _, t := range b.policy.Terms {
+		if best == "" || won.Terms[t.Name] > won.Terms[best] {
+			best = t.Name
+		}
+	}
+	switch {
+	case len(b.decided) == 1:
+		return "the only worker, and it has room"
+	case fit == 1 && len(b.refusals) == 0:
+		return fmt.Sprintf("the only one of %d workers that fits", len(b.decided))
+	case len(b.refusals) > 0:
+		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, len(b.refusals))
+	}
+	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(b.decided))
+}
+
+// exhausted tells that no worker takes the machine, with the clauses that failed and how often.
+func (b *Buyer) exhausted() error {
+	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.buyer"}
+	if len(b.view.Workers) == 0 {
+		e.Text = "could not find a candidate host: no worker is known; start one"
+		e.Kind = fault.Unavailable
+		return e
+	}
+	count, example := map[string]int{}, map[string]machine.Clause{}
+	var order []string
+	never, volume := true, false
+	for _, w := range b.view.Workers {
+		v := placement.Judge(b.req, w)
+		never = never && v.Never
+		for _, c := range v.Failing {
+			if count[c.Code]++; count[c.Code] == 1 {
+				order, example[c.Code] = append(order, c.Code), c
+			}
+			volume = volume || (len(b.req.Volumes) > 0 && c.Code != placement.CodeVolume)
+		}
+	}
+	parts := make([]string, 0, len(order))
+	for _, code := range order {
+		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", placement.ClauseText(example[code]), count[code], len(b.view.Workers)))
+		if e.Resource == "" && b.req.Resources.Get(code) > 0 {
+			e.Resource = code
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(b.refusals, " | ")))
+	}
+	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
+	switch {
+	case never:
+		e.Code = "never_fits"
+		e.Text += "; no worker could take it even if it were empty, so ask for less or add a larger worker"
+	default:
+		e.RetryAfter = 5 * time.Second
+		e.Text += "; ask for less, or try again when something has stopped"
+	}
+	if volume {
+		e.Scope = fault.ScopeVolume
+	}
+	e.Detail = b.decided
+	return e
+}
