@@ -1,0 +1,180 @@
+package fsm
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Backoff between tries of one step: doubling from Base to Cap, give or take a fifth.
+const (
+	backoffBase = 50 * time.Millisecond
+	backoffCap  = 5 * time.Second
+)
+
+// advance asks for the effect of the current step, or goes on over steps that have nothing to ask for.
+func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
+	d := e.defs[r.Op]
+	for {
+		if r.Undoing && r.At < 0 {
+			e.finish(now, r, r.err(), o)
+			return
+		}
+		if r.At >= len(d.Steps) {
+			e.finish(now, r, nil, o)
+			return
+		}
+		var eff *Effect
+		s := &d.Steps[r.At]
+		switch {
+		case !r.Undoing:
+			eff = s.Do(e.host, now, r)
+		case s.Undo != nil:
+			eff = s.Undo(e.host, now, r)
+		}
+		if eff == nil {
+			e.mark(now, r)
+			continue
+		}
+		o.Records = append(o.Records, r.record())
+		if eff.Kind == Await {
+			return
+		}
+		e.seq++
+		r.seq, r.out = e.seq, true
+		eff.Key, eff.Seq = r.Key, r.seq
+		eff.Timeout = max(0, r.StepBegan.Add(s.Deadline).Sub(now))
+		o.Effects = append(o.Effects, *eff)
+		return
+	}
+}
+
+// mark closes the current step and moves to the one after it, or before it when undoing.
+func (e *Engine[H]) mark(now time.Time, r *Run) {
+	r.Trail = append(r.Trail, Mark{Step: r.Step(), Took: now.Sub(r.StepBegan), Tries: r.Tries, Undo: r.Undoing})
+	if r.Undoing {
+		r.At--
+	} else {
+		r.At++
+	}
+	r.StepBegan, r.Tries, r.retryAt = now, 0, time.Time{}
+	if !r.Undoing {
+		r.Reason = ""
+	}
+}
+
+func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
+	e.mark(now, r)
+	e.advance(now, r, o)
+}
+
+// failed deals with an effect that did not work: try again, or give the step up.
+func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out) {
+	r.Tries++
+	wait := e.backoff(r.Tries)
+	giveUp := final(err) || (s.Tries > 0 && r.Tries >= s.Tries) || !now.Add(wait).Before(r.StepBegan.Add(s.Deadline))
+	if !giveUp {
+		changed := r.Reason != err.Error()
+		r.Reason, r.retryAt = err.Error(), now.Add(wait)
+		if changed {
+			o.Records = append(o.Records, r.record())
+		}
+		return
+	}
+	if s.Pass && !r.Undoing && !final(err) {
+		e.passed(now, r, o)
+		return
+	}
+	e.turn(now, r, err, o)
+}
+
+// late deals with a step whose deadline has passed.
+func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
+	if s.Pass && !r.Undoing {
+		e.passed(now, r, o)
+		return
+	}
+	text := "it took longer than " + s.Deadline.String()
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	e.turn(now, r, fault.New(fault.Timeout, "deadline", "%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
+}
+
+// turn gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says so.
+func (e *Engine[H]) turn(now time.Time, r *Run, err error, o *Out) {
+	r.Reason = err.Error()
+	if r.Undoing {
+		r.Cause.Text += "; and step " + r.Step() + " could not be undone: " + err.Error()
+		e.passed(now, r, o)
+		return
+	}
+	r.Undoing, r.Cause = true, causeOf(err)
+	r.StepBegan, r.Tries, r.retryAt = now, 0, time.Time{}
+	o.Sync = true // durable before anything is taken back
+	e.advance(now, r, o)
+}
+
+func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
+	delete(e.runs, r.Key)
+	outcome := "ok"
+	switch {
+	case fault.CodeOf(err) == "aborted":
+		outcome = "aborted"
+	case err != nil:
+		outcome = "failed"
+	}
+	e.done[r.Op+"/"+outcome]++
+	h := History{ID: r.ID, Op: r.Op, Began: r.Began, Ended: now, Outcome: outcome, Cause: causeOf(err), Trail: r.Trail}
+	b, jerr := json.Marshal(h)
+	if jerr != nil {
+		panic("fsm: a history does not encode: " + jerr.Error()) // plain data: cannot happen
+	}
+	o.Records = append(o.Records, Record{RunBucket, r.Key, nil}, Record{HistoryBucket, historyKey(r.Key, r.ID), b})
+	ids := append(e.history[r.Key], r.ID)
+	for len(ids) > MaxHistory {
+		o.Records = append(o.Records, Record{HistoryBucket, historyKey(r.Key, ids[0]), nil})
+		ids = ids[1:]
+	}
+	e.history[r.Key] = ids
+	o.Sync = true
+	e.defs[r.Op].Finish(e.host, now, r, err)
+	o.Finished = append(o.Finished, Finished{Key: r.Key, Op: r.Op, ID: r.ID, Err: err})
+}
+
+// final says whether err will be the same at the next try.
+func final(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout, fault.Internal:
+		return false
+	}
+	return true
+}
+
+func (e *Engine[H]) backoff(tries int) time.Duration {
+	d := backoffCap
+	if tries < 8 {
+		d = min(backoffCap, backoffBase<<(tries-1))
+	}
+	return d*4/5 + time.Duration(e.rand.Int64N(int64(d)*2/5+1))
+}
+
+func stepNames[H any](d *Def[H]) []string {
+	names := make([]string, len(d.Steps))
+	for i, s := range d.Steps {
+		names[i] = s.Name
+	}
+	return names
+}
+
+func historyKey(key, id string) string { return key + "|" + id }
+
+func splitHistory(s string) (key, id string) {
+	i := strings.LastIndexByte(s, '|')
+	if i < 0 {
+		return s, ""
+	}
+	return s[:i], s[i+1:]
+}

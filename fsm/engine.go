@@ -1,0 +1,264 @@
+package fsm
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Await is the Kind a step's Do answers when it has nothing to ask for and waits for the host's facts to change: the
+// engine evaluates Do again at each Notify.
+const Await = "await"
+
+// MaxHistory bounds the ended runs kept for each key.
+const MaxHistory = 10
+
+// Effect is what a step asks the owner to do. Args are the host's own type; they are not journalled.
+type Effect struct {
+	Key     string
+	Seq     uint64 // name it in the Result; 0: no result is wanted
+	Kind    string
+	Args    any
+	Timeout time.Duration // what is left of the step's deadline
+}
+
+// Result is what came of an effect.
+type Result struct {
+	Key  string
+	Seq  uint64
+	Err  error
+	Data any
+}
+
+// Out collects what a transition asks of the owner: commit Records (before all else when Sync), then carry out Cancels
+// and Effects, then look at Finished.
+type Out struct {
+	Records  []Record
+	Sync     bool
+	Cancels  []string // keys whose effect is no longer wanted
+	Effects  []Effect
+	Finished []Finished
+}
+
+// Finished is a run that has ended.
+type Finished struct {
+	Key, Op, ID string
+	Err         error // nil: it did what it was to do
+}
+
+// Step is one step of a definition. All functions are pure but for the host's own subjects.
+type Step[H any] struct {
+	Name     string
+	Deadline time.Duration // over all tries; always set
+	Pass     bool          // when the deadline passes the run goes on instead of failing
+	Tries    int           // the most tries; 0: as many as the deadline allows
+	// Do says what to ask for; nil when there is nothing (left) to do.
+	Do func(h H, now time.Time, r *Run) *Effect
+	// Done folds the result in. nil: nothing to fold.
+	Done func(h H, now time.Time, r *Run, data any)
+	// Undo says what takes back what Do did, also when Do failed half-way. nil: nothing.
+	Undo func(h H, now time.Time, r *Run) *Effect
+}
+
+// Def is an operation.
+type Def[H any] struct {
+	Op    string
+	Steps []Step[H]
+	// Finish brings the subject to its final state; err is why the operation failed, nil when it did not.
+	Finish func(h H, now time.Time, r *Run, err error)
+}
+
+// Engine runs operations. It is not safe for concurrent use.
+type Engine[H any] struct {
+	host    H
+	defs    map[string]*Def[H]
+	runs    map[string]*Run
+	parked  map[string]string // key -> why its run cannot go on
+	history map[string][]string
+	rand    *rand.Rand
+	seq     uint64
+	done    map[string]uint64 // by op/outcome
+}
+
+// NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: a broken program.
+func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
+	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]string{},
+		history: map[string][]string{}, rand: rng, done: map[string]uint64{}}
+	for _, d := range defs {
+		for _, s := range d.Steps {
+			if s.Deadline <= 0 || s.Do == nil {
+				panic("fsm: step " + d.Op + "/" + s.Name + " needs a deadline and a Do")
+			}
+		}
+		e.defs[d.Op] = d
+	}
+	return e
+}
+
+// Start begins a run. It is a Conflict while another run of the key is on its way, and when one is parked.
+func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) error {
+	if r, ok := e.runs[key]; ok {
+		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key, r.Step())
+	}
+	if why, ok := e.parked[key]; ok {
+		return fault.New(fault.Conflict, "parked", "%s", why)
+	}
+	d, ok := e.defs[op]
+	if !ok {
+		return fault.New(fault.Internal, "op", "no operation is named %q", op)
+	}
+	var raw json.RawMessage
+	if args != nil {
+		b, err := json.Marshal(args)
+		if err != nil {
+			return fault.Wrap(err, fault.Internal, "op", "the arguments of %s do not encode", op)
+		}
+		raw = b
+	}
+	r := &Run{ID: id, Op: op, Key: key, Args: raw, Steps: stepNames(d), Began: now, StepBegan: now}
+	e.runs[key] = r
+	o.Sync = true
+	e.advance(now, r, o)
+	return nil
+}
+
+// Result takes what came of an effect. A stale result is dropped.
+func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
+	r, ok := e.runs[res.Key]
+	if !ok || !r.out || r.seq != res.Seq {
+		return
+	}
+	r.out = false
+	s := &e.defs[r.Op].Steps[r.At]
+	if res.Err != nil {
+		e.failed(now, r, s, res.Err, o)
+		return
+	}
+	if s.Done != nil && !r.Undoing {
+		s.Done(e.host, now, r, res.Data)
+	}
+	e.passed(now, r, o)
+}
+
+// Notify says that the host's facts about key have changed: a step that awaits looks again.
+func (e *Engine[H]) Notify(now time.Time, key string, o *Out) {
+	if r, ok := e.runs[key]; ok && !r.out && r.retryAt.IsZero() {
+		e.advance(now, r, o)
+	}
+}
+
+// Tick acts on deadlines and retries that have come due.
+func (e *Engine[H]) Tick(now time.Time, o *Out) {
+	for _, key := range slices.Sorted(maps.Keys(e.runs)) { // in order, so that a simulation repeats
+		r := e.runs[key]
+		s := &e.defs[r.Op].Steps[r.At]
+		switch {
+		case !now.Before(r.StepBegan.Add(s.Deadline)):
+			if r.out {
+				o.Cancels = append(o.Cancels, key)
+			}
+			r.out = false
+			e.late(now, r, s, o)
+		case !r.retryAt.IsZero() && !now.Before(r.retryAt):
+			r.retryAt = time.Time{}
+			e.advance(now, r, o)
+		}
+	}
+}
+
+// Abort ends the run of key at once, without undoing: whoever aborts takes over the subject. A parked run is let go.
+func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
+	if _, ok := e.parked[key]; ok {
+		delete(e.parked, key)
+		o.Records = append(o.Records, Record{RunBucket, key, nil})
+		o.Sync = true
+	}
+	r, ok := e.runs[key]
+	if !ok {
+		return
+	}
+	if r.out {
+		o.Cancels = append(o.Cancels, key)
+	}
+	r.out = false
+	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: "aborted", Text: why}, o)
+}
+
+// Active gives the run of key, or nil. It is the engine's own: read only.
+func (e *Engine[H]) Active(key string) *Run { return e.runs[key] }
+
+// Parked tells why the run of key cannot go on, if so.
+func (e *Engine[H]) Parked(key string) (string, bool) { why, ok := e.parked[key]; return why, ok }
+
+// Next gives when Tick has something to do; zero when nothing waits.
+func (e *Engine[H]) Next() time.Time {
+	var first time.Time
+	for _, r := range e.runs {
+		at := r.StepBegan.Add(e.defs[r.Op].Steps[r.At].Deadline)
+		if !r.retryAt.IsZero() && r.retryAt.Before(at) {
+			at = r.retryAt
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// Counts gives the runs on their way by operation, how many of them have been failing for over a minute, and the ended
+// ones by "op/outcome".
+func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
+	active, done = map[string]int{}, map[string]uint64{}
+	for _, r := range e.runs {
+		active[r.Op]++
+		if r.Reason != "" && now.Sub(r.StepBegan) > time.Minute {
+			stuck++
+		}
+	}
+	for k, v := range e.done {
+		done[k] = v
+	}
+	return active, stuck + len(e.parked), done
+}
+
+// Restore takes back a record of the engine's buckets. A run it does not know whole is parked, and said in the error:
+// the owner shows it, and goes on.
+func (e *Engine[H]) Restore(rec Record) error {
+	if rec.Bucket == HistoryBucket {
+		key, id := splitHistory(rec.Key)
+		e.history[key] = append(e.history[key], id)
+		return nil
+	}
+	r, err := decodeRun(rec, func(op string) ([]string, bool) {
+		d, ok := e.defs[op]
+		if !ok {
+			return nil, false
+		}
+		return stepNames(d), true
+	})
+	if err != nil {
+		e.parked[rec.Key] = err.Error()
+		return err
+	}
+	e.runs[rec.Key] = r
+	return nil
+}
+
+// Resume goes on with every restored run: the effect of its current step is asked for again.
+func (e *Engine[H]) Resume(now time.Time, o *Out) {
+	for _, key := range slices.Sorted(maps.Keys(e.runs)) {
+		e.advance(now, e.runs[key], o)
+	}
+}
+
+// Forget drops the history of a key.
+func (e *Engine[H]) Forget(key string, o *Out) {
+	for _, id := range e.history[key] {
+		o.Records = append(o.Records, Record{HistoryBucket, historyKey(key, id), nil})
+	}
+	delete(e.history, key)
+}
