@@ -1,0 +1,99 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"go.etcd.io/bbolt"
+)
+
+const (
+	formatVersion = 1     // of the file as a whole
+	valueFormat   = 1     // first byte of each value
+	sealSize      = 1 + 4 // format byte, CRC32C little endian
+	stateBucket   = "\x00souk"
+	stateKey      = "state"
+	stateSize     = 4 + 8 + 8
+)
+
+// state is what the journal writes of itself with every commit: enough to notice that a record is missing.
+type state struct {
+	count uint64 // records
+	sum   uint64 // of their CRCs, modulo 2^64
+}
+
+func (st *state) note(sum uint32)   { st.count++; st.sum += uint64(sum) }
+func (st *state) forget(sum uint32) { st.count--; st.sum -= uint64(sum) }
+
+// newerError tells a file that a later souk wrote from a damaged one.
+type newerError struct{ version uint32 }
+
+func (e *newerError) Error() string { return fmt.Sprintf("format %d", e.version) }
+
+func putState(tx *bbolt.Tx, st state) error {
+	b, err := tx.CreateBucketIfNotExists([]byte(stateBucket))
+	if err != nil {
+		return err
+	}
+	raw := make([]byte, 0, stateSize)
+	raw = binary.LittleEndian.AppendUint32(raw, formatVersion)
+	raw = binary.LittleEndian.AppendUint64(raw, st.count)
+	raw = binary.LittleEndian.AppendUint64(raw, st.sum)
+	sealed, _ := seal(stateBucket, stateKey, raw)
+	return b.Put([]byte(stateKey), sealed)
+}
+
+// parseState reads a state record whose seal is already checked.
+func parseState(raw []byte) (state, error) {
+	if len(raw) < 4 {
+		return state{}, fmt.Errorf("its state record is %d bytes", len(raw))
+	}
+	if v := binary.LittleEndian.Uint32(raw); v > formatVersion {
+		return state{}, &newerError{v}
+	}
+	if len(raw) != stateSize {
+		return state{}, fmt.Errorf("its state record is %d bytes and should be %d", len(raw), stateSize)
+	}
+	return state{count: binary.LittleEndian.Uint64(raw[4:]), sum: binary.LittleEndian.Uint64(raw[12:])}, nil
+}
+
+// seal gives the value as it lies on disk, and its CRC.
+func seal(bucket, key string, value []byte) ([]byte, uint32) {
+	sum := checksum(bucket, key, value)
+	out := make([]byte, sealSize, sealSize+len(value))
+	out[0] = valueFormat
+	binary.LittleEndian.PutUint32(out[1:], sum)
+	return append(out, value...), sum
+}
+
+// split takes a value as it lies on disk apart without checking its CRC.
+func split(sealed []byte) (value []byte, sum uint32, err error) {
+	if len(sealed) < sealSize || sealed[0] != valueFormat {
+		return nil, 0, fmt.Errorf("a value of %d bytes does not begin as values do", len(sealed))
+	}
+	return sealed[sealSize:], binary.LittleEndian.Uint32(sealed[1:]), nil
+}
+
+// unseal takes a value apart and checks its CRC.
+func unseal(bucket, key string, sealed []byte) (value []byte, sum uint32, err error) {
+	value, sum, err = split(sealed)
+	if err == nil && sum != checksum(bucket, key, value) {
+		err = fmt.Errorf("the checksum of a record is wrong")
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("bucket %.40q, key %.80q: %w", bucket, key, err)
+	}
+	return value, sum, nil
+}
+
+// checksum covers where a value lies as well as the value, each part with its length.
+func checksum(bucket, key string, value []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	head := make([]byte, 0, 128)
+	head = binary.AppendUvarint(head, uint64(len(bucket)))
+	head = append(head, bucket...)
+	head = binary.AppendUvarint(head, uint64(len(key)))
+	head = append(head, key...)
+	return crc32.Update(crc32.Update(0, table, head), table, value)
+}

@@ -1,0 +1,27 @@
+package bolt
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// lock takes the file for this process. The lock ends with the process, however it ends.
+func lock(f *os.File, path string, patience time.Duration) error {
+	const pause = 20 * time.Millisecond // the kernel gives no event that ends with a deadline
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return openError(err, path)
+		case time.Now().After(end):
+			return fault.New(fault.Conflict, "journal_locked",
+				"another souk uses this directory: it has the journal %s open; stop that one, or give this one a directory of its own", path)
+		}
+	}
+}
