@@ -1,0 +1,251 @@
+// Package client is the Go client of souk's HTTP API: the Machines API and souk's own routes below /v1/souk.
+//
+// A Client is safe for many goroutines and keeps its connections alive. Every error is a *fault.Error: what the server
+// said, kind and code and all, or Unavailable when no answer came. Nothing is retried here but what net/http repeats
+// by itself (a GET whose kept-alive connection had died): a caller that repeats a create gives it a Key.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// MaxAnswer bounds the JSON answer a client reads: 64 MiB, some 20,000 machines.
+const MaxAnswer = 64 << 20
+
+// NonceHeader carries a lease's nonce with a verb.
+const NonceHeader = "fly-machine-lease-nonce"
+
+// Client talks to one souk.
+type Client struct {
+	base  string // http://HOST:PORT, no slash at the end
+	token string
+	http  *http.Client
+}
+
+// New makes a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
+func New(addr, token string) *Client {
+	return WithHTTP(addr, token, &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		MaxIdleConns:        128,
+		MaxIdleConnsPerHost: 128,
+		IdleConnTimeout:     90 * time.Second,
+	}})
+}
+
+// WithHTTP is New with an http.Client of the caller's own.
+func WithHTTP(addr, token string, h *http.Client) *Client {
+	base := strings.TrimRight(addr, "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	return &Client{base: base, token: token, http: h}
+}
+
+// Addr gives the base URL the client talks to.
+func (c *Client) Addr() string { return c.base }
+
+// call is one request. Query and header values that are empty are left out.
+type call struct {
+	method string
+	path   string // joined from escaped segments, see route
+	query  url.Values
+	header map[string]string
+	in     any // nil: no body
+}
+
+// route joins path segments, each escaped, below /v1: no id can name another route.
+func route(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// do makes the request and decodes the answer into out (nil: the answer's body does not matter).
+func (c *Client) do(ctx context.Context, k call, out any) error {
+	resp, err := c.send(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+	if err != nil {
+		return broken(ctx, err)
+	}
+	if len(raw) > MaxAnswer {
+		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less", k.method, k.path, MaxAnswer>>20)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fault.Wrap(err, fault.Internal, "answer", "the answer to %s %s is not the JSON that was expected; is %s a souk?", k.method, k.path, c.base)
+	}
+	return nil
+}
+
+// send makes the request and gives the answer when it is a 2xx, else the error in it. The caller closes the body.
+func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
+	var body io.Reader
+	if k.in != nil {
+		if r, ok := k.in.(io.Reader); ok {
+			body = r
+		} else {
+			raw, err := json.Marshal(k.in)
+			if err != nil {
+				return nil, fault.Wrap(err, fault.Invalid, "request", "the request cannot be written as JSON")
+			}
+			body = bytes.NewReader(raw)
+		}
+	}
+	u := c.base + k.path
+	if len(k.query) > 0 {
+		u += "?" + k.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, k.method, u, body)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "address", "%q is no address of a souk; write HOST:PORT", c.base)
+	}
+	req.Header.Set("User-Agent", "souk")
+	if k.in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for h, v := range k.header {
+		if v != "" {
+			req.Header.Set(h, v)
+		}
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, answerError(resp)
+	}
+	return resp, nil
+}
+
+// unreachable tells a connection that was never made from an answer that was given up.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	cause := err
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		cause = u.Err
+	}
+	return fault.Wrap(cause, fault.Unavailable, "unreachable", "no souk answers at %s", c.base)
+}
+
+// broken is an answer that stopped in the middle.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return fault.Wrap(err, fault.Unavailable, "broken_off", "the answer broke off")
+}
+
+func ended(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline", "no answer came in the time given")
+	}
+	return fault.Wrap(ctx.Err(), fault.Timeout, "canceled", "the request was given up")
+}
+
+// ErrorDetail is what souk adds to the Machines API's error, for programs.
+type ErrorDetail struct {
+	Kind       fault.Kind      `json:"kind"`
+	Code       string          `json:"code,omitempty"`
+	Scope      fault.Scope     `json:"scope,omitempty"`
+	Resource   string          `json:"resource,omitempty"`
+	RetryAfter json.RawMessage `json:"retry_after,omitempty"`
+}
+
+// ErrorAnswer is the body of every error.
+type ErrorAnswer struct {
+	Error     string          `json:"error"`
+	Status    string          `json:"status,omitempty"`
+	Details   json.RawMessage `json:"details,omitempty"`
+	Souk      json.RawMessage `json:"souk,omitempty"`
+	HTTP      int             `json:"-"`
+	RequestID string          `json:"-"` // to be found in the server's log
+}
+
+// answerError reads the error in an answer that is no 2xx. Its Detail is an ErrorAnswer.
+func answerError(resp *http.Response) *fault.Error {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a body cut short still has a status code to go by
+	a := ErrorAnswer{HTTP: resp.StatusCode, RequestID: resp.Header.Get("fly-request-id")}
+	if json.Unmarshal(raw, &a) != nil || a.Error == "" {
+		a.Error = fmt.Sprintf("the server answered %s without saying why", resp.Status)
+	}
+	return a.fault()
+}
+
+func (a ErrorAnswer) fault() *fault.Error {
+	var d ErrorDetail
+	if len(a.Souk) > 0 {
+		_ = json.Unmarshal(a.Souk, &d) // a server that is not souk says nothing here; the code below still has a kind
+	}
+	if d.Kind == "" {
+		d.Kind = kindOfStatus(a.HTTP)
+	}
+	return &fault.Error{Kind: d.Kind, Code: d.Code, Text: a.Error, Scope: d.Scope, Resource: d.Resource,
+		RetryAfter: retryAfter(d.RetryAfter), Detail: a}
+}
+
+// retryAfter reads seconds or a Go duration; 0 when there is neither.
+func retryAfter(raw json.RawMessage) time.Duration {
+	var s float64
+	if json.Unmarshal(raw, &s) == nil {
+		return time.Duration(s * float64(time.Second))
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		d, _ := time.ParseDuration(text) // unreadable is the same as not said
+		return d
+	}
+	return 0
+}
+
+func kindOfStatus(code int) fault.Kind {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fault.Denied
+	case http.StatusNotFound, http.StatusGone:
+		return fault.NotFound
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return fault.Timeout
+	case http.StatusConflict:
+		return fault.Conflict
+	case http.StatusPreconditionFailed:
+		return fault.Precondition
+	case http.StatusTooManyRequests:
+		return fault.Exhausted
+	case http.StatusNotImplemented:
+		return fault.Unimplemented
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		return fault.Unavailable
+	}
+	if code/100 == 4 {
+		return fault.Invalid
+	}
+	return fault.Internal
+}

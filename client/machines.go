@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// LaunchOptions go with a create.
+type LaunchOptions struct {
+	// Key makes a create repeatable: the same key again answers the machine of the first time.
+	Key string
+}
+
+// Launch creates a machine, and starts it unless l.SkipLaunch.
+func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o LaunchOptions) (*machine.Machine, error) {
+	m := new(machine.Machine)
+	k := call{method: "POST", path: route("apps", app, "machines"), in: l, header: map[string]string{"Idempotency-Key": o.Key}}
+	if err := c.do(ctx, k, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Update replaces a machine's config whole.
+func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, nonce string) (*machine.Machine, error) {
+	m := new(machine.Machine)
+	k := call{method: "POST", path: route("apps", app, "machines", id), in: l, header: nonceHeader(nonce)}
+	if err := c.do(ctx, k, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Machine gives one machine of an app by its id.
+func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
+	m := new(machine.Machine)
+	if err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id)}, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ListOptions choose machines. The zero value is "all that are not destroyed".
+type ListOptions struct {
+	Destroyed bool   // those that were destroyed, too, while souk still knows them
+	Region    string // "" is every region
+}
+
+// Machines lists an app's machines, oldest first.
+func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*machine.Machine, error) {
+	q := url.Values{}
+	if o.Destroyed {
+		q.Set("include_deleted", "true")
+	}
+	if o.Region != "" {
+		q.Set("region", o.Region)
+	}
+	var ms []*machine.Machine
+	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines"), query: q}, &ms)
+	return ms, err
+}
+
+// maxPages bounds how many pages AllMachines reads: with the server's page size, far more than one gateway holds.
+const maxPages = 1000
+
+// AllMachines lists the machines of every app, page after page.
+func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Machine, error) {
+	q := url.Values{"limit": {"1000"}}
+	if o.Destroyed {
+		q.Set("include_deleted", "true")
+	}
+	all := []*machine.Machine{}
+	for range maxPages {
+		var page struct {
+			Machines   []*machine.Machine `json:"machines"`
+			NextCursor string             `json:"next_cursor"`
+		}
+		if err := c.do(ctx, call{method: "GET", path: route("orgs", "personal", "machines"), query: q}, &page); err != nil {
+			return nil, err
+		}
+		for _, m := range page.Machines {
+			if o.Region == "" || m.Region == o.Region {
+				all = append(all, m)
+			}
+		}
+		if page.NextCursor == "" {
+			return all, nil
+		}
+		q.Set("cursor", page.NextCursor)
+	}
+	return all, nil
+}
+
+// Started is the answer to a start.
+type Started struct {
+	Message       string        `json:"message"`
+	Status        string        `json:"status"`
+	PreviousState machine.State `json:"previous_state"`
+}
+
+// Start starts a machine that is created, stopped or suspended.
+func (c *Client) Start(ctx context.Context, app, id, nonce string) (Started, error) {
+	var s Started
+	err := c.verb(ctx, app, id, "start", nonce, nil, nil, &s)
+	return s, err
+}
+
+// StopOptions say how to stop; the zero value is what the machine's config says.
+type StopOptions struct {
+	Signal  string        // "" is the config's, else SIGINT
+	Timeout time.Duration // 0 is the config's, else 5 s; then the machine is killed
+}
+
+// Stop stops a machine.
+func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) error {
+	in := struct {
+		ID      string `json:"id"`
+		Signal  string `json:"signal,omitempty"`
+		Timeout string `json:"timeout,omitempty"`
+	}{ID: id, Signal: o.Signal}
+	if o.Timeout > 0 {
+		in.Timeout = o.Timeout.String()
+	}
+	return c.verb(ctx, app, id, "stop", nonce, nil, in, nil)
+}
+
+// Restart stops a machine and starts it again. force skips the grace.
+func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool, o StopOptions) error {
+	q := url.Values{}
+	if force {
+		q.Set("force_stop", "true")
+	}
+	if o.Signal != "" {
+		q.Set("signal", o.Signal)
+	}
+	if o.Timeout > 0 {
+		q.Set("timeout", o.Timeout.String())
+	}
+	return c.verb(ctx, app, id, "restart", nonce, q, nil, nil)
+}
+
+// Suspend freezes a machine, memory and all. Start resumes it.
+func (c *Client) Suspend(ctx context.Context, app, id, nonce string) error {
+	return c.verb(ctx, app, id, "suspend", nonce, nil, nil, nil)
+}
+
+// Signal sends a signal ("SIGTERM", "TERM", "15") to a machine's main process.
+func (c *Client) Signal(ctx context.Context, app, id, nonce, signal string) error {
+	return c.verb(ctx, app, id, "signal", nonce, nil, map[string]any{"signal": signal}, nil)
+}
+
+// Cordon takes a machine out of routing, or with on false puts it back.
+func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) error {
+	verb := "uncordon"
+	if on {
+		verb = "cordon"
+	}
+	return c.verb(ctx, app, id, verb, nonce, nil, nil, nil)
+}
+
+func (c *Client) verb(ctx context.Context, app, id, verb, nonce string, q url.Values, in, out any) error {
+	k := call{method: "POST", path: route("apps", app, "machines", id, verb), query: q, in: in, header: nonceHeader(nonce)}
+	return c.do(ctx, k, out)
+}
+
+// Destroy removes a machine for ever; with kill also one that runs.
+func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) error {
+	k := call{method: "DELETE", path: route("apps", app, "machines", id), header: nonceHeader(nonce),
+		query: url.Values{"kill": {strconv.FormatBool(kill)}}}
+	return c.do(ctx, k, nil)
+}
+
+// Settled, as a state to wait for, is any state that stays until somebody acts.
+const Settled = machine.State("settled")
+
+// Wait waits until the machine is in one of the states, for at most timeout, of which the server grants whole seconds
+// from 1 to 60. Timeout is the kind of the error when it is not.
+func (c *Client) Wait(ctx context.Context, app, id string, timeout time.Duration, states ...machine.State) error {
+	secs := min(max(int(timeout.Round(time.Second)/time.Second), 1), 60)
+	q := url.Values{"timeout": {fmt.Sprint(secs)}}
+	for _, s := range states {
+		q.Add("state", string(s))
+	}
+	return c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "wait"), query: q}, nil)
+}
+
+// Processes lists a machine's processes.
+func (c *Client) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
+	var ps []machine.Process
+	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "ps")}, &ps)
+	return ps, err
+}
+
+// Metadata gives a machine's metadata.
+func (c *Client) Metadata(ctx context.Context, app, id string) (map[string]string, error) {
+	var kv map[string]string
+	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "metadata")}, &kv)
+	return kv, err
+}
+
+// PatchMetadata sets some keys; a nil value deletes its key. Nothing that runs is touched.
+func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv map[string]*string) error {
+	k := call{method: "PATCH", path: route("apps", app, "machines", id, "metadata"), in: kv, header: nonceHeader(nonce)}
+	return c.do(ctx, k, nil)
+}
+
+type leaseAnswer struct {
+	Status string        `json:"status"`
+	Data   machine.Lease `json:"data"`
+}
+
+// Lease gives the lease in force; NotFound when there is none.
+func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
+	var a leaseAnswer
+	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "lease")}, &a)
+	return a.Data, err
+}
+
+// TakeLease takes the machine's lease, or with the holder's nonce refreshes it. The server counts ttl in whole seconds.
+func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.Duration) (machine.Lease, error) {
+	var a leaseAnswer
+	k := call{method: "POST", path: route("apps", app, "machines", id, "lease"), header: nonceHeader(nonce),
+		query: url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}}
+	err := c.do(ctx, k, &a)
+	return a.Data, err
+}
+
+// ReleaseLease gives the lease back.
+func (c *Client) ReleaseLease(ctx context.Context, app, id, nonce string) error {
+	return c.do(ctx, call{method: "DELETE", path: route("apps", app, "machines", id, "lease"), header: nonceHeader(nonce)}, nil)
+}
+
+func nonceHeader(nonce string) map[string]string { return map[string]string{NonceHeader: nonce} }

@@ -1,0 +1,165 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/url"
+	"strconv"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Version is what a server says of itself.
+type Version struct {
+	Version string          `json:"version"`
+	Go      string          `json:"go"`
+	Region  string          `json:"region"`
+	Workers json.RawMessage `json:"workers,omitempty"`
+}
+
+// Version asks the server for its version.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var v Version
+	err := c.do(ctx, call{method: "GET", path: route("souk", "version")}, &v)
+	return v, err
+}
+
+// Workers are the workers that answered, and those that did not.
+type Workers struct {
+	Workers     []cluster.Record `json:"workers"`
+	Unreachable []struct {
+		Worker string `json:"worker"`
+		Error  string `json:"error"`
+	} `json:"unreachable"`
+}
+
+// Workers asks every worker for its record.
+func (c *Client) Workers(ctx context.Context) (Workers, error) {
+	var w Workers
+	err := c.do(ctx, call{method: "GET", path: route("souk", "workers")}, &w)
+	return w, err
+}
+
+// Examination is what one worker found out about its host.
+type Examination struct {
+	Worker   string            `json:"worker"`
+	Findings []runtime.Finding `json:"findings"`
+}
+
+// Doctor asks every worker to examine its host.
+func (c *Client) Doctor(ctx context.Context) ([]Examination, error) {
+	var a struct {
+		Workers []Examination `json:"workers"`
+	}
+	err := c.do(ctx, call{method: "GET", path: route("souk", "doctor")}, &a)
+	return a.Workers, err
+}
+
+// Explanation is why a machine is where it is, and what each worker would say now.
+type Explanation struct {
+	Placement *machine.Placement  `json:"placement"`
+	Now       []machine.Candidate `json:"now"`
+}
+
+// Explain asks why a machine is where it is. ref is an id or a name.
+func (c *Client) Explain(ctx context.Context, app, ref string) (Explanation, error) {
+	var e Explanation
+	err := c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "machines", ref, "explain")}, &e)
+	return e, err
+}
+
+// Events calls f with every event of an app ("" is all) from now on, until ctx ends or f errs. ready, when not nil, is
+// called once the server listens, so that nothing that happens afterwards is missed.
+func (c *Client) Events(ctx context.Context, app string, ready func(), f func(machine.EventOf) error) error {
+	q := url.Values{}
+	if app != "" {
+		q.Set("app", app)
+	}
+	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "events"), query: q})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if ready != nil {
+		ready()
+	}
+	return eachLine(ctx, resp.Body, f)
+}
+
+// Logs calls f with each line of a machine's output, in order. ref is an id or a name.
+func (c *Client) Logs(ctx context.Context, app, ref string, q runtime.LogQuery, f func(runtime.LogLine) error) error {
+	v := url.Values{}
+	if q.Tail > 0 {
+		v.Set("tail", strconv.Itoa(q.Tail))
+	}
+	if q.Follow {
+		v.Set("follow", "true")
+	}
+	if q.Cursor != "" {
+		v.Set("cursor", q.Cursor)
+	}
+	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "apps", app, "machines", ref, "logs"), query: v})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return eachLine(ctx, resp.Body, f)
+}
+
+// maxLine bounds one line of a stream: a log line is at most 16 KiB before JSON's escapes, data of exec the same.
+const maxLine = 1 << 20
+
+// eachLine decodes NDJSON. A line that is an error ends the stream with it.
+func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for sc.Scan() {
+		if len(sc.Bytes()) == 0 {
+			continue // a server may send empty lines to keep a quiet stream alive
+		}
+		if bytes.HasPrefix(sc.Bytes(), []byte(`{"error":`)) {
+			var a ErrorAnswer
+			if err := json.Unmarshal(sc.Bytes(), &a); err == nil && a.Error != "" {
+				return a.fault()
+			}
+		}
+		var v T
+		if err := json.Unmarshal(sc.Bytes(), &v); err != nil {
+			return fault.Wrap(err, fault.Internal, "answer", "a line of the stream is not the JSON that was expected")
+		}
+		if err := f(v); err != nil {
+			return err
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return broken(ctx, err)
+	}
+	return nil
+}
+
+// CopyOut writes a tar stream of path in the machine to w.
+func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer) error {
+	k := call{method: "GET", path: route("souk", "apps", app, "machines", ref, "files"), query: url.Values{"path": {path}}}
+	resp, err := c.send(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return broken(ctx, err)
+	}
+	return nil
+}
+
+// CopyIn unpacks the tar stream r at path in the machine.
+func (c *Client) CopyIn(ctx context.Context, app, ref, path string, r io.Reader) error {
+	k := call{method: "PUT", path: route("souk", "apps", app, "machines", ref, "files"), query: url.Values{"path": {path}},
+		in: r, header: map[string]string{"Content-Type": "application/x-tar"}}
+	return c.do(ctx, k, nil)
+}

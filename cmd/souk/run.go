@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// runFlags are the flags of souk run.
+type runFlags struct {
+	name     string
+	image    string
+	region   string
+	cpus     int
+	cpuKind  string
+	memory   int
+	env      []string
+	metadata []string
+	volumes  []string
+	restart  string
+	retries  int
+	rm       bool
+	attach   bool
+	detach   bool
+	noStart  bool
+}
+
+const runLong = `Make a machine that runs CMD, on the worker that suits it best, and start it. The answer tells where it was
+placed, why there, and how long each phase took.
+
+CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. The app is made when there is
+none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or --rm
+it is no.
+
+With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
+the machine; a second ^C lets go of it and leaves it running. --rm destroys the machine once it has ended.`
+
+func (c *cli) cmdRun() *cobra.Command {
+	o := new(runFlags)
+	cmd := &cobra.Command{Use: "run [flags] -- CMD [ARG...]", Short: "Make a machine and start it", Long: runLong,
+		Example: `  souk run --name web -- /usr/bin/python3 -m http.server 8080
+  souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
+  souk run --cpus 2 --memory 512 --env MODE=fast --volume data:/data -- /opt/batch
+  souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
+		Args: args(1, -1, "a command to run, after --")}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
+	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
+	f.StringVar(&o.region, "region", "", "the region, or several in order of liking: iad,dfw,any (default: the nearest)")
+	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
+	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
+	f.IntVar(&o.memory, "memory", 0, "memory in MB (default: the least its CPUs allow)")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
+	f.StringArrayVar(&o.volumes, "volume", nil, "VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
+	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
+	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
+	f.BoolVar(&o.rm, "rm", false, "destroy the machine once it has ended")
+	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
+	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
+	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
+	cmd.MarkFlagsMutuallyExclusive("attach", "detach")
+	cmd.MarkFlagsMutuallyExclusive("attach", "no-start")
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return c.doRun(cmd.Context(), o, argv) }
+	return cmd
+}
+
+func (c *cli) doRun(ctx context.Context, o *runFlags, argv []string) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	app := c.appOrDefault()
+	l, err := c.launchOf(ctx, cl, app, o, argv)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	m, err := c.launch(ctx, cl, app, l)
+	took := time.Since(begin)
+	if err != nil {
+		return err
+	}
+	if o.attach {
+		return c.attach(ctx, cl, m, took, o.rm)
+	}
+	if c.json {
+		c.jsonLine(c.out, launched{m, float64(took) / 1e6})
+	} else {
+		c.printLaunch(m, took)
+	}
+	return launchFailed(m)
+}
+
+// launched is what run prints in --json.
+type launched struct {
+	Machine     *machine.Machine `json:"machine"`
+	RoundTripMS float64          `json:"round_trip_ms"` // from the request to its answer, as the client saw it
+}
+
+// launch creates the machine, and first its app when there is none: that costs a round trip only the first time. The
+// key makes it safe that net/http or a user's script sends the request twice.
+func (c *cli) launch(ctx context.Context, cl *client.Client, app string, l *machine.Launch) (*machine.Machine, error) {
+	defer c.progress("placing and starting the machine")()
+	o := client.LaunchOptions{Key: rand.Text()}
+	m, err := cl.Launch(ctx, app, l, o)
+	if fault.Is(err, fault.NotFound) && l.Config != nil {
+		if _, missing := cl.App(ctx, app); !fault.Is(missing, fault.NotFound) {
+			return nil, err // the app is there: something else was not found
+		}
+		if _, made := cl.CreateApp(ctx, app); made != nil && !appTaken(made) {
+			return nil, made
+		}
+		m, err = cl.Launch(ctx, app, l, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return owned(m, app), nil
+}
+
+// appTaken says that somebody else made the app in the meantime, which is as good.
+func appTaken(err error) bool {
+	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
+	return ok && a.Status == "name_taken"
+}
+
+// launchOf makes the request from the flags.
+func (c *cli) launchOf(ctx context.Context, cl *client.Client, app string, o *runFlags, argv []string) (*machine.Launch, error) {
+	env, err := keyValues("--env", o.env, c.getenv)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := keyValues("--metadata", o.metadata, nil)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := mountsOf(ctx, cl, app, o.volumes)
+	if err != nil {
+		return nil, err
+	}
+	policy := o.restart
+	if policy == "" && (o.attach || o.rm) {
+		policy = "no"
+	}
+	cfg := &machine.Config{Image: o.image, Init: machine.Init{Exec: argv}, Env: env, Metadata: meta, Mounts: mounts,
+		Guest:       &machine.Guest{CPUKind: o.cpuKind, CPUs: o.cpus, MemoryMB: o.memory},
+		AutoDestroy: o.rm && !o.attach, // attached, the output is read to its end first, then the client destroys it
+	}
+	if o.memory == 0 {
+		cfg.Guest.MemoryMB = leastMemory(o.cpuKind) * max(o.cpus, 1)
+	}
+	if policy != "" || o.retries != 0 {
+		cfg.Restart = &machine.Restart{Policy: policy, MaxRetries: o.retries}
+	}
+	return &machine.Launch{Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart}, nil
+}
+
+// leastMemory is what the Machines API allows per CPU at least, in MB.
+func leastMemory(kind string) int {
+	if kind == "performance" {
+		return 2048
+	}
+	return 256
+}
+
+// keyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there.
+func keyValues(flag string, list []string, lookup func(string) string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	kv := make(map[string]string, len(list))
+	for _, s := range list {
+		k, v, has := strings.Cut(s, "=")
+		switch {
+		case k == "" || (!has && lookup == nil):
+			return nil, usagef("%s is written NAME=VALUE, not %q", flag, s)
+		case !has:
+			v = lookup(k)
+		}
+		kv[k] = v
+	}
+	return kv, nil
+}
+
+// mountsOf reads VOLUME:PATH flags. A volume is named by its id or its name, exactly.
+func mountsOf(ctx context.Context, cl *client.Client, app string, list []string) ([]machine.Mount, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	vs, err := cl.Volumes(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	var mounts []machine.Mount
+	for _, s := range list {
+		ref, path, has := strings.Cut(s, ":")
+		if !has || ref == "" || !strings.HasPrefix(path, "/") {
+			return nil, usagef("--volume is written VOLUME:/PATH, not %q", s)
+		}
+		v, err := pickVolume(vs, ref, app)
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, machine.Mount{Volume: v.ID, Path: path})
+	}
+	return mounts, nil
+}
+
+// pickVolume finds a volume by id, or by a name only one volume has; of several of one name, the one that is free.
+func pickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
+	var named, free []machine.Volume
+	for _, v := range vs {
+		if v.ID == ref {
+			return v, nil
+		}
+		if v.Name == ref {
+			named = append(named, v)
+			if v.AttachedMachine == nil || *v.AttachedMachine == "" {
+				free = append(free, v)
+			}
+		}
+	}
+	switch {
+	case len(named) == 1:
+		return named[0], nil
+	case len(free) == 1:
+		return free[0], nil
+	case len(named) == 0:
+		return machine.Volume{}, fault.New(fault.NotFound, "volume", "app %s has no volume with the id or the name %q; \"souk volumes\" lists them", app, ref)
+	}
+	return machine.Volume{}, fault.New(fault.Conflict, "ambiguous", "%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
+}
+
+// printLaunch tells where the machine was placed, why, and where the time went.
+func (c *cli) printLaunch(m *machine.Machine, took time.Duration) {
+	fmt.Fprintf(c.out, "%s (%s) is %s\n", label(m), m.ID, m.State)
+	fmt.Fprintf(c.out, "  where  worker %s, region %s\n", m.Worker, m.Region)
+	if m.Placement != nil {
+		fmt.Fprintf(c.out, "  why    %s\n", m.Placement.Reason)
+	}
+	fmt.Fprintf(c.out, "  took   %s: %s\n", ms(took), phasesText(m.Phases))
+	fmt.Fprintf(c.out, "  next   souk logs -f %s\n", label(m))
+}
+
+// phasesText prints phases in the order they happen; those not known here come last, by name.
+func phasesText(phases map[string]string) string {
+	order := []string{"rank", "place", "quote", "hold", "grant", "commit", "prepare", "start", "started"}
+	names := slices.SortedFunc(maps.Keys(phases), func(a, b string) int {
+		ia, ib := slices.Index(order, a), slices.Index(order, b)
+		if ia < 0 {
+			ia = len(order)
+		}
+		if ib < 0 {
+			ib = len(order)
+		}
+		if ia != ib {
+			return ia - ib
+		}
+		return strings.Compare(a, b)
+	})
+	parts := make([]string, 0, len(names))
+	for _, n := range names {
+		text := phases[n]
+		if d, err := time.ParseDuration(text); err == nil {
+			text = ms(d)
+		}
+		parts = append(parts, n+" "+text)
+	}
+	if len(parts) == 0 {
+		return "the worker said nothing of its phases"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// launchFailed gives the error of a machine that was made but did not start.
+func launchFailed(m *machine.Machine) error {
+	if m.State != machine.Failed {
+		return nil
+	}
+	return fault.New(fault.Precondition, "failed", "%s was made but could not be started%s", label(m), becauseOf(m))
+}
+
