@@ -90,7 +90,7 @@
 // # Without /v1
 //
 //	GET    /livez      200 "ok" while the process serves; no token
-//	GET    /readyz     200 "ok" when at least one worker answers, else 500; no token
+//	GET    /readyz     200 "ok" when at least one worker answers, else 503; no token
 //	GET    /metrics    Prometheus text
 //
 // # Errors

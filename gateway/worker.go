@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"io"
-	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/lifecycle"
@@ -59,19 +58,7 @@ type Worker interface {
 }
 
 // WorkerStats are a worker's own counters, for /metrics.
-type WorkerStats struct {
-	Record       cluster.Record
-	States       map[machine.State]int
-	RunsActive   map[string]int    // by operation
-	RunsDone     map[string]uint64 // by operation/outcome: "start/ok"
-	RunsStuck    int               // past a step's deadline or retrying for over a minute
-	Commits      uint64            // journal commits
-	Records      uint64            // journal records
-	CommitTime   time.Duration     // summed
-	Refusals     map[string]uint64 // by failing clause
-	HoldsExpired uint64
-	Drift        uint64 // differences between runtime and journal that were found and mended
-}
+type WorkerStats = lifecycle.Stats
 
 // SecretsOf gives a worker the secrets of an app at the moment of a start.
 type SecretsOf func(app string) (map[string]string, error)

@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// newApp is the body of a create. The client sends name, the documentation says app_name.
+type newApp struct {
+	Name             string `json:"name,omitempty"`
+	AppName          string `json:"app_name,omitempty"`
+	Org              string `json:"org_slug,omitempty"`
+	Network          string `json:"network,omitempty"`
+	Role             string `json:"app_role_id,omitempty"`
+	EnableSubdomains bool   `json:"enable_subdomains,omitempty"` // accepted, without effect
+}
+
+type appList struct {
+	Total int   `json:"total_apps"`
+	Apps  []App `json:"apps"`
+}
+
+func (g *Gateway) createApp(w http.ResponseWriter, r *http.Request) error {
+	var in newApp
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	name := in.Name
+	switch {
+	case name == "":
+		name = in.AppName
+	case in.AppName != "" && in.AppName != name:
+		return fault.New(fault.Invalid, "app_name", "name is %q and app_name is %q; send one of them", clip(name, 80), clip(in.AppName, 80))
+	}
+	app, err := g.catalog.CreateApp(name, in.Org, in.Network, in.Role)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusCreated, app)
+	return nil
+}
+
+func (g *Gateway) listApps(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	machines, err := g.machines(r.Context(), "", false)
+	if err != nil {
+		return err
+	}
+	volumes, err := g.volumes(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	count := countByApp(machines, volumes)
+	list := appList{Apps: []App{}}
+	for _, a := range g.catalog.Apps() {
+		if org := q.Get("org_slug"); org != "" && org != a.Organization.Slug {
+			continue
+		}
+		if role := q.Get("app_role"); role != "" && role != a.AppRole {
+			continue
+		}
+		list.Apps = append(list.Apps, count(a))
+	}
+	list.Total = len(list.Apps)
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+// countByApp gives a function that fills in an app's counts.
+func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(App) App {
+	ms, vs := map[string]int{}, map[string]int{}
+	for _, m := range machines {
+		ms[m.App]++
+	}
+	for _, v := range volumes {
+		vs[v.App]++
+	}
+	return func(a App) App {
+		a.MachineCount, a.VolumeCount = ms[a.Name], vs[a.Name]
+		if a.Status == "pending" && a.MachineCount > 0 {
+			a.Status = "deployed"
+		}
+		return a
+	}
+}
+
+func (g *Gateway) getApp(w http.ResponseWriter, r *http.Request) error {
+	app, err := g.catalog.App(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	machines, err := g.machines(r.Context(), app.Name, false)
+	if err != nil {
+		return err
+	}
+	volumes, err := g.volumes(r.Context(), app.Name)
+	if err != nil {
+		return err
+	}
+	app.MachineCount, app.VolumeCount = len(machines), len(volumes)
+	if app.Status == "pending" && len(machines) > 0 {
+		app.Status = "deployed"
+	}
+	answer(w, http.StatusOK, app)
+	return nil
+}
+
+// deleteApp takes an app away with all it has. The mark comes first, so that a deletion that broke off leaves an app that
+// takes nothing new, and asking again goes on with it.
+func (g *Gateway) deleteApp(w http.ResponseWriter, r *http.Request) error {
+	ctx, name := context.WithoutCancel(r.Context()), r.PathValue("app")
+	if err := g.catalog.MarkDeleting(name); err != nil {
+		return err
+	}
+	_, errs := fanOut(g.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	if err := g.catalog.DeleteApp(name); err != nil {
+		return err
+	}
+	answer(w, http.StatusAccepted, okay{OK: true})
+	return nil
+}
+
+const destroysAtOnce = 16 // machines of one worker that a deletion destroys at the same time
+
+// emptyWorker destroys an app's machines on one worker, then its volumes.
+func emptyWorker(ctx context.Context, w Worker, app string) error {
+	machines, err := w.Machines(ctx, app, false)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs, slots := make([]error, len(machines)), make(chan struct{}, destroysAtOnce)
+	for i, m := range machines {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = destroy(ctx, w, app, m.ID)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	volumes, err := w.Volumes(ctx, app)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		c := lifecycle.VolumeCommand{Verb: "destroy", App: app, Volume: v.ID}
+		if _, err := w.Volume(ctx, c); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// destroy kills a machine whoever holds its lease: the app it belongs to goes, and takes leases with it.
+func destroy(ctx context.Context, w Worker, app, id string) error {
+	c := lifecycle.Command{Verb: lifecycle.Destroy, App: app, Machine: id, Kill: true}
+	if l, err := w.CurrentLease(ctx, app, id); err == nil {
+		c.Nonce = l.Nonce
+	}
+	if _, err := w.Do(ctx, c); err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	return nil
+}

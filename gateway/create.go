@@ -1,0 +1,248 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// IdempotencyHeader makes a repeated create answer the machine of the first.
+const IdempotencyHeader = "Idempotency-Key"
+
+// createTimeout ends a create that no worker answers. It goes on when the client is gone: its grant may be made already.
+const createTimeout = 2 * time.Minute
+
+// createMachine makes a machine, once: under an id that the client chose, or that its idempotency key is bound to, or a
+// new one. A create that is repeated, after a lost answer or at the same time, finds the first one's machine.
+func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), createTimeout)
+	defer cancel()
+	app, err := g.openApp(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	launch, err := readLaunch(w, r)
+	if err != nil {
+		return err
+	}
+	req, err := g.request(ctx, app.Name, launch)
+	if err != nil {
+		return err
+	}
+	if err := g.chooseID(app.Name, r.Header.Get(IdempotencyHeader), launch); err != nil {
+		return err
+	}
+	req.Machine = launch.ID
+	m, err := g.createOnce(ctx, req, launch)
+	if err != nil {
+		return err
+	}
+	if err := g.stillThere(ctx, app, m); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, m)
+	return nil
+}
+
+// openApp gives an app that takes new things.
+func (g *Gateway) openApp(name string) (App, error) {
+	app, err := g.catalog.App(name)
+	if err == nil && app.Status == "deleting" {
+		err = noApp()
+	}
+	return app, err
+}
+
+// chooseID sets the launch's id, from the idempotency key when there is one.
+func (g *Gateway) chooseID(app, key string, launch *machine.Launch) error {
+	raw, err := json.Marshal(launch) // with the client's own id in it, if any
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
+	}
+	if launch.ID == "" {
+		if launch.ID, err = newMachineID(g.rand); err != nil {
+			return err
+		}
+	}
+	if key == "" {
+		return nil
+	}
+	sum := sha256.Sum256(raw)
+	launch.ID, err = g.catalog.Claim(app, key, hex.EncodeToString(sum[:]), launch.ID)
+	return err
+}
+
+// createOnce makes the machine unless there is one of that id. One request at a time for each id and each name.
+func (g *Gateway) createOnce(ctx context.Context, req placement.Request, launch *machine.Launch) (*machine.Machine, error) {
+	unlock, err := g.creates.lock(ctx, "id/"+req.App+"/"+req.Machine)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	grant := lifecycle.Grant{Request: req, Launch: launch, Source: "user"}
+	switch old, err := g.find(ctx, req.App, req.Machine); {
+	case err == nil && old.machine.State == machine.Destroyed:
+		return old.machine, nil // it was made, and is over
+	case err == nil:
+		rec, err := old.worker.Record(ctx)
+		if err != nil {
+			return nil, err
+		}
+		grant.Region = string(rec.Region)
+		return old.worker.Grant(ctx, grant) // the worker knows the machine: it waits for its start, as it did the first time
+	case !fault.Is(err, fault.NotFound):
+		return nil, err
+	}
+	if launch.Name == "" {
+		launch.Name = nameFor(req.Machine)
+		return g.place(ctx, req, grant)
+	}
+	unlockName, err := g.creates.lock(ctx, "name/"+req.App+"/"+launch.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlockName()
+	if err := g.nameFree(ctx, req.App, launch.Name); err != nil {
+		return nil, err
+	}
+	return g.place(ctx, req, grant)
+}
+
+// nameFree refuses a name that a machine of the app has, on whichever worker.
+func (g *Gateway) nameFree(ctx context.Context, app, name string) error {
+	all, err := g.machines(ctx, app, false)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Name == name {
+			return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: m.ID,
+				Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", m.ID, name)}
+		}
+	}
+	return nil
+}
+
+// stillThere looks once more whether the app goes on: one that was deleted while its machine was made may have been
+// emptied before the machine was there, so the machine goes too.
+func (g *Gateway) stillThere(ctx context.Context, app App, m *machine.Machine) error {
+	now, err := g.openApp(app.Name)
+	if err == nil && now.ID == app.ID {
+		return nil
+	}
+	for _, w := range g.workers() {
+		if w.ID() == m.Worker || m.Worker == "" {
+			if err := destroy(ctx, w, app.Name, m.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return noApp()
+}
+
+// request makes the placement request of a launch.
+func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launch) (placement.Request, error) {
+	req := placement.Request{App: app, Image: launch.Config.Image, Start: !launch.SkipLaunch}
+	var err error
+	if req.Resources, err = launchResources(launch.Config); err != nil {
+		return req, err
+	}
+	if v := launch.MinSecretsVersion; v != nil {
+		if err := g.secretsReach(app, *v); err != nil {
+			return req, err
+		}
+	}
+	if req.Volumes, err = g.mountedVolumes(ctx, app, launch); err != nil {
+		return req, err
+	}
+	req.Regions, err = g.regions(ctx, launch.Region)
+	if len(req.Volumes) > 0 && launch.Region == "" {
+		req.Regions = nil // the volume says where
+	}
+	return req, err
+}
+
+// mountedVolumes gives the ids of the volumes a launch mounts. A mount that names no id takes a free volume of its name.
+func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error) {
+	mounts := launch.Config.Mounts
+	if len(mounts) == 0 {
+		return nil, nil
+	}
+	volumes, err := g.volumes(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for i, m := range mounts {
+		v := pickVolume(volumes, m, ids)
+		switch {
+		case v == nil && m.Volume != "":
+			return nil, fault.New(fault.NotFound, volumeMissing, "volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
+		case v == nil:
+			return nil, fault.New(fault.Precondition, "volume_name", "this app has no free volume named %q; create one first", clip(m.Name, 80))
+		case v.AttachedMachine != nil && *v.AttachedMachine != launch.ID:
+			return nil, fault.New(fault.Conflict, "volume_attached", "volume %s is attached to machine %s; mount another, or destroy that machine first", v.ID, *v.AttachedMachine)
+		}
+		mounts[i].Volume = v.ID
+		ids = append(ids, v.ID)
+	}
+	return ids, nil
+}
+
+func pickVolume(volumes []machine.Volume, m machine.Mount, taken []string) *machine.Volume {
+	for i, v := range volumes {
+		byName := m.Volume == "" && v.Name == m.Name && v.AttachedMachine == nil && !contains(taken, v.ID)
+		if v.State != "destroyed" && (v.ID == m.Volume || byName) {
+			return &volumes[i]
+		}
+	}
+	return nil
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+func newMachineID(rand io.Reader) (string, error) {
+	var b [7]byte
+	if _, err := io.ReadFull(rand, b[:]); err != nil {
+		return "", fault.Wrap(err, fault.Internal, "rand", "no random id could be made")
+	}
+	return hex.EncodeToString(b[:]), nil
+}
+
+// nameFor makes a name that people can say from a machine's id, so that it is as unique as the id's end.
+func nameFor(id string) string {
+	moods := [...]string{"amber", "bold", "brisk", "calm", "clear", "cool", "crisp", "deft", "eager", "fair", "fleet", "fond", "glad", "keen", "kind", "late",
+		"light", "lucky", "mild", "neat", "noble", "plain", "proud", "quick", "quiet", "rapid", "sharp", "silent", "sunny", "swift", "warm", "wise"}
+	wares := [...]string{"almond", "apricot", "basket", "brass", "carpet", "cedar", "cinnamon", "clove", "copper", "cumin", "date", "fig", "ginger", "honey", "indigo", "ivory",
+		"jasmine", "lantern", "leather", "lemon", "linen", "mint", "myrrh", "olive", "pepper", "quince", "rose", "saffron", "sesame", "silk", "sumac", "tea"}
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("%s-%s-%s", moods[sum[0]%32], wares[sum[1]%32], hex.EncodeToString(sum[2:5]))
+}
+
+// regionOf gives the region of a worker as the view has it.
+func regionOf(view cluster.View, id cluster.WorkerID) string {
+	for _, r := range view.Workers {
+		if r.Worker == id {
+			return string(r.Region)
+		}
+	}
+	return ""
+}

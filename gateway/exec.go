@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Bounds of an exec that answers at its end. The exec stream has none but the connection's.
+const (
+	MaxExecOutput  = 1 << 20 // bytes of stdout, and of stderr; what is more is dropped, and Truncated says so
+	maxExecTimeout = 3600    // seconds
+	defaultExec    = 60
+)
+
+type execBody struct {
+	Cmd       string   `json:"cmd,omitempty"`     // split as a shell splits words, and nothing more
+	Command   []string `json:"command,omitempty"` // as it is
+	Stdin     string   `json:"stdin,omitempty"`
+	Timeout   int      `json:"timeout,omitempty"` // seconds
+	Container string   `json:"container,omitempty"`
+	Machine   string   `json:"machine,omitempty"`
+}
+
+type execAnswer struct {
+	ExitCode  int    `json:"exit_code"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	Truncated string `json:"truncated,omitempty"`
+}
+
+func (b execBody) argv() ([]string, error) {
+	switch {
+	case b.Container != "":
+		return nil, fault.New(fault.Unimplemented, "container", "a machine of souk has no containers inside; leave container out")
+	case b.Cmd != "" && len(b.Command) > 0:
+		return nil, fault.New(fault.Invalid, "command", "both cmd and command were sent; send one")
+	case len(b.Command) > 0:
+		return b.Command, nil
+	}
+	argv, err := shellWords(b.Cmd)
+	if err == nil && len(argv) == 0 {
+		err = fault.New(fault.Invalid, "command", "no command was named; send {\"cmd\": \"ls -l\"} or {\"command\": [\"ls\", \"-l\"]}")
+	}
+	return argv, err
+}
+
+// execMachine runs a command in a machine and answers when it has ended. A command that fails is an answer, not an error.
+func (g *Gateway) execMachine(w http.ResponseWriter, r *http.Request) error {
+	var in execBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	app, id := r.PathValue("app"), r.PathValue("id")
+	argv, err := in.argv()
+	if err != nil {
+		return err
+	}
+	if in.Timeout == 0 {
+		in.Timeout = defaultExec
+	}
+	if in.Timeout < 0 || in.Timeout > maxExecTimeout {
+		return fault.New(fault.Invalid, "timeout", "a command may take from 1 to %d seconds, not %d", maxExecTimeout, in.Timeout)
+	}
+	if in.Machine != "" && in.Machine != id {
+		return fault.New(fault.Invalid, "id", "the body names machine %s and the path %s; send the path's, or none", clip(in.Machine, 40), id)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(in.Timeout)*time.Second)
+	defer cancel()
+	var stdout, stderr bounded
+	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
+	code, err := owner(ctx, g, app, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
+	if err != nil {
+		return err
+	}
+	out := execAnswer{ExitCode: code, Stdout: stdout.text(), Stderr: stderr.text()}
+	if stdout.cut || stderr.cut {
+		out.Truncated = fmt.Sprintf("stdout and stderr are cut after %d bytes each; the exec stream has no bound", MaxExecOutput)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// bounded keeps the first MaxExecOutput bytes and swallows the rest, so that the command is not stopped by a full pipe.
+type bounded struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	cut bool
+}
+
+// Write never fails.
+func (b *bounded) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if room := MaxExecOutput - b.buf.Len(); len(p) > room {
+		b.cut = true
+		b.buf.Write(p[:room])
+		return len(p), nil
+	}
+	return b.buf.Write(p)
+}
+
+func (b *bounded) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// shellWords splits a command line as a POSIX shell splits words: blanks, single and double quotes, backslashes. Nothing
+// is expanded: $, *, | and the like stand for themselves.
+func shellWords(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord, quote := false, rune(0)
+	escaped := false
+	for _, c := range line {
+		switch {
+		case escaped:
+			if quote == '"' && !strings.ContainsRune("\"\\$`", c) {
+				word.WriteRune('\\')
+			}
+			word.WriteRune(c)
+			escaped = false
+		case c == '\\' && quote != '\'':
+			escaped, inWord = true, true
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteRune(c)
+			inWord = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, fault.New(fault.Invalid, "command", "cmd ends inside a quotation; close it, or send command as a list")
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}

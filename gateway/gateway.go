@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/placement"
+)
+
+// Options are what a gateway is made of. Workers, Catalog and one of Token and Authenticate must be set.
+type Options struct {
+	// Workers gives the workers known now; it is asked anew for each request.
+	Workers func() []Worker
+	Catalog *Catalog
+	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
+	Token        string
+	Authenticate func(token string) bool
+	// Region is the gateway's own: the nearest for a create that names none.
+	Region cluster.Region
+	// Policy ranks workers; the zero value is placement.Default.
+	Policy  placement.Policy
+	Log     *slog.Logger // nil: nothing is logged
+	Rand    io.Reader    // nil: crypto/rand
+	Version string       // of souk, for /v1/souk/version
+}
+
+// Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
+type Gateway struct {
+	workers func() []Worker
+	catalog *Catalog
+	allow   func(token string) bool
+	region  cluster.Region
+	policy  placement.Policy
+	log     *slog.Logger
+	rand    io.Reader
+	version string
+	metrics *metrics
+	creates *keyLocks // one create at a time for each machine id and each name
+	started time.Time
+	handler http.Handler
+}
+
+// New makes a gateway.
+func New(o Options) (*Gateway, error) {
+	switch {
+	case o.Workers == nil || o.Catalog == nil:
+		return nil, fault.New(fault.Internal, "options", "a gateway needs Workers and a Catalog")
+	case o.Token == "" && o.Authenticate == nil:
+		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
+	}
+	g := &Gateway{
+		workers: o.Workers, catalog: o.Catalog, allow: o.Authenticate, region: o.Region, policy: o.Policy,
+		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
+	}
+	if g.allow == nil {
+		g.allow = oneToken(o.Token)
+	}
+	if g.region == "" {
+		g.region = "local"
+	}
+	if len(g.policy.Terms) == 0 {
+		g.policy = placement.Default()
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	if g.rand == nil {
+		g.rand = rand.Reader
+	}
+	g.metrics = newMetrics(g)
+	g.handler = g.serve(g.mux())
+	return g, nil
+}
+
+// Handler gives the gateway as an HTTP handler.
+func (g *Gateway) Handler() http.Handler { return g.handler }
+
+// Limits of an HTTP server in front of the gateway.
+const (
+	MaxHeader     = 64 << 10 // bytes of a request's line and headers
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// Server gives an HTTP server with the gateway's limits, ready for Serve. Bodies have limits of their own, and answers
+// none, since a stream may last.
+func (g *Gateway) Server() *http.Server {
+	return &http.Server{
+		Handler: g.handler, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+	}
+}

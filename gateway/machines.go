@@ -1,0 +1,314 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// NonceHeader carries the nonce of a machine's lease.
+const NonceHeader = "fly-machine-lease-nonce"
+
+const maxStopTimeout = 300 * time.Second
+
+func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
+	app := r.PathValue("app")
+	if _, err := g.catalog.App(app); err != nil {
+		return err
+	}
+	deleted, err := queryBool(r, "include_deleted")
+	if err != nil {
+		return err
+	}
+	summary, err := queryBool(r, "summary")
+	if err != nil {
+		return err
+	}
+	all, err := g.machines(r.Context(), app, deleted)
+	if err != nil {
+		return err
+	}
+	keep := listFilter(r)
+	out := make([]*machine.Machine, 0, len(all))
+	for _, m := range all {
+		if !keep(m) {
+			continue
+		}
+		if summary {
+			short := *m
+			short.Config, short.Events, short.Placement = nil, []machine.Event{}, nil
+			m = &short
+		}
+		out = append(out, m)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// listFilter reads region=, state= and metadata.K=V.
+func listFilter(r *http.Request) func(*machine.Machine) bool {
+	q := r.URL.Query()
+	return func(m *machine.Machine) bool {
+		if region := q.Get("region"); region != "" && region != m.Region {
+			return false
+		}
+		if states := q["state"]; len(states) > 0 && !slices.Contains(strings.Split(strings.Join(states, ","), ","), string(m.State)) {
+			return false
+		}
+		for k, v := range q {
+			key, ok := strings.CutPrefix(k, "metadata.")
+			if !ok {
+				continue
+			}
+			if m.Config == nil || !hasValue(m.Config.Metadata, key, v[0]) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func hasValue(m map[string]string, key, want string) bool {
+	got, ok := m[key]
+	return ok && got == want
+}
+
+func (g *Gateway) getMachine(w http.ResponseWriter, r *http.Request) error {
+	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, f.machine)
+	return nil
+}
+
+// command begins a command for the machine of the path.
+func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
+	return lifecycle.Command{
+		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(NonceHeader), Source: "user",
+	}
+}
+
+// do has the machine's owner carry out a command.
+func (g *Gateway) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
+	return owner(r.Context(), g, c.App, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
+}
+
+// plain serves the verbs that take nothing and tell nothing.
+func plain(v lifecycle.Verb) func(*Gateway, http.ResponseWriter, *http.Request) error {
+	return func(g *Gateway, w http.ResponseWriter, r *http.Request) error {
+		if _, err := g.do(r, command(r, v)); err != nil {
+			return err
+		}
+		return answerOK(w)
+	}
+}
+
+func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
+	c := command(r, lifecycle.Update)
+	f, err := g.find(r.Context(), c.App, c.Machine)
+	if err != nil {
+		return err
+	}
+	if c.Launch, err = readLaunch(w, r); err != nil {
+		return err
+	}
+	if v := c.Launch.MinSecretsVersion; v != nil {
+		if err := g.secretsReach(c.App, *v); err != nil {
+			return err
+		}
+	}
+	res, err := launchResources(c.Launch.Config)
+	if err != nil {
+		return err
+	}
+	c.Resources = &res
+	c.Launch.ID = c.Machine
+	if _, err := g.mountedVolumes(r.Context(), c.App, c.Launch); err != nil {
+		return err
+	}
+	out, err := f.worker.Do(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out.Machine)
+	return nil
+}
+
+func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
+	c := command(r, lifecycle.Destroy)
+	kill, err := queryBool(r, "kill")
+	if err != nil {
+		return err
+	}
+	force, err := queryBool(r, "force")
+	if err != nil {
+		return err
+	}
+	c.Kill = kill || force
+	if _, err := g.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+// startAnswer is the answer to a start.
+type startAnswer struct {
+	Message  string        `json:"message"`
+	Status   string        `json:"status"`
+	Previous machine.State `json:"previous_state"`
+	Migrated bool          `json:"migrated"`
+	NewHost  string        `json:"new_host"`
+}
+
+func (g *Gateway) startMachine(w http.ResponseWriter, r *http.Request) error {
+	out, err := g.do(r, command(r, lifecycle.Start))
+	if err != nil {
+		return err
+	}
+	message := "machine is " + string(out.Machine.State)
+	answer(w, http.StatusOK, startAnswer{Status: "success", Message: message, Previous: out.Previous})
+	return nil
+}
+
+type stopBody struct {
+	ID      string           `json:"id,omitempty"`
+	Signal  string           `json:"signal,omitempty"`
+	Timeout machine.Duration `json:"timeout,omitzero"`
+}
+
+func (g *Gateway) stopMachine(w http.ResponseWriter, r *http.Request) error {
+	var in stopBody
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	if in.ID != "" && in.ID != r.PathValue("id") {
+		return fault.New(fault.Invalid, "id", "the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
+	}
+	if in.Timeout.Duration < 0 || in.Timeout.Duration > maxStopTimeout {
+		return fault.New(fault.Invalid, "timeout", "a stop waits from 0s (the machine's own time) to %v, not %v", maxStopTimeout, in.Timeout.Duration)
+	}
+	c := command(r, lifecycle.Stop)
+	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
+	if _, err := g.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (g *Gateway) restartMachine(w http.ResponseWriter, r *http.Request) error {
+	c := command(r, lifecycle.Restart)
+	var err error
+	if c.Kill, err = queryBool(r, "force_stop"); err != nil {
+		return err
+	}
+	if c.Timeout, err = queryDuration(r, "timeout", maxStopTimeout); err != nil {
+		return err
+	}
+	c.Signal = r.URL.Query().Get("signal")
+	if _, err := g.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+// signalName reads a signal as a number or a name.
+type signalName string
+
+// UnmarshalJSON accepts 9 and "SIGKILL".
+func (s *signalName) UnmarshalJSON(raw []byte) error {
+	var n int
+	if json.Unmarshal(raw, &n) == nil {
+		if n < 1 || n > 64 {
+			return fault.New(fault.Invalid, "signal", "%d is not a signal; they have the numbers 1 to 64", n)
+		}
+		*s = signalName(strconv.Itoa(n))
+		return nil
+	}
+	var name string
+	if err := json.Unmarshal(raw, &name); err != nil {
+		return fault.New(fault.Invalid, "signal", "a signal is a number such as 9 or a name such as \"SIGKILL\"")
+	}
+	*s = signalName(name)
+	return nil
+}
+
+type signalBody struct {
+	Signal signalName `json:"signal"`
+}
+
+func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
+	var in signalBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.Signal == "" {
+		return fault.New(fault.Invalid, "signal", "no signal was named; send {\"signal\": \"SIGTERM\"}")
+	}
+	c := command(r, lifecycle.Signal)
+	c.Signal = string(in.Signal)
+	if _, err := g.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
+	limit, err := queryInt(r, "limit", machine.MaxEvents, 1, machine.MaxEvents)
+	if err != nil {
+		return err
+	}
+	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	events := f.machine.Events
+	if events == nil {
+		events = []machine.Event{}
+	}
+	answer(w, http.StatusOK, events[:min(limit, len(events))])
+	return nil
+}
+
+func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
+	app, id := r.PathValue("app"), r.PathValue("id")
+	list, err := owner(r.Context(), g, app, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []machine.Version{}
+	}
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+func (g *Gateway) listProcesses(w http.ResponseWriter, r *http.Request) error {
+	less, err := processOrder(r.URL.Query().Get("sort_by"), r.URL.Query().Get("order"))
+	if err != nil {
+		return err
+	}
+	app, id := r.PathValue("app"), r.PathValue("id")
+	list, err := owner(r.Context(), g, app, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	if err != nil {
+		return err
+	}
+	out := append([]machine.Process{}, list...)
+	for i := range out {
+		if out[i].ListenSockets == nil {
+			out[i].ListenSockets = []machine.ListenSocket{}
+		}
+	}
+	if less != nil {
+		slices.SortStableFunc(out, less)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}

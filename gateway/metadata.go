@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// Bounds of a machine's metadata.
+const (
+	maxMetadataKey   = 255
+	maxMetadataValue = 16 << 10
+)
+
+type valueBody struct {
+	Value *string `json:"value"`
+}
+
+func (g *Gateway) getMetadata(w http.ResponseWriter, r *http.Request) error {
+	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	out := map[string]string{}
+	if c := f.machine.Config; c != nil && c.Metadata != nil {
+		out = c.Metadata
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (g *Gateway) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
+	var in valueBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.Value == nil {
+		return fault.New(fault.Invalid, "value", "no value was sent; send {\"value\": \"...\"}, or DELETE the key")
+	}
+	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): in.Value}, false)
+}
+
+func (g *Gateway) deleteMetadataKey(w http.ResponseWriter, r *http.Request) error {
+	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): nil}, false)
+}
+
+func (g *Gateway) patchMetadata(w http.ResponseWriter, r *http.Request) error {
+	var in map[string]*string
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	return g.changeMetadata(w, r, in, false)
+}
+
+func (g *Gateway) putMetadata(w http.ResponseWriter, r *http.Request) error {
+	var in map[string]*string
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	for k, v := range in {
+		if v == nil {
+			return fault.New(fault.Invalid, "value", "the key %q has no value; in a whole map every key has one", clip(k, 80))
+		}
+	}
+	return g.changeMetadata(w, r, in, true)
+}
+
+func (g *Gateway) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
+	for k, v := range values {
+		if k == "" || len(k) > maxMetadataKey || v != nil && len(*v) > maxMetadataValue {
+			return fault.New(fault.Invalid, "metadata", "a metadata key has 1 to %d bytes and a value at most %d; %q has more", maxMetadataKey, maxMetadataValue, clip(k, 40))
+		}
+	}
+	c := command(r, lifecycle.SetMetadata)
+	c.Metadata, c.ReplaceMetadata = values, whole
+	if _, err := g.do(r, c); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+)
+
+// metrics are the gateway's own, and its workers'. No label has the name of a machine or an app: their number has no bound.
+type metrics struct {
+	requests  *prometheus.HistogramVec
+	placement *prometheus.HistogramVec
+	bids      *prometheus.CounterVec
+	serve     http.Handler
+}
+
+func newMetrics(g *Gateway) *metrics {
+	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+	m := &metrics{
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "souk_http_request_duration_seconds", Help: "Time from a request to the end of its answer.", Buckets: buckets,
+		}, []string{"route", "method", "code"}),
+		placement: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "souk_placement_duration_seconds", Help: "Time from a create to a worker's grant, with the start when it was asked for.", Buckets: buckets,
+		}, []string{"outcome", "reason"}),
+		bids: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "souk_bids_total", Help: "Grants asked of workers, by what came of it.",
+		}, []string{"result"}),
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.requests, m.placement, m.bids, workerCollector{g},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return m
+}
+
+func (m *metrics) request(method, route string, code int, took time.Duration) {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+	default:
+		method = "other"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Observe(took.Seconds())
+}
+
+func (m *metrics) placed(err error, took time.Duration) {
+	outcome, reason := "placed", ""
+	if err != nil {
+		f := fault.As(err)
+		outcome, reason = string(f.Kind), f.Resource
+		if reason == "" {
+			reason = f.Code
+		}
+	}
+	m.placement.WithLabelValues(outcome, reason).Observe(took.Seconds())
+}
+
+func (m *metrics) bid(in market.In) {
+	result := "failed"
+	switch {
+	case in.Granted:
+		result = "granted"
+	case in.Refused != nil:
+		result = "refused"
+	case in.Lost:
+		result = "lost"
+	}
+	m.bids.WithLabelValues(result).Inc()
+}
+
+func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	g.metrics.serve.ServeHTTP(w, r)
+	return nil
+}
+
+// workerCollector asks the workers for their counters at each scrape.
+type workerCollector struct{ g *Gateway }
+
+// Describe describes nothing: what there is depends on the workers.
+func (workerCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells every worker's counters, in base units.
+func (c workerCollector) Collect(out chan<- prometheus.Metric) {
+	for _, w := range c.g.workers() {
+		collectWorker(out, string(w.ID()), w.Stats())
+	}
+}
+
+func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
+	emit := func(kind prometheus.ValueType, name, help string, v float64, labels ...string) {
+		names, values := []string{"worker"}, []string{worker}
+		for i := 0; i+1 < len(labels); i += 2 {
+			names, values = append(names, labels[i]), append(values, labels[i+1])
+		}
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, v, values...)
+	}
+	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	used := s.Record.Used
+	for _, d := range s.Record.Capacity.Dims() {
+		resource, unit := baseUnit(d.Name, d.Unit)
+		emit(gauge, "souk_worker_capacity", "What a worker may grant: cores, bytes, GPUs or a count.", float64(d.Amount)*unit, "resource", resource)
+		emit(gauge, "souk_worker_used", "What a worker has granted and holds.", float64(used.Get(d.Name))*unit, "resource", resource)
+	}
+	for state, n := range s.States {
+		emit(gauge, "souk_machines", "Machines by state.", float64(n), "state", string(state))
+	}
+	emit(gauge, "souk_machines_starting", "Machines on their way up.", float64(s.Record.Starting))
+	for op, n := range s.RunsActive {
+		emit(gauge, "souk_runs_active", "Operations under way.", float64(n), "operation", op)
+	}
+	for key, n := range s.RunsDone {
+		op, outcome, _ := strings.Cut(key, "/")
+		emit(counter, "souk_runs_total", "Operations that ended.", float64(n), "operation", op, "outcome", outcome)
+	}
+	emit(gauge, "souk_runs_stuck", "Operations past a step's deadline, or repeating for over a minute.", float64(s.RunsStuck))
+	emit(counter, "souk_journal_commits_total", "Commits of the journal.", float64(s.Commits))
+	emit(counter, "souk_journal_records_total", "Records in those commits.", float64(s.Records))
+	emit(counter, "souk_journal_commit_seconds_total", "Time spent in commits.", s.CommitTime.Seconds())
+	for reason, n := range s.Refusals {
+		emit(counter, "souk_refusals_total", "Grants refused, by the clause that failed.", float64(n), "reason", reason)
+	}
+	emit(counter, "souk_holds_expired_total", "Holds that ended without a grant.", float64(s.HoldsExpired))
+	emit(counter, "souk_drift_total", "Differences between runtime and journal that were found and mended.", float64(s.Drift))
+}
+
+// baseUnit gives a dimension's name and the factor to its base unit.
+func baseUnit(name, unit string) (string, float64) {
+	switch unit {
+	case "milli":
+		return name + "_cores", 0.001
+	case "MiB":
+		return name + "_bytes", 1 << 20
+	}
+	return name, 1
+}

@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of a page of an organization's machines.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// appsOf gives the names of an organization's apps.
+func (g *Gateway) appsOf(org string) map[string]bool {
+	names := map[string]bool{}
+	for _, a := range g.catalog.Apps() {
+		if a.Organization.Slug == org {
+			names[a.Name] = true
+		}
+	}
+	return names
+}
+
+// listOrgMachines pages through an organization's machines in the order of their ids: the cursor is the last one's, so
+// machines that come and go meanwhile move no other.
+func (g *Gateway) listOrgMachines(w http.ResponseWriter, r *http.Request) error {
+	limit, err := queryInt(r, "limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	deleted, err := queryBool(r, "include_deleted")
+	if err != nil {
+		return err
+	}
+	after, err := queryTime(r, "updated_after")
+	if err != nil {
+		return err
+	}
+	all, err := g.machines(r.Context(), "", deleted)
+	if err != nil {
+		return err
+	}
+	apps, cursor := g.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
+	all = slices.DeleteFunc(all, func(m *machine.Machine) bool {
+		return !apps[m.App] || m.ID <= cursor || !updatedAfter(m, after)
+	})
+	slices.SortFunc(all, func(a, b *machine.Machine) int { return cmp.Compare(a.ID, b.ID) })
+	out := orgMachines{Machines: all[:min(limit, len(all))]}
+	if n := len(out.Machines); n > 0 {
+		out.LastMachineID, out.LastUpdatedAt = out.Machines[n-1].ID, out.Machines[n-1].UpdatedAt
+		if n < len(all) {
+			out.NextCursor = out.LastMachineID
+		}
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func updatedAfter(m *machine.Machine, after time.Time) bool {
+	at, err := time.Parse(time.RFC3339, m.UpdatedAt)
+	return after.IsZero() || err != nil || at.After(after)
+}
+
+func queryTime(r *http.Request, name string) (time.Time, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return at, fault.New(fault.Invalid, "query", "%s=%q is not a time; write it as \"2026-01-31T12:00:00Z\"", name, clip(s, 40))
+	}
+	return at, nil
+}
+
+func (g *Gateway) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
+	all, err := g.volumes(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	apps := g.appsOf(r.PathValue("org"))
+	all = slices.DeleteFunc(all, func(v machine.Volume) bool { return !apps[v.App] })
+	answer(w, http.StatusOK, orgVolumes{Volumes: all})
+	return nil
+}

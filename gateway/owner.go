@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// owner asks one worker after the other until one does not say that it has no such machine (or volume): that one is the
+// owner, and its answer the answer. Only when every worker has said no is it NotFound; when one could not be asked it is
+// not known, and said so. A machine's id does not tell where it is: machines may move.
+func owner[T any](ctx context.Context, g *Gateway, app string, missing string, ask func(Worker) (T, error)) (T, error) {
+	var none T
+	if _, err := g.catalog.App(app); err != nil {
+		return none, err
+	}
+	var unsure error
+	for _, w := range g.workers() {
+		out, err := ask(w)
+		switch {
+		case fault.CodeOf(err) == missing:
+		case fault.Is(err, fault.Unavailable) && len(g.workers()) > 1:
+			unsure = err
+		default:
+			return out, err
+		}
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+	}
+	if unsure != nil {
+		return none, unsure
+	}
+	if missing == volumeMissing {
+		return none, fault.New(fault.NotFound, volumeMissing, "volume not found")
+	}
+	return none, fault.New(fault.NotFound, machineMissing, "machine not found")
+}
+
+// The codes by which a worker says that what was asked for is not its own.
+const (
+	machineMissing = "machine_not_found"
+	volumeMissing  = "volume_not_found"
+)
+
+type found struct {
+	worker  Worker
+	machine *machine.Machine
+}
+
+// find gives a machine and its worker.
+func (g *Gateway) find(ctx context.Context, app, id string) (found, error) {
+	return owner(ctx, g, app, machineMissing, func(w Worker) (found, error) {
+		m, err := w.Machine(ctx, app, id)
+		return found{w, m}, err
+	})
+}
+
+// fanOut asks all workers at once and gives the answers in the workers' order. One that errs has the error beside it.
+func fanOut[T any](workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
+	out, errs := make([]T, len(workers)), make([]error, len(workers))
+	if len(workers) == 1 {
+		out[0], errs[0] = ask(workers[0])
+		return out, errs
+	}
+	var wg sync.WaitGroup
+	for i, w := range workers {
+		wg.Go(func() { out[i], errs[i] = ask(w) })
+	}
+	wg.Wait()
+	return out, errs
+}
+
+// gather asks all workers for lists and joins them. One that errs fails it: a list that silently lacks some would let
+// its reader believe that they are gone.
+func gather[T any](workers []Worker, ask func(Worker) ([]T, error)) ([]T, error) {
+	lists, errs := fanOut(workers, ask)
+	all := []T{}
+	for i, l := range lists {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		all = append(all, l...)
+	}
+	return all, nil
+}
+
+// machines lists an app's machines, "" for all, of all workers.
+func (g *Gateway) machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
+	return gather(g.workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, app, destroyed) })
+}
+
+// volumes lists an app's volumes, "" for all, of all workers.
+func (g *Gateway) volumes(ctx context.Context, app string) ([]machine.Volume, error) {
+	return gather(g.workers(), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) })
+}

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// place drives a buyer until a worker has the machine, or none takes it.
+func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecycle.Grant) (*machine.Machine, error) {
+	begin := time.Now()
+	view, byID := g.view(ctx)
+	b := market.NewBuyer(req, view, g.policy)
+	var m *machine.Machine
+	var in market.In
+	for {
+		out := b.Step(in)
+		if out.Done {
+			err := placeFault(out.Err, req)
+			g.metrics.placed(err, time.Since(begin))
+			return m, err
+		}
+		if err := pause(ctx, out.After); err != nil {
+			return nil, err
+		}
+		grant.Region = regionOf(view, out.Ask)
+		grant.Placement = b.Placement(out.Ask)
+		var err error
+		m, err = byID[out.Ask].Grant(ctx, grant)
+		in = bought(out.Ask, err)
+		g.metrics.bid(in)
+	}
+}
+
+// view is the fleet as it says of itself now. A worker that does not answer is not in it.
+func (g *Gateway) view(ctx context.Context) (cluster.View, map[cluster.WorkerID]Worker) {
+	workers := g.workers()
+	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) { return w.Record(ctx) })
+	view, byID := cluster.View{At: time.Now()}, make(map[cluster.WorkerID]Worker, len(workers))
+	for i, w := range workers {
+		if errs[i] == nil {
+			view.Workers = append(view.Workers, records[i])
+			byID[w.ID()] = w
+		}
+	}
+	return view, byID
+}
+
+// bought tells the buyer what came of a grant.
+func bought(w cluster.WorkerID, err error) market.In {
+	if err == nil {
+		return market.In{Granted: true, Worker: w}
+	}
+	f := asFault(err)
+	if refusal, ok := f.Detail.(market.Refusal); ok && f.Kind == fault.Exhausted {
+		return market.In{Refused: &refusal, Worker: w}
+	}
+	if f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		return market.In{Lost: true, Worker: w}
+	}
+	return market.In{Failed: err, Worker: w}
+}
+
+// placeFault puts the words that clients look for in front of the buyer's, where a volume pins the machine.
+func placeFault(err error, req placement.Request) error {
+	f := fault.As(err)
+	if f == nil {
+		return nil
+	}
+	if f.Kind == fault.Exhausted && len(req.Volumes) > 0 {
+		pinned := *f
+		pinned.Scope = fault.ScopeVolume
+		pinned.Text = "insufficient resources to create new machine with existing volume '" + req.Volumes[0] + "': " + f.Text
+		return &pinned
+	}
+	return f
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+type regionInfo struct {
+	Code             string  `json:"code"`
+	Name             string  `json:"name"`
+	Latitude         float32 `json:"latitude"`
+	Longitude        float32 `json:"longitude"`
+	GatewayAvailable bool    `json:"gateway_available"`
+	RequiresPaidPlan bool    `json:"requires_paid_plan"`
+	Deprecated       bool    `json:"deprecated"`
+	Capacity         int64   `json:"capacity"` // machines of the size asked for, else of the smallest, that would fit now
+	GeoRegion        string  `json:"geo_region"`
+	MPGAvailable     bool    `json:"mpg_available"`
+}
+
+type regionList struct {
+	Regions []regionInfo `json:"Regions"`
+	Nearest string       `json:"Nearest"`
+}
+
+func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
+	guest := machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}
+	if size := r.URL.Query().Get("size"); size != "" {
+		var err error
+		if guest, err = presetGuest(size); err != nil {
+			return err
+		}
+	}
+	want, err := guestResources(&guest)
+	if err != nil {
+		return err
+	}
+	out := regionList{Regions: []regionInfo{}, Nearest: string(g.region)}
+	byRegion := map[cluster.Region]int{}
+	view, _ := g.view(r.Context())
+	for _, rec := range view.Workers {
+		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
+	}
+	for code, n := range byRegion {
+		out.Regions = append(out.Regions, regionInfo{
+			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == g.region, GeoRegion: "local",
+		})
+	}
+	slices.SortFunc(out.Regions, func(a, b regionInfo) int { return cmp.Compare(a.Code, b.Code) })
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+const maxPlacements = 1000 // machines of one simulation
+
+type placementsBody struct {
+	Compute         *machine.Guest     `json:"compute"`
+	Region          string             `json:"region,omitempty"`
+	Count           uint64             `json:"count,omitempty"`
+	VolumeName      string             `json:"volume_name,omitempty"`
+	VolumeSizeBytes uint64             `json:"volume_size_bytes,omitempty"`
+	Weights         map[string]float64 `json:"weights,omitempty"`
+	Org             string             `json:"org_slug,omitempty"`
+}
+
+type regionPlacement struct {
+	Region      string `json:"Region"`
+	Count       int    `json:"Count"`
+	Concurrency int    `json:"Concurrency"` // of them, how many could start at once
+}
+
+type placementsAnswer struct {
+	Regions []regionPlacement `json:"Regions"`
+}
+
+// simulatePlacements says where count machines would go now, or with count 0 how many each region could have. It asks
+// the workers for quotes and reserves nothing, so what it says can be gone the moment after.
+func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) error {
+	var in placementsBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	req, err := g.simulated(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	policy, err := weighted(g.policy, in.Weights)
+	if err != nil {
+		return err
+	}
+	view := g.quotedView(r.Context(), req)
+	counts := map[cluster.Region]int{}
+	if in.Count == 0 {
+		for _, rec := range view.Workers {
+			counts[rec.Region] += countFits(req, rec, maxPlacements)
+		}
+	} else if counts = spread(req, view, policy, int(in.Count)); counts == nil {
+		counts = map[cluster.Region]int{}
+	}
+	answer(w, http.StatusOK, placementsAnswer{regionPlacements(req, view, counts)})
+	return nil
+}
+
+func (g *Gateway) simulated(ctx context.Context, in placementsBody) (placement.Request, error) {
+	guest := in.Compute
+	if guest == nil {
+		guest = &machine.Guest{CPUKind: "performance", CPUs: 1, MemoryMB: 2048}
+	}
+	req := placement.Request{Start: true}
+	if in.Count > maxPlacements {
+		return req, fault.New(fault.Invalid, "count", "at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
+	}
+	if in.VolumeSizeBytes > MaxVolumeGB<<30 {
+		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less", MaxVolumeGB)
+	}
+	var err error
+	if req.Resources, err = guestResources(guest); err != nil {
+		return req, err
+	}
+	req.Resources.Disk += int64(in.VolumeSizeBytes >> 20)
+	req.Regions, err = g.regions(ctx, in.Region)
+	return req, err
+}
+
+// weighted gives the policy with other weights for the terms that are named.
+func weighted(p placement.Policy, weights map[string]float64) (placement.Policy, error) {
+	p.Terms = slices.Clone(p.Terms)
+	for name, weight := range weights {
+		i := slices.IndexFunc(p.Terms, func(t placement.Term) bool { return t.Name == name })
+		if i < 0 || weight < 0 || weight > 1000 {
+			return p, fault.New(fault.Invalid, "weights", "the weight %q must be one of the policy's terms, from 0 to 1000", clip(name, 40))
+		}
+		p.Terms[i].Weight = weight
+	}
+	return p, nil
+}
+
+// quotedView is the fleet as its quotes tell it.
+func (g *Gateway) quotedView(ctx context.Context, req placement.Request) cluster.View {
+	var view cluster.View
+	workers := g.workers()
+	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) {
+		q, err := w.Quote(ctx, req)
+		return q.Record, err
+	})
+	for i, rec := range records {
+		if errs[i] == nil {
+			view.Workers = append(view.Workers, rec)
+		}
+	}
+	return view
+}
+
+// countFits gives how many machines of the request a worker takes, one after the other, at most limit.
+func countFits(req placement.Request, rec cluster.Record, limit int) int {
+	rec.Starting = 0 // over time, not at once
+	n := 0
+	for n < limit && placement.Judge(req, rec).Fits {
+		rec.Used = rec.Used.Add(req.Resources)
+		n++
+		if req.Resources.IsZero() {
+			return limit
+		}
+	}
+	return n
+}
+
+// spread places count machines on copies of the records, as buyers would, and counts them by region. What does not fit
+// is not counted.
+func spread(req placement.Request, view cluster.View, policy placement.Policy, count int) map[cluster.Region]int {
+	view.Workers = slices.Clone(view.Workers)
+	counts := map[cluster.Region]int{}
+	for range count {
+		best := placement.Rank(req, view, policy)
+		if len(best) == 0 || !best[0].Fits {
+			return counts
+		}
+		for i := range view.Workers {
+			w := &view.Workers[i]
+			if string(w.Worker) == best[0].Worker {
+				w.Used = w.Used.Add(req.Resources)
+				counts[w.Region]++
+			}
+		}
+	}
+	return counts
+}
+
+// regionPlacements lists the regions that get machines, nearest first.
+func regionPlacements(req placement.Request, view cluster.View, counts map[cluster.Region]int) []regionPlacement {
+	out, near := []regionPlacement{}, map[string]int{}
+	for region, n := range counts {
+		if n == 0 {
+			continue
+		}
+		starts := 0
+		for _, w := range view.Workers {
+			switch {
+			case w.Region != region:
+			case w.MaxStarting == 0:
+				starts += n
+			default:
+				starts += max(0, w.MaxStarting-w.Starting)
+			}
+		}
+		near[string(region)] = placement.Nearness(req, cluster.Record{Region: region})
+		out = append(out, regionPlacement{string(region), n, min(n, starts)})
+	}
+	slices.SortFunc(out, func(a, b regionPlacement) int {
+		return cmp.Or(cmp.Compare(near[a.Region], near[b.Region]), cmp.Compare(a.Region, b.Region))
+	})
+	return out
+}

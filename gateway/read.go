@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of what is read.
+const (
+	MaxBody     = 1 << 20 // bytes of a JSON body
+	bodyTimeout = 30 * time.Second
+)
+
+// readBody reads a body whole, within MaxBody and bodyTimeout.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Not every connection has deadlines (a test's recorder has none): then the server's own limits are all there is.
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err == nil {
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err == nil {
+		return raw, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fault.New(fault.Invalid, "too_large", "the body is larger than %d bytes, the most that is read; send less", MaxBody)
+	}
+	return nil, fault.Wrap(err, fault.Invalid, "body", "the body could not be read to its end; send it again")
+}
+
+// readJSON reads a body into v, strictly. An empty body leaves v as it is when optional, else it is refused.
+func readJSON(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+	raw, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(strings.TrimSpace(string(raw))) == 0 {
+		if optional {
+			return nil
+		}
+		return fault.New(fault.Invalid, "body", "the body is empty; a JSON object is wanted")
+	}
+	return decode(raw, v)
+}
+
+// decode reads JSON, refusing unknown fields and anything behind the value, and says in a sentence what is wrong.
+func decode(raw []byte, v any) error {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return jsonFault(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.Invalid, "json", "there is more behind the JSON object; send one object only")
+	}
+	return nil
+}
+
+func jsonFault(err error) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f // of a type that reads itself
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fault.New(fault.Invalid, "json", "the body is not JSON: %v at byte %d", e, e.Offset)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := e.Field
+		if field == "" {
+			field = "the body"
+		}
+		return fault.New(fault.Invalid, "json_type", "%s is a JSON %s where %s is wanted", field, e.Value, kindName(e.Type.Kind().String()))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fault.New(fault.Invalid, "json_field", "there is no field %s; take it out or mend its name", name)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.New(fault.Invalid, "json", "the JSON breaks off before its end; send it whole")
+	}
+	return fault.Wrap(err, fault.Invalid, "json", "the body cannot be read as JSON")
+}
+
+func kindName(kind string) string {
+	switch {
+	case kind == "struct" || kind == "map":
+		return "an object"
+	case kind == "slice":
+		return "a list"
+	case kind == "string":
+		return "a text"
+	case kind == "bool":
+		return "true or false"
+	case strings.HasPrefix(kind, "int"):
+		return "a whole number"
+	case strings.HasPrefix(kind, "uint"):
+		return "a whole number from 0"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
+	}
+	return "another type"
+}
+
+// queryBool reads a true-or-false parameter; "" is false, and a bare "?x" too.
+func queryBool(r *http.Request, name string) (bool, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fault.New(fault.Invalid, "query", "%s=%q is neither true nor false", name, clip(s, 40))
+	}
+	return b, nil
+}
+
+// queryInt reads a whole number within [low, high]; absent gives def.
+func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a whole number from %d to %d", name, clip(s, 40), low, high)
+	}
+	return n, nil
+}
+
+// queryDuration reads "10s", or a bare number of seconds, up to max; absent gives 0.
+func queryDuration(r *http.Request, name string, max time.Duration) (time.Duration, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if n, numeric := strconv.Atoi(s); numeric == nil && n <= int(max/time.Second) {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 || d > max {
+		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a duration from 0 to %v; write it as \"10s\"", name, clip(s, 40), max)
+	}
+	return d, nil
+}

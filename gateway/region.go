@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+const anyRegion = cluster.Region("any")
+
+// aliases of the Machines API: groups of its regions' codes. A fleet whose regions have other names uses those.
+func alias(name string) ([]cluster.Region, bool) {
+	us := []cluster.Region{"iad", "ord", "dfw", "lax", "sjc", "sea", "ewr", "bos", "atl", "den", "mia", "phx"}
+	switch name {
+	case "us", "usa":
+		return us, true
+	case "na":
+		return append(us, "yyz", "yul", "gdl", "qro"), true
+	case "sa":
+		return []cluster.Region{"gru", "gig", "eze", "scl", "bog"}, true
+	case "eu":
+		return []cluster.Region{"ams", "arn", "cdg", "fra", "lhr", "mad", "otp", "waw"}, true
+	case "apac":
+		return []cluster.Region{"bom", "hkg", "nrt", "sin", "syd"}, true
+	}
+	return nil, false
+}
+
+const maxRegions = 64 // parts of one region expression
+
+// regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the gateway's
+// own, then any. An expression that no worker can ever satisfy is refused.
+func (g *Gateway) regions(ctx context.Context, expr string) ([]cluster.Region, error) {
+	if strings.TrimSpace(expr) == "" {
+		return []cluster.Region{g.region, anyRegion}, nil
+	}
+	parts := strings.Split(expr, ",")
+	if len(parts) > maxRegions {
+		return nil, fault.New(fault.Invalid, "region", "a region expression has at most %d parts, not %d", maxRegions, len(parts))
+	}
+	var out []cluster.Region
+	for _, p := range parts {
+		p = strings.Trim(strings.TrimSpace(p), "[]")
+		if p == "" {
+			return nil, fault.New(fault.Invalid, "region", "%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clip(expr, 80))
+		}
+		if group, ok := alias(p); ok {
+			out = append(out, group...)
+			continue
+		}
+		out = append(out, cluster.Region(p))
+	}
+	known := g.knownRegions(ctx)
+	if !slices.Contains(out, anyRegion) && !slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
+		return nil, fault.New(fault.Invalid, "region", "unknown region %q; there are workers in: %s", clip(expr, 80), join(known))
+	}
+	return out, nil
+}
+
+// knownRegions gives the regions that have workers, sorted.
+func (g *Gateway) knownRegions(ctx context.Context) []cluster.Region {
+	view, _ := g.view(ctx)
+	var out []cluster.Region
+	for _, w := range view.Workers {
+		out = append(out, w.Region)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func join(rs []cluster.Region) string {
+	if len(rs) == 0 {
+		return "no region at all"
+	}
+	parts := make([]string, len(rs))
+	for i, r := range rs {
+		parts[i] = string(r)
+	}
+	return strings.Join(parts, ", ")
+}

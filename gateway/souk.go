@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	goruntime "runtime"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
+)
+
+type versionInfo struct {
+	Version string    `json:"version"`
+	Go      string    `json:"go"`
+	Region  string    `json:"region"`
+	Workers int       `json:"workers"`
+	Started time.Time `json:"started"`
+}
+
+func (g *Gateway) getVersion(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, versionInfo{g.version, goruntime.Version(), string(g.region), len(g.workers()), g.started})
+	return nil
+}
+
+func (g *Gateway) listWorkers(w http.ResponseWriter, r *http.Request) error {
+	workers := g.workers()
+	records, errs := fanOut(workers, func(k Worker) (cluster.Record, error) { return k.Record(r.Context()) })
+	out := workerList{Workers: []cluster.Record{}, Unreachable: []unreachable{}}
+	for i, k := range workers {
+		if errs[i] != nil {
+			out.Unreachable = append(out.Unreachable, unreachable{k.ID(), errs[i].Error()})
+			continue
+		}
+		out.Workers = append(out.Workers, records[i])
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+type doctorList struct {
+	Workers []workerFindings `json:"workers"`
+}
+
+type workerFindings struct {
+	Worker   cluster.WorkerID  `json:"worker"`
+	Findings []runtime.Finding `json:"findings"`
+}
+
+func (g *Gateway) examine(w http.ResponseWriter, r *http.Request) error {
+	workers := g.workers()
+	found, _ := fanOut(workers, func(k Worker) ([]runtime.Finding, error) { return k.Examine(r.Context()), nil })
+	out := doctorList{Workers: []workerFindings{}}
+	for i, k := range workers {
+		out.Workers = append(out.Workers, workerFindings{k.ID(), append([]runtime.Finding{}, found[i]...)})
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// explanation is why a machine is where it is, and what each worker would say if it were placed now.
+type explanation struct {
+	Machine   string              `json:"machine"`
+	Worker    cluster.WorkerID    `json:"worker"`
+	Placement *machine.Placement  `json:"placement"`
+	Now       []machine.Candidate `json:"now"`
+}
+
+func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
+	f, err := g.named(r)
+	if err != nil {
+		return err
+	}
+	m := f.machine
+	res, err := launchResources(m.Config)
+	if err != nil {
+		return err
+	}
+	req := placement.Request{App: m.App, Machine: m.ID, Resources: res, Image: m.Config.Image, Start: true}
+	for _, mount := range m.Config.Mounts {
+		req.Volumes = append(req.Volumes, mount.Volume)
+	}
+	out := explanation{Machine: m.ID, Worker: f.worker.ID(), Placement: m.Placement, Now: g.quotes(r.Context(), req)}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// quotes asks every worker what it would say to the request now.
+func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
+	workers := g.workers()
+	quotes, errs := fanOut(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
+	out := make([]machine.Candidate, 0, len(workers))
+	for i, k := range workers {
+		c := machine.Candidate{Worker: string(k.ID())}
+		switch q := quotes[i]; {
+		case errs[i] != nil:
+			c.Failing = []machine.Clause{{Code: "unreachable", Wanted: "an answer", Had: errs[i].Error()}}
+		case q.Verdict.Fits:
+			c.Fits = true
+			c.Score, c.Terms = g.policy.Score(req, q.Record)
+		default:
+			c.Failing = q.Verdict.Failing
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// named finds a machine by its id, or else by its name: people type souk's own paths.
+func (g *Gateway) named(r *http.Request) (found, error) {
+	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
+	f, err := g.find(ctx, app, id)
+	if fault.CodeOf(err) != machineMissing {
+		return f, err
+	}
+	for _, w := range g.workers() {
+		machines, listErr := w.Machines(ctx, app, false)
+		if listErr != nil {
+			return found{}, listErr
+		}
+		for _, m := range machines {
+			if m.Name == id {
+				return found{w, m}, nil
+			}
+		}
+	}
+	return found{}, err
+}
+
+func (g *Gateway) livez(w http.ResponseWriter, _ *http.Request) error {
+	return plainText(w, http.StatusOK, "ok\n")
+}
+
+const readyTimeout = 2 * time.Second
+
+func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if view, _ := g.view(ctx); len(view.Workers) == 0 {
+		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
+	}
+	return plainText(w, http.StatusOK, "ok\n")
+}
+
+func plainText(w http.ResponseWriter, code int, text string) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, err := w.Write([]byte(text))
+	return err
+}

@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// lines writes NDJSON, each line sent at once. Its methods may be called from many goroutines.
+type lines struct {
+	mu      sync.Mutex
+	w       http.ResponseWriter
+	control *http.ResponseController
+	begun   bool
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	return &lines{w: w, control: http.NewResponseController(w)}
+}
+
+// begin sends the headers, so that the client knows that the stream stands before there is a line.
+func (l *lines) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open()
+}
+
+func (l *lines) open() error {
+	if l.begun {
+		return nil
+	}
+	l.begun = true
+	l.w.Header().Set("Content-Type", ndjson)
+	l.w.WriteHeader(http.StatusOK)
+	return l.control.Flush()
+}
+
+func (l *lines) send(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "stream", "a line could not be written as JSON")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.open(); err != nil {
+		return err
+	}
+	if _, err := l.w.Write(append(raw, '\n')); err != nil {
+		return err
+	}
+	return l.control.Flush()
+}
+
+// end finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
+func (g *Gateway) end(l *lines, r *http.Request, err error) error {
+	if err == nil || r.Context().Err() != nil {
+		return nil
+	}
+	l.mu.Lock()
+	begun := l.begun
+	l.mu.Unlock()
+	if !begun {
+		return err
+	}
+	e := asFault(err)
+	_, status := statusOf(e)
+	if sendErr := l.send(bodyOf(e, status, requestID(r))); sendErr != nil {
+		g.log.DebugContext(r.Context(), "a stream's reader is gone", "request", requestID(r), "error", sendErr)
+	}
+	return nil
+}
+
+// streamLogs streams a machine's output until it is all told, or with follow until the client goes.
+func (g *Gateway) streamLogs(w http.ResponseWriter, r *http.Request) error {
+	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
+	if err != nil {
+		return err
+	}
+	follow, err := queryBool(r, "follow")
+	if err != nil {
+		return err
+	}
+	f, err := g.named(r)
+	if err != nil {
+		return err
+	}
+	l := newLines(w)
+	if follow {
+		if err := l.begin(); err != nil {
+			return nil //nolint:nilerr // the client is gone
+		}
+	}
+	q := runtime.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
+	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q, func(line runtime.LogLine) error { return l.send(line) })
+	if err == nil {
+		err = l.begin() // there was not one line
+	}
+	return g.end(l, r, err)
+}
+
+// streamEvents streams the events of every worker, each from now on. A client that reads slowly holds back only itself.
+func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
+	app := r.URL.Query().Get("app")
+	if app != "" {
+		if _, err := g.catalog.App(app); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	l := newLines(w)
+	if err := l.begin(); err != nil {
+		return nil //nolint:nilerr // the client is gone
+	}
+	_, errs := fanOut(g.workers(), func(k Worker) (struct{}, error) {
+		err := k.Events(ctx, app, func(e machine.EventOf) error { return l.send(e) })
+		cancel() // a stream that lacks a worker would look complete: it ends whole
+		return struct{}{}, err
+	})
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return g.end(l, r, err)
+		}
+	}
+	return nil
+}
+
+// execFrame is a line of the exec stream's answer.
+type execFrame struct {
+	Stream   string `json:"stream,omitempty"` // stdout or stderr
+	Data     []byte `json:"data,omitempty"`
+	ExitCode *int   `json:"exit_code,omitempty"` // the last line's
+}
+
+type frameWriter struct {
+	to     *lines
+	stream string
+}
+
+// Write sends one frame.
+func (f frameWriter) Write(p []byte) (int, error) {
+	if err := f.to.send(execFrame{Stream: f.stream, Data: p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+type execOrder struct {
+	Command []string `json:"command"`
+}
+
+// streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin.
+func (g *Gateway) streamExec(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
+	}
+	stdin := bufio.NewReader(r.Body)
+	order, err := readOrder(stdin)
+	if err != nil {
+		return err
+	}
+	f, err := g.named(r)
+	if err != nil {
+		return err
+	}
+	l := newLines(w)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
+	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
+	if err == nil {
+		err = l.send(execFrame{ExitCode: &code})
+	}
+	return g.end(l, r, err)
+}
+
+// readOrder reads the first line, within MaxBody.
+func readOrder(r *bufio.Reader) (execOrder, error) {
+	var order execOrder
+	line, err := bufio.NewReaderSize(io.LimitReader(oneByte{r}, MaxBody), 1).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return order, fault.Wrap(err, fault.Invalid, "body", "the first line could not be read; send {\"command\": [...]}")
+	}
+	if len(line) >= MaxBody {
+		return order, fault.New(fault.Invalid, "too_large", "the first line is longer than %d bytes; send less", MaxBody)
+	}
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		return order, fault.New(fault.Invalid, "body", "the body is empty; its first line is {\"command\": [...]}")
+	}
+	if err := decode(line, &order); err != nil {
+		return order, err
+	}
+	if len(order.Command) == 0 {
+		return order, fault.New(fault.Invalid, "command", "no command was named; the first line is {\"command\": [\"sh\"]}")
+	}
+	return order, nil
+}
+
+// oneByte reads a byte at a time, so that nothing of stdin is taken with the first line.
+type oneByte struct{ r *bufio.Reader }
+
+// Read gives at most one byte.
+func (o oneByte) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return o.r.Read(p[:1])
+}

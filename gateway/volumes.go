@@ -1,0 +1,313 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// newVolume is the body of a volume's create.
+type newVolume struct {
+	Name              string         `json:"name,omitempty"`
+	Region            string         `json:"region,omitempty"`
+	SizeGB            *int           `json:"size_gb,omitempty"`
+	Encrypted         *bool          `json:"encrypted,omitempty"`
+	RequireUniqueZone *bool          `json:"require_unique_zone,omitempty"`
+	UniqueZoneAppWide *bool          `json:"unique_zone_app_wide,omitempty"`
+	SnapshotRetention *int           `json:"snapshot_retention,omitempty"`
+	AutoBackupEnabled *bool          `json:"auto_backup_enabled,omitempty"`
+	FSType            *string        `json:"fstype,omitempty"`
+	SnapshotID        *string        `json:"snapshot_id,omitempty"`
+	SourceVolumeID    *string        `json:"source_volume_id,omitempty"`
+	Compute           *machine.Guest `json:"compute,omitempty"`
+	ComputeImage      string         `json:"compute_image,omitempty"`
+}
+
+// Bounds of a volume.
+const (
+	MaxVolumeGB         = 100_000
+	defaultVolumeGB     = 3
+	defaultRetention    = 5
+	maxSnapshotDays     = 60
+	mibPerGB            = 1024
+	maxVolumeNameLength = 30
+)
+
+func (in newVolume) spec() (machine.Volume, error) {
+	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4", Encrypted: false}
+	set(&v.SizeGB, in.SizeGB)
+	set(&v.SnapshotRetention, in.SnapshotRetention)
+	set(&v.AutoBackupEnabled, in.AutoBackupEnabled)
+	set(&v.FSType, in.FSType)
+	set(&v.Encrypted, in.Encrypted)
+	switch {
+	case !volumeName(v.Name):
+		return v, fault.New(fault.Invalid, "volume_name", "%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60), maxVolumeNameLength)
+	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
+		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
+	}
+	return v, checkRetention(v.SnapshotRetention)
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func checkRetention(days int) error {
+	if days < 1 || days > maxSnapshotDays {
+		return fault.New(fault.Invalid, "snapshot_retention", "snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
+	}
+	return nil
+}
+
+func volumeName(s string) bool {
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxVolumeNameLength
+}
+
+func (g *Gateway) listVolumes(w http.ResponseWriter, r *http.Request) error {
+	app := r.PathValue("app")
+	if _, err := g.catalog.App(app); err != nil {
+		return err
+	}
+	list, err := g.volumes(r.Context(), app)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+// createVolume makes a volume on the worker that has most room for it, and for the machine that will use it. The copy
+// of a volume is made where that volume is.
+func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	app, err := g.openApp(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	var in newVolume
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name}
+	if c.Spec, err = in.spec(); err != nil {
+		return err
+	}
+	set(&c.Snapshot, in.SnapshotID)
+	set(&c.SourceVol, in.SourceVolumeID)
+	v, err := g.placeVolume(ctx, c, in)
+	if err != nil {
+		return err
+	}
+	if now, err := g.openApp(app.Name); err != nil || now.ID != app.ID {
+		if _, err := g.volume(r.WithContext(context.WithoutCancel(ctx)), lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		return noApp()
+	}
+	answer(w, http.StatusOK, v)
+	return nil
+}
+
+func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in newVolume) (machine.Volume, error) {
+	if c.Snapshot != "" || c.SourceVol != "" {
+		source, err := g.volumeSource(ctx, c)
+		if err != nil {
+			return machine.Volume{}, err
+		}
+		return source.Volume(ctx, c)
+	}
+	req, err := g.volumeRequest(ctx, c, in)
+	if err != nil {
+		return machine.Volume{}, err
+	}
+	view, byID := g.view(ctx)
+	ranked := placement.Rank(req, view, g.policy)
+	for _, cand := range ranked {
+		if !cand.Fits {
+			break
+		}
+		c.Spec.Region = regionOf(view, cluster.WorkerID(cand.Worker))
+		v, err := byID[cluster.WorkerID(cand.Worker)].Volume(ctx, c)
+		if !fault.Is(err, fault.Exhausted) {
+			return v, err
+		}
+	}
+	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion, Resource: "disk", Detail: ranked,
+		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
+}
+
+func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in newVolume) (placement.Request, error) {
+	req := placement.Request{App: c.App}
+	var err error
+	if req.Regions, err = g.regions(ctx, in.Region); err != nil {
+		return req, err
+	}
+	if in.Compute != nil {
+		if req.Resources, err = guestResources(in.Compute); err != nil {
+			return req, err
+		}
+	}
+	req.Resources.Disk += int64(c.Spec.SizeGB) * mibPerGB
+	return req, nil
+}
+
+// volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
+func (g *Gateway) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
+	for _, w := range g.workers() {
+		volumes, err := w.Volumes(ctx, c.App)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range volumes {
+			if v.ID == c.SourceVol && c.Snapshot == "" {
+				return w, nil
+			}
+			for _, s := range v.Snapshots {
+				if c.Snapshot != "" && s.ID == c.Snapshot {
+					return w, nil
+				}
+			}
+		}
+	}
+	return nil, fault.New(fault.NotFound, "source_not_found", "volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
+}
+
+// volume has the volume's owner carry out a command.
+func (g *Gateway) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
+	return owner(r.Context(), g, c.App, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
+}
+
+func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {
+	return lifecycle.VolumeCommand{Verb: verb, App: r.PathValue("app"), Volume: r.PathValue("volume")}
+}
+
+func (g *Gateway) oneVolume(r *http.Request) (machine.Volume, error) {
+	app, id := r.PathValue("app"), r.PathValue("volume")
+	return owner(r.Context(), g, app, volumeMissing, func(w Worker) (machine.Volume, error) {
+		volumes, err := w.Volumes(r.Context(), app)
+		if err != nil {
+			return machine.Volume{}, err
+		}
+		for _, v := range volumes {
+			if v.ID == id {
+				return v, nil
+			}
+		}
+		return machine.Volume{}, fault.New(fault.NotFound, volumeMissing, "volume not found")
+	})
+}
+
+func (g *Gateway) getVolume(w http.ResponseWriter, r *http.Request) error {
+	v, err := g.oneVolume(r)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, v)
+	return nil
+}
+
+type volumeUpdate struct {
+	SnapshotRetention *int  `json:"snapshot_retention,omitempty"`
+	AutoBackupEnabled *bool `json:"auto_backup_enabled,omitempty"`
+}
+
+func (g *Gateway) updateVolume(w http.ResponseWriter, r *http.Request) error {
+	var in volumeUpdate
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	old, err := g.oneVolume(r)
+	if err != nil {
+		return err
+	}
+	c := volumeCommand(r, "update")
+	c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled = old.SnapshotRetention, old.AutoBackupEnabled
+	set(&c.Spec.SnapshotRetention, in.SnapshotRetention)
+	set(&c.Spec.AutoBackupEnabled, in.AutoBackupEnabled)
+	if in.SnapshotRetention != nil {
+		if err := checkRetention(c.Spec.SnapshotRetention); err != nil {
+			return err
+		}
+	}
+	v, err := g.volume(r, c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, v)
+	return nil
+}
+
+func (g *Gateway) deleteVolume(w http.ResponseWriter, r *http.Request) error {
+	v, err := g.volume(r, volumeCommand(r, "destroy"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, v)
+	return nil
+}
+
+type extendBody struct {
+	SizeGB int `json:"size_gb"`
+}
+
+type extendAnswer struct {
+	Volume       machine.Volume `json:"volume"`
+	NeedsRestart bool           `json:"needs_restart"`
+}
+
+func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
+	var in extendBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.SizeGB < 1 || in.SizeGB > MaxVolumeGB {
+		return fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, in.SizeGB)
+	}
+	c := volumeCommand(r, "extend")
+	c.Spec.SizeGB = in.SizeGB
+	v, err := g.volume(r, c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, extendAnswer{Volume: v})
+	return nil
+}
+
+func (g *Gateway) listSnapshots(w http.ResponseWriter, r *http.Request) error {
+	v, err := g.oneVolume(r)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, append([]machine.Snapshot{}, v.Snapshots...))
+	return nil
+}
+
+// createSnapshot answers the newest snapshot, which is the one that was just made.
+func (g *Gateway) createSnapshot(w http.ResponseWriter, r *http.Request) error {
+	v, err := g.volume(r, volumeCommand(r, "snapshot"))
+	if err != nil {
+		return err
+	}
+	var newest machine.Snapshot
+	for _, s := range v.Snapshots {
+		if newest.ID == "" || s.CreatedAt.After(newest.CreatedAt) {
+			newest = s
+		}
+	}
+	answer(w, http.StatusOK, newest)
+	return nil
+}
