@@ -1,7 +1,5 @@
 package machine
 
-import "encoding/json"
-
 // Config is all a user says of how a machine is to run. It is replaced whole by an update, never merged.
 // What souk does with each field stands in docs/reference/config.md, which a test holds against this type.
 type Config struct {
@@ -23,8 +21,8 @@ type Config struct {
 	Processes   []ProcessConfig        `json:"processes,omitempty"`
 	Standbys    []string               `json:"standbys,omitempty"`
 	StopConfig  *StopConfig            `json:"stop_config,omitempty"`
-	Containers  []json.RawMessage      `json:"containers,omitempty"`
-	Volumes     []json.RawMessage      `json:"volumes,omitempty"`
+	Containers  []Container            `json:"containers,omitempty"`
+	Volumes     []VolumeConfig         `json:"volumes,omitempty"`
 	Rootfs      *Rootfs                `json:"rootfs,omitempty"`
 	CacheDrive  *CacheDrive            `json:"cache_drive,omitempty"`
 	Spot        *Spot                  `json:"spot,omitempty"`
@@ -76,11 +74,11 @@ type Mount struct {
 
 // File is written into the machine's directory before each start.
 type File struct {
-	GuestPath   string `json:"guest_path"`
-	RawValue    string `json:"raw_value,omitempty"`   // base64
-	SecretName  string `json:"secret_name,omitempty"` // whose value is base64
-	ImageConfig string `json:"image_config,omitempty"`
-	Mode        uint32 `json:"mode,omitempty"`
+	GuestPath   string  `json:"guest_path,omitempty"`
+	RawValue    *string `json:"raw_value,omitempty"`   // base64; "" is an empty file
+	SecretName  *string `json:"secret_name,omitempty"` // whose value is base64
+	ImageConfig *string `json:"image_config,omitempty"`
+	Mode        uint32  `json:"mode,omitempty"` // permission bits; 0: 0644
 }
 
 // StopConfig says how to stop a machine.

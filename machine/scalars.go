@@ -15,6 +15,9 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 
 // UnmarshalJSON reads a string or an integer of nanoseconds.
 func (d *Duration) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		return nil
+	}
 	var n int64
 	if err := json.Unmarshal(raw, &n); err == nil {
 		d.Duration = time.Duration(n)
@@ -22,11 +25,11 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fault.New(fault.Invalid, "duration", "a duration is a text such as \"15s\" or a whole number of nanoseconds, not %s", raw)
+		return fault.New(fault.Invalid, "duration", "a duration is a text such as \"15s\" or a whole number of nanoseconds, not %.80s", raw)
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return fault.New(fault.Invalid, "duration", "%q is not a duration; write it as \"15s\", \"2m\" or \"500ms\"", s)
+		return fault.New(fault.Invalid, "duration", "%.80q is not a duration; write it as \"15s\", \"2m\" or \"500ms\"", s)
 	}
 	d.Duration = v
 	return nil
@@ -49,6 +52,7 @@ func (a Autostop) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON accepts true, false, "off", "stop" and "suspend".
 func (a *Autostop) UnmarshalJSON(raw []byte) error {
 	switch string(raw) {
+	case "null":
 	case "false", `"off"`:
 		*a = "off"
 	case "true", `"stop"`:
@@ -56,7 +60,7 @@ func (a *Autostop) UnmarshalJSON(raw []byte) error {
 	case `"suspend"`:
 		*a = "suspend"
 	default:
-		return fault.New(fault.Invalid, "autostop", "autostop is true, false, \"off\", \"stop\" or \"suspend\", not %s", raw)
+		return fault.New(fault.Invalid, "autostop", "autostop is true, false, \"off\", \"stop\" or \"suspend\", not %.80s", raw)
 	}
 	return nil
 }
@@ -67,6 +71,7 @@ type Persist string
 // UnmarshalJSON accepts the names and the numbers 0 to 3 that older clients send.
 func (p *Persist) UnmarshalJSON(raw []byte) error {
 	switch string(raw) {
+	case "null":
 	case `""`, `"none"`, "0":
 		*p = ""
 	case `"never"`, "1":
@@ -76,7 +81,7 @@ func (p *Persist) UnmarshalJSON(raw []byte) error {
 	case `"always"`, "3":
 		*p = "always"
 	default:
-		return fault.New(fault.Invalid, "persist_rootfs", "persist_rootfs is \"never\", \"restart\" or \"always\", not %s", raw)
+		return fault.New(fault.Invalid, "persist", "persist is \"never\", \"restart\" or \"always\", not %.80s", raw)
 	}
 	return nil
 }

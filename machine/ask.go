@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"maps"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// What a virtual CPU asks of a worker, in thousandths of a core. Shared ones are a sixteenth and may burst.
+const (
+	SharedMilli      = 62
+	PerformanceMilli = 1000
+)
+
+// Resources gives what a machine of this config asks of a worker. Normalize must have been called.
+func Resources(c *Config) cluster.Resources {
+	var r cluster.Resources
+	if g := c.Guest; g != nil {
+		each := int64(SharedMilli)
+		if g.CPUKind == Performance {
+			each = PerformanceMilli
+		}
+		r.CPU, r.Memory, r.GPU = each*int64(g.CPUs), int64(g.MemoryMB), 1000*int64(g.GPUs)
+		if g.GPUKind != "" {
+			r.Named = map[string]int64{"gpu." + g.GPUKind: 1000 * int64(g.GPUs)}
+		}
+	}
+	if c.Rootfs != nil {
+		r.Disk = 1024 * int64(c.Rootfs.SizeGB)
+	}
+	ports := map[int]bool{}
+	for _, s := range c.Services {
+		if s.InternalPort != 0 {
+			ports[s.InternalPort] = true
+		}
+	}
+	r.Ports = int64(len(ports))
+	return r
+}
+
+// Argv gives the command a machine runs, its program first; nil when that is the image's own affair. The process of
+// Config.Processes wins over Init, exec wins over entrypoint and cmd.
+func Argv(c *Config) []string {
+	init := c.Init
+	if len(c.Processes) == 1 {
+		p := c.Processes[0]
+		if len(p.Exec)+len(p.Entrypoint)+len(p.Cmd) > 0 {
+			init = Init{Exec: p.Exec, Entrypoint: p.Entrypoint, Cmd: p.Cmd}
+		}
+	}
+	if len(init.Exec) > 0 {
+		return append([]string(nil), init.Exec...)
+	}
+	return append(append([]string(nil), init.Entrypoint...), init.Cmd...)
+}
+
+// User gives the user a machine runs as, "" for souk's own.
+func User(c *Config) string {
+	if len(c.Processes) == 1 {
+		return c.Processes[0].User
+	}
+	return ""
+}
+
+// Environment gives the variables a machine is given, but for secrets. m is asked for the fields that env_from names.
+func Environment(m *Machine) map[string]string {
+	env := map[string]string{}
+	if m.Config == nil {
+		return env
+	}
+	maps.Copy(env, m.Config.Env)
+	if len(m.Config.Processes) == 1 {
+		p := m.Config.Processes[0]
+		maps.Copy(env, p.Env)
+		for _, e := range p.EnvFrom {
+			env[e.EnvVar] = m.fieldRef(e.FieldRef)
+		}
+	}
+	return env
+}
+
+func (m *Machine) fieldRef(name string) string {
+	switch name {
+	case "id":
+		return m.ID
+	case "version":
+		return m.InstanceID
+	case "app_name":
+		return m.App
+	case "private_ip":
+		return m.PrivateIP
+	case "region":
+		return m.Region
+	case "image":
+		return m.Config.Image
+	}
+	return ""
+}
+
+// Secrets chooses from an app's secrets those a machine is given, as variable and value: all of them, or those its
+// process names. missing lists the secrets that are named and do not exist.
+func Secrets(c *Config, all map[string]string) (env map[string]string, missing []string) {
+	env = map[string]string{}
+	if len(c.Processes) != 1 || !c.Processes[0].IgnoreAppSecrets && len(c.Processes[0].Secrets) == 0 {
+		maps.Copy(env, all)
+		return env, nil
+	}
+	for _, s := range c.Processes[0].Secrets {
+		name := s.Name
+		if name == "" {
+			name = s.EnvVar
+		}
+		v, ok := all[name]
+		if !ok {
+			missing = append(missing, name)
+			continue
+		}
+		env[s.EnvVar] = v
+	}
+	return env, missing
+}

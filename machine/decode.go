@@ -1,0 +1,105 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// MaxBody bounds what is decoded: a config lies in a worker's journal and is written with each change of its machine.
+const MaxBody = 1 << 20
+
+// MaxDepth bounds how deep objects and lists may lie in each other. The config itself needs 8.
+const MaxDepth = 32
+
+// Decoder reads JSON strictly into one type: each field must be known and given once, each value must be of its type,
+// and an error says where it lies. Make one per type and keep it; it may be used by many goroutines.
+type Decoder[T any] struct {
+	what  string
+	shape *shape
+}
+
+// NewDecoder makes a decoder. what names the thing in errors: "launch", "config".
+func NewDecoder[T any](what string) Decoder[T] {
+	return Decoder[T]{what, shapeOf(reflect.TypeFor[T]())}
+}
+
+// The decoders of this package; they are never changed.
+var (
+	launchDecoder = NewDecoder[Launch]("launch")
+	configDecoder = NewDecoder[Config]("config")
+)
+
+// DecodeLaunch reads the body of a create or an update. Errors are Invalid, and nothing is checked beyond the shape:
+// Normalize and Validate are the caller's next step.
+func DecodeLaunch(body []byte) (*Launch, error) { return launchDecoder.Decode(body) }
+
+// DecodeConfig reads a config alone, as DecodeLaunch does.
+func DecodeConfig(body []byte) (*Config, error) { return configDecoder.Decode(body) }
+
+// ReadBody reads r to its end, and refuses more than MaxBody bytes.
+func ReadBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "body", "the body could not be read to its end: send it again")
+	}
+	if len(body) > MaxBody {
+		return nil, tooLong("body", int64(len(body)), true)
+	}
+	return body, nil
+}
+
+func tooLong(what string, n int64, atLeast bool) error {
+	more := ""
+	if atLeast {
+		more = "more than "
+		n--
+	}
+	return fault.New(fault.Invalid, "too_long", "the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what, more, n, MaxBody)
+}
+
+// Decode reads one value. The body is not kept.
+func (d Decoder[T]) Decode(body []byte) (*T, error) {
+	if len(body) > MaxBody {
+		return nil, tooLong(d.what, int64(len(body)), false)
+	}
+	if !utf8.Valid(body) {
+		return nil, fault.New(fault.Invalid, "json", "the %s is not UTF-8 text: send JSON in UTF-8", d.what)
+	}
+	if !json.Valid(body) {
+		return nil, d.syntax(body)
+	}
+	w := walker{body: body, what: d.what}
+	w.space()
+	if body[w.at] != '{' {
+		return nil, fault.New(fault.Invalid, "json", "the %s must be an object, not %s", d.what, kindName(body[w.at]))
+	}
+	if err := w.value(d.shape, nil, 0); err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(body, v); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "json", "the %s cannot be read", d.what)
+	}
+	return v, nil
+}
+
+// syntax says why and where a body is not JSON.
+func (d Decoder[T]) syntax(body []byte) error {
+	var v any
+	err := json.Unmarshal(body, &v)
+	s, ok := errors.AsType[*json.SyntaxError](err)
+	switch {
+	case len(body) == 0:
+		return fault.New(fault.Invalid, "json", "the %s is empty: send a JSON object", d.what)
+	case !ok:
+		return fault.New(fault.Invalid, "json", "the %s is not JSON: %v", d.what, err)
+	case s.Offset >= int64(len(body)) && s.Error() == "unexpected end of JSON input":
+		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what, len(body))
+	}
+	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on: %v", d.what, s.Offset, s)
+}

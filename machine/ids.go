@@ -1,0 +1,147 @@
+package machine
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Entropy is a source of chance for what is drawn inside pure code; *rand.Rand of math/rand/v2 is one.
+type Entropy interface{ Uint64() uint64 }
+
+// NewID draws a machine's id: 14 hexadecimal digits, such as "d891275c2e5118". Ids are drawn by whoever asks for a
+// machine, before any worker hears of it, so give crypto/rand.Reader. It panics when random fails.
+func NewID(random io.Reader) string {
+	var b [7]byte
+	draw(random, b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// NewVolumeID draws a volume's id: "vol_" and 18 of 32 letters and digits. It panics when random fails.
+func NewVolumeID(random io.Reader) string {
+	var b [18]byte
+	draw(random, b[:])
+	for i := range b {
+		b[i] = "0123456789abcdefghjkmnpqrstvwxyz"[b[i]%32]
+	}
+	return "vol_" + string(b[:])
+}
+
+func draw(random io.Reader, b []byte) {
+	if _, err := io.ReadFull(random, b); err != nil {
+		panic(fmt.Sprintf("machine: the source of chance failed: %v", err))
+	}
+}
+
+// ValidID says whether s has the form of a machine's id.
+func ValidID(s string) bool {
+	return len(s) == 14 && only(s, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
+}
+
+// ValidVolumeID says whether s has the form of a volume's id.
+func ValidVolumeID(s string) bool {
+	return len(s) > 4 && len(s) <= 64 && s[:4] == "vol_" && only(s[4:], lowerOrDigit)
+}
+
+// ValidName says whether s can name a machine: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
+func ValidName(s string) bool {
+	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
+		only(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' })
+}
+
+// ValidApp says whether s can name an app: 1 to 63 of a-z, 0-9 and "-", a letter or digit first.
+func ValidApp(s string) bool {
+	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
+		only(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' })
+}
+
+// ValidRegion says whether s can name a region; the form is that of an app's name.
+func ValidRegion(s string) bool { return ValidApp(s) }
+
+func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+
+func only(s string, ok func(byte) bool) bool {
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// crockford is the alphabet of ULIDs: in order of ASCII, so that they sort as their numbers do.
+const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+// NewULID gives a ULID: 26 letters and digits that sort by time, to the millisecond. Those of one millisecond are in
+// no order; NextULID keeps one.
+func NewULID(now time.Time, chance Entropy) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[8:], chance.Uint64())
+	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16|chance.Uint64()&0xffff)
+	return encodeULID(b)
+}
+
+// NextULID gives a ULID that sorts behind last, also within a millisecond and when the clock has gone back: it is
+// then the one that follows last. last may be "".
+func NextULID(last string, now time.Time, chance Entropy) string {
+	next := NewULID(now, chance)
+	if next > last {
+		return next
+	}
+	b, ok := decodeULID(last)
+	if !ok {
+		return next
+	}
+	for i := 15; i >= 0; i-- {
+		if b[i]++; b[i] != 0 {
+			break
+		}
+	}
+	return encodeULID(b)
+}
+
+// encodeULID writes 128 bits as 26 digits of 5 bits; the first has 3.
+func encodeULID(b [16]byte) string {
+	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	var out [26]byte
+	for i := 25; i >= 0; i-- {
+		out[i] = crockford[lo&31]
+		lo = lo>>5 | hi<<59
+		hi >>= 5
+	}
+	return string(out[:])
+}
+
+func decodeULID(s string) (b [16]byte, ok bool) {
+	if len(s) != 26 || s[0] > '7' {
+		return b, false
+	}
+	var hi, lo uint64
+	for i := range len(s) {
+		v := crockfordValue(s[i])
+		if v > 31 {
+			return b, false
+		}
+		hi, lo = hi<<5|lo>>59, lo<<5|v
+	}
+	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	return b, true
+}
+
+func crockfordValue(c byte) uint64 {
+	for i := range len(crockford) {
+		if crockford[i] == c {
+			return uint64(i)
+		}
+	}
+	return 32
+}
+
+// ValidULID says whether s is a ULID.
+func ValidULID(s string) bool {
+	_, ok := decodeULID(s)
+	return ok
+}

@@ -1,0 +1,103 @@
+package machine
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// HostImage is the image that is no image: the machine runs the worker's own files.
+const HostImage = "souk/host"
+
+// IsHostImage says whether an image's name means HostImage, also in the full form that clients send back.
+func IsHostImage(image string) bool {
+	r := ParseImage(image)
+	return r.Registry == defaultRegistry && r.Repository == HostImage
+}
+
+const (
+	defaultRegistry = "docker.io"
+	defaultTag      = "latest"
+	maxImage        = 512
+)
+
+// ParseImage takes an image's name apart by docker's rules: what stands before the first "/" is a registry when it
+// has a "." or ":" or is "localhost"; without one it is docker.io, where a name of one part lies below library/;
+// without a tag and a digest the tag is latest. It does not judge the parts: CheckImage does.
+func ParseImage(image string) ImageRef {
+	var r ImageRef
+	rest, digest, _ := strings.Cut(image, "@")
+	r.Digest = digest
+	if i := strings.LastIndexByte(rest, ':'); i >= 0 && !strings.Contains(rest[i:], "/") {
+		rest, r.Tag = rest[:i], rest[i+1:]
+	}
+	first, tail, slash := strings.Cut(rest, "/")
+	switch {
+	case slash && (strings.ContainsAny(first, ".:") || first == "localhost"):
+		r.Registry, r.Repository = first, tail
+	case slash:
+		r.Registry, r.Repository = defaultRegistry, rest
+	default:
+		r.Registry, r.Repository = defaultRegistry, "library/"+rest
+	}
+	if r.Tag == "" && r.Digest == "" {
+		r.Tag = defaultTag
+	}
+	return r
+}
+
+// String puts the name together again in full.
+func (r ImageRef) String() string {
+	s := r.Registry + "/" + r.Repository
+	if r.Tag != "" {
+		s += ":" + r.Tag
+	}
+	if r.Digest != "" {
+		s += "@" + r.Digest
+	}
+	return s
+}
+
+// CheckImage says whether image is a name docker would take.
+func CheckImage(image string) error {
+	wrong := func(why string) error {
+		return fault.New(fault.Invalid, "image", "%s is not the name of an image: %s; write it as \"souk/host\", \"nginx:1.29\" or \"ghcr.io/me/app@sha256:...\"",
+			shorten(strconv.Quote(image)), why)
+	}
+	if image == "" || len(image) > maxImage {
+		return wrong("it needs 1 to 512 characters")
+	}
+	if strings.Count(image, "@") > 1 {
+		return wrong("it has two digests")
+	}
+	r := ParseImage(image)
+	if strings.HasSuffix(image, "@") || strings.HasSuffix(image, ":") {
+		return wrong("it ends in the middle")
+	}
+	for part := range strings.SplitSeq(r.Repository, "/") {
+		if part == "" || !lowerOrDigit(part[0]) || !lowerOrDigit(part[len(part)-1]) ||
+			!only(part, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' }) {
+			return wrong("each part of a repository is a-z, 0-9 and, inside, \"-\", \"_\" and \".\"")
+		}
+	}
+	if !only(r.Registry, func(c byte) bool { return tagByte(c) || c == ':' }) {
+		return wrong("its registry is not a host with a port")
+	}
+	if len(r.Tag) > 128 || r.Tag != "" && (r.Tag[0] == '.' || r.Tag[0] == '-') || !only(r.Tag, tagByte) {
+		return wrong("a tag is up to 128 of letters, digits, \"-\", \"_\" and \".\"")
+	}
+	if r.Digest != "" && !validDigest(r.Digest) {
+		return wrong("a digest is \"sha256:\" and 64 hexadecimal digits")
+	}
+	return nil
+}
+
+func tagByte(c byte) bool {
+	return lowerOrDigit(c) || c >= 'A' && c <= 'Z' || c == '-' || c == '_' || c == '.'
+}
+
+func validDigest(d string) bool {
+	hex, ok := strings.CutPrefix(d, "sha256:")
+	return ok && len(hex) == 64 && only(hex, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
+}

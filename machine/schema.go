@@ -1,0 +1,111 @@
+package machine
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+// shape is what a JSON value must look like to be read into a Go type.
+type shape struct {
+	kind   shapeKind
+	typ    reflect.Type      // custom: the type that reads itself; numbers: their size
+	fields map[string]*field // object
+	elem   *shape            // list, dict
+}
+
+// field is one field of an object.
+type field struct {
+	name  string
+	index int // position among the object's fields, for finding one that is given twice
+	shape *shape
+}
+
+type shapeKind int
+
+const (
+	object shapeKind = iota
+	dict             // an object with any keys
+	list
+	text
+	boolean
+	whole   // a number without a fraction
+	number  // any number
+	custom  // reads itself
+	anyJSON // anything
+)
+
+// want says in words what a kind looks like.
+func (s *shape) want() string {
+	switch s.kind {
+	case object, dict:
+		return "an object"
+	case list:
+		return "a list"
+	case text:
+		return "a text"
+	case boolean:
+		return "true or false"
+	case whole:
+		return "a whole number"
+	case number:
+		return "a number"
+	}
+	return "something else"
+}
+
+// maxFields is how many fields an object type may have: they are told apart in one word of bits.
+const maxFields = 64
+
+// shapeOf gives the shape of a type. Types must not contain themselves. It panics on a type that is not for JSON:
+// that is a mistake in the program, which the first test to run finds.
+func shapeOf(t reflect.Type) *shape {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return &shape{kind: custom, typ: t}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return shapeOf(t.Elem())
+	case reflect.Struct:
+		s := &shape{kind: object, fields: map[string]*field{}}
+		s.add(t)
+		return s
+	case reflect.Map:
+		return &shape{kind: dict, elem: shapeOf(t.Elem())}
+	case reflect.Slice:
+		return &shape{kind: list, elem: shapeOf(t.Elem())}
+	case reflect.String:
+		return &shape{kind: text}
+	case reflect.Bool:
+		return &shape{kind: boolean}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return &shape{kind: whole, typ: t}
+	case reflect.Float32, reflect.Float64:
+		return &shape{kind: number, typ: t}
+	case reflect.Interface:
+		return &shape{kind: anyJSON}
+	}
+	panic("machine: no JSON shape for " + t.String())
+}
+
+// add takes in the fields of a struct type, those of embedded structs as its own.
+func (s *shape) add(t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			s.add(f.Type)
+			continue
+		case !f.IsExported() || name == "-":
+			continue
+		case name == "":
+			name = f.Name
+		}
+		s.fields[name] = &field{name: name, index: len(s.fields), shape: shapeOf(f.Type)}
+	}
+	if len(s.fields) > maxFields {
+		panic("machine: more than 64 fields in " + t.String())
+	}
+}

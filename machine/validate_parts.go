@@ -1,0 +1,217 @@
+package machine
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// checkPath wants an absolute path that says what it means: no "..", no doubled slash, not the root itself.
+func checkPath(at, p string) error {
+	if p == "" || p[0] != '/' || p == "/" || len(p) > 4096 || path.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {
+		return bad("%s must be an absolute path below \"/\" without \"..\", \"//\" and a slash at its end, such as \"/etc/app.conf\", not %s", at, quote(p))
+	}
+	return nil
+}
+
+func (c *Config) checkMounts() error {
+	if len(c.Mounts) > MaxMounts {
+		return bad("config.mounts has %d volumes and may have %d", len(c.Mounts), MaxMounts)
+	}
+	for i, m := range c.Mounts {
+		at := fmt.Sprintf("config.mounts[%d]", i)
+		if !ValidVolumeID(m.Volume) {
+			return bad("%s.volume must be the id of a volume, such as \"vol_4qrz8j\", not %s", at, quote(m.Volume))
+		}
+		if err := checkPath(at+".path", m.Path); err != nil {
+			return err
+		}
+		if m.Name != "" && !ValidName(m.Name) {
+			return bad("%s.name must be the name of the volume or be left out, not %s", at, quote(m.Name))
+		}
+		for _, o := range c.Mounts[:i] {
+			if o.Volume == m.Volume {
+				return bad("%s.volume %s is mounted twice: mount it once", at, m.Volume)
+			}
+			if within(o.Path, m.Path) || within(m.Path, o.Path) {
+				return bad("%s.path %s lies in or over %s, where another volume is mounted: choose another path", at, quote(m.Path), quote(o.Path))
+			}
+		}
+	}
+	return nil
+}
+
+// within says whether p is dir or lies below it.
+func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+func (c *Config) checkFiles() error {
+	if len(c.Files) > MaxFiles {
+		return bad("config.files has %d files and may have %d: put them into a volume", len(c.Files), MaxFiles)
+	}
+	total := 0
+	seen := map[string]bool{}
+	for i, f := range c.Files {
+		at := fmt.Sprintf("config.files[%d]", i)
+		n, err := f.check(at)
+		if err != nil {
+			return err
+		}
+		if seen[f.GuestPath] {
+			return bad("%s.guest_path %s is written twice: write it once", at, quote(f.GuestPath))
+		}
+		seen[f.GuestPath] = true
+		if total += n; total > MaxFilesTotal {
+			return bad("config.files are larger than %d bytes together: put large files into a volume", MaxFilesTotal)
+		}
+	}
+	return nil
+}
+
+// check judges one file and gives its size in bytes, 0 for one that is a secret.
+func (f File) check(at string) (int, error) {
+	if err := checkPath(at+".guest_path", f.GuestPath); err != nil {
+		return 0, err
+	}
+	if f.Mode > 0o777 {
+		return 0, bad("%s.mode must be permission bits up to 511 (0777), not %d", at, f.Mode)
+	}
+	switch {
+	case f.RawValue != nil && f.SecretName != nil:
+		return 0, bad("%s has both raw_value and secret_name: give one", at)
+	case f.SecretName != nil:
+		if *f.SecretName == "" {
+			return 0, bad("%s.secret_name is empty: name a secret", at)
+		}
+		return 0, nil
+	case f.RawValue == nil:
+		return 0, bad("%s has no content: give raw_value (base64) or secret_name", at)
+	}
+	data, err := f.Data()
+	if err != nil {
+		return 0, bad("%s.raw_value is not base64: encode the content with base64", at)
+	}
+	if len(data) > MaxFile {
+		return 0, bad("%s is %d bytes long and may be %d: put it into a volume", at, len(data), MaxFile)
+	}
+	return len(data), nil
+}
+
+// Data decodes the raw value.
+func (f File) Data() ([]byte, error) {
+	if f.RawValue == nil {
+		return nil, nil
+	}
+	return base64.StdEncoding.DecodeString(*f.RawValue)
+}
+
+func (c *Config) checkServices() error {
+	if len(c.Services) > MaxServices {
+		return bad("config.services has %d services and may have %d", len(c.Services), MaxServices)
+	}
+	for i, s := range c.Services {
+		if err := s.check(fmt.Sprintf("config.services[%d]", i)); err != nil {
+			return err
+		}
+	}
+	if len(c.Checks) > MaxChecks {
+		return bad("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
+	}
+	for _, name := range sortedKeys(c.Checks) {
+		ch := c.Checks[name]
+		at := "config.checks." + shorten(name)
+		if ch.Kind != nil && *ch.Kind != "informational" && *ch.Kind != "readiness" {
+			return bad("%s.kind must be informational or readiness, not %s", at, quote(*ch.Kind))
+		}
+		if err := ch.ServiceCheck.check(at); err != nil {
+			return err
+		}
+	}
+	if m := c.Metrics; m != nil {
+		return checkPort("config.metrics.port", m.Port)
+	}
+	return nil
+}
+
+func checkPort(at string, p int) error {
+	if p < 1 || p > 65535 {
+		return bad("%s must be 1 to 65535, not %d", at, p)
+	}
+	return nil
+}
+
+func (s Service) check(at string) error {
+	if !slices.Contains([]string{"", "tcp", "udp"}, s.Protocol) {
+		return bad("%s.protocol must be tcp or udp, not %s", at, quote(s.Protocol))
+	}
+	if err := checkPort(at+".internal_port", s.InternalPort); err != nil {
+		return err
+	}
+	if s.MinMachinesRunning != nil && *s.MinMachinesRunning < 0 {
+		return bad("%s.min_machines_running must not be below 0, as %d is", at, *s.MinMachinesRunning)
+	}
+	if len(s.Ports) > MaxPorts {
+		return bad("%s.ports has %d ports and may have %d", at, len(s.Ports), MaxPorts)
+	}
+	for i, p := range s.Ports {
+		if err := p.check(fmt.Sprintf("%s.ports[%d]", at, i)); err != nil {
+			return err
+		}
+	}
+	if k := s.Concurrency; k != nil {
+		if !slices.Contains([]string{"", "connections", "requests"}, k.Type) {
+			return bad("%s.concurrency.type must be connections or requests, not %s", at, quote(k.Type))
+		}
+		if k.SoftLimit < 0 || k.HardLimit < 0 || k.HardLimit > 0 && k.SoftLimit > k.HardLimit {
+			return bad("%s.concurrency must have 0 <= soft_limit <= hard_limit, not %d and %d", at, k.SoftLimit, k.HardLimit)
+		}
+	}
+	if len(s.Checks) > MaxChecks {
+		return bad("%s.checks has %d checks and may have %d", at, len(s.Checks), MaxChecks)
+	}
+	for i, ch := range s.Checks {
+		if err := ch.check(fmt.Sprintf("%s.checks[%d]", at, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Port) check(at string) error {
+	for _, n := range []struct {
+		name string
+		port *int
+	}{{"port", p.Port}, {"start_port", p.StartPort}, {"end_port", p.EndPort}} {
+		if n.port != nil {
+			if err := checkPort(at+"."+n.name, *n.port); err != nil {
+				return err
+			}
+		}
+	}
+	if p.StartPort != nil && p.EndPort != nil && *p.StartPort > *p.EndPort {
+		return bad("%s.start_port %d lies behind end_port %d: turn them round", at, *p.StartPort, *p.EndPort)
+	}
+	return nil
+}
+
+func (ch ServiceCheck) check(at string) error {
+	if ch.Port != nil {
+		if err := checkPort(at+".port", *ch.Port); err != nil {
+			return err
+		}
+	}
+	if ch.Type != nil && *ch.Type != "tcp" && *ch.Type != "http" {
+		return bad("%s.type must be tcp or http, not %s", at, quote(*ch.Type))
+	}
+	for _, d := range []struct {
+		name string
+		d    *Duration
+	}{{"interval", ch.Interval}, {"timeout", ch.Timeout}, {"grace_period", ch.GracePeriod}} {
+		if d.d != nil && (d.d.Duration < 0 || d.d.Duration > time.Hour) {
+			return bad("%s.%s must be 0s to 1h, not %v", at, d.name, d.d.Duration)
+		}
+	}
+	return nil
+}

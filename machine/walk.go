@@ -1,0 +1,301 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// walker passes once over a body that is known to be valid JSON and compares it with a shape.
+type walker struct {
+	body []byte
+	at   int
+	what string
+}
+
+// frame is one step of the path to a value; the chain of frames lies on the stack and is printed only in errors.
+type frame struct {
+	up    *frame
+	key   string
+	index int // of a list; -1: key is meant
+}
+
+// path prints "config.files[0].mode".
+func (f *frame) path() string {
+	if f == nil {
+		return ""
+	}
+	up := f.up.path()
+	switch {
+	case f.index >= 0:
+		return fmt.Sprintf("%s[%d]", up, f.index)
+	case up == "":
+		return shorten(f.key)
+	}
+	return up + "." + shorten(f.key)
+}
+
+// shorten keeps a hostile key from filling a log, and its control characters from being seen.
+func shorten(s string) string {
+	if len(s) > 64 {
+		s = strings.ToValidUTF8(s[:61], "") + "..."
+	}
+	q := strconv.Quote(s)
+	if q[1:len(q)-1] == s {
+		return s
+	}
+	return q
+}
+
+func (w *walker) refuse(f *frame, code, format string, args ...any) error {
+	return fault.New(fault.Invalid, code, "%s", f.path()+" "+fmt.Sprintf(format, args...))
+}
+
+func (w *walker) space() {
+	for w.at < len(w.body) {
+		switch w.body[w.at] {
+		case ' ', '\t', '\n', '\r':
+			w.at++
+		default:
+			return
+		}
+	}
+}
+
+// value passes over one value and checks it. null is "not given", whatever is wanted.
+func (w *walker) value(s *shape, f *frame, depth int) error {
+	w.space()
+	c := w.body[w.at]
+	if c == 'n' {
+		w.at += len("null")
+		return nil
+	}
+	if depth > MaxDepth {
+		return w.refuse(f, "depth", "lies more than %d levels deep", MaxDepth)
+	}
+	start := w.at
+	switch s.kind {
+	case custom:
+		// Its own errors have no path; they are given one here, before encoding/json meets them.
+		if err := w.value(&shape{kind: anyJSON}, f, depth); err != nil {
+			return err
+		}
+		return w.custom(s, f, start)
+	case anyJSON:
+		switch c {
+		case '{':
+			return w.object(&shape{kind: dict, elem: s}, f, depth)
+		case '[':
+			return w.list(s, f, depth)
+		case '"':
+			w.text()
+		default:
+			w.literal()
+		}
+		return nil
+	case object, dict:
+		if c == '{' {
+			return w.object(s, f, depth)
+		}
+	case list:
+		if c == '[' {
+			return w.list(s.elem, f, depth)
+		}
+	case text:
+		if c == '"' {
+			w.text()
+			return nil
+		}
+	case boolean:
+		if c == 't' || c == 'f' {
+			w.literal()
+			return nil
+		}
+	case whole, number:
+		if c == '-' || c >= '0' && c <= '9' {
+			return w.number(s, f)
+		}
+	}
+	return w.refuse(f, "wrong_type", "must be %s, not %s", s.want(), kindName(c))
+}
+
+func (w *walker) object(s *shape, f *frame, depth int) error {
+	w.at++ // {
+	var given uint64
+	var keys map[string]bool
+	for w.space(); w.body[w.at] != '}'; w.space() {
+		if w.body[w.at] == ',' {
+			w.at++
+			w.space()
+		}
+		key := w.key()
+		w.space()
+		w.at++ // :
+		here := frame{up: f, index: -1}
+		elem, twice := s.elem, false
+		if s.kind == object {
+			fd := s.fields[string(key)]
+			if fd == nil {
+				here.key = string(key)
+				return w.unknown(s, &here)
+			}
+			here.key, elem = fd.name, fd.shape
+			twice = given&(1<<fd.index) != 0
+			given |= 1 << fd.index
+		} else {
+			here.key = string(key)
+			if keys == nil {
+				keys = map[string]bool{}
+			}
+			twice = keys[here.key]
+			keys[here.key] = true
+		}
+		if twice {
+			return w.refuse(&here, "duplicate", "is given twice: give it once")
+		}
+		if err := w.value(elem, &here, depth+1); err != nil {
+			return err
+		}
+	}
+	w.at++ // }
+	return nil
+}
+
+func (w *walker) list(elem *shape, f *frame, depth int) error {
+	w.at++ // [
+	here := frame{up: f}
+	for w.space(); w.body[w.at] != ']'; w.space() {
+		if w.body[w.at] == ',' {
+			w.at++
+		}
+		if err := w.value(elem, &here, depth+1); err != nil {
+			return err
+		}
+		here.index++
+	}
+	w.at++ // ]
+	return nil
+}
+
+// key passes over an object's key and gives it without quotes and escapes.
+func (w *walker) key() []byte {
+	start := w.at
+	raw := w.text()
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw
+	}
+	var s string
+	if err := json.Unmarshal(w.body[start:w.at], &s); err != nil {
+		panic("machine: valid JSON has an invalid key: " + err.Error())
+	}
+	return []byte(s)
+}
+
+// text passes over a string and gives what is between the quotes as it stands.
+func (w *walker) text() []byte {
+	start := w.at + 1
+	for i := start; ; i++ {
+		switch w.body[i] {
+		case '\\':
+			i++
+		case '"':
+			w.at = i + 1
+			return w.body[start:i]
+		}
+	}
+}
+
+// literal passes over a number, true or false.
+func (w *walker) literal() []byte {
+	start := w.at
+	for w.at < len(w.body) && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(w.body[w.at])) {
+		w.at++
+	}
+	return w.body[start:w.at]
+}
+
+func (w *walker) number(s *shape, f *frame) error {
+	lit := string(w.literal())
+	bits := s.typ.Bits()
+	var err error
+	switch {
+	case s.kind == number:
+		_, err = strconv.ParseFloat(lit, bits)
+	case s.typ.Kind() >= reflect.Uint && s.typ.Kind() <= reflect.Uint64:
+		_, err = strconv.ParseUint(lit, 10, bits)
+	default:
+		_, err = strconv.ParseInt(lit, 10, bits)
+	}
+	if err != nil {
+		return w.refuse(f, "wrong_type", "must be %s that fits, not %.40s", s.want(), lit)
+	}
+	return nil
+}
+
+func (w *walker) custom(s *shape, f *frame, start int) error {
+	err := json.Unmarshal(w.body[start:w.at], reflect.New(s.typ).Interface())
+	if err == nil {
+		return nil
+	}
+	e := fault.As(err)
+	return w.refuse(f, e.Code, "is wrong: %s", e.Text)
+}
+
+// unknown refuses a field that does not exist, and says which one may be meant.
+func (w *walker) unknown(s *shape, f *frame) error {
+	best, far := "", 3
+	for name := range s.fields {
+		if d := distance(strings.ToLower(f.key), name, far); d < far || d == far && far < 3 && name < best {
+			best, far = name, d
+		}
+	}
+	if best != "" {
+		return w.refuse(f, "unknown_field", "is not a field souk knows; did you mean %q?", best)
+	}
+	return w.refuse(f, "unknown_field", "is not a field souk knows: leave it out (docs/reference/config.md lists all)")
+}
+
+// distance counts the edits between two short texts, up to limit.
+func distance(a, b string, limit int) int {
+	if len(a) > 64 || len(a)-len(b) > limit || len(b)-len(a) > limit {
+		return limit + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			sub := diag
+			if a[i] != b[j] {
+				sub++
+			}
+			diag = row[j+1]
+			row[j+1] = min(sub, row[j]+1, diag+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func kindName(c byte) string {
+	switch c {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
