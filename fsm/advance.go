@@ -45,7 +45,7 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 		e.seq++
 		r.seq, r.out = e.seq, true
 		eff.Key, eff.Seq = r.Key, r.seq
-		eff.Timeout = max(0, r.StepBegan.Add(s.Deadline).Sub(now))
+		eff.Timeout = max(0, s.due(r).Sub(now))
 		o.Effects = append(o.Effects, *eff)
 		return
 	}
@@ -53,7 +53,8 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 
 // mark closes the current step and moves to the one after it, or before it when undoing.
 func (e *Engine[H]) mark(now time.Time, r *Run) {
-	r.Trail = append(r.Trail, Mark{Step: r.Step(), Took: now.Sub(r.StepBegan), Tries: r.Tries, Undo: r.Undoing})
+	r.Trail = append(r.Trail, Mark{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries, Undo: r.Undoing})
+	r.took = 0
 	if r.Undoing {
 		r.At--
 	} else {
@@ -74,7 +75,7 @@ func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
 func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out) {
 	r.Tries++
 	wait := e.backoff(r.Tries)
-	giveUp := final(err) || (s.Tries > 0 && r.Tries >= s.Tries) || !now.Add(wait).Before(r.StepBegan.Add(s.Deadline))
+	giveUp := final(err) || (s.Tries > 0 && r.Tries >= s.Tries) || !now.Add(wait).Before(s.due(r))
 	if !giveUp {
 		changed := r.Reason != err.Error()
 		r.Reason, r.retryAt = err.Error(), now.Add(wait)
@@ -96,7 +97,7 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 		e.passed(now, r, o)
 		return
 	}
-	text := "it took longer than " + s.Deadline.String()
+	text := "it took longer than " + s.deadline(r).String()
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}

@@ -32,6 +32,7 @@ type Result struct {
 	Seq  uint64
 	Err  error
 	Data any
+	Took time.Duration // how long the effect itself took, 0 when not known
 }
 
 // Out collects what a transition asks of the owner: commit Records (before all else when Sync), then carry out Cancels
@@ -54,8 +55,10 @@ type Finished struct {
 type Step[H any] struct {
 	Name     string
 	Deadline time.Duration // over all tries; always set
-	Pass     bool          // when the deadline passes the run goes on instead of failing
-	Tries    int           // the most tries; 0: as many as the deadline allows
+	// DeadlineOf, when set, gives the deadline of one run instead. It must depend on the run's Args alone.
+	DeadlineOf func(r *Run) time.Duration
+	Pass       bool // when the deadline passes the run goes on instead of failing
+	Tries      int  // the most tries; 0: as many as the deadline allows
 	// Do says what to ask for; nil when there is nothing (left) to do.
 	Do func(h H, now time.Time, r *Run) *Effect
 	// Done folds the result in. nil: nothing to fold.
@@ -63,6 +66,15 @@ type Step[H any] struct {
 	// Undo says what takes back what Do did, also when Do failed half-way. nil: nothing.
 	Undo func(h H, now time.Time, r *Run) *Effect
 }
+
+func (s *Step[H]) deadline(r *Run) time.Duration {
+	if s.DeadlineOf != nil {
+		return s.DeadlineOf(r)
+	}
+	return s.Deadline
+}
+
+func (s *Step[H]) due(r *Run) time.Time { return r.StepBegan.Add(s.deadline(r)) }
 
 // Def is an operation.
 type Def[H any] struct {
@@ -133,6 +145,7 @@ func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
 		return
 	}
 	r.out = false
+	r.took += res.Took
 	s := &e.defs[r.Op].Steps[r.At]
 	if res.Err != nil {
 		e.failed(now, r, s, res.Err, o)
@@ -157,7 +170,7 @@ func (e *Engine[H]) Tick(now time.Time, o *Out) {
 		r := e.runs[key]
 		s := &e.defs[r.Op].Steps[r.At]
 		switch {
-		case !now.Before(r.StepBegan.Add(s.Deadline)):
+		case !now.Before(s.due(r)):
 			if r.out {
 				o.Cancels = append(o.Cancels, key)
 			}
@@ -191,6 +204,13 @@ func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
 // Active gives the run of key, or nil. It is the engine's own: read only.
 func (e *Engine[H]) Active(key string) *Run { return e.runs[key] }
 
+// Each calls f for every run on its way, in no order.
+func (e *Engine[H]) Each(f func(*Run)) {
+	for _, r := range e.runs {
+		f(r)
+	}
+}
+
 // Parked tells why the run of key cannot go on, if so.
 func (e *Engine[H]) Parked(key string) (string, bool) { why, ok := e.parked[key]; return why, ok }
 
@@ -198,7 +218,7 @@ func (e *Engine[H]) Parked(key string) (string, bool) { why, ok := e.parked[key]
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time
 	for _, r := range e.runs {
-		at := r.StepBegan.Add(e.defs[r.Op].Steps[r.At].Deadline)
+		at := e.defs[r.Op].Steps[r.At].due(r)
 		if !r.retryAt.IsZero() && r.retryAt.Before(at) {
 			at = r.retryAt
 		}

@@ -33,6 +33,7 @@ type Run struct {
 	seq     uint64    // of the newest effect asked for; results of older ones are stale
 	out     bool      // an effect is being carried out
 	retryAt time.Time // zero: no retry is waiting
+	took    time.Duration
 }
 
 // Cause is an error as a journal keeps it.
@@ -44,10 +45,11 @@ type Cause struct {
 
 // Mark tells how one step went.
 type Mark struct {
-	Step  string        `json:"step"`
-	Took  time.Duration `json:"took"` // nanoseconds
-	Tries int           `json:"tries,omitempty"`
-	Undo  bool          `json:"undo,omitempty"`
+	Step   string        `json:"step"`
+	Took   time.Duration `json:"took"`             // nanoseconds, from the step before
+	Effect time.Duration `json:"effect,omitempty"` // nanoseconds of that in the effect itself
+	Tries  int           `json:"tries,omitempty"`
+	Undo   bool          `json:"undo,omitempty"`
 }
 
 // History is what is kept of a run that has ended.

@@ -31,9 +31,10 @@ type Seller struct {
 }
 
 type grant struct {
-	app  string
-	want cluster.Resources
-	up   bool
+	app    string
+	want   cluster.Resources
+	up     bool
+	volume bool // counts as no machine
 }
 
 // occupies gives what the grant takes of the ledger now.
@@ -140,7 +141,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 // Restore enters a grant that was made before and is a fact, at start-up: it is not judged.
 func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool) {
 	s.Free(machine)
-	s.grants[machine] = grant{app, want, up}
+	s.grants[machine] = grant{app: app, want: want, up: up}
 	s.rec.Used = s.rec.Used.Add(s.grants[machine].occupies())
 	s.rec.Machines++
 	s.rec.Apps[app]++
@@ -153,7 +154,7 @@ func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 	if !ok || g.up == up {
 		return nil
 	}
-	return s.change(now, machine, grant{g.app, g.want, up})
+	return s.change(now, machine, grant{g.app, g.want, up, g.volume})
 }
 
 // Resize changes what a granted machine may occupy. To grow may be refused, and then nothing has changed.
@@ -162,7 +163,7 @@ func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) e
 	if !ok {
 		return fault.New(fault.Internal, "ledger", "the ledger has no machine %s", machine)
 	}
-	return s.change(now, machine, grant{g.app, want, g.up})
+	return s.change(now, machine, grant{g.app, want, g.up, g.volume})
 }
 
 func (s *Seller) change(now time.Time, machine string, to grant) error {
@@ -191,11 +192,14 @@ func (s *Seller) Free(machine string) {
 	}
 	delete(s.grants, machine)
 	s.rec.Used = s.rec.Used.Sub(g.occupies())
+	s.touch()
+	if g.volume {
+		return
+	}
 	s.rec.Machines--
 	if s.rec.Apps[g.app]--; s.rec.Apps[g.app] <= 0 {
 		delete(s.rec.Apps, g.app)
 	}
-	s.touch()
 }
 
 // SetStarting tells how many machines are on their way up; it counts against MaxStarting.
@@ -292,4 +296,25 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 	}
 	e.Detail = Refusal{Verdict: v, Record: s.Record(now), RetryAfter: e.RetryAfter}
 	return e
+}
+
+// GrantVolume gives a volume its disk. Repeating it changes nothing.
+func (s *Seller) GrantVolume(now time.Time, id string, want cluster.Resources) error {
+	s.expire(now)
+	if _, here := s.grants[id]; here {
+		return nil
+	}
+	r := placement.Request{Machine: id, Resources: want}
+	if v := s.judge(r); !v.Fits {
+		return s.refuse(now, r, v, "")
+	}
+	s.RestoreVolume(id, want)
+	return nil
+}
+
+// RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
+func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
+	s.grants[id] = grant{want: want, up: true, volume: true}
+	s.rec.Used = s.rec.Used.Add(want)
+	s.touch()
 }

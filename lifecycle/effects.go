@@ -1,0 +1,61 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// Kinds of effects. A worker carries each out with its runtime; all are idempotent.
+const (
+	EffPrepare      = "prepare"       // Target: make the machine's directory
+	EffLaunch       = "launch"        // Target: start the attempt; the result's Data is a Life
+	EffSignal       = "signal"        // Target, Signal; not running is not an error
+	EffKill         = "kill"          // Target: kill all its processes
+	EffPause        = "pause"         // Target
+	EffResume       = "resume"        // Target
+	EffRemove       = "remove"        // Target: kill and delete all there is
+	EffAck          = "ack"           // Target.Attempt's exit is journalled
+	EffVolumeMake   = "volume_make"   // Volume
+	EffVolumeRemove = "volume_remove" // Volume
+	EffVolumeCopy   = "volume_copy"   // Volume, Snapshot: copy the volume; the result's Data is a machine.Snapshot
+)
+
+// Target is the argument of the effects on machines.
+type Target struct {
+	ID          string
+	App         string
+	Machine     *machine.Machine // as it stands; nil for orphans
+	Attempt     uint64
+	Signal      int
+	SkipSecrets bool
+}
+
+// VolumeTarget is the argument of the effects on volumes.
+type VolumeTarget struct {
+	Volume       machine.Volume
+	Snapshot     string // copy: the snapshot's id; make: fill from this snapshot
+	SourceVolume string // make: fill from this volume
+}
+
+// Life is one attempt as the runtime tells it.
+type Life struct {
+	Machine   string    `json:"-"`
+	Attempt   uint64    `json:"attempt"`
+	PID       int       `json:"pid,omitempty"`
+	StartedAt time.Time `json:"started_at"`
+	Paused    bool      `json:"paused,omitempty"`
+	Running   bool      `json:"-"`
+	HasExit   bool      `json:"-"` // it has ended and the runtime keeps its exit
+}
+
+// Exit is how an attempt ended.
+type Exit struct {
+	Machine string    `json:"-"`
+	Attempt uint64    `json:"attempt"`
+	Code    int       `json:"code"`
+	Signal  int       `json:"signal,omitempty"`
+	OOM     bool      `json:"oom,omitempty"`
+	Lost    bool      `json:"lost,omitempty"`
+	At      time.Time `json:"at"`
+}

@@ -1,0 +1,185 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+)
+
+// Backoff of the restart policy: doubling from base to cap, so that a machine that dies at once does not eat its worker.
+// A life of at least restartHealthy begins the count anew.
+const (
+	restartBase    = 100 * time.Millisecond
+	restartCap     = 30 * time.Second
+	restartHealthy = 5 * time.Minute
+)
+
+// exited takes the end of a life into account. An exit that belongs to no life known is only acknowledged, but for one
+// that overtook the launch it belongs to, which waits for it.
+func (s *Supervisor) exited(r *row, ex Exit) {
+	id := r.Machine.ID
+	run := s.engine.Active(machineKey(id))
+	if r.Life == nil || r.Life.Attempt != ex.Attempt {
+		if run != nil && launches(run) && argsOf(run).Attempt == ex.Attempt {
+			r.early = &ex // not acknowledged: if we crash now it is told again
+			return
+		}
+		s.ack(ex)
+		return
+	}
+	requested := run != nil && (run.Op == opStop || run.Op == opRestart || run.Op == opUpdate || run.Op == opDestroy)
+	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
+		r.Restarts = 0
+	}
+	r.Life, r.LastExit = nil, &ex
+	again := !requested && r.wantsRestart(ex)
+	s.noteExit(r, ex, requested, again)
+	s.ack(ex)
+	s.out.Sync = true
+	s.dirty[id] = true
+	switch {
+	case requested:
+		s.engine.Notify(s.now, machineKey(id), &s.out.Out)
+	case again:
+		r.RestartAt = s.now.Add(restartWait(r.Restarts))
+		r.Restarts++
+		s.idle(r, run)
+	default:
+		r.Restarts = 0
+		s.idle(r, run)
+		if r.Machine.Config.AutoDestroy && run == nil {
+			s.start(r, opDestroy, opArgs{Source: "flyd"})
+		}
+	}
+}
+
+// idle brings a machine whose life has just ended to rest, unless an operation is on its way that will.
+func (s *Supervisor) idle(r *row, run *fsm.Run) {
+	if run != nil {
+		s.engine.Notify(s.now, machineKey(r.Machine.ID), &s.out.Out)
+		return
+	}
+	r.Machine.State = r.settle()
+	s.room(r)
+}
+
+func restartWait(restarts int) time.Duration {
+	if restarts > 9 {
+		return restartCap
+	}
+	return min(restartCap, restartBase<<restarts)
+}
+
+// timers acts on a machine's restart and schedule that have come due.
+func (s *Supervisor) timers(r *row) {
+	if r.destroyed() || s.engine.Active(machineKey(r.Machine.ID)) != nil {
+		return
+	}
+	if !r.RestartAt.IsZero() && !s.now.Before(r.RestartAt) {
+		r.RestartAt = time.Time{}
+		s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting)
+	}
+	if !r.ScheduleAt.IsZero() && !s.now.Before(r.ScheduleAt) {
+		for !s.now.Before(r.ScheduleAt) { // what was missed while souk was down is made up for once
+			r.ScheduleAt = nextSchedule(r.Machine.Config.Schedule, r.ScheduleAt)
+		}
+		s.dirty[r.Machine.ID] = true
+		if r.Life != nil || s.engine.Active(machineKey(r.Machine.ID)) != nil {
+			return
+		}
+		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil {
+			s.note(r, "schedule_failed", r.Machine.State, "flyd", err.Error())
+			return
+		}
+		s.launch(r, opStart, opArgs{Source: "flyd"}, machine.Starting)
+	}
+}
+
+// nextSchedule gives the time of the run after t; zero for a machine without schedule.
+func nextSchedule(schedule string, t time.Time) time.Time {
+	switch schedule {
+	case "hourly":
+		return t.Add(time.Hour)
+	case "daily":
+		return t.AddDate(0, 0, 1)
+	case "weekly":
+		return t.AddDate(0, 0, 7)
+	case "monthly":
+		return t.AddDate(0, 1, 0)
+	}
+	return time.Time{}
+}
+
+// purge drops destroyed machines that have been readable long enough.
+func (s *Supervisor) purge() {
+	for len(s.gone) > 0 {
+		r := s.rows[s.gone[0]]
+		if len(s.gone) <= MaxDestroyed && s.now.Before(r.DestroyedAt.Add(KeepDestroyed)) {
+			return
+		}
+		s.drop(r)
+		s.gone = s.gone[1:]
+	}
+}
+
+func (s *Supervisor) drop(r *row) {
+	id := r.Machine.ID
+	s.out.Records = append(s.out.Records, fsm.Record{Bucket: MachineBucket, Key: id})
+	for _, v := range r.versions {
+		s.out.Records = append(s.out.Records, fsm.Record{Bucket: VersionBucket, Key: versionKey(id, v.Version)})
+	}
+	s.engine.Forget(machineKey(id), &s.out.Out)
+	delete(s.rows, id)
+	delete(s.dirty, id)
+	s.out.Changed = append(s.out.Changed, id)
+}
+
+// bury makes a machine destroyed: it gives back all it had, and stays readable for a while.
+func (s *Supervisor) bury(r *row, _ string) {
+	id := r.Machine.ID
+	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
+	r.Life, r.RestartAt, r.ScheduleAt = nil, time.Time{}, time.Time{}
+	for _, v := range r.mounts() {
+		s.detach(v, id)
+	}
+	s.seller.Free(id)
+	s.unlease(id)
+	s.gone = append(s.gone, id)
+	s.dirty[id] = true
+	s.purge()
+}
+
+// note writes an event and the time of the change into the machine.
+func (s *Supervisor) note(r *row, typ string, status machine.State, source, message string) {
+	s.noteEvent(r, machine.Event{Type: typ, Status: string(status), Source: source, Message: message})
+}
+
+func (s *Supervisor) noteExit(r *row, ex Exit, requested, again bool) {
+	e := &machine.ExitEvent{ExitCode: ex.Code, GuestExitCode: ex.Code, GuestSignal: ex.Signal, Signal: ex.Signal,
+		OOMKilled: ex.OOM, RequestedStop: requested, Restarting: again, Lost: ex.Lost, ExitedAt: ex.At}
+	if ex.Signal > 0 {
+		e.GuestExitCode = 0
+	}
+	msg := ""
+	if ex.Lost {
+		msg = "the end was not seen: the worker's machine, or what watched the process, went down"
+	}
+	s.noteEvent(r, machine.Event{Type: "exit", Status: string(machine.Stopped), Source: "flyd", Message: msg,
+		Request: &machine.EventRequest{ExitEvent: e, RestartCount: r.Restarts}})
+}
+
+func (s *Supervisor) noteEvent(r *row, e machine.Event) {
+	if e.Source == "" {
+		e.Source = "user"
+	}
+	e.ID, e.Timestamp = s.ulid(), s.now.UnixMilli()
+	r.event(e)
+	r.Machine.UpdatedAt = stamp(s.now)
+	s.dirty[r.Machine.ID] = true
+	s.out.Events = append(s.out.Events, machine.EventOf{App: r.Machine.App, Machine: r.Machine.ID, Name: r.Machine.Name, Event: e})
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func versionKey(id, instance string) string { return id + "|" + instance }

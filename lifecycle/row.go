@@ -1,0 +1,132 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+)
+
+// Buckets of a worker's journal beside the engine's.
+const (
+	MachineBucket = "machine" // key: machine id; value: row
+	VersionBucket = "version" // key: machine id, "|", instance id; value: machine.Version
+	LeaseBucket   = "lease"   // key: machine id; value: machine.Lease
+	VolumeBucket  = "volume"  // key: volume id; value: volumeRow
+)
+
+// row is all a worker knows of one machine.
+type row struct {
+	Machine     machine.Machine   `json:"machine"`
+	Want        cluster.Resources `json:"want"`               // what it may occupy
+	Attempt     uint64            `json:"attempt"`            // the newest number handed out
+	Life        *Life             `json:"life,omitempty"`     // what runs; nil: nothing does
+	LastExit    *Exit             `json:"exit,omitempty"`     // of the newest life that ended
+	Restarts    int               `json:"restarts,omitempty"` // in a row
+	RestartAt   time.Time         `json:"restart_at,omitzero"`
+	ScheduleAt  time.Time         `json:"schedule_at,omitzero"`
+	DestroyedAt time.Time         `json:"destroyed_at,omitzero"`
+	SkipSecrets bool              `json:"skip_secrets,omitempty"`
+	Launched    bool              `json:"launched,omitempty"` // has been up at least once
+	Failure     string            `json:"failure,omitempty"`  // why the newest operation failed
+
+	versions []machine.Version // newest last; journalled apart
+	early    *Exit             // an exit heard of before the launch it belongs to
+}
+
+func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
+
+// public gives the machine as others may see it. The value is never changed afterwards: events, config and placement
+// are replaced, not edited.
+func (r *row) public() *machine.Machine {
+	m := r.Machine
+	return &m
+}
+
+func (r *row) record() fsm.Record {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic("lifecycle: a machine does not encode: " + err.Error()) // plain data: cannot happen
+	}
+	return fsm.Record{Bucket: MachineBucket, Key: r.Machine.ID, Value: b}
+}
+
+// settle gives the persistent state that the facts add up to when no operation is on its way.
+func (r *row) settle() machine.State {
+	switch {
+	case r.destroyed():
+		return machine.Destroyed
+	case r.Life != nil && r.Life.Paused:
+		return machine.Suspended
+	case r.Life != nil:
+		return machine.Started
+	case !r.RestartAt.IsZero():
+		return machine.Restarting
+	case r.Launched:
+		return machine.Stopped
+	case r.Failure != "":
+		return machine.Failed
+	}
+	return machine.Created
+}
+
+// policy gives the restart policy and how many restarts in a row it allows; 0: without end.
+func (r *row) policy() (string, int) {
+	p, n := "on-failure", 10
+	if c := r.Machine.Config.Restart; c != nil {
+		if c.Policy != "" {
+			p = c.Policy
+		}
+		if c.MaxRetries > 0 {
+			n = c.MaxRetries
+		}
+	}
+	if p == "always" {
+		n = 0
+	}
+	return p, n
+}
+
+// wantsRestart says whether an exit that nobody asked for is followed by another attempt.
+func (r *row) wantsRestart(ex Exit) bool {
+	policy, most := r.policy()
+	switch policy {
+	case "always":
+		return true
+	case "on-failure":
+		return (ex.Code != 0 || ex.Lost) && r.Restarts < most
+	}
+	return false
+}
+
+func (r *row) mounts() []string {
+	var ids []string
+	for _, m := range r.Machine.Config.Mounts {
+		ids = append(ids, m.Volume)
+	}
+	return ids
+}
+
+// event puts e in front of the machine's events; the slice others hold is not touched.
+func (r *row) event(e machine.Event) {
+	old := r.Machine.Events
+	if len(old) >= machine.MaxEvents {
+		old = old[:machine.MaxEvents-1]
+	}
+	r.Machine.Events = slices.Concat([]machine.Event{e}, old)
+}
+
+func decodeRow(rec fsm.Record) (*row, error) {
+	var r row
+	if err := json.Unmarshal(rec.Value, &r); err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "journal_damaged", "the journal's record of machine %s does not read; restore the journal from a backup", rec.Key)
+	}
+	if r.Machine.ID != rec.Key || r.Machine.Config == nil {
+		return nil, fault.New(fault.Internal, "journal_damaged", "the journal's record of machine %s is of another one (%q); restore the journal from a backup", rec.Key, r.Machine.ID)
+	}
+	return &r, nil
+}

@@ -1,0 +1,34 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Stats are a worker's own counters.
+type Stats struct {
+	Record       cluster.Record
+	States       map[machine.State]int
+	RunsActive   map[string]int    // by operation
+	RunsDone     map[string]uint64 // by operation/outcome: "start/ok"
+	RunsStuck    int               // failing for over a minute, or parked
+	Commits      uint64            // of the journal; the owner fills these three in
+	Records      uint64
+	CommitTime   time.Duration
+	Refusals     map[string]uint64 // by failing clause
+	HoldsExpired uint64
+	Drift        uint64 // differences between runtime and journal that were found and mended
+}
+
+// Stats gives the counters as they stand at now.
+func (s *Supervisor) Stats(now time.Time) Stats {
+	st := Stats{Record: s.seller.Record(now), States: map[machine.State]int{}, Drift: s.drift}
+	for _, r := range s.rows {
+		st.States[r.Machine.State]++
+	}
+	st.RunsActive, st.RunsStuck, st.RunsDone = s.engine.Counts(now)
+	st.HoldsExpired, st.Refusals = s.seller.Counters()
+	return st
+}

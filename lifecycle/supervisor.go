@@ -1,0 +1,361 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Bounds of what a worker keeps.
+const (
+	MaxVersions   = 10             // configs kept for each machine
+	MaxPending    = 8              // commands that wait for one machine's operation to end
+	KeepDestroyed = 24 * time.Hour // destroyed machines stay readable this long
+	MaxDestroyed  = 1000           // and at most this many
+)
+
+// Supervisor is one worker's truth. It is not safe for concurrent use.
+type Supervisor struct {
+	seller  *market.Seller
+	engine  *fsm.Engine[*Supervisor]
+	rand    *rand.Rand
+	rows    map[string]*row
+	volumes map[string]*volumeRow
+	leases  map[string]machine.Lease
+	pending map[string][]pendingCommand
+	waiting map[string][]uint64 // key -> tickets that are answered when its run ends
+	gone    []string            // destroyed machines, oldest first
+	drift   uint64
+	lastID  string
+
+	now   time.Time // of the input being taken
+	out   Out
+	dirty map[string]bool
+}
+
+type pendingCommand struct {
+	ticket uint64
+	c      Command
+}
+
+// Out is what one input asks of the owner. See the package comment for the order.
+type Out struct {
+	fsm.Out
+	Replies []Reply
+	Changed []string // machine ids
+	Events  []machine.EventOf
+}
+
+// Reply answers the command that was given with Ticket.
+type Reply struct {
+	Ticket  uint64
+	Outcome Outcome
+	Lease   machine.Lease
+	Volume  machine.Volume
+	Err     error
+}
+
+// New makes the supervisor of a worker that has nothing yet. rec says who it is and its capacity.
+func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
+	s := &Supervisor{
+		seller: market.NewSeller(rec), rand: rng,
+		rows: map[string]*row{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
+		pending: map[string][]pendingCommand{}, waiting: map[string][]uint64{}, dirty: map[string]bool{},
+	}
+	s.engine = fsm.NewEngine(s, rng, definitions()...)
+	return s
+}
+
+// Restore takes back one record of the journal; call it for each before Recover. An error of kind Internal with code
+// "replay" parks one machine and is otherwise harmless; any other means the journal cannot be trusted.
+func (s *Supervisor) Restore(rec fsm.Record) error {
+	switch rec.Bucket {
+	case fsm.RunBucket, fsm.HistoryBucket:
+		return s.engine.Restore(rec)
+	case MachineBucket:
+		r, err := decodeRow(rec)
+		if err != nil {
+			return err
+		}
+		if old := s.rows[rec.Key]; old != nil {
+			r.versions = old.versions
+		}
+		s.rows[rec.Key] = r
+	case VersionBucket:
+		var v machine.Version
+		id, _, _ := strings.Cut(rec.Key, "|")
+		if err := json.Unmarshal(rec.Value, &v); err != nil {
+			return fault.Wrap(err, fault.Internal, "journal_damaged", "the journal's record of version %s does not read; restore the journal from a backup", rec.Key)
+		}
+		if s.rows[id] == nil {
+			s.rows[id] = &row{}
+		}
+		s.rows[id].versions = append(s.rows[id].versions, v)
+	case LeaseBucket:
+		var l machine.Lease
+		if err := json.Unmarshal(rec.Value, &l); err != nil {
+			return fault.Wrap(err, fault.Internal, "journal_damaged", "the journal's record of the lease of %s does not read; restore the journal from a backup", rec.Key)
+		}
+		s.leases[rec.Key] = l
+	case VolumeBucket:
+		return s.restoreVolume(rec)
+	default:
+		return fault.New(fault.Internal, "journal_damaged", "the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one", rec.Bucket)
+	}
+	return nil
+}
+
+// Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
+// adopted, those that ended unseen are ended, and what the journal does not know is removed.
+func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
+	s.begin(now)
+	maps.DeleteFunc(s.rows, func(_ string, r *row) bool { return r.Machine.ID == "" }) // versions without a machine
+	for id, r := range s.rows {
+		if r.destroyed() {
+			s.gone = append(s.gone, id)
+			continue
+		}
+		s.seller.Restore(id, r.Machine.App, r.Want, s.occupies(r))
+		for _, v := range r.mounts() {
+			s.attach(v, id)
+		}
+		s.dirty[id] = true // so that the view has it
+	}
+	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
+	s.engine.Resume(now, &s.out.Out)
+	s.reconcile(lives)
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil && !r.destroyed() {
+			r.Machine.State = r.settle()
+		}
+	}
+	return s.end()
+}
+
+// occupies says whether a machine takes its whole room: while it runs, is about to, or waits for its restart.
+func (s *Supervisor) occupies(r *row) bool {
+	if r.Life != nil || !r.RestartAt.IsZero() {
+		return true
+	}
+	switch run := s.engine.Active(machineKey(r.Machine.ID)); {
+	case run == nil:
+		return false
+	default:
+		return launches(run)
+	}
+}
+
+func (s *Supervisor) reconcile(lives []Life) {
+	seen := map[string]Life{}
+	for _, l := range lives {
+		seen[l.Machine] = l
+		r := s.rows[l.Machine]
+		switch {
+		case r == nil || r.destroyed():
+			s.drift++
+			s.effect(machineKey(l.Machine), EffRemove, Target{ID: l.Machine})
+		case s.engine.Active(machineKey(l.Machine)) != nil || !l.Running:
+			// its run asks the runtime itself; an exit comes by Exited
+		case r.Life == nil || r.Life.Attempt != l.Attempt:
+			s.drift++
+			s.effect(machineKey(l.Machine), EffKill, Target{ID: l.Machine, Attempt: l.Attempt})
+		default:
+			r.Life.Paused, r.Life.PID = l.Paused, l.PID
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		r := s.rows[id]
+		if r.Life == nil || r.destroyed() {
+			continue
+		}
+		if l, ok := seen[id]; !ok || l.Attempt != r.Life.Attempt || (!l.Running && !l.HasExit) {
+			s.drift++
+			s.exited(r, Exit{Machine: id, Attempt: r.Life.Attempt, Code: -1, Lost: true, At: s.now})
+		}
+	}
+}
+
+// Effected takes the result of an effect.
+func (s *Supervisor) Effected(now time.Time, res fsm.Result) Out {
+	s.begin(now)
+	s.engine.Result(now, res, &s.out.Out)
+	return s.end()
+}
+
+// Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is harmless.
+func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
+	s.begin(now)
+	if r := s.rows[ex.Machine]; r != nil && !r.destroyed() {
+		s.exited(r, ex)
+	} else {
+		s.ack(ex)
+	}
+	return s.end()
+}
+
+// Tick acts on everything that has come due.
+func (s *Supervisor) Tick(now time.Time) Out {
+	s.begin(now)
+	s.engine.Tick(now, &s.out.Out)
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		s.timers(s.rows[id])
+	}
+	s.purge()
+	return s.end()
+}
+
+// Next gives when Tick has something to do; zero when nothing waits.
+func (s *Supervisor) Next() time.Time {
+	first := s.engine.Next()
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	sooner(s.seller.NextExpiry())
+	for id, r := range s.rows {
+		if s.engine.Active(machineKey(id)) == nil {
+			sooner(r.RestartAt)
+			sooner(r.ScheduleAt)
+		}
+	}
+	if len(s.gone) > 0 {
+		sooner(s.rows[s.gone[0]].DestroyedAt.Add(KeepDestroyed))
+	}
+	return first
+}
+
+// Machine gives a machine as it stands, or nil. App must match.
+func (s *Supervisor) Machine(app, id string) *machine.Machine {
+	if r := s.rows[id]; r != nil && r.Machine.App == app {
+		return r.public()
+	}
+	return nil
+}
+
+// Versions gives the configs a machine has had, newest first, the present one among them.
+func (s *Supervisor) Versions(id string) []machine.Version {
+	r := s.rows[id]
+	if r == nil {
+		return nil
+	}
+	out := []machine.Version{{Version: r.Machine.InstanceID, CreatedAt: r.Machine.UpdatedAt, Config: *r.Machine.Config}}
+	for i := len(r.versions) - 1; i >= 0; i-- {
+		out = append(out, r.versions[i])
+	}
+	return out
+}
+
+// Ask, Hold and Release are the seller's; see market.Seller.
+func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
+	return s.seller.Ask(now, r)
+}
+
+// Hold reserves room until it expires; see market.Seller.
+func (s *Supervisor) Hold(now time.Time, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
+	return s.seller.Hold(now, r, token, ttl)
+}
+
+// Release ends a hold; see market.Seller.
+func (s *Supervisor) Release(now time.Time, token string) { s.seller.Release(now, token) }
+
+// Record gives the worker's record at now.
+func (s *Supervisor) Record(now time.Time) cluster.Record { return s.seller.Record(now) }
+
+// Check panics when an invariant of the worker's state is broken.
+func (s *Supervisor) Check() {
+	s.seller.Check()
+	for id, r := range s.rows {
+		if r.destroyed() && r.Life != nil {
+			panic("lifecycle: machine " + id + " is destroyed and lives")
+		}
+	}
+}
+
+func (s *Supervisor) begin(now time.Time) {
+	s.now, s.out = now, Out{}
+}
+
+// end follows up on the runs that ended, and closes the Out.
+func (s *Supervisor) end() Out {
+	for i := 0; i < len(s.out.Finished); i++ { // grows while it is read
+		s.finished(s.out.Finished[i])
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
+		if r := s.rows[id]; r != nil {
+			s.out.Records = append(s.out.Records, r.record())
+		}
+		s.out.Changed = append(s.out.Changed, id)
+	}
+	starting := 0
+	s.engine.Each(func(r *fsm.Run) {
+		if launches(r) {
+			starting++
+		}
+	})
+	s.seller.SetStarting(starting)
+	clear(s.dirty)
+	out := s.out
+	s.out = Out{}
+	return out
+}
+
+// finished answers those who waited for a run, and lets the next command have its turn.
+func (s *Supervisor) finished(f fsm.Finished) {
+	id, isMachine := strings.CutPrefix(f.Key, "m/")
+	for _, t := range s.waiting[f.Key] {
+		rep := Reply{Ticket: t, Err: f.Err}
+		if isMachine {
+			rep.Outcome.Machine = s.rows[id].public()
+		} else {
+			rep.Volume = s.volumes[strings.TrimPrefix(f.Key, "v/")].public()
+		}
+		s.out.Replies = append(s.out.Replies, rep)
+	}
+	delete(s.waiting, f.Key)
+	for s.engine.Active(f.Key) == nil && len(s.pending[f.Key]) > 0 {
+		p := s.pending[f.Key][0]
+		s.pending[f.Key] = s.pending[f.Key][1:]
+		s.do(p.ticket, p.c)
+	}
+	if len(s.pending[f.Key]) == 0 {
+		delete(s.pending, f.Key)
+	}
+}
+
+func (s *Supervisor) reply(ticket uint64, r *row, previous machine.State, err error) {
+	rep := Reply{Ticket: ticket, Err: err}
+	if r != nil {
+		rep.Outcome = Outcome{Machine: r.public(), Previous: previous}
+	}
+	s.out.Replies = append(s.out.Replies, rep)
+}
+
+// effect asks for something that belongs to no run and whose result nobody waits for.
+func (s *Supervisor) effect(key, kind string, args any) {
+	s.out.Effects = append(s.out.Effects, fsm.Effect{Key: key, Kind: kind, Args: args, Timeout: 30 * time.Second})
+}
+
+func (s *Supervisor) ack(ex Exit) {
+	s.effect(machineKey(ex.Machine), EffAck, Target{ID: ex.Machine, Attempt: ex.Attempt})
+}
+
+func machineKey(id string) string { return "m/" + id }
+
+// MachineOf gives a machine by its id alone, or nil: for the owner's own view, never for a caller who names an app.
+func (s *Supervisor) MachineOf(id string) *machine.Machine {
+	if r := s.rows[id]; r != nil {
+		return r.public()
+	}
+	return nil
+}

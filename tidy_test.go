@@ -1,0 +1,255 @@
+package souk_test
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/soukhq/souk/"
+
+// layers gives every package its place; a package below one that is listed shares it. Imports point downwards only;
+// inside one layer only what siblings lists, and what lies in the same top-level folder. A package that is not here
+// fails the test: decide where it belongs first.
+var layers = map[string]int{
+	"fault": 0, "machine": 0, "cluster": 0,
+	"placement": 1, "market": 1, "fsm": 1, "lifecycle": 1,
+	"journal": 2, "runtime": 2,
+	"worker": 3, "gateway": 3, "client": 3,
+	"cmd/souk": 5,
+}
+
+// siblings lists the imports allowed inside one layer, so that they stay a tree.
+var siblings = map[string][]string{
+	"machine": {"cluster", "fault"}, "cluster": {"fault"},
+	"market": {"placement"}, "lifecycle": {"fsm", "market", "placement"},
+	"client": {"gateway"},
+}
+
+// forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.
+var forbidden = map[string]string{
+	"os": "I/O belongs to L2", "net": "I/O belongs to L2", "net/http": "I/O belongs to L2", "os/exec": "I/O belongs to L2",
+	"math/rand": "use math/rand/v2 with a *rand.Rand argument", "crypto/rand": "chance is an argument", "log": "L0 and L1 return errors",
+	"log/slog": "L0 and L1 return errors", "sync": "L0 and L1 have no goroutines", "context": "L0 and L1 do not wait",
+}
+
+// forbiddenNames are package names that would shadow std or a common variable.
+var forbiddenNames = []string{"net", "http", "rpc", "log", "errors", "state", "config", "store", "queue", "plan", "util", "utils", "common", "helpers"}
+
+// layerOf gives the layer of a package, or of the nearest folder above it that has one.
+func layerOf(pkg string) (layer int, known bool) {
+	for pkg != "." {
+		if l, ok := layers[pkg]; ok {
+			return l, true
+		}
+		pkg = path.Dir(pkg)
+	}
+	return 0, false
+}
+
+func top(pkg string) string { return strings.SplitN(pkg, "/", 2)[0] }
+
+type source struct {
+	pkg, path string
+	file      *ast.File
+	fset      *token.FileSet
+	test      bool
+	lines     int
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var out []source
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "tools" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		out = append(out, source{pkg: filepath.ToSlash(filepath.Dir(path)), path: path, file: f, fset: fset,
+			test: strings.HasSuffix(path, "_test.go"), lines: fset.File(f.Pos()).LineCount()})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestLayersPointDownwards(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.pkg == "." || strings.HasPrefix(s.pkg, "examples/") {
+			continue
+		}
+		layer, known := layerOf(s.pkg)
+		if !known {
+			t.Errorf("%s: package %s has no layer; give it one in tidy_test.go", s.path, s.pkg)
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`) // of the import
+			if layer <= 1 {
+				if why, bad := forbidden[path]; bad {
+					t.Errorf("%s imports %s: %s", s.path, path, why)
+				}
+			}
+			if layer == 0 && strings.Contains(path, ".") && !strings.HasPrefix(path, module) {
+				t.Errorf("%s imports %s: L0 uses the standard library only", s.path, path)
+			}
+			dep, ours := strings.CutPrefix(path, module)
+			if !ours {
+				continue
+			}
+			switch depLayer, known := layerOf(dep); {
+			case !known:
+				t.Errorf("%s imports %s, which has no layer", s.path, dep)
+			case depLayer > layer:
+				t.Errorf("%s (L%d) imports %s (L%d): imports point downwards", s.path, layer, dep, depLayer)
+			case depLayer == layer && top(dep) != top(s.pkg) && !slices.Contains(siblings[s.pkg], dep):
+				t.Errorf("%s imports its sibling %s: list it in siblings if it must be", s.path, dep)
+			}
+		}
+	}
+}
+
+// TestPureLayersReadNoClock: in L0 and L1 time comes in as now, and chance as *rand.Rand.
+func TestPureLayersReadNoClock(t *testing.T) {
+	banned := map[string][]string{
+		"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"},
+		"rand": {"Int", "IntN", "Int64", "Int64N", "Uint64", "Uint32", "Float64", "Perm", "Shuffle", "N"},
+	}
+	for _, s := range sources(t) {
+		if layer, known := layerOf(s.pkg); s.test || !known || layer > 1 {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine in a pure layer", s.fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if id, ok := n.X.(*ast.Ident); ok && id.Obj == nil && slices.Contains(banned[id.Name], n.Sel.Name) {
+					t.Errorf("%s: %s.%s in a pure layer", s.fset.Position(n.Pos()), id.Name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestFilesAndPackagesAreTidy(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.lines > 600 {
+			t.Errorf("%s has %d lines; none may have more than 600", s.path, s.lines)
+		}
+		if s.test {
+			continue
+		}
+		documented[s.pkg] = documented[s.pkg] || s.file.Doc != nil
+		if slices.Contains(forbiddenNames, s.file.Name.Name) {
+			t.Errorf("%s: a package named %s shadows std or a common variable, or says nothing", s.path, s.file.Name.Name)
+		}
+		for _, d := range s.file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if ok && fn.Name.Name == "init" && fn.Recv == nil {
+				t.Errorf("%s: init has side effects that nobody asked for", s.fset.Position(fn.Pos()))
+			}
+			if ok && fn.Body != nil {
+				if n := s.fset.Position(fn.End()).Line - s.fset.Position(fn.Pos()).Line; n > 90 {
+					t.Errorf("%s: %s has %d lines", s.fset.Position(fn.Pos()), fn.Name.Name, n)
+				}
+			}
+		}
+	}
+	for pkg, ok := range documented {
+		if !ok && pkg != "." {
+			t.Errorf("package %s has no package comment", pkg)
+		}
+	}
+}
+
+// TestNoTestSleeps: a test that sleeps is slow when it passes and wrong when the machine is busy.
+func TestNoTestSleeps(t *testing.T) {
+	for _, s := range sources(t) {
+		if !s.test {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
+				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
+					t.Errorf("%s: a test sleeps; wait for what it waits for", s.fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestTheGlossaryIsKept: words that the glossary gives up for others do not come back in exported names and docs.
+func TestTheGlossaryIsKept(t *testing.T) {
+	banned := []string{"node ", " nodes", "lease of capacity"}
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "cmd") {
+			continue
+		}
+		if s.file.Doc == nil {
+			continue
+		}
+		for _, w := range banned {
+			if strings.Contains(strings.ToLower(s.file.Doc.Text()), w) {
+				t.Errorf("%s: the package comment says %q; see docs/glossary.md", s.path, w)
+			}
+		}
+	}
+}
+
+// TestNothingOfTheWorkplaceIsNamed keeps paths of the machine it was built on out of the project.
+func TestNothingOfTheWorkplaceIsNamed(t *testing.T) {
+	paths := []string{"/work" + "/", "." + "library", "farm" + "-"}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		sc := bufio.NewScanner(f)
+		sc.Buffer(nil, 1<<22)
+		for n := 1; sc.Scan(); n++ {
+			for _, p := range paths {
+				if strings.Contains(sc.Text(), p) {
+					t.Errorf("%s:%d names %q", path, n, p)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

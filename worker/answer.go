@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"context"
+	crand "crypto/rand"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// answers matches replies to those who wait for them.
+type answers struct {
+	mu      sync.Mutex
+	waiting map[uint64]chan lifecycle.Reply
+}
+
+func (a *answers) expect(ticket uint64) chan lifecycle.Reply {
+	ch := make(chan lifecycle.Reply, 1)
+	a.mu.Lock()
+	a.waiting[ticket] = ch
+	a.mu.Unlock()
+	return ch
+}
+
+func (a *answers) give(r lifecycle.Reply) {
+	a.mu.Lock()
+	ch := a.waiting[r.Ticket]
+	delete(a.waiting, r.Ticket)
+	a.mu.Unlock()
+	if ch != nil {
+		ch <- r
+	}
+}
+
+func (a *answers) forget(ticket uint64) {
+	a.mu.Lock()
+	delete(a.waiting, ticket)
+	a.mu.Unlock()
+}
+
+// call gives the supervisor a command and waits for its reply. ok is false when patience ran out first: the operation
+// goes on, and the machine's state tells how far it is.
+func (w *Worker) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (r lifecycle.Reply, ok bool, err error) {
+	ticket := w.tickets.Add(1)
+	ch := w.answers.expect(ticket)
+	defer w.answers.forget(ticket)
+	select {
+	case w.inputs <- input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}:
+	case <-w.stopped:
+		return r, false, w.errStopped()
+	case <-ctx.Done():
+		return r, false, callerGone(ctx)
+	}
+	patience := time.NewTimer(w.o.Patience)
+	defer patience.Stop()
+	select {
+	case r = <-ch:
+		return r, true, r.Err
+	case <-patience.C:
+		return r, false, nil
+	case <-ctx.Done():
+		return r, false, callerGone(ctx)
+	case <-w.stopped:
+		return r, false, w.errStopped()
+	}
+}
+
+// commitStats counts what the journal was asked to do.
+type commitStats struct{ commits, records, nanos atomic.Uint64 }
+
+func (c *commitStats) add(records int, took time.Duration) {
+	c.commits.Add(1)
+	c.records.Add(uint64(records))
+	c.nanos.Add(uint64(took))
+}
+
+// systemRand makes a source that nobody can guess: leases' nonces are drawn from it.
+func systemRand() *rand.Rand {
+	var seed [32]byte
+	crand.Read(seed[:]) // never fails: it ends the program instead
+	return rand.New(rand.NewChaCha8(seed))
+}

@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
+)
+
+// ID names the worker.
+func (w *Worker) ID() cluster.WorkerID { return w.o.ID }
+
+// Record is what the worker says of itself now.
+func (w *Worker) Record(ctx context.Context) (rec cluster.Record, err error) {
+	err = w.inspect(ctx, func(now time.Time) { rec = w.sup.Record(now) })
+	return rec, err
+}
+
+// Quote says what Grant would say now, and reserves nothing.
+func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
+	err = w.inspect(ctx, func(now time.Time) { q = w.sup.Ask(now, r) })
+	return q, err
+}
+
+// Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
+// that restarts has none, which costs a buyer a refusal and nobody room.
+func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time, err error) {
+	var refused error
+	err = w.inspect(ctx, func(now time.Time) { until, refused = w.sup.Hold(now, r, token, ttl) })
+	return until, firstError(err, refused)
+}
+
+// Release ends a hold.
+func (w *Worker) Release(ctx context.Context, token string) error {
+	return w.inspect(ctx, func(now time.Time) { w.sup.Release(now, token) })
+}
+
+// Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is durable.
+func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
+	if g.Launch == nil || g.Launch.Config == nil {
+		return nil, fault.New(fault.Invalid, "config", "a machine needs a config")
+	}
+	if err := w.o.Runtime.CanRun(g.Launch.Config.Image); err != nil {
+		return nil, err
+	}
+	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Grant(now, ticket, g) })
+	m := r.Outcome.Machine
+	if !ok && err == nil {
+		m, err = w.Machine(ctx, g.Request.App, g.Request.Machine)
+	}
+	if err == nil && g.Launch.LeaseTTL > 0 {
+		l, lerr := w.CurrentLease(ctx, g.Request.App, g.Request.Machine)
+		if lerr == nil {
+			with := *m
+			with.Nonce = l.Nonce
+			m = &with
+		}
+	}
+	return m, err
+}
+
+// Do carries out a verb and answers when it is done, or with the transient state when Patience has run out.
+func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
+	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
+		if err := w.o.Runtime.CanRun(c.Launch.Config.Image); err != nil {
+			return lifecycle.Outcome{}, err
+		}
+	}
+	before, err := w.Machine(ctx, c.App, c.Machine)
+	if err != nil {
+		return lifecycle.Outcome{}, err
+	}
+	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Do(now, ticket, c) })
+	if err != nil {
+		return lifecycle.Outcome{}, err
+	}
+	if !ok {
+		r.Outcome.Machine, err = w.Machine(ctx, c.App, c.Machine)
+	}
+	if r.Outcome.Previous == "" {
+		r.Outcome.Previous = before.State
+	}
+	return r.Outcome, err
+}
+
+// Lease takes, refreshes or releases.
+func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
+	r, _, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Lease(now, ticket, c) })
+	return r.Lease, err
+}
+
+// CurrentLease gives the lease in force; NotFound when there is none.
+func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
+	var none error
+	err = w.inspect(ctx, func(now time.Time) { l, none = w.sup.CurrentLease(now, app, id) })
+	return l, firstError(err, none)
+}
+
+// Versions lists the configs a machine has had, newest first.
+func (w *Worker) Versions(ctx context.Context, app, id string) (v []machine.Version, err error) {
+	if _, err := w.Machine(ctx, app, id); err != nil {
+		return nil, err
+	}
+	err = w.inspect(ctx, func(time.Time) { v = w.sup.Versions(id) })
+	return v, err
+}
+
+// Volumes lists an app's volumes, "" for all.
+func (w *Worker) Volumes(ctx context.Context, app string) (v []machine.Volume, err error) {
+	err = w.inspect(ctx, func(time.Time) { v = w.sup.Volumes(app) })
+	return v, err
+}
+
+// Volume makes or changes a volume and answers when that is done.
+func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
+	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Volume(now, ticket, c) })
+	if !ok && err == nil {
+		return r.Volume, fault.New(fault.Timeout, "deadline", "volume %s is not ready yet; it is being worked on, so look again later", c.Volume)
+	}
+	return r.Volume, err
+}
+
+// running gives a machine that has a process now.
+func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine, error) {
+	m, err := w.live(ctx, app, id)
+	if err == nil && m.State != machine.Started && m.State != machine.Stopping {
+		return nil, fault.New(fault.Precondition, "not_running", "failed_precondition: machine not running; it is %s, so start it first", m.State)
+	}
+	return m, err
+}
+
+// live gives a machine that is not destroyed.
+func (w *Worker) live(ctx context.Context, app, id string) (*machine.Machine, error) {
+	m, err := w.Machine(ctx, app, id)
+	if err == nil && m.State == machine.Destroyed {
+		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+	}
+	return m, err
+}
+
+// Exec runs a command beside the machine's main process and gives its exit code.
+func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
+	if _, err := w.running(ctx, app, id); err != nil {
+		return 0, err
+	}
+	return w.o.Runtime.Exec(ctx, id, r)
+}
+
+// Processes lists a machine's processes; none when it does not run.
+func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
+	if _, err := w.running(ctx, app, id); err != nil {
+		return nil, err
+	}
+	return w.o.Runtime.Processes(ctx, id)
+}
+
+// Logs gives a machine's output.
+func (w *Worker) Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+	if _, err := w.live(ctx, app, id); err != nil {
+		return err
+	}
+	return w.o.Runtime.Logs(ctx, id, q, emit)
+}
+
+// CopyOut writes a path of the machine to out as a tar stream.
+func (w *Worker) CopyOut(ctx context.Context, app, id, path string, out io.Writer) error {
+	c, err := w.copier(ctx, app, id)
+	if err != nil {
+		return err
+	}
+	return c.CopyOut(ctx, id, path, out)
+}
+
+// CopyIn reads a tar stream into a path of the machine.
+func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader) error {
+	c, err := w.copier(ctx, app, id)
+	if err != nil {
+		return err
+	}
+	return c.CopyIn(ctx, id, path, in)
+}
+
+func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, error) {
+	if _, err := w.live(ctx, app, id); err != nil {
+		return nil, err
+	}
+	c, ok := w.o.Runtime.(runtime.Copier)
+	if !ok {
+		return nil, fault.New(fault.Unimplemented, "copy", "the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
+	}
+	return c, nil
+}
+
+// Examine is the worker's own part of `souk doctor`.
+func (w *Worker) Examine(ctx context.Context) []runtime.Finding {
+	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
+		return d.Examine(ctx)
+	}
+	return nil
+}
+
+// Stats are counters for metrics. They are zero once the worker has stopped.
+func (w *Worker) Stats() (s lifecycle.Stats) {
+	err := w.inspect(context.Background(), func(now time.Time) {
+		s = w.sup.Stats(now)
+	})
+	if err != nil {
+		return lifecycle.Stats{}
+	}
+	s.Commits, s.Records, s.CommitTime = w.commits.commits.Load(), w.commits.records.Load(), time.Duration(w.commits.nanos.Load())
+	return s
+}

@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// effects carries effects out: those of one key one after the other, those of different keys side by side.
+type effects struct {
+	mu     sync.Mutex
+	queues map[string]*effectQueue
+	done   sync.WaitGroup
+}
+
+// effectQueue holds a key's effects that wait. It is short: a run asks for one at a time, acknowledgements are bounded
+// by exits.
+type effectQueue struct {
+	waiting []fsm.Effect
+	cancel  context.CancelFunc // of the one being carried out
+}
+
+func (e *effects) cancel(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[key]; q != nil && q.cancel != nil {
+		q.cancel()
+	}
+}
+
+func (e *effects) wait() { e.done.Wait() }
+
+// next takes the key's next effect; without one it closes the queue.
+func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Context, context.CancelFunc, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[key]
+	if len(q.waiting) == 0 || ctx.Err() != nil {
+		delete(e.queues, key)
+		return fsm.Effect{}, nil, nil, false
+	}
+	eff := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	ectx, cancel := context.WithTimeout(ctx, max(eff.Timeout, time.Second))
+	q.cancel = cancel
+	return eff, ectx, cancel, true
+}
+
+func (w *Worker) dispatch(ctx context.Context, eff fsm.Effect) {
+	e := &w.effects
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[eff.Key]; q != nil {
+		q.waiting = append(q.waiting, eff)
+		return
+	}
+	e.queues[eff.Key] = &effectQueue{waiting: []fsm.Effect{eff}}
+	e.done.Go(func() {
+		for {
+			eff, ectx, cancel, ok := e.next(ctx, eff.Key)
+			if !ok {
+				return
+			}
+			began := time.Now()
+			data, err := w.carryOut(ectx, eff)
+			cancel()
+			w.report(eff, data, err, time.Since(began))
+		}
+	})
+}
+
+func (w *Worker) report(eff fsm.Effect, data any, err error, took time.Duration) {
+	if err != nil {
+		w.log.Warn("an effect failed", "key", eff.Key, "effect", eff.Kind, "err", err)
+	}
+	if eff.Seq == 0 {
+		return
+	}
+	res := fsm.Result{Key: eff.Key, Seq: eff.Seq, Err: err, Data: data, Took: took}
+	w.post(func(now time.Time) lifecycle.Out { return w.sup.Effected(now, res) })
+}
+
+// carryOut does what one effect asks for. Data is what the step that asked wants to know.
+func (w *Worker) carryOut(ctx context.Context, eff fsm.Effect) (data any, err error) {
+	rt := w.o.Runtime
+	switch a := eff.Args.(type) {
+	case lifecycle.VolumeTarget:
+		return w.carryOutVolume(ctx, eff.Kind, a)
+	case lifecycle.Target:
+		switch eff.Kind {
+		case lifecycle.EffPrepare:
+			spec, err := w.spec(a, false)
+			if err != nil {
+				return nil, err
+			}
+			return nil, rt.Prepare(ctx, spec)
+		case lifecycle.EffLaunch:
+			spec, err := w.spec(a, true)
+			if err != nil {
+				return nil, err
+			}
+			st, err := rt.Start(ctx, spec)
+			if err != nil {
+				return nil, launchError(a.Machine, err)
+			}
+			return life(st), nil
+		case lifecycle.EffSignal:
+			if err := rt.Signal(ctx, a.ID, syscall.Signal(a.Signal)); !fault.Is(err, fault.Precondition) {
+				return nil, err
+			}
+			return nil, nil // it has ended meanwhile: its exit will tell
+		case lifecycle.EffKill:
+			return nil, rt.Kill(ctx, a.ID)
+		case lifecycle.EffRemove:
+			return nil, rt.Remove(ctx, a.ID)
+		case lifecycle.EffAck:
+			return nil, rt.Ack(ctx, a.ID, a.Attempt)
+		case lifecycle.EffPause, lifecycle.EffResume:
+			return nil, pause(ctx, rt, eff.Kind, a.ID)
+		}
+	}
+	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", eff.Kind)
+}
+
+func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {
+	p, ok := rt.(runtime.Pauser)
+	switch {
+	case !ok:
+		return fault.New(fault.Precondition, "suspend", "failed_precondition: the %s runtime cannot suspend machines; stop it instead", rt.Name())
+	case kind == lifecycle.EffPause:
+		return p.Pause(ctx, id)
+	}
+	return p.Resume(ctx, id)
+}
+
+// launchError says which machine's program would not start; what the runtime said stays the sentence's reason.
+func launchError(m *machine.Machine, err error) error {
+	e := *fault.As(err)
+	e.Text = "machine " + m.ID + " does not start: " + e.Text
+	return &e
+}

@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"encoding/base64"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// defaultPath is the PATH of a machine whose config gives none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go nowhere else.
+func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
+	m := t.Machine
+	c := m.Config
+	s := runtime.Spec{
+		Machine: m.ID, Attempt: t.Attempt, App: m.App, Image: c.Image, Argv: machine.Argv(c), User: machine.User(c),
+		Resources: machine.Resources(c), SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1, TTY: c.Init.TTY,
+	}
+	if c.Init.SwapSizeMB != nil {
+		s.SwapMB = *c.Init.SwapSizeMB
+	}
+	for _, mt := range c.Mounts {
+		s.Mounts = append(s.Mounts, runtime.Mount{Volume: mt.Volume, Dir: w.volumeDir(mt.Volume), Path: mt.Path})
+	}
+	if !launch {
+		return s, nil
+	}
+	secrets := map[string]string{}
+	if w.o.Secrets != nil && !t.SkipSecrets {
+		got, err := w.o.Secrets(m.App)
+		if err != nil {
+			return s, fault.Wrap(err, fault.Unavailable, "secrets", "the secrets of app %s cannot be read", m.App)
+		}
+		secrets = got
+	}
+	given, missing := machine.Secrets(c, secrets)
+	if len(missing) > 0 {
+		return s, fault.New(fault.Precondition, "secret", "the machine wants the secrets %q, and the app has none of these names; set them first", missing)
+	}
+	var err error
+	s.Env = environment(m, string(w.o.ID), t.Attempt, given)
+	s.Files, err = files(c, secrets)
+	return s, err
+}
+
+// environment gives a machine's whole environment: the platform's names, then the app's secrets, then the config's own.
+func environment(m *machine.Machine, worker string, attempt uint64, secrets map[string]string) []string {
+	n := strconv.FormatUint(attempt, 10)
+	env := map[string]string{
+		"PATH": defaultPath, "HOME": "/", "LANG": "C.UTF-8",
+		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID, "FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
+		"FLY_MACHINE_VERSION": m.InstanceID, "FLY_PRIVATE_IP": m.PrivateIP, "FLY_IMAGE_REF": m.Config.Image,
+		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region, "SOUK_WORKER": worker, "SOUK_ATTEMPT": n,
+	}
+	if g := m.Config.Metadata["fly_process_group"]; g != "" {
+		env["FLY_PROCESS_GROUP"] = g
+	}
+	if len(m.Config.Services) > 0 {
+		env["PORT"] = strconv.Itoa(m.Config.Services[0].InternalPort)
+	}
+	maps.Copy(env, secrets)
+	maps.Copy(env, machine.Environment(m))
+	out := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, k+"="+env[k])
+	}
+	return out
+}
+
+// files gives the files of a config with their contents.
+func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error) {
+	out := make([]runtime.File, 0, len(c.Files))
+	for _, f := range c.Files {
+		raw := deref(f.RawValue)
+		if name := deref(f.SecretName); name != "" {
+			v, ok := secrets[name]
+			if !ok {
+				return nil, fault.New(fault.Precondition, "secret", "file %s wants the secret %s, and the app has none of that name; set it first", f.GuestPath, name)
+			}
+			raw = v
+		}
+		data, err := base64.StdEncoding.DecodeString(raw)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "file", "the content of file %s is not base64", f.GuestPath)
+		}
+		mode := f.Mode
+		if mode == 0 {
+			mode = 0o644
+		}
+		out = append(out, runtime.File{Path: f.GuestPath, Mode: mode, Data: data})
+	}
+	return out, nil
+}
+
+func (w *Worker) volumeDir(id string) string { return filepath.Join(w.o.Dir, "volumes", id) }
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
