@@ -3,11 +3,13 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -36,15 +38,10 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := g.request(ctx, app.Name, launch)
-	if err != nil {
-		return err
-	}
 	if err := g.chooseID(app.Name, r.Header.Get(IdempotencyHeader), launch); err != nil {
 		return err
 	}
-	req.Machine = launch.ID
-	m, err := g.createOnce(ctx, req, launch)
+	m, err := g.createOnce(ctx, app.Name, launch)
 	if err != nil {
 		return err
 	}
@@ -71,9 +68,7 @@ func (g *Gateway) chooseID(app, key string, launch *machine.Launch) error {
 		return fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
 	}
 	if launch.ID == "" {
-		if launch.ID, err = newMachineID(g.rand); err != nil {
-			return err
-		}
+		launch.ID = machine.NewID(g.rand)
 	}
 	if key == "" {
 		return nil
@@ -84,39 +79,45 @@ func (g *Gateway) chooseID(app, key string, launch *machine.Launch) error {
 }
 
 // createOnce makes the machine unless there is one of that id. One request at a time for each id and each name.
-func (g *Gateway) createOnce(ctx context.Context, req placement.Request, launch *machine.Launch) (*machine.Machine, error) {
-	unlock, err := g.creates.lock(ctx, "id/"+req.App+"/"+req.Machine)
+func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
+	unlock, err := g.creates.lock(ctx, "id/"+app+"/"+launch.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	grant := lifecycle.Grant{Request: req, Launch: launch, Source: "user"}
-	switch old, err := g.find(ctx, req.App, req.Machine); {
-	case err == nil && old.machine.State == machine.Destroyed:
-		return old.machine, nil // it was made, and is over
+	switch old, err := g.find(ctx, app, launch.ID); {
 	case err == nil:
-		rec, err := old.worker.Record(ctx)
-		if err != nil {
-			return nil, err
-		}
-		grant.Region = string(rec.Region)
-		return old.worker.Grant(ctx, grant) // the worker knows the machine: it waits for its start, as it did the first time
+		return g.again(ctx, old, app, launch)
 	case !fault.Is(err, fault.NotFound):
 		return nil, err
 	}
-	if launch.Name == "" {
-		launch.Name = nameFor(req.Machine)
-		return g.place(ctx, req, grant)
+	req, err := g.request(ctx, app, launch)
+	if err != nil {
+		return nil, err
 	}
-	unlockName, err := g.creates.lock(ctx, "name/"+req.App+"/"+launch.Name)
+	grant := lifecycle.Grant{Request: req, Launch: launch, Source: "user"}
+	if launch.Name == "" {
+		return g.placeUnnamed(ctx, req, grant)
+	}
+	unlockName, err := g.creates.lock(ctx, "name/"+app+"/"+launch.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlockName()
-	if err := g.nameFree(ctx, req.App, launch.Name); err != nil {
+	if err := g.nameFree(ctx, app, launch.Name); err != nil {
 		return nil, err
 	}
 	return g.place(ctx, req, grant)
+}
+
+// again answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits for the
+// start as it did the first time, and knows the lease that the first answer told.
+func (g *Gateway) again(ctx context.Context, old found, app string, launch *machine.Launch) (*machine.Machine, error) {
+	if old.machine.State == machine.Destroyed {
+		return old.machine, nil // it was made, and is over
+	}
+	grant := lifecycle.Grant{Request: placement.Request{App: app, Machine: launch.ID}, Launch: launch, Region: old.machine.Region, Source: "user"}
+	return old.worker.Grant(ctx, grant)
 }
 
 // nameFree refuses a name that a machine of the app has, on whichever worker.
@@ -153,11 +154,9 @@ func (g *Gateway) stillThere(ctx context.Context, app App, m *machine.Machine) e
 
 // request makes the placement request of a launch.
 func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launch) (placement.Request, error) {
-	req := placement.Request{App: app, Image: launch.Config.Image, Start: !launch.SkipLaunch}
+	req := placement.Request{App: app, Machine: launch.ID, Image: launch.Config.Image, Start: !launch.SkipLaunch}
+	req.Resources = machine.Resources(launch.Config)
 	var err error
-	if req.Resources, err = launchResources(launch.Config); err != nil {
-		return req, err
-	}
 	if v := launch.MinSecretsVersion; v != nil {
 		if err := g.secretsReach(app, *v); err != nil {
 			return req, err
@@ -192,7 +191,7 @@ func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machin
 		case v == nil:
 			return nil, fault.New(fault.Precondition, "volume_name", "this app has no free volume named %q; create one first", clip(m.Name, 80))
 		case v.AttachedMachine != nil && *v.AttachedMachine != launch.ID:
-			return nil, fault.New(fault.Conflict, "volume_attached", "volume %s is attached to machine %s; mount another, or destroy that machine first", v.ID, *v.AttachedMachine)
+			return nil, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine first", v.ID, *v.AttachedMachine)
 		}
 		mounts[i].Volume = v.ID
 		ids = append(ids, v.ID)
@@ -202,7 +201,7 @@ func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machin
 
 func pickVolume(volumes []machine.Volume, m machine.Mount, taken []string) *machine.Volume {
 	for i, v := range volumes {
-		byName := m.Volume == "" && v.Name == m.Name && v.AttachedMachine == nil && !contains(taken, v.ID)
+		byName := m.Volume == "" && v.Name == m.Name && v.AttachedMachine == nil && !slices.Contains(taken, v.ID)
 		if v.State != "destroyed" && (v.ID == m.Volume || byName) {
 			return &volumes[i]
 		}
@@ -210,31 +209,35 @@ func pickVolume(volumes []machine.Volume, m machine.Mount, taken []string) *mach
 	return nil
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
+// placeUnnamed places a machine that is to be given a name. One worker alone sees to it that names differ; among several
+// the gateway draws one that none of them has.
+func (g *Gateway) placeUnnamed(ctx context.Context, req placement.Request, grant lifecycle.Grant) (*machine.Machine, error) {
+	if len(g.workers()) > 1 {
+		all, err := g.machines(ctx, req.App, false)
+		if err != nil {
+			return nil, err
+		}
+		taken := make(map[string]bool, len(all))
+		for _, m := range all {
+			taken[m.Name] = true
+		}
+		for grant.Launch.Name = machine.NewName(entropy{g.rand}); taken[grant.Launch.Name]; { // ends: there are millions
+			grant.Launch.Name = machine.NewName(entropy{g.rand})
 		}
 	}
-	return false
+	return g.place(ctx, req, grant)
 }
 
-func newMachineID(rand io.Reader) (string, error) {
-	var b [7]byte
-	if _, err := io.ReadFull(rand, b[:]); err != nil {
-		return "", fault.Wrap(err, fault.Internal, "rand", "no random id could be made")
+// entropy draws numbers from a reader. It panics when the reader fails, as machine.NewID does.
+type entropy struct{ r io.Reader }
+
+// Uint64 draws 64 bits.
+func (e entropy) Uint64() uint64 {
+	var b [8]byte
+	if _, err := io.ReadFull(e.r, b[:]); err != nil {
+		panic("gateway: the source of chance failed: " + err.Error())
 	}
-	return hex.EncodeToString(b[:]), nil
-}
-
-// nameFor makes a name that people can say from a machine's id, so that it is as unique as the id's end.
-func nameFor(id string) string {
-	moods := [...]string{"amber", "bold", "brisk", "calm", "clear", "cool", "crisp", "deft", "eager", "fair", "fleet", "fond", "glad", "keen", "kind", "late",
-		"light", "lucky", "mild", "neat", "noble", "plain", "proud", "quick", "quiet", "rapid", "sharp", "silent", "sunny", "swift", "warm", "wise"}
-	wares := [...]string{"almond", "apricot", "basket", "brass", "carpet", "cedar", "cinnamon", "clove", "copper", "cumin", "date", "fig", "ginger", "honey", "indigo", "ivory",
-		"jasmine", "lantern", "leather", "lemon", "linen", "mint", "myrrh", "olive", "pepper", "quince", "rose", "saffron", "sesame", "silk", "sumac", "tea"}
-	sum := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("%s-%s-%s", moods[sum[0]%32], wares[sum[1]%32], hex.EncodeToString(sum[2:5]))
+	return binary.BigEndian.Uint64(b[:])
 }
 
 // regionOf gives the region of a worker as the view has it.

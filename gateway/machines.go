@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -15,8 +12,6 @@ import (
 
 // NonceHeader carries the nonce of a machine's lease.
 const NonceHeader = "fly-machine-lease-nonce"
-
-const maxStopTimeout = 300 * time.Second
 
 func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 	app := r.PathValue("app")
@@ -42,9 +37,7 @@ func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if summary {
-			short := *m
-			short.Config, short.Events, short.Placement = nil, []machine.Event{}, nil
-			m = &short
+			m = m.Summary()
 		}
 		out = append(out, m)
 	}
@@ -125,10 +118,7 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	res, err := launchResources(c.Launch.Config)
-	if err != nil {
-		return err
-	}
+	res := machine.Resources(c.Launch.Config)
 	c.Resources = &res
 	c.Launch.ID = c.Machine
 	if _, err := g.mountedVolumes(r.Context(), c.App, c.Launch); err != nil {
@@ -192,8 +182,11 @@ func (g *Gateway) stopMachine(w http.ResponseWriter, r *http.Request) error {
 	if in.ID != "" && in.ID != r.PathValue("id") {
 		return fault.New(fault.Invalid, "id", "the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
 	}
-	if in.Timeout.Duration < 0 || in.Timeout.Duration > maxStopTimeout {
-		return fault.New(fault.Invalid, "timeout", "a stop waits from 0s (the machine's own time) to %v, not %v", maxStopTimeout, in.Timeout.Duration)
+	if in.Timeout.Duration < 0 || in.Timeout.Duration > machine.MaxStopTimeout {
+		return fault.New(fault.Invalid, "timeout", "a stop waits from 0s (the machine's own time) to %v, not %v", machine.MaxStopTimeout, in.Timeout.Duration)
+	}
+	if err := checkSignal(in.Signal); err != nil {
+		return err
 	}
 	c := command(r, lifecycle.Stop)
 	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
@@ -209,39 +202,30 @@ func (g *Gateway) restartMachine(w http.ResponseWriter, r *http.Request) error {
 	if c.Kill, err = queryBool(r, "force_stop"); err != nil {
 		return err
 	}
-	if c.Timeout, err = queryDuration(r, "timeout", maxStopTimeout); err != nil {
+	if c.Timeout, err = queryDuration(r, "timeout", machine.MaxStopTimeout); err != nil {
 		return err
 	}
 	c.Signal = r.URL.Query().Get("signal")
+	if err := checkSignal(c.Signal); err != nil {
+		return err
+	}
 	if _, err := g.do(r, c); err != nil {
 		return err
 	}
 	return answerOK(w)
 }
 
-// signalName reads a signal as a number or a name.
-type signalName string
-
-// UnmarshalJSON accepts 9 and "SIGKILL".
-func (s *signalName) UnmarshalJSON(raw []byte) error {
-	var n int
-	if json.Unmarshal(raw, &n) == nil {
-		if n < 1 || n > 64 {
-			return fault.New(fault.Invalid, "signal", "%d is not a signal; they have the numbers 1 to 64", n)
-		}
-		*s = signalName(strconv.Itoa(n))
+// checkSignal refuses what is no signal; "" is the machine's own.
+func checkSignal(s string) error {
+	if s == "" {
 		return nil
 	}
-	var name string
-	if err := json.Unmarshal(raw, &name); err != nil {
-		return fault.New(fault.Invalid, "signal", "a signal is a number such as 9 or a name such as \"SIGKILL\"")
-	}
-	*s = signalName(name)
-	return nil
+	_, err := machine.ParseSignal(s)
+	return err
 }
 
 type signalBody struct {
-	Signal signalName `json:"signal"`
+	Signal machine.SignalText `json:"signal"` // 9 or "SIGKILL"
 }
 
 func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
@@ -251,6 +235,9 @@ func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	if in.Signal == "" {
 		return fault.New(fault.Invalid, "signal", "no signal was named; send {\"signal\": \"SIGTERM\"}")
+	}
+	if _, err := machine.ParseSignal(string(in.Signal)); err != nil {
+		return err
 	}
 	c := command(r, lifecycle.Signal)
 	c.Signal = string(in.Signal)

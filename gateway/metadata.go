@@ -5,12 +5,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
-)
-
-// Bounds of a machine's metadata.
-const (
-	maxMetadataKey   = 255
-	maxMetadataValue = 16 << 10
+	"github.com/soukhq/souk/machine"
 )
 
 type valueBody struct {
@@ -68,8 +63,10 @@ func (g *Gateway) putMetadata(w http.ResponseWriter, r *http.Request) error {
 
 func (g *Gateway) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
 	for k, v := range values {
-		if k == "" || len(k) > maxMetadataKey || v != nil && len(*v) > maxMetadataValue {
-			return fault.New(fault.Invalid, "metadata", "a metadata key has 1 to %d bytes and a value at most %d; %q has more", maxMetadataKey, maxMetadataValue, clip(k, 40))
+		value := ""
+		set(&value, v)
+		if err := machine.CheckMetadata(k, value); err != nil {
+			return err
 		}
 	}
 	c := command(r, lifecycle.SetMetadata)

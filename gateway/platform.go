@@ -31,10 +31,10 @@ type regionList struct {
 }
 
 func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
-	guest := machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}
+	guest := machine.Guest{CPUKind: machine.Shared, CPUs: 1, MemoryMB: 256}
 	if size := r.URL.Query().Get("size"); size != "" {
 		var err error
-		if guest, err = presetGuest(size); err != nil {
+		if guest, err = machine.Preset(size); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) err
 func (g *Gateway) simulated(ctx context.Context, in placementsBody) (placement.Request, error) {
 	guest := in.Compute
 	if guest == nil {
-		guest = &machine.Guest{CPUKind: "performance", CPUs: 1, MemoryMB: 2048}
+		guest = &machine.Guest{CPUKind: machine.Performance, CPUs: 1, MemoryMB: 2048}
 	}
 	req := placement.Request{Start: true}
 	if in.Count > maxPlacements {

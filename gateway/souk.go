@@ -76,11 +76,7 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	m := f.machine
-	res, err := launchResources(m.Config)
-	if err != nil {
-		return err
-	}
-	req := placement.Request{App: m.App, Machine: m.ID, Resources: res, Image: m.Config.Image, Start: true}
+	req := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
 	for _, mount := range m.Config.Mounts {
 		req.Volumes = append(req.Volumes, mount.Volume)
 	}

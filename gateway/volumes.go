@@ -39,13 +39,14 @@ const (
 	maxVolumeNameLength = 30
 )
 
+// spec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered with the
+// truth: souk keeps a volume's data as the worker's disk does.
 func (in newVolume) spec() (machine.Volume, error) {
-	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4", Encrypted: false}
+	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4"}
 	set(&v.SizeGB, in.SizeGB)
 	set(&v.SnapshotRetention, in.SnapshotRetention)
 	set(&v.AutoBackupEnabled, in.AutoBackupEnabled)
 	set(&v.FSType, in.FSType)
-	set(&v.Encrypted, in.Encrypted)
 	switch {
 	case !volumeName(v.Name):
 		return v, fault.New(fault.Invalid, "volume_name", "%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60), maxVolumeNameLength)
@@ -102,7 +103,7 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name}
+	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(g.rand)}
 	if c.Spec, err = in.spec(); err != nil {
 		return err
 	}
