@@ -1,0 +1,236 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits of one machine. Zero means no limit.
+type Limits struct {
+	CPUMilli  int64 `json:"cpu,omitempty"`    // thousandths of a core: a quota, or with Shared a weight
+	Shared    bool  `json:"shared,omitempty"` // may use more when others leave it
+	MemoryMiB int64 `json:"memory,omitempty"`
+	SwapMiB   int64 `json:"swap"` // -1: no statement
+	PIDs      int64 `json:"pids,omitempty"`
+}
+
+const period = 100_000 // microseconds of one CPU quota period
+
+// Group is one machine's directories.
+type Group struct {
+	t    *Tree
+	name string
+}
+
+// Group names a machine's group. Nothing is made.
+func (t *Tree) Group(name string) Group { return Group{t, name} }
+
+// Make creates the group in every hierarchy and sets its limits. It is idempotent. On an error nothing stays.
+func (g Group) Make(l Limits) error {
+	for _, dir := range g.t.dirs() {
+		if err := mkdirs(filepath.Join(dir, g.name)); err != nil {
+			return errors.Join(fmt.Errorf("make a cgroup: %w", err), g.Remove())
+		}
+	}
+	for _, s := range g.settings(l) {
+		if err := write(s.path, s.value); err != nil {
+			if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EINVAL)) {
+				continue
+			}
+			return errors.Join(fmt.Errorf("limit a cgroup with %s=%s: %w", filepath.Base(s.path), s.value, err), g.Remove())
+		}
+	}
+	return nil
+}
+
+type setting struct {
+	path, value string
+	optional    bool // kernels without swap accounting lack the file
+}
+
+func (g Group) settings(l Limits) []setting {
+	var out []setting
+	set := func(controller, v1, v2, value1, value2 string, optional bool) {
+		if slices.Contains(g.t.Controllers, controller) {
+			if v2 != "" {
+				out = append(out, setting{filepath.Join(g.t.V2, g.name, v2), value2, optional})
+			}
+		} else if d := g.t.V1[controller]; d != "" && v1 != "" {
+			out = append(out, setting{filepath.Join(d, g.name, v1), value1, optional})
+		}
+	}
+	if l.CPUMilli > 0 {
+		shares := min(max(l.CPUMilli*1024/1000, 2), 262144)
+		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(1+(shares-2)*9999/262142, 10), false)
+		if !l.Shared {
+			quota := max(l.CPUMilli*period/1000, 1000) // the kernel refuses less than a millisecond
+			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period), false)
+		}
+	}
+	if l.MemoryMiB > 0 {
+		b := strconv.FormatInt(l.MemoryMiB<<20, 10)
+		set("memory", "memory.limit_in_bytes", "memory.max", b, b, false)
+		if l.SwapMiB >= 0 {
+			set("memory", "memory.memsw.limit_in_bytes", "memory.swap.max",
+				strconv.FormatInt((l.MemoryMiB+l.SwapMiB)<<20, 10), strconv.FormatInt(l.SwapMiB<<20, 10), true)
+		}
+	}
+	if l.PIDs > 0 {
+		p := strconv.FormatInt(l.PIDs, 10)
+		set("pids", "pids.max", "pids.max", p, p, false)
+	}
+	return out
+}
+
+// OpenV2 opens the group's directory on the cgroup2 mount for CLONE_INTO_CGROUP; nil when there is none.
+func (g Group) OpenV2() (*os.File, error) {
+	if g.t.V2 == "" {
+		return nil, nil
+	}
+	return os.OpenFile(filepath.Join(g.t.V2, g.name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+}
+
+// Enter moves the calling thread into the group's v1 hierarchies, so that what it forks is born there; Leave moves it
+// back to the reaper's group. Between the two the thread must be locked and do nothing else.
+func (g Group) Enter() error {
+	for _, dir := range g.t.v1dirs() {
+		if err := write(filepath.Join(dir, g.name, "tasks"), "0"); err != nil {
+			return errors.Join(fmt.Errorf("enter a cgroup: %w", err), g.Leave())
+		}
+	}
+	return nil
+}
+
+// Leave undoes Enter.
+func (g Group) Leave() error {
+	var errs []error
+	for _, dir := range g.t.v1dirs() {
+		errs = append(errs, write(filepath.Join(dir, reaperGroup, "tasks"), "0"))
+	}
+	return errors.Join(errs...)
+}
+
+// NeedsEnter says whether there are v1 hierarchies, which have no CLONE_INTO_CGROUP.
+func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
+
+// PIDs lists the processes of the group, this process left out (a thread of it may be inside for a moment).
+func (g Group) PIDs() []int {
+	self := os.Getpid()
+	for _, dir := range g.t.dirs() {
+		b, err := os.ReadFile(filepath.Join(dir, g.name, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		var pids []int
+		for f := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != self {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	return nil
+}
+
+// Kill ends every process of the group. With v2 the kernel does it at once; with v1 the group is frozen when it can
+// be, so that nothing forks away, and its processes are signalled until it is empty, or ctx ends.
+func (g Group) Kill(ctx context.Context) error {
+	if g.t.V2 != "" {
+		err := write(filepath.Join(g.t.V2, g.name, "cgroup.kill"), "1")
+		if err == nil || errors.Is(err, os.ErrNotExist) && !g.exists() {
+			return nil
+		}
+	}
+	for {
+		pids := g.PIDs()
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		}
+		_ = g.freezeV1(false) // a frozen process dies only once thawed
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d processes of a cgroup do not end: %w", len(g.PIDs()), ctx.Err())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (g Group) exists() bool {
+	return slices.ContainsFunc(g.t.dirs(), func(d string) bool {
+		_, err := os.Stat(filepath.Join(d, g.name))
+		return err == nil
+	})
+}
+
+// CanFreeze says whether Freeze works.
+func (g Group) CanFreeze() bool { return g.t.V2 != "" || g.t.V1["freezer"] != "" }
+
+// Freeze stops (or lets go on) all processes of the group and answers when they have stopped.
+func (g Group) Freeze(ctx context.Context, on bool) error {
+	if g.t.V2 == "" {
+		return g.freezeV1(on)
+	}
+	v := "0"
+	if on {
+		v = "1"
+	}
+	if err := write(filepath.Join(g.t.V2, g.name, "cgroup.freeze"), v); err != nil {
+		return fmt.Errorf("freeze a cgroup: %w", err)
+	}
+	for g.event("frozen") != v {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a cgroup does not freeze: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (g Group) freezeV1(on bool) error {
+	d := g.t.V1["freezer"]
+	if d == "" {
+		return nil
+	}
+	v := "THAWED"
+	if on {
+		v = "FROZEN"
+	}
+	return write(filepath.Join(d, g.name, "freezer.state"), v)
+}
+
+// event gives one value of cgroup.events, "" when it cannot be read.
+func (g Group) event(key string) string {
+	return field(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
+}
+
+// Remove deletes the group's directories. nil when there are none. Processes must have ended: the kernel says EBUSY
+// until the last has been waited for, so it is tried for up to a second.
+func (g Group) Remove() error {
+	deadline := time.Now().Add(time.Second)
+	for _, dir := range g.t.dirs() {
+		p := filepath.Join(dir, g.name)
+		for {
+			err := syscall.Rmdir(p)
+			if err == nil || errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("remove the cgroup %s: %w", p, err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}

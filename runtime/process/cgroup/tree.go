@@ -1,0 +1,249 @@
+// Package cgroup gives each machine its control groups: v2, v1, or both mounted beside each other (hybrid), whatever
+// the host has.
+//
+// # Vocabulary
+//
+// A *tree* is souk's own directory in every hierarchy that is used; a *group* is one machine's directory below it, in
+// each of them. Limits come from whichever version has the controller. Killing, freezing and counting CPU time come
+// from v2 when there is any v2 mount, for these need no controller there.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Mount is one mounted hierarchy.
+type Mount struct {
+	Dir         string
+	V2          bool
+	Controllers []string // v1 only
+}
+
+// Tree is souk's directory in each hierarchy. It is plain data and goes over the wire as JSON.
+type Tree struct {
+	V2          string            `json:"v2,omitempty"`          // souk's directory on the cgroup2 mount, "" when there is none
+	Controllers []string          `json:"controllers,omitempty"` // that work on V2: cpu, memory, pids
+	V1          map[string]string `json:"v1,omitempty"`          // controller -> souk's directory
+}
+
+// wanted are the controllers that limits need.
+var wanted = [...]string{"cpu", "memory", "pids"}
+
+// reaperGroup is the group of the reaper itself.
+const reaperGroup = "reaper"
+
+// Mounts reads the cgroup mounts of this process.
+func Mounts() ([]Mount, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts: %w", err)
+	}
+	return ParseMounts(string(b)), nil
+}
+
+// ParseMounts takes the cgroup mounts out of the text of a mountinfo file. Of two mounts of one hierarchy the first counts.
+func ParseMounts(text string) []Mount {
+	var out []Mount
+	for line := range strings.Lines(text) {
+		left, right, ok := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 5 || len(r) < 3 {
+			continue
+		}
+		m := Mount{Dir: unescape(l[4])}
+		switch r[0] {
+		case "cgroup2":
+			m.V2 = true
+		case "cgroup":
+			for o := range strings.SplitSeq(r[2], ",") {
+				if o != "rw" && o != "ro" && !strings.Contains(o, "=") {
+					m.Controllers = append(m.Controllers, o)
+				}
+			}
+			if len(m.Controllers) == 0 {
+				continue // a named hierarchy without controllers
+			}
+		default:
+			continue
+		}
+		same := func(o Mount) bool { return o.V2 == m.V2 && slices.Equal(o.Controllers, m.Controllers) }
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// unescape undoes mountinfo's octal escapes of space, tab, newline and backslash.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// Open makes souk's directory called name in every hierarchy of mounts that can be used, and says in words what is
+// lacking. A nil Tree means that there are no cgroups to be had.
+func Open(mounts []Mount, name string) (*Tree, []string) {
+	t := &Tree{V1: map[string]string{}}
+	var lacks []string
+	for _, m := range mounts {
+		dir := filepath.Join(m.Dir, name)
+		if m.V2 {
+			if err := t.openV2(m.Dir, dir); err != nil {
+				lacks = append(lacks, fmt.Sprintf("cgroup2 at %s: %v", m.Dir, err))
+			}
+		}
+	}
+	for _, m := range mounts {
+		if m.V2 {
+			continue
+		}
+		use := t.missing(m.Controllers)
+		if len(use) == 0 {
+			continue
+		}
+		dir := filepath.Join(m.Dir, name)
+		if err := mkdirs(dir, filepath.Join(dir, reaperGroup)); err != nil {
+			lacks = append(lacks, fmt.Sprintf("cgroup v1 %s: %v", strings.Join(m.Controllers, ","), err))
+			continue
+		}
+		for _, c := range use {
+			t.V1[c] = dir
+		}
+	}
+	if t.V2 == "" && len(t.V1) == 0 {
+		return nil, append(lacks, "no cgroup hierarchy can be written")
+	}
+	for _, c := range wanted {
+		if !t.Has(c) {
+			lacks = append(lacks, "no "+c+" controller")
+		}
+	}
+	return t, lacks
+}
+
+// openV2 makes the directory and passes on the controllers that can be passed on.
+func (t *Tree) openV2(mount, dir string) error {
+	if err := mkdirs(dir, filepath.Join(dir, reaperGroup)); err != nil {
+		return err
+	}
+	t.V2 = dir
+	have, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("read which controllers there are: %w", err)
+	}
+	for _, c := range wanted {
+		if !slices.Contains(strings.Fields(string(have)), c) {
+			continue
+		}
+		// The upper one is there already when the system's own manager uses the controller.
+		up := write(filepath.Join(mount, "cgroup.subtree_control"), "+"+c)
+		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c); err != nil {
+			return fmt.Errorf("pass on the %s controller: %w", c, errors.Join(err, up))
+		}
+		t.Controllers = append(t.Controllers, c)
+	}
+	return nil
+}
+
+// missing gives those of cs that souk wants and v2 does not give.
+func (t *Tree) missing(cs []string) []string {
+	var out []string
+	for _, c := range cs {
+		switch {
+		case slices.Contains(wanted[:], c) && !t.Has(c):
+			out = append(out, c)
+		case (c == "freezer" || c == "cpuacct") && t.V2 == "" && t.V1[c] == "":
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Has says whether the controller works, on either version.
+func (t *Tree) Has(controller string) bool {
+	return t != nil && (slices.Contains(t.Controllers, controller) || t.V1[controller] != "")
+}
+
+// dirs lists souk's directory of each hierarchy once, v2 first.
+func (t *Tree) dirs() []string {
+	var out []string
+	if t.V2 != "" {
+		out = append(out, t.V2)
+	}
+	for _, d := range t.V1 {
+		if !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	slices.Sort(out[min(1, len(out)):])
+	return out
+}
+
+// v1dirs lists the v1 directories of the tree, once each.
+func (t *Tree) v1dirs() []string {
+	out := t.dirs()
+	return slices.DeleteFunc(out, func(d string) bool { return d == t.V2 })
+}
+
+// Groups lists the machines that have a group in any hierarchy.
+func (t *Tree) Groups() ([]string, error) {
+	var out []string
+	for _, dir := range t.dirs() {
+		es, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("list the cgroups: %w", err)
+		}
+		for _, e := range es {
+			if e.IsDir() && e.Name() != reaperGroup && !slices.Contains(out, e.Name()) {
+				out = append(out, e.Name())
+			}
+		}
+	}
+	return out, nil
+}
+
+// Adopt moves the calling process into the tree's group for reapers, so that it is not in the group of whoever
+// started it, which may be ended as a whole.
+func (t *Tree) Adopt(pid int) error {
+	var errs []error
+	for _, dir := range t.dirs() {
+		errs = append(errs, write(filepath.Join(dir, reaperGroup, "cgroup.procs"), fmt.Sprint(pid)))
+	}
+	return errors.Join(errs...)
+}
+
+// Destroy removes souk's directories. Groups that are still there keep them.
+func (t *Tree) Destroy() error {
+	var errs []error
+	for _, dir := range t.dirs() {
+		for _, d := range []string{filepath.Join(dir, reaperGroup), dir} {
+			if err := os.Remove(d); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func mkdirs(dirs ...string) error {
+	for _, d := range dirs {
+		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// write sets one control file. These are never created: a missing one is an error.
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,254 @@
+package process
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// Bounds of one copy.
+const (
+	maxCopyBytes   = 8 << 30
+	maxCopyEntries = 200_000
+)
+
+// openRoot opens the machine's directory so that nothing outside it can be reached, and makes p relative to it.
+func (r *Runtime) openRoot(id, p string) (*os.Root, string, error) {
+	if err := reaper.CheckID(id); err != nil {
+		return nil, "", err
+	}
+	rel := path.Clean(strings.TrimLeft(p, "/"))
+	if !filepath.IsLocal(rel) || strings.ContainsRune(p, 0) {
+		return nil, "", fault.New(fault.Invalid, "path", "the path %q does not lie below the machine's directory: use one without '..'", p)
+	}
+	dir := reaper.RootDir(r.o.Dir, id)
+	if err := r.exists(id, dir); err != nil {
+		return nil, "", err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, "", fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be opened", id)
+	}
+	return root, rel, nil
+}
+
+// pathFault tells why something below the machine's directory could not be had.
+func pathFault(err error, p string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, "path", "there is no %s below the machine's directory", p)
+	}
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	return fault.Wrap(err, fault.Precondition, "path", "%s cannot be copied; symlinks that leave the machine's directory (volumes too) are not followed", p)
+}
+
+// CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such;
+// devices, sockets and FIFOs are left out.
+func (r *Runtime) CopyOut(ctx context.Context, id, p string, w io.Writer) error {
+	root, rel, err := r.openRoot(id, p)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	t := tar.NewWriter(w)
+	entries, size := 0, int64(0)
+	err = fs.WalkDir(root.FS(), rel, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return timeout(ctx, "copy the files")
+		}
+		if entries++; entries > maxCopyEntries {
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", p, maxCopyEntries)
+		}
+		shown := name
+		if rel != "." {
+			shown = strings.TrimPrefix(strings.TrimPrefix(name, path.Dir(rel)), "/")
+		}
+		n, err := copyEntry(t, root, name, shown)
+		if size += n; size > maxCopyBytes {
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", p, int64(maxCopyBytes))
+		}
+		return err
+	})
+	if err != nil {
+		return pathFault(err, p)
+	}
+	if err := t.Close(); err != nil {
+		return pathFault(err, p)
+	}
+	return nil
+}
+
+// copyEntry writes one file. It is looked at after it is opened, never before: the machine may change it meanwhile.
+func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (int64, error) {
+	st, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) && name != "." {
+		return 0, err
+	}
+	if err != nil {
+		return 0, err
+	}
+	h := &tar.Header{Name: shown, Mode: int64(st.Mode().Perm()), ModTime: st.ModTime(), Format: tar.FormatPAX}
+	switch {
+	case st.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, shown+"/"
+		return 0, t.WriteHeader(h)
+	case st.Mode()&fs.ModeSymlink != 0:
+		to, err := root.Readlink(name)
+		if err != nil {
+			return 0, err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, to
+		return 0, t.WriteHeader(h)
+	case !st.Mode().IsRegular():
+		return 0, nil
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if st, err = f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return 0, err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, st.Size()
+	if err := t.WriteHeader(h); err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(t, io.LimitReader(f, h.Size))
+	if err == nil && n < h.Size { // it shrank meanwhile: the header's promise is kept with zeros
+		_, err = io.CopyN(t, zeros{}, h.Size-n)
+	}
+	return h.Size, err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// CopyIn unpacks a tar stream below p, which is made when it is missing. Files, directories and symlinks are taken;
+// setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as.
+func (r *Runtime) CopyIn(ctx context.Context, id, p string, src io.Reader) error {
+	root, rel, err := r.openRoot(id, p)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	st, err := root.Stat(".")
+	if err != nil {
+		return pathFault(err, p)
+	}
+	u := &unpacking{root: root, base: rel, uid: -1, gid: -1}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 && sys.Uid != 0 {
+		u.uid, u.gid = int(sys.Uid), int(sys.Gid)
+	}
+	if rel != "." {
+		if err := root.MkdirAll(rel, 0o755); err != nil {
+			return pathFault(err, p)
+		}
+	}
+	t := tar.NewReader(src)
+	for entries := 1; ; entries++ {
+		if ctx.Err() != nil {
+			return timeout(ctx, "copy the files")
+		}
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "tar", "what came is not a tar stream")
+		}
+		if entries > maxCopyEntries {
+			return fault.New(fault.Invalid, "tar", "the tar stream holds more than %d files", maxCopyEntries)
+		}
+		if err := u.entry(h, t); err != nil {
+			return pathFault(err, h.Name)
+		}
+	}
+}
+
+type unpacking struct {
+	root     *os.Root
+	base     string
+	uid, gid int // -1: as souk
+	bytes    int64
+}
+
+func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
+	rel := path.Clean(h.Name)
+	if !filepath.IsLocal(rel) {
+		return fault.New(fault.Invalid, "tar", "the tar stream names %q, which does not lie below where it is unpacked", h.Name)
+	}
+	if h.Mode&0o7000 != 0 {
+		return fault.New(fault.Invalid, "tar", "%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
+	}
+	name, mode := path.Join(u.base, rel), fs.FileMode(h.Mode&0o777)
+	if d := path.Dir(name); d != "." {
+		if err := u.root.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err := u.root.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		return u.give(name)
+	case tar.TypeSymlink:
+		if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := u.root.Symlink(h.Linkname, name); err != nil {
+			return err
+		}
+		return u.give(name)
+	case tar.TypeReg:
+		return u.file(name, mode, h.Size, t)
+	}
+	return fault.New(fault.Invalid, "tar", "%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
+}
+
+func (u *unpacking) give(name string) error {
+	if u.uid < 0 {
+		return nil
+	}
+	return u.root.Lchown(name, u.uid, u.gid)
+}
+
+func (u *unpacking) file(name string, mode fs.FileMode, size int64, t io.Reader) error {
+	if u.bytes += size; u.bytes > maxCopyBytes {
+		return fault.New(fault.Invalid, "tar", "the tar stream holds more than %d bytes", int64(maxCopyBytes))
+	}
+	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(f, t, size)
+	if err == nil && u.uid >= 0 {
+		err = f.Chown(u.uid, u.gid)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,111 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// Examine says what this host gives machines and what it lacks.
+func (r *Runtime) Examine(ctx context.Context) []runtime.Finding {
+	var out []runtime.Finding
+	add := func(name string, ok bool, have, advice string) {
+		f := runtime.Finding{Name: name, OK: ok, Have: have}
+		if !ok {
+			f.Advice = advice
+		}
+		out = append(out, f)
+	}
+	root := os.Geteuid() == 0
+	add("process: root", root, fmt.Sprintf("souk runs as user %d", os.Geteuid()),
+		"without root, machines run as souk's own user and a config's user is refused; run souk as root to have them")
+	s, err := r.link.session(ctx)
+	if err != nil {
+		add("process: reaper", false, err.Error(), "machines cannot be started until it runs; see "+reaper.LogFile+" in "+r.o.Dir)
+		return append(out, r.disk())
+	}
+	add("process: reaper", true, fmt.Sprintf("pid %d, protocol %d", s.welcome.PID, s.welcome.Version), "")
+	add("process: reaper is of this build", s.welcome.Build == Build(), s.welcome.Build,
+		"it works; it is replaced the next time it is started")
+	out = append(out, examineTree(s.welcome.Tree, s.welcome.Lacks)...)
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	add("process: pidfd", err == nil, yesNo(err == nil),
+		"when the reaper itself is killed, machines are not found again (Linux 5.3 has it)")
+	add("process: exit code by pidfd", reaper.HasExitInfo(), yesNo(reaper.HasExitInfo()),
+		"when the reaper itself was killed, a machine that ends later is told as lost, without its code (Linux 6.15 has it)")
+	add("process: logs", true, fmt.Sprintf("%d files of %d KiB a machine", r.o.LogFiles, r.o.LogFileBytes>>10), "")
+	return append(out, r.disk())
+}
+
+// examineTree tells which of the things that cgroups do can be done.
+func examineTree(t *cgroup.Tree, lacks []string) []runtime.Finding {
+	version := "none"
+	if t != nil {
+		switch {
+		case t.V2 != "" && len(t.V1) > 0:
+			version = "v1 and v2 (hybrid)"
+		case t.V2 != "":
+			version = "v2"
+		default:
+			version = "v1"
+		}
+	}
+	out := []runtime.Finding{{
+		Name: "process: cgroups", OK: t != nil, Have: version,
+	}}
+	if t == nil {
+		out[0].Advice = "limits are not enforced, and a process that leaves its session may outlive its machine; run souk as root (" + strings.Join(lacks, "; ") + ")"
+	}
+	for _, c := range []struct{ name, lost string }{
+		{"cpu", "machines are not held to their CPU"},
+		{"memory", "machines are not held to their memory, and an OOM kill is not told as one"},
+		{"pids", "a fork bomb in one machine can take all processes of the worker"},
+	} {
+		f := runtime.Finding{Name: "process: " + c.name + " limit", OK: t.Has(c.name), Have: yesNo(t.Has(c.name))}
+		if !f.OK {
+			f.Advice = c.lost + "; give souk the " + c.name + " controller"
+		}
+		out = append(out, f)
+	}
+	freezer := t != nil && t.Group("x").CanFreeze()
+	f := runtime.Finding{Name: "process: freezer", OK: freezer, Have: yesNo(freezer)}
+	if !freezer {
+		f.Advice = "a machine is suspended by SIGSTOP, which it can notice"
+	}
+	return append(out, f)
+}
+
+// minFree is how much room on disk a worker should have, in bytes.
+const minFree = 1 << 30
+
+func (r *Runtime) disk() runtime.Finding {
+	f := runtime.Finding{Name: "process: disk"}
+	var st unix.Statfs_t
+	if err := unix.Statfs(r.o.Dir, &st); err != nil {
+		f.Have, f.Advice = err.Error(), "the directory "+r.o.Dir+" must be readable"
+		return f
+	}
+	free := int64(st.Bavail) * st.Bsize
+	f.OK, f.Have = free >= minFree, fmt.Sprintf("%d MiB free in %s", free>>20, r.o.Dir)
+	if !f.OK {
+		f.Advice = "free some: when the disk is full, output of machines is dropped and none can be started"
+	}
+	return f
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

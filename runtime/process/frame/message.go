@@ -1,0 +1,111 @@
+package frame
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+)
+
+// The operations.
+const (
+	OpHello   = "hello"
+	OpPrepare = "prepare"
+	OpStart   = "start"
+	OpSignal  = "signal"
+	OpKill    = "kill"
+	OpRemove  = "remove"
+	OpList    = "list"
+	OpLife    = "life"
+	OpAck     = "ack"
+	OpPause   = "pause"
+	OpResume  = "resume"
+	OpWatch   = "watch" // a connection of its own: KindGrown until it is closed
+	OpExec    = "exec"  // a connection of its own: three descriptors come along, closing it kills
+	OpUpgrade = "upgrade"
+)
+
+// Request is what a worker asks.
+type Request struct {
+	Op      string   `json:"op"`
+	Machine string   `json:"machine,omitempty"`
+	Attempt uint64   `json:"attempt,omitempty"`
+	Signal  int      `json:"signal,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
+	Hello   *Hello   `json:"hello,omitempty"`
+	Start   *Start   `json:"start,omitempty"`
+}
+
+// Hello opens a connection. With Exits set the reaper sends every exit that is not acknowledged, then each new one.
+type Hello struct {
+	Version int    `json:"version"`
+	Oldest  int    `json:"oldest"`
+	Build   string `json:"build"`
+	Exits   bool   `json:"exits,omitempty"`
+}
+
+// Welcome answers Hello.
+type Welcome struct {
+	Version int          `json:"version"`
+	Build   string       `json:"build"`
+	PID     int          `json:"pid"`
+	Tree    *cgroup.Tree `json:"tree,omitempty"` // nil: no cgroups
+	Lacks   []string     `json:"lacks,omitempty"`
+}
+
+// Start is a runtime.Spec for the wire. The contents of Files are the body, one after the other.
+type Start struct {
+	Argv   []string        `json:"argv"`
+	Env    []string        `json:"env,omitempty"`
+	User   string          `json:"user,omitempty"`
+	Files  []File          `json:"files,omitempty"`
+	Mounts []runtime.Mount `json:"mounts,omitempty"`
+	Limits cgroup.Limits   `json:"limits"`
+
+	LogBytes int64 `json:"log_bytes"` // of one log file
+	LogFiles int   `json:"log_files"`
+}
+
+// File is a runtime.File without its contents.
+type File struct {
+	Path string `json:"path"`
+	Mode uint32 `json:"mode"`
+	Size int    `json:"size"`
+}
+
+// Reply answers a Request.
+type Reply struct {
+	Error   *Error           `json:"error,omitempty"`
+	Welcome *Welcome         `json:"welcome,omitempty"`
+	Status  *runtime.Status  `json:"status,omitempty"`
+	List    []runtime.Status `json:"list,omitempty"`
+	Code    int              `json:"code,omitempty"`
+}
+
+// Error is a fault on the wire.
+type Error struct {
+	Kind fault.Kind `json:"kind"`
+	Code string     `json:"code,omitempty"`
+	Text string     `json:"text"`
+}
+
+// ToError makes err fit for the wire; nil stays nil.
+func ToError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	e := fault.As(err)
+	return &Error{Kind: e.Kind, Code: e.Code, Text: e.Error()}
+}
+
+// Err gives the fault back; nil stays nil.
+func (e *Error) Err() error {
+	if e == nil {
+		return nil
+	}
+	return &fault.Error{Kind: e.Kind, Code: e.Code, Text: e.Text}
+}
+
+// HelloTimeout bounds how long either side waits for the first frame of a connection.
+const HelloTimeout = 10 * time.Second

@@ -1,0 +1,329 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// link keeps one connection to the reaper, and the reaper itself alive.
+type link struct {
+	o    Options
+	done context.Context
+
+	turn chan struct{} // held by whoever connects
+	mu   sync.Mutex
+	cur  *session
+	pid  int // of a reaper that is this process's child, 0 when there is none
+
+	exitMu sync.Mutex
+	queue  []runtime.Exit // one per machine and attempt
+	more   chan struct{}
+}
+
+// session is one connection.
+type session struct {
+	conn    *net.UnixConn
+	welcome frame.Welcome
+	dead    chan struct{}
+
+	sendMu sync.Mutex
+
+	mu      sync.Mutex
+	nextID  uint32
+	pending map[uint32]chan frame.Frame
+}
+
+func newLink(done context.Context, o Options) *link {
+	return &link{o: o, done: done, turn: make(chan struct{}, 1), more: make(chan struct{}, 1)}
+}
+
+// session gives the live connection, and makes one when there is none.
+func (l *link) session(ctx context.Context) (*session, error) {
+	if s := l.live(); s != nil {
+		return s, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, timeout(ctx, "answer")
+	case <-l.done.Done():
+		return nil, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+	}
+	if s := l.live(); s != nil {
+		return s, nil
+	}
+	if l.done.Err() != nil {
+		return nil, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+	}
+	l.reapChild()
+	conn, err := l.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn, dead: make(chan struct{}), pending: make(map[uint32]chan frame.Frame)}
+	in := bufio.NewReaderSize(conn, 16<<10)
+	if err := s.greet(in); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	l.mu.Lock()
+	l.cur = s
+	l.mu.Unlock()
+	go l.receive(s, in)
+	return s, nil
+}
+
+func (l *link) live() *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cur == nil {
+		return nil
+	}
+	select {
+	case <-l.cur.dead:
+		return nil
+	default:
+		return l.cur
+	}
+}
+
+func hello(exits bool) *frame.Hello {
+	return &frame.Hello{Version: frame.Version, Oldest: frame.Oldest, Build: Build(), Exits: exits}
+}
+
+func (s *session) greet(in *bufio.Reader) error {
+	if err := s.conn.SetDeadline(time.Now().Add(frame.HelloTimeout)); err != nil {
+		return gone(err)
+	}
+	if err := frame.Write(s.conn, 0, frame.KindRequest, frame.Request{Op: frame.OpHello, Hello: hello(true)}); err != nil {
+		return gone(err)
+	}
+	f, err := frame.Read(in)
+	if err != nil {
+		return gone(err)
+	}
+	var a frame.Reply
+	if err := json.Unmarshal(f.Head, &a); err != nil {
+		return fault.Wrap(err, fault.Internal, "protocol", "the reaper's greeting cannot be understood")
+	}
+	if a.Error != nil {
+		return a.Error.Err()
+	}
+	if a.Welcome == nil {
+		return fault.New(fault.Internal, "protocol", "the reaper's greeting is empty")
+	}
+	s.welcome = *a.Welcome
+	if err := s.conn.SetDeadline(time.Time{}); err != nil {
+		return gone(err)
+	}
+	return nil
+}
+
+// receive hands answers to those who wait and exits to the queue, until the connection ends.
+func (l *link) receive(s *session, in *bufio.Reader) {
+	defer close(s.dead)
+	defer s.conn.Close()
+	for {
+		f, err := frame.Read(in)
+		if err != nil {
+			if l.done.Err() == nil {
+				l.o.Log.Warn("the connection to the reaper ended", "err", err)
+			}
+			return
+		}
+		switch f.Kind {
+		case frame.KindExit:
+			var x runtime.Exit
+			if err := json.Unmarshal(f.Head, &x); err != nil {
+				l.o.Log.Error("an exit cannot be understood", "err", err)
+				continue
+			}
+			l.addExit(x)
+		case frame.KindReply:
+			s.mu.Lock()
+			c := s.pending[f.ID]
+			delete(s.pending, f.ID)
+			s.mu.Unlock()
+			if c != nil {
+				c <- f
+			}
+		}
+	}
+}
+
+// call asks and waits. Requests are idempotent, so when the reaper goes away meanwhile the next one is asked, but for
+// once requests, which may have been carried out.
+func (l *link) call(ctx context.Context, q frame.Request, once bool, body ...[]byte) (frame.Reply, error) {
+	var last error
+	for range 3 {
+		s, err := l.session(ctx)
+		if err != nil {
+			return frame.Reply{}, err
+		}
+		a, err := s.ask(ctx, q, body)
+		if err == nil {
+			return a, a.Error.Err()
+		}
+		if ctx.Err() != nil {
+			return frame.Reply{}, timeout(ctx, q.Op)
+		}
+		if last = err; once {
+			break
+		}
+	}
+	return frame.Reply{}, gone(last)
+}
+
+var errDead = errors.New("the connection ended")
+
+func (s *session) ask(ctx context.Context, q frame.Request, body [][]byte) (frame.Reply, error) {
+	c := make(chan frame.Frame, 1)
+	s.mu.Lock()
+	s.nextID++
+	id := s.nextID
+	s.pending[id] = c
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pending, id)
+	}()
+	s.sendMu.Lock()
+	err := s.conn.SetWriteDeadline(time.Now().Add(frame.HelloTimeout))
+	if err == nil {
+		err = frame.Write(s.conn, id, frame.KindRequest, q, body...)
+	}
+	s.sendMu.Unlock()
+	if err != nil {
+		_ = s.conn.Close() // half a frame may have been sent
+		return frame.Reply{}, err
+	}
+	var f frame.Frame
+	select {
+	case f = <-c:
+	case <-s.dead:
+		return frame.Reply{}, errDead
+	case <-ctx.Done():
+		return frame.Reply{}, ctx.Err()
+	}
+	var a frame.Reply
+	if err := json.Unmarshal(f.Head, &a); err != nil {
+		return a, err
+	}
+	return a, nil
+}
+
+// keep connects again whenever the connection ends, so that exits go on coming and machines are never long without a
+// reaper.
+func (l *link) keep() {
+	wait := time.Duration(0)
+	for {
+		s := l.live()
+		if s == nil {
+			var err error
+			if s, err = l.session(l.done); err != nil {
+				if l.done.Err() != nil {
+					return
+				}
+				wait = min(max(2*wait, 20*time.Millisecond), 5*time.Second)
+				l.o.Log.Error("there is no reaper", "err", err, "again_in", wait)
+				select {
+				case <-time.After(wait):
+				case <-l.done.Done():
+					return
+				}
+				continue
+			}
+			wait = 0
+		}
+		select {
+		case <-s.dead:
+		case <-l.done.Done():
+			return
+		}
+	}
+}
+
+// shut ends the connection for good.
+func (l *link) shut() error {
+	l.turn <- struct{}{} // nobody is connecting, and nobody will: done has ended
+	defer func() { <-l.turn }()
+	l.mu.Lock()
+	s := l.cur
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	err := s.conn.Close()
+	<-s.dead
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (l *link) addExit(x runtime.Exit) {
+	l.exitMu.Lock()
+	same := func(o runtime.Exit) bool { return o.Machine == x.Machine && o.Attempt == x.Attempt }
+	if !slices.ContainsFunc(l.queue, same) {
+		l.queue = append(l.queue, x)
+	}
+	l.exitMu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) nextExit(ctx context.Context) (runtime.Exit, bool) {
+	for {
+		l.exitMu.Lock()
+		if len(l.queue) > 0 {
+			x := l.queue[0]
+			l.queue = l.queue[1:]
+			l.exitMu.Unlock()
+			return x, true
+		}
+		l.queue = nil
+		l.exitMu.Unlock()
+		select {
+		case <-l.more:
+		case <-ctx.Done():
+			return runtime.Exit{}, false
+		}
+	}
+}
+
+// dial opens a connection to a reaper that runs.
+func (l *link) dial(ctx context.Context) (*net.UnixConn, error) {
+	path, done, err := reaper.SocketPath(l.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(os.ErrInvalid, c.Close())
+	}
+	if err := reaper.CheckPeer(u); err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.Denied, "peer", "the reaper's socket belongs to somebody else"), u.Close())
+	}
+	return u, nil
+}

@@ -1,0 +1,114 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// Logs reads the machine's log files. With Follow the reaper says when there is more, so nothing is polled. The end of
+// ctx ends following without an error.
+func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+	if err := reaper.CheckID(id); err != nil {
+		return err
+	}
+	dir := reaper.LogDir(r.o.Dir, id)
+	if err := r.exists(id, dir); err != nil {
+		return err
+	}
+	rd, err := output.NewReader(dir, q)
+	if err != nil {
+		return err
+	}
+	if !q.Follow {
+		return r.readLog(ctx, rd, emit, false)
+	}
+	for ctx.Err() == nil {
+		more, err := r.follow(ctx, id, rd, emit)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLog emits what there is.
+func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(runtime.LogLine) error, follow bool) error {
+	err := rd.Read(ctx, emit)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		if follow {
+			return nil
+		}
+		return timeout(ctx, "read the log")
+	}
+	return err
+}
+
+// follow emits lines as they come. more is true when the reaper went away and is to be asked again.
+func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit func(runtime.LogLine) error) (more bool, err error) {
+	if _, err := r.link.session(ctx); err != nil {
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		return false, err
+	}
+	conn, err := r.link.dial(ctx)
+	if err != nil {
+		return r.pause(ctx), nil
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	closed := context.AfterFunc(r.done, func() { _ = conn.Close() })
+	defer closed()
+	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpWatch, Machine: id, Hello: hello(false)}); err != nil {
+		return r.pause(ctx), nil
+	}
+	in := bufio.NewReaderSize(conn, 512)
+	for {
+		f, err := frame.Read(in)
+		switch {
+		case ctx.Err() != nil:
+			return false, nil
+		case r.done.Err() != nil:
+			return false, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+		case err != nil:
+			return r.pause(ctx), nil
+		}
+		if err := r.readLog(ctx, rd, emit, true); err != nil {
+			return false, err
+		}
+		if f.Kind == frame.KindReply {
+			var a frame.Reply
+			if err := json.Unmarshal(f.Head, &a); err != nil {
+				return false, fault.Wrap(err, fault.Internal, "protocol", "the reaper's answer cannot be understood")
+			}
+			if fault.Is(a.Error.Err(), fault.NotFound) {
+				return false, nil // removed meanwhile
+			}
+			return false, a.Error.Err()
+		}
+	}
+}
+
+// pause waits a moment before the next reaper is asked.
+func (r *Runtime) pause(ctx context.Context) bool {
+	t := time.NewTimer(20 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-r.done.Done():
+		return false
+	}
+}

@@ -1,0 +1,83 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// What a reaper is told besides its directory.
+const (
+	envDir     = "SOUK_REAPER_DIR"     // set for every reaper
+	envReady   = "SOUK_REAPER_READY"   // a descriptor that gets one line: "ok", or what went wrong
+	envCgroups = "SOUK_REAPER_CGROUPS" // "off"
+)
+
+// ReaperMain is the reaper of dir, the whole of the hidden command `souk reaper DIR`. It returns when ctx ends.
+func ReaperMain(ctx context.Context, dir string) error {
+	// Small and steady matters more than fast here.
+	debug.SetGCPercent(50)
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	ready := func(string) {}
+	if fd, err := strconv.Atoi(os.Getenv(envReady)); err == nil && fd > 2 {
+		f := os.NewFile(uintptr(fd), "ready")
+		syscall.CloseOnExec(fd)
+		ready = func(s string) {
+			_, _ = fmt.Fprintln(f, s) // souk may be gone already
+			_ = f.Close()
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = reaper.Run(ctx, reaper.Options{
+			Dir: dir, NoCgroups: os.Getenv(envCgroups) == "off", Build: Build(), Log: log,
+			Ready: func() { ready("ok") },
+		})
+	}
+	if err != nil {
+		ready(err.Error())
+		return fmt.Errorf("reaper: %w", err)
+	}
+	return nil
+}
+
+// ReaperHook becomes the reaper, and does not return, when this process was started to be one. Programs that set
+// Options.ReaperCommand to themselves, tests above all, call it first thing in main or TestMain.
+func ReaperHook() {
+	dir := os.Getenv(envDir)
+	if dir == "" {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := ReaperMain(ctx, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Build names this program: its module version and revision when they were stamped, and its file's size and time.
+func Build() string {
+	name := ""
+	if b, ok := debug.ReadBuildInfo(); ok {
+		name = b.Main.Version
+		for _, s := range b.Settings {
+			if s.Key == "vcs.revision" {
+				name += " " + s.Value
+			}
+		}
+	}
+	if st, err := os.Stat("/proc/self/exe"); err == nil {
+		name += fmt.Sprintf(" %d %d", st.Size(), st.ModTime().UnixNano())
+	}
+	return name
+}

@@ -1,0 +1,178 @@
+// Package proc reads what /proc says of a process.
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// TicksPerSecond is USER_HZ, which is 100 on every Linux that Go runs on.
+const TicksPerSecond = 100
+
+// Stat is the part of /proc/PID/stat that souk uses.
+type Stat struct {
+	PID     int
+	Name    string
+	State   byte // R S D Z T ...
+	Parent  int
+	Group   int
+	Session int
+	UTime   uint64 // ticks in user mode
+	STime   uint64 // ticks in the kernel
+	Start   uint64 // ticks since boot; with PID it names a process for as long as the host runs
+	RSS     uint64 // pages
+	Exit    int    // wait status of a zombie, 0 when it may not be seen
+}
+
+// Read gives the stat of a process. The error is fs.ErrNotExist when there is none.
+func Read(pid int) (Stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Stat{}, err
+	}
+	return Parse(b)
+}
+
+// Parse reads one line of /proc/PID/stat. The name may hold spaces and parentheses: it ends at the last one.
+func Parse(b []byte) (Stat, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return Stat{}, fmt.Errorf("a stat line without a name: %q", b)
+	}
+	f := strings.Fields(string(b[end+1:]))
+	if len(f) < 22 {
+		return Stat{}, fmt.Errorf("a stat line with %d fields behind the name, want 22 or more", len(f))
+	}
+	num := func(i int) uint64 { n, _ := strconv.ParseUint(f[i], 10, 64); return n }
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:open])))
+	if err != nil {
+		return Stat{}, fmt.Errorf("a stat line without a pid: %w", err)
+	}
+	s := Stat{
+		PID: pid, Name: string(b[open+1 : end]), State: f[0][0], Parent: int(num(1)), Group: int(num(2)),
+		Session: int(num(3)), UTime: num(11), STime: num(12), Start: num(19), RSS: num(21),
+	}
+	if len(f) >= 50 {
+		s.Exit = int(num(49))
+	}
+	return s, nil
+}
+
+// Running says whether the process is there, has not ended, and is the one that started at tick start.
+func Running(pid int, start uint64) bool {
+	s, err := Read(pid)
+	return err == nil && s.Start == start && s.State != 'Z' && s.State != 'X'
+}
+
+// All gives the stat of every process. Ones that end meanwhile are left out.
+func All() ([]Stat, error) {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var out []Stat
+	for _, n := range names {
+		pid, err := strconv.Atoi(n.Name())
+		if err != nil {
+			continue
+		}
+		if s, err := Read(pid); err == nil {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// Below gives the pids of a machine that has no cgroup: the main process, all of its session, all descendants of
+// those, and children of reaper that work below dir. A process that made a session of its own, lost its parents and
+// left dir is not found: only cgroups can.
+func Below(main, reaper int, dir string) []int {
+	all, err := All()
+	if err != nil {
+		return []int{main}
+	}
+	in := make(map[int]bool)
+	for _, s := range all {
+		switch {
+		case main > 0 && (s.PID == main || s.Session == main):
+			in[s.PID] = true
+		case reaper > 0 && s.Parent == reaper && dir != "" && within(s.PID, dir):
+			in[s.PID] = true
+		}
+	}
+	for grown := true; grown; { // bounded by the number of processes
+		grown = false
+		for _, s := range all {
+			if !in[s.PID] && in[s.Parent] {
+				in[s.PID], grown = true, true
+			}
+		}
+	}
+	var pids []int
+	for _, s := range all {
+		if in[s.PID] && s.State != 'Z' && s.State != 'X' {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
+func within(pid int, dir string) bool {
+	cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
+	return err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+string(filepath.Separator)))
+}
+
+// BootID names this run of the kernel.
+func BootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// Uptime is the time since boot, as process start times count it.
+func Uptime() time.Duration {
+	b, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	s, _ := strconv.ParseFloat(first, 64)
+	return time.Duration(s * float64(time.Second))
+}
+
+// Within gives the processes that work in dir or below it.
+func Within(dir string) []int {
+	all, err := All()
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, s := range all {
+		if s.State != 'Z' && within(s.PID, dir) {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
+// Environ gives the environment a process was started with.
+func Environ(pid int) ([]string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil, err
+	}
+	out := []string{}
+	for kv := range strings.SplitSeq(string(b), "\x00") {
+		if kv != "" {
+			out = append(out, kv)
+		}
+	}
+	return out, nil
+}

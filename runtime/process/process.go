@@ -1,0 +1,255 @@
+// Package process runs machines as plain processes of the host: the runtime that works everywhere, with and without
+// root, and the default. Its image is souk/host; a machine is a program that is installed on the worker.
+//
+// # How it is built
+//
+// souk does not start machines itself. A small *reaper* (package reaper), souk's own binary re-executed once per
+// directory, is their parent, and this package is its client. The reaper lives on when souk is stopped, killed or
+// upgraded; with it the machines, their output, and how they ended. See docs/decisions/0003-one-reaper-per-worker.md.
+//
+// # What a machine gets
+//
+//   - a directory of its own, which is its current directory; files and mounts lie below it, as the paths say
+//   - a session and process group of its own, and exactly the environment it was given
+//   - cgroups where the host lets souk make them: limits on CPU, memory and processes, and an end to all of them at once
+//   - its stdout and stderr kept in files of bounded size
+//
+// When its main process ends, a machine has ended: what it left running is killed.
+//
+// It shares the host's files, network and users. Spec.TTY is without effect here.
+//
+// # Directory
+//
+//	DIR/lives             what runs and how it ended, appended by the reaper
+//	DIR/reaper.sock       mode 0600; both ends check the other's user
+//	DIR/reaper.lock       held by the reaper
+//	DIR/reaper.log        what the reaper itself has to say
+//	DIR/machines/ID/root  the machine's directory
+//	DIR/machines/ID/log   its output
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Options of a process runtime.
+type Options struct {
+	Dir string // kept by it alone; made when it does not exist
+	Log *slog.Logger
+
+	// ReaperCommand is executed to become the reaper; nil is this program with the argument "reaper". The directory
+	// is added as the last argument and set as SOUK_REAPER_DIR, for ReaperHook.
+	ReaperCommand []string
+
+	LogFileBytes int64 // of one log file; 0: 1 MiB
+	LogFiles     int   // kept per machine; 0: 4
+	NoCgroups    bool  // do as on a host where no cgroup can be made; counts when the reaper is started
+}
+
+// Defaults and bounds.
+const (
+	defaultLogBytes = 1 << 20
+	defaultLogFiles = 4
+	maxPIDs         = 4096 // processes of one machine
+	maxFileBytes    = 16 << 20
+)
+
+// Runtime is the client of one reaper.
+type Runtime struct {
+	o     Options
+	link  *link
+	exits chan runtime.Exit
+	done  context.Context
+	close context.CancelFunc
+	wg    sync.WaitGroup
+}
+
+// The capabilities it has.
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Pauser  = (*Runtime)(nil)
+	_ runtime.Meter   = (*Runtime)(nil)
+	_ runtime.Copier  = (*Runtime)(nil)
+	_ runtime.Doctor  = (*Runtime)(nil)
+)
+
+// Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.
+func Open(o Options) (*Runtime, error) {
+	if os.Getenv(envDir) != "" {
+		return nil, fault.New(fault.Internal, "reaper", "a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
+	}
+	if err := settle(&o); err != nil {
+		return nil, err
+	}
+	r := &Runtime{o: o, exits: make(chan runtime.Exit)}
+	r.done, r.close = context.WithCancel(context.Background())
+	r.link = newLink(r.done, o)
+	if _, err := r.link.session(r.done); err != nil {
+		r.close()
+		return nil, err
+	}
+	r.wg.Go(r.feed)
+	r.wg.Go(r.link.keep)
+	return r, nil
+}
+
+// settle fills in defaults and makes the directory.
+func settle(o *Options) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.LogFileBytes == 0 {
+		o.LogFileBytes = defaultLogBytes
+	}
+	if o.LogFiles == 0 {
+		o.LogFiles = defaultLogFiles
+	}
+	if len(o.ReaperCommand) == 0 {
+		exe, err := os.Executable()
+		if err != nil {
+			return fault.Wrap(err, fault.Internal, "reaper", "souk cannot find its own program")
+		}
+		if strings.HasSuffix(exe, ".test") {
+			return fault.New(fault.Internal, "reaper", "a test must set process.Options.ReaperCommand to its own os.Args[0] and call process.ReaperHook in TestMain")
+		}
+		o.ReaperCommand = []string{exe, "reaper"}
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil || o.Dir == "" {
+		return fault.New(fault.Invalid, "dir", "the process runtime needs a directory, %q is none", o.Dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be made", dir)
+	}
+	if o.Dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be found", dir)
+	}
+	return ownDir(o.Dir)
+}
+
+// ownDir refuses a directory that somebody else could write.
+func ownDir(dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be looked at", dir)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !st.IsDir() || !ok || int(sys.Uid) != os.Geteuid() {
+		return fault.New(fault.Precondition, "dir", "%s must be a directory that belongs to the user souk runs as (%d)", dir, os.Geteuid())
+	}
+	if st.Mode()&0o066 != 0 { // 0711 is what a machine with a user of its own needs
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be closed to others", dir)
+		}
+	}
+	return nil
+}
+
+// Name is "process".
+func (*Runtime) Name() string { return "process" }
+
+// CanRun accepts souk/host with any tag.
+func (*Runtime) CanRun(image string) error {
+	name, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	for _, registry := range []string{"docker.io/", "registry.fly.io/"} {
+		name = strings.TrimPrefix(name, registry)
+	}
+	if name == "souk/host" {
+		return nil
+	}
+	return fault.New(fault.Invalid, "image", "this worker runs programs of its own host and cannot run the image %q: use the image souk/host and name an installed program in config.init.exec", image)
+}
+
+// Exits delivers each exit that is not acknowledged. The channel is closed by Close.
+func (r *Runtime) Exits() <-chan runtime.Exit { return r.exits }
+
+// feed hands exits to whoever reads them, in the order they came.
+func (r *Runtime) feed() {
+	defer close(r.exits)
+	for {
+		x, ok := r.link.nextExit(r.done)
+		if !ok {
+			return
+		}
+		select {
+		case r.exits <- x:
+		case <-r.done.Done():
+			return
+		}
+	}
+}
+
+// Close lets go of the reaper, which lives on with the machines.
+func (r *Runtime) Close() error {
+	r.close()
+	err := r.link.shut()
+	r.wg.Wait()
+	return err
+}
+
+// StopReaper ends the reaper itself, for tests and for removing a worker for good. It refuses while machines run,
+// because their output and exits would be lost.
+func (r *Runtime) StopReaper(ctx context.Context) error {
+	all, err := r.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Running {
+			return fault.New(fault.Precondition, "running", "machine %s still runs: remove it before its reaper is stopped", s.Machine)
+		}
+	}
+	s, err := r.link.session(ctx)
+	if err != nil {
+		return err
+	}
+	pid := s.welcome.PID
+	if err := r.Close(); err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fault.Wrap(err, fault.Internal, "reaper", "the reaper cannot be ended")
+	}
+	if err := r.link.gone(ctx, pid); err != nil {
+		return err
+	}
+	if t := s.welcome.Tree; t != nil {
+		if err := t.Destroy(); err != nil {
+			return fault.Wrap(err, fault.Internal, "cgroup", "souk's own cgroups cannot be removed")
+		}
+	}
+	return nil
+}
+
+// exists says whether the machine was prepared, by its directory.
+func (r *Runtime) exists(id, dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, "unknown_machine", "the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
+	} else if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be looked at", id)
+	}
+	return nil
+}
+
+func gone(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper did not answer; it is started again")
+}
+
+func timeout(ctx context.Context, what string) error {
+	return fault.Wrap(ctx.Err(), fault.Timeout, "", "%s", fmt.Sprintf("the process runtime did not %s in the time given", what))
+}

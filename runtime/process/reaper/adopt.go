@@ -1,0 +1,260 @@
+package reaper
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+func (r *Reaper) boot() string { return proc.BootID() }
+
+// adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
+// that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
+func (r *Reaper) adoptAll() error {
+	if err := os.Mkdir(machinesDir(r.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the machines' directory: %w", err)
+	}
+	file, all, sameBoot, err := openLives(r.dir, r.boot())
+	if err != nil {
+		return err
+	}
+	r.lives = file
+	es, err := os.ReadDir(machinesDir(r.dir))
+	if err != nil {
+		return fmt.Errorf("list the machines: %w", err)
+	}
+	for _, e := range es {
+		if CheckID(e.Name()) == nil && e.IsDir() {
+			r.machines[e.Name()] = &machine{id: e.Name()}
+		}
+	}
+	var found []*life
+	var lost []runtime.Exit
+	for id, k := range all {
+		m := r.machines[id]
+		if CheckID(id) != nil || m == nil && k.life == nil && len(k.exits) == 0 {
+			continue
+		}
+		if m == nil {
+			m = &machine{id: id}
+			r.machines[id] = m
+		}
+		m.seen, m.exits = k.seen, k.exits
+		switch {
+		case k.life != nil && sameBoot && proc.Running(k.life.PID, k.life.Ticks):
+			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{})}
+			if l.rec.UID >= 0 {
+				l.owner = &owner{uid: l.rec.UID, gid: l.rec.GID, groups: l.rec.Groups}
+			}
+			m.life = l
+			found = append(found, l)
+		case k.life != nil:
+			x := r.unseen(id, k, sameBoot)
+			m.exits[x.Attempt] = x
+			lost = append(lost, x)
+		}
+		if k.life == nil && k.intent != 0 && sameBoot {
+			r.endUntold(id)
+		}
+	}
+	r.sweepGroups()
+	if err := r.rewriteLives(); err != nil {
+		return err
+	}
+	for _, l := range found {
+		r.adopt(l)
+	}
+	if len(found)+len(lost) > 0 {
+		r.log.Info("machines of an earlier reaper", "running", len(found), "ended unseen", len(lost))
+	}
+	return nil
+}
+
+// unseen tells of a life that ended while there was no reaper. When nobody has waited for the process yet, the kernel
+// still says how.
+func (r *Reaper) unseen(id string, k *known, sameBoot bool) runtime.Exit {
+	x := runtime.Exit{Machine: id, Attempt: k.seen, Code: -1, Lost: true, At: time.Now()}
+	if !sameBoot {
+		return x
+	}
+	if st, err := proc.Read(k.life.PID); err == nil && st.Start == k.life.Ticks && st.State == 'Z' {
+		setStatus(&x, st.Exit)
+	}
+	return x
+}
+
+// setStatus fills in an exit from a wait status.
+func setStatus(x *runtime.Exit, status int) {
+	ws := syscall.WaitStatus(status)
+	x.Lost = false
+	if ws.Signaled() {
+		x.Signal = int(ws.Signal())
+		x.Code = 128 + x.Signal
+		return
+	}
+	x.Code = ws.ExitStatus()
+}
+
+// endUntold ends a process that was forked in the moment the reaper was killed: no start was ever answered for it, and
+// the same attempt is going to be started again.
+func (r *Reaper) endUntold(id string) {
+	if r.tree != nil {
+		return // sweepGroups does it
+	}
+	dir := RootDir(r.dir, id)
+	for _, pid := range proc.Within(dir) {
+		r.log.Warn("ended a process that no start was answered for", "machine", id, "pid", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+	}
+}
+
+// sweepGroups removes the cgroups of machines that do not run.
+func (r *Reaper) sweepGroups() {
+	if r.tree == nil {
+		return
+	}
+	ids, err := r.tree.Groups()
+	if err != nil {
+		r.log.Warn("the cgroups could not be listed", "err", err)
+		return
+	}
+	for _, id := range ids {
+		if m := r.machines[id]; m != nil && m.life != nil {
+			continue
+		}
+		if err := r.sweep(id); err != nil {
+			r.log.Warn("a cgroup that belongs to nothing could not be removed", "machine", id, "err", err)
+		}
+	}
+}
+
+// adopt goes on with a life that runs.
+func (r *Reaper) adopt(l *life) {
+	fd, err := unix.PidfdOpen(l.rec.PID, unix.PIDFD_NONBLOCK)
+	if err != nil || !proc.Running(l.rec.PID, l.rec.Ticks) {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		go r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
+		return
+	}
+	l.log, err = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
+	if err != nil {
+		r.log.Error("the log of an adopted machine cannot be opened", "machine", l.m.id, "err", err)
+	} else {
+		for i, name := range []string{"stdout", "stderr"} {
+			s, err := reopen(l.rec.PID, i+1, name, []uint64{l.rec.Out, l.rec.Err}[i], l.log)
+			if err != nil {
+				r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err", err)
+				continue
+			}
+			l.streams[i] = s
+			l.pumps.Go(s.pump)
+		}
+	}
+	go r.watchAdopted(l, os.NewFile(uintptr(fd), "pidfd"))
+}
+
+// watchAdopted waits for the end of a process that is not a child.
+func (r *Reaper) watchAdopted(l *life, pidfd *os.File) {
+	defer pidfd.Close()
+	raw, err := pidfd.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(p, 0)
+			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+	}
+	if err != nil {
+		r.log.Error("an adopted machine cannot be watched", "machine", l.m.id, "err", err)
+		for proc.Running(l.rec.PID, l.rec.Ticks) {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	x := runtime.Exit{Code: -1, Lost: true, At: time.Now()}
+	if raw != nil {
+		_ = raw.Control(func(fd uintptr) {
+			if status, ok := exitStatus(int(fd), l.rec); ok {
+				setStatus(&x, status)
+			}
+		})
+	}
+	r.ended(l, x)
+}
+
+// exitStatus learns how a process ended that is not a child: from the pidfd once its parent has waited for it (Linux
+// 6.15), or from /proc as long as it has not.
+func exitStatus(pidfd int, rec lifeRecord) (int, bool) {
+	for range 200 {
+		if status, ok := pidfdStatus(pidfd); ok {
+			return status, true
+		}
+		st, err := proc.Read(rec.PID)
+		switch {
+		case err != nil || st.Start != rec.Ticks: // waited for, perhaps a moment ago
+			return pidfdStatus(pidfd)
+		case st.State == 'Z' && st.Exit != 0:
+			return st.Exit, true // 0 may also mean that it must not be seen
+		}
+		time.Sleep(time.Millisecond)
+	}
+	st, err := proc.Read(rec.PID)
+	if err == nil && st.Start == rec.Ticks && st.State == 'Z' && os.Geteuid() == 0 {
+		return st.Exit, true
+	}
+	return 0, false
+}
+
+// PIDFD_GET_INFO of linux/pidfd.h with the structure's first 64 bytes.
+const (
+	pidfdGetInfo  = 0xC040FF0B
+	pidfdInfoExit = 1 << 3
+)
+
+func pidfdStatus(fd int) (int, bool) {
+	var info [64]byte
+	binary.NativeEndian.PutUint64(info[0:], pidfdInfoExit)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info[0])))
+	if e != 0 || binary.NativeEndian.Uint64(info[0:])&pidfdInfoExit == 0 {
+		return 0, false
+	}
+	return int(int32(binary.NativeEndian.Uint32(info[60:]))), true
+}
+
+// HasExitInfo says whether the kernel tells by pidfd how a process ended that is not a child. It asks about a process
+// that runs: the answer is then empty, while an older kernel refuses the question.
+func HasExitInfo() bool {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	const wanted = 1<<0 | pidfdInfoExit // the pid too: a kernel that knows neither says ENOTTY
+	var info [64]byte
+	binary.NativeEndian.PutUint64(info[0:], wanted)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info[0])))
+	if e != 0 {
+		return false
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major > 6 || major == 6 && minor >= 15
+}

@@ -1,0 +1,93 @@
+package reaper
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+// execution is a command beside a machine's main process.
+type execution struct {
+	pid   int
+	ended chan int // its exit code; has room for it
+}
+
+// exec runs a command whose stdin, stdout and stderr came along with the request: its output never passes through the
+// reaper. When the worker closes the connection first, the command and its process group are killed.
+func (c *conn) exec(id uint32, q frame.Request) {
+	x, err := c.r.execute(q.Machine, q.Argv, c.fds)
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	go func() {
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+		c.r.end(x)
+	}()
+	code := <-x.ended
+	c.send(id, frame.KindReply, frame.Reply{Code: code})
+}
+
+func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, error) {
+	l, err := r.running(id)
+	if err != nil {
+		return nil, err
+	}
+	if len(fds.fds) != maxFDs {
+		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.fds), maxFDs)
+	}
+	r.mu.Lock()
+	env, paused := l.env, l.rec.Paused
+	r.mu.Unlock()
+	if paused {
+		return nil, fault.New(fault.Precondition, "paused", "machine %s is suspended: resume it before a command is run in it", id)
+	}
+	if env == nil { // adopted: only the process itself still has it
+		if env, err = proc.Environ(l.rec.PID); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read", id)
+		}
+	}
+	dir := RootDir(r.dir, id)
+	path, err := program(argv, env, dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
+	if r.tree != nil {
+		k.group = new(cgroup.Group)
+		*k.group = r.tree.Group(id)
+	}
+	for i, fd := range fds.fds {
+		k.files[i] = os.NewFile(uintptr(fd), "exec")
+	}
+	fds.fds = nil
+	defer closeAll(k.files[:])
+	x := &execution{ended: make(chan int, 1)}
+	err = r.fork(k, func(pid int) {
+		x.pid = pid
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.procs[pid] = x
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// end kills the command's session leader and group, unless it has been waited for already.
+func (r *Reaper) end(x *execution) {
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	who := r.procs[x.pid]
+	r.mu.Unlock()
+	if who == any(x) {
+		_ = syscall.Kill(-x.pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		_ = syscall.Kill(x.pid, syscall.SIGKILL)
+	}
+}

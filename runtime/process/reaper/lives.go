@@ -1,0 +1,221 @@
+package reaper
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/runtime"
+)
+
+// The lives file is how one reaper tells the next what runs: one line a change, appended with one write(2), which
+// survives kill -9 of the reaper. It is not fsynced, on purpose: when the host itself goes down every life ends with it
+// and is reported as lost, which needs no more than the id of the boot in the first line.
+//
+// A line is a CRC-32 and JSON. A damaged line (the host went down while it was written) is skipped: the reaper reports
+// what it knows, the worker's journal is the truth.
+
+// The kinds of line.
+const (
+	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to
+	lineSeen    = "seen"    // Machine, Attempt: the highest attempt, of a machine that need not run
+	lineIntent  = "intent"  // Machine, Attempt: about to fork
+	lineAbandon = "abandon" // Machine, Attempt: the fork failed, the attempt never was
+	lineRun     = "run"     // all of life
+	lineFrozen  = "frozen"  // Machine, Attempt, Frozen
+	lineExit    = "exit"    // Exit
+	lineAck     = "ack"     // Machine, Attempt
+	lineGone    = "gone"    // Machine was removed
+)
+
+type line struct {
+	Kind    string        `json:"k"`
+	ID      string        `json:"id,omitempty"`
+	Machine string        `json:"m,omitempty"`
+	Attempt uint64        `json:"a,omitempty"`
+	Life    *lifeRecord   `json:"l,omitempty"`
+	Exit    *runtime.Exit `json:"x,omitempty"`
+	Frozen  bool          `json:"f,omitempty"`
+}
+
+// lifeRecord is what must be known to find a running process again.
+type lifeRecord struct {
+	PID       int       `json:"pid"`
+	Ticks     uint64    `json:"t"` // start time of the process in ticks since boot
+	StartedAt time.Time `json:"at"`
+	UID       int       `json:"uid,omitempty"` // -1: as the reaper
+	GID       int       `json:"gid,omitempty"`
+	Groups    []uint32  `json:"gs,omitempty"`
+	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
+	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
+	Paused    bool      `json:"p,omitempty"`
+	LogBytes  int64     `json:"lb"`
+	LogFiles  int       `json:"lf"`
+}
+
+// known is what the lives file says of one machine.
+type known struct {
+	seen   uint64
+	intent uint64 // an attempt that may or may not have been forked
+	life   *lifeRecord
+	exits  map[uint64]runtime.Exit
+}
+
+// lives is the open file.
+type lives struct {
+	path string
+
+	mu    sync.Mutex
+	file  *os.File
+	lines int
+	buf   []byte
+}
+
+const livesFile = "lives"
+
+// openLives reads the file and opens it for appending. sameBoot is false when the host has been down since: then no
+// life in it runs any more.
+func openLives(dir, boot string) (l *lives, all map[string]*known, sameBoot bool, err error) {
+	l = &lives{path: filepath.Join(dir, livesFile)}
+	b, err := os.ReadFile(l.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, false, fmt.Errorf("read the lives file: %w", err)
+	}
+	all, was := replay(b)
+	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("open the lives file: %w", err)
+	}
+	if len(b) > 0 && b[len(b)-1] != '\n' { // a torn last line must not swallow the next
+		if _, err := l.file.Write([]byte("\n")); err != nil {
+			return nil, nil, false, fmt.Errorf("mend the lives file: %w", err)
+		}
+	}
+	return l, all, was == boot, nil
+}
+
+// replay applies the lines one after the other.
+func replay(b []byte) (all map[string]*known, boot string) {
+	all = make(map[string]*known)
+	for raw := range bytes.Lines(b) {
+		n, ok := decodeLine(raw)
+		if !ok {
+			continue
+		}
+		if n.Kind == lineBoot {
+			boot = n.ID
+			continue
+		}
+		k := all[n.Machine]
+		if k == nil {
+			k = &known{exits: make(map[uint64]runtime.Exit)}
+			all[n.Machine] = k
+		}
+		switch n.Kind {
+		case lineSeen:
+			k.seen = n.Attempt
+		case lineIntent:
+			k.intent = n.Attempt
+		case lineAbandon:
+			k.intent = 0
+		case lineRun:
+			k.seen, k.intent, k.life = n.Attempt, 0, n.Life
+		case lineFrozen:
+			if k.life != nil && k.seen == n.Attempt { // it may have ended before the line was written
+				k.life.Paused = n.Frozen
+			}
+		case lineExit:
+			k.life = nil
+			if n.Exit != nil {
+				k.exits[n.Exit.Attempt] = *n.Exit
+			}
+		case lineAck:
+			delete(k.exits, n.Attempt)
+		case lineGone:
+			delete(all, n.Machine)
+		}
+	}
+	return all, boot
+}
+
+func decodeLine(raw []byte) (line, bool) {
+	var n line
+	sum, text, ok := bytes.Cut(bytes.TrimSuffix(raw, []byte("\n")), []byte(" "))
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if !ok || err != nil || crc32.ChecksumIEEE(text) != uint32(want) {
+		return n, false
+	}
+	return n, json.Unmarshal(text, &n) == nil
+}
+
+func encodeLine(b []byte, n line) ([]byte, error) {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return b, fmt.Errorf("encode a line of the lives file: %w", err)
+	}
+	b = fmt.Appendf(b, "%08x ", crc32.ChecksumIEEE(text))
+	return append(append(b, text...), '\n'), nil
+}
+
+// add appends one line.
+func (l *lives) add(n line) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var err error
+	if l.buf, err = encodeLine(l.buf[:0], n); err != nil {
+		return err
+	}
+	if _, err := l.file.Write(l.buf); err != nil {
+		return fmt.Errorf("write the lives file: %w", err)
+	}
+	l.lines++
+	return nil
+}
+
+// full says whether most lines of the file are out of date.
+func (l *lives) full(machines int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines > 4096+8*machines
+}
+
+// rewrite puts the lines given in place of the file. The caller sees to it that nothing is added meanwhile.
+func (l *lives) rewrite(now []line) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b []byte
+	var err error
+	for _, n := range now {
+		if b, err = encodeLine(b, n); err != nil {
+			return err
+		}
+	}
+	tmp := l.path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("rewrite the lives file: %w", err)
+	}
+	if _, err = f.Write(b); err == nil {
+		err = os.Rename(tmp, l.path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("rewrite the lives file: %w", err), f.Close(), os.Remove(tmp))
+	}
+	old := l.file
+	l.file, l.lines = f, 0
+	return old.Close()
+}
+
+func (l *lives) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.Close()
+}

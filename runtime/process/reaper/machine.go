@@ -1,0 +1,289 @@
+package reaper
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+// maxExits bounds how many ended attempts of one machine may wait for their acknowledgement.
+const maxExits = 64
+
+// machine is all the reaper knows of one machine. op is held by whoever changes it; the fields are under Reaper.mu.
+type machine struct {
+	id string
+	op sync.Mutex
+
+	seen  uint64 // the highest attempt that was started
+	life  *life  // the latest, nil when none was started since the reaper began
+	exits map[uint64]runtime.Exit
+	gone  bool
+
+	watchMu  sync.Mutex
+	watchers map[chan struct{}]bool // true while somebody is told when the log grows; nil when nobody is
+}
+
+// life is one attempt of a machine. The fields below the line are under Reaper.mu.
+type life struct {
+	m       *machine
+	attempt uint64
+	rec     lifeRecord
+	owner   *owner
+	env     []string // in memory only; nil for a life that was adopted
+	child   bool     // of this process; else it was adopted
+	log     *output.Log
+	streams [2]*stream
+	pumps   sync.WaitGroup
+	done    chan struct{} // closed when the life is over and its exit is announced
+	// ---
+	ended bool // the main process has ended, the rest is being cleared away
+	over  bool // done is closed
+}
+
+func (l *life) status() runtime.Status {
+	s := runtime.Status{Machine: l.m.id, Attempt: l.attempt, StartedAt: l.rec.StartedAt}
+	if !l.over {
+		s.PID, s.Running, s.Paused = l.rec.PID, true, l.rec.Paused
+		return s
+	}
+	if x, ok := l.m.exits[l.attempt]; ok {
+		s.Exit = &x
+	}
+	return s
+}
+
+// statusLocked tells of the machine's latest attempt.
+func (m *machine) statusLocked() runtime.Status {
+	if m.life != nil {
+		return m.life.status()
+	}
+	s := runtime.Status{Machine: m.id, Attempt: m.seen}
+	if x, ok := m.exits[m.seen]; ok {
+		s.Exit = &x
+	}
+	return s
+}
+
+// grown tells the watchers that there is more log. It never waits.
+func (m *machine) grown() {
+	m.watchMu.Lock()
+	defer m.watchMu.Unlock()
+	for c := range m.watchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watch gives a channel that gets a value when the log has grown, and is closed when the machine is removed.
+func (m *machine) watch() (c chan struct{}, stop func()) {
+	c = make(chan struct{}, 1)
+	m.watchMu.Lock()
+	defer m.watchMu.Unlock()
+	if m.watchers == nil {
+		m.watchers = make(map[chan struct{}]bool)
+	}
+	m.watchers[c] = true
+	return c, func() {
+		m.watchMu.Lock()
+		defer m.watchMu.Unlock()
+		delete(m.watchers, c)
+	}
+}
+
+func (m *machine) endWatches() {
+	m.watchMu.Lock()
+	defer m.watchMu.Unlock()
+	for c := range m.watchers {
+		close(c)
+	}
+	m.watchers = nil
+}
+
+var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
+
+// CheckID refuses machine ids that could be anything but a plain file name.
+func CheckID(id string) error {
+	if !validID.MatchString(id) {
+		return fault.New(fault.Invalid, "machine_id", "%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
+	}
+	return nil
+}
+
+// Dirs of a worker and of one machine.
+func machinesDir(dir string) string    { return filepath.Join(dir, "machines") }
+func machineDir(dir, id string) string { return filepath.Join(machinesDir(dir), id) }
+
+// RootDir is where a machine works: its current directory, its files, its mounts.
+func RootDir(dir, id string) string { return filepath.Join(machineDir(dir, id), "root") }
+
+// LogDir is where a machine's output is kept. The machine cannot write it.
+func LogDir(dir, id string) string { return filepath.Join(machineDir(dir, id), "log") }
+
+// find gives a machine that was prepared.
+func (r *Reaper) find(id string) (*machine, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.machines[id]; m != nil {
+		return m, nil
+	}
+	return nil, fault.New(fault.NotFound, "unknown_machine", "the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
+}
+
+// lock takes the machine for a change, unless it is removed meanwhile.
+func (r *Reaper) lock(m *machine) error {
+	m.op.Lock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.gone {
+		m.op.Unlock()
+		return fault.New(fault.NotFound, "unknown_machine", "the machine %s has just been removed", m.id)
+	}
+	return nil
+}
+
+// prepare makes the machine's directories.
+func (r *Reaper) prepare(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	_, there := r.machines[id]
+	r.mu.Unlock()
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{{machineDir(r.dir, id), 0o700}, {RootDir(r.dir, id), 0o755}, {LogDir(r.dir, id), 0o700}} {
+		if err := os.Mkdir(d.path, d.mode); err != nil && !os.IsExist(err) {
+			return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
+		}
+	}
+	if there {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.machines[id] == nil {
+		r.machines[id] = &machine{id: id}
+	}
+	return nil
+}
+
+// list tells of every machine, in order of id.
+func (r *Reaper) list() []runtime.Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]runtime.Status, 0, len(r.machines))
+	for _, m := range r.machines {
+		out = append(out, m.statusLocked())
+	}
+	slices.SortFunc(out, func(a, b runtime.Status) int {
+		if a.Machine < b.Machine {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// ack forgets an exit.
+func (r *Reaper) ack(id string, attempt uint64) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.machines[id]
+	if m == nil || m.exits == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	_, ok := m.exits[attempt]
+	r.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return r.record(line{Kind: lineAck, Machine: id, Attempt: attempt}, func() { delete(m.exits, attempt) })
+}
+
+// record writes a line of the lives file and applies the same change to memory (under Reaper.mu), so that a rewrite
+// of the file sees both or neither.
+func (r *Reaper) record(n line, apply func()) error {
+	r.compact.RLock()
+	err := r.lives.add(n)
+	r.mu.Lock()
+	if err == nil && apply != nil {
+		apply()
+	}
+	full := r.lives.full(len(r.machines))
+	r.mu.Unlock()
+	r.compact.RUnlock()
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "lives", "the reaper cannot write its file of lives; free space in %s", r.dir)
+	}
+	if full {
+		select {
+		case r.rewrite <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// kill ends all processes of a machine and waits until its life is over.
+func (r *Reaper) kill(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.machines[id]
+	var l *life
+	if m != nil && m.life != nil && !m.life.over {
+		l = m.life
+	}
+	r.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	r.killAll(l)
+	return l.wait(killPatience)
+}
+
+const killPatience = 10 * time.Second
+
+func (l *life) wait(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-l.done:
+		return nil
+	case <-t.C:
+		return fault.New(fault.Unavailable, "unkillable", "machine %s was sent SIGKILL %s ago and has not ended: it waits in the kernel, most often for a disk or a network file system", l.m.id, d)
+	}
+}
+
+// pids lists the running processes of a life.
+func (r *Reaper) pids(l *life) []int {
+	if r.tree != nil {
+		return r.tree.Group(l.m.id).PIDs()
+	}
+	reaper := 0
+	if l.child {
+		reaper = os.Getpid()
+	}
+	return proc.Below(l.rec.PID, reaper, RootDir(r.dir, l.m.id))
+}
+
+func (l *life) String() string { return fmt.Sprintf("%s/%d", l.m.id, l.attempt) }

@@ -1,0 +1,239 @@
+// Package reaper is the small process that is the parent of every machine of one worker.
+//
+// It outlives souk: it waits for the machines, takes in their output, and keeps how they ended until souk has
+// journalled it. There is one reaper a worker, not one a machine, so that a thousand machines cost little memory.
+// souk asks it over a unix socket (package frame). It decides nothing by itself and reads no configuration.
+//
+// When the reaper itself is killed, machines go on: their pipes are open at both ends on their side, so they see no
+// EPIPE; the next reaper finds them by pid and start time, opens the pipes again, and learns by pidfd how they end.
+package reaper
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+)
+
+// Options of a reaper.
+type Options struct {
+	Dir       string // of the worker's process runtime; absolute
+	NoCgroups bool   // behave as on a host where none can be written
+	Build     string // names the program, so that a newer one can tell
+	Ready     func() // called once the socket listens; may be nil
+	Log       *slog.Logger
+}
+
+// Reaper is the running state. Locks are taken in this order: machine.op, forkMu, compact, mu.
+type Reaper struct {
+	dir   string
+	build string
+	log   *slog.Logger
+	ctx   context.Context
+	tree  *cgroup.Tree // nil: no cgroups
+	lacks []string
+	lives *lives
+	null  *os.File
+
+	forkMu  sync.Mutex // held over fork+register and over wait: no child is waited for before it is registered
+	compact sync.RWMutex
+	rewrite chan struct{}
+
+	mu       sync.Mutex
+	machines map[string]*machine
+	procs    map[int]any // pid -> *life or *execution, children only
+	subs     map[*conn]bool
+	conns    map[*conn]bool
+}
+
+// Names of the files in the directory.
+const (
+	SocketFile = "reaper.sock"
+	LockFile   = "reaper.lock"
+	LogFile    = "reaper.log"
+)
+
+// Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case.
+func Run(ctx context.Context, o Options) error {
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	r := &Reaper{
+		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx,
+		machines: make(map[string]*machine), procs: make(map[int]any),
+		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
+	}
+	if err := r.settle(o); err != nil {
+		return err
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	defer signal.Stop(children)
+	hup := make(chan os.Signal, 1) // caught, not ignored: machines must not inherit an ignored signal
+	signal.Notify(hup, syscall.SIGHUP, syscall.SIGPIPE)
+	defer signal.Stop(hup)
+	if err := r.adoptAll(); err != nil {
+		return err
+	}
+	ln, err := r.listen()
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	go r.accept(ln)
+	if o.Ready != nil {
+		o.Ready()
+	}
+	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks)
+	for {
+		r.reap()
+		select {
+		case <-ctx.Done():
+			r.closeConns()
+			return r.lives.close()
+		case <-children:
+		case <-hup:
+		case <-r.rewrite:
+			if err := r.rewriteLives(); err != nil {
+				r.log.Error("the lives file could not be rewritten", "err", err)
+			}
+		}
+	}
+}
+
+// lockDir makes sure that there is one reaper a directory. The lock ends with the process.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the reaper's lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another reaper runs in %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// settle makes the process what a parent of machines must be.
+func (r *Reaper) settle(o Options) error {
+	syscall.Umask(0o022) // machines inherit it: the same whoever started souk
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	var err error
+	if r.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	if o.NoCgroups {
+		r.lacks = []string{"cgroups are switched off"}
+		return nil
+	}
+	mounts, err := cgroup.Mounts()
+	if err != nil {
+		return err
+	}
+	r.tree, r.lacks = cgroup.Open(mounts, TreeName(o.Dir))
+	if r.tree == nil {
+		return nil
+	}
+	if err := r.tree.Adopt(os.Getpid()); err != nil {
+		r.lacks = append(r.lacks, "cgroups: "+err.Error())
+		r.tree = nil // without it a thread could not leave a machine's group again
+	}
+	return nil
+}
+
+// TreeName names the cgroups of a worker's directory.
+func TreeName(dir string) string {
+	return fmt.Sprintf("souk-%x", sha256.Sum256([]byte(dir)))[:len("souk-")+12]
+}
+
+// listen opens the socket, for this user only.
+func (r *Reaper) listen() (*net.UnixListener, error) {
+	path, done, err := SocketPath(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := os.Remove(filepath.Join(r.dir, SocketFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	old := syscall.Umask(0o177)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen on the reaper's socket: %w", err)
+	}
+	ln.SetUnlinkOnClose(false)
+	return ln, nil
+}
+
+// SocketPath gives a name of the socket that is short enough for the kernel (108 bytes), by way of an open directory
+// when it must be. It is good until done is called.
+func SocketPath(dir string) (path string, done func(), err error) {
+	path = filepath.Join(dir, SocketFile)
+	if len(path) < 100 {
+		return path, func() {}, nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", nil, fmt.Errorf("open the worker's directory: %w", err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketFile), func() { _ = d.Close() }, nil
+}
+
+// rewriteLives puts what is true now in place of the history.
+func (r *Reaper) rewriteLives() error {
+	r.compact.Lock()
+	defer r.compact.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lives.rewrite(r.linesLocked())
+}
+
+func (r *Reaper) linesLocked() []line {
+	out := []line{{Kind: lineBoot, ID: r.boot()}}
+	for id, m := range r.machines {
+		if m.seen > 0 {
+			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen})
+		}
+		if l := m.life; l != nil && !l.ended {
+			rec := l.rec
+			out = append(out, line{Kind: lineRun, Machine: id, Attempt: l.attempt, Life: &rec})
+		}
+		for _, x := range m.exits {
+			out = append(out, line{Kind: lineExit, Machine: id, Attempt: x.Attempt, Exit: &x})
+		}
+	}
+	return out
+}
+
+// announce tells everyone who listens of an exit.
+func (r *Reaper) announce(x runtime.Exit) {
+	r.mu.Lock()
+	var to []*conn
+	for c := range r.subs {
+		to = append(to, c)
+	}
+	r.mu.Unlock()
+	for _, c := range to {
+		c.sendExit(x)
+	}
+}
+
+const sendPatience = 10 * time.Second

@@ -1,0 +1,310 @@
+package reaper
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/frame"
+)
+
+// Bounds of what one worker can have under way.
+const (
+	maxConns    = 2048 // each exec and each followed log has one
+	maxRequests = 512  // at once on one connection; more wait in the socket
+)
+
+// conn is one connection of a worker.
+type conn struct {
+	r    *Reaper
+	unix *net.UnixConn
+	in   *bufio.Reader
+	fds  *fdReader
+
+	mu sync.Mutex // one frame at a time
+}
+
+// fdReader reads a socket and keeps the descriptors that come along.
+type fdReader struct {
+	c   *net.UnixConn
+	fds []int
+}
+
+const maxFDs = 3
+
+func (f *fdReader) Read(p []byte) (int, error) {
+	var oob [64]byte
+	n, on, _, _, err := f.c.ReadMsgUnix(p, oob[:])
+	if n == 0 && err == nil && len(p) > 0 {
+		err = io.EOF
+	}
+	if on > 0 {
+		msgs, perr := syscall.ParseSocketControlMessage(oob[:on])
+		if perr != nil {
+			return n, fmt.Errorf("read descriptors: %w", perr)
+		}
+		for _, m := range msgs {
+			got, perr := syscall.ParseUnixRights(&m)
+			if perr != nil {
+				continue
+			}
+			f.fds = append(f.fds, got...)
+		}
+		if len(f.fds) > maxFDs {
+			f.close()
+			return n, errors.New("too many descriptors")
+		}
+	}
+	return n, err
+}
+
+func (f *fdReader) close() {
+	for _, fd := range f.fds {
+		_ = syscall.Close(fd)
+	}
+	f.fds = nil
+}
+
+// CheckPeer refuses the other end of a socket unless it is this user or root.
+func CheckPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("ask who is at the other end: %w", err)
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("user %d is at the other end of the reaper's socket, want %d or root", cred.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+func (r *Reaper) accept(ln *net.UnixListener) {
+	for {
+		u, err := ln.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			r.log.Error("a connection could not be accepted", "err", err)
+			time.Sleep(50 * time.Millisecond) // most often out of descriptors
+			continue
+		}
+		c := &conn{r: r, unix: u, fds: &fdReader{c: u}}
+		c.in = bufio.NewReaderSize(c.fds, 4096)
+		r.mu.Lock()
+		full := len(r.conns) >= maxConns
+		if !full {
+			r.conns[c] = true
+		}
+		r.mu.Unlock()
+		if err := CheckPeer(u); err != nil || full {
+			r.log.Warn("a connection was refused", "err", err, "full", full)
+			c.close()
+			continue
+		}
+		go c.serve()
+	}
+}
+
+func (c *conn) close() {
+	_ = c.unix.Close()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	delete(c.r.conns, c)
+	delete(c.r.subs, c)
+}
+
+func (r *Reaper) closeConns() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		_ = c.unix.Close()
+	}
+}
+
+// send writes one frame. A worker that does not read for sendPatience is cut off; it connects again when it lives.
+func (c *conn) send(id uint32, kind frame.Kind, head any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
+	if err := frame.Write(c.unix, id, kind, head); err != nil {
+		_ = c.unix.Close()
+	}
+}
+
+func (c *conn) sendExit(x runtime.Exit) { c.send(0, frame.KindExit, x) }
+
+func (c *conn) fail(id uint32, err error) {
+	c.send(id, frame.KindReply, frame.Reply{Error: frame.ToError(err)})
+}
+
+// serve reads the first request, which says what the connection is for.
+func (c *conn) serve() {
+	defer c.close()
+	defer c.fds.close()
+	_ = c.unix.SetReadDeadline(time.Now().Add(frame.HelloTimeout))
+	f, q, err := c.next()
+	if err != nil || q.Hello == nil {
+		return
+	}
+	_ = c.unix.SetReadDeadline(time.Time{})
+	if q.Hello.Version < frame.Oldest || q.Hello.Oldest > frame.Version {
+		c.fail(f.ID, fault.New(fault.Unavailable, "protocol", "the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
+			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
+		return
+	}
+	switch q.Op {
+	case frame.OpHello:
+		c.welcome(f.ID, q.Hello)
+		c.loop()
+	case frame.OpWatch:
+		c.watch(f.ID, q.Machine)
+	case frame.OpExec:
+		c.exec(f.ID, q)
+	default:
+		c.fail(f.ID, fault.New(fault.Invalid, "op", "a connection cannot begin with %q", q.Op))
+	}
+}
+
+func (c *conn) next() (frame.Frame, frame.Request, error) {
+	var q frame.Request
+	f, err := frame.Read(c.in)
+	if err != nil {
+		return f, q, err
+	}
+	if f.Kind != frame.KindRequest {
+		return f, q, fmt.Errorf("a frame of kind %q where a request belongs", f.Kind)
+	}
+	return f, q, json.Unmarshal(f.Head, &q)
+}
+
+// welcome answers hello and, to whoever wants exits, sends those that are over and not acknowledged. The rest follow
+// as they are announced.
+func (c *conn) welcome(id uint32, h *frame.Hello) {
+	r := c.r
+	c.send(id, frame.KindReply, frame.Reply{Welcome: &frame.Welcome{
+		Version: frame.Version, Build: r.build, PID: os.Getpid(), Tree: r.tree, Lacks: r.lacks,
+	}})
+	if !h.Exits {
+		return
+	}
+	var old []runtime.Exit
+	r.mu.Lock()
+	r.subs[c] = true
+	for _, m := range r.machines {
+		for _, x := range m.exits {
+			if m.life == nil || m.life.over || m.life.attempt != x.Attempt {
+				old = append(old, x)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, x := range old {
+		c.sendExit(x)
+	}
+}
+
+// loop serves requests until the worker goes. They are carried out beside each other.
+func (c *conn) loop() {
+	slots := make(chan struct{}, maxRequests)
+	for {
+		f, q, err := c.next()
+		if err != nil {
+			if err != io.EOF && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+				c.r.log.Warn("a worker's connection was cut off", "err", err)
+			}
+			return
+		}
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			var a frame.Reply
+			if err := c.r.do(q, f.Body, &a); err != nil {
+				a = frame.Reply{Error: frame.ToError(err)}
+			}
+			c.send(f.ID, frame.KindReply, a)
+		}()
+	}
+}
+
+// do carries out one request.
+func (r *Reaper) do(q frame.Request, body []byte, a *frame.Reply) error {
+	switch q.Op {
+	case frame.OpPrepare:
+		return r.prepare(q.Machine)
+	case frame.OpStart:
+		st, err := r.start(q.Machine, q.Attempt, q.Start, body)
+		a.Status = &st
+		return err
+	case frame.OpSignal:
+		return r.signal(q.Machine, syscall.Signal(q.Signal))
+	case frame.OpKill:
+		return r.kill(q.Machine)
+	case frame.OpRemove:
+		return r.remove(q.Machine)
+	case frame.OpList:
+		a.List = r.list()
+		return nil
+	case frame.OpLife:
+		m, err := r.find(q.Machine)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		st := m.statusLocked()
+		a.Status = &st
+		return nil
+	case frame.OpAck:
+		return r.ack(q.Machine, q.Attempt)
+	case frame.OpPause:
+		return r.pause(q.Machine, true)
+	case frame.OpResume:
+		return r.pause(q.Machine, false)
+	}
+	return fault.New(fault.Unimplemented, "op", "this reaper does not know the request %q: it is older than souk", q.Op)
+}
+
+// watch tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.
+func (c *conn) watch(id uint32, machine string) {
+	m, err := c.r.find(machine)
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	grown, stop := m.watch()
+	defer stop()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+	}()
+	c.send(id, frame.KindGrown, nil)
+	for {
+		select {
+		case _, ok := <-grown:
+			if !ok {
+				c.send(id, frame.KindReply, frame.Reply{})
+				return
+			}
+			c.send(id, frame.KindGrown, nil)
+		case <-gone:
+			return
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package reaper
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+// start starts an attempt, or answers the one that was started.
+func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (runtime.Status, error) {
+	m, err := r.find(id)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	if attempt == 0 || s == nil {
+		return runtime.Status{}, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+	}
+	if err := r.lock(m); err != nil {
+		return runtime.Status{}, err
+	}
+	defer m.op.Unlock()
+	if st, done, err := r.judge(m, attempt); done || err != nil {
+		return st, err
+	}
+	l, err := r.launch(m, attempt, s, data)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return l.status(), nil
+}
+
+// judge decides by attempt: done means that the answer is known already.
+func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool, err error) {
+	r.mu.Lock()
+	l, seen := m.life, m.seen
+	busy := l != nil && !l.over
+	ending := busy && l.ended
+	r.mu.Unlock()
+	if attempt < seen {
+		return st, false, fault.New(fault.Conflict, "attempt_old", "attempt %d of machine %s is older than attempt %d, which was started already", attempt, m.id, seen)
+	}
+	if busy && attempt > l.attempt && !ending {
+		return st, false, fault.New(fault.Conflict, "attempt_running", "attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
+	}
+	if ending {
+		if err := l.wait(killPatience); err != nil {
+			return st, false, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if attempt == m.seen {
+		return m.statusLocked(), true, nil
+	}
+	if len(m.exits) >= maxExits {
+		return st, false, fault.New(fault.Precondition, "exits", "machine %s has %d exits that nobody has acknowledged: acknowledge them first", m.id, len(m.exits))
+	}
+	return st, false, nil
+}
+
+// launch does the work of a start. Nothing is left behind when it fails.
+func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (*life, error) {
+	dir := RootDir(r.dir, m.id)
+	path, err := program(s.Argv, s.Env, dir)
+	if err != nil {
+		return nil, err
+	}
+	o, err := lookupUser(s.User)
+	if err != nil {
+		return nil, err
+	}
+	if o != nil {
+		if err := r.letIn(m.id, o); err != nil {
+			return nil, err
+		}
+	}
+	if err := place(dir, s.Files, data, s.Mounts, o); err != nil {
+		return nil, err
+	}
+	l := &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
+	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	if o != nil {
+		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
+	}
+	if l.log, err = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "log", "the log of machine %s cannot be opened", m.id)
+	}
+	if err := r.born(l, path, s); err != nil {
+		_ = l.log.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// born makes pipes and cgroup, forks, and registers the life.
+func (r *Reaper) born(l *life, path string, s *frame.Start) error {
+	m := l.m
+	var ends [2]*os.File // what the machine holds
+	for i, name := range []string{"stdout", "stderr"} {
+		st, end, err := newStream(name, l.log)
+		if err != nil {
+			closeAll(ends[:])
+			l.closeStreams()
+			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
+		}
+		l.streams[i], ends[i] = st, end
+	}
+	defer func() { closeAll(ends[:]) }()
+	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
+	fail := func(err error) error {
+		l.closeStreams()
+		return err
+	}
+	var group *cgroup.Group
+	if r.tree != nil {
+		g := r.tree.Group(m.id)
+		if err := g.Make(s.Limits); err != nil {
+			return fail(fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", m.id))
+		}
+		group = &g
+	}
+	if err := r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt}, nil); err != nil {
+		return fail(err)
+	}
+	c := &child{
+		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group,
+		files: [3]*os.File{r.null, ends[0], ends[1]},
+	}
+	l.rec.StartedAt = time.Now()
+	if err := r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
+		if group != nil {
+			_ = group.Remove() // what stays is removed with the machine
+		}
+		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
+		return fail(err)
+	}
+	return nil
+}
+
+// register makes a process the machine's life. It runs before the process can be waited for.
+func (r *Reaper) register(l *life, pid int) {
+	l.rec.PID = pid
+	if st, err := proc.Read(pid); err == nil {
+		l.rec.Ticks = st.Start
+	}
+	rec := l.rec
+	err := r.record(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {
+		l.m.seen, l.m.life = l.attempt, l
+		r.procs[pid] = l
+	})
+	if err != nil {
+		// It runs; only the next reaper would not know. The exit line will tell it, or the scan of cgroups.
+		r.log.Error("a life could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
+		r.mu.Lock()
+		l.m.seen, l.m.life = l.attempt, l
+		r.procs[pid] = l
+		r.mu.Unlock()
+	}
+	for _, st := range l.streams {
+		l.pumps.Go(st.pump)
+	}
+}
+
+// letIn lets a user other than souk's through to the machine's directory, which becomes its own.
+func (r *Reaper) letIn(id string, o *owner) error {
+	for _, d := range []string{r.dir, machinesDir(r.dir), machineDir(r.dir, id)} {
+		if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
+			return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d", d, o.uid)
+		}
+	}
+	if err := os.Lchown(filepath.Clean(RootDir(r.dir, id)), o.uid, o.gid); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be given to user %d", id, o.uid)
+	}
+	return nil
+}
+
+func closeAll(fs []*os.File) {
+	for _, f := range fs {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func (l *life) closeStreams() {
+	for _, s := range l.streams {
+		if s != nil {
+			_ = s.file.Close()
+		}
+	}
+}

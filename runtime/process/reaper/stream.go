@@ -1,0 +1,114 @@
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime/process/output"
+)
+
+// stream is the reaper's end of a machine's stdout or stderr.
+type stream struct {
+	name  string
+	file  *os.File
+	inode uint64
+	sink  *output.Sink
+}
+
+// buffers are shared by all pumps: a pump has one only while there is something to read.
+type buffers struct{ pool sync.Pool }
+
+const readSize = 32 << 10
+
+// newStream makes a pipe. end is for the machine; it is open for reading too, so that a write never fails with EPIPE
+// while no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
+func newStream(name string, log *output.Log) (s *stream, end *os.File, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	both, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	_ = unix.Close(p[1])
+	if err != nil {
+		_ = unix.Close(p[0])
+		return nil, nil, fmt.Errorf("open a pipe both ways: %w", err)
+	}
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		_ = unix.Close(p[0])
+		_ = unix.Close(both)
+		return nil, nil, fmt.Errorf("make a pipe non-blocking: %w", err)
+	}
+	s, err = openStream(name, p[0], log)
+	return s, os.NewFile(uintptr(both), name), err
+}
+
+func openStream(name string, fd int, log *output.Log) (*stream, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("look at a pipe: %w", err)
+	}
+	return &stream{name: name, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: log.Sink(name)}, nil
+}
+
+// reopen finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
+// have put something else in its place.
+func reopen(pid, fd int, name string, inode uint64, log *output.Log) (*stream, error) {
+	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
+	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("find the %s pipe: %w", name, err)
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return nil, fmt.Errorf("look at the %s pipe: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFIFO || st.Ino != inode {
+		return nil, fmt.Errorf("the machine has replaced its %s: its output is no longer captured", name)
+	}
+	f, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the %s pipe again: %w", name, err)
+	}
+	return openStream(name, f, log)
+}
+
+// pump reads until every writer is gone, or the file is closed.
+func (s *stream) pump() { s.pumpWith(&shared) }
+
+// shared holds no state, only memory that is not in use.
+var shared = buffers{pool: sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}}
+
+func (s *stream) pumpWith(bufs *buffers) {
+	raw, err := s.file.SyscallConn()
+	for err == nil {
+		var rerr error
+		err = raw.Read(func(fd uintptr) bool {
+			b := bufs.pool.Get().(*[]byte)
+			defer bufs.pool.Put(b)
+			n, e := syscall.Read(int(fd), *b)
+			switch {
+			case errors.Is(e, syscall.EAGAIN):
+				return false
+			case errors.Is(e, syscall.EINTR):
+			case e != nil:
+				rerr = e
+			case n == 0:
+				rerr = io.EOF
+			default:
+				s.sink.Write((*b)[:n], time.Now())
+			}
+			return true
+		})
+		err = errors.Join(err, rerr)
+	}
+	s.sink.End(time.Now())
+	_ = s.file.Close()
+}

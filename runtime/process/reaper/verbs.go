@@ -1,0 +1,155 @@
+package reaper
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+func notRunning(id string) error {
+	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+}
+
+// running gives the life that runs now.
+func (r *Reaper) running(id string) (*life, error) {
+	m, err := r.find(id)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.life == nil || m.life.ended {
+		return nil, notRunning(id)
+	}
+	return m.life, nil
+}
+
+// signal sends sig to the main process.
+func (r *Reaper) signal(id string, sig syscall.Signal) error {
+	if sig <= 0 || sig > 64 {
+		return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
+	}
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	// The process cannot be waited for while forkMu is held, so the pid is still its own.
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if ended || !l.child && !proc.Running(l.rec.PID, l.rec.Ticks) {
+		return notRunning(id)
+	}
+	if err := syscall.Kill(l.rec.PID, sig); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "signal", "signal %d cannot be sent to machine %s", sig, id)
+	}
+	return nil
+}
+
+const freezePatience = 5 * time.Second
+
+// pause suspends or resumes.
+func (r *Reaper) pause(id string, on bool) error {
+	m, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	same := l.rec.Paused == on
+	r.mu.Unlock()
+	if same {
+		return nil
+	}
+	ctx, cancel := r.patience(freezePatience)
+	defer cancel()
+	if r.tree != nil && r.tree.Group(id).CanFreeze() {
+		if err := r.tree.Group(id).Freeze(ctx, on); err != nil {
+			_ = r.tree.Group(id).Freeze(ctx, l.rec.Paused)
+			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+		}
+	} else {
+		sig := syscall.SIGCONT
+		if on {
+			sig = syscall.SIGSTOP
+		}
+		for _, pid := range r.pids(l) {
+			if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
+				return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+			}
+		}
+	}
+	return r.record(line{Kind: lineFrozen, Machine: id, Attempt: l.attempt, Frozen: on}, func() {
+		if !l.ended {
+			l.rec.Paused = on
+		}
+	})
+}
+
+// remove ends whatever runs of the machine, then deletes all there is of it.
+func (r *Reaper) remove(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.machines[id]
+	r.mu.Unlock()
+	if m != nil {
+		m.op.Lock()
+		defer m.op.Unlock()
+		if err := r.kill(id); err != nil {
+			return err
+		}
+	}
+	if r.tree != nil {
+		if err := r.sweep(id); err != nil {
+			return err
+		}
+	}
+	if m != nil {
+		err := r.record(line{Kind: lineGone, Machine: id}, func() {
+			m.gone = true
+			delete(r.machines, id)
+		})
+		if err != nil {
+			return err
+		}
+		m.endWatches()
+	}
+	if err := os.RemoveAll(machineDir(r.dir, id)); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
+	}
+	return nil
+}
+
+// sweep kills and removes a group that no life answers for.
+func (r *Reaper) sweep(id string) error {
+	ctx, cancel := r.patience(killPatience)
+	defer cancel()
+	g := r.tree.Group(id)
+	if err := g.Kill(ctx); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "unkillable", "machine %s has processes that do not end", id)
+	}
+	if err := g.Remove(); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be removed", id)
+	}
+	return nil
+}
+
+// patience bounds work that is not any caller's.
+func (r *Reaper) patience(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.ctx), d)
+}

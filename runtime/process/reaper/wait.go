@@ -1,0 +1,149 @@
+package reaper
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime"
+)
+
+// siginfo is the head of siginfo_t for SIGCHLD on 64-bit Linux.
+type siginfo struct {
+	Signo, Errno, Code, _ int32
+	PID                   int32
+	UID                   uint32
+	Status                int32
+}
+
+// si_code values of SIGCHLD.
+const cldExited = 1
+
+// reap waits for every child that has ended: main processes, execs, and orphans, of which the reaper is the parent
+// because it is a subreaper. The exit of a life is written down before the kernel is told to forget it, so that a
+// kill -9 of the reaper in between loses nothing but the process entry.
+func (r *Reaper) reap() {
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	for {
+		var raw unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &raw, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		info := (*siginfo)(unsafe.Pointer(&raw))
+		if err != nil || info.PID == 0 {
+			return // ECHILD: there are no children
+		}
+		pid := int(info.PID)
+		code, signal := int(info.Status), 0
+		if info.Code != cldExited {
+			signal = int(info.Status)
+			code = 128 + signal
+		}
+		r.mu.Lock()
+		who := r.procs[pid]
+		delete(r.procs, pid)
+		r.mu.Unlock()
+		switch p := who.(type) {
+		case *life:
+			r.ended(p, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+		case *execution:
+			p.ended <- code
+		}
+		var ws syscall.WaitStatus
+		for {
+			if _, err := syscall.Wait4(pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+				break
+			}
+		}
+	}
+}
+
+// ended writes down how the main process of a life ended, and has the rest cleared away.
+func (r *Reaper) ended(l *life, x runtime.Exit) {
+	x.Machine, x.Attempt = l.m.id, l.attempt
+	if r.tree != nil && x.Code == 128+int(syscall.SIGKILL) && r.tree.Group(l.m.id).OOMKills() > 0 {
+		x.OOM = true
+	}
+	apply := func() {
+		l.ended, l.rec.Paused = true, false
+		if l.m.exits == nil {
+			l.m.exits = make(map[uint64]runtime.Exit, 1)
+		}
+		l.m.exits[x.Attempt] = x
+	}
+	if err := r.record(line{Kind: lineExit, Machine: x.Machine, Attempt: x.Attempt, Exit: &x}, apply); err != nil {
+		r.log.Error("an exit could not be recorded; it is kept in memory", "machine", x.Machine, "err", err)
+		r.mu.Lock()
+		apply()
+		r.mu.Unlock()
+	}
+	go r.finish(l, x)
+}
+
+// drainPatience bounds how long the end of a life waits for the last of its output.
+const drainPatience = 2 * time.Second
+
+// finish ends what the main process left running, takes in the last output, and announces the exit.
+func (r *Reaper) finish(l *life, x runtime.Exit) {
+	r.killAll(l)
+	drained := make(chan struct{})
+	go func() {
+		l.pumps.Wait()
+		close(drained)
+	}()
+	t := time.NewTimer(drainPatience)
+	select {
+	case <-drained:
+	case <-t.C: // somebody outside the machine holds its pipe
+		l.closeStreams()
+		<-drained
+	}
+	t.Stop()
+	if err := l.log.Close(); err != nil {
+		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
+	}
+	if r.tree != nil {
+		if err := r.tree.Group(l.m.id).Remove(); err != nil {
+			r.log.Warn("a cgroup could not be removed; it goes with the machine", "machine", l.m.id, "err", err)
+		}
+	}
+	r.mu.Lock()
+	l.over, l.env = true, nil
+	l.streams, l.log = [2]*stream{}, nil
+	r.mu.Unlock()
+	close(l.done)
+	l.m.grown()
+	r.announce(x)
+}
+
+// killAll sends SIGKILL to all processes of a life.
+func (r *Reaper) killAll(l *life) {
+	ctx, cancel := r.patience(killPatience)
+	defer cancel()
+	if r.tree != nil {
+		err := r.tree.Group(l.m.id).Kill(ctx)
+		if err == nil {
+			return
+		}
+		r.log.Warn("a cgroup could not be killed as a whole", "machine", l.m.id, "err", err)
+	}
+	self := os.Getpid()
+	for range 100 { // new ones may be forked meanwhile
+		pids := r.pids(l)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			if pid != self && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}

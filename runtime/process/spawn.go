@@ -1,0 +1,131 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// spawnPatience bounds how long a new reaper may take until it listens.
+const spawnPatience = 15 * time.Second
+
+// reach connects to the reaper, and starts it when there is none.
+func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
+	c, err := l.dial(ctx)
+	if err == nil || fault.Is(err, fault.Denied) {
+		return c, err
+	}
+	// One starts it at a time, also among processes.
+	lock, err := os.OpenFile(filepath.Join(l.o.Dir, "open.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be written", l.o.Dir)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "lock", "the directory %s cannot be locked", l.o.Dir)
+	}
+	if c, err = l.dial(ctx); err == nil {
+		return c, nil
+	}
+	if err := l.spawn(); err != nil {
+		return nil, err
+	}
+	if c, err = l.dial(ctx); err != nil {
+		return nil, gone(err)
+	}
+	return c, nil
+}
+
+// spawn starts a reaper in a session of its own and waits until it listens. It gets none of souk's environment but
+// what is listed here: souk's may hold a token.
+func (l *link) spawn() error {
+	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
+	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be opened")
+	}
+	defer out.Close()
+	if st, err := out.Stat(); err == nil && st.Size() > 1<<20 {
+		if err := out.Truncate(0); err != nil {
+			return fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be shortened")
+		}
+	}
+	ready, told, err := os.Pipe()
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper cannot be started now")
+	}
+	defer ready.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = "/"
+	cmd.Env = []string{envDir + "=" + l.o.Dir, envReady + "=3", "PATH=" + os.Getenv("PATH")}
+	if l.o.NoCgroups {
+		cmd.Env = append(cmd.Env, envCgroups+"=off")
+	}
+	if d := os.Getenv("GOCOVERDIR"); d != "" {
+		cmd.Env = append(cmd.Env, "GOCOVERDIR="+d)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{told}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = told.Close()
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0])
+	}
+	l.mu.Lock()
+	l.pid = cmd.Process.Pid
+	l.mu.Unlock()
+	_ = cmd.Process.Release() // it is waited for by pid, when it has ended
+	if err := ready.SetReadDeadline(time.Now().Add(spawnPatience)); err != nil {
+		return fault.Wrap(err, fault.Internal, "reaper", "the reaper cannot be waited for")
+	}
+	b, err := io.ReadAll(io.LimitReader(ready, 4096))
+	if said := strings.TrimSpace(string(b)); said != "ok" {
+		l.reapChild()
+		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper could not begin (%s); see %s", said, filepath.Join(l.o.Dir, reaper.LogFile))
+	}
+	return nil
+}
+
+// reapChild waits for a reaper that was this process's child and has ended, so that no zombie stays. It never waits
+// for one that runs.
+func (l *link) reapChild() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pid == 0 {
+		return
+	}
+	var ws syscall.WaitStatus
+	pid, err := syscall.Wait4(l.pid, &ws, syscall.WNOHANG, nil)
+	if pid == l.pid || errors.Is(err, syscall.ECHILD) {
+		l.pid = 0
+	}
+}
+
+// gone waits until a reaper has ended.
+func (l *link) gone(ctx context.Context, pid int) error {
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for {
+		var ws syscall.WaitStatus
+		_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil) // ECHILD: another process started it
+		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return timeout(ctx, "end its reaper")
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package process
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/frame"
+)
+
+// Prepare makes the machine's directories.
+func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPrepare, Machine: s.Machine}, false)
+	return err
+}
+
+// Start costs one round trip to the reaper and one fork+exec there.
+func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	st := &frame.Start{
+		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts,
+		Limits: cgroup.Limits{
+			CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
+			SwapMiB: int64(s.SwapMB), PIDs: maxPIDs,
+		},
+		LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
+	}
+	total := 0
+	var data [][]byte
+	for _, f := range s.Files {
+		st.Files = append(st.Files, frame.File{Path: f.Path, Mode: f.Mode, Size: len(f.Data)})
+		data = append(data, f.Data)
+		total += len(f.Data)
+	}
+	if total > maxFileBytes {
+		return runtime.Status{}, fault.New(fault.Invalid, "file", "the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine, total, maxFileBytes)
+	}
+	size := 0
+	for _, kv := range s.Argv {
+		size += len(kv)
+	}
+	for _, kv := range s.Env {
+		size += len(kv)
+	}
+	if size > frame.MaxHead/2 {
+		return runtime.Status{}, fault.New(fault.Invalid, "argv", "the command and environment have %d bytes, more than the kernel takes: make them smaller, or use files", size)
+	}
+	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st}, false, data...)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	return *a.Status, nil
+}
+
+// Signal sends sig to the main process.
+func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
+	return err
+}
+
+// Kill ends every process of the machine and answers when they have ended.
+func (r *Runtime) Kill(ctx context.Context, id string) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpKill, Machine: id}, false)
+	return err
+}
+
+// Remove kills and deletes all there is of the machine.
+func (r *Runtime) Remove(ctx context.Context, id string) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpRemove, Machine: id}, false)
+	return err
+}
+
+// List gives every machine, in order of id.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
+	a, err := r.link.call(ctx, frame.Request{Op: frame.OpList}, false)
+	return a.List, err
+}
+
+// Ack forgets an exit.
+func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpAck, Machine: id, Attempt: attempt}, false)
+	return err
+}
+
+// Pause suspends all processes of the machine: by the cgroup freezer, else by SIGSTOP.
+func (r *Runtime) Pause(ctx context.Context, id string) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)
+	return err
+}
+
+// Resume lets a suspended machine go on.
+func (r *Runtime) Resume(ctx context.Context, id string) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResume, Machine: id}, false)
+	return err
+}
+
+func (r *Runtime) life(ctx context.Context, id string) (runtime.Status, error) {
+	a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	return *a.Status, nil
+}
