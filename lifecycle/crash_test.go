@@ -1,0 +1,201 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// act is one thing a client does; it is done again when souk was stopped before it answered, as a client would.
+type act func(d *driver) (ticket uint64)
+
+// m1 is the machine of every scenario.
+const m1 = "d891275c2e5118"
+
+type scenario struct {
+	name  string
+	want  machine.State // of the machine at the end; "" where there is none
+	world func(w *world)
+	acts  []act
+}
+
+func verb(v lifecycle.Verb, edit ...func(*lifecycle.Command)) act {
+	return func(d *driver) uint64 {
+		c := lifecycle.Command{Verb: v, App: "app", Machine: m1}
+		for _, f := range edit {
+			f(&c)
+		}
+		return d.do(c)
+	}
+}
+
+func create(edit ...func(*lifecycle.Grant)) act {
+	return func(d *driver) uint64 { return d.grant(grantOf(m1, edit...)) }
+}
+
+func ends(code int) act {
+	return func(d *driver) uint64 { d.end(m1, code); return 0 }
+}
+
+func vol(verb string) act {
+	return func(d *driver) uint64 {
+		return d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}})
+	}
+}
+
+func skipLaunch(g *lifecycle.Grant) { g.Launch.SkipLaunch = true }
+func withVolume(g *lifecycle.Grant) {
+	g.Launch.Config.Mounts = []machine.Mount{{Volume: "vol_1", Path: "/data"}}
+}
+func kill(c *lifecycle.Command) { c.Kill = true }
+func restarts(g *lifecycle.Grant) {
+	g.Launch.Config.Restart = &machine.Restart{Policy: "on-failure", MaxRetries: 2}
+}
+func autoDestroy(g *lifecycle.Grant)  { g.Launch.Config.AutoDestroy = true }
+func withSignal(c *lifecycle.Command) { c.Signal = "SIGUSR1" }
+
+func newConfig(skip bool) func(*lifecycle.Command) {
+	return func(c *lifecycle.Command) {
+		c.Launch = &machine.Launch{Config: config(func(c *machine.Config) { c.Env = map[string]string{"NEW": "1"} }), SkipLaunch: skip}
+		c.Resources = &cluster.Resources{CPU: 200, Memory: 128}
+	}
+}
+
+func scenarios() []scenario {
+	transient := fault.New(fault.Unavailable, "x", "the runtime does not answer")
+	final := fault.New(fault.Invalid, "no_program", "there is no such program")
+	fails := func(kind string, errs ...error) func(w *world) {
+		return func(w *world) { w.failures[kind] = errs }
+	}
+	return []scenario{
+		{name: "create", want: machine.Started, acts: []act{create()}},
+		{name: "create, not launched", want: machine.Created, acts: []act{create(skipLaunch)}},
+		{name: "create that cannot launch", want: machine.Destroyed, world: fails(lifecycle.EffLaunch, final, final, final), acts: []act{create()}},
+		{name: "create after transient failures", want: machine.Started, world: fails(lifecycle.EffLaunch, transient, transient), acts: []act{create()}},
+		{name: "create that cannot be prepared", want: machine.Destroyed, world: fails(lifecycle.EffPrepare, final, final, final), acts: []act{create()}},
+		{name: "start", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Start)}},
+		{name: "stop", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop)}},
+		{name: "stop of one that ignores signals", want: machine.Stopped, world: func(w *world) { w.stubborn = true }, acts: []act{create(), verb(lifecycle.Stop)}},
+		{name: "stop and start", want: machine.Started, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Start)}},
+		{name: "restart", want: machine.Started, acts: []act{create(), verb(lifecycle.Restart)}},
+		{name: "suspend", want: machine.Suspended, acts: []act{create(), verb(lifecycle.Suspend)}},
+		{name: "suspend and resume", want: machine.Started, acts: []act{create(), verb(lifecycle.Suspend), verb(lifecycle.Start)}},
+		{name: "stop of a suspended one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Suspend), verb(lifecycle.Stop)}},
+		{name: "signal", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Signal, withSignal)}},
+		{name: "update of a running one", want: machine.Started, acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update of a stopped one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Update, newConfig(true))}},
+		{name: "update that launches", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Update, newConfig(false))}},
+		{name: "destroy", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Destroy)}},
+		{name: "destroy by force", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Destroy, kill)}},
+		{name: "exit", want: machine.Stopped, acts: []act{create(), ends(0)}},
+		{name: "exits and the restart policy", want: machine.Stopped, acts: []act{create(restarts), ends(1), ends(1), ends(1)}},
+		{name: "exits at once", want: machine.Stopped, world: func(w *world) { w.instant = true }, acts: []act{create()}},
+		{name: "exits at once, and is restarted", want: machine.Stopped, world: func(w *world) { w.instant = true }, acts: []act{create(restarts)}},
+		{name: "auto_destroy", want: machine.Destroyed, acts: []act{create(autoDestroy), ends(3)}},
+		{name: "volume", acts: []act{vol("create"), vol("snapshot"), vol("destroy")}},
+		{name: "machine on a volume", want: machine.Destroyed, acts: []act{vol("create"), create(withVolume), verb(lifecycle.Destroy, kill), vol("destroy")}},
+	}
+}
+
+// play runs a scenario, stopped after the crashAt-th write or effect (0: never) and once more `again` points into the
+// recovery (0: not), and gives its driver at the end.
+func play(sc scenario, crashAt, again int) (d *driver) {
+	w := newWorld()
+	if sc.world != nil {
+		sc.world(w)
+	}
+	d = newDriver(w)
+	d.crashAt = crashAt
+	for _, a := range sc.acts {
+		for done := false; !done; {
+			done = attempt(d, a)
+			for back := done; !back; { // souk was stopped: it comes back, and the client asks again
+				d.crashAt = 0
+				if again > 0 {
+					d.crashAt, again = d.points+again, 0
+				}
+				back = attempt(d, func(d *driver) uint64 { d.boot(); return 0 })
+			}
+		}
+	}
+	d.settle(10 * time.Minute)
+	return d
+}
+
+// attempt does one act until it is answered; false: souk was stopped on the way.
+func attempt(d *driver, a act) (done bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(crashed); !ok {
+				panic(p)
+			}
+			done = false
+		}
+	}()
+	ticket := a(d)
+	d.settle(10 * time.Minute)
+	if _, answered := d.replies[ticket]; ticket != 0 && !answered {
+		d.w.violate("a command was never answered")
+	}
+	return true
+}
+
+// facts is what must be the same at the end, crash or no crash.
+func facts(d *driver) string {
+	s := ""
+	if m := d.sup.Machine("app", m1); m != nil {
+		s += fmt.Sprintf("machine %s env=%v cordoned=%v\n", m.State, m.Config.Env, m.Cordoned)
+		for _, e := range m.Events {
+			if e.Request != nil && e.Request.ExitEvent != nil && e.Request.ExitEvent.ExitCode < 100 { // kills may be repeated
+				s += fmt.Sprintf("exit %d lost=%v\n", e.Request.ExitEvent.ExitCode, e.Request.ExitEvent.Lost)
+			}
+		}
+	}
+	for _, v := range d.sup.Volumes("app") {
+		s += fmt.Sprintf("volume %s attached=%v\n", v.State, v.AttachedMachine != nil)
+	}
+	for id, p := range d.w.procs {
+		if p.running {
+			s += fmt.Sprintf("process of %s paused=%v\n", id, p.paused)
+		}
+	}
+	s += fmt.Sprintf("dirs %v volumes %v unacknowledged exits %d\n", d.w.dirs, d.w.volumes, len(d.w.exits))
+	rec := d.sup.Record(d.now)
+	return s + fmt.Sprintf("used %v, machines %d, starting %d\n", rec.Used, rec.Machines, rec.Starting)
+}
+
+// TestCrashAfterEveryWriteAndEffect stops souk after each journal write and each effect of every operation, starts it
+// again from what is left, and holds the end against a run that was never stopped (invariants 2 and 3): the same state,
+// no orphan, never a second incarnation.
+func TestCrashAfterEveryWriteAndEffect(t *testing.T) {
+	for _, sc := range scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			whole := play(sc, 0, 0)
+			want := facts(whole)
+			if m := whole.sup.Machine("app", m1); sc.want != "" && (m == nil || m.State != sc.want) {
+				t.Fatalf("it ends %v, want %s", m, sc.want)
+			}
+			if len(whole.w.violations) > 0 {
+				t.Fatalf("without a crash: %v", whole.w.violations)
+			}
+			for k := 1; k <= whole.points; k++ {
+				for again := range 6 {
+					d := play(sc, k, again)
+					if len(d.w.violations) > 0 {
+						t.Errorf("stopped after %d of %d and %d: %v", k, whole.points, again, d.w.violations)
+					}
+					if diff := cmp.Diff(want, facts(d)); diff != "" {
+						t.Errorf("stopped after %d of %d and %d (-whole +stopped):\n%s", k, whole.points, again, diff)
+					}
+				}
+			}
+		})
+	}
+}
