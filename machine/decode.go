@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -94,12 +95,12 @@ func (d Decoder[T]) syntax(body []byte) error {
 	err := json.Unmarshal(body, &v)
 	s, ok := errors.AsType[*json.SyntaxError](err)
 	switch {
-	case len(body) == 0:
+	case len(bytes.TrimSpace(body)) == 0:
 		return fault.New(fault.Invalid, "json", "the %s is empty: send a JSON object", d.what)
 	case !ok:
-		return fault.New(fault.Invalid, "json", "the %s is not JSON: %v", d.what, err)
+		return fault.New(fault.Invalid, "json", "the %s is not JSON (%v): mend it", d.what, err)
 	case s.Offset >= int64(len(body)) && s.Error() == "unexpected end of JSON input":
 		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what, len(body))
 	}
-	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on: %v", d.what, s.Offset, s)
+	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v): mend it there", d.what, s.Offset, s)
 }

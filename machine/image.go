@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/soukhq/souk/fault"
@@ -63,7 +62,7 @@ func (r ImageRef) String() string {
 func CheckImage(image string) error {
 	wrong := func(why string) error {
 		return fault.New(fault.Invalid, "image", "%s is not the name of an image: %s; write it as \"souk/host\", \"nginx:1.29\" or \"ghcr.io/me/app@sha256:...\"",
-			shorten(strconv.Quote(image)), why)
+			quote(image), why)
 	}
 	if image == "" || len(image) > maxImage {
 		return wrong("it needs 1 to 512 characters")

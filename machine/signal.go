@@ -39,7 +39,7 @@ func ParseSignal(s string) (syscall.Signal, error) {
 	}
 	slices.Sort(names)
 	return 0, fault.New(fault.Invalid, "signal", "%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
-		shorten(strconv.Quote(s)), strings.Join(names, ", "))
+		quote(s), strings.Join(names, ", "))
 }
 
 // SignalName gives "SIGTERM" for 15, and "signal 64" for one without a name here.

@@ -241,6 +241,9 @@ func CheckMetadata(key, value string) error {
 
 // checkLife judges when a machine starts, restarts and stops.
 func (c *Config) checkLife() error {
+	if r := c.Rootfs; r != nil && r.SizeGB > MaxRootfsGB {
+		return bad("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)
+	}
 	if !slices.Contains([]string{"", "hourly", "daily", "weekly", "monthly"}, c.Schedule) {
 		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s", quote(c.Schedule))
 	}

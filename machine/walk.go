@@ -18,7 +18,10 @@ type walker struct {
 	what string
 }
 
-// frame is one step of the path to a value; the chain of frames lies on the stack and is printed only in errors.
+// anything is the shape of any JSON; it is never changed.
+var anything = &shape{kind: anyJSON}
+
+// frame is one step of the path to a value; the chain is printed only in errors.
 type frame struct {
 	up    *frame
 	key   string
@@ -76,13 +79,13 @@ func (w *walker) value(s *shape, f *frame, depth int) error {
 		return nil
 	}
 	if depth > MaxDepth {
-		return w.refuse(f, "depth", "lies more than %d levels deep", MaxDepth)
+		return w.refuse(f, "depth", "lies more than %d levels deep: make it flatter", MaxDepth)
 	}
 	start := w.at
 	switch s.kind {
 	case custom:
 		// Its own errors have no path; they are given one here, before encoding/json meets them.
-		if err := w.value(&shape{kind: anyJSON}, f, depth); err != nil {
+		if err := w.value(anything, f, depth); err != nil {
 			return err
 		}
 		return w.custom(s, f, start)
@@ -128,6 +131,7 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 	w.at++ // {
 	var given uint64
 	var keys map[string]bool
+	here := frame{up: f, index: -1}
 	for w.space(); w.body[w.at] != '}'; w.space() {
 		if w.body[w.at] == ',' {
 			w.at++
@@ -136,7 +140,6 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 		key := w.key()
 		w.space()
 		w.at++ // :
-		here := frame{up: f, index: -1}
 		elem, twice := s.elem, false
 		if s.kind == object {
 			fd := s.fields[string(key)]
@@ -231,10 +234,15 @@ func (w *walker) number(s *shape, f *frame) error {
 	default:
 		_, err = strconv.ParseInt(lit, 10, bits)
 	}
-	if err != nil {
-		return w.refuse(f, "wrong_type", "must be %s that fits, not %.40s", s.want(), lit)
+	switch {
+	case err == nil:
+		return nil
+	case s.kind == whole && strings.ContainsAny(lit, ".eE"):
+		return w.refuse(f, "wrong_type", "must be a whole number in plain digits, not %.40s", lit)
+	case lit[0] == '-' && s.typ.Kind() >= reflect.Uint && s.typ.Kind() <= reflect.Uint64:
+		return w.refuse(f, "wrong_type", "must not be below 0, as %.40s is", lit)
 	}
-	return nil
+	return w.refuse(f, "wrong_type", "must be a number of at most %d bits, not %.40s", bits, lit)
 }
 
 func (w *walker) custom(s *shape, f *frame, start int) error {
