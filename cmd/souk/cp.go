@@ -22,8 +22,9 @@ func (c *cli) cmdCp() *cobra.Command {
 	return &cobra.Command{Use: "cp FROM TO", Short: "Copy files out of a machine or into it",
 		Long: `Copy a file or a directory between a machine and here. One of the two is written MACHINE:PATH.
 
-Into a directory that exists the copy keeps its name; else it gets the name that TO ends with.`,
-		Example: "  souk cp web:/var/log/app.log .\n  souk cp ./conf web:/etc/app",
+The copy keeps its name below a TO that ends with "/" (or, here, is a directory); else it gets the name that TO ends
+with. Paths of a machine lie below its own directory.`,
+		Example: "  souk cp web:/var/log/app.log .\n  souk cp ./conf web:/etc/",
 		Args:    args(2, 2, "two paths, one of them MACHINE:PATH"), ValidArgsFunction: c.completeFirst,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			fromRef, fromPath, out := splitPath(given[0])
@@ -44,6 +45,13 @@ Into a directory that exists the copy keeps its name; else it gets the name that
 			}
 			return c.copyIn(cmd.Context(), cl, m.App, m.ID, given[0], toPath)
 		}}
+}
+
+func files(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 // splitPath takes MACHINE:PATH apart. A path that begins with "/" or "." is of this host whatever it holds.
@@ -81,7 +89,7 @@ func (c *cli) copyOut(ctx context.Context, cl *client.Client, app, id, from, to 
 	if err != nil {
 		return err
 	}
-	c.say(did{"copied", to}, "%d files copied", n)
+	c.say(did{"copied", to}, "%s copied", files(n))
 	return nil
 }
 
@@ -174,7 +182,7 @@ func (c *cli) copyIn(ctx context.Context, cl *client.Client, app, id, from, to s
 	if err != nil {
 		return err
 	}
-	c.say(did{"copied", to}, "%d files copied", n)
+	c.say(did{"copied", to}, "%s copied", files(n))
 	return nil
 }
 

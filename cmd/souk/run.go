@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -250,38 +250,40 @@ func (c *cli) printLaunch(m *machine.Machine, took time.Duration) {
 	if m.Placement != nil {
 		fmt.Fprintf(c.out, "  why    %s\n", m.Placement.Reason)
 	}
-	fmt.Fprintf(c.out, "  took   %s: %s\n", ms(took), phasesText(m.Phases))
+	fmt.Fprintf(c.out, "  took   %s, %s\n", ms(took), phasesText(m.Phases))
 	fmt.Fprintf(c.out, "  next   souk logs -f %s\n", label(m))
 }
 
-// phasesText prints phases in the order they happen; those not known here come last, by name.
+// phasesText prints the worker's phases in the order they happen; those not known here come last, by name.
 func phasesText(phases map[string]string) string {
-	order := []string{"rank", "place", "quote", "hold", "grant", "commit", "prepare", "start", "started"}
-	names := slices.SortedFunc(maps.Keys(phases), func(a, b string) int {
-		ia, ib := slices.Index(order, a), slices.Index(order, b)
-		if ia < 0 {
-			ia = len(order)
+	order := map[string]int{"journal": 1, "prepare": 2, "launch": 3}
+	var names []string
+	for n := range phases {
+		if n != "total" {
+			names = append(names, n)
 		}
-		if ib < 0 {
-			ib = len(order)
-		}
-		if ia != ib {
-			return ia - ib
-		}
-		return strings.Compare(a, b)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(cmp.Or(order[a], 9), cmp.Or(order[b], 9)), cmp.Compare(a, b))
 	})
-	parts := make([]string, 0, len(names))
-	for _, n := range names {
-		text := phases[n]
-		if d, err := time.ParseDuration(text); err == nil {
-			text = ms(d)
+	text := func(phase string) string {
+		d, err := time.ParseDuration(phases[phase])
+		if err != nil {
+			return phases[phase]
 		}
-		parts = append(parts, n+" "+text)
+		return ms(d)
 	}
-	if len(parts) == 0 {
-		return "the worker said nothing of its phases"
+	parts := make([]string, len(names))
+	for i, n := range names {
+		parts[i] = n + " " + text(n)
 	}
-	return strings.Join(parts, ", ")
+	switch {
+	case len(parts) == 0:
+		return "of which the worker tells no phases"
+	case phases["total"] == "":
+		return "in the worker: " + strings.Join(parts, ", ")
+	}
+	return fmt.Sprintf("%s of it in the worker: %s", text("total"), strings.Join(parts, ", "))
 }
 
 // launchFailed gives the error of a machine that was made but did not start.
@@ -291,4 +293,3 @@ func launchFailed(m *machine.Machine) error {
 	}
 	return fault.New(fault.Precondition, "failed", "%s was made but could not be started%s", label(m), becauseOf(m))
 }
-

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	goruntime "runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/journal/bolt"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/worker"
+)
+
+// nodeOptions say what runs in this process.
+type nodeOptions struct {
+	dir     string
+	token   string
+	region  cluster.Region
+	workers []workerPlan
+	log     *slog.Logger
+}
+
+// node is the workers and the gateway of this process.
+type node struct {
+	workers []*worker.Worker
+	server  *http.Server
+	closers []func() error // in the order of opening
+}
+
+// startNode opens all there is. On an error everything that was opened is closed again.
+func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
+	n = &node{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	j, err := n.openJournal(filepath.Join(o.dir, "catalog.journal"))
+	if err != nil {
+		return n, err
+	}
+	catalog, err := gateway.OpenCatalog(j, filepath.Join(o.dir, "secrets.key"))
+	if err != nil {
+		return n, err
+	}
+	for _, p := range o.workers {
+		if err := n.addWorker(ctx, o, p, catalog.Secrets); err != nil {
+			return n, err
+		}
+	}
+	known := make([]gateway.Worker, len(n.workers))
+	for i, w := range n.workers {
+		known[i] = w
+	}
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Token: o.token,
+		Region: o.region, Log: o.log, Version: version()})
+	if err != nil {
+		return n, err
+	}
+	n.server = g.Server()
+	return n, nil
+}
+
+func (n *node) openJournal(path string) (journal.Journal, error) {
+	j, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	n.closers = append(n.closers, j.Close)
+	return j, nil
+}
+
+func (n *node) addWorker(ctx context.Context, o nodeOptions, p workerPlan, secrets gateway.SecretsOf) error {
+	j, err := n.openJournal(filepath.Join(p.dir, "journal"))
+	if err != nil {
+		return err
+	}
+	r, err := openRuntime(filepath.Join(p.dir, "run"), o.log)
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, r.Close)
+	w, err := worker.New(ctx, worker.Options{ID: p.id, Region: o.region, Dir: p.dir, Capacity: p.capacity, Journal: j, Runtime: r,
+		Secrets: secrets, Log: o.log})
+	if err != nil {
+		return err
+	}
+	n.workers = append(n.workers, w)
+	return nil
+}
+
+// shutdownGrace is how long requests under way may take once souk is to end.
+const shutdownGrace = 1 * time.Second
+
+// serve works until ctx ends, or until a part fails: then all of it ends, since a worker without its journal can
+// promise nothing, and what runs goes on anyway.
+func (n *node) serve(ctx context.Context, ln net.Listener) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, w := range n.workers {
+		g.Go(func() error { return w.Run(gctx) })
+	}
+	g.Go(func() error {
+		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-gctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		if n.server.Shutdown(grace) != nil {
+			return n.server.Close() // streams that follow something have no end of their own
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// running counts the machines that run.
+func (n *node) running(ctx context.Context) int {
+	count := 0
+	for _, w := range n.workers {
+		ms, err := w.Machines(ctx, "", false)
+		if err != nil {
+			continue // only a number for people depends on it
+		}
+		for _, m := range ms {
+			if m.State == machine.Started || m.State == machine.Suspended {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// close lets go of everything, last opened first. What runs goes on.
+func (n *node) close() error {
+	var errs []error
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		errs = append(errs, n.closers[i]())
+	}
+	n.closers = nil
+	return errors.Join(errs...)
+}
+
+// portsOffered is how many listening ports a worker's machines may ask for.
+const portsOffered = 10_000
+
+// capacityOf gives what this host has to offer, or what the flags say it has.
+func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
+	r := cluster.Resources{CPU: int64(goruntime.NumCPU()) * 1000, Ports: portsOffered}
+	if o.cpus != 0 {
+		r.CPU = int64(o.cpus) * 1000
+	}
+	r.Memory = o.memory
+	if r.Memory == 0 {
+		total, err := memInfo("MemTotal")
+		if err != nil {
+			return r, fault.Wrap(err, fault.Unavailable, "memory", "how much memory this host has cannot be read; give --memory")
+		}
+		r.Memory = total
+	}
+	disk, err := freeDisk(dir)
+	if err != nil {
+		return r, fault.Wrap(err, fault.Unavailable, "disk", "how much room %s has cannot be read", dir)
+	}
+	r.Disk = disk
+	if r.CPU <= 0 || r.Memory <= 0 || !r.Valid() {
+		return r, usagef("--cpus and --memory are sensible numbers above 0")
+	}
+	return r, nil
+}
