@@ -172,10 +172,9 @@ func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launc
 	return req, err
 }
 
-// mountedVolumes gives the ids of the volumes a launch mounts. A mount that names no id takes a free volume of its name.
+// mountedVolumes gives the ids of the volumes a launch mounts, which must be the app's own and free.
 func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error) {
-	mounts := launch.Config.Mounts
-	if len(mounts) == 0 {
+	if len(launch.Config.Mounts) == 0 {
 		return nil, nil
 	}
 	volumes, err := g.volumes(ctx, app)
@@ -183,30 +182,17 @@ func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machin
 		return nil, err
 	}
 	var ids []string
-	for i, m := range mounts {
-		v := pickVolume(volumes, m, ids)
-		switch {
-		case v == nil && m.Volume != "":
+	for _, m := range launch.Config.Mounts {
+		i := slices.IndexFunc(volumes, func(v machine.Volume) bool { return v.ID == m.Volume })
+		if i < 0 {
 			return nil, fault.New(fault.NotFound, volumeMissing, "volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
-		case v == nil:
-			return nil, fault.New(fault.Precondition, "volume_name", "this app has no free volume named %q; create one first", clip(m.Name, 80))
-		case v.AttachedMachine != nil && *v.AttachedMachine != launch.ID:
-			return nil, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine first", v.ID, *v.AttachedMachine)
 		}
-		mounts[i].Volume = v.ID
-		ids = append(ids, v.ID)
+		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID {
+			return nil, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine first", m.Volume, *holder)
+		}
+		ids = append(ids, m.Volume)
 	}
 	return ids, nil
-}
-
-func pickVolume(volumes []machine.Volume, m machine.Mount, taken []string) *machine.Volume {
-	for i, v := range volumes {
-		byName := m.Volume == "" && v.Name == m.Name && v.AttachedMachine == nil && !slices.Contains(taken, v.ID)
-		if v.State != "destroyed" && (v.ID == m.Volume || byName) {
-			return &volumes[i]
-		}
-	}
-	return nil
 }
 
 // placeUnnamed places a machine that is to be given a name. One worker alone sees to it that names differ; among several

@@ -27,7 +27,7 @@ func readLaunch(w http.ResponseWriter, r *http.Request) (*machine.Launch, error)
 
 // guestResources gives what a guest alone asks for.
 func guestResources(g *machine.Guest) (cluster.Resources, error) {
-	c := machine.Config{Guest: g, Image: "souk/host"}
+	c := machine.Config{Guest: g, Image: "any"} // what else must be said of a machine
 	c.Normalize()
 	if err := c.Validate(); err != nil {
 		return cluster.Resources{}, err

@@ -1,0 +1,262 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/machine"
+)
+
+var update = flag.Bool("update", false, "write openapi.json and the golden files anew")
+
+// TestDescription holds openapi.json against the route table and the Go types of the bodies. With -update it writes it.
+func TestDescription(t *testing.T) {
+	raw, err := json.MarshalIndent(describe(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = append(raw, '\n')
+	if *update {
+		if err := os.WriteFile("openapi.json", raw, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onDisk, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(raw, onDisk) {
+		t.Errorf("openapi.json is not what the routes say; run go test ./gateway -run TestDescription -update")
+	}
+}
+
+// TestDocListsRoutes holds the list in doc.go against the route table.
+func TestDocListsRoutes(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, served []string
+	for _, m := range regexp.MustCompile(`(?m)^//\t(GET|POST|PUT|PATCH|DELETE) +(/\S+)`).FindAllSubmatch(doc, -1) {
+		listed = append(listed, string(m[1])+" "+string(m[2]))
+	}
+	for _, r := range routes() {
+		served = append(served, r.method+" "+r.path)
+	}
+	slices.Sort(listed)
+	slices.Sort(served)
+	if d := cmp.Diff(served, listed); d != "" {
+		t.Errorf("doc.go and the route table differ (-table +doc):\n%s", d)
+	}
+}
+
+type object = map[string]any
+
+// describe makes the OpenAPI description of the route table.
+func describe() object {
+	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
+	fail := object{"description": "An error: its code, a sentence, and the same for programs.",
+		"content": object{"application/json": object{"schema": d.of(reflect.TypeFor[ErrorBody](), false)}}}
+	paths := object{}
+	at := func(path string) object {
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		return paths[path].(object)
+	}
+	for _, r := range routes() {
+		at(r.path)[strings.ToLower(r.method)] = d.operation(r)
+	}
+	for path, sentence := range unimplemented() {
+		rest := strings.ReplaceAll(path, "...}", "}")
+		for _, p := range []string{rest, strings.TrimSuffix(rest, "/{rest}")} {
+			for _, m := range []string{"get", "post", "delete"} {
+				if item := at(p); item[m] == nil {
+					item[m] = object{"summary": "Not served: " + sentence + ".", "tags": []string{"unimplemented"},
+						"parameters": d.parameters(p, ""), "responses": object{"501": object{"$ref": "#/components/responses/Error"}}}
+				}
+			}
+		}
+	}
+	return object{
+		"openapi": "3.0.3",
+		"info":    object{"title": "souk", "version": "1", "description": "The Machines API and souk's own endpoints. Made from the route table; do not edit."},
+		"paths":   paths,
+		"components": object{
+			"schemas":         d.schemas,
+			"responses":       object{"Error": fail},
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
+		},
+		"security": []object{{"token": []string{}}},
+	}
+}
+
+type describer struct {
+	schemas object
+	types   map[string]reflect.Type
+}
+
+func (d describer) operation(r route) object {
+	answer := object{"description": r.about, "headers": object{RequestIDHeader: object{"required": true, "schema": object{"type": "string"}}}}
+	switch {
+	case r.media == ndjson:
+		answer["description"] = r.about + " One JSON object a line; the last may be an error."
+		answer["content"] = object{ndjson: object{"schema": object{"type": "string", "description": "lines of " + r.outName()}}}
+		d.of(reflect.TypeOf(r.out), false)
+	case r.media == tarred:
+		answer["content"] = object{tarred: object{"schema": object{"type": "string", "format": "binary"}}}
+	case r.media != "":
+		answer["content"] = object{r.media: object{"schema": object{"type": "string"}}}
+	case r.out != nil:
+		answer["content"] = object{"application/json": object{"schema": d.of(reflect.TypeOf(r.out), false)}}
+	}
+	tag := "machines api"
+	if strings.HasPrefix(r.path, souk) || !strings.HasPrefix(r.path, "/v1") {
+		tag = "souk"
+	}
+	op := object{"summary": r.about, "tags": []string{tag}, "parameters": d.parameters(r.path, r.query),
+		"responses": object{strconv.Itoa(r.code): answer, "default": object{"$ref": "#/components/responses/Error"}}}
+	if r.in != nil {
+		op["requestBody"] = object{"content": object{"application/json": object{"schema": d.of(reflect.TypeOf(r.in), true)}}}
+	}
+	if r.path == "/livez" || r.path == "/readyz" {
+		op["security"] = []object{}
+	}
+	if r.path == "/readyz" {
+		op["responses"].(object)["503"] = object{"description": "No worker answers.", "content": object{"text/plain": object{"schema": object{"type": "string"}}}}
+	}
+	return op
+}
+
+func (r route) outName() string { return reflect.TypeOf(r.out).Name() }
+
+func (d describer) parameters(path, query string) []object {
+	ps := []object{}
+	for _, m := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(path, -1) {
+		ps = append(ps, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+	}
+	for _, name := range strings.Fields(query) {
+		schema := object{"type": "string"}
+		bare, many := strings.CutSuffix(name, "*")
+		if many {
+			schema = object{"type": "array", "items": schema}
+		}
+		ps = append(ps, object{"name": bare, "in": "query", "schema": schema})
+	}
+	return ps
+}
+
+// of gives the schema of a type, and enters structs into the components. Structs of requests have no required fields.
+func (d describer) of(t reflect.Type, in bool) object {
+	switch t {
+	case reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[machine.Duration]():
+		return either("string", "integer")
+	case reflect.TypeFor[machine.Autostop]():
+		return either("string", "boolean")
+	case reflect.TypeFor[machine.Persist](), reflect.TypeFor[machine.SignalText]():
+		return either("string", "integer")
+	case reflect.TypeFor[json.RawMessage]():
+		return object{}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return d.of(t.Elem(), in)
+	case reflect.Struct:
+		return d.ref(t, in)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return object{"type": "string", "format": "byte"}
+		}
+		return object{"type": "array", "items": d.of(t.Elem(), in)}
+	case reflect.Map:
+		value := d.of(t.Elem(), in)
+		if t.Elem().Kind() == reflect.Pointer {
+			value = nullable(value)
+		}
+		return object{"type": "object", "additionalProperties": value}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float32, reflect.Float64:
+		return object{"type": "number"}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Interface:
+		return object{}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return object{"type": "integer", "minimum": 0}
+	}
+	return object{"type": "integer"}
+}
+
+func either(types ...string) object {
+	var any []object
+	for _, t := range types {
+		any = append(any, object{"type": t})
+	}
+	return object{"anyOf": any}
+}
+
+func nullable(s object) object {
+	if s["$ref"] != nil {
+		return object{"nullable": true, "allOf": []object{s}}
+	}
+	s["nullable"] = true
+	return s
+}
+
+func (d describer) ref(t reflect.Type, in bool) object {
+	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	if in {
+		name += "Input"
+	}
+	ref := object{"$ref": "#/components/schemas/" + name}
+	if d.schemas[name] != nil {
+		if d.types[name] != t {
+			panic("two types are named " + name)
+		}
+		return ref
+	}
+	d.types[name] = t
+	properties, required := object{}, []string{}
+	s := object{"type": "object", "properties": properties, "additionalProperties": false}
+	d.schemas[name] = s // before the fields: types may hold each other
+	d.fields(t, in, properties, &required)
+	if len(required) > 0 && !in {
+		s["required"] = required
+	}
+	return ref
+}
+
+func (d describer) fields(t reflect.Type, in bool, properties object, required *[]string) {
+	for f := range t.Fields() {
+		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && tag == "" {
+			d.fields(f.Type, in, properties, required)
+			continue
+		}
+		if tag == "-" || !f.IsExported() {
+			continue
+		}
+		schema, optional := d.of(f.Type, in), strings.Contains(options, "omit")
+		if f.Type.Kind() == reflect.Pointer && (in || !optional) {
+			schema = nullable(schema)
+		}
+		properties[tag] = schema
+		if !optional {
+			*required = append(*required, tag)
+		}
+	}
+}
