@@ -24,6 +24,7 @@ type Effect struct {
 	Kind    string
 	Args    any
 	Timeout time.Duration // what is left of the step's deadline
+	Durable bool          // not before all records so far are committed, even where nothing is Sync
 }
 
 // Result is what came of an effect.

@@ -36,10 +36,10 @@ func (s *Supervisor) exited(r *row, ex Exit) {
 	again := !requested && r.wantsRestart(ex)
 	s.noteExit(r, ex, requested, again)
 	s.ack(ex)
-	s.out.Sync = true
 	s.dirty[id] = true
 	switch {
 	case requested:
+		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
 		s.engine.Notify(s.now, machineKey(id), &s.out.Out)
 	case again:
 		r.RestartAt = s.now.Add(restartWait(r.Restarts))
@@ -131,6 +131,7 @@ func (s *Supervisor) drop(r *row) {
 	}
 	s.engine.Forget(machineKey(id), &s.out.Out)
 	delete(s.rows, id)
+	delete(s.timed, id)
 	delete(s.dirty, id)
 	s.out.Changed = append(s.out.Changed, id)
 }

@@ -37,6 +37,7 @@ type Supervisor struct {
 	gone    []string            // destroyed machines, oldest first
 	drift   uint64
 	lastID  string
+	timed   map[string]bool // machines with a restart or a schedule to come
 
 	now   time.Time // of the input being taken
 	out   Out
@@ -71,6 +72,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 		seller: market.NewSeller(rec), rand: rng,
 		rows: map[string]*row{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]uint64{}, dirty: map[string]bool{},
+		timed: map[string]bool{},
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
 	return s
@@ -207,7 +209,7 @@ func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
 func (s *Supervisor) Tick(now time.Time) Out {
 	s.begin(now)
 	s.engine.Tick(now, &s.out.Out)
-	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+	for _, id := range slices.Sorted(maps.Keys(s.timed)) {
 		s.timers(s.rows[id])
 	}
 	s.purge()
@@ -223,8 +225,8 @@ func (s *Supervisor) Next() time.Time {
 		}
 	}
 	sooner(s.seller.NextExpiry())
-	for id, r := range s.rows {
-		if s.engine.Active(machineKey(id)) == nil {
+	for id := range s.timed {
+		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil {
 			sooner(r.RestartAt)
 			sooner(r.ScheduleAt)
 		}
@@ -294,6 +296,9 @@ func (s *Supervisor) end() Out {
 	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
 		if r := s.rows[id]; r != nil {
 			s.out.Records = append(s.out.Records, r.record())
+			if s.timed[id] = !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero(); !s.timed[id] {
+				delete(s.timed, id)
+			}
 		}
 		s.out.Changed = append(s.out.Changed, id)
 	}
@@ -346,8 +351,11 @@ func (s *Supervisor) effect(key, kind string, args any) {
 	s.out.Effects = append(s.out.Effects, fsm.Effect{Key: key, Kind: kind, Args: args, Timeout: 30 * time.Second})
 }
 
+// ack lets the runtime forget an exit once it is durable here. Until then a crash only means that it is told again, so
+// an exit that nobody asked for needs no commit of its own.
 func (s *Supervisor) ack(ex Exit) {
-	s.effect(machineKey(ex.Machine), EffAck, Target{ID: ex.Machine, Attempt: ex.Attempt})
+	s.out.Effects = append(s.out.Effects, fsm.Effect{Key: machineKey(ex.Machine), Kind: EffAck, Durable: true,
+		Args: Target{ID: ex.Machine, Attempt: ex.Attempt}, Timeout: 30 * time.Second})
 }
 
 func machineKey(id string) string { return "m/" + id }

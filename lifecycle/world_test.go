@@ -168,6 +168,7 @@ type driver struct {
 	seed    uint64
 	pending []fsm.Record
 	effects []fsm.Effect
+	held    []fsm.Effect // until a commit
 	replies map[uint64]lifecycle.Reply
 	ticket  uint64
 	points  int           // writes and effects so far
@@ -191,7 +192,7 @@ func (d *driver) boot() {
 	d.seed++
 	d.sup = lifecycle.New(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Incarnation: d.seed, Capacity: capacity, MaxStarting: 100},
 		rand.New(rand.NewPCG(d.seed, 7)))
-	d.pending, d.effects, d.replies = nil, nil, map[uint64]lifecycle.Reply{}
+	d.pending, d.effects, d.held, d.replies = nil, nil, nil, map[uint64]lifecycle.Reply{}
 	for _, r := range d.w.records() {
 		if err := d.sup.Restore(r); err != nil {
 			d.w.violate("restore: %v", err)
@@ -217,15 +218,19 @@ func (d *driver) point() {
 // take does with an Out what the package comment demands.
 func (d *driver) take(o lifecycle.Out) {
 	d.pending = append(d.pending, o.Records...)
-	if o.Sync && len(d.pending) > 0 {
-		d.w.commit(d.pending)
-		d.pending = nil
-		d.point()
+	if o.Sync {
+		d.flush()
 	}
 	for _, c := range o.Cancels {
 		d.effects = slices.DeleteFunc(d.effects, func(e fsm.Effect) bool { return e.Key == c })
 	}
-	d.effects = append(d.effects, o.Effects...)
+	for _, e := range o.Effects {
+		if e.Durable && len(d.pending) > 0 {
+			d.held = append(d.held, e)
+		} else {
+			d.effects = append(d.effects, e)
+		}
+	}
 	for _, r := range o.Replies {
 		d.replies[r.Ticket] = r
 		if m := r.Outcome.Machine; m != nil && r.Err == nil {
@@ -239,8 +244,22 @@ func (d *driver) take(o lifecycle.Out) {
 	}
 }
 
+// flush commits what is pending, and lets go of the effects that waited for it.
+func (d *driver) flush() {
+	if len(d.pending) > 0 {
+		d.w.commit(d.pending)
+		d.pending = nil
+		d.point()
+	}
+	d.effects = append(d.effects, d.held...)
+	d.held = nil
+}
+
 // step does the next thing there is to do; false: nothing but to wait for time.
 func (d *driver) step() bool {
+	if len(d.effects) == 0 && len(d.pending) > 0 {
+		d.flush() // nothing else to do: what may wait has waited long enough
+	}
 	if len(d.effects) == 0 {
 		return false
 	}

@@ -17,10 +17,14 @@ import (
 // ID names the worker.
 func (w *Worker) ID() cluster.WorkerID { return w.o.ID }
 
-// Record is what the worker says of itself now.
-func (w *Worker) Record(ctx context.Context) (rec cluster.Record, err error) {
-	err = w.inspect(ctx, func(now time.Time) { rec = w.sup.Record(now) })
-	return rec, err
+// Record is what the worker says of itself, as last published. Its maps are shared: read only.
+func (w *Worker) Record(context.Context) (cluster.Record, error) {
+	select {
+	case <-w.stopped:
+		return cluster.Record{}, w.errStopped()
+	default:
+		return *w.record.Load(), nil
+	}
 }
 
 // Quote says what Grant would say now, and reserves nothing.

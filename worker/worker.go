@@ -52,6 +52,8 @@ type Worker struct {
 	feed     feed
 	effects  effects
 	pending  []fsm.Record // not yet committed, none of them promised
+	held     []fsm.Effect // wait for the commit of pending
+	record   atomic.Pointer[cluster.Record]
 	stopped  chan struct{}
 	stopOnce sync.Once
 	first    lifecycle.Out // of the recovery, carried out by Run
@@ -107,6 +109,8 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 		return nil, fault.Wrap(err, fault.KindOf(err), "runtime", "the runtime does not say what it runs, so worker %s cannot start", o.ID)
 	}
 	w.first = w.sup.Recover(time.Now(), lives(known))
+	rec := w.sup.Record(time.Now())
+	w.record.Store(&rec)
 	w.publish(w.first)
 	return w, nil
 }
@@ -240,6 +244,8 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 			return err
 		}
 	}
+	rec := w.sup.Record(time.Now())
+	w.record.Store(&rec)
 	for _, o := range outs {
 		w.publish(o)
 	}
@@ -248,11 +254,21 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 			w.effects.cancel(key)
 		}
 		for _, e := range o.Effects {
-			w.dispatch(ctx, e)
+			if e.Durable && len(w.pending) > 0 {
+				w.held = append(w.held, e)
+			} else {
+				w.dispatch(ctx, e)
+			}
 		}
 		for _, r := range o.Replies {
 			w.answers.give(r)
 		}
+	}
+	if len(w.pending) == 0 {
+		for _, e := range w.held {
+			w.dispatch(ctx, e)
+		}
+		w.held = w.held[:0]
 	}
 	return nil
 }
