@@ -30,7 +30,7 @@ func NewDecoder[T any](what string) Decoder[T] {
 }
 
 // The decoders of this package; they are never changed.
-var (
+var ( //nolint:gochecknoglobals // made from types, which costs time
 	launchDecoder = NewDecoder[Launch]("launch")
 	configDecoder = NewDecoder[Config]("config")
 )

@@ -59,7 +59,7 @@ func filledInput() *fly.LaunchMachineInput {
 	for i := range in.Config.Services {
 		in.Config.Services[i].Autostop = &suspend
 	}
-	in.Config.Guest.PersistRootfs = fly.MachinePersistRootfsAlways
+	in.Config.Guest.PersistRootfs = fly.MachinePersistRootfsAlways //nolint:staticcheck // deprecated, and still sent
 	in.Config.Rootfs.Persist = fly.MachinePersistRootfsNever
 	in.ID, in.SkipHealthChecks, in.RequiresReplacement, in.Timeout = "", false, false, 0 // the client's own
 	return in

@@ -19,7 +19,7 @@ type walker struct {
 }
 
 // anything is the shape of any JSON; it is never changed.
-var anything = &shape{kind: anyJSON}
+var anything = &shape{kind: anyJSON} //nolint:gochecknoglobals // a constant
 
 // frame is one step of the path to a value; the chain is printed only in errors.
 type frame struct {

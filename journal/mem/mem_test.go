@@ -1,6 +1,7 @@
 package mem_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/soukhq/souk/fault"
@@ -76,7 +77,7 @@ func TestHookAndSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := j.Snapshot()
-	if err := j.Commit(put("2")); err != error(refused) {
+	if err := j.Commit(put("2")); !errors.Is(err, refused) {
 		t.Errorf("%v, want the hook's own", err)
 	}
 	j.Hook(nil)
