@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -77,6 +79,8 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 	for i, used := range []bool{q.Stdin != nil, q.Stdout != nil, q.Stderr != nil} {
 		var err error
 		switch {
+		case i == 2 && used && same(q.Stdout, q.Stderr): // one pipe, so that nothing is written at the same time
+			p.far[2], err = dup(p.far[1])
 		case !used:
 			p.far[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		case i == 0:
@@ -91,6 +95,20 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 		}
 	}
 	return p, nil
+}
+
+// same says whether both are one writer. Writers that cannot be compared are two.
+func same(a, b io.Writer) (yes bool) {
+	defer func() { _ = recover() }() // of comparing what has no ==
+	return a == b
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // pump copies. The copying of stdin ends when the reader gives an end or the command has gone; a reader that blocks

@@ -115,7 +115,7 @@ func (l *Log) write(b []byte) {
 	}
 	if l.lost > 0 {
 		note := fmt.Sprintf("souk: %d bytes of output were lost because they could not be written", l.lost)
-		b = append(appendLine(nil, time.Now(), "stderr", true, []byte(note)), b...)
+		b = append(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(note)), b...)
 	}
 	err := l.rotate(int64(len(b)))
 	if err == nil {
@@ -162,10 +162,16 @@ func (l *Log) rotate(n int64) error {
 	return nil
 }
 
-func appendLine(b []byte, at time.Time, stream string, full bool, text []byte) []byte {
+// stamp is what lines of one stream that came together begin with.
+func stamp(at time.Time, stream string) []byte {
+	b := make([]byte, 0, 48)
 	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, ' ')
-	b = append(b, stream...)
+	return append(b, stream...)
+}
+
+func appendLine(b, stamp []byte, full bool, text []byte) []byte {
+	b = append(b, stamp...)
 	if full {
 		b = append(b, " F "...)
 	} else {
@@ -176,7 +182,7 @@ func appendLine(b []byte, at time.Time, stream string, full bool, text []byte) [
 }
 
 // Note writes one line of souk's own.
-func (l *Log) Note(text string) { l.write(appendLine(nil, time.Now(), "stderr", true, []byte(text))) }
+func (l *Log) Note(text string) { l.write(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(text))) }
 
 // Sink splits one stream into lines. It is used by one goroutine. It holds memory only while a line is unfinished.
 type Sink struct {
@@ -190,7 +196,8 @@ func (l *Log) Sink(stream string) *Sink { return &Sink{log: l, stream: stream} }
 
 // Write takes a piece of output as it came.
 func (s *Sink) Write(p []byte, at time.Time) {
-	var out []byte
+	head := stamp(at, s.stream)
+	out := make([]byte, 0, min(len(p)+len(p)/4+len(head), batch))
 	flush := func() {
 		if len(out) > 0 {
 			s.log.write(out)
@@ -206,13 +213,13 @@ func (s *Sink) Write(p []byte, at time.Time) {
 		room := MaxPart - len(s.pending)
 		switch {
 		case len(text) > room: // a part is full
-			out = appendLine(out, at, s.stream, false, append(s.pending, text[:room]...))
+			out = appendLine(out, head, false, append(s.pending, text[:room]...))
 			s.pending, p = nil, p[room:]
 		case full:
 			if len(s.pending) > 0 {
 				text = append(s.pending, text...)
 			}
-			out = appendLine(out, at, s.stream, true, text)
+			out = appendLine(out, head, true, text)
 			s.pending, p = nil, p[i+1:]
 		default:
 			s.pending, p = append(s.pending, text...), nil
@@ -227,7 +234,7 @@ func (s *Sink) Write(p []byte, at time.Time) {
 // End writes what is left without a newline.
 func (s *Sink) End(at time.Time) {
 	if len(s.pending) > 0 {
-		s.log.write(appendLine(nil, at, s.stream, true, s.pending))
+		s.log.write(appendLine(nil, stamp(at, s.stream), true, s.pending))
 		s.pending = nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -131,7 +132,11 @@ func lockDir(dir string) (*os.File, error) {
 
 // settle makes the process what a parent of machines must be.
 func (r *Reaper) settle(o Options) error {
-	syscall.Umask(0o022) // machines inherit it: the same whoever started souk
+	// Machines inherit what the reaper has, which is to be the same whoever started souk.
+	syscall.Umask(0o022)
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		r.log.Warn("descriptors that souk was started with may reach machines", "err", err)
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}

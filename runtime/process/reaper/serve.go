@@ -46,6 +46,7 @@ const maxFDs = 3
 func (f *fdReader) Read(p []byte) (int, error) {
 	var oob [64]byte
 	n, on, _, _, err := f.c.ReadMsgUnix(p, oob[:])
+	n = max(n, 0) // the call says -1 with an error
 	if n == 0 && err == nil && len(p) > 0 {
 		err = io.EOF
 	}

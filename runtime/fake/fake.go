@@ -1,0 +1,529 @@
+// Package fake is a runtime in memory: nothing runs, everything is answered as if it did, in microseconds.
+//
+// It understands a handful of commands (see script.go), enough for runtimetest, which holds it to the same rules as
+// the real ones. For tests of what stands above it, it keeps a list of the effects it had, and lets a test fail or
+// look at any call before it has its effect and after.
+//
+// What runs lives in the world, which is shared by all runtimes got from Reopen: one can be dropped in the middle of
+// anything, as kill -9 drops souk, and the next finds every machine as it was.
+package fake
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Call names one call of a runtime: op is prepare, start, signal, kill, remove, list, ack, exec, pause, resume.
+type Call struct {
+	Op      string
+	Machine string
+	Attempt uint64
+}
+
+// Effect is something that was really done: a start that began a life, never the repetition of one.
+type Effect struct {
+	Call
+	At time.Time
+}
+
+// Options of a fake. All may be left out.
+type Options struct {
+	// Before is called before a call has its effect; its error is the answer, and there is no effect. It may wait.
+	Before func(Call) error
+	// After is called when the effect is there; its error is the answer: the effect stays, as when souk dies meanwhile.
+	After func(Call) error
+	// Image accepts an image besides souk/host; nil accepts none.
+	Image func(string) bool
+}
+
+// exitRoom is how many exits may wait in the channel before the next Ack makes room.
+const exitRoom = 1024
+
+// Runtime is one attachment to a world.
+type Runtime struct {
+	o     Options
+	w     *world
+	exits chan runtime.Exit
+	done  chan struct{}
+}
+
+// world is what goes on when a supervisor is gone.
+type world struct {
+	mu       sync.Mutex
+	machines map[string]*unit
+	effects  []Effect
+	nextPID  int
+	attached *Runtime
+	waiting  []runtime.Exit // did not fit into the channel
+}
+
+// unit is one machine.
+type unit struct {
+	id      string
+	seen    uint64
+	life    *life
+	exits   map[uint64]runtime.Exit
+	log     []runtime.LogLine
+	grown   chan struct{} // closed and made anew when the log grows or the machine goes
+	removed bool
+}
+
+type life struct {
+	attempt uint64
+	pid     int
+	argv    []string
+	env     []string
+	started time.Time
+	paused  bool
+	over    bool
+	timer   *time.Timer
+}
+
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Pauser  = (*Runtime)(nil)
+	_ runtime.Meter   = (*Runtime)(nil)
+)
+
+// New makes an empty world and attaches to it.
+func New(o Options) *Runtime {
+	return (&Runtime{o: o, w: &world{machines: map[string]*unit{}, nextPID: 1000}}).Reopen()
+}
+
+// Reopen attaches a new runtime to the same world, as souk does when it comes back. The old one gets no more exits.
+func (r *Runtime) Reopen() *Runtime {
+	n := &Runtime{o: r.o, w: r.w, exits: make(chan runtime.Exit, exitRoom), done: make(chan struct{})}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.attached, r.w.waiting = n, nil
+	for _, id := range slices.Sorted(maps.Keys(r.w.machines)) {
+		u := r.w.machines[id]
+		for _, a := range slices.Sorted(maps.Keys(u.exits)) {
+			r.w.deliver(u.exits[a])
+		}
+	}
+	return n
+}
+
+// Effects lists what was done, oldest first.
+func (r *Runtime) Effects() []Effect {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return slices.Clone(r.w.effects)
+}
+
+// End lets the machine's main process end with a code, or by signal code-128 when it is in 129 to 192.
+func (r *Runtime) End(id string, code int) error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	u := r.w.machines[id]
+	if u == nil || u.life == nil || u.life.over {
+		return notRunning(id)
+	}
+	r.w.end(u, u.life, code, false)
+	return nil
+}
+
+// CrashHost ends every life unseen, as the power failure of a worker does.
+func (r *Runtime) CrashHost() {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.w.machines)) {
+		if u := r.w.machines[id]; u.life != nil && !u.life.over {
+			r.w.end(u, u.life, -1, true)
+		}
+	}
+}
+
+func (r *Runtime) before(c Call) error {
+	if r.o.Before == nil {
+		return nil
+	}
+	return r.o.Before(c)
+}
+
+func (r *Runtime) after(c Call, err error) error {
+	if err != nil || r.o.After == nil {
+		return err
+	}
+	return r.o.After(c)
+}
+
+// do carries out one call with its hooks. f runs with the world locked.
+func (r *Runtime) do(ctx context.Context, c Call, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fault.Wrap(err, fault.Timeout, "", "the fake runtime did not %s in the time given", c.Op)
+	}
+	if err := r.before(c); err != nil {
+		return err
+	}
+	r.w.mu.Lock()
+	err := f()
+	r.w.mu.Unlock()
+	return r.after(c, err)
+}
+
+func (w *world) effect(c Call) { w.effects = append(w.effects, Effect{c, time.Now()}) }
+
+var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
+
+func checkID(id string) error {
+	if !validID.MatchString(id) {
+		return fault.New(fault.Invalid, "machine_id", "%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
+	}
+	return nil
+}
+
+func (w *world) find(id string) (*unit, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if u := w.machines[id]; u != nil {
+		return u, nil
+	}
+	return nil, fault.New(fault.NotFound, "unknown_machine", "the fake runtime does not know a machine %s: it was never prepared here, or was removed", id)
+}
+
+func notRunning(id string) error {
+	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+}
+
+// Name is "fake".
+func (*Runtime) Name() string { return "fake" }
+
+// CanRun accepts souk/host with any tag, and what Options.Image accepts.
+func (r *Runtime) CanRun(image string) error {
+	name, _, _ := strings.Cut(image, "@")
+	name, _, _ = strings.Cut(name, ":")
+	if name == "souk/host" || r.o.Image != nil && r.o.Image(image) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "image", "the fake runtime cannot run the image %q: use the image souk/host", image)
+}
+
+// Prepare makes the machine known.
+func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
+	c := Call{Op: "prepare", Machine: s.Machine}
+	return r.do(ctx, c, func() error {
+		if err := checkID(s.Machine); err != nil {
+			return err
+		}
+		if r.w.machines[s.Machine] == nil {
+			r.w.machines[s.Machine] = &unit{id: s.Machine, exits: map[uint64]runtime.Exit{}, grown: make(chan struct{})}
+			r.w.effect(c)
+		}
+		return nil
+	})
+}
+
+// Start begins an attempt.
+func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	c := Call{Op: "start", Machine: s.Machine, Attempt: s.Attempt}
+	var st runtime.Status
+	err := r.do(ctx, c, func() error {
+		u, err := r.w.find(s.Machine)
+		if err != nil {
+			return err
+		}
+		running := u.life != nil && !u.life.over
+		switch {
+		case s.Attempt == 0:
+			return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", s.Machine)
+		case s.Attempt < u.seen:
+			return fault.New(fault.Conflict, "attempt_old", "attempt %d of machine %s is older than attempt %d, which was started already", s.Attempt, s.Machine, u.seen)
+		case s.Attempt > u.seen && running:
+			return fault.New(fault.Conflict, "attempt_running", "attempt %d of machine %s still runs: stop it before attempt %d is started", u.life.attempt, s.Machine, s.Attempt)
+		case s.Attempt == u.seen:
+			st = u.status()
+			return nil
+		}
+		p, err := parse(s.Argv)
+		if err != nil {
+			return err
+		}
+		r.w.nextPID++
+		l := &life{attempt: s.Attempt, pid: r.w.nextPID, argv: s.Argv, env: s.Env, started: time.Now()}
+		u.seen, u.life = s.Attempt, l
+		r.w.effect(c)
+		st = u.status()
+		r.w.run(u, l, p)
+		return nil
+	})
+	return st, err
+}
+
+func (u *unit) status() runtime.Status {
+	s := runtime.Status{Machine: u.id, Attempt: u.seen}
+	if u.life != nil {
+		s.StartedAt = u.life.started
+		if !u.life.over {
+			s.PID, s.Running, s.Paused = u.life.pid, true, u.life.paused
+			return s
+		}
+	}
+	if x, ok := u.exits[u.seen]; ok {
+		s.Exit = &x
+	}
+	return s
+}
+
+// run prints what the program prints, then ends it at once, later, or never.
+func (w *world) run(u *unit, l *life, p program) {
+	u.print("stdout", p.stdout)
+	u.print("stderr", p.stderr)
+	if p.forever {
+		return
+	}
+	if p.sleep == 0 {
+		w.end(u, l, p.code, false)
+		return
+	}
+	l.timer = time.AfterFunc(p.sleep, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !l.over {
+			w.end(u, l, p.code, false)
+		}
+	})
+}
+
+func (w *world) end(u *unit, l *life, code int, lost bool) {
+	l.over = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	x := runtime.Exit{Machine: u.id, Attempt: l.attempt, Code: code, Lost: lost, At: time.Now()}
+	if code > 128 && code <= 128+64 {
+		x.Signal = code - 128
+	}
+	u.exits[l.attempt] = x
+	w.deliver(x)
+}
+
+// deliver puts an exit into the channel of whoever is attached, or keeps it until an Ack makes room.
+func (w *world) deliver(x runtime.Exit) {
+	if w.attached == nil {
+		return
+	}
+	if len(w.waiting) == 0 {
+		select {
+		case w.attached.exits <- x:
+			return
+		default:
+		}
+	}
+	w.waiting = append(w.waiting, x)
+}
+
+func (u *unit) print(stream, text string) {
+	for _, t := range strings.SplitAfter(text, "\n") {
+		if t == "" {
+			continue
+		}
+		n := len(u.log) + 1
+		u.log = append(u.log, runtime.LogLine{Cursor: fmt.Sprintf("1:%d", n), At: time.Now(), Stream: stream, Text: strings.TrimSuffix(t, "\n")})
+	}
+	close(u.grown)
+	u.grown = make(chan struct{})
+}
+
+// Signal ends the main process, as sleep has no handlers; 0 < sig <= 64. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG end nothing.
+func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	c := Call{Op: "signal", Machine: id}
+	return r.do(ctx, c, func() error {
+		if sig <= 0 || sig > 64 {
+			return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
+		}
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		if u.life == nil || u.life.over {
+			return notRunning(id)
+		}
+		r.w.effect(c)
+		switch sig {
+		case syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG, syscall.SIGTSTP:
+		default:
+			r.w.end(u, u.life, 128+int(sig), false)
+		}
+		return nil
+	})
+}
+
+// Kill ends the machine.
+func (r *Runtime) Kill(ctx context.Context, id string) error {
+	c := Call{Op: "kill", Machine: id}
+	return r.do(ctx, c, func() error {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		if u := r.w.machines[id]; u != nil && u.life != nil && !u.life.over {
+			r.w.effect(c)
+			r.w.end(u, u.life, 137, false)
+		}
+		return nil
+	})
+}
+
+// Remove forgets the machine.
+func (r *Runtime) Remove(ctx context.Context, id string) error {
+	c := Call{Op: "remove", Machine: id}
+	return r.do(ctx, c, func() error {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		u := r.w.machines[id]
+		if u == nil {
+			return nil
+		}
+		if u.life != nil && !u.life.over {
+			r.w.end(u, u.life, 137, false)
+		}
+		u.removed = true
+		close(u.grown)
+		delete(r.w.machines, id)
+		r.w.effect(c)
+		return nil
+	})
+}
+
+// List gives every machine in order of id.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
+	var out []runtime.Status
+	err := r.do(ctx, Call{Op: "list"}, func() error {
+		for _, id := range slices.Sorted(maps.Keys(r.w.machines)) {
+			out = append(out, r.w.machines[id].status())
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Exits delivers what is not acknowledged. The channel is closed by Close.
+func (r *Runtime) Exits() <-chan runtime.Exit { return r.exits }
+
+// Ack forgets an exit.
+func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
+	c := Call{Op: "ack", Machine: id, Attempt: attempt}
+	return r.do(ctx, c, func() error {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		if u := r.w.machines[id]; u != nil {
+			if _, ok := u.exits[attempt]; ok {
+				delete(u.exits, attempt)
+				r.w.effect(c)
+			}
+		}
+		held := r.w.waiting
+		r.w.waiting = nil
+		for _, x := range held {
+			r.w.deliver(x)
+		}
+		return nil
+	})
+}
+
+// Exec runs one of the commands that are understood.
+func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
+	var p program
+	c := Call{Op: "exec", Machine: id}
+	err := r.do(ctx, c, func() error {
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		if u.life == nil || u.life.over {
+			return notRunning(id)
+		}
+		if u.life.paused {
+			return fault.New(fault.Precondition, "paused", "machine %s is suspended: resume it before a command is run in it", id)
+		}
+		p, err = parse(q.Argv)
+		r.w.effect(c)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if p.sleep > 0 || p.forever {
+		var ended <-chan time.Time
+		if !p.forever {
+			ended = time.After(p.sleep)
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout", "the command did not end in the time given and was killed")
+		}
+	}
+	var errs []error
+	if q.Stdout != nil {
+		_, err := io.WriteString(q.Stdout, p.stdout)
+		errs = append(errs, err)
+		if p.cat && q.Stdin != nil {
+			_, err := io.Copy(q.Stdout, q.Stdin)
+			errs = append(errs, err)
+		}
+	}
+	if q.Stderr != nil {
+		_, err := io.Copy(q.Stderr, bytes.NewBufferString(p.stderr))
+		errs = append(errs, err)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return 0, fault.Wrap(err, fault.Unavailable, "exec_output", "the output of a command could not be written")
+		}
+	}
+	return p.code, nil
+}
+
+// Processes lists the main process while it runs.
+func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, error) {
+	out := []machine.Process{}
+	err := r.do(ctx, Call{Op: "processes", Machine: id}, func() error {
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		if u.life != nil && !u.life.over {
+			out = append(out, machine.Process{
+				PID: int32(u.life.pid), Command: strings.Join(u.life.argv, " "), Directory: "/",
+				Rtime: uint64(time.Since(u.life.started).Milliseconds()), ListenSockets: []machine.ListenSocket{},
+			})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Close closes the exits. The world goes on.
+func (r *Runtime) Close() error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	default:
+	}
+	close(r.done)
+	if r.w.attached == r {
+		r.w.attached, r.w.waiting = nil, nil // exits wait with their machines for the next
+	}
+	close(r.exits)
+	return nil
+}

@@ -1,0 +1,110 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Pause suspends.
+func (r *Runtime) Pause(ctx context.Context, id string) error { return r.pause(ctx, "pause", id, true) }
+
+// Resume lets go on.
+func (r *Runtime) Resume(ctx context.Context, id string) error {
+	return r.pause(ctx, "resume", id, false)
+}
+
+func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
+	c := Call{Op: op, Machine: id}
+	return r.do(ctx, c, func() error {
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		if u.life == nil || u.life.over {
+			return notRunning(id)
+		}
+		if u.life.paused != on {
+			u.life.paused = on
+			r.w.effect(c)
+		}
+		return nil
+	})
+}
+
+// Usage is one process that uses nothing.
+func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
+	var out runtime.Usage
+	err := r.do(ctx, Call{Op: "usage", Machine: id}, func() error {
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		if u.life == nil || u.life.over {
+			return notRunning(id)
+		}
+		out.Processes = 1
+		return nil
+	})
+	return out, err
+}
+
+// Logs gives what was printed.
+func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+	r.w.mu.Lock()
+	u, err := r.w.find(id)
+	from := 0
+	if err == nil {
+		switch {
+		case q.Cursor != "":
+			g, n, ok := strings.Cut(q.Cursor, ":")
+			at, perr := strconv.Atoi(n)
+			if !ok || perr != nil || g != "1" || at < 0 {
+				err = fault.New(fault.Invalid, "cursor", "%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
+			}
+			from = min(at, len(u.log))
+		case q.Tail > 0:
+			from = max(0, len(u.log)-q.Tail)
+		}
+	}
+	r.w.mu.Unlock()
+	for err == nil {
+		r.w.mu.Lock()
+		lines, grown, removed := u.log[from:], u.grown, u.removed
+		r.w.mu.Unlock()
+		for _, l := range lines {
+			if ctx.Err() != nil {
+				break
+			}
+			if err := emit(l); err != nil {
+				return err
+			}
+			from++
+		}
+		if !q.Follow || removed {
+			break
+		}
+		select {
+		case <-grown:
+		case <-r.done:
+			return fault.New(fault.Unavailable, "closed", "the fake runtime was closed")
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if err == nil && !q.Follow && ctx.Err() != nil {
+		return fault.Wrap(ctx.Err(), fault.Timeout, "", "the fake runtime did not read the log in the time given")
+	}
+	return err
+}
+
+// String tells what the world holds, for test failures.
+func (r *Runtime) String() string {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return fmt.Sprintf("fake runtime with %d machines and %d effects", len(r.w.machines), len(r.w.effects))
+}

@@ -1,0 +1,142 @@
+package runtimetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+func raceOrShort() bool { return testing.Short() || raceEnabled }
+
+func (h *harness) copier() runtime.Copier {
+	c, ok := h.rt.(runtime.Copier)
+	if !ok {
+		h.Skip("it cannot copy")
+	}
+	h.ok(h.rt.Prepare(h.ctx(), spec("m", 0)))
+	return c
+}
+
+// pack makes a tar stream of headers; the data of a file is its name.
+func pack(hs ...tar.Header) io.Reader {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range hs {
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(h.Name))
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			panic(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			_, _ = io.WriteString(w, h.Name)
+		}
+	}
+	_ = w.Close()
+	return &b
+}
+
+func (h *harness) list(r io.Reader) []string {
+	h.Helper()
+	var out []string
+	t := tar.NewReader(r)
+	for {
+		e, err := t.Next()
+		if err == io.EOF {
+			slices.Sort(out)
+			return out
+		}
+		h.ok(err)
+		b, err := io.ReadAll(t)
+		h.ok(err)
+		out = append(out, strings.TrimSpace(string(e.Typeflag)+" "+e.Name+" "+e.Linkname+string(b)))
+	}
+}
+
+func testCopy(h *harness) {
+	c := h.copier()
+	h.ok(c.CopyIn(h.ctx(), "m", "/srv", pack(
+		tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o755},
+		tar.Header{Typeflag: tar.TypeReg, Name: "d/f"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "g"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "d/f"},
+	)))
+	for _, v := range []struct {
+		path string
+		want []string
+	}{
+		{"/srv", []string{"0 srv/d/f d/f", "0 srv/g g", "2 srv/l d/f", "5 srv/", "5 srv/d/"}},
+		{"srv/d/f", []string{"0 f d/f"}},
+		{"/srv/d", []string{"0 d/f d/f", "5 d/"}},
+	} {
+		var b bytes.Buffer
+		h.ok(c.CopyOut(h.ctx(), "m", v.path, &b))
+		if d := cmp.Diff(v.want, h.list(&b)); d != "" {
+			h.Errorf("%s (-want +got):\n%s", v.path, d)
+		}
+	}
+	h.start(sh("m", 1, "cat srv/l srv/g"))
+	h.exitOf("m", 1)
+	if got := h.texts("m", runtime.LogQuery{}); !slices.Equal(got, []string{"d/fg"}) {
+		h.Errorf("log %q", got)
+	}
+	h.want(c.CopyOut(h.ctx(), "m", "/none", io.Discard), fault.NotFound)
+	h.want(c.CopyOut(h.ctx(), "ghost", "/", io.Discard), fault.NotFound)
+	h.want(c.CopyIn(h.ctx(), "ghost", "/", pack()), fault.NotFound)
+	h.want(c.CopyIn(h.ctx(), "m", "/", strings.NewReader(strings.Repeat("no tar", 500))), fault.Invalid)
+}
+
+func testCopyInside(h *harness) {
+	c := h.copier()
+	if h.RootOf == nil {
+		h.Skip("files cannot be seen from outside")
+	}
+	out := h.TempDir()
+	h.ok(os.WriteFile(filepath.Join(out, "file"), []byte("secret"), 0o600))
+	h.ok(os.Symlink(out, filepath.Join(h.RootOf("m"), "link")))
+	h.ok(os.Symlink(filepath.Join(out, "file"), filepath.Join(h.RootOf("m"), "flink")))
+	for _, p := range []string{"../x", "/../..", "a/../../b"} {
+		h.want(c.CopyOut(h.ctx(), "m", p, io.Discard), fault.Invalid, fault.NotFound)
+		h.want(c.CopyIn(h.ctx(), "m", p, pack()), fault.Invalid)
+	}
+	h.want(c.CopyOut(h.ctx(), "m", "/link/file", io.Discard), fault.Precondition)
+	var b bytes.Buffer
+	h.ok(c.CopyOut(h.ctx(), "m", "/", &b))
+	if bytes.Contains(b.Bytes(), []byte("secret")) {
+		h.Error("a symlink was followed out of the machine")
+	}
+	for _, e := range []tar.Header{
+		{Typeflag: tar.TypeReg, Name: "../out"},
+		{Typeflag: tar.TypeReg, Name: "/abs"},
+		{Typeflag: tar.TypeReg, Name: "a/../../out"},
+		{Typeflag: tar.TypeReg, Name: "suid", Mode: 0o4755},
+		{Typeflag: tar.TypeReg, Name: "sgid", Mode: 0o2755},
+		{Typeflag: tar.TypeChar, Name: "dev", Devmajor: 1, Devminor: 3},
+		{Typeflag: tar.TypeBlock, Name: "dev", Devmajor: 1, Devminor: 3},
+		{Typeflag: tar.TypeFifo, Name: "fifo"},
+		{Typeflag: tar.TypeLink, Name: "hard", Linkname: "link/file"},
+	} {
+		h.want(c.CopyIn(h.ctx(), "m", "/", pack(e)), fault.Invalid)
+	}
+	h.want(c.CopyIn(h.ctx(), "m", "/", pack(tar.Header{Typeflag: tar.TypeReg, Name: "link/file"})), fault.Precondition)
+	h.want(c.CopyIn(h.ctx(), "m", "/link", pack(tar.Header{Typeflag: tar.TypeReg, Name: "file"})), fault.Precondition)
+	h.ok(c.CopyIn(h.ctx(), "m", "/", pack(tar.Header{Typeflag: tar.TypeReg, Name: "flink"}))) // replaced, not followed
+	got, err := os.ReadFile(filepath.Join(out, "file"))
+	h.ok(err)
+	if string(got) != "secret" {
+		h.Errorf("outside there is now %q", got)
+	}
+}

@@ -1,0 +1,316 @@
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+func testEnvironment(h *harness) {
+	h.Setenv("SOUK_SECRET_OF_SOUK", "leaked")
+	s := spec("m", 1, "/usr/bin/env")
+	s.Env = []string{"B=2", "A=with space", "EMPTY="}
+	h.start(s)
+	h.exitOf("m", 1)
+	if d := cmp.Diff([]string{"B=2", "A=with space", "EMPTY="}, h.texts("m", runtime.LogQuery{})); d != "" {
+		h.Errorf("environment (-want +got):\n%s", d)
+	}
+	none := spec("n", 1, "/usr/bin/env")
+	none.Env = nil
+	h.start(none)
+	h.exitOf("n", 1)
+	if got := h.texts("n", runtime.LogQuery{}); len(got) != 0 {
+		h.Errorf("a machine without environment has %q", got)
+	}
+	// A session of its own, the default answer to every signal, and only three descriptors.
+	s = sh("o", 1, "ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; umask; exec grep -E '^Sig(Ign|Blk)' /proc/self/status")
+	st := h.start(s)
+	h.exitOf("o", 1)
+	got := h.texts("o", runtime.LogQuery{})
+	want := []string{"4", strconv.Itoa(st.PID), "0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"}
+	if d := cmp.Diff(want, got); d != "" {
+		h.Errorf("what a machine inherits (-want +got):\n%s", d)
+	}
+}
+
+func testRealSignals(h *harness) {
+	h.start(sh("m", 1, `trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.01; done`))
+	h.until("the trap is set", func() bool { return len(h.lines("m", runtime.LogQuery{})) == 1 })
+	h.ok(h.rt.Signal(h.ctx(), "m", syscall.SIGUSR1))
+	if x := h.exitOf("m", 1); x.Code != 9 || x.Signal != 0 {
+		h.Errorf("exit %+v", x)
+	}
+	if got := h.texts("m", runtime.LogQuery{Tail: 1}); !slices.Equal(got, []string{"got it"}) {
+		h.Errorf("log %q", got)
+	}
+	h.start(sh("m", 2, `kill -SEGV $$`))
+	if x := h.exitOf("m", 2); x.Code != 128+11 || x.Signal != 11 {
+		h.Errorf("exit %+v", x)
+	}
+}
+
+func testExecShares(h *harness) {
+	s := spec("m", 1, "sleep", "1000")
+	s.Env = append(s.Env, "SECRET=of the machine")
+	st := h.start(s)
+	for range 2 {
+		var out bytes.Buffer
+		code, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"sh", "-c", fmt.Sprintf(
+			`echo $SECRET; test "$(readlink /proc/%d/cwd)" = "$PWD" && echo same directory; cmp /proc/self/cgroup /proc/%d/cgroup && echo same groups`, st.PID, st.PID)}, Stdout: &out, Stderr: &out})
+		h.ok(err)
+		if want := "of the machine\nsame directory\nsame groups\n"; out.String() != want || code != 0 {
+			h.Errorf("code %d, output %q", code, &out)
+		}
+		h.reopen() // the environment is kept where souk's end does not reach it
+	}
+}
+
+func testExecKills(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	ctx, cancel := context.WithTimeout(h.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"sh", "-c", "sleep 1001 & sleep 1002"}, Stdout: &bytes.Buffer{}})
+	h.want(err, fault.Timeout)
+	h.until("the command and its child are gone", func() bool {
+		ps, err := h.rt.Processes(h.ctx(), "m")
+		h.ok(err)
+		return len(ps) == 1
+	})
+}
+
+func testPauseStops(h *harness) {
+	p, ok := h.rt.(runtime.Pauser)
+	if !ok {
+		h.Skip("it cannot suspend")
+	}
+	st := h.start(sh("m", 1, "sh -c 'while :; do :; done' & while :; do :; done"))
+	used := func() uint64 {
+		ps, err := h.rt.Processes(h.ctx(), "m")
+		h.ok(err)
+		sum := uint64(0)
+		for _, p := range ps {
+			sum += p.CPU
+		}
+		return sum
+	}
+	h.until("both burn", func() bool { return used() >= 60 })
+	h.ok(p.Pause(h.ctx(), "m"))
+	before := used()
+	time.Sleep(150 * time.Millisecond) // what does not happen has no event
+	if after := used(); after > before {
+		h.Errorf("a paused machine used %d ms of CPU", after-before)
+	}
+	h.ok(p.Resume(h.ctx(), "m"))
+	h.until("it goes on", func() bool { return used() >= before+50 })
+	if now, _ := h.status("m"); now.PID != st.PID {
+		h.Errorf("pid %d, was %d", now.PID, st.PID)
+	}
+}
+
+// testLeftovers: whatever a machine starts ends with it, in whatever way it ends.
+func testLeftovers(h *harness) {
+	alive := func(pid int) bool { return syscall.Kill(pid, 0) == nil && !zombie(pid) }
+	script := `sleep 1001 & echo $!; sh -c 'sleep 1002 & echo $!'; `
+	n := 2
+	if h.Contained {
+		script += `setsid sh -c 'sleep 1003 & echo $!; exec sleep 1004' & `
+		n = 3
+	}
+	for i, end := range []string{"exit", "kill", "remove"} {
+		id := "m" + strconv.Itoa(i)
+		tail := "wait; sleep 1000"
+		if end == "exit" {
+			tail = "sleep 0.3; exit 0"
+		}
+		h.start(sh(id, 1, script+tail))
+		var pids []int
+		h.until("all are started", func() bool { return len(h.lines(id, runtime.LogQuery{})) == n })
+		for _, l := range h.texts(id, runtime.LogQuery{}) {
+			pid, err := strconv.Atoi(l)
+			h.ok(err)
+			pids = append(pids, pid)
+		}
+		switch end {
+		case "kill":
+			h.ok(h.rt.Kill(h.ctx(), id))
+		case "remove":
+			h.ok(h.rt.Remove(h.ctx(), id))
+		}
+		if end != "remove" {
+			h.exitOf(id, 1)
+		}
+		for _, pid := range pids {
+			h.until(fmt.Sprintf("%s: %d of %v has ended", end, pid, pids), func() bool { return !alive(pid) })
+		}
+	}
+}
+
+func zombie(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	i := bytes.LastIndexByte(b, ')')
+	return i > 0 && len(b) > i+2 && b[i+2] == 'Z'
+}
+
+func testLogLines(h *harness) {
+	h.start(sh("m", 1, `printf 'no newline'; printf ' then one\n\n'; printf 'tab\tand \001\n'; head -c 40000 /dev/zero | tr '\0' x; echo; printf 'the end'`))
+	h.exitOf("m", 1)
+	got := h.texts("m", runtime.LogQuery{})
+	long := strings.Repeat("x", 16<<10)
+	want := []string{"no newline then one", "", "tab\tand \x01", long, long, strings.Repeat("x", 40000-2*16<<10+0), "the end"}
+	want[5] = strings.Repeat("x", 40000-32<<10)
+	if d := cmp.Diff(want, got); d != "" {
+		h.Errorf("log (-want +got):\n%.2000s", d)
+	}
+}
+
+func testLogBound(h *harness) {
+	if h.LogBound == 0 {
+		h.Skip("no bound is stated")
+	}
+	size := 1 << 30
+	if raceOrShort() {
+		size = 64 << 20
+	}
+	h.start(sh("m", 1, fmt.Sprintf("yes 'a line that comes again and again' | head -c %d; echo; echo the last", size)))
+	begin := time.Now()
+	var x runtime.Exit
+	select {
+	case x = <-h.rt.Exits():
+	case <-time.After(5 * time.Minute):
+		h.Fatal("it does not end")
+	}
+	if x.Code != 0 {
+		h.Errorf("exit %+v", x)
+	}
+	h.Logf("%d MiB of output in %v", size>>20, time.Since(begin).Round(time.Millisecond))
+	kept, last := int64(0), ""
+	h.ok(h.rt.Logs(h.ctx(), "m", runtime.LogQuery{}, func(l runtime.LogLine) error {
+		kept, last = kept+int64(len(l.Text))+1, l.Text
+		return nil
+	}))
+	if kept > h.LogBound || kept < h.LogBound/20 || last != "the last" {
+		h.Errorf("%d bytes are kept, want at most %d; the last line is %q", kept, h.LogBound, last)
+	}
+	// A cursor that has been rotated away goes on with the oldest that is kept.
+	n := 0
+	h.ok(h.rt.Logs(h.ctx(), "m", runtime.LogQuery{Cursor: "1:10"}, func(runtime.LogLine) error { n++; return nil }))
+	if n == 0 {
+		h.Error("nothing behind a cursor that was rotated away")
+	}
+}
+
+func testFiles(h *harness) {
+	if h.RootOf == nil {
+		h.Skip("files cannot be seen from outside")
+	}
+	s := sh("m", 1, "cat etc/app.conf bin/tool; stat -c '%a' etc/app.conf bin/tool; ./bin/tool")
+	s.Files = []runtime.File{
+		{Path: "/etc/app.conf", Mode: 0o600, Data: []byte("conf\n")},
+		{Path: "bin/tool", Mode: 0o4755, Data: []byte("#!/bin/sh\necho run\n")},
+	}
+	h.start(s)
+	h.exitOf("m", 1)
+	want := []string{"conf", "#!/bin/sh", "echo run", "600", "755", "run"}
+	if d := cmp.Diff(want, h.texts("m", runtime.LogQuery{})); d != "" {
+		h.Errorf("(-want +got):\n%s", d)
+	}
+	s.Attempt, s.Files[0].Data, s.Argv = 2, []byte("new\n"), []string{"cat", "etc/app.conf"}
+	h.start(s)
+	h.exitOf("m", 2)
+	if got := h.texts("m", runtime.LogQuery{Tail: 1}); !slices.Equal(got, []string{"new"}) {
+		h.Errorf("the second start has %q", got)
+	}
+}
+
+func testFilesInside(h *harness) {
+	if h.RootOf == nil {
+		h.Skip("files cannot be seen from outside")
+	}
+	out := filepath.Join(h.TempDir(), "victim")
+	h.ok(os.MkdirAll(out, 0o755))
+	target := filepath.Join(out, "file")
+	h.ok(os.WriteFile(target, []byte("untouched"), 0o644))
+	h.ok(h.rt.Prepare(h.ctx(), spec("m", 0)))
+	root := h.RootOf("m")
+	h.ok(os.Symlink(out, filepath.Join(root, "dirlink")))
+	h.ok(os.Symlink(target, filepath.Join(root, "filelink")))
+	h.ok(os.Symlink("../../../../../../../../"+out, filepath.Join(root, "uplink")))
+	h.ok(os.Link(target, filepath.Join(root, "hardlink")))
+	h.ok(syscall.Mkfifo(filepath.Join(root, "fifo"), 0o666))
+	attempt := uint64(0)
+	try := func(path string) error {
+		attempt++
+		s := spec("m", attempt, "true")
+		s.Files = []runtime.File{{Path: path, Data: []byte("attack")}}
+		_, err := h.rt.Start(h.ctx(), s)
+		if err == nil {
+			h.exitOf("m", attempt)
+		}
+		return err
+	}
+	for _, p := range []string{"../x", "/../x", "a/../../x", "..", "/", "", ".", "a\x00b"} {
+		h.want(try(p), fault.Invalid)
+	}
+	for _, p := range []string{"/dirlink/file", "/dirlink/new", "/uplink/file", "/fifo/x"} {
+		h.want(try(p), fault.Precondition)
+	}
+	for _, p := range []string{"/filelink", "/hardlink", "/fifo"} { // replaced, not followed
+		h.ok(try(p))
+	}
+	b, err := os.ReadFile(target)
+	h.ok(err)
+	es, err := os.ReadDir(out)
+	h.ok(err)
+	if string(b) != "untouched" || len(es) != 1 {
+		h.Errorf("outside there is now %q and %d files", b, len(es))
+	}
+	h.ok(h.rt.Remove(h.ctx(), "m"))
+	if _, err := os.Stat(target); err != nil {
+		h.Errorf("Remove followed a symlink: %v", err)
+	}
+}
+
+func testMounts(h *harness) {
+	vol, other := h.TempDir(), h.TempDir()
+	h.ok(os.WriteFile(filepath.Join(vol, "kept"), []byte("data\n"), 0o644))
+	s := sh("m", 1, "cat data/kept; echo more > data/new")
+	s.Mounts = []runtime.Mount{{Volume: "vol1", Dir: vol, Path: "/data"}}
+	h.start(s)
+	if x := h.exitOf("m", 1); x.Code != 0 {
+		h.Errorf("exit %+v, log %q", x, h.texts("m", runtime.LogQuery{}))
+	}
+	s.Attempt = 2 // again the same
+	h.start(s)
+	h.exitOf("m", 2)
+	s.Attempt, s.Mounts[0].Dir, s.Argv = 3, other, []string{"ls", "data/"} // another volume there
+	h.start(s)
+	h.exitOf("m", 3)
+	if got := h.texts("m", runtime.LogQuery{}); !slices.Equal(got, []string{"data", "data"}) {
+		h.Errorf("log %q", got)
+	}
+	s.Attempt, s.Mounts[0].Path = 4, "../data"
+	_, err := h.rt.Start(h.ctx(), s)
+	h.want(err, fault.Invalid)
+	s.Mounts[0].Path, s.Mounts[0].Dir = "/data2", "relative"
+	_, err = h.rt.Start(h.ctx(), s)
+	h.want(err, fault.Invalid)
+	h.ok(h.rt.Remove(h.ctx(), "m"))
+	if b, err := os.ReadFile(filepath.Join(vol, "new")); err != nil || string(b) != "more\n" {
+		h.Errorf("after Remove the volume holds %q, %v", b, err)
+	}
+}

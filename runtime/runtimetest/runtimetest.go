@@ -1,0 +1,227 @@
+// Package runtimetest holds every runtime to the rules of package runtime.
+//
+// A runtime calls Run from its own tests. Rules that need real programs are checked only where Subject.Real is set;
+// the others use nothing but sh -c with echo, exit and sleep, true, false and cat.
+package runtimetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Subject is a runtime under test with nothing in it.
+type Subject struct {
+	Runtime runtime.Runtime
+	// Reopen does what kill -9 and a new start of souk do: the old Runtime is used no more, what runs goes on.
+	Reopen func(t *testing.T) runtime.Runtime
+	// Real says that programs really run.
+	Real bool
+	// Contained says that no process can escape its machine (cgroups, a container, a sandbox).
+	Contained bool
+	// LogBound is how many bytes of one machine's output are kept at most; 0: no statement.
+	LogBound int64
+	// RootOf gives the directory that paths of files and mounts lie below; nil when it cannot be seen from outside.
+	RootOf func(machine string) string
+}
+
+// patience bounds every wait of the suite.
+const patience = 20 * time.Second
+
+// Run runs the suite. make is called once for each test.
+func Run(t *testing.T, make func(t *testing.T) Subject) {
+	groups := []struct {
+		name string
+		real bool
+		f    func(h *harness)
+	}{
+		{"Unknown", false, testUnknown},
+		{"Names", false, testNames},
+		{"Prepare", false, testPrepare},
+		{"StartIsIdempotent", false, testStartIdempotent},
+		{"StartAfterExit", false, testStartAfterExit},
+		{"OneLifeAtATime", false, testOneLife},
+		{"NoSuchProgram", false, testNoSuchProgram},
+		{"ExitCodes", false, testExitCodes},
+		{"ExitsWaitForAck", false, testExitsWaitForAck},
+		{"ExitsWhileDown", false, testExitsWhileDown},
+		{"LivesGoOn", false, testLivesGoOn},
+		{"Signal", false, testSignal},
+		{"Kill", false, testKill},
+		{"Remove", false, testRemove},
+		{"Pause", false, testPause},
+		{"Exec", false, testExec},
+		{"ExecTimeout", false, testExecTimeout},
+		{"Processes", false, testProcesses},
+		{"Logs", false, testLogs},
+		{"LogsFollow", false, testLogsFollow},
+		{"CancelledContext", false, testCancelled},
+		{"ManyAtOnce", false, testMany},
+		{"Environment", true, testEnvironment},
+		{"Signals", true, testRealSignals},
+		{"ExecSharesTheMachine", true, testExecShares},
+		{"ExecTimeoutKills", true, testExecKills},
+		{"PauseStopsCPU", true, testPauseStops},
+		{"LeftoversEnd", true, testLeftovers},
+		{"LogLines", true, testLogLines},
+		{"LogBound", true, testLogBound},
+		{"Files", true, testFiles},
+		{"FilesStayInside", true, testFilesInside},
+		{"Mounts", true, testMounts},
+		{"Copy", true, testCopy},
+		{"CopyStaysInside", true, testCopyInside},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			s := make(t)
+			if g.real && !s.Real {
+				t.Skip("nothing really runs")
+			}
+			g.f(&harness{T: t, Subject: s, rt: s.Runtime})
+		})
+	}
+}
+
+// harness is one test's runtime with shorthands that fail the test.
+type harness struct {
+	*testing.T
+	Subject
+	rt runtime.Runtime
+}
+
+func (h *harness) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	h.Cleanup(cancel)
+	return ctx
+}
+
+func spec(machine string, attempt uint64, argv ...string) runtime.Spec {
+	s := runtime.Spec{Machine: machine, Attempt: attempt, App: "app", Image: "souk/host", Argv: argv, SwapMB: -1}
+	s.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
+	s.Resources.CPU, s.Resources.Memory = 2000, 256
+	return s
+}
+
+func sh(machine string, attempt uint64, script string) runtime.Spec {
+	return spec(machine, attempt, "sh", "-c", script)
+}
+
+// start prepares and starts.
+func (h *harness) start(s runtime.Spec) runtime.Status {
+	h.Helper()
+	if err := h.rt.Prepare(h.ctx(), s); err != nil {
+		h.Fatalf("prepare: %v", err)
+	}
+	st, err := h.rt.Start(h.ctx(), s)
+	if err != nil {
+		h.Fatalf("start: %v", err)
+	}
+	return st
+}
+
+func (h *harness) exit() runtime.Exit {
+	h.Helper()
+	select {
+	case x, ok := <-h.rt.Exits():
+		if !ok {
+			h.Fatal("the exits were closed")
+		}
+		return x
+	case <-time.After(patience):
+		h.Fatal("no exit came")
+	}
+	panic("unreachable")
+}
+
+// exitOf waits for the exit of one life, and lets go by what is delivered again of others.
+func (h *harness) exitOf(machine string, attempt uint64) runtime.Exit {
+	h.Helper()
+	for {
+		if x := h.exit(); x.Machine == machine && x.Attempt == attempt {
+			return x
+		}
+	}
+}
+
+func (h *harness) noExit() {
+	h.Helper()
+	select {
+	case x := <-h.rt.Exits():
+		h.Fatalf("an exit came: %+v", x)
+	case <-time.After(50 * time.Millisecond): // for what must not come there is no event
+	}
+}
+
+func (h *harness) ok(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// want checks an error's kind, and that it is one sentence.
+func (h *harness) want(err error, kinds ...fault.Kind) {
+	h.Helper()
+	if err == nil {
+		h.Fatalf("no error, want %v", kinds)
+	}
+	if !slices.Contains(kinds, fault.KindOf(err)) {
+		h.Fatalf("%v is %s, want %v", err, fault.KindOf(err), kinds)
+	}
+	if len(err.Error()) < 10 {
+		h.Fatalf("%q is no sentence", err)
+	}
+}
+
+func (h *harness) status(machine string) (runtime.Status, bool) {
+	h.Helper()
+	all, err := h.rt.List(h.ctx())
+	h.ok(err)
+	for _, s := range all {
+		if s.Machine == machine {
+			return s, true
+		}
+	}
+	return runtime.Status{}, false
+}
+
+func (h *harness) reopen() {
+	h.Helper()
+	h.rt = h.Reopen(h.T)
+}
+
+// lines reads a machine's log.
+func (h *harness) lines(machine string, q runtime.LogQuery) []runtime.LogLine {
+	h.Helper()
+	var out []runtime.LogLine
+	h.ok(h.rt.Logs(h.ctx(), machine, q, func(l runtime.LogLine) error { out = append(out, l); return nil }))
+	return out
+}
+
+// texts reads a machine's log without times.
+func (h *harness) texts(machine string, q runtime.LogQuery) []string {
+	h.Helper()
+	out := []string{}
+	for _, l := range h.lines(machine, q) {
+		out = append(out, l.Text)
+	}
+	return out
+}
+
+// until waits for a condition that has no event of its own.
+func (h *harness) until(what string, f func() bool) {
+	h.Helper()
+	deadline := time.Now().Add(patience)
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for !f() {
+		if time.Now().After(deadline) {
+			h.Fatalf("not reached: %s", what)
+		}
+		<-t.C
+	}
+}
