@@ -30,9 +30,9 @@ func NewDecoder[T any](what string) Decoder[T] {
 }
 
 // The decoders of this package; they are never changed.
-var ( //nolint:gochecknoglobals // made from types, which costs time
-	launchDecoder = NewDecoder[Launch]("launch")
-	configDecoder = NewDecoder[Config]("config")
+var (
+	launchDecoder = NewDecoder[Launch]("launch") //nolint:gochecknoglobals // a constant
+	configDecoder = NewDecoder[Config]("config") //nolint:gochecknoglobals // a constant
 )
 
 // DecodeLaunch reads the body of a create or an update. Errors are Invalid, and nothing is checked beyond the shape:
