@@ -52,7 +52,7 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 		case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
 			s.engine.Abort(s.now, key, "the machine is being destroyed", &s.out.Out)
 		case string(c.Verb) == run.Op && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy):
-			s.waiting[key] = append(s.waiting[key], ticket)
+			s.wait(key, ticket, r.Machine.State)
 			return
 		case len(s.pending[key]) >= MaxPending:
 			s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
@@ -73,7 +73,12 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 		s.reply(ticket, r, previous, nil)
 		return
 	}
-	s.waiting[key] = append(s.waiting[key], ticket)
+	s.wait(key, ticket, previous)
+}
+
+// wait has ticket answered when the operation that is on its way for key ends.
+func (s *Supervisor) wait(key string, ticket uint64, previous machine.State) {
+	s.waiting[key] = append(s.waiting[key], waiter{ticket, s.engine.Active(key).ID, previous})
 }
 
 // leased lists the verbs that a lease keeps from others, as the Machines API has it.

@@ -24,7 +24,7 @@ func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
 		case r.Machine.App != app:
 			return nil, fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", id)
 		case s.engine.Active(key) != nil:
-			s.waiting[key] = append(s.waiting[key], ticket)
+			s.wait(key, ticket, "")
 		default:
 			s.reply(ticket, r, "", nil)
 		}
@@ -72,11 +72,12 @@ func (s *Supervisor) create(ticket uint64, g Grant) error {
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
 	}
 	a := opArgs{Source: g.Source, Grace: defaultGrace, Launch: !l.SkipLaunch}
-	s.waiting[key] = append(s.waiting[key], ticket)
-	if l.SkipLaunch {
-		return s.start(r, opCreate, a)
+	if !l.SkipLaunch {
+		s.launch(r, opCreate, a, machine.Creating)
+	} else if err := s.start(r, opCreate, a); err != nil {
+		return err
 	}
-	s.launch(r, opCreate, a, machine.Creating)
+	s.wait(key, ticket, "")
 	return nil
 }
 

@@ -33,7 +33,7 @@ type Supervisor struct {
 	volumes map[string]*volumeRow
 	leases  map[string]machine.Lease
 	pending map[string][]pendingCommand
-	waiting map[string][]uint64 // key -> tickets that are answered when its run ends
+	waiting map[string][]waiter // by key: who is answered when its run ends
 	gone    []string            // destroyed machines, oldest first
 	drift   uint64
 	lastID  string
@@ -42,6 +42,13 @@ type Supervisor struct {
 	now   time.Time // of the input being taken
 	out   Out
 	dirty map[string]bool
+}
+
+// waiter is a command whose operation is on its way.
+type waiter struct {
+	ticket   uint64
+	run      string        // the operation's id
+	previous machine.State // that the command found
 }
 
 type pendingCommand struct {
@@ -71,7 +78,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s := &Supervisor{
 		seller: market.NewSeller(rec), rand: rng,
 		rows: map[string]*row{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
-		pending: map[string][]pendingCommand{}, waiting: map[string][]uint64{}, dirty: map[string]bool{},
+		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
 		timed: map[string]bool{},
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
@@ -318,16 +325,23 @@ func (s *Supervisor) end() Out {
 // finished answers those who waited for a run, and lets the next command have its turn.
 func (s *Supervisor) finished(f fsm.Finished) {
 	id, isMachine := strings.CutPrefix(f.Key, "m/")
-	for _, t := range s.waiting[f.Key] {
-		rep := Reply{Ticket: t, Err: f.Err}
+	var others []waiter // of the operation that follows on one that was aborted
+	for _, w := range s.waiting[f.Key] {
+		if w.run != f.ID {
+			others = append(others, w)
+			continue
+		}
+		rep := Reply{Ticket: w.ticket, Err: f.Err}
 		if isMachine {
-			rep.Outcome.Machine = s.rows[id].public()
+			rep.Outcome = Outcome{Machine: s.rows[id].public(), Previous: w.previous}
 		} else {
 			rep.Volume = s.volumes[strings.TrimPrefix(f.Key, "v/")].public()
 		}
 		s.out.Replies = append(s.out.Replies, rep)
 	}
-	delete(s.waiting, f.Key)
+	if s.waiting[f.Key] = others; others == nil {
+		delete(s.waiting, f.Key)
+	}
 	for s.engine.Active(f.Key) == nil && len(s.pending[f.Key]) > 0 {
 		p := s.pending[f.Key][0]
 		s.pending[f.Key] = s.pending[f.Key][1:]

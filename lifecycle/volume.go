@@ -97,7 +97,7 @@ func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	v, begun, err := s.volumeCommand(c)
 	switch {
 	case begun && s.engine.Active(volumeKey(c.Volume)) != nil:
-		s.waiting[volumeKey(c.Volume)] = append(s.waiting[volumeKey(c.Volume)], ticket)
+		s.wait(volumeKey(c.Volume), ticket, "")
 	default:
 		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v, Err: err})
 	}

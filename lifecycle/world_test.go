@@ -194,7 +194,10 @@ func (d *driver) boot() {
 		rand.New(rand.NewPCG(d.seed, 7)))
 	d.pending, d.effects, d.held, d.replies = nil, nil, nil, map[uint64]lifecycle.Reply{}
 	for _, r := range d.w.records() {
-		if err := d.sup.Restore(r); err != nil {
+		switch err := d.sup.Restore(r); {
+		case fault.CodeOf(err) == "replay":
+			d.trace("  parked: %v\n", err)
+		case err != nil:
 			d.w.violate("restore: %v", err)
 		}
 	}

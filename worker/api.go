@@ -77,19 +77,12 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 			return lifecycle.Outcome{}, err
 		}
 	}
-	before, err := w.Machine(ctx, c.App, c.Machine)
-	if err != nil {
-		return lifecycle.Outcome{}, err
-	}
 	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Do(now, ticket, c) })
 	if err != nil {
 		return lifecycle.Outcome{}, err
 	}
 	if !ok {
 		r.Outcome.Machine, err = w.Machine(ctx, c.App, c.Machine)
-	}
-	if r.Outcome.Previous == "" {
-		r.Outcome.Previous = before.State
 	}
 	return r.Outcome, err
 }

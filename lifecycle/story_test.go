@@ -1,0 +1,188 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// TestStories runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
+// `go test ./lifecycle -run Stories -rewrite` writes what happens now.
+//
+//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI]
+//	VERB [kill] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI]     one of lifecycle's verbs
+//	lease [ttl=DURATION] [nonce=last|wrong] [release]
+//	volume VERB [id=ID]
+//	step            carry out the next effect
+//	settle          carry out all effects, and let an hour pass where something waits
+//	exit code=N     the machine's process ends
+//	pass DURATION   time goes by
+//	crash           souk is killed and comes back; the processes run on
+//	power-loss      souk and all processes are gone; souk comes back
+//	fail KIND TEXT  the next effect of KIND fails for good; "again": in a way that is worth a retry
+//	show            the machine and the ledger
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+		st := &story{d: newDriver(newWorld())}
+		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+			out := &strings.Builder{}
+			st.t = t
+			st.d.trace = func(format string, args ...any) { fmt.Fprintf(out, format, args...) }
+			if err := st.run(td, out); err != nil {
+				fmt.Fprintf(out, "  %v\n", err)
+			}
+			for _, v := range st.d.w.violations {
+				t.Errorf("%s: %s", td.Pos, v)
+			}
+			if out.Len() == 0 {
+				return "nothing\n"
+			}
+			return out.String()
+		})
+	})
+}
+
+type story struct {
+	t     *testing.T
+	d     *driver
+	nonce string
+}
+
+func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
+	d := s.d
+	switch td.Cmd {
+	case "grant":
+		g := s.grant(td)
+		d.grant(g)
+	case "lease":
+		return s.lease(td)
+	case "volume":
+		id := arg(td, "id", "vol_1")
+		d.volume(lifecycle.VolumeCommand{Verb: td.CmdArgs[0].Key, App: "app", Volume: id, Spec: machine.Volume{Name: "data", SizeGB: 1}})
+	case "step":
+		if !d.step() {
+			return fmt.Errorf("nothing to do")
+		}
+	case "settle":
+		d.settle(time.Hour)
+	case "exit":
+		var code int
+		td.MaybeScanArgs(s.t, "code", &code)
+		d.end(m1, code)
+	case "pass":
+		wait, err := time.ParseDuration(td.CmdArgs[0].Key)
+		if err != nil {
+			return err
+		}
+		d.now = d.now.Add(wait)
+		d.take(d.sup.Tick(d.now))
+	case "crash":
+		d.boot()
+	case "power-loss":
+		clear(d.w.procs)
+		clear(d.w.exits)
+		d.acked = "" // what was said before is no longer so
+		d.boot()
+	case "fail":
+		kind := fault.Precondition
+		if has(td, "again") {
+			kind = fault.Unavailable
+		}
+		d.w.failures[td.CmdArgs[0].Key] = append(d.w.failures[td.CmdArgs[0].Key], fault.New(kind, "test", "%s", strings.TrimSpace(td.Input)))
+	case "forget-steps": // a run as another souk left it
+		for k, r := range d.w.journal {
+			if r.Bucket == fsm.RunBucket {
+				r.Value = []byte(strings.Replace(string(r.Value), `"steps":["launch"`, `"steps":["launch-v9"`, 1))
+				d.w.journal[k] = r
+			}
+		}
+	case "show":
+		out.WriteString(indent(facts(d)))
+	default:
+		c := lifecycle.Command{Verb: lifecycle.Verb(td.Cmd), App: arg(td, "app", "app"), Machine: arg(td, "id", m1), Nonce: s.nonceOf(td), Kill: has(td, "kill"), Signal: arg(td, "signal", "")}
+		if c.Verb == lifecycle.Update {
+			newConfig(has(td, "skip-launch"))(&c)
+			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
+			c.Launch.CurrentVersion = arg(td, "current", "")
+		}
+		if v := arg(td, "timeout", ""); v != "" {
+			c.Timeout, _ = time.ParseDuration(v)
+		}
+		d.do(c)
+	}
+	return nil
+}
+
+func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
+	return grantOf(arg(td, "id", m1), func(g *lifecycle.Grant) {
+		g.Request.App = arg(td, "app", "app")
+		g.Launch.Name = arg(td, "name", "m")
+		g.Launch.SkipLaunch = has(td, "skip-launch")
+		c := g.Launch.Config
+		c.Restart.Policy = arg(td, "restart", "no")
+		td.MaybeScanArgs(s.t, "retries", &c.Restart.MaxRetries)
+		c.AutoDestroy = has(td, "auto-destroy")
+		c.Schedule = arg(td, "schedule", "")
+		td.MaybeScanArgs(s.t, "lease", &g.Launch.LeaseTTL)
+		td.MaybeScanArgs(s.t, "cpu", &g.Request.Resources.CPU)
+		if v := arg(td, "mount", ""); v != "" {
+			c.Mounts = []machine.Mount{{Volume: v, Path: "/data"}}
+		}
+	})
+}
+
+func (s *story) lease(td *datadriven.TestData) error {
+	c := lifecycle.LeaseCommand{App: "app", Machine: m1, Owner: "ann", Nonce: s.nonceOf(td), Release: has(td, "release")}
+	if v := arg(td, "ttl", ""); v != "" {
+		ttl, err := time.ParseDuration(v)
+		if err != nil {
+			return err
+		}
+		c.TTL = ttl
+	}
+	t := s.d.send(func(now time.Time, t uint64) lifecycle.Out { return s.d.sup.Lease(now, t, c) })
+	if r := s.d.replies[t]; r.Err == nil {
+		s.nonce = r.Lease.Nonce
+	}
+	return nil
+}
+
+func (s *story) nonceOf(td *datadriven.TestData) string {
+	switch arg(td, "nonce", "") {
+	case "last":
+		return s.nonce
+	case "wrong":
+		return "00000000000000000000000000000000"
+	}
+	return ""
+}
+
+func arg(td *datadriven.TestData, key, def string) string {
+	for _, a := range td.CmdArgs {
+		if a.Key == key && len(a.Vals) > 0 {
+			return a.Vals[0]
+		}
+	}
+	return def
+}
+
+func has(td *datadriven.TestData, key string) bool {
+	for _, a := range td.CmdArgs {
+		if a.Key == key && len(a.Vals) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ") + "\n"
+}
