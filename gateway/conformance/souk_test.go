@@ -1,0 +1,270 @@
+// Package conformance_test drives a whole souk with the Machines API's own Go client, behaviour by behaviour. Each
+// subtest is one thing that client, or a program written against it, relies on.
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	fly "github.com/superfly/fly-go"
+	"github.com/superfly/fly-go/flaps"
+	"github.com/superfly/fly-go/tokens"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/journal/bolt"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/worker"
+)
+
+const (
+	token   = "conformance"
+	limit   = 15 * time.Second // for one thing to happen
+	hostImg = "souk/host"
+)
+
+func TestMain(m *testing.M) {
+	process.ReaperHook()
+	os.Exit(m.Run())
+}
+
+// market is a running souk, a client of it, and what the server was sent.
+type market struct {
+	*flaps.Client
+	url string
+
+	mu   sync.Mutex
+	sent []sent
+}
+
+type sent struct {
+	method, path string
+	code         int
+}
+
+// recorder remembers what was answered.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (s *market) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(rec, r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sent = append(s.sent, sent{r.Method, r.URL.Path, rec.code})
+	})
+}
+
+// times says how often the server was sent a request.
+func (s *market) times(method, path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, q := range s.sent {
+		if q.method == method && q.path == path {
+			n++
+		}
+	}
+	return n
+}
+
+// startSouk runs two workers with processes and a gateway on a loopback listener, until the test ends.
+func startSouk(t *testing.T) *market {
+	t.Helper()
+	dir := t.TempDir()
+	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(dir, "secrets.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	var workers []gateway.Worker
+	for _, name := range []string{"w1", "w2"} {
+		w := startWorker(t, filepath.Join(dir, name), name, catalog)
+		running.Go(func() {
+			if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("worker %s ended: %v", name, err)
+			}
+		})
+		workers = append(workers, w)
+	}
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: catalog, Token: token, Region: "local"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &market{}
+	server := g.Server()
+	server.Handler = s.count(server.Handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed
+	t.Cleanup(func() { _ = server.Close() })
+	s.url = "http://" + listener.Addr().String()
+	t.Setenv("FLY_FLAPS_BASE_URL", s.url)
+	if s.Client, err = flaps.NewWithOptions(t.Context(), flaps.NewClientOpts{Tokens: tokens.Parse("FlyV1 " + token), UserAgent: "conformance"}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func startWorker(t *testing.T, dir, name string, catalog *gateway.Catalog) *worker.Worker {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j, err := bolt.Open(filepath.Join(dir, "journal"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	rt, err := process.Open(process.Options{Dir: filepath.Join(dir, "run"), ReaperCommand: []string{os.Args[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		lives, err := rt.List(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, l := range lives {
+			if err := rt.Remove(ctx, l.Machine); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := rt.StopReaper(ctx); err != nil {
+			t.Error(err)
+		}
+		_ = rt.Close()
+	})
+	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Region: "local", Dir: dir, Journal: j, Runtime: rt,
+		Capacity: cluster.Resources{CPU: 8000, Memory: 16 << 10, Disk: 200 << 10, Ports: 1000}, Secrets: catalog.Secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestConformance runs every behaviour against one souk. The subtests have apps of their own and run at the same time.
+func TestConformance(t *testing.T) {
+	s := startSouk(t)
+	for _, group := range []struct {
+		name  string
+		tests map[string]func(*testing.T, *market, string)
+	}{
+		{"app", appTests()}, {"platform", platformTests()}, {"machine", machineTests()}, {"stop", stopTests()}, {"lease", leaseTests()},
+		{"update", updateTests()}, {"variant", variantTests()}, {"refuse", refuseTests()}, {"volume", volumeTests()}, {"secret", secretTests()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for name, test := range group.tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					app := strings.ToLower(group.name + "-" + strings.NewReplacer(" ", "-", "_", "-", ",", "", "'", "", ":", "", "(", "", ")", "").Replace(name))
+					app = strings.Trim(app[:min(len(app), 60)], "-")
+					if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: app, Org: "personal"}); err != nil {
+						t.Fatal(err)
+					}
+					test(t, s, app)
+					if err := s.DeleteApp(context.WithoutCancel(t.Context()), app); err != nil && !errors.Is(err, flaps.ErrFlapsNotFound) {
+						t.Errorf("the app cannot be deleted: %v", err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// sleeper is a machine that waits for a signal.
+func sleeper() *fly.MachineConfig {
+	return script("trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done")
+}
+
+// script is a machine that runs a shell script, once.
+func script(text string) *fly.MachineConfig {
+	return &fly.MachineConfig{
+		Image: hostImg, Init: fly.MachineInit{Exec: []string{"/bin/sh", "-c", text}},
+		Guest:   &fly.MachineGuest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+		Restart: &fly.MachineRestart{Policy: fly.MachineRestartPolicyNo},
+	}
+}
+
+// launch makes a machine and waits until it is started.
+func (s *market) launch(t *testing.T, app string, in fly.LaunchMachineInput) *fly.Machine {
+	t.Helper()
+	m, err := s.Launch(t.Context(), app, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.SkipLaunch {
+		s.await(t, app, m.ID, "started")
+	}
+	return m
+}
+
+// await waits for one of the states.
+func (s *market) await(t *testing.T, app, id string, states ...string) {
+	t.Helper()
+	if err := s.Wait(t.Context(), app, id, flaps.WithWaitStates(states...), flaps.WithWaitTimeout(limit)); err != nil {
+		m, getErr := s.Get(t.Context(), app, id)
+		t.Fatalf("%v; it is %+v (%v)", err, m, getErr)
+	}
+}
+
+func (s *market) get(t *testing.T, app, id string) *fly.Machine {
+	t.Helper()
+	m, err := s.Get(t.Context(), app, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// refused wants an error of the client with one of the codes, and gives its text.
+func refused(t *testing.T, err error, codes ...int) string {
+	t.Helper()
+	var f *flaps.FlapsError
+	if !errors.As(err, &f) {
+		t.Fatalf("an error of the API was wanted, not %v", err)
+	}
+	for _, c := range codes {
+		if f.ResponseStatusCode == c {
+			if f.FlyRequestId == "" || !strings.HasPrefix(f.ResponseBodyString(), `{"error":"`) {
+				t.Errorf("an error has an id and a JSON body: %q %s", f.FlyRequestId, f.ResponseBodyString())
+			}
+			return f.ResponseBodyString()
+		}
+	}
+	t.Fatalf("got %d %s, want one of %v", f.ResponseStatusCode, f.ResponseBodyString(), codes)
+	return ""
+}
+
+func events(m *fly.Machine) []string {
+	var out []string
+	for _, e := range m.Events {
+		out = append(out, e.Type)
+	}
+	return out
+}
