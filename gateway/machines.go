@@ -248,7 +248,7 @@ func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
-	limit, err := queryInt(r, "limit", machine.MaxEvents, 1, machine.MaxEvents)
+	limit, err := queryInt(r, "limit", machine.MaxEvents, 1, maxPage)
 	if err != nil {
 		return err
 	}

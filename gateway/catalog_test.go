@@ -1,0 +1,289 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// TestIdempotency repeats creates in every way a client can, and wants one machine.
+func TestIdempotency(t *testing.T) {
+	const body = `{"config":{"image":"demo:1"}}`
+	t.Run("the same key again", func(t *testing.T) {
+		s := newShop(t).open()
+		first := s.launch(body, IdempotencyHeader+": k")
+		if again := s.launch(body, IdempotencyHeader+": k"); again.ID != first.ID {
+			t.Errorf("got %s, then %s", first.ID, again.ID)
+		}
+		if other := s.launch(body, IdempotencyHeader+": k2"); other.ID == first.ID {
+			t.Error("another key answers the same machine")
+		}
+		f := s.want(422, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:2"}}`, IdempotencyHeader+": k").failure(t)
+		if f.Souk.Code != "idempotency_key" {
+			t.Errorf("the key for another request is told as %+v", f)
+		}
+		s.want(201, "POST", "/v1/apps", `{"name":"b"}`)
+		var m machine.Machine
+		if s.want(200, "POST", "/v1/apps/b/machines", body, IdempotencyHeader+": k").into(t, &m); m.ID == first.ID {
+			t.Error("a key counts in another app")
+		}
+		s.want(200, "DELETE", "/v1/apps/a/machines/"+first.ID+"?kill=true", nil)
+		if gone := s.launch(body, IdempotencyHeader+": k"); gone.ID != first.ID || gone.State != "destroyed" {
+			t.Errorf("after the destroy the key answers %+v", gone)
+		}
+	})
+	t.Run("at once", func(t *testing.T) {
+		w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+		s := newShop(t, w1, w2).open()
+		ids := make([]string, 16)
+		var wg sync.WaitGroup
+		for i := range ids {
+			wg.Go(func() {
+				var m machine.Machine
+				s.do("POST", "/v1/apps/a/machines", body, IdempotencyHeader+": k").into(t, &m)
+				ids[i] = m.ID
+			})
+		}
+		wg.Wait()
+		if n := len(w1.rows) + len(w2.rows); n != 1 {
+			t.Errorf("%d machines were made: %v", n, ids)
+		}
+		for _, id := range ids {
+			if id != ids[0] || id == "" {
+				t.Errorf("different answers: %v", ids)
+			}
+		}
+	})
+	t.Run("with an id of one's own", func(t *testing.T) {
+		w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+		s := newShop(t, w1, w2).open()
+		own := `{"id":"0123456789abcd","lease_ttl":60,"config":{"image":"demo:1"}}`
+		first, again := s.launch(own), s.launch(own)
+		if first.ID != "0123456789abcd" || again.ID != first.ID || len(w1.rows)+len(w2.rows) != 1 || again.Nonce != first.Nonce {
+			t.Errorf("got %+v, then %+v", first, again)
+		}
+	})
+	t.Run("the answer got lost and the gateway died", func(t *testing.T) {
+		w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+		lost := func(lifecycle.Grant) error { return fault.New(fault.Internal, "crash", "the gateway died here") }
+		w1.after, w2.after = lost, lost
+		j, key := mem.New(), filepath.Join(t.TempDir(), "key")
+		s := openShop(t, j, key, w1, w2).open()
+		s.want(500, "POST", "/v1/apps/a/machines", body, IdempotencyHeader+": k")
+		w1.after, w2.after = nil, nil
+		s = openShop(t, j.Reopen(), key, w1, w2)
+		m := s.launch(body, IdempotencyHeader+": k")
+		if n := len(w1.rows) + len(w2.rows); n != 1 || m.State != "started" {
+			t.Errorf("%d machines were made; the answer is %+v", n, m)
+		}
+	})
+	t.Run("a lost answer is asked for at the same worker", func(t *testing.T) {
+		w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+		n := 0
+		lost := func(lifecycle.Grant) error {
+			if n++; n == 1 {
+				return unavailable()
+			}
+			return nil
+		}
+		w1.after, w2.after = lost, lost
+		s := newShop(t, w1, w2).open()
+		s.launch(body)
+		if made := len(w1.rows) + len(w2.rows); made != 1 || w1.grants != 2 && w2.grants != 2 {
+			t.Errorf("%d machines after %d and %d grants", made, w1.grants, w2.grants)
+		}
+	})
+	t.Run("a refusal does not use the key up", func(t *testing.T) {
+		s := newShop(t).open()
+		huge := `{"config":{"image":"demo:1","guest":{"cpus":64,"memory_mb":65536}}}`
+		s.want(422, "POST", "/v1/apps/a/machines", huge, IdempotencyHeader+": k")
+		s.want(422, "POST", "/v1/apps/a/machines", huge, IdempotencyHeader+": k")
+		s.want(400, "POST", "/v1/apps/a/machines", body, IdempotencyHeader+": "+strings.Repeat("x", 300))
+	})
+}
+
+// TestOneNameAtOnce lets many ask for one name on several workers.
+func TestOneNameAtOnce(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	var wg sync.WaitGroup
+	codes := make([]int, 16)
+	for i := range codes {
+		wg.Go(func() {
+			codes[i] = s.do("POST", "/v1/apps/a/machines", `{"name":"solo","config":{"image":"demo:1"}}`).code
+		})
+	}
+	wg.Wait()
+	made := map[int]int{}
+	for _, c := range codes {
+		made[c]++
+	}
+	if made[200] != 1 || made[409] != len(codes)-1 {
+		t.Errorf("the answers are %v", made)
+	}
+}
+
+func TestSecretsAreSealed(t *testing.T) {
+	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
+	s := openShop(t, j, key, newMemWorker("w1", "local", room)).open()
+	var set secretSet
+	s.want(200, "POST", "/v1/apps/a/secrets/PEPPER", `{"value":"hush-hush"}`).into(t, &set)
+	if set.Name != "PEPPER" || set.Digest == "" || set.Version != 1 {
+		t.Errorf("the answer is %+v", set)
+	}
+	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key file is %v %v", info.Mode(), err)
+	}
+	err := j.Load(func(r fsm.Record) error {
+		if strings.Contains(string(r.Value), "hush-hush") {
+			t.Errorf("%s/%s holds a value in the clear", r.Bucket, r.Key)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"/v1/apps/a/secrets", "/v1/apps/a/secrets/PEPPER", "/v1/apps/a/secrets?version=1"} {
+		if r := s.want(200, "GET", q, nil); strings.Contains(r.raw, "hush") {
+			t.Errorf("%s tells a value: %s", q, r.raw)
+		}
+	}
+	s.want(412, "GET", "/v1/apps/a/secrets?version=2", nil)
+	s.want(403, "GET", "/v1/apps/a/secrets?show_secrets=true", nil)
+	var bulk secretList
+	s.want(200, "POST", "/v1/apps/a/secrets", `{"values":{"SALT":"s","PEPPER":null}}`).into(t, &bulk)
+	if len(bulk.Secrets) != 1 || bulk.Version != 2 {
+		t.Errorf("the answer is %+v", bulk)
+	}
+	again, err := OpenCatalog(j.Reopen(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := again.Secrets("a")
+	if err != nil || len(values) != 1 || values["SALT"] != "s" {
+		t.Errorf("read again: %v %v", values, err)
+	}
+	s.want(200, "DELETE", "/v1/apps/a/secrets/SALT", nil)
+	s.want(404, "DELETE", "/v1/apps/a/secrets/SALT", nil)
+}
+
+func TestKeyFileIsGuarded(t *testing.T) {
+	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
+	s := openShop(t, j, key, newMemWorker("w1", "local", room)).open()
+	s.want(200, "POST", "/v1/apps/a/secrets/PEPPER", `{"value":"hush-hush"}`)
+	good, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		spoil func() error
+		code  string
+	}{
+		"gone":              {func() error { return os.Remove(key) }, "key_file"},
+		"readable by all":   {func() error { return os.Chmod(key, 0o644) }, "key_file"},
+		"cut":               {func() error { return os.WriteFile(key, good[:10], 0o600) }, "key_file"},
+		"not hexadecimal":   {func() error { return os.WriteFile(key, []byte(strings.Repeat("z", 64)), 0o600) }, "key_file"},
+		"longer":            {func() error { return os.WriteFile(key, append(good, good...), 0o600) }, "key_file"},
+		"another (at open)": {func() error { return os.WriteFile(key, []byte(strings.Repeat("0", 64)), 0o600) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.spoil(); err != nil {
+				t.Fatal(err)
+			}
+			catalog, err := OpenCatalog(j.Reopen(), key)
+			if fault.CodeOf(err) != c.code {
+				t.Errorf("got %v", err)
+			}
+			if err == nil {
+				if _, err := catalog.Secrets("a"); fault.CodeOf(err) != "unseal" {
+					t.Errorf("another key opens the secrets: %v", err)
+				}
+			}
+			if err := os.RemoveAll(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(key, good, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestCatalogSurvives fails the journal at every commit and wants what was acknowledged, and nothing else, after it.
+func TestCatalogSurvives(t *testing.T) {
+	for n := range 8 {
+		j, key := mem.New(), filepath.Join(t.TempDir(), "key")
+		c, err := OpenCatalog(j, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.FailAfter(n)
+		apps, secrets := map[string]bool{}, map[string]string{}
+		value := "v"
+		for i := range 4 {
+			name := fmt.Sprintf("app-%d", i)
+			if _, err := c.CreateApp(name, "", "", ""); err == nil {
+				apps[name] = true
+			}
+			if _, _, err := c.SetSecrets(name, map[string]*string{"S": &value}); err == nil {
+				secrets[name] = value
+			}
+		}
+		again, err := OpenCatalog(j.Reopen(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := again.Apps(); len(got) != len(apps) {
+			t.Errorf("after %d commits there are %d apps, and %d were acknowledged", n, len(got), len(apps))
+		}
+		for name, want := range secrets {
+			if got, err := again.Secrets(name); err != nil || got["S"] != want {
+				t.Errorf("after %d commits the secret of %s is %v (%v)", n, name, got, err)
+			}
+		}
+	}
+}
+
+func TestAnUnreadableCatalogIsRefused(t *testing.T) {
+	for name, r := range map[string]fsm.Record{
+		"damaged": {Bucket: bucketApp, Key: "a", Value: []byte(`{"name":`)},
+		"newer":   {Bucket: "bazaar", Key: "a", Value: []byte(`{}`)},
+	} {
+		j := mem.New()
+		if err := j.Commit([]fsm.Record{r}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenCatalog(j, filepath.Join(t.TempDir(), "key")); fault.CodeOf(err) != "catalog" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAppDeletedWhileItsMachineIsMade takes the app away between the grant and the answer.
+func TestAppDeletedWhileItsMachineIsMade(t *testing.T) {
+	w := newMemWorker("w1", "local", room)
+	s := newShop(t, w).open()
+	w.after = func(lifecycle.Grant) error {
+		if err := s.catalog.MarkDeleting("a"); err != nil {
+			return err
+		}
+		return s.catalog.DeleteApp("a")
+	}
+	s.want(404, "POST", "/v1/apps/a/machines", hostLaunch)
+	for _, m := range w.rows {
+		if m.State != machine.Destroyed {
+			t.Errorf("machine %s of an app that is gone is %s", m.ID, m.State)
+		}
+	}
+}
