@@ -1,0 +1,146 @@
+// Package ticks is the simulator's clock: a heap of things to come, ordered by time and, at one time, by the order in
+// which they were put in, so that a run with the same seed is the same run.
+//
+// Times are whole microseconds. Once the backing arrays have grown to the largest number of waiting ticks, nothing is
+// allocated.
+package ticks
+
+// Time is a moment of simulated time: microseconds since the run began.
+type Time = int64
+
+// Microseconds in the larger units.
+const (
+	Millisecond Time = 1000
+	Second      Time = 1000 * Millisecond
+)
+
+// Seconds gives t in seconds.
+func Seconds(t Time) float64 { return float64(t) / float64(Second) }
+
+type entry[T any] struct {
+	at   Time
+	seq  uint64
+	what T
+}
+
+func (e *entry[T]) before(f *entry[T]) bool {
+	return e.at < f.at || (e.at == f.at && e.seq < f.seq)
+}
+
+// Heap keeps ticks of type T. The zero Heap is empty and ready. It is for one goroutine.
+//
+// Most of what a simulation waits for are messages that all take equally long: those arrive in the order in which they
+// were sent, and are kept in a ring at constant cost. All else goes to a 4-ary heap. Pop takes the earlier of the two,
+// so which of them a tick is in changes the speed and never the order.
+type Heap[T any] struct {
+	tree []entry[T]
+	ring []entry[T] // its length is a power of two
+	head int        // of the ring, in ring entries
+	size int        // ticks in the ring
+	seq  uint64
+}
+
+// Len gives the number of waiting ticks.
+func (h *Heap[T]) Len() int { return len(h.tree) + h.size }
+
+// Push puts a tick in the heap.
+func (h *Heap[T]) Push(at Time, what T) {
+	h.seq++
+	h.tree = append(h.tree, entry[T]{at, h.seq, what})
+	h.up(len(h.tree) - 1)
+}
+
+// Send is Push for ticks that are mostly put in in the order of their times, as messages of one delay are.
+func (h *Heap[T]) Send(at Time, what T) {
+	if h.size > 0 && at < h.ring[(h.head+h.size-1)&(len(h.ring)-1)].at {
+		h.Push(at, what)
+		return
+	}
+	if h.size == len(h.ring) {
+		h.grow()
+	}
+	h.seq++
+	h.ring[(h.head+h.size)&(len(h.ring)-1)] = entry[T]{at, h.seq, what}
+	h.size++
+}
+
+// Next gives the time of the earliest tick; ok is false when there is none.
+func (h *Heap[T]) Next() (at Time, ok bool) {
+	switch {
+	case h.Len() == 0:
+		return 0, false
+	case h.ringFirst():
+		return h.ring[h.head].at, true
+	default:
+		return h.tree[0].at, true
+	}
+}
+
+// Pop takes the earliest tick out; ok is false when there is none.
+func (h *Heap[T]) Pop() (at Time, what T, ok bool) {
+	if h.ringFirst() {
+		e := &h.ring[h.head]
+		h.head = (h.head + 1) & (len(h.ring) - 1)
+		h.size--
+		return e.at, e.what, true
+	}
+	n := len(h.tree) - 1
+	if n < 0 {
+		return 0, what, false
+	}
+	at, what = h.tree[0].at, h.tree[0].what
+	last := h.tree[n]
+	h.tree[n] = entry[T]{} // let go of what it points to
+	h.tree = h.tree[:n]
+	if n > 0 {
+		h.down(last)
+	}
+	return at, what, true
+}
+
+func (h *Heap[T]) ringFirst() bool {
+	return h.size > 0 && (len(h.tree) == 0 || h.ring[h.head].before(&h.tree[0]))
+}
+
+func (h *Heap[T]) grow() {
+	bigger := make([]entry[T], max(64, 2*len(h.ring)))
+	n := copy(bigger, h.ring[h.head:])
+	copy(bigger[n:], h.ring[:h.head])
+	h.ring, h.head = bigger, 0
+}
+
+func (h *Heap[T]) up(i int) {
+	e := h.tree[i]
+	for i > 0 {
+		p := (i - 1) / 4
+		if !e.before(&h.tree[p]) {
+			break
+		}
+		h.tree[i] = h.tree[p]
+		i = p
+	}
+	h.tree[i] = e
+}
+
+// down puts e into the hole at the root.
+func (h *Heap[T]) down(e entry[T]) {
+	i, n := 0, len(h.tree)
+	for {
+		first := 4*i + 1
+		if first >= n {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, n); c++ {
+			if h.tree[c].before(&h.tree[least]) {
+				least = c
+			}
+		}
+		if !h.tree[least].before(&e) {
+			break
+		}
+		h.tree[i] = h.tree[least]
+		i = least
+	}
+	h.tree[i] = e
+}
