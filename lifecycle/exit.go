@@ -49,7 +49,9 @@ func (s *Supervisor) exited(r *row, ex Exit) {
 		r.Restarts = 0
 		s.idle(r, run)
 		if r.Machine.Config.AutoDestroy && run == nil {
-			s.start(r, opDestroy, opArgs{Source: "flyd"})
+			if err := s.start(r, opDestroy, opArgs{Source: "flyd"}); err != nil {
+				panic("lifecycle: " + err.Error()) // no run is active, and a parked one has no life that could end
+			}
 		}
 	}
 }

@@ -129,7 +129,12 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	s.begin(now)
 	maps.DeleteFunc(s.rows, func(_ string, r *row) bool { return r.Machine.ID == "" }) // versions without a machine
-	for id, r := range s.rows {
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		r := s.rows[id]
+		s.out.Changed = append(s.out.Changed, id) // so that the view has it
+		if !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() {
+			s.timed[id] = true
+		}
 		if r.destroyed() {
 			s.gone = append(s.gone, id)
 			continue
@@ -138,7 +143,6 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 		for _, v := range r.mounts() {
 			s.attach(v, id)
 		}
-		s.dirty[id] = true // so that the view has it
 	}
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.engine.Resume(now, &s.out.Out)
