@@ -166,6 +166,9 @@ func TestSecretsAreSealed(t *testing.T) {
 	if len(bulk.Secrets) != 1 || bulk.Version != 2 {
 		t.Errorf("the answer is %+v", bulk)
 	}
+	s.want(200, "POST", "/v1/apps/a/secrets/GONE", `{"value":"x"}`)
+	s.want(200, "DELETE", "/v1/apps/a/secrets/GONE", nil)
+	s.want(404, "DELETE", "/v1/apps/a/secrets/GONE", nil)
 	again, err := OpenCatalog(j.Reopen(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -174,8 +177,6 @@ func TestSecretsAreSealed(t *testing.T) {
 	if err != nil || len(values) != 1 || values["SALT"] != "s" {
 		t.Errorf("read again: %v %v", values, err)
 	}
-	s.want(200, "DELETE", "/v1/apps/a/secrets/SALT", nil)
-	s.want(404, "DELETE", "/v1/apps/a/secrets/SALT", nil)
 }
 
 func TestKeyFileIsGuarded(t *testing.T) {
