@@ -172,11 +172,11 @@ func ended(ctx context.Context) error {
 
 // ErrorDetail is what souk adds to the Machines API's error, for programs.
 type ErrorDetail struct {
-	Kind       fault.Kind      `json:"kind"`
-	Code       string          `json:"code,omitempty"`
-	Scope      fault.Scope     `json:"scope,omitempty"`
-	Resource   string          `json:"resource,omitempty"`
-	RetryAfter json.RawMessage `json:"retry_after,omitempty"`
+	Kind       fault.Kind  `json:"kind"`
+	Code       string      `json:"code,omitempty"`
+	Scope      fault.Scope `json:"scope,omitempty"`
+	Resource   string      `json:"resource,omitempty"`
+	RetryAfter float64     `json:"retry_after,omitempty"` // seconds
 }
 
 // ErrorAnswer is the body of every error.
@@ -208,21 +208,7 @@ func (a ErrorAnswer) fault() *fault.Error {
 		d.Kind = kindOfStatus(a.HTTP)
 	}
 	return &fault.Error{Kind: d.Kind, Code: d.Code, Text: a.Error, Scope: d.Scope, Resource: d.Resource,
-		RetryAfter: retryAfter(d.RetryAfter), Detail: a}
-}
-
-// retryAfter reads seconds or a Go duration; 0 when there is neither.
-func retryAfter(raw json.RawMessage) time.Duration {
-	var s float64
-	if json.Unmarshal(raw, &s) == nil {
-		return time.Duration(s * float64(time.Second))
-	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		d, _ := time.ParseDuration(text) // unreadable is the same as not said
-		return d
-	}
-	return 0
+		RetryAfter: time.Duration(d.RetryAfter * float64(time.Second)), Detail: a}
 }
 
 func kindOfStatus(code int) fault.Kind {

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,22 +67,43 @@ func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*ma
 	return ms, err
 }
 
-// maxPages bounds how many pages AllMachines reads: with the server's page size, far more than one gateway holds.
+// maxPages bounds how many pages are read of one organization: a million machines.
 const maxPages = 1000
 
-// AllMachines lists the machines of every app, page after page.
+// AllMachines lists the machines of every app of every organization, oldest first.
 func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Machine, error) {
+	apps, err := c.Apps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []*machine.Machine{}
+	seen := map[string]bool{}
+	for _, a := range apps {
+		if org := a.Organization.Slug; !seen[org] {
+			seen[org] = true
+			if all, err = c.orgMachines(ctx, org, o, all); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *machine.Machine) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+// orgMachines adds the machines of one organization to all, page after page.
+func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions, all []*machine.Machine) ([]*machine.Machine, error) {
 	q := url.Values{"limit": {"1000"}}
 	if o.Destroyed {
 		q.Set("include_deleted", "true")
 	}
-	all := []*machine.Machine{}
 	for range maxPages {
 		var page struct {
 			Machines   []*machine.Machine `json:"machines"`
 			NextCursor string             `json:"next_cursor"`
 		}
-		if err := c.do(ctx, call{method: "GET", path: route("orgs", "personal", "machines"), query: q}, &page); err != nil {
+		if err := c.do(ctx, call{method: "GET", path: route("orgs", org, "machines"), query: q}, &page); err != nil {
 			return nil, err
 		}
 		for _, m := range page.Machines {
@@ -89,7 +112,7 @@ func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Mac
 			}
 		}
 		if page.NextCursor == "" {
-			return all, nil
+			break
 		}
 		q.Set("cursor", page.NextCursor)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -17,10 +18,11 @@ import (
 
 // Version is what a server says of itself.
 type Version struct {
-	Version string          `json:"version"`
-	Go      string          `json:"go"`
-	Region  string          `json:"region"`
-	Workers json.RawMessage `json:"workers,omitempty"`
+	Version string    `json:"version"`
+	Go      string    `json:"go"`
+	Region  string    `json:"region"`
+	Workers int       `json:"workers"`
+	Started time.Time `json:"started"`
 }
 
 // Version asks the server for its version.

@@ -15,6 +15,9 @@ type App struct {
 	Status       string `json:"status"`
 	MachineCount int    `json:"machine_count"`
 	VolumeCount  int    `json:"volume_count"`
+	Organization struct {
+		Slug string `json:"slug"`
+	} `json:"organization"`
 }
 
 // Apps lists the apps.

@@ -70,9 +70,12 @@ func (c *cli) cmdRun() *cobra.Command {
 	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
 	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
-	cmd.MarkFlagsMutuallyExclusive("attach", "detach")
-	cmd.MarkFlagsMutuallyExclusive("attach", "no-start")
-	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return c.doRun(cmd.Context(), o, argv) }
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if o.attach && (o.detach || o.noStart) {
+			return usagef("--attach follows a machine that runs, so it does not go with --detach or --no-start")
+		}
+		return c.doRun(cmd.Context(), o, argv)
+	}
 	return cmd
 }
 

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// update rewrites what is generated: docs/reference and the transcript in README.md.
+var update = flag.Bool("update", false, "rewrite docs/reference and the transcript in README.md")
+
+// TestMain lets this test binary be souk, too: scripts and helpers start it under that name, so that all that runs in
+// them is the code under test, with the race detector when the test has it.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"souk": func() { os.Exit(realMain()) }})
+}
+
+// soukExe gives the program that TestMain put on the PATH.
+func soukExe(t testing.TB) string {
+	t.Helper()
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if exe := filepath.Join(dir, "souk"); strings.Contains(dir, "testscript-main") {
+			return exe
+		}
+	}
+	t.Fatal("TestMain put no souk on the PATH")
+	return ""
+}
+
+const keyOwn = "own-souk"
+
+// TestScripts runs testdata/script: each is a story of the command line against a real souk dev with real processes.
+//
+// Commands of its own:
+//
+//	dev [FLAG...]   start souk dev in $WORK/d, on a free port, and set SOUK_ADDR and SOUK_TOKEN
+//	kill9           kill -9 it
+//	down            end it as ^C does
+//	keep NAME       put the last command's stdout, trimmed, into $NAME
+//	code N CMD...   run CMD and want exactly this exit code
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			own := &ownSouk{exe: soukExe(t), state: filepath.Join(env.WorkDir, "d")}
+			env.Values[keyOwn] = own
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			env.Defer(func() {
+				if own.ready.Addr != "" {
+					own.end()
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"dev": scriptDev, "kill9": scriptKill, "down": scriptDown, "keep": scriptKeep, "code": scriptCode,
+		},
+	})
+}
+
+func scriptDev(ts *testscript.TestScript, neg bool, args []string) {
+	own := ts.Value(keyOwn).(*ownSouk)
+	if neg || own.cmd != nil {
+		ts.Fatalf("usage: dev [FLAG...], and only once at a time")
+	}
+	var log bytes.Buffer
+	own.args, own.err = args, &log
+	if err := own.start(); err != nil {
+		ts.Fatalf("%v\n%s", err, log.String())
+	}
+	ts.Setenv("SOUK_ADDR", own.ready.Addr)
+	ts.Setenv("SOUK_TOKEN", own.token)
+}
+
+func scriptKill(ts *testscript.TestScript, _ bool, _ []string) { ts.Value(keyOwn).(*ownSouk).kill() }
+
+func scriptDown(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(ts.Value(keyOwn).(*ownSouk).stop())
+}
+
+func scriptKeep(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: keep NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N CMD...")
+	}
+	// The shell tells the code of what it ran; its own stdout and stderr are the command's.
+	err := ts.Exec("/bin/sh", append([]string{"-c", `want=$1; shift; "$@"; got=$?; [ "$got" = "$want" ] || { echo "exit code $got, want $want" >&2; exit 1; }`, "sh"}, args...)...)
+	if err != nil {
+		ts.Fatalf("%v: %s", args, ts.ReadFile("stderr"))
+	}
+}
