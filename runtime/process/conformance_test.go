@@ -45,4 +45,3 @@ func lacking(t testing.TB, what string) {
 	}
 	t.Skipf("this needs %s", what)
 }
-

@@ -234,3 +234,12 @@ func (g Group) Remove() error {
 	}
 	return nil
 }
+
+// Join moves a process into the group's v1 hierarchies.
+func (g Group) Join(pid int) error {
+	var errs []error
+	for _, dir := range g.t.v1dirs() {
+		errs = append(errs, write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)))
+	}
+	return errors.Join(errs...)
+}

@@ -56,28 +56,37 @@ type Log struct {
 	files    int   // kept
 	grown    func()
 
-	mu   sync.Mutex
-	file *os.File
-	gen  uint64
-	size int64
-	lost int64 // bytes that could not be written since the last that could
+	mu     sync.Mutex
+	closed bool
+	file   *os.File // nil until the first write
+	gen    uint64
+	size   int64
+	lost   int64 // bytes that could not be written since the last that could
 }
 
-// Open goes on with the newest file of dir, or begins one. grown is called after each write, with no lock held.
-func Open(dir string, maxBytes int64, files int, grown func()) (*Log, error) {
-	l := &Log{dir: dir, maxBytes: max(maxBytes, batch), files: max(files, 2), grown: grown}
-	gens, err := generations(dir)
+// Open gives the log in dir. Its newest file is opened, or a first one made, when there is something to write: a
+// machine that prints nothing costs nothing. grown is called after each write, with no lock held.
+func Open(dir string, maxBytes int64, files int, grown func()) *Log {
+	return &Log{dir: dir, maxBytes: max(maxBytes, batch), files: max(files, 2), grown: grown}
+}
+
+// ready sees to it that there is a file to write to.
+func (l *Log) ready() error {
+	if l.closed {
+		return os.ErrClosed
+	}
+	if l.file != nil {
+		return nil
+	}
+	gens, err := generations(l.dir)
 	if err != nil {
-		return nil, fmt.Errorf("open a log: %w", err)
+		return fmt.Errorf("open a log: %w", err)
 	}
 	l.gen = 1
 	if len(gens) > 0 {
 		l.gen = gens[len(gens)-1]
 	}
-	if err := l.open(); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l.open()
 }
 
 func (l *Log) open() error {
@@ -97,6 +106,7 @@ func (l *Log) open() error {
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.file == nil {
 		return nil
 	}
@@ -109,7 +119,8 @@ func (l *Log) Close() error {
 // said in the log once it can be again.
 func (l *Log) write(b []byte) {
 	l.mu.Lock()
-	if l.file == nil {
+	err := l.ready()
+	if errors.Is(err, os.ErrClosed) {
 		l.mu.Unlock()
 		return
 	}
@@ -117,7 +128,9 @@ func (l *Log) write(b []byte) {
 		note := fmt.Sprintf("souk: %d bytes of output were lost because they could not be written", l.lost)
 		b = append(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(note)), b...)
 	}
-	err := l.rotate(int64(len(b)))
+	if err == nil {
+		err = l.rotate(int64(len(b)))
+	}
 	if err == nil {
 		var n int
 		n, err = l.file.Write(b)
@@ -182,7 +195,9 @@ func appendLine(b, stamp []byte, full bool, text []byte) []byte {
 }
 
 // Note writes one line of souk's own.
-func (l *Log) Note(text string) { l.write(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(text))) }
+func (l *Log) Note(text string) {
+	l.write(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(text)))
+}
 
 // Sink splits one stream into lines. It is used by one goroutine. It holds memory only while a line is unfinished.
 type Sink struct {

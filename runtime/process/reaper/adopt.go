@@ -146,22 +146,19 @@ func (r *Reaper) adopt(l *life) {
 		if err == nil {
 			_ = unix.Close(fd)
 		}
+		l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
 		go r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
 		return
 	}
-	l.log, err = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
-	if err != nil {
-		r.log.Error("the log of an adopted machine cannot be opened", "machine", l.m.id, "err", err)
-	} else {
-		for i, name := range []string{"stdout", "stderr"} {
-			s, err := reopen(l.rec.PID, i+1, name, []uint64{l.rec.Out, l.rec.Err}[i], l.log)
-			if err != nil {
-				r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err", err)
-				continue
-			}
-			l.streams[i] = s
-			l.pumps.Go(s.pump)
+	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
+	for i, name := range []string{"stdout", "stderr"} {
+		s, err := reopen(l.rec.PID, i+1, name, []uint64{l.rec.Out, l.rec.Err}[i], l.log)
+		if err != nil {
+			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err", err)
+			continue
 		}
+		l.streams[i] = s
+		l.pumps.Go(s.pump)
 	}
 	go r.watchAdopted(l, os.NewFile(uintptr(fd), "pidfd"))
 }

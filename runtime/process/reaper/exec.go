@@ -67,12 +67,13 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	fds.fds = nil
 	defer closeAll(k.files[:])
 	x := &execution{ended: make(chan int, 1)}
-	err = r.fork(k, func(pid int) {
+	leave, err := r.fork(k, func(pid int) {
 		x.pid = pid
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.procs[pid] = x
 	})
+	leave()
 	if err != nil {
 		return nil, err
 	}

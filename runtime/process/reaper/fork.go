@@ -25,27 +25,25 @@ type child struct {
 // it there (CLONE_INTO_CGROUP); v1 has no such thing, so the forking thread goes in before and comes out after, which
 // costs a write each and needs neither a helper program nor ptrace.
 //
-// registered is called with the pid while nobody can wait for it.
-func (r *Reaper) fork(c *child, registered func(pid int)) error {
+// registered is called with the pid while nobody can wait for it. leave is never nil; it must be called by the same
+// goroutine, which does nothing else on this thread before, once whoever waits for the fork has been answered.
+func (r *Reaper) fork(c *child, registered func(pid int)) (leave func(), err error) {
 	if c.group == nil || !c.group.NeedsEnter() {
-		return r.forkHere(c, registered)
+		return func() {}, r.forkHere(c, registered)
 	}
-	answer := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if err := c.group.Enter(); err != nil {
-			answer <- fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of a machine cannot be applied")
-			return // the thread may still be inside: it ends with its goroutine
+	runtime.LockOSThread()
+	leave = func() {
+		if err := c.group.Leave(); err != nil {
+			// Not unlocked: the thread ends with its goroutine.
+			r.log.Error("a thread could not leave a machine's cgroup and is ended", "err", err)
+			return
 		}
-		err := r.forkHere(c, registered)
-		if lerr := c.group.Leave(); lerr != nil {
-			r.log.Error("a thread could not leave a machine's cgroup and was ended", "err", lerr)
-		} else {
-			runtime.UnlockOSThread()
-		}
-		answer <- err
-	}()
-	return <-answer
+		runtime.UnlockOSThread()
+	}
+	if err := c.group.Enter(); err != nil {
+		return leave, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of a machine cannot be applied")
+	}
+	return leave, r.forkHere(c, registered)
 }
 
 func (r *Reaper) forkHere(c *child, registered func(pid int)) error {

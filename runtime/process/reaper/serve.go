@@ -235,23 +235,29 @@ func (c *conn) loop() {
 		go func() {
 			defer func() { <-slots }()
 			var a frame.Reply
-			if err := c.r.do(q, f.Body, &a); err != nil {
+			leave := func() {}
+			var err error
+			if q.Op == frame.OpStart {
+				var st runtime.Status
+				st, leave, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
+				a.Status = &st
+			} else {
+				err = c.r.do(q, &a)
+			}
+			if err != nil {
 				a = frame.Reply{Error: frame.ToError(err)}
 			}
 			c.send(f.ID, frame.KindReply, a)
+			leave()
 		}()
 	}
 }
 
-// do carries out one request.
-func (r *Reaper) do(q frame.Request, body []byte, a *frame.Reply) error {
+// do carries out one request other than start.
+func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 	switch q.Op {
 	case frame.OpPrepare:
 		return r.prepare(q.Machine)
-	case frame.OpStart:
-		st, err := r.start(q.Machine, q.Attempt, q.Start, body)
-		a.Status = &st
-		return err
 	case frame.OpSignal:
 		return r.signal(q.Machine, syscall.Signal(q.Signal))
 	case frame.OpKill:

@@ -14,28 +14,31 @@ import (
 )
 
 // start starts an attempt, or answers the one that was started.
-func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (runtime.Status, error) {
+//
+// leave must be called by the same goroutine when the answer has been sent.
+func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, leave func(), err error) {
+	leave = func() {}
 	m, err := r.find(id)
 	if err != nil {
-		return runtime.Status{}, err
+		return st, leave, err
 	}
 	if attempt == 0 || s == nil {
-		return runtime.Status{}, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+		return st, leave, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
 	}
 	if err := r.lock(m); err != nil {
-		return runtime.Status{}, err
+		return st, leave, err
 	}
 	defer m.op.Unlock()
 	if st, done, err := r.judge(m, attempt); done || err != nil {
-		return st, err
+		return st, leave, err
 	}
-	l, err := r.launch(m, attempt, s, data)
+	l, leave, err := r.launch(m, attempt, s, data)
 	if err != nil {
-		return runtime.Status{}, err
+		return st, leave, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return l.status(), nil
+	return l.status(), leave, nil
 }
 
 // judge decides by attempt: done means that the answer is known already.
@@ -68,41 +71,41 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 }
 
 // launch does the work of a start. Nothing is left behind when it fails.
-func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (*life, error) {
+func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (l *life, leave func(), err error) {
+	leave = func() {}
 	dir := RootDir(r.dir, m.id)
 	path, err := program(s.Argv, s.Env, dir)
 	if err != nil {
-		return nil, err
+		return nil, leave, err
 	}
 	o, err := lookupUser(s.User)
 	if err != nil {
-		return nil, err
+		return nil, leave, err
 	}
 	if o != nil {
 		if err := r.letIn(m.id, o); err != nil {
-			return nil, err
+			return nil, leave, err
 		}
 	}
 	if err := place(dir, s.Files, data, s.Mounts, o); err != nil {
-		return nil, err
+		return nil, leave, err
 	}
-	l := &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
+	l = &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
 	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
-	if l.log, err = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "log", "the log of machine %s cannot be opened", m.id)
-	}
-	if err := r.born(l, path, s); err != nil {
+	l.log = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown)
+	if leave, err = r.born(l, path, s); err != nil {
 		_ = l.log.Close()
-		return nil, err
+		return nil, leave, err
 	}
-	return l, nil
+	return l, leave, nil
 }
 
 // born makes pipes and cgroup, forks, and registers the life.
-func (r *Reaper) born(l *life, path string, s *frame.Start) error {
+func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err error) {
+	leave = func() {}
 	m := l.m
 	var ends [2]*os.File // what the machine holds
 	for i, name := range []string{"stdout", "stderr"} {
@@ -110,15 +113,15 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) error {
 		if err != nil {
 			closeAll(ends[:])
 			l.closeStreams()
-			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
+			return leave, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
 		}
 		l.streams[i], ends[i] = st, end
 	}
 	defer func() { closeAll(ends[:]) }()
 	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
-	fail := func(err error) error {
+	fail := func(err error) (func(), error) {
 		l.closeStreams()
-		return err
+		return leave, err
 	}
 	var group *cgroup.Group
 	if r.tree != nil {
@@ -136,14 +139,16 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) error {
 		files: [3]*os.File{r.null, ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
-	if err := r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
+	if leave, err = r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
+		leave()
+		leave = func() {}
 		if group != nil {
 			_ = group.Remove() // what stays is removed with the machine
 		}
 		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
 		return fail(err)
 	}
-	return nil
+	return leave, nil
 }
 
 // register makes a process the machine's life. It runs before the process can be waited for.

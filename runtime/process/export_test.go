@@ -1,0 +1,9 @@
+package process
+
+import (
+	"context"
+	"net"
+)
+
+// Dial opens a bare connection to the reaper, for tests of what a stranger may send.
+func Dial(r *Runtime) (*net.UnixConn, error) { return r.link.dial(context.Background()) }
