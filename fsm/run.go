@@ -30,6 +30,9 @@ type Run struct {
 	Cause     *Cause          `json:"cause,omitempty"`  // why it turned to undo
 	Trail     []Mark          `json:"trail,omitempty"`  // the steps behind it
 
+	// Memo is the host's to keep what it has decoded of Args. It is not journalled.
+	Memo any `json:"-"`
+
 	seq     uint64    // of the newest effect asked for; results of older ones are stale
 	out     bool      // an effect is being carried out
 	retryAt time.Time // zero: no retry is waiting

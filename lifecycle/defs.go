@@ -35,10 +35,14 @@ type opArgs struct {
 }
 
 func argsOf(r *fsm.Run) opArgs {
-	var a opArgs
+	a, ok := r.Memo.(opArgs)
+	if ok {
+		return a
+	}
 	if err := json.Unmarshal(r.Args, &a); err != nil {
 		panic("lifecycle: a run's arguments do not read: " + err.Error()) // written by us, checksummed by the journal
 	}
+	r.Memo = a
 	return a
 }
 
@@ -257,7 +261,7 @@ func finishCreate(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	row := s.rowOf(r)
 	row.Failure = err.Error()
 	s.note(row, "launch_failed", machine.Destroyed, "flyd", row.Failure)
-	s.bury(row, "flyd")
+	s.bury(row)
 	if row.early != nil {
 		s.ack(*row.early)
 	}
@@ -274,5 +278,5 @@ func finishDestroy(s *Supervisor, _ time.Time, r *fsm.Run, err error) {
 		return
 	}
 	s.note(row, "destroy", machine.Destroyed, argsOf(r).Source, "")
-	s.bury(row, argsOf(r).Source)
+	s.bury(row)
 }

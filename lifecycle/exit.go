@@ -139,13 +139,14 @@ func (s *Supervisor) drop(r *row) {
 }
 
 // bury makes a machine destroyed: it gives back all it had, and stays readable for a while.
-func (s *Supervisor) bury(r *row, _ string) {
+func (s *Supervisor) bury(r *row) {
 	id := r.Machine.ID
 	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
 	r.Life, r.RestartAt, r.ScheduleAt = nil, time.Time{}, time.Time{}
 	for _, v := range r.mounts() {
 		s.detach(v, id)
 	}
+	delete(s.names, fullName{r.Machine.App, r.Machine.Name})
 	s.seller.Free(id)
 	s.unlease(id)
 	s.gone = append(s.gone, id)

@@ -61,6 +61,7 @@ func (s *Supervisor) create(ticket uint64, g Grant) error {
 		r.Machine.Name = s.freeName(g.Request.App)
 	}
 	s.rows[id] = r
+	s.names[fullName{r.Machine.App, r.Machine.Name}] = id
 	for _, v := range r.mounts() {
 		s.attach(v, id)
 	}
@@ -100,14 +101,7 @@ func (s *Supervisor) checkName(app, name string) error {
 	return nil
 }
 
-func (s *Supervisor) named(app, name string) *row {
-	for _, r := range s.rows {
-		if r.Machine.App == app && r.Machine.Name == name && !r.destroyed() {
-			return r
-		}
-	}
-	return nil
-}
+func (s *Supervisor) named(app, name string) *row { return s.rows[s.names[fullName{app, name}]] }
 
 func (s *Supervisor) freeName(app string) string {
 	for {

@@ -30,6 +30,7 @@ type Supervisor struct {
 	engine  *fsm.Engine[*Supervisor]
 	rand    *rand.Rand
 	rows    map[string]*row
+	names   map[fullName]string // to the id of the machine that has it
 	volumes map[string]*volumeRow
 	leases  map[string]machine.Lease
 	pending map[string][]pendingCommand
@@ -43,6 +44,9 @@ type Supervisor struct {
 	out   Out
 	dirty map[string]bool
 }
+
+// fullName is what is unique on a worker but for destroyed machines.
+type fullName struct{ app, name string }
 
 // waiter is a command whose operation is on its way.
 type waiter struct {
@@ -77,7 +81,7 @@ type Reply struct {
 func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s := &Supervisor{
 		seller: market.NewSeller(rec), rand: rng,
-		rows: map[string]*row{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
+		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
 		timed: map[string]bool{},
 	}
@@ -139,6 +143,7 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 			s.gone = append(s.gone, id)
 			continue
 		}
+		s.names[fullName{r.Machine.App, r.Machine.Name}] = id
 		s.seller.Restore(id, r.Machine.App, r.Want, s.occupies(r))
 		for _, v := range r.mounts() {
 			s.attach(v, id)
