@@ -215,6 +215,12 @@ func (e *Engine[H]) Each(f func(*Run)) {
 // Parked tells why the run of key cannot go on, if so.
 func (e *Engine[H]) Parked(key string) (string, bool) { why, ok := e.parked[key]; return why, ok }
 
+// Park takes the run of key out of the way, for a reason that only a person can mend.
+func (e *Engine[H]) Park(key, why string) {
+	delete(e.runs, key)
+	e.parked[key] = why
+}
+
 // Next gives when Tick has something to do; zero when nothing waits.
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time

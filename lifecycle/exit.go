@@ -83,9 +83,7 @@ func (s *Supervisor) timers(r *row) {
 		s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting)
 	}
 	if !r.ScheduleAt.IsZero() && !s.now.Before(r.ScheduleAt) {
-		for !s.now.Before(r.ScheduleAt) { // what was missed while souk was down is made up for once
-			r.ScheduleAt = nextSchedule(r.Machine.Config.Schedule, r.ScheduleAt)
-		}
+		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
 		s.dirty[r.Machine.ID] = true
 		if r.Life != nil || s.engine.Active(machineKey(r.Machine.ID)) != nil {
 			return
@@ -111,6 +109,19 @@ func nextSchedule(schedule string, t time.Time) time.Time {
 		return t.AddDate(0, 1, 0)
 	}
 	return time.Time{}
+}
+
+// scheduleAfter gives the first time of a schedule behind now, in step with the time at that has come due. What was missed
+// while souk was down is not made up for more than once.
+func scheduleAfter(schedule string, at, now time.Time) time.Time {
+	next := nextSchedule(schedule, at)
+	if period := next.Sub(at); !now.Before(next) && period > 0 {
+		if schedule == "monthly" || now.Sub(at) > 1000*24*time.Hour { // not worth keeping in step with
+			return nextSchedule(schedule, now)
+		}
+		return at.Add((now.Sub(at)/period + 1) * period)
+	}
+	return next
 }
 
 // purge drops destroyed machines that have been readable long enough.

@@ -150,6 +150,7 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 		}
 	}
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
+	s.parkOrphans()
 	s.engine.Resume(now, &s.out.Out)
 	s.reconcile(lives)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
@@ -158,6 +159,20 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 		}
 	}
 	return s.end()
+}
+
+// parkOrphans keeps runs whose subject the journal does not have, or that do not fit it, from going on.
+func (s *Supervisor) parkOrphans() {
+	s.engine.Each(func(r *fsm.Run) {
+		kind, id, _ := strings.Cut(r.Key, "/")
+		ok := kind == "v" && s.volumes[id] != nil && strings.HasPrefix(r.Op, "volume_")
+		if row := s.rows[id]; kind == "m" && row != nil && !row.destroyed() && !strings.HasPrefix(r.Op, "volume_") {
+			ok = json.Unmarshal(r.Args, &opArgs{}) == nil
+		}
+		if !ok {
+			s.engine.Park(r.Key, "operation \""+r.Op+"\" of "+r.Key+" has no such machine or volume to work on; the journal is damaged, so restore it from a backup")
+		}
+	})
 }
 
 // occupies says whether a machine takes its whole room: while it runs, is about to, or waits for its restart.
