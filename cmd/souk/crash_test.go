@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// The size of the crash test. Capacity is for fewer than are launched, so that some are refused.
+const (
+	crashRounds   = 20
+	crashLaunches = 200
+	crashRoom     = 150
+)
+
+// attempt is one launch and what came of it. Its mark stands on the command line of its process and nowhere else.
+type attempt struct {
+	mark string
+	key  string
+	id   string // answered: acknowledged
+	err  error  // answered: refused; or not answered, when its kind is Unavailable
+}
+
+func (a *attempt) refused() bool { return a.err != nil && !lost(a.err) }
+
+// lost says that there was no answer: the machine may exist or not.
+func lost(err error) bool {
+	return fault.Is(err, fault.Unavailable) || fault.CodeOf(err) == "canceled" || strings.Contains(fmt.Sprint(err), "shutting down")
+}
+
+// TestCrash kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
+// was acknowledged exists exactly once as a process, none that was refused does, and a launch whose answer was lost
+// can be repeated with its key and has then been done once.
+func TestCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	exe := filepath.Join(t.TempDir(), "souk")
+	if out, err := exec.Command("go", "build", "-o", exe, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	var log syncBuffer
+	own := &ownSouk{exe: exe, state: filepath.Join(t.TempDir(), "state"), err: &log,
+		args: []string{"--cpus", "1000", "--memory", fmt.Sprint(crashRoom * 256)}}
+	if err := own.start(); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	defer own.end()
+	if _, err := own.cl.CreateApp(t.Context(), benchApp); err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	span := 2 * time.Second // the first round only; then as long as all launches of a round took
+	totals := map[string]int{}
+	for round := range crashRounds {
+		span = crashRound(t, own, round, time.Duration(rng.Int64N(int64(span))), span, totals)
+		if t.Failed() {
+			t.Logf("souk said:\n%s", log.String())
+			return
+		}
+	}
+	t.Logf("over %d rounds: %v", crashRounds, totals)
+	if totals["acknowledged"] == 0 || totals["lost"] == 0 {
+		t.Errorf("the moments were not spread: %v", totals)
+	}
+}
+
+func crashRound(t *testing.T, own *ownSouk, round int, moment, span time.Duration, totals map[string]int) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	as := make([]*attempt, crashLaunches)
+	var wg sync.WaitGroup
+	killed := make(chan struct{})
+	begin := time.Now()
+	time.AfterFunc(moment, func() {
+		own.kill()
+		close(killed)
+	})
+	cl := own.cl
+	for i := range as {
+		// A duration for sleep that nobody else has: the test's process, the round, the launch.
+		as[i] = &attempt{mark: fmt.Sprintf("9%07d.%02d%03d", os.Getpid(), round, i), key: fmt.Sprintf("crash-%d-%d", round, i)}
+		wg.Go(func() { launchMarked(ctx, cl, as[i]) })
+	}
+	wg.Wait()
+	if took := time.Since(begin); took < moment { // all were answered before the kill
+		span = took + took/4
+	}
+	<-killed
+	if err := own.start(); err != nil {
+		t.Errorf("round %d: souk does not start again: %v", round, err)
+		return span
+	}
+	count(as, totals)
+	settleAll(ctx, t, own.cl)
+	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v", round, moment))
+	// Whose answer was lost asks again, with the same key.
+	for _, a := range as {
+		if a.err != nil && lost(a.err) {
+			wg.Go(func() { launchMarked(ctx, own.cl, a) })
+		}
+	}
+	wg.Wait()
+	settleAll(ctx, t, own.cl)
+	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v, asked again", round, moment))
+	if err := destroyAll(ctx, own.cl, ""); err != nil {
+		t.Errorf("round %d: clean-up: %v", round, err)
+	}
+	if left := marked(t, fmt.Sprintf("9%07d.", os.Getpid())); len(left) > 0 {
+		t.Errorf("round %d: after every machine is destroyed these still run: %v", round, left)
+	}
+	return span
+}
+
+func count(as []*attempt, totals map[string]int) {
+	for _, a := range as {
+		switch {
+		case a.err == nil:
+			totals["acknowledged"]++
+		case lost(a.err):
+			totals["lost"]++
+		default:
+			totals["refused"]++
+		}
+	}
+}
+
+func launchMarked(ctx context.Context, cl *client.Client, a *attempt) {
+	l := benchLaunchOf([]string{"/bin/sleep", a.mark}, false)
+	m, err := cl.Launch(ctx, benchApp, l, client.LaunchOptions{Key: a.key})
+	if a.err = err; err == nil {
+		a.id = m.ID
+	}
+}
+
+// settleAll waits until no machine is on its way anywhere.
+func settleAll(ctx context.Context, t *testing.T, cl *client.Client) {
+	t.Helper()
+	ms, err := cl.AllMachines(ctx, client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range ms {
+		if !m.State.Transient() {
+			continue
+		}
+		if err := cl.Wait(ctx, m.App, m.ID, 30*time.Second, client.Settled); err != nil && !fault.Is(err, fault.NotFound) {
+			t.Errorf("machine %s does not settle: %v", m.ID, err)
+		}
+	}
+}
+
+// checkCrash holds machines, processes and answers against each other.
+func checkCrash(ctx context.Context, t *testing.T, own *ownSouk, as []*attempt, when string) {
+	t.Helper()
+	ms, err := own.cl.AllMachines(ctx, client.ListOptions{})
+	if err != nil {
+		t.Errorf("%s: %v", when, err)
+		return
+	}
+	byMark := map[string][]*machine.Machine{}
+	byID := map[string]*machine.Machine{}
+	for _, m := range ms {
+		byMark[m.Config.Init.Exec[1]] = append(byMark[m.Config.Init.Exec[1]], m)
+		byID[m.ID] = m
+	}
+	running := marked(t, fmt.Sprintf("9%07d.", os.Getpid()))
+	for _, a := range as {
+		machines, processes := byMark[a.mark], running[a.mark]
+		switch {
+		case a.refused():
+			if len(machines)+len(processes) > 0 {
+				t.Errorf("%s: %s was refused (%v) and yet there are %d machines and the processes %v", when, a.mark, a.err, len(machines), processes)
+			}
+		case a.err == nil:
+			if m := byID[a.id]; m == nil || m.State != machine.Started || len(machines) != 1 || len(processes) != 1 {
+				t.Errorf("%s: %s was acknowledged as %s; now the machine is %+v, there are %d of it, and the processes %v", when, a.mark, a.id, brief(m), len(machines), processes)
+			}
+		default: // not answered: there or not, but never half, and never twice
+			whole := len(machines) == 1 && machines[0].State == machine.Started && len(processes) == 1
+			if !whole && len(machines)+len(processes) > 0 {
+				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark, len(machines), processes)
+			}
+		}
+	}
+}
+
+func brief(m *machine.Machine) string {
+	if m == nil {
+		return "not there"
+	}
+	text := string(m.State)
+	for _, e := range m.Events {
+		text += "; " + eventText(e)
+	}
+	return text
+}
+
+// marked gives the processes whose argument begins with prefix: argument -> pids.
+func marked(t *testing.T, prefix string) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		argv := strings.Split(string(raw), "\x00")
+		if len(argv) > 1 && strings.HasPrefix(argv[1], prefix) {
+			found[argv[1]] = append(found[argv[1]], filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return found
+}
+
+// syncBuffer is a bytes.Buffer that a process may write to while the test reads.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
