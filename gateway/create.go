@@ -38,10 +38,15 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := g.chooseID(app.Name, r.Header.Get(IdempotencyHeader), launch); err != nil {
+	key := r.Header.Get(IdempotencyHeader)
+	create := g.createOnce
+	if launch.ID == "" && key == "" {
+		create = g.createNew // its id is drawn now, so there can be no machine of it
+	}
+	if err := g.chooseID(app.Name, key, launch); err != nil {
 		return err
 	}
-	m, err := g.createOnce(ctx, app.Name, launch)
+	m, err := create(ctx, app.Name, launch)
 	if err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (g *Gateway) chooseID(app, key string, launch *machine.Launch) error {
 	return err
 }
 
-// createOnce makes the machine unless there is one of that id. One request at a time for each id and each name.
+// createOnce makes the machine unless there is one of that id. One request at a time for each id.
 func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
 	unlock, err := g.creates.lock(ctx, "id/"+app+"/"+launch.ID)
 	if err != nil {
@@ -91,6 +96,11 @@ func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.La
 	case !fault.Is(err, fault.NotFound):
 		return nil, err
 	}
+	return g.createNew(ctx, app, launch)
+}
+
+// createNew makes the machine. One request at a time for each name.
+func (g *Gateway) createNew(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
 	req, err := g.request(ctx, app, launch)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -82,11 +83,16 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 		t.Fatal(err)
 	}
 	s.mux = s.gateway.mux()
-	if s.spec, err = openapi3.NewLoader().LoadFromData(description); err != nil {
+	if s.spec, err = parsed(); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// parsed is the description, read once: it is large, and fuzzing opens many shops.
+var parsed = sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(description) })
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // reply is an answer, read.
 type reply struct {

@@ -43,7 +43,8 @@ func (s *shop) dial(method, url string, body io.Reader) *http.Response {
 		s.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+testToken)
-	resp, err := http.DefaultClient.Do(req)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

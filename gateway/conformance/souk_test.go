@@ -75,12 +75,15 @@ func (s *market) count(next http.Handler) http.Handler {
 }
 
 // times says how often the server was sent a request.
-func (s *market) times(method, path string) int {
+func (s *market) times(method, path string) int { return s.answered(method, path, 0) }
+
+// answered says how often the server answered a request with a code, 0 for any.
+func (s *market) answered(method, path string, code int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for _, q := range s.sent {
-		if q.method == method && q.path == path {
+		if q.method == method && q.path == path && (code == 0 || q.code == code) {
 			n++
 		}
 	}
