@@ -100,6 +100,8 @@ func crashRound(t *testing.T, own *ownSouk, round int, moment, span time.Duratio
 	wg.Wait()
 	if took := time.Since(begin); took < moment { // all were answered before the kill
 		span = took + took/4
+	} else {
+		span += span / 10
 	}
 	<-killed
 	if err := own.start(); err != nil {

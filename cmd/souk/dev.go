@@ -209,16 +209,18 @@ func (c *cli) printReady(ctx context.Context, dir, addr string, n *node, plans [
 		fmt.Fprintf(c.out, "  worker %s offers %s\n", p.id, p.capacity)
 	}
 	if running > 0 {
-		fmt.Fprintf(c.out, "  %d machines from before go on\n", running)
+		fmt.Fprintf(c.out, "  machines from before that go on: %d\n", running)
 	}
-	fmt.Fprint(c.out, "\nNow, in another terminal:\n")
-	if !home {
-		fmt.Fprintf(c.out, "  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n", addr, filepath.Join(dir, "token"))
+	export := fmt.Sprintf("  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n", addr, filepath.Join(dir, "token"))
+	if home { // where souk's own clients look by themselves
+		fmt.Fprintf(c.out, "Other clients of the Machines API want:\n%s", export)
+		export = ""
 	}
-	fmt.Fprint(c.out, "  souk run --name hello -- /bin/sh -c 'while true; do date; sleep 1; done'\n  souk logs -f hello\n")
-	if home {
-		fmt.Fprintf(c.out, "Other clients of the Machines API want:\n  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n", addr, filepath.Join(dir, "token"))
+	next := "  souk ps\n"
+	if running == 0 {
+		next = "  souk run --name hello -- /bin/sh -c 'while true; do date; sleep 1; done'\n  souk logs -f hello\n"
 	}
+	fmt.Fprintf(c.out, "Now, in another terminal:\n%s%s", export, next)
 	if _, err := exec.LookPath("souk"); err != nil {
 		fmt.Fprint(c.out, "(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for it)\n")
 	}
@@ -236,7 +238,7 @@ func (c *cli) printStopped(left int, o *devFlags) {
 		fmt.Fprintln(c.out, "souk has ended; no machine runs")
 		return
 	}
-	fmt.Fprintf(c.out, "souk has ended; %d machines keep running\n  to take them up again: %s\n  to end them: %s, and then souk stop $(souk ps -q)\n",
+	fmt.Fprintf(c.out, "souk has ended; machines that keep running: %d\n  to take them up again: %s\n  to end them: %s, and then souk stop $(souk ps -q)\n",
 		left, again, again)
 }
 

@@ -1,0 +1,32 @@
+# make test needs Go, and a C compiler for the race detector; as root on Debian it installs the compiler by itself.
+
+GO ?= go
+export CGO_ENABLED = 1
+
+.PHONY: dev build test lint bench compiler
+
+dev:
+	$(GO) run ./cmd/souk dev
+
+build:
+	$(GO) build -o bin/souk ./cmd/souk
+
+test: compiler
+	$(GO) vet ./...
+	$(GO) test -race -timeout 15m ./...
+
+lint:
+	cd tools && $(GO) build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	bin/golangci-lint run
+
+bench:
+	$(GO) run ./cmd/souk bench launch
+
+compiler:
+	@if ! command -v gcc > /dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+			apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends gcc libc6-dev; \
+		else \
+			echo "the race detector needs a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)" >&2; exit 1; \
+		fi; \
+	fi

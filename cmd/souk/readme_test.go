@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	readmeBegin = "<!-- transcript: go test ./cmd/souk -run Readme -update -->\n"
+	readmeEnd   = "<!-- end of transcript -->"
+)
+
+// readmeStep is a piece of the transcript: a sentence, souk dev in the background, or a command of the shell.
+type readmeStep struct {
+	say string
+	dev string
+	run string
+	// quiet is a command that is not shown: it waits for what the next one shows.
+	quiet string
+}
+
+func readmeSteps() []readmeStep {
+	return []readmeStep{
+		{say: "In one terminal:"},
+		{dev: "souk dev --workers 3"},
+		{say: "In another one, make a machine. It is answered once its program has been started:"},
+		{run: `souk run --name hello -- /bin/sh -c 'while true; do echo "$SOUK_NAME is process $$"; sleep 1; done'`},
+		{run: `souk ps`},
+		{quiet: `until souk logs hello | grep -q hello; do :; done`},
+		{run: `souk logs --tail 1 hello`},
+		{run: `souk exec hello -- /bin/sh -c 'echo "run beside $SOUK_NAME"; exit 3'; echo "exit code $?"`},
+		{say: "Why is it there? And why not, when the answer is no?"},
+		{run: `souk explain hello`},
+		{run: `souk run --cpu-kind performance --cpus 16 -- /bin/true; echo "exit code $?"`},
+		{say: "A task, to its end:"},
+		{run: `souk run --attach --rm -- /bin/sh -c 'echo working; exit 7'; echo "exit code $?"`},
+		{say: "Kill souk itself. The machine does not notice, and the next souk takes it up again, with the same process:"},
+		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
+		{dev: "souk dev &"},
+		{run: `souk ps`},
+		{quiet: `until [ $(souk logs hello | wc -l) -gt 2 ]; do :; done`},
+		{run: `souk logs hello | sort | uniq`},
+		{say: "And the rest of its life:"},
+		{run: `souk stop hello`},
+		{run: `souk start hello`},
+		{run: `souk events hello`},
+		{run: `souk destroy --force hello`},
+	}
+}
+
+// TestReadme runs the first five minutes and holds README.md to them. What differs from run to run (ids, times,
+// amounts) is masked for the comparison, but stands in README.md as it was recorded.
+func TestReadme(t *testing.T) {
+	exe := soukExe(t)
+	home := t.TempDir()
+	r := &recorder{t: t, home: home, env: append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "SOUK_ADDR=", "SOUK_TOKEN=", "SOUK_APP=")}
+	own := &ownSouk{exe: exe, state: filepath.Join(home, ".local", "state", "souk", "dev"), err: io.Discard}
+	t.Cleanup(func() {
+		r.stopDev()
+		own.end()
+	})
+	for _, s := range readmeSteps() {
+		switch {
+		case s.say != "":
+			r.say(s.say)
+		case s.quiet != "":
+			if out, err := r.shell(s.quiet); err != nil {
+				t.Fatalf("%s: %v\n%s", s.quiet, err, out)
+			}
+		case s.dev != "":
+			r.dev(exe, s.dev)
+		default:
+			r.run(s.run)
+		}
+	}
+	r.close()
+	file := filepath.Join("..", "..", "README.md")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(raw), readmeBegin)
+	is, after, ok2 := strings.Cut(rest, readmeEnd)
+	if !ok1 || !ok2 {
+		t.Fatal("README.md has lost the markers of its transcript")
+	}
+	if *update {
+		is = r.b.String()
+		if err := os.WriteFile(file, []byte(before+readmeBegin+is+readmeEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(mask(is), mask(r.b.String())); diff != "" {
+		t.Errorf("README.md is not what souk does any more; record it again with: go test ./cmd/souk -run Readme -update\n(-README +now)\n%s", diff)
+	}
+}
+
+// recorder writes a transcript.
+type recorder struct {
+	t    *testing.T
+	b    strings.Builder
+	home string
+	env  []string
+	open bool // a block of commands is open
+	cmd  *exec.Cmd
+}
+
+func (r *recorder) block() {
+	if !r.open {
+		r.b.WriteString("```console\n")
+		r.open = true
+	}
+}
+
+func (r *recorder) close() {
+	if r.open {
+		r.b.WriteString("```\n\n")
+		r.open = false
+	}
+}
+
+func (r *recorder) say(text string) {
+	r.close()
+	r.b.WriteString(text + "\n\n")
+}
+
+// shown is output as a reader would have it: at home, and on the port that is the default.
+func (r *recorder) shown(out string) string {
+	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), defaultAddr)
+}
+
+func (r *recorder) run(line string) {
+	r.t.Helper()
+	r.block()
+	out, err := r.shell(line)
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		r.t.Fatalf("%s: %v", line, err)
+	}
+	r.b.WriteString("$ " + line + "\n" + r.shown(string(out)))
+}
+
+// shell runs a line, which has a minute.
+func (r *recorder) shell(line string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, time.Second
+	return cmd.CombinedOutput()
+}
+
+// dev starts souk dev, on any free port, and reads what it prints until it is ready.
+func (r *recorder) dev(exe, line string) {
+	r.t.Helper()
+	r.stopDev()
+	r.block()
+	args := append(strings.Fields(strings.TrimSuffix(line, " &"))[1:], "--addr", "127.0.0.1:0")
+	r.cmd = exec.Command(exe, args...)
+	r.cmd.Env = r.env
+	out, err := r.cmd.StdoutPipe()
+	if err == nil {
+		err = r.cmd.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	late := time.AfterFunc(time.Minute, func() { _ = r.cmd.Process.Kill() })
+	defer late.Stop()
+	r.b.WriteString("$ " + line + "\n")
+	sc := bufio.NewScanner(out)
+	for sc.Scan() {
+		r.b.WriteString(r.shown(sc.Text()) + "\n")
+		if sc.Text() == "  souk ps" || sc.Text() == "  souk logs -f hello" {
+			return
+		}
+	}
+	r.t.Fatal("souk dev ended before it was ready")
+}
+
+// stopDev waits for a souk dev that was killed, or ends one that was not.
+func (r *recorder) stopDev() {
+	if r.cmd == nil {
+		return
+	}
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	_ = r.cmd.Wait()
+	r.cmd = nil
+}
+
+// mask takes out of a transcript what differs from run to run. Commands and exit codes stay.
+func mask(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "$ ") {
+			line = regexp.MustCompile(`\b[0-9a-f]{14}\b`).ReplaceAllString(line, "ID")
+			line = regexp.MustCompile(`\bw\d-[a-z0-9]{6}\b`).ReplaceAllString(line, "WORKER")
+			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line, func(s string) string {
+				if strings.HasPrefix(s, "exit code ") {
+					return s
+				}
+				return "#"
+			})
+			line = regexp.MustCompile(` +`).ReplaceAllString(line, " ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
