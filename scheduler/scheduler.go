@@ -1,0 +1,104 @@
+// Package scheduler holds what every scheduling architecture is written against: jobs of tasks, messages between
+// buyers and workers, and the Desk at which a step is taken. Each architecture is a small package below this one.
+//
+// A Strategy is pure: it is told what happened, and says at its Desk what is to happen. Time and chance are at the Desk.
+// The simulator drives it from a heap of ticks; nothing in it knows that.
+package scheduler
+
+import "math/rand/v2"
+
+// Time is a moment or a span, in microseconds.
+type Time = int64
+
+// Second is a second of Time.
+const Second Time = 1_000_000
+
+// Job is what may be known of a job. How long its tasks really take is not here.
+type Job struct {
+	Submitted Time
+	Estimate  Time  // of one task: the mean of the job, or what the estimator makes of it
+	Tasks     int32 // how many it has
+	Next      int32 // tasks 0 to Next-1 have been given out
+	Ended     int32 // tasks that have ended
+	Buyer     int32 // who buys for it
+	Long      bool  // by the trace's cutoff on the mean task duration
+}
+
+// Left gives the number of tasks not yet given out.
+func (j *Job) Left() int32 { return j.Tasks - j.Next }
+
+// Work gives the estimated work not yet given out.
+func (j *Job) Work() Time { return Time(j.Left()) * j.Estimate }
+
+// Kind says what a message means. Each architecture has its own.
+type Kind uint8
+
+// Msg is a message, or a note to oneself. The meaning of each field is the architecture's, but To, which is the index
+// of the worker or of the buyer it is for, as its Kind says.
+type Msg struct {
+	X, Y     Time
+	To, From int32
+	Job, N   int32
+	Kind     Kind
+	Hops     uint8
+	Note     bool // not sent: a note to oneself
+}
+
+// Out is one thing that is to happen.
+type Out struct {
+	Msg   Msg
+	After Time // from now; of a sent message, on top of the network's delay
+	Run   bool // task Msg.N of job Msg.Job begins on worker Msg.To after After
+}
+
+// Desk is where a step is taken: what can be seen, and the list of what is to happen.
+type Desk struct {
+	Now      Time
+	Jobs     []Job // by number; a Strategy changes Next and Buyer only
+	RNG      *rand.Rand
+	Delay    Time // one way, of a message
+	Outs     []Out
+	Messages int64 // sent, and counted
+}
+
+// Send sends a message over the network.
+func (d *Desk) Send(m Msg) {
+	d.Messages++
+	d.Outs = append(d.Outs, Out{Msg: m})
+}
+
+// Note delivers a message to its sender after a time. It costs no message and cannot be lost.
+func (d *Desk) Note(after Time, m Msg) {
+	m.Note = true
+	d.Outs = append(d.Outs, Out{Msg: m, After: after})
+}
+
+// Run begins task n of a job on a worker after a time.
+func (d *Desk) Run(worker, job, n int32, after Time) {
+	d.Outs = append(d.Outs, Out{Msg: Msg{To: worker, Job: job, N: n}, After: after, Run: true})
+}
+
+// Strategy is a scheduling architecture: all of its workers and buyers.
+type Strategy interface {
+	// Arrive tells that a job has been submitted.
+	Arrive(d *Desk, job int32)
+	// Deliver tells that a message or a note has arrived.
+	Deliver(d *Desk, m Msg)
+	// Ended tells that task n of a job has ended on a worker.
+	Ended(d *Desk, worker, job, n int32)
+}
+
+// Fleet is what a Strategy is built for.
+type Fleet struct {
+	Workers int
+	Slots   int // of each worker; 1 when 0
+	Reserve int // the first Reserve workers take tasks of short jobs only
+}
+
+// Mortal is a Strategy that knows what to do when a worker dies.
+type Mortal interface {
+	// Died tells, when it has been noticed, that a worker is gone, or that it is back and empty.
+	Died(d *Desk, worker int32, back bool)
+	// Lost tells that task n of a job was running, or about to, on a worker that died; it must be given out again.
+	Lost(d *Desk, job, n int32)
+}

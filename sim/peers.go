@@ -1,0 +1,43 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/central"
+	"github.com/soukhq/souk/scheduler/eagle"
+	"github.com/soukhq/souk/scheduler/hawk"
+	"github.com/soukhq/souk/scheduler/sparrow"
+)
+
+// Schedulers lists the names that NewScheduler knows, ours first.
+func Schedulers() []string {
+	return []string{"random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl"}
+}
+
+// NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
+// its paper says.
+func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.Strategy, error) {
+	switch name {
+	case "random":
+		return sparrow.NewSampling(fleet, sparrow.Random), nil
+	case "per-task":
+		return sparrow.NewSampling(fleet, sparrow.PerTask), nil
+	case "batch":
+		return sparrow.NewSampling(fleet, sparrow.Batch), nil
+	case "sparrow":
+		return sparrow.New(fleet, sparrow.Options{Replacement: compat}), nil
+	case "sparrow-cancel":
+		return sparrow.New(fleet, sparrow.Options{Replacement: compat, Cancel: true}), nil
+	case "hawk":
+		return hawk.New(fleet, hawk.Options{Free: compat}), nil
+	case "eagle":
+		return eagle.New(fleet, eagle.Options{}), nil
+	case "clwl":
+		return central.NewLeastWait(fleet, 0), nil
+	case "dlwl":
+		return central.NewLeastWait(fleet, 8*scheduler.Second), nil
+	}
+	return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %q", name, slices.Sorted(slices.Values(Schedulers())))
+}

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/sim/slots"
+	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+// Setup is what one run is of.
+type Setup struct {
+	Scheduler string
+	Workers   int
+	Slots     int
+	Reserve   float64 // percent of the workers that take short jobs only
+	Compat    bool    // the quirks of Eagle's simulator
+	slots.Options
+}
+
+// Row is what came of one run. Times are seconds.
+type Row struct {
+	Scheduler  string  `json:"scheduler"`
+	Short      Class   `json:"short"`
+	Long       Class   `json:"long"`
+	Mean       float64 `json:"mean"`
+	Messages   float64 `json:"messages_per_task"`
+	Unfinished int64   `json:"unfinished"`
+	Events     int64   `json:"events"`
+	CPU        float64 `json:"cpu_seconds"`
+	Seed       uint64  `json:"seed"`
+	Jobs       int64   `json:"jobs"`
+	Tasks      int64   `json:"tasks"`
+	Makespan   float64 `json:"makespan"`
+	Busy       float64 `json:"utilisation"` // share of the slots' time until the last task ended
+
+	// Runtimes of the jobs, sorted, for plots.
+	ShortTimes, LongTimes []float64 `json:"-"`
+}
+
+// Run runs one scheduler on a trace.
+func Run(src trace.Source, s Setup) (Row, error) {
+	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Reserve: int(s.Reserve * float64(s.Workers) / 100)}
+	strat, err := NewScheduler(s.Scheduler, fleet, s.Compat)
+	if err != nil {
+		return Row{}, err
+	}
+	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
+	s.Whole = s.Whole || s.Compat
+	each := s.Each
+	s.Each = func(r slots.Result) {
+		took := ticks.Seconds(r.Ended - r.Submitted)
+		if r.Long {
+			row.LongTimes = append(row.LongTimes, took)
+		} else {
+			row.ShortTimes = append(row.ShortTimes, took)
+		}
+		if each != nil {
+			each(r)
+		}
+	}
+	began := time.Now()
+	tot, err := slots.Run(strat, s.Workers, src, s.Options)
+	if err != nil {
+		return row, err
+	}
+	row.CPU = time.Since(began).Seconds()
+	row.fill(tot, s.Workers*max(1, s.Slots))
+	return row, nil
+}
+
+func (r *Row) fill(tot slots.Totals, slotCount int) {
+	r.Short, r.Long = ClassOf(r.ShortTimes), ClassOf(r.LongTimes)
+	if n := float64(len(r.ShortTimes) + len(r.LongTimes)); n > 0 {
+		r.Mean = (r.Short.Mean*float64(len(r.ShortTimes)) + r.Long.Mean*float64(len(r.LongTimes))) / n
+	}
+	r.Messages = float64(tot.Messages) / float64(max(1, tot.Tasks))
+	r.Unfinished, r.Events, r.Jobs, r.Tasks = tot.Unfinished, tot.Ticks, tot.Jobs, tot.Tasks
+	r.Makespan = ticks.Seconds(tot.End)
+	if tot.End > 0 {
+		r.Busy = float64(tot.Busy) / float64(tot.End) / float64(slotCount)
+	}
+}

@@ -1,0 +1,287 @@
+// Package slots runs a scheduler.Strategy on the slot model of the papers: workers of a few equal slots, jobs of
+// independent tasks, one task to a slot, one network delay between any two parties. It streams its trace.
+package slots
+
+import (
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+// Options are the parameters of a run.
+type Options struct {
+	Seed   uint64
+	Delay  ticks.Time // one way, of every message; 0.5 ms when 0
+	Cutoff float64    // seconds: a job whose mean is above is long
+	Error  float64    // estimates are the mean times 1-Error to 1+Error, uniformly
+	Whole  bool       // durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
+	Loss   float64    // the share of messages that are lost
+	Deaths []Death
+	Buyers int                           // jobs are spread over; 1 when 0
+	Notice ticks.Time                    // from a death until it is known; 5 s when 0
+	Each   func(Result)                  // if set, called for every job that ends
+	Watch  func(now ticks.Time, n int64) // if set, called every 65,536 ticks
+}
+
+// Death is a worker's: from At until Back it runs nothing and answers nothing, and what it ran is lost.
+type Death struct {
+	Worker   int32
+	At, Back ticks.Time // Back 0 is never
+}
+
+// Result is a job that has ended.
+type Result struct {
+	Job       int32
+	Long      bool
+	Tasks     int32
+	Submitted ticks.Time
+	Ended     ticks.Time
+	Longest   ticks.Time // task
+}
+
+// Totals are the sums over a run.
+type Totals struct {
+	Jobs, Tasks, Unfinished int64
+	Ticks, Messages, Lost   int64
+	Busy                    ticks.Time // slot time spent in tasks
+	End                     ticks.Time // of the last task
+	Reruns                  int64      // tasks that died with their worker
+}
+
+type kind uint8
+
+const (
+	kindMessage kind = iota
+	kindNote
+	kindEnd
+	kindArrive
+	kindDie
+	kindDead
+	kindBack
+)
+
+type tick struct {
+	msg  scheduler.Msg
+	kind kind
+	life uint32 // of the worker it is bound to
+}
+
+type runner struct {
+	opt    Options
+	strat  scheduler.Strategy
+	src    trace.Source
+	heap   ticks.Heap[tick]
+	desk   scheduler.Desk
+	rng    *rand.Rand // chance of the world: loss, errors of estimates; the strategy has its own
+	durs   [][]ticks.Time
+	long   []ticks.Time // longest task, by job
+	life   []uint32     // by worker: odd is dead
+	runs   []running    // by worker, with Deaths only
+	last   ticks.Time   // arrival, before dephasing
+	again  int64        // arrivals at last
+	mortal scheduler.Mortal
+	tot    Totals
+}
+
+type running struct{ tasks [][2]int32 }
+
+// Run runs a strategy on a trace until nothing is left to happen.
+func Run(strat scheduler.Strategy, workers int, src trace.Source, opt Options) (Totals, error) {
+	if opt.Delay == 0 {
+		opt.Delay = ticks.Millisecond / 2
+	}
+	if opt.Notice == 0 {
+		opt.Notice = 5 * ticks.Second
+	}
+	r := &runner{opt: opt, strat: strat, src: src, last: -1,
+		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64)), life: make([]uint32, workers)}
+	r.desk = scheduler.Desk{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
+	if len(opt.Deaths) > 0 {
+		var ok bool
+		if r.mortal, ok = strat.(scheduler.Mortal); !ok {
+			return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to the death of a worker; choose market")
+		}
+		r.runs = make([]running, workers)
+	}
+	for _, x := range opt.Deaths {
+		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, X: x.Back}})
+	}
+	if err := r.read(); err != nil {
+		return r.tot, err
+	}
+	err := r.loop()
+	r.tot.Messages = r.desk.Messages
+	for i := range r.desk.Jobs {
+		if j := &r.desk.Jobs[i]; j.Ended < j.Tasks {
+			r.tot.Unfinished++
+		}
+	}
+	return r.tot, err
+}
+
+func (r *runner) loop() error {
+	for {
+		at, t, ok := r.heap.Pop()
+		if !ok {
+			return nil
+		}
+		r.desk.Now = at
+		if r.tot.Ticks++; r.tot.Ticks&0xffff == 0 && r.opt.Watch != nil {
+			r.opt.Watch(at, r.tot.Ticks)
+		}
+		switch t.kind {
+		case kindMessage, kindNote:
+			r.strat.Deliver(&r.desk, t.msg)
+		case kindEnd:
+			if t.life == r.life[t.msg.To] {
+				r.end(t.msg)
+			}
+		case kindArrive:
+			r.strat.Arrive(&r.desk, t.msg.Job)
+			if err := r.read(); err != nil {
+				return err
+			}
+		default:
+			r.lives(t)
+		}
+		r.drain()
+	}
+}
+
+// read takes the next job of the trace and lets it arrive at its time.
+func (r *runner) read() error {
+	in, err := r.src.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n := len(r.desk.Jobs)
+	if n == math.MaxInt32 {
+		return fault.New(fault.Exhausted, "trace", "the trace has more than %d jobs; cut it", n)
+	}
+	at, mean := micro(in.Submit), in.Mean
+	if r.opt.Whole {
+		mean = math.Trunc(mean)
+		if at == r.last {
+			r.again++
+		} else {
+			r.last, r.again = at, 0
+		}
+		at += r.again * 10 * ticks.Millisecond
+	}
+	at = max(at, r.desk.Now)
+	durs := make([]ticks.Time, len(in.Durations))
+	var longest ticks.Time
+	for i, x := range in.Durations {
+		if r.opt.Whole {
+			x = math.Trunc(x)
+		}
+		durs[i] = micro(x)
+		longest = max(longest, durs[i])
+	}
+	est := micro(mean)
+	if r.opt.Error > 0 {
+		est = micro(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
+	}
+	job := scheduler.Job{Submitted: at, Estimate: est, Tasks: int32(len(durs)), Long: mean > r.opt.Cutoff,
+		Buyer: int32(n % max(1, r.opt.Buyers))}
+	r.desk.Jobs, r.durs, r.long = append(r.desk.Jobs, job), append(r.durs, durs), append(r.long, longest)
+	r.tot.Jobs++
+	r.tot.Tasks += int64(len(durs))
+	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
+	return nil
+}
+
+func micro(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
+
+func (r *runner) drain() {
+	now := r.desk.Now
+	for i := range r.desk.Outs {
+		o := &r.desk.Outs[i]
+		switch {
+		case o.Run:
+			r.begin(o)
+		case o.Msg.Note:
+			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg})
+		case r.opt.Loss > 0 && r.rng.Float64() < r.opt.Loss:
+			r.tot.Lost++
+		default:
+			r.heap.Send(now+r.opt.Delay+o.After, tick{kind: kindMessage, msg: o.Msg})
+		}
+	}
+	r.desk.Outs = r.desk.Outs[:0]
+}
+
+func (r *runner) begin(o *scheduler.Out) {
+	w := o.Msg.To
+	d := r.durs[o.Msg.Job][o.Msg.N]
+	if r.life[w]&1 == 1 {
+		panic("slots: a task was begun on a dead worker")
+	}
+	if r.runs != nil {
+		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.N})
+	}
+	r.tot.Busy += d
+	r.heap.Push(r.desk.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
+}
+
+func (r *runner) end(m scheduler.Msg) {
+	if r.runs != nil {
+		r.runs[m.To].forget(m.Job, m.N)
+	}
+	j := &r.desk.Jobs[m.Job]
+	if j.Ended++; j.Ended > j.Tasks {
+		panic("slots: a job ended more tasks than it has")
+	}
+	r.tot.End = r.desk.Now
+	if j.Ended == j.Tasks {
+		if r.opt.Each != nil {
+			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.desk.Now, Longest: r.long[m.Job]})
+		}
+		r.durs[m.Job] = nil
+	}
+	r.strat.Ended(&r.desk, m.To, m.Job, m.N)
+}
+
+// lives lets workers die, lets that be noticed, and lets them come back.
+func (r *runner) lives(t tick) {
+	w := t.msg.To
+	switch t.kind {
+	case kindDie:
+		if r.life[w]&1 == 1 {
+			return
+		}
+		r.life[w]++
+		r.heap.Push(r.desk.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
+		r.mortal.Died(&r.desk, w, false)
+	case kindDead:
+		for _, x := range r.runs[w].tasks {
+			r.tot.Reruns++
+			r.mortal.Lost(&r.desk, x[0], x[1])
+		}
+		r.runs[w].tasks = r.runs[w].tasks[:0]
+		if t.msg.X > 0 {
+			r.heap.Push(max(t.msg.X, r.desk.Now), tick{kind: kindBack, msg: t.msg})
+		}
+	case kindBack:
+		r.life[w]++
+		r.mortal.Died(&r.desk, w, true)
+	}
+}
+
+func (x *running) forget(job, n int32) {
+	for i, t := range x.tasks {
+		if t == [2]int32{job, n} {
+			x.tasks = append(x.tasks[:i], x.tasks[i+1:]...)
+			return
+		}
+	}
+}

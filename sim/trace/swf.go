@@ -1,0 +1,74 @@
+package trace
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"slices"
+)
+
+// SWF reads the Standard Workload Format of the Parallel Workloads Archive, version 2: 18 fields a line, `;` comments.
+// A job of p processors becomes p tasks of its run time, as souk has one task to a slot; a rigid job's tasks are so
+// taken as independent. Its mean is the user's requested time when there is one. Jobs that never ran are passed over.
+type SWF struct {
+	l    *lines
+	durs []float64
+	last float64
+}
+
+// NewSWF makes a reader of SWF text. name is for errors.
+func NewSWF(name string, r io.Reader) *SWF { return &SWF{l: newLines(name, r)} }
+
+// Next implements Source.
+func (s *SWF) Next() (Job, error) {
+	for {
+		line, err := s.l.read()
+		if err != nil {
+			return Job{}, err
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == ';' {
+			continue
+		}
+		j, ran, err := s.job(line)
+		if err != nil || ran {
+			return j, err
+		}
+	}
+}
+
+func (s *SWF) job(line []byte) (j Job, ran bool, err error) {
+	var v [9]float64 // number, submit, wait, run, processors, cpu, memory, processors asked, time asked
+	rest := line
+	for i := range v {
+		var f []byte
+		if f, rest = field(rest); len(f) == 0 {
+			return j, false, s.l.bad("it has %d fields; a line of SWF has 18", i)
+		}
+		if bytes.HasPrefix(f, []byte("-")) {
+			v[i] = -1 // not known
+			continue
+		}
+		if v[i], err = s.l.number(f, "a field"); err != nil {
+			return j, false, err
+		}
+	}
+	submit, run, procs, asked := v[1], v[3], v[4], v[8]
+	if procs < 1 {
+		procs = v[7]
+	}
+	if run < 0 || procs < 1 || submit < 0 {
+		return j, false, nil
+	}
+	if procs > MaxTasks || procs != math.Trunc(procs) {
+		return j, false, s.l.bad("it has %g processors; souk takes whole numbers up to %d", procs, MaxTasks)
+	}
+	s.last = max(s.last, submit) // some archives are out of order by seconds
+	if asked <= 0 {
+		asked = run
+	}
+	s.durs = slices.Grow(s.durs[:0], int(procs))
+	for range int(procs) {
+		s.durs = append(s.durs, run)
+	}
+	return Job{Submit: s.last, Mean: asked, Durations: s.durs}, true, nil
+}

@@ -1,0 +1,186 @@
+// Package trace reads what jobs were submitted and how long their tasks took: the .tr format of Hawk and Eagle, SWF,
+// and generators of the papers' synthetic loads. Readers stream; none keeps more than one job.
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds on what a trace file may ask for.
+const (
+	MaxTasks = 1 << 22 // of one job
+	maxLine  = 1 << 27 // bytes
+	maxTime  = 1e11    // seconds
+)
+
+// Job is one job of a trace. All times are seconds.
+type Job struct {
+	Submit    float64
+	Mean      float64   // of the tasks, as the trace states it: what schedulers may use as the estimate
+	Durations []float64 // one for each task; valid until the next call of Next
+}
+
+// Source gives jobs in the order of their submission, and io.EOF after the last.
+type Source interface {
+	Next() (Job, error)
+}
+
+// Open opens a trace file by the end of its name: .tr, .swf, either with .gz after it.
+func Open(path string) (Source, io.Closer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.NotFound, "trace", "the trace %s cannot be opened", path)
+	}
+	var r io.Reader = f
+	name := path
+	if n, gz := strings.CutSuffix(path, ".gz"); gz {
+		name = n
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<16))
+		if err != nil {
+			f.Close()
+			return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with gzip as its name says", path)
+		}
+		r = z
+	}
+	if strings.HasSuffix(name, ".swf") {
+		return NewSWF(path, r), f, nil
+	}
+	return NewTR(path, r), f, nil
+}
+
+// lines reads lines of any length up to maxLine, and knows their numbers.
+type lines struct {
+	name string
+	r    *bufio.Reader
+	long []byte
+	n    int
+}
+
+func newLines(name string, r io.Reader) *lines {
+	return &lines{name: name, r: bufio.NewReaderSize(r, 1<<18)}
+}
+
+func (l *lines) read() ([]byte, error) {
+	l.n++
+	line, err := l.r.ReadSlice('\n')
+	if err == nil {
+		return line, nil
+	}
+	l.long = append(l.long[:0], line...)
+	for err == bufio.ErrBufferFull && len(l.long) <= maxLine {
+		line, err = l.r.ReadSlice('\n')
+		l.long = append(l.long, line...)
+	}
+	switch {
+	case len(l.long) > maxLine:
+		return nil, l.bad("the line is longer than %d bytes", maxLine)
+	case err == io.EOF && len(l.long) > 0:
+		return l.long, nil
+	case err != nil && err != io.EOF:
+		return nil, fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the file ends badly", l.name, l.n)
+	}
+	return l.long, err
+}
+
+func (l *lines) bad(format string, args ...any) error {
+	args = append([]any{l.name, l.n}, args...)
+	return fault.New(fault.Invalid, "trace", "%s, line %d: "+format, args...)
+}
+
+// number reads a decimal number of at least 0; what names it in the error.
+func (l *lines) number(field []byte, what string) (float64, error) {
+	v, err := strconv.ParseFloat(string(field), 64)
+	if err != nil || !(v >= 0 && v <= maxTime) {
+		return 0, l.bad("%s is %.40q; it must be a number from 0 to %g", what, field, maxTime)
+	}
+	return v, nil
+}
+
+// field cuts the next field off a line.
+func field(line []byte) (first, rest []byte) {
+	i := 0
+	for i < len(line) && blank(line[i]) {
+		i++
+	}
+	j := i
+	for j < len(line) && !blank(line[j]) {
+		j++
+	}
+	return line[i:j], line[j:]
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// TR reads the format of Hawk and Eagle: one job a line, `arrival n mean d1 ... dn`, sorted by arrival.
+type TR struct {
+	l    *lines
+	durs []float64
+	last float64
+}
+
+// NewTR makes a reader of .tr text. name is for errors.
+func NewTR(name string, r io.Reader) *TR { return &TR{l: newLines(name, r)} }
+
+// Next implements Source. Lines that are empty or begin with # are passed over.
+func (t *TR) Next() (Job, error) {
+	for {
+		line, err := t.l.read()
+		if err != nil {
+			return Job{}, err
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return t.job(line)
+		}
+	}
+}
+
+func (t *TR) job(line []byte) (Job, error) {
+	var j Job
+	var err error
+	f, rest := field(line)
+	if j.Submit, err = t.l.number(f, "the arrival"); err != nil {
+		return j, err
+	}
+	if j.Submit < t.last {
+		return j, t.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by arrival", j.Submit, t.last)
+	}
+	t.last = j.Submit
+	f, rest = field(rest)
+	n, err := strconv.Atoi(string(f))
+	if err != nil || n < 1 || n > MaxTasks {
+		return j, t.l.bad("the number of tasks is %.40q; it must be a whole number from 1 to %d", f, MaxTasks)
+	}
+	if f, rest = field(rest); len(f) == 0 {
+		return j, t.l.bad("the mean is missing; a line is `arrival n mean d1 ... dn`")
+	}
+	if j.Mean, err = t.l.number(f, "the mean"); err != nil {
+		return j, err
+	}
+	t.durs = t.durs[:0]
+	for {
+		if f, rest = field(rest); len(f) == 0 {
+			break
+		}
+		if len(t.durs) == n {
+			return j, t.l.bad("there are more durations than the %d tasks it announces", n)
+		}
+		d, err := t.l.number(f, "a duration")
+		if err != nil {
+			return j, err
+		}
+		t.durs = append(t.durs, d)
+	}
+	if len(t.durs) != n {
+		return j, t.l.bad("it announces %d tasks and has %d durations", n, len(t.durs))
+	}
+	j.Durations = t.durs
+	return j, nil
+}
