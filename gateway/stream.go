@@ -62,13 +62,10 @@ func (l *lines) send(v any) error {
 
 // end finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
 func (g *Gateway) end(l *lines, r *http.Request, err error) error {
-	if err == nil || r.Context().Err() != nil {
-		return nil
-	}
 	l.mu.Lock()
 	begun := l.begun
 	l.mu.Unlock()
-	if !begun {
+	if err == nil || !begun {
 		return err
 	}
 	e := asFault(err)
@@ -96,7 +93,7 @@ func (g *Gateway) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	l := newLines(w)
 	if follow {
 		if err := l.begin(); err != nil {
-			return nil //nolint:nilerr // the client is gone
+			return g.end(l, r, err)
 		}
 	}
 	q := runtime.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
@@ -119,7 +116,7 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	l := newLines(w)
 	if err := l.begin(); err != nil {
-		return nil //nolint:nilerr // the client is gone
+		return g.end(l, r, err)
 	}
 	_, errs := fanOut(g.workers(), func(k Worker) (struct{}, error) {
 		err := k.Events(ctx, app, func(e machine.EventOf) error { return l.send(e) })
