@@ -68,6 +68,35 @@ func (l *link) session(ctx context.Context) (*session, error) {
 	if l.done.Err() != nil {
 		return nil, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
 	}
+	var last error
+	for range 5 {
+		s, err := l.connect(ctx)
+		if err == nil {
+			return s, nil
+		}
+		// A reaper that is being killed still takes connections for a moment.
+		if last = err; !fault.Is(err, fault.Unavailable) || !l.moment(ctx) {
+			break
+		}
+	}
+	return nil, last
+}
+
+// moment waits before the next try; false when there is no time for one.
+func (l *link) moment(ctx context.Context) bool {
+	t := time.NewTimer(20 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-l.done.Done():
+		return false
+	}
+}
+
+func (l *link) connect(ctx context.Context) (*session, error) {
 	l.reapChild()
 	conn, err := l.reach(ctx)
 	if err != nil {
@@ -76,7 +105,8 @@ func (l *link) session(ctx context.Context) (*session, error) {
 	s := &session{conn: conn, dead: make(chan struct{}), pending: make(map[uint32]chan frame.Frame)}
 	in := bufio.NewReaderSize(conn, 16<<10)
 	if err := s.greet(in); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close()
+		return nil, err
 	}
 	l.mu.Lock()
 	l.cur = s

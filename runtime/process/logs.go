@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
@@ -62,7 +61,7 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit
 	}
 	conn, err := r.link.dial(ctx)
 	if err != nil {
-		return r.pause(ctx), nil
+		return r.link.moment(ctx), nil
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -70,7 +69,7 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit
 	closed := context.AfterFunc(r.done, func() { _ = conn.Close() })
 	defer closed()
 	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpWatch, Machine: id, Hello: hello(false)}); err != nil {
-		return r.pause(ctx), nil
+		return r.link.moment(ctx), nil
 	}
 	in := bufio.NewReaderSize(conn, 512)
 	for {
@@ -81,7 +80,7 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit
 		case r.done.Err() != nil:
 			return false, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
 		case err != nil:
-			return r.pause(ctx), nil
+			return r.link.moment(ctx), nil
 		}
 		if err := r.readLog(ctx, rd, emit, true); err != nil {
 			return false, err
@@ -96,19 +95,5 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit
 			}
 			return false, a.Error.Err()
 		}
-	}
-}
-
-// pause waits a moment before the next reaper is asked.
-func (r *Runtime) pause(ctx context.Context) bool {
-	t := time.NewTimer(20 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-r.done.Done():
-		return false
 	}
 }

@@ -10,44 +10,51 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
-// pids lists a machine's processes, the main one first.
-func (r *Runtime) pids(ctx context.Context, id string) ([]int, *session, error) {
-	st, err := r.life(ctx, id)
-	if err != nil {
-		return nil, nil, err
+// inside is what runs of a machine.
+type inside struct {
+	pids  []int         // the main process first
+	group *cgroup.Group // nil without cgroups
+	base  frame.Group
+}
+
+func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
+	st, g, err := r.life(ctx, id)
+	if err != nil || !st.Running {
+		return inside{}, err
 	}
 	s, err := r.link.session(ctx)
 	if err != nil {
-		return nil, nil, err
+		return inside{}, err
 	}
-	if !st.Running {
-		return nil, s, nil
-	}
-	var pids []int
-	if t := s.welcome.Tree; t != nil {
-		pids = t.Group(id).PIDs()
+	var in inside
+	if t := s.welcome.Tree; t != nil && g != nil {
+		group := t.Group(g.Name)
+		in.group, in.base, in.pids = &group, *g, group.PIDs()
 	} else {
-		pids = proc.Below(st.PID, s.welcome.PID, reaper.RootDir(r.o.Dir, id))
+		in.pids = proc.Below(st.PID, s.welcome.PID, reaper.RootDir(r.o.Dir, id))
 	}
-	slices.Sort(pids)
-	pids = slices.DeleteFunc(pids, func(p int) bool { return p == st.PID || p == s.welcome.PID })
-	return append([]int{st.PID}, pids...), s, nil
+	slices.Sort(in.pids)
+	in.pids = slices.DeleteFunc(in.pids, func(p int) bool { return p == st.PID || p == s.welcome.PID })
+	in.pids = append([]int{st.PID}, in.pids...)
+	return in, nil
 }
 
 // Processes lists what runs in the machine; nothing when it does not run.
 func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, error) {
-	pids, _, err := r.pids(ctx, id)
+	in, err := r.inside(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	up := proc.Uptime()
 	sockets := proc.Listening()
-	out := make([]machine.Process, 0, len(pids))
-	for _, pid := range pids {
+	out := make([]machine.Process, 0, len(in.pids))
+	for _, pid := range in.pids {
 		s, err := proc.Read(pid)
 		if err != nil || s.State == 'Z' {
 			continue // it has ended meanwhile
@@ -74,18 +81,21 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 
 // Usage counts what the machine uses: by its cgroups, else by adding up its processes (what ended is left out then).
 func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
-	pids, s, err := r.pids(ctx, id)
+	in, err := r.inside(ctx, id)
 	if err != nil {
 		return runtime.Usage{}, err
 	}
-	if len(pids) == 0 {
+	if len(in.pids) == 0 {
 		return runtime.Usage{}, fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
 	}
 	var u runtime.Usage
 	counted := false
-	if t := s.welcome.Tree; t != nil {
-		g, ok := t.Group(id).Usage()
-		u = runtime.Usage{CPU: g.CPU, MemoryMiB: g.Memory >> 20, Processes: g.Processes, OOMKills: g.OOMKills, Throttled: g.Throttled}
+	if in.group != nil {
+		g, ok := in.group.Usage()
+		u = runtime.Usage{
+			CPU: max(0, g.CPU-in.base.CPU), MemoryMiB: g.Memory >> 20, Processes: g.Processes,
+			OOMKills: g.OOMKills, Throttled: max(0, g.Throttled-in.base.Throttled),
+		}
 		counted = ok
 	}
 	if counted {
@@ -93,13 +103,13 @@ func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 	}
 	var cpu time.Duration
 	var rss uint64
-	for _, pid := range pids {
+	for _, pid := range in.pids {
 		if p, err := proc.Read(pid); err == nil {
 			cpu += time.Duration(p.UTime+p.STime) * time.Second / proc.TicksPerSecond
 			rss += p.RSS * uint64(os.Getpagesize())
 		}
 	}
-	u.CPU, u.Processes = max(u.CPU, cpu), len(pids)
+	u.CPU, u.Processes = max(u.CPU, cpu), len(in.pids)
 	if u.MemoryMiB == 0 {
 		u.MemoryMiB = int64(rss >> 20)
 	}

@@ -95,10 +95,11 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 	return err
 }
 
-func (r *Runtime) life(ctx context.Context, id string) (runtime.Status, error) {
+// life asks for a machine's latest life; group is nil when it does not run in a cgroup.
+func (r *Runtime) life(ctx context.Context, id string) (st runtime.Status, group *frame.Group, err error) {
 	a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
 	if err != nil {
-		return runtime.Status{}, err
+		return runtime.Status{}, nil, err
 	}
-	return *a.Status, nil
+	return *a.Status, a.Group, nil
 }

@@ -30,8 +30,11 @@ type Group struct {
 	name string
 }
 
-// Group names a machine's group. Nothing is made.
+// Group names a group. Nothing is made.
 func (t *Tree) Group(name string) Group { return Group{t, name} }
+
+// Name is the group's directory in each hierarchy.
+func (g Group) Name() string { return g.name }
 
 // Make creates the group in every hierarchy and sets its limits. It is idempotent. On an error nothing stays.
 func (g Group) Make(l Limits) error {
@@ -40,15 +43,49 @@ func (g Group) Make(l Limits) error {
 			return errors.Join(fmt.Errorf("make a cgroup: %w", err), g.Remove())
 		}
 	}
-	for _, s := range g.settings(l) {
+	if err := g.set(g.settings(l)); err != nil {
+		return errors.Join(err, g.Remove())
+	}
+	return nil
+}
+
+// Change gives a group other limits than it was made with. It must be empty.
+func (g Group) Change(l Limits) error {
+	return g.set(append(g.unlimited(), g.settings(l)...))
+}
+
+func (g Group) set(all []setting) error {
+	for _, s := range all {
 		if err := write(s.path, s.value); err != nil {
 			if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EINVAL)) {
 				continue
 			}
-			return errors.Join(fmt.Errorf("limit a cgroup with %s=%s: %w", filepath.Base(s.path), s.value, err), g.Remove())
+			return fmt.Errorf("limit a cgroup with %s=%s: %w", filepath.Base(s.path), s.value, err)
 		}
 	}
 	return nil
+}
+
+// unlimited are the settings of a new group. Swap comes before memory, whose limit the kernel keeps below it.
+func (g Group) unlimited() []setting {
+	var out []setting
+	for _, c := range []struct {
+		controller, v1, value1, v2, value2 string
+		optional                           bool
+	}{
+		{"cpu", "cpu.shares", "1024", "cpu.weight", "100", false},
+		{"cpu", "cpu.cfs_quota_us", "-1", "cpu.max", "max 100000", false},
+		{"memory", "memory.memsw.limit_in_bytes", "-1", "memory.swap.max", "max", true},
+		{"memory", "memory.limit_in_bytes", "-1", "memory.max", "max", false},
+		{"pids", "pids.max", "max", "pids.max", "max", false},
+	} {
+		if slices.Contains(g.t.Controllers, c.controller) {
+			out = append(out, setting{filepath.Join(g.t.V2, g.name, c.v2), c.value2, c.optional})
+		} else if d := g.t.V1[c.controller]; d != "" {
+			out = append(out, setting{filepath.Join(d, g.name, c.v1), c.value1, c.optional})
+		}
+	}
+	return out
 }
 
 type setting struct {
@@ -219,20 +256,32 @@ func (g Group) event(key string) string {
 // until the last has been waited for, so it is tried for up to a second.
 func (g Group) Remove() error {
 	deadline := time.Now().Add(time.Second)
+	for {
+		err := g.TryRemove()
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TryRemove is Remove without patience.
+func (g Group) TryRemove() error {
 	for _, dir := range g.t.dirs() {
 		p := filepath.Join(dir, g.name)
-		for {
-			err := syscall.Rmdir(p)
-			if err == nil || errors.Is(err, os.ErrNotExist) {
-				break
-			}
-			if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
-				return fmt.Errorf("remove the cgroup %s: %w", p, err)
-			}
-			time.Sleep(time.Millisecond)
+		if err := syscall.Rmdir(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the cgroup %s: %w", p, err)
 		}
 	}
 	return nil
+}
+
+// Empty says whether no process is left in the group.
+func (g Group) Empty() bool {
+	if g.t.V2 != "" {
+		return g.event("populated") == "0"
+	}
+	return len(g.PIDs()) == 0
 }
 
 // Join moves a process into the group's v1 hierarchies.

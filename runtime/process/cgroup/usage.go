@@ -13,6 +13,7 @@ import (
 type Usage struct {
 	CPU       time.Duration
 	Memory    int64 // bytes, page cache that can be dropped at once left out
+	Cached    int64 // bytes with all page cache
 	Processes int
 	OOMKills  int64
 	Throttled time.Duration
@@ -39,10 +40,12 @@ func (g Group) Usage() (u Usage, ok bool) {
 	}
 	if slices.Contains(g.t.Controllers, "memory") {
 		if n := number(content(v2("memory.current"))); n >= 0 {
+			u.Cached = n
 			u.Memory, memory = n-max(0, number(field(v2("memory.stat"), "inactive_file"))), true
 		}
 	} else if g.t.V1["memory"] != "" {
 		if n := number(content(v1("memory", "memory.usage_in_bytes"))); n >= 0 {
+			u.Cached = n
 			u.Memory, memory = n-max(0, number(field(v1("memory", "memory.stat"), "total_inactive_file"))), true
 		}
 	}

@@ -79,8 +79,16 @@ type Reply struct {
 	Error   *Error           `json:"error,omitempty"`
 	Welcome *Welcome         `json:"welcome,omitempty"`
 	Status  *runtime.Status  `json:"status,omitempty"`
+	Group   *Group           `json:"group,omitempty"` // with OpLife, of a life that runs in a cgroup
 	List    []runtime.Status `json:"list,omitempty"`
 	Code    int              `json:"code,omitempty"`
+}
+
+// Group names a life's cgroup, and what that had counted before the life began.
+type Group struct {
+	Name      string        `json:"name"`
+	CPU       time.Duration `json:"cpu,omitempty"`
+	Throttled time.Duration `json:"throttled,omitempty"`
 }
 
 // Error is a fault on the wire.

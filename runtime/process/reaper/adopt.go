@@ -57,6 +57,10 @@ func (r *Reaper) adoptAll() error {
 			if l.rec.UID >= 0 {
 				l.owner = &owner{uid: l.rec.UID, gid: l.rec.GID, groups: l.rec.Groups}
 			}
+			if r.tree != nil {
+				l.slot.group = r.tree.Group(l.rec.Group)
+				r.slots.claim(l.rec.Group)
+			}
 			m.life = l
 			found = append(found, l)
 		case k.life != nil:
@@ -124,17 +128,17 @@ func (r *Reaper) sweepGroups() {
 	if r.tree == nil {
 		return
 	}
-	ids, err := r.tree.Groups()
+	names, err := r.tree.Groups()
 	if err != nil {
 		r.log.Warn("the cgroups could not be listed", "err", err)
 		return
 	}
-	for _, id := range ids {
-		if m := r.machines[id]; m != nil && m.life != nil {
+	for _, id := range names {
+		if r.slots.used[id] {
 			continue
 		}
 		if err := r.sweep(id); err != nil {
-			r.log.Warn("a cgroup that belongs to nothing could not be removed", "machine", id, "err", err)
+			r.log.Warn("a cgroup that belongs to nothing could not be removed", "group", id, "err", err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
 )
@@ -58,8 +57,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	}
 	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
 	if r.tree != nil {
-		k.group = new(cgroup.Group)
-		*k.group = r.tree.Group(id)
+		k.group = &l.slot.group
 	}
 	for i, fd := range fds.fds {
 		k.files[i] = os.NewFile(uintptr(fd), "exec")

@@ -57,6 +57,9 @@ type lifeRecord struct {
 	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
 	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
 	Paused    bool      `json:"p,omitempty"`
+	Group     string    `json:"g,omitempty"`  // its cgroup's name; "" without cgroups
+	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds that the group had counted before
+	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`
 }

@@ -40,6 +40,7 @@ type life struct {
 	owner   *owner
 	env     []string // in memory only; nil for a life that was adopted
 	child   bool     // of this process; else it was adopted
+	slot    slot     // its cgroup; empty without cgroups
 	log     *output.Log
 	streams [2]*stream
 	pumps   sync.WaitGroup
@@ -277,7 +278,7 @@ func (l *life) wait(d time.Duration) error {
 // pids lists the running processes of a life.
 func (r *Reaper) pids(l *life) []int {
 	if r.tree != nil {
-		return r.tree.Group(l.m.id).PIDs()
+		return l.slot.group.PIDs()
 	}
 	reaper := 0
 	if l.child {

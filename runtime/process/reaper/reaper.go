@@ -46,6 +46,7 @@ type Reaper struct {
 	log   *slog.Logger
 	ctx   context.Context
 	tree  *cgroup.Tree // nil: no cgroups
+	slots *slots       // nil without tree
 	lacks []string
 	lives *lives
 	null  *os.File
@@ -107,6 +108,9 @@ func Run(ctx context.Context, o Options) error {
 		select {
 		case <-ctx.Done():
 			r.closeConns()
+			if r.slots != nil {
+				r.slots.close()
+			}
 			return r.lives.close()
 		case <-children:
 		case <-hup:
@@ -159,7 +163,9 @@ func (r *Reaper) settle(o Options) error {
 	if err := r.tree.Adopt(os.Getpid()); err != nil {
 		r.lacks = append(r.lacks, "cgroups: "+err.Error())
 		r.tree = nil // without it a thread could not leave a machine's group again
+		return nil
 	}
+	r.slots = newSlots(r.tree)
 	return nil
 }
 

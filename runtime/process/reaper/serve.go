@@ -276,6 +276,9 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		defer r.mu.Unlock()
 		st := m.statusLocked()
 		a.Status = &st
+		if l := m.life; l != nil && st.Running && l.rec.Group != "" {
+			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU), Throttled: time.Duration(l.rec.BaseSlow)}
+		}
 		return nil
 	case frame.OpAck:
 		return r.ack(q.Machine, q.Attempt)

@@ -125,13 +125,16 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err e
 	}
 	var group *cgroup.Group
 	if r.tree != nil {
-		g := r.tree.Group(m.id)
-		if err := g.Make(s.Limits); err != nil {
+		if l.slot, err = r.slots.take(s.Limits); err != nil {
 			return fail(fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", m.id))
 		}
-		group = &g
+		group = &l.slot.group
+		l.rec.Group, l.rec.BaseCPU, l.rec.BaseSlow = group.Name(), int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
 	}
 	if err := r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt}, nil); err != nil {
+		if group != nil {
+			_ = r.slots.drop(*group) // it is tried again with the next
+		}
 		return fail(err)
 	}
 	c := &child{
@@ -143,7 +146,7 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err e
 		leave()
 		leave = func() {}
 		if group != nil {
-			_ = group.Remove() // what stays is removed with the machine
+			_ = r.slots.drop(*group) // it is tried again with the next
 		}
 		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
 		return fail(err)

@@ -76,9 +76,9 @@ func (r *Reaper) pause(id string, on bool) error {
 	}
 	ctx, cancel := r.patience(freezePatience)
 	defer cancel()
-	if r.tree != nil && r.tree.Group(id).CanFreeze() {
-		if err := r.tree.Group(id).Freeze(ctx, on); err != nil {
-			_ = r.tree.Group(id).Freeze(ctx, l.rec.Paused)
+	if r.tree != nil && l.slot.group.CanFreeze() {
+		if err := l.slot.group.Freeze(ctx, on); err != nil {
+			_ = l.slot.group.Freeze(ctx, l.rec.Paused)
 			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
 		}
 	} else {
@@ -114,11 +114,6 @@ func (r *Reaper) remove(id string) error {
 			return err
 		}
 	}
-	if r.tree != nil {
-		if err := r.sweep(id); err != nil {
-			return err
-		}
-	}
 	if m != nil {
 		err := r.record(line{Kind: lineGone, Machine: id}, func() {
 			m.gone = true
@@ -136,17 +131,14 @@ func (r *Reaper) remove(id string) error {
 }
 
 // sweep kills and removes a group that no life answers for.
-func (r *Reaper) sweep(id string) error {
+func (r *Reaper) sweep(name string) error {
 	ctx, cancel := r.patience(killPatience)
 	defer cancel()
-	g := r.tree.Group(id)
+	g := r.tree.Group(name)
 	if err := g.Kill(ctx); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "unkillable", "machine %s has processes that do not end", id)
+		return err
 	}
-	if err := g.Remove(); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be removed", id)
-	}
-	return nil
+	return g.Remove()
 }
 
 // patience bounds work that is not any caller's.

@@ -67,7 +67,7 @@ func (r *Reaper) reap() {
 // ended writes down how the main process of a life ended, and has the rest cleared away.
 func (r *Reaper) ended(l *life, x runtime.Exit) {
 	x.Machine, x.Attempt = l.m.id, l.attempt
-	if r.tree != nil && x.Code == 128+int(syscall.SIGKILL) && r.tree.Group(l.m.id).OOMKills() > 0 {
+	if r.tree != nil && x.Code == 128+int(syscall.SIGKILL) && l.slot.group.OOMKills() > 0 {
 		x.OOM = true
 	}
 	apply := func() {
@@ -109,8 +109,8 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
 	}
 	if r.tree != nil {
-		if err := r.tree.Group(l.m.id).Remove(); err != nil {
-			r.log.Warn("a cgroup could not be removed; it goes with the machine", "machine", l.m.id, "err", err)
+		if err := r.slots.give(l.slot); err != nil {
+			r.log.Warn("a cgroup could not be removed yet", "machine", l.m.id, "err", err)
 		}
 	}
 	r.mu.Lock()
@@ -127,7 +127,13 @@ func (r *Reaper) killAll(l *life) {
 	ctx, cancel := r.patience(killPatience)
 	defer cancel()
 	if r.tree != nil {
-		err := r.tree.Group(l.m.id).Kill(ctx)
+		if l.slot.group.Empty() {
+			return
+		}
+		r.mu.Lock()
+		l.slot.killed = true
+		r.mu.Unlock()
+		err := l.slot.group.Kill(ctx)
 		if err == nil {
 			return
 		}

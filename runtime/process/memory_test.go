@@ -1,0 +1,113 @@
+package process_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goruntime "runtime"
+)
+
+// pss gives the proportional memory of a process in KiB, as the kernel shares it out.
+func pss(t testing.TB, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no Pss line")
+	return 0
+}
+
+// TestMemory prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts 1,000 machines")
+	}
+	const n = 1000
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	pid := reaperPID(t, o.Dir)
+	measure := func() int {
+		goruntime.GC()
+		return pss(t, pid) + pss(t, os.Getpid())
+	}
+	empty := measure()
+	begin := time.Now()
+	ids := make(chan int)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := range ids {
+				s := limited(fmt.Sprintf("m%d", i), 1, lasting...)
+				for range 20 {
+					s.Env = append(s.Env, fmt.Sprintf("SOME_VARIABLE_%d=%s", len(s.Env), strings.Repeat("v", 20)))
+				}
+				if err := r.Prepare(t.Context(), s); err != nil {
+					t.Error(err)
+				}
+				if _, err := r.Start(t.Context(), s); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		ids <- i
+	}
+	close(ids)
+	wg.Wait()
+	took := time.Since(begin)
+	full := measure()
+	begin = time.Now()
+	all, err := r.List(t.Context())
+	listed := time.Since(begin)
+	if err != nil || len(all) != n {
+		t.Fatalf("%d machines, %v", len(all), err)
+	}
+	per := float64(full-empty) / n
+	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), n/took.Seconds(), listed.Round(time.Microsecond))
+	t.Logf("reaper and client: %d KiB empty, %d KiB full, %.1f KiB a machine (reaper alone %d KiB)", empty, full, per, pss(t, pid))
+	if per > 100 {
+		t.Errorf("%.1f KiB a machine, want at most 100", per)
+	}
+	idle(t, pid)
+}
+
+// idle checks that a reaper of sleeping machines does nothing.
+func idle(t *testing.T, pid int) {
+	t.Helper()
+	ticks := func() uint64 {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.ParseUint(strings.Fields(string(b))[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := ticks()
+	time.Sleep(time.Second) // measured over time: there is no event
+	if used := time.Duration(ticks() - before); used > 10*time.Millisecond {
+		t.Errorf("the idle reaper used %v in a second", used)
+	} else {
+		t.Logf("the idle reaper's main thread used %v in a second", used)
+	}
+}

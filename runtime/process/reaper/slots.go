@@ -1,0 +1,135 @@
+package reaper
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/runtime/process/cgroup"
+)
+
+// slots are the cgroups of a tree that are in use or ready for use. Making a group and removing it again costs the
+// kernel more than the fork itself (it allocates per CPU, and frees under a lock that everyone needs), so a group that
+// is empty again is kept for the next life. Groups are named by number; a life's record says which is its own.
+//
+// A group is not used again when something of the life before could be felt in it: a process that would not end,
+// memory still charged, an OOM kill counted. Nor when it was killed as a whole: Linux from 6.14 on (6.18 too) takes a
+// process that is cloned into a group that was ever killed so for one that was forked while it is killed, and kills it.
+type slots struct {
+	tree *cgroup.Tree
+
+	mu   sync.Mutex
+	next int
+	free []slot
+	used map[string]bool
+	junk []string // could not be removed yet
+}
+
+// slot is one group with the limits it has now and what its counters stood at when it became free.
+type slot struct {
+	group  cgroup.Group
+	limits cgroup.Limits
+	base   cgroup.Usage
+	killed bool // by cgroup.kill
+}
+
+const (
+	maxFreeSlots = 64
+	maxCharge    = 4 << 20 // bytes of page cache that may be left charged to a group that is used again
+)
+
+func newSlots(t *cgroup.Tree) *slots { return &slots{tree: t, used: make(map[string]bool)} }
+
+// take gives a group with the limits asked for.
+func (s *slots) take(l cgroup.Limits) (slot, error) {
+	s.mu.Lock()
+	var got slot
+	i := slices.IndexFunc(s.free, func(f slot) bool { return f.limits == l })
+	if i < 0 {
+		i = len(s.free) - 1
+	}
+	if i >= 0 {
+		got = s.free[i]
+		s.free = slices.Delete(s.free, i, i+1)
+	} else {
+		s.next++
+		for s.used[fmt.Sprintf("s%d", s.next)] {
+			s.next++
+		}
+		got.group = s.tree.Group(fmt.Sprintf("s%d", s.next))
+	}
+	s.used[got.group.Name()] = true
+	s.mu.Unlock()
+	var err error
+	switch {
+	case got.limits == cgroup.Limits{}:
+		err = got.group.Make(l)
+	case got.limits != l:
+		err = got.group.Change(l)
+	}
+	got.limits = l
+	if err != nil {
+		s.drop(got.group)
+	}
+	return got, err
+}
+
+// claim marks the group of an adopted life as used.
+func (s *slots) claim(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[name] = true
+}
+
+// give takes a group back whose processes have ended.
+func (s *slots) give(g slot) error {
+	if g.killed {
+		return s.drop(g.group)
+	}
+	u, _ := g.group.Usage()
+	if u.Processes > 0 || u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !g.group.Empty() {
+		return s.drop(g.group)
+	}
+	s.mu.Lock()
+	full := len(s.free) >= maxFreeSlots
+	if !full {
+		g.base = u
+		delete(s.used, g.group.Name())
+		s.free = append(s.free, g)
+	}
+	s.mu.Unlock()
+	if full {
+		return s.drop(g.group)
+	}
+	return nil
+}
+
+// drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
+func (s *slots) drop(g cgroup.Group) error {
+	err := g.Remove()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.junk = append(s.junk, g.Name())
+		return err
+	}
+	delete(s.used, g.Name())
+	s.junk = slices.DeleteFunc(s.junk, func(name string) bool {
+		if s.tree.Group(name).TryRemove() != nil {
+			return false
+		}
+		delete(s.used, name)
+		return true
+	})
+	return nil
+}
+
+// close removes the groups that are free, at the end of the reaper.
+func (s *slots) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.free {
+		_ = f.group.Remove() // the next reaper sweeps what stays
+	}
+	s.free = nil
+}
