@@ -77,7 +77,8 @@ func (a appRow) app() App {
 // Catalog keeps what a gateway knows and no worker does: apps, their secrets (sealed), and idempotency keys. Reads come
 // from memory; a change is in the journal before it is seen. Its methods may be called from many goroutines.
 type Catalog struct {
-	mu      sync.RWMutex // held over commits: changes happen one after the other, as the journal has them
+	write   sync.Mutex   // held over a change from its first look to its commit; who holds it may read without mu
+	mu      sync.RWMutex // held only while the maps are read or written, never over a commit: reads do not wait for the disk
 	journal journal.Journal
 	seal    sealer
 	apps    map[string]appRow
@@ -132,8 +133,8 @@ func (c *Catalog) load(r fsm.Record) error {
 	return nil
 }
 
-// commit writes records; the caller holds mu and changes the maps only after it.
-func (c *Catalog) commit(rs ...fsm.Record) error {
+// commit writes records and then has apply change the maps. The caller holds write.
+func (c *Catalog) commit(apply func(), rs ...fsm.Record) error {
 	if c.broken != nil {
 		return c.broken
 	}
@@ -141,6 +142,9 @@ func (c *Catalog) commit(rs ...fsm.Record) error {
 		c.broken = fault.Wrap(err, fault.Unavailable, "catalog", "the catalog could not be written, so nothing more is changed until souk is started again")
 		return c.broken
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	apply()
 	return nil
 }
 
@@ -163,8 +167,8 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 	if org == "" {
 		org = "personal"
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.write.Lock()
+	defer c.write.Unlock()
 	if _, taken := c.apps[name]; taken {
 		return App{}, fault.New(fault.Conflict, "app_name_taken", "Validation failed: Name has already been taken: there is an app %s; choose another name", name)
 	}
@@ -173,11 +177,8 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 			Text: fmt.Sprintf("there are %d apps, the most a catalog keeps; delete some", len(c.apps))}
 	}
 	a := appRow{ID: ulid.Make().String(), Number: c.lastApp + 1, Name: name, Org: org, Network: network, Role: role, CreatedAt: time.Now().UTC()}
-	if err := c.commit(record(bucketApp, name, a)); err != nil {
-		return App{}, err
-	}
-	c.apps[name], c.lastApp = a, a.Number
-	return a.app(), nil
+	err := c.commit(func() { c.apps[name], c.lastApp = a, a.Number }, record(bucketApp, name, a))
+	return a.app(), err
 }
 
 // App gives one app, without its counts.
@@ -207,8 +208,8 @@ func (c *Catalog) Apps() []App {
 
 // MarkDeleting makes an app refuse everything new. It is the first step of a deletion, and lasts over a crash.
 func (c *Catalog) MarkDeleting(name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.write.Lock()
+	defer c.write.Unlock()
 	a, ok := c.apps[name]
 	if !ok {
 		return noApp()
@@ -217,17 +218,13 @@ func (c *Catalog) MarkDeleting(name string) error {
 		return nil
 	}
 	a.Deleting = true
-	if err := c.commit(record(bucketApp, name, a)); err != nil {
-		return err
-	}
-	c.apps[name] = a
-	return nil
+	return c.commit(func() { c.apps[name] = a }, record(bucketApp, name, a))
 }
 
 // DeleteApp takes an app out, with its secrets and keys.
 func (c *Catalog) DeleteApp(name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.write.Lock()
+	defer c.write.Unlock()
 	if _, ok := c.apps[name]; !ok {
 		return noApp()
 	}
@@ -242,15 +239,13 @@ func (c *Catalog) DeleteApp(name string) error {
 			batch = append(batch, fsm.Record{Bucket: bucketKey, Key: k})
 		}
 	}
-	if err := c.commit(batch...); err != nil {
-		return err
-	}
-	delete(c.apps, name)
-	delete(c.secrets, name)
-	for _, k := range keys {
-		delete(c.keys, k)
-	}
-	return nil
+	return c.commit(func() {
+		delete(c.apps, name)
+		delete(c.secrets, name)
+		for _, k := range keys {
+			delete(c.keys, k)
+		}
+	}, batch...)
 }
 
 // Close closes the journal.

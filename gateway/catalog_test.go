@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
@@ -287,4 +289,40 @@ func TestAppDeletedWhileItsMachineIsMade(t *testing.T) {
 			t.Errorf("machine %s of an app that is gone is %s", m.ID, m.State)
 		}
 	}
+}
+
+// TestKeysAreForgotten: a key counts for a day, and then neither it nor its record stays.
+func TestKeysAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := mem.New()
+		c, err := OpenCatalog(j, filepath.Join(t.TempDir(), "key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := func(key, hash, id string) string {
+			t.Helper()
+			got, err := c.Claim("a", key, hash, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if claim("k", "h", "1") != "1" || claim("k", "h", "2") != "1" {
+			t.Error("a key is not bound to its first id")
+		}
+		<-time.After(KeyLife - time.Minute)
+		if claim("k", "h", "3") != "1" {
+			t.Error("a key is forgotten too early")
+		}
+		<-time.After(time.Minute)
+		if claim("k", "other", "4") != "4" {
+			t.Error("a key counts after its time")
+		}
+		<-time.After(KeyLife)
+		claim("k2", "h", "5")
+		n := 0
+		if err := j.Load(func(fsm.Record) error { n++; return nil }); err != nil || n != 1 || len(c.keys) != 1 {
+			t.Errorf("%d keys are remembered, %d on disk (%v)", len(c.keys), n, err)
+		}
+	})
 }

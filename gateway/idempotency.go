@@ -31,8 +31,8 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (string, error) {
 		return "", fault.New(fault.Invalid, "key_length", "an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
 	}
 	now := time.Now().UTC()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.write.Lock()
+	defer c.write.Unlock()
 	if k, ok := c.keys[app+"/"+key]; ok && now.Sub(k.At) < KeyLife {
 		if k.Hash != hash {
 			return "", fault.New(fault.Conflict, "idempotency_key", "this Idempotency-Key was used for another request; use a new key for a new machine")
@@ -49,11 +49,8 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (string, error) {
 			Text: fmt.Sprintf("%d idempotency keys were used within %v, the most that are remembered; ask with an id of your own instead", len(c.keys), KeyLife)}
 	}
 	row := keyRow{Hash: hash, Machine: machineID, At: now}
-	if err := c.commit(record(bucketKey, app+"/"+key, row)); err != nil {
-		return "", err
-	}
-	c.keys[app+"/"+key] = row
-	return machineID, nil
+	err := c.commit(func() { c.keys[app+"/"+key] = row }, record(bucketKey, app+"/"+key, row))
+	return machineID, err
 }
 
 // sweep forgets keys whose time is over.
@@ -68,11 +65,9 @@ func (c *Catalog) sweep(now time.Time) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	if err := c.commit(batch...); err != nil {
-		return err
-	}
-	for _, r := range batch {
-		delete(c.keys, r.Key)
-	}
-	return nil
+	return c.commit(func() {
+		for _, r := range batch {
+			delete(c.keys, r.Key)
+		}
+	}, batch...)
 }

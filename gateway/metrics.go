@@ -131,12 +131,16 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 	emit(counter, "souk_drift_total", "Differences between runtime and journal that were found and mended.", float64(s.Drift))
 }
 
-// baseUnit gives a dimension's name and the factor to its base unit.
+// baseUnit gives a dimension's name and the factor to its base unit. Named GPUs are counted in thousandths, as all are.
 func baseUnit(name, unit string) (string, float64) {
-	switch unit {
-	case "milli":
-		return name + "_cores", 0.001
-	case "MiB":
+	switch {
+	case name == "cpu":
+		return "cpu_cores", 0.001
+	case name == "gpu":
+		return "gpus", 0.001
+	case strings.HasPrefix(name, "gpu."):
+		return name, 0.001
+	case unit == "MiB":
 		return name + "_bytes", 1 << 20
 	}
 	return name, 1

@@ -150,8 +150,8 @@ func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []A
 			return 0, nil, fault.New(fault.Invalid, "secret_size", "the secret %s has %d bytes; at most %d are kept", name, len(*v), MaxSecretValue)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.write.Lock()
+	defer c.write.Unlock()
 	a, ok := c.apps[app]
 	if !ok || a.Deleting {
 		return 0, nil, noApp()
@@ -161,18 +161,20 @@ func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []A
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.commit(batch...); err != nil {
-		return 0, nil, err
-	}
-	c.apps[app] = a
 	set := []AppSecret{}
-	for name, row := range rows {
-		if row == nil {
-			delete(c.secrets[app], name)
-			continue
+	err = c.commit(func() {
+		c.apps[app] = a
+		for name, row := range rows {
+			if row == nil {
+				delete(c.secrets[app], name)
+				continue
+			}
+			c.putSecret(app, name, *row)
+			set = append(set, AppSecret{name, row.Digest, row.CreatedAt, row.UpdatedAt})
 		}
-		c.putSecret(app, name, *row)
-		set = append(set, AppSecret{name, row.Digest, row.CreatedAt, row.UpdatedAt})
+	}, batch...)
+	if err != nil {
+		return 0, nil, err
 	}
 	slices.SortFunc(set, func(a, b AppSecret) int { return cmp.Compare(a.Name, b.Name) })
 	return a.Secrets, set, nil
