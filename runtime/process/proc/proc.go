@@ -176,3 +176,42 @@ func Environ(pid int) ([]string, error) {
 	}
 	return out, nil
 }
+
+// Children lists the children of a process, dead ones not yet waited for included. ok is false where the kernel does
+// not tell (CONFIG_PROC_CHILDREN).
+func Children(pid int) (pids []int, ok bool) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, !os.IsNotExist(err)
+	}
+	for _, t := range tasks {
+		b, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
+		if err != nil {
+			continue // the thread has ended meanwhile, or there is no such file
+		}
+		ok = true
+		for f := range strings.FieldsSeq(string(b)) {
+			if n, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids, ok
+}
+
+// Tree gives pid and all its descendants.
+func Tree(pid int) []int {
+	out := []int{pid}
+	for i := 0; i < len(out); i++ { // bounded by the number of processes
+		kids, _ := Children(out[i])
+		out = append(out, kids...)
+	}
+	return out
+}
+
+// In says whether a process belongs to the session, or works in dir or below it.
+func In(pid, session int, dir string) bool {
+	s, err := Read(pid)
+	return err == nil && (s.Session == session || within(pid, dir))
+}

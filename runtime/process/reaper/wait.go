@@ -3,6 +3,7 @@ package reaper
 import (
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // siginfo is the head of siginfo_t for SIGCHLD on 64-bit Linux.
@@ -139,17 +141,58 @@ func (r *Reaper) killAll(l *life) {
 		}
 		r.log.Warn("a cgroup could not be killed as a whole", "machine", l.m.id, "err", err)
 	}
-	self := os.Getpid()
+	r.killTree(l)
+}
+
+// killTree is killAll without cgroups. While the main process lives, its group and descendants are signalled, and its
+// end brings the rest here. Once it has ended, what it left is a child of the reaper, which is asked for the children
+// that are nobody's: looking through all of /proc would cost every exit as much as there are processes.
+func (r *Reaper) killTree(l *life) {
+	dir := RootDir(r.dir, l.m.id)
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if !ended {
+		pids := proc.Tree(l.rec.PID)
+		r.forkMu.Lock() // nothing is waited for meanwhile, so the pids of children are still theirs
+		defer r.forkMu.Unlock()
+		if proc.Running(l.rec.PID, l.rec.Ticks) {
+			_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		return
+	}
 	for range 100 { // new ones may be forked meanwhile
-		pids := r.pids(l)
-		if len(pids) == 0 {
+		left := r.leftovers(l, dir)
+		if len(left) == 0 {
 			return
 		}
-		for _, pid := range pids {
-			if pid != self && pid > 1 {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
-			}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// leftovers lists what runs of a life whose main process has ended.
+func (r *Reaper) leftovers(l *life, dir string) []int {
+	kids, ok := proc.Children(os.Getpid())
+	if !ok || !l.child {
+		return r.pids(l)
+	}
+	var out []int
+	for _, pid := range kids {
+		r.mu.Lock()
+		_, known := r.procs[pid]
+		r.mu.Unlock()
+		if !known && proc.In(pid, l.rec.PID, dir) {
+			out = append(out, proc.Tree(pid)...)
+		}
+	}
+	return slices.DeleteFunc(out, func(pid int) bool {
+		s, err := proc.Read(pid)
+		return err != nil || s.State == 'Z' || s.State == 'X'
+	})
 }
