@@ -13,7 +13,7 @@ import (
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
-	return []string{"random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl"}
+	return []string{"random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf"}
 }
 
 // NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
@@ -34,6 +34,10 @@ func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.St
 		return hawk.New(fleet, hawk.Options{Free: compat}), nil
 	case "eagle":
 		return eagle.New(fleet, eagle.Options{}), nil
+	case "fifo":
+		return central.NewQueue(fleet, central.Arrival), nil
+	case "sjf":
+		return central.NewQueue(fleet, central.Shortest), nil
 	case "clwl":
 		return central.NewLeastWait(fleet, 0), nil
 	case "dlwl":

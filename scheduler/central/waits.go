@@ -83,6 +83,7 @@ func (c *Waits) fill(n int, each scheduler.Time) {
 	}
 }
 
+// sink puts element i where it belongs below its place.
 func sink(h []wait, i int) {
 	for {
 		c := 2*i + 1

@@ -3,10 +3,12 @@
 package slots
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler"
@@ -17,10 +19,11 @@ import (
 // Options are the parameters of a run.
 type Options struct {
 	Seed   uint64
-	Delay  ticks.Time // one way, of every message; 0.5 ms when 0
+	Delay  ticks.Time // one way, of every message; 0.5 ms when 0, none when negative
 	Cutoff float64    // seconds: a job whose mean is above is long
 	Error  float64    // estimates are the mean times 1-Error to 1+Error, uniformly
 	Whole  bool       // durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
+	Sight  bool       // bounds only: estimates are the true means of the tasks, and tasks are given out longest first
 	Loss   float64    // the share of messages that are lost
 	Deaths []Death
 	Buyers int                           // jobs are spread over; 1 when 0
@@ -96,6 +99,7 @@ func Run(strat scheduler.Strategy, workers int, src trace.Source, opt Options) (
 	if opt.Delay == 0 {
 		opt.Delay = ticks.Millisecond / 2
 	}
+	opt.Delay = max(0, opt.Delay)
 	if opt.Notice == 0 {
 		opt.Notice = 5 * ticks.Second
 	}
@@ -188,6 +192,10 @@ func (r *runner) read() error {
 		longest = max(longest, durs[i])
 	}
 	est := micro(mean)
+	if r.opt.Sight {
+		slices.SortFunc(durs, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+		est = sum(durs) / ticks.Time(len(durs))
+	}
 	if r.opt.Error > 0 {
 		est = micro(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
 	}
@@ -198,6 +206,13 @@ func (r *runner) read() error {
 	r.tot.Tasks += int64(len(durs))
 	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
 	return nil
+}
+
+func sum(ts []ticks.Time) (total ticks.Time) {
+	for _, t := range ts {
+		total += t
+	}
+	return total
 }
 
 func micro(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
