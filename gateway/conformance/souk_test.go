@@ -3,10 +3,13 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers/legacy"
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
 	"github.com/superfly/fly-go/tokens"
@@ -55,6 +61,12 @@ type sent struct {
 type recorder struct {
 	http.ResponseWriter
 	code int
+	body bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.body.Write(p)
+	return r.ResponseWriter.Write(p)
 }
 
 func (r *recorder) WriteHeader(code int) {
@@ -64,14 +76,44 @@ func (r *recorder) WriteHeader(code int) {
 
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-func (s *market) count(next http.Handler) http.Handler {
+// watch remembers every request, and holds every answer against the API's own description.
+func (s *market) watch(t *testing.T, next http.Handler) http.Handler {
+	spec, err := describedBy(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := legacy.NewRouter(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
 		next.ServeHTTP(rec, r)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sent = append(s.sent, sent{r.Method, r.URL.Path, rec.code})
+		route, _, err := router.FindRoute(r)
+		if err != nil || r.Context().Err() != nil {
+			return // a path that is not described has its own test; a client that is gone gets no answer
+		}
+		err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, Route: route},
+			Status:                 rec.code, Header: rec.Header(), Body: io.NopCloser(bytes.NewReader(rec.body.Bytes())),
+			Options: &openapi3filter.Options{IncludeResponseStatus: true},
+		})
+		if err != nil {
+			t.Errorf("%s %s: the answer %d is not as described: %v", r.Method, r.URL, rec.code, err)
+		}
 	})
+}
+
+// describedBy asks the API for its description.
+func describedBy(h http.Handler) (*openapi3.T, error) {
+	req := httptest.NewRequest(http.MethodGet, "/v1/souk/openapi.json", nil)
+	req.Header.Set("Authorization", "Bearer "+token)
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	return openapi3.NewLoader().LoadFromData(rec.Body.Bytes())
 }
 
 // times says how often the server was sent a request.
@@ -90,34 +132,33 @@ func (s *market) answered(method, path string, code int) int {
 	return n
 }
 
-// startSouk runs two workers with processes and a gateway on a loopback listener, until the test ends.
-func startSouk(t *testing.T) *market {
+// startSouk runs workers with processes and a gateway on a loopback listener, until the test ends.
+func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 	t.Helper()
 	dir := t.TempDir()
 	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(dir, "secrets.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
 	var workers []gateway.Worker
-	for _, name := range []string{"w1", "w2"} {
-		w := startWorker(t, filepath.Join(dir, name), name, catalog)
+	for _, name := range names {
+		w := startWorker(t, filepath.Join(dir, name), name, each, catalog)
 		running.Go(func() {
-			if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			if err := w.Run(t.Context()); err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("worker %s ended: %v", name, err)
 			}
 		})
 		workers = append(workers, w)
 	}
+	t.Cleanup(running.Wait) // before what the workers stand on is closed
 	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: catalog, Token: token, Region: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &market{}
 	server := g.Server()
-	server.Handler = s.count(server.Handler)
+	server.Handler = s.watch(t, server.Handler)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +173,7 @@ func startSouk(t *testing.T) *market {
 	return s
 }
 
-func startWorker(t *testing.T, dir, name string, catalog *gateway.Catalog) *worker.Worker {
+func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, catalog *gateway.Catalog) *worker.Worker {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -164,7 +205,7 @@ func startWorker(t *testing.T, dir, name string, catalog *gateway.Catalog) *work
 		_ = rt.Close()
 	})
 	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Region: "local", Dir: dir, Journal: j, Runtime: rt,
-		Capacity: cluster.Resources{CPU: 8000, Memory: 16 << 10, Disk: 200 << 10, Ports: 1000}, Secrets: catalog.Secrets})
+		Capacity: capacity, Secrets: catalog.Secrets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +214,7 @@ func startWorker(t *testing.T, dir, name string, catalog *gateway.Catalog) *work
 
 // TestConformance runs every behaviour against one souk. The subtests have apps of their own and run at the same time.
 func TestConformance(t *testing.T) {
-	s := startSouk(t)
+	s := startSouk(t, cluster.Resources{CPU: 8000, Memory: 16 << 10, Disk: 200 << 10, Ports: 1000}, "w1", "w2")
 	for _, group := range []struct {
 		name  string
 		tests map[string]func(*testing.T, *market, string)

@@ -1,0 +1,43 @@
+package conformance_test
+
+import (
+	"testing"
+
+	fly "github.com/superfly/fly-go"
+	"github.com/superfly/fly-go/flaps"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// TestFullHost fills a worker: what is stopped gives its room back, so that a start of it is a new bid, and may lose.
+func TestFullHost(t *testing.T) {
+	s := startSouk(t, cluster.Resources{CPU: 8000, Memory: 600, Disk: 1 << 10, Ports: 10}, "w1")
+	if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	first := s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
+	s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
+	_, err := s.Launch(t.Context(), "a", fly.LaunchMachineInput{Config: sleeper()})
+	mustContain(t, refused(t, err, 422), "could not find a candidate host", `"resource":"memory"`, `"scope":"region"`)
+	s.stop(t, "a", first.ID)
+	third := s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
+
+	_, err = s.Start(t.Context(), "a", first.ID, "")
+	mustContain(t, refused(t, err, 409), "aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host", `"scope":"host"`)
+	if status := flaps.GetErrorStatusCode(err); status != nil && *status != "" {
+		t.Errorf("a full host has the status %s", *status)
+	}
+	if n := s.times("POST", "/v1/apps/a/machines/"+first.ID+"/start"); n != 1 {
+		t.Errorf("the start was sent %d times", n)
+	}
+	if got := s.get(t, "a", first.ID); got.State != "stopped" || got.InstanceID != first.InstanceID {
+		t.Errorf("what was refused had an effect: %+v", got)
+	}
+	if err := s.Destroy(t.Context(), "a", fly.RemoveMachineInput{ID: third.ID, Kill: true}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(t.Context(), "a", first.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "a", first.ID, "started")
+}
