@@ -1,0 +1,132 @@
+package reaper
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/soukhq/souk/runtime"
+)
+
+func encoded(t testing.TB, lines ...line) []byte {
+	t.Helper()
+	var b []byte
+	var err error
+	for _, n := range lines {
+		if b, err = encodeLine(b, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// story is one of everything.
+func story() []line {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	life := &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1, LogFiles: 2}
+	return []line{
+		{Kind: lineBoot, ID: "boot"},
+		{Kind: lineIntent, Machine: "a", Attempt: 1},
+		{Kind: lineRun, Machine: "a", Attempt: 1, Life: life},
+		{Kind: lineFrozen, Machine: "a", Attempt: 1, Frozen: true},
+		{Kind: lineIntent, Machine: "b", Attempt: 1},
+		{Kind: lineAbandon, Machine: "b", Attempt: 1},
+		{Kind: lineIntent, Machine: "c", Attempt: 4},
+		{Kind: lineRun, Machine: "c", Attempt: 4, Life: life},
+		{Kind: lineExit, Machine: "c", Attempt: 4, Exit: &runtime.Exit{Machine: "c", Attempt: 4, Code: 3, At: at}},
+		{Kind: lineFrozen, Machine: "c", Attempt: 4, Frozen: true}, // written late
+		{Kind: lineIntent, Machine: "c", Attempt: 5},
+		{Kind: lineRun, Machine: "d", Attempt: 1, Life: life},
+		{Kind: lineExit, Machine: "d", Attempt: 1, Exit: &runtime.Exit{Machine: "d", Attempt: 1, Code: 3, At: at}},
+		{Kind: lineAck, Machine: "d", Attempt: 1},
+		{Kind: lineRun, Machine: "e", Attempt: 1, Life: life},
+		{Kind: lineGone, Machine: "e"},
+	}
+}
+
+func TestReplay(t *testing.T) {
+	all, boot := replay(encoded(t, story()...))
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	want := map[string]*known{
+		"a": {seen: 1, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1, LogFiles: 2, Paused: true}},
+		"b": {},
+		"c": {seen: 4, intent: 5, exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
+		"d": {seen: 1},
+	}
+	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty()); d != "" || boot != "boot" {
+		t.Errorf("boot %q (-want +got):\n%s", boot, d)
+	}
+}
+
+// TestTorn: cut off anywhere, the file is read up to the last whole line, and can be gone on with.
+func TestTorn(t *testing.T) {
+	b := encoded(t, story()...)
+	for n := range len(b) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, livesFile), b[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, before, _, err := openLives(dir, "boot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.add(line{Kind: lineSeen, Machine: "z", Attempt: 9}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.close(); err != nil {
+			t.Fatal(err)
+		}
+		_, after, _, err := openLives(dir, "boot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(after) != len(before)+1 || after["z"] == nil || after["z"].seen != 9 {
+			t.Fatalf("cut at %d: %d machines before, %d after", n, len(before), len(after))
+		}
+	}
+}
+
+// FuzzReplay: no content of the file makes the reaper fall over.
+func FuzzReplay(f *testing.F) {
+	f.Add(encoded(f, story()...))
+	f.Add([]byte("\n\n00000000 {}\nx"))
+	f.Add([]byte("fe87d8c1 null\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, _ := replay(b)
+		for id, k := range all {
+			if k == nil {
+				t.Fatalf("%q is nil", id)
+			}
+		}
+	})
+}
+
+func TestCheckID(t *testing.T) {
+	for _, id := range []string{"a", "0", "148ed21a3e1289", strings.Repeat("z", 64)} {
+		if err := CheckID(id); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range []string{"", ".", "..", "a/b", "/a", "a\n", "A", "-", "a-b", strings.Repeat("z", 65)} {
+		if err := CheckID(id); err == nil {
+			t.Errorf("%q is taken", id)
+		}
+	}
+}
+
+func TestRelative(t *testing.T) {
+	for p, want := range map[string]string{
+		"/etc/x": "etc/x", "etc/x": "etc/x", "///x": "x", "/a/./b//c": "a/b/c", "a/../b": "b",
+		"": "", "/": "", ".": "", "..": "", "/..": "", "../x": "", "a/../../b": "", "/a/../..": "", "a\x00": "",
+	} {
+		got, err := relative(p, "file")
+		if (err != nil) != (want == "") || got != want {
+			t.Errorf("%q gives %q, %v; want %q", p, got, err, want)
+		}
+	}
+}
