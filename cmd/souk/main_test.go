@@ -17,6 +17,10 @@ var update = flag.Bool("update", false, "rewrite docs/reference and the transcri
 // TestMain lets this test binary be souk, too: scripts and helpers start it under that name, so that all that runs in
 // them is the code under test, with the race detector when the test has it.
 func TestMain(m *testing.M) {
+	// A program with the race detector waits a second before it ends, unless it is told not to. Scripts end hundreds.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"souk": func() { os.Exit(realMain()) }})
 }
 
@@ -51,6 +55,7 @@ func TestScripts(t *testing.T) {
 			own := &ownSouk{exe: soukExe(t), state: filepath.Join(env.WorkDir, "d")}
 			env.Values[keyOwn] = own
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Defer(func() {
 				if own.ready.Addr != "" {
