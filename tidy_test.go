@@ -212,7 +212,7 @@ func TestNoTestSleeps(t *testing.T) {
 func TestTheGlossaryIsKept(t *testing.T) {
 	banned := []string{"node ", " nodes", "lease of capacity"}
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.pkg, "cmd") {
+		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "scheduler/mincost" { // a graph has nodes
 			continue
 		}
 		if s.file.Doc == nil {
