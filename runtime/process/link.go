@@ -22,10 +22,11 @@ type link struct {
 	o    Options
 	done context.Context
 
-	turn chan struct{} // held by whoever connects
-	mu   sync.Mutex
-	cur  *session
-	pid  int // of a reaper that is this process's child, 0 when there is none
+	turn  chan struct{} // held by whoever connects
+	mu    sync.Mutex
+	cur   *session
+	asked bool // for an upgrade; only under turn
+	pid   int  // of a reaper that is this process's child, 0 when there is none
 
 	exitMu sync.Mutex
 	queue  []runtime.Exit // one per machine and attempt
@@ -112,7 +113,36 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	l.cur = s
 	l.mu.Unlock()
 	go l.receive(s, in)
+	if s.welcome.Build != Build() && !l.asked {
+		l.asked = true // once: it either works now or with the next start of souk
+		if n := l.upgrade(ctx, s); n != nil {
+			return n, nil
+		}
+	}
 	return s, nil
+}
+
+// upgrade asks a reaper of another build to become this one, and gives the connection to it. nil when it stays what
+// it is, which is no harm: it speaks a protocol that is understood.
+func (l *link) upgrade(ctx context.Context, s *session) *session {
+	a, err := s.ask(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)}, nil)
+	if err == nil {
+		l.o.Log.Warn("the reaper stays the one of another build", "reaper", s.welcome.Build, "err", a.Error.Err())
+		return nil
+	}
+	_ = s.conn.Close()
+	<-s.dead
+	deadline := time.Now().Add(spawnPatience)
+	for time.Now().Before(deadline) {
+		if n, err := l.connect(ctx); err == nil {
+			l.o.Log.Info("the reaper was upgraded", "from", s.welcome.Build, "to", n.welcome.Build)
+			return n
+		}
+		if !l.moment(ctx) {
+			return nil
+		}
+	}
+	return nil
 }
 
 func (l *link) live() *session {

@@ -30,6 +30,7 @@ func ReaperMain(ctx context.Context, dir string) error {
 	if fd, err := strconv.Atoi(os.Getenv(envReady)); err == nil && fd > 2 {
 		f := os.NewFile(uintptr(fd), "ready")
 		syscall.CloseOnExec(fd)
+		_ = os.Unsetenv(envReady) // an upgrade must not take another descriptor for it
 		ready = func(s string) {
 			_, _ = fmt.Fprintln(f, s) // souk may be gone already
 			_ = f.Close()

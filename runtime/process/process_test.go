@@ -4,11 +4,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
 func TestMain(m *testing.M) {
@@ -62,30 +64,47 @@ func stopReaper(t testing.TB, o process.Options) {
 	if err := r.StopReaper(ctx); err != nil {
 		t.Error(err)
 	}
+	said, err := os.ReadFile(filepath.Join(o.Dir, reaper.LogFile))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"DATA RACE", "panic", `"level":"ERROR"`} {
+		if strings.Contains(string(said), bad) {
+			t.Errorf("the reaper said:\n%s", said)
+		}
+	}
 }
 
-func TestFirstLife(t *testing.T) {
+// TestExamine: every finding has something to say, and what is lacking comes with advice.
+func TestExamine(t *testing.T) {
+	for _, noCgroups := range []bool{false, true} {
+		r := open(t, func(o *process.Options) { o.NoCgroups = noCgroups })
+		names := map[string]bool{}
+		for _, f := range r.Examine(t.Context()) {
+			if f.Name == "" || f.Have == "" || f.OK == (f.Advice != "") || names[f.Name] {
+				t.Errorf("%+v", f)
+			}
+			names[f.Name] = true
+			if noCgroups && f.OK && strings.Contains(f.Name, "limit") {
+				t.Errorf("without cgroups: %+v", f)
+			}
+		}
+		if len(names) < 10 {
+			t.Errorf("only %v", names)
+		}
+	}
+}
+
+func TestCanRun(t *testing.T) {
 	r := open(t, nil)
-	ctx := t.Context()
-	s := runtime.Spec{Machine: "m1", Attempt: 1, Argv: []string{"sh", "-c", "echo hello; exit 3"}, SwapMB: -1}
-	s.Resources.CPU, s.Resources.Memory = 500, 64
-	if err := r.Prepare(ctx, s); err != nil {
-		t.Fatal(err)
+	for _, image := range []string{"souk/host", "souk/host:latest", "docker.io/souk/host:1", "souk/host@sha256:00"} {
+		if err := r.CanRun(image); err != nil {
+			t.Error(err)
+		}
 	}
-	st, err := r.Start(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%+v", st)
-	x := <-r.Exits()
-	t.Logf("%+v", x)
-	if x.Code != 3 {
-		t.Errorf("code %d, want 3", x.Code)
-	}
-	if err := r.Logs(ctx, "m1", runtime.LogQuery{}, func(l runtime.LogLine) error { t.Logf("%+v", l); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range r.Examine(ctx) {
-		t.Logf("%+v", f)
+	for _, image := range []string{"", "nginx", "souk/hosts", "evil/souk/host", "souk/host/x", "registry:5000/nginx"} {
+		if err := r.CanRun(image); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "image" || !strings.Contains(err.Error(), "souk/host") {
+			t.Errorf("%q: %v", image, err)
+		}
 	}
 }

@@ -197,7 +197,7 @@ func TestHybrid(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := contents(t, dir, "cpu/souk/s1/cpu.cfs_quota_us", "memory/souk/s1/memory.limit_in_bytes")
-	wantFiles := map[string]string{"cpu/souk/s1/cpu.cfs_quota_us": "", "memory/souk/s1/memory.limit_in_bytes": "" + "712\n"}
+	wantFiles := map[string]string{"cpu/souk/s1/cpu.cfs_quota_us": "1000", "memory/souk/s1/memory.limit_in_bytes": "1125899906842624"}
 	if d := cmp.Diff(wantFiles, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -254,5 +254,10 @@ func (s *Sink) End(at time.Time) {
 	}
 }
 
-// Pending gives the unfinished line, to be handed to the reaper's next image.
-func (s *Sink) Pending() []byte { return s.pending }
+// Cut writes an unfinished line as a part of one, and holds nothing any more.
+func (s *Sink) Cut(at time.Time) {
+	if len(s.pending) > 0 {
+		s.log.write(appendLine(nil, stamp(at, s.stream), false, s.pending))
+		s.pending = nil
+	}
+}

@@ -52,8 +52,8 @@ func (r *Reaper) adoptAll() error {
 		}
 		m.seen, m.exits = k.seen, k.exits
 		switch {
-		case k.life != nil && sameBoot && proc.Running(k.life.PID, k.life.Ticks):
-			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{})}
+		case k.life != nil && sameBoot && (isChild(k.life) || proc.Running(k.life.PID, k.life.Ticks)):
+			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), child: isChild(k.life)}
 			if l.rec.UID >= 0 {
 				l.owner = &owner{uid: l.rec.UID, gid: l.rec.GID, groups: l.rec.Groups}
 			}
@@ -143,20 +143,17 @@ func (r *Reaper) sweepGroups() {
 	}
 }
 
+// isChild says whether the process of a life is this process's child, running or a zombie: so it is after an upgrade.
+func isChild(rec *lifeRecord) bool {
+	st, err := proc.Read(rec.PID)
+	return err == nil && st.Start == rec.Ticks && st.Parent == os.Getpid()
+}
+
 // adopt goes on with a life that runs.
 func (r *Reaper) adopt(l *life) {
-	fd, err := unix.PidfdOpen(l.rec.PID, unix.PIDFD_NONBLOCK)
-	if err != nil || !proc.Running(l.rec.PID, l.rec.Ticks) {
-		if err == nil {
-			_ = unix.Close(fd)
-		}
-		l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
-		go r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
-		return
-	}
 	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
 	for i, name := range []string{"stdout", "stderr"} {
-		s, err := reopen(l.rec.PID, i+1, name, []uint64{l.rec.Out, l.rec.Err}[i], l.log)
+		s, err := r.pipeOf(l, i, name)
 		if err != nil {
 			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err", err)
 			continue
@@ -164,7 +161,38 @@ func (r *Reaper) adopt(l *life) {
 		l.streams[i] = s
 		l.pumps.Go(s.pump)
 	}
+	if l.child {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.procs[l.rec.PID] = l
+		return
+	}
+	fd, err := unix.PidfdOpen(l.rec.PID, unix.PIDFD_NONBLOCK)
+	if err != nil || !proc.Running(l.rec.PID, l.rec.Ticks) {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		go r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
+		return
+	}
 	go r.watchAdopted(l, os.NewFile(uintptr(fd), "pidfd"))
+}
+
+// pipeOf gives the reaper's end of a life's output: the one that an upgrade handed over, else the pipe opened again.
+func (r *Reaper) pipeOf(l *life, i int, name string) (*stream, error) {
+	inode := []uint64{l.rec.Out, l.rec.Err}[i]
+	fds, ok := r.old.Pipes[l.m.id]
+	if !ok {
+		return reopen(l.rec.PID, i+1, name, inode, l.log)
+	}
+	if fds[i] < 0 {
+		return nil, errors.New("it was closed before")
+	}
+	s, err := openStream(name, fds[i], l.log)
+	if err == nil && s.inode != inode {
+		err = errors.New("another pipe was handed over")
+	}
+	return s, err
 }
 
 // watchAdopted waits for the end of a process that is not a child.

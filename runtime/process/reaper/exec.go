@@ -18,7 +18,9 @@ type execution struct {
 // exec runs a command whose stdin, stdout and stderr came along with the request: its output never passes through the
 // reaper. When the worker closes the connection first, the command and its process group are killed.
 func (c *conn) exec(id uint32, q frame.Request) {
+	c.r.gate.RLock() // until it is registered: then an upgrade sees it
 	x, err := c.r.execute(q.Machine, q.Argv, c.fds)
+	c.r.gate.RUnlock()
 	if err != nil {
 		c.fail(id, err)
 		return

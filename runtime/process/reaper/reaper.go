@@ -39,7 +39,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Reaper is the running state. Locks are taken in this order: machine.op, forkMu, compact, mu.
+// Reaper is the running state. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
 	dir   string
 	build string
@@ -50,8 +50,11 @@ type Reaper struct {
 	lacks []string
 	lives *lives
 	null  *os.File
+	held  *os.File // the lock of the directory
+	old   handover // of the image before, when there was one
 
-	forkMu  sync.Mutex // held over fork+register and over wait: no child is waited for before it is registered
+	gate    sync.RWMutex // held for reading by requests, for writing by an upgrade
+	forkMu  sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
 	compact sync.RWMutex
 	rewrite chan struct{}
 
@@ -71,13 +74,19 @@ const (
 
 // Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case.
 func Run(ctx context.Context, o Options) error {
-	lock, err := lockDir(o.Dir)
+	old, upgraded, err := takeOver()
 	if err != nil {
 		return err
 	}
+	lock := os.NewFile(uintptr(old.Lock), LockFile)
+	if !upgraded {
+		if lock, err = lockDir(o.Dir); err != nil {
+			return err
+		}
+	}
 	defer lock.Close()
 	r := &Reaper{
-		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx,
+		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
 	}

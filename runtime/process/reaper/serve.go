@@ -234,6 +234,14 @@ func (c *conn) loop() {
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots }()
+			if q.Op == frame.OpUpgrade {
+				// When it succeeds, the connection is what ends.
+				err := c.r.upgrade(q.Argv)
+				c.fail(f.ID, err)
+				return
+			}
+			c.r.gate.RLock()
+			defer c.r.gate.RUnlock()
 			var a frame.Reply
 			leave := func() {}
 			var err error

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +21,10 @@ type stream struct {
 	file  *os.File
 	inode uint64
 	sink  *output.Sink
+
+	fd      int         // of file, which hides it
+	resting atomic.Bool // the pump stops for an upgrade and may be started again
+	ended   bool        // read to the end; written by the pump
 }
 
 // buffers are shared by all pumps: a pump has one only while there is something to read.
@@ -54,7 +59,7 @@ func openStream(name string, fd int, log *output.Log) (*stream, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("look at a pipe: %w", err)
 	}
-	return &stream{name: name, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: log.Sink(name)}, nil
+	return &stream{name: name, fd: fd, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: log.Sink(name)}, nil
 }
 
 // reopen finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
@@ -109,6 +114,10 @@ func (s *stream) pumpWith(bufs *buffers) {
 		})
 		err = errors.Join(err, rerr)
 	}
+	if s.resting.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	s.ended = true
 	s.sink.End(time.Now())
 	_ = s.file.Close()
 }

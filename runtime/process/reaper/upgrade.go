@@ -1,0 +1,196 @@
+package reaper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// An upgrade is exec(2) of another program in the reaper's place: the process id stays, with it all children, the lock
+// and, passed on by number, the pipes. What the next image must know besides is in the lives file already. Environments,
+// which are on no disk, it reads from the processes themselves. Nothing else is handed over, so that two builds have
+// little to agree on.
+
+// EnvResume names the descriptor of the handover. Only a process that is upgraded has it.
+const EnvResume = "SOUK_REAPER_RESUME"
+
+// handover is what one image leaves to the next.
+type handover struct {
+	Lock  int               `json:"lock"`
+	Pipes map[string][2]int `json:"pipes"` // machine -> stdout, stderr; -1: none
+}
+
+const quietPatience = 5 * time.Second
+
+// upgrade executes argv in the reaper's place. It returns only when that was not possible; then all is as before.
+func (r *Reaper) upgrade(argv []string) error {
+	if len(argv) == 0 {
+		return fault.New(fault.Invalid, "upgrade", "no program is named that the reaper should become")
+	}
+	if err := syscall.Access(argv[0], 1); err != nil { // X_OK
+		return fault.Wrap(err, fault.Precondition, "upgrade", "the reaper cannot become %s", argv[0])
+	}
+	if err := r.quiet(); err != nil {
+		return err
+	}
+	defer r.gate.Unlock()
+	r.forkMu.Lock() // nothing is forked or waited for from here on
+	defer r.forkMu.Unlock()
+	lives := r.runningLives()
+	for _, l := range lives {
+		l.rest()
+	}
+	resume := func() {
+		for _, l := range lives {
+			l.goOn()
+		}
+	}
+	fd, err := r.leave(lives)
+	if err != nil {
+		resume()
+		return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot be upgraded now")
+	}
+	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
+	err = syscall.Exec(argv[0], argv, env)
+	_ = unix.Close(fd)
+	r.keepPipes(lives, true)
+	resume()
+	return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot become %s", argv[0])
+}
+
+// quiet takes the gate when no request is under way, no command runs and no life is being cleared away.
+func (r *Reaper) quiet() error {
+	deadline := time.Now().Add(quietPatience)
+	for {
+		r.gate.Lock()
+		r.mu.Lock()
+		busy := ""
+		for _, p := range r.procs {
+			if _, ok := p.(*execution); ok {
+				busy = "a command runs in a machine"
+			}
+		}
+		for _, m := range r.machines {
+			if m.life != nil && m.life.ended && !m.life.over {
+				busy = "machine " + m.id + " is ending"
+			}
+		}
+		r.mu.Unlock()
+		if busy == "" {
+			return nil
+		}
+		r.gate.Unlock()
+		if time.Now().After(deadline) {
+			return fault.New(fault.Unavailable, "busy", "the reaper cannot be upgraded while %s: it is tried again with the next start of souk", busy)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (r *Reaper) runningLives() []*life {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*life
+	for _, m := range r.machines {
+		if m.life != nil && !m.life.over {
+			out = append(out, m.life)
+		}
+	}
+	return out
+}
+
+// rest stops the pumps: what they have read is in the log then, an unfinished line as a part.
+func (l *life) rest() {
+	for _, s := range l.streams {
+		if s != nil {
+			s.resting.Store(true)
+			_ = s.file.SetReadDeadline(time.Unix(1, 0)) // a pipe that was closed has no pump either
+		}
+	}
+	l.pumps.Wait()
+	for _, s := range l.streams {
+		if s != nil {
+			s.sink.Cut(time.Now())
+		}
+	}
+}
+
+// goOn undoes rest.
+func (l *life) goOn() {
+	for _, s := range l.streams {
+		if s != nil && s.resting.Swap(false) && !s.ended {
+			_ = s.file.SetReadDeadline(time.Time{})
+			l.pumps.Go(s.pump)
+		}
+	}
+}
+
+// leave writes the handover into memory that has no name, and lets go through exec what must.
+func (r *Reaper) leave(lives []*life) (int, error) {
+	h := handover{Lock: int(r.held.Fd()), Pipes: make(map[string][2]int)}
+	for _, l := range lives {
+		fds := [2]int{-1, -1}
+		for i, s := range l.streams {
+			if s != nil && !s.ended {
+				fds[i] = s.fd
+			}
+		}
+		h.Pipes[l.m.id] = fds
+	}
+	b, err := json.Marshal(h)
+	if err != nil {
+		return 0, fmt.Errorf("encode the handover: %w", err)
+	}
+	fd, err := unix.MemfdCreate("souk-reaper", 0) // not closed by exec
+	if err != nil {
+		return 0, fmt.Errorf("make the handover: %w", err)
+	}
+	if _, err := unix.Pwrite(fd, b, 0); err != nil {
+		return 0, errors.Join(fmt.Errorf("write the handover: %w", err), unix.Close(fd))
+	}
+	r.keepPipes(lives, false)
+	return fd, nil
+}
+
+// keepPipes sets or clears close-on-exec of what is handed over.
+func (r *Reaper) keepPipes(lives []*life, closeOnExec bool) {
+	flag := 0
+	if closeOnExec {
+		flag = unix.FD_CLOEXEC
+	}
+	set := func(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, flag) }
+	set(int(r.held.Fd()))
+	for _, l := range lives {
+		for _, s := range l.streams {
+			if s != nil && !s.ended {
+				set(s.fd)
+			}
+		}
+	}
+}
+
+// takeOver reads what the image before left. ok is false for a reaper that begins anew.
+func takeOver() (h handover, ok bool, err error) {
+	n, err := strconv.Atoi(os.Getenv(EnvResume))
+	if err != nil {
+		return h, false, nil
+	}
+	if err := os.Unsetenv(EnvResume); err != nil {
+		return h, false, err
+	}
+	f := os.NewFile(uintptr(n), "handover")
+	defer f.Close()
+	if err := json.NewDecoder(io.NewSectionReader(f, 0, 64<<20)).Decode(&h); err != nil {
+		return h, false, fmt.Errorf("read the handover: %w", err)
+	}
+	return h, true, nil
+}
