@@ -118,6 +118,8 @@ func (e *Engine[H]) turn(now time.Time, r *Run, err error, o *Out) {
 	e.advance(now, r, o)
 }
 
+// finish ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a crash
+// it goes on from where it was, finds them done, and ends the same way.
 func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 	delete(e.runs, r.Key)
 	outcome := "ok"
@@ -140,7 +142,6 @@ func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 		ids = ids[1:]
 	}
 	e.history[r.Key] = ids
-	o.Sync = true
 	e.defs[r.Op].Finish(e.host, now, r, err)
 	o.Finished = append(o.Finished, Finished{Key: r.Key, Op: r.Op, ID: r.ID, Err: err})
 }

@@ -10,15 +10,17 @@
 //
 // # Durability
 //
-// The beginning of a run, the turn to undo and its end are Sync: the owner commits them before it carries out the effects
-// and answers of the same Out. The end of a step is not: a crash loses it at worst, and the step is done again. So every
-// effect happens at least once, and must be idempotent; none happens before the run that wants it is durable.
+// The beginning of a run and its turn to undo are Sync: the owner commits them before it carries out the effects and
+// answers of the same Out. The end of a step and of the run are not: a crash loses them at worst, and the step is done
+// again. So every effect happens at least once, and must be idempotent; none happens before the run that wants it is
+// durable. An answer may leave when the run has ended, although its end is not on disk yet: what it promises follows from
+// what is, and a restart gets there by itself.
 //
 // # Worked example
 //
 //	Start(now, "stop", "m/1")      -> Records{run}, Sync, Effects{signal}
 //	Result{signal, ok}             -> Records{run}              (step "exit" awaits: Do answered Await)
-//	Notify(now, "m/1")             -> Do of "exit" is nil now: the run ends: Records{-run, history}, Sync, Finished
+//	Notify(now, "m/1")             -> Do of "exit" is nil now: the run ends: Records{-run, history}, Finished
 //
 // A crash anywhere, then Restore(records) and Resume(now), asks for the effect of the current step again.
 //

@@ -122,7 +122,7 @@ func TestRunGoesThroughItsSteps(t *testing.T) {
 	w.saw(w.notify(), "roof")
 	w.saw(w.result(nil, nil), "paint")
 	o := w.result(nil, nil)
-	if !o.Sync || len(o.Finished) != 1 || o.Finished[0].Err != nil {
+	if len(o.Finished) != 1 || o.Finished[0].Err != nil {
 		t.Fatalf("%+v", o)
 	}
 	if diff := cmp.Diff([]string{"dug deep", "end <nil>"}, w.s.log); diff != "" {

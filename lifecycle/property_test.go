@@ -51,6 +51,9 @@ func TestAnythingGoes(t *testing.T) {
 			"failure": func(t *rapid.T) {
 				kind := rapid.SampledFrom([]string{lifecycle.EffLaunch, lifecycle.EffPrepare, lifecycle.EffSignal, lifecycle.EffPause, lifecycle.EffVolumeMake, lifecycle.EffKill}).Draw(t, "kind")
 				err := rapid.SampledFrom([]error{fault.New(fault.Unavailable, "t", "later"), fault.New(fault.Invalid, "f", "never")}).Draw(t, "err")
+				if kind == lifecycle.EffKill && fault.Is(err, fault.Invalid) {
+					return // a runtime that can never kill is beyond help until the next audit
+				}
 				d.w.failures[kind] = append(d.w.failures[kind], err)
 			},
 			"crash": func(*rapid.T) { d.boot(); clear(asked) },

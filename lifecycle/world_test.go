@@ -202,13 +202,21 @@ func (d *driver) boot() {
 			d.w.violate("restore: %v", err)
 		}
 	}
-	out := d.sup.Recover(d.now, d.w.lives())
-	if m := d.sup.Machine("app", m1); d.acked != "" && !d.w.anyAck && d.ended == d.w.ended && (m == nil || m.State != d.acked) {
-		d.w.violate("the answer said %s, and after a restart it is not", d.acked)
+	promised, starts := d.acked, d.w.starts[m1]
+	if d.w.anyAck || d.ended != d.w.ended {
+		promised = ""
 	}
-	d.take(out)
+	d.take(d.sup.Recover(d.now, d.w.lives()))
 	for _, id := range slices.Sorted(maps.Keys(d.w.exits)) { // told again until acknowledged
 		d.take(d.sup.Exited(d.now, d.w.exits[id]))
+	}
+	if promised == "" {
+		return
+	}
+	for d.step() { // it gets there by itself, at once, and without doing anything twice
+	}
+	if m := d.sup.Machine("app", m1); m == nil || m.State != promised || d.w.starts[m1] != starts {
+		d.w.violate("the answer said %s, and after a restart it is %+v, with %d starts instead of %d", promised, m, d.w.starts[m1], starts)
 	}
 }
 
@@ -237,7 +245,7 @@ func (d *driver) take(o lifecycle.Out) {
 	}
 	for _, r := range o.Replies {
 		d.replies[r.Ticket] = r
-		if m := r.Outcome.Machine; m != nil && r.Err == nil {
+		if m := r.Outcome.Machine; m != nil && r.Err == nil && !m.State.Transient() {
 			d.acked, d.ended = m.State, d.told
 		}
 	}
