@@ -82,17 +82,20 @@ func (c *Client) do(ctx context.Context, k call, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
-	if err != nil {
+	var b bytes.Buffer
+	if n := resp.ContentLength; n > 0 && n <= MaxAnswer {
+		b.Grow(int(n) + bytes.MinRead) // a long list is read without growing step by step
+	}
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, MaxAnswer+1)); err != nil {
 		return broken(ctx, err)
 	}
-	if len(raw) > MaxAnswer {
+	if b.Len() > MaxAnswer {
 		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less", k.method, k.path, MaxAnswer>>20)
 	}
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
+	if err := json.Unmarshal(b.Bytes(), out); err != nil {
 		return fault.Wrap(err, fault.Internal, "answer", "the answer to %s %s is not the JSON that was expected; is %s a souk?", k.method, k.path, c.base)
 	}
 	return nil

@@ -162,7 +162,9 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecBrokenOff(t *testing.T) {
-	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{\"stream\":\"stdout\",\"data\":\"b3V0\"}\n") })
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{\"stream\":\"stdout\",\"data\":\"b3V0\"}\n")
+	})
 	if _, err := c.Exec(t.Context(), "a", "m", runtime.ExecRequest{Argv: []string{"x"}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("an answer without an exit code gave %v", err)
 	}

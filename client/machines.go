@@ -198,7 +198,7 @@ func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) 
 	return c.do(ctx, k, nil)
 }
 
-// Settled, as a state to wait for, is any state that stays until somebody acts.
+// Settled is a state to wait for only: any state that stays until somebody acts.
 const Settled = machine.State("settled")
 
 // Wait waits until the machine is in one of the states, for at most timeout, of which the server grants whole seconds

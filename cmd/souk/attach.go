@@ -40,8 +40,11 @@ func (c *cli) attach(ctx context.Context, cl *client.Client, m *machine.Machine,
 		cursor = l.Cursor
 		return c.printLog(l)
 	}
-	followed := make(chan error, 1)
-	go func() { followed <- cl.Logs(follow, m.App, m.ID, runtime.LogQuery{Follow: true}, emit) }()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		_ = cl.Logs(follow, m.App, m.ID, runtime.LogQuery{Follow: true}, emit) // whatever ended it, the rest is read below
+	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
 		_ = cl.Stop(talk, m.App, m.ID, "", client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end

@@ -46,12 +46,18 @@ func (c *cli) run(ctx context.Context, args []string) int {
 			err = why
 		}
 	}
-	switch err.(type) {
-	case nil, taskCode, interrupted, several: // said already, or nothing to say
-	default:
+	if !said(err) {
 		c.printError(err)
 	}
 	return exitCode(err)
+}
+
+// said tells that an error needs no word: it has been printed, or its exit code says all.
+func said(err error) bool {
+	_, task := errors.AsType[taskCode](err)
+	_, stopped := errors.AsType[interrupted](err)
+	_, each := errors.AsType[several](err)
+	return err == nil || task || stopped || each
 }
 
 func (c *cli) root() *cobra.Command {

@@ -170,7 +170,7 @@ func freeDisk(dir string) (int64, error) {
 	if err := syscall.Statfs(above(dir), &st); err != nil {
 		return 0, err
 	}
-	return int64(st.Bavail) * int64(st.Bsize) >> 20, nil
+	return int64(st.Bavail) * st.Bsize >> 20, nil
 }
 
 func diskFinding(dir string) runtime.Finding {

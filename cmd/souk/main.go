@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
@@ -15,6 +16,9 @@ func main() { os.Exit(realMain()) }
 func realMain() int {
 	if code, mine := asReaper(os.Args[1:]); mine {
 		return code // a reaper lives for long and in numbers: it must not pay for the command line's machinery
+	}
+	if len(os.Args) < 2 || os.Args[1] != "dev" {
+		debug.SetGCPercent(800) // a client lives for milliseconds: it ends before a collection would pay
 	}
 	// The second signal finds nobody listening and ends the program at once, whatever it was doing.
 	ctx, cancel := context.WithCancelCause(context.Background())

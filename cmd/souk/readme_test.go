@@ -165,7 +165,7 @@ func (r *recorder) dev(exe, line string) {
 	r.t.Helper()
 	r.stopDev()
 	r.block()
-	args := append(strings.Fields(strings.TrimSuffix(line, " &"))[1:], "--addr", "127.0.0.1:0")
+	args := strings.Fields(strings.TrimSuffix(line, " &") + " --addr 127.0.0.1:0")[1:]
 	r.cmd = exec.Command(exe, args...)
 	r.cmd.Env = r.env
 	out, err := r.cmd.StdoutPipe()

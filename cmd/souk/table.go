@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,8 @@ func (c *cli) table(head []string, rows [][]cell) {
 		}
 	}
 	colour := c.coloured()
+	out := bufio.NewWriter(c.out) // not a system call for each line
+	defer out.Flush()
 	line := func(r []cell) {
 		var b strings.Builder
 		for i, x := range r {
@@ -47,7 +50,7 @@ func (c *cli) table(head []string, rows [][]cell) {
 				b.WriteString("  ")
 			}
 		}
-		fmt.Fprintln(c.out, strings.TrimRight(b.String(), " "))
+		fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
 	}
 	line(cells(head...))
 	for _, r := range rows {

@@ -14,13 +14,12 @@ import (
 
 // verbFlags are what the verbs share.
 type verbFlags struct {
-	nonce   string
-	limit   time.Duration
-	signal  string
-	grace   time.Duration
-	force   bool
-	noWait  bool
-	missing bool
+	nonce  string
+	limit  time.Duration
+	signal string
+	grace  time.Duration
+	force  bool
+	noWait bool
 }
 
 func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command {
