@@ -143,7 +143,7 @@ func (s *Supervisor) drop(r *row) {
 		s.out.Records = append(s.out.Records, fsm.Record{Bucket: VersionBucket, Key: versionKey(id, v.Version)})
 	}
 	s.engine.Forget(machineKey(id), &s.out.Out)
-	delete(s.rows, id)
+	delete(s.rows, id) // an audit asked before this may still see its directory: it was removed when it was destroyed
 	delete(s.timed, id)
 	delete(s.dirty, id)
 	s.out.Changed = append(s.out.Changed, id)

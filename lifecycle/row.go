@@ -36,6 +36,7 @@ type row struct {
 
 	versions []machine.Version // newest last; journalled apart
 	early    *Exit             // an exit heard of before the launch it belongs to
+	changed  time.Time         // when it was last written
 }
 
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }

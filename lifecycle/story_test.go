@@ -25,6 +25,7 @@ import (
 //	settle          carry out all effects, and let an hour pass where something waits
 //	exit code=N     the machine's process ends
 //	pass DURATION   time goes by
+//	vanish, orphan  the process is gone, or another one runs, and nobody told; audit finds it
 //	crash           souk is killed and comes back; the processes run on
 //	power-loss      souk and all processes are gone; souk comes back
 //	fail KIND TEXT  the next effect of KIND fails for good; "again": in a way that is worth a retry
@@ -86,6 +87,12 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		d.take(d.sup.Tick(d.now))
 	case "crash":
 		d.boot()
+	case "orphan": // a process of the machine's next attempt runs, and nobody knows why
+		d.w.procs[m1] = &proc{attempt: 99, running: true}
+	case "vanish": // the process is gone and nobody told
+		delete(d.w.procs, m1)
+	case "audit":
+		d.take(d.sup.Audit(d.now, d.now, d.w.lives()))
 	case "power-loss":
 		clear(d.w.procs)
 		clear(d.w.exits)

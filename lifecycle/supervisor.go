@@ -152,7 +152,7 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.parkOrphans()
 	s.engine.Resume(now, &s.out.Out)
-	s.reconcile(lives)
+	s.reconcile(lives, now)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil && !r.destroyed() {
 			r.Machine.State = r.settle()
@@ -188,12 +188,21 @@ func (s *Supervisor) occupies(r *row) bool {
 	}
 }
 
-func (s *Supervisor) reconcile(lives []Life) {
+// Audit holds the runtime's facts, as they were at asked, against what should be, as Recover does: nothing that drifted
+// apart stays so. Machines that changed since are left for the next audit.
+func (s *Supervisor) Audit(now, asked time.Time, lives []Life) Out {
+	s.begin(now)
+	s.reconcile(lives, asked)
+	return s.end()
+}
+
+func (s *Supervisor) reconcile(lives []Life, asked time.Time) {
 	seen := map[string]Life{}
 	for _, l := range lives {
 		seen[l.Machine] = l
 		r := s.rows[l.Machine]
 		switch {
+		case r != nil && r.changed.After(asked):
 		case r == nil || r.destroyed():
 			s.drift++
 			s.effect(machineKey(l.Machine), EffRemove, Target{ID: l.Machine})
@@ -208,7 +217,7 @@ func (s *Supervisor) reconcile(lives []Life) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[id]
-		if r.Life == nil || r.destroyed() {
+		if r.Life == nil || r.destroyed() || r.changed.After(asked) {
 			continue
 		}
 		if l, ok := seen[id]; !ok || l.Attempt != r.Life.Attempt || (!l.Running && !l.HasExit) {
@@ -326,6 +335,7 @@ func (s *Supervisor) end() Out {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
 		if r := s.rows[id]; r != nil {
+			r.changed = s.now
 			s.out.Records = append(s.out.Records, r.record())
 			if s.timed[id] = !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero(); !s.timed[id] {
 				delete(s.timed, id)

@@ -73,6 +73,8 @@ const (
 	maxBatch           = 512
 	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
 	lazyFlush = 50 * time.Millisecond
+	// auditEvery is how often what the runtime has is held against what it should have.
+	auditEvery = time.Minute
 
 	selfBucket = "worker" // key "self": self
 )
@@ -166,6 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.first = lifecycle.Out{}
+	w.effects.done.Go(func() { w.audit(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -197,6 +200,26 @@ func (w *Worker) tick(now time.Time) lifecycle.Out {
 func (w *Worker) exit(ex runtime.Exit) input {
 	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM, Lost: ex.Lost, At: ex.At}
 	return input{f: func(now time.Time) lifecycle.Out { return w.sup.Exited(now, e) }}
+}
+
+// audit looks for drift between runtime and journal until ctx ends.
+func (w *Worker) audit(ctx context.Context) {
+	every := time.NewTicker(auditEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		asked := time.Now()
+		known, err := w.o.Runtime.List(ctx)
+		if err != nil {
+			w.log.Warn("the audit could not list what runs", "err", err)
+			continue
+		}
+		w.post(func(now time.Time) lifecycle.Out { return w.sup.Audit(now, asked, lives(known)) })
+	}
 }
 
 // drain adds the inputs that are waiting already, so that they share one commit.
