@@ -1,6 +1,9 @@
 package fake_test
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/soukhq/souk/runtime"
@@ -13,4 +16,82 @@ func TestConformance(t *testing.T) {
 		f := fake.New(fake.Options{})
 		return runtimetest.Subject{Runtime: f, Reopen: func(*testing.T) runtime.Runtime { f = f.Reopen(); return f }}
 	})
+}
+
+// TestHooks: a call fails before its effect or after it, and only effects are listed.
+func TestHooks(t *testing.T) {
+	broken := errors.New("broken")
+	var before, after error
+	f := fake.New(fake.Options{
+		Before: func(c fake.Call) error {
+			if c.Op == "start" {
+				return before
+			}
+			return nil
+		},
+		After: func(c fake.Call) error {
+			if c.Op == "start" {
+				return after
+			}
+			return nil
+		},
+	})
+	s := runtime.Spec{Machine: "m", Attempt: 1, Argv: []string{"sleep", "1000"}}
+	if err := f.Prepare(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	before = broken
+	if _, err := f.Start(t.Context(), s); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	before, after = nil, broken
+	if _, err := f.Start(t.Context(), s); !errors.Is(err, broken) { // it runs, but the answer is lost
+		t.Errorf("%v", err)
+	}
+	after = nil
+	f = f.Reopen()
+	st, err := f.Start(t.Context(), s)
+	if err != nil || !st.Running {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := f.End("m", 7); err != nil {
+		t.Error(err)
+	}
+	f = f.Reopen()
+	if x := <-f.Exits(); x.Code != 7 {
+		t.Errorf("%+v", x)
+	}
+	s.Attempt = 2
+	if _, err := f.Start(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	f.CrashHost()
+	if x := <-f.Exits(); !x.Lost || x.Code != -1 || x.Attempt != 2 {
+		t.Errorf("%+v", x)
+	}
+	var got []string
+	for _, e := range f.Effects() {
+		got = append(got, fmt.Sprint(e.Op, e.Attempt))
+	}
+	if want := []string{"prepare0", "start1", "start2"}; !slices.Equal(got, want) {
+		t.Errorf("effects %q, want %q", got, want)
+	}
+}
+
+func BenchmarkLife(b *testing.B) {
+	f := fake.New(fake.Options{})
+	s := runtime.Spec{Machine: "m", Argv: []string{"true"}}
+	if err := f.Prepare(b.Context(), s); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s.Attempt++
+		if _, err := f.Start(b.Context(), s); err != nil {
+			b.Fatal(err)
+		}
+		<-f.Exits()
+		if err := f.Ack(b.Context(), "m", s.Attempt); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -71,8 +71,10 @@ func (l *link) spawn() error {
 	if l.o.NoCgroups {
 		cmd.Env = append(cmd.Env, envCgroups+"=off")
 	}
-	if d := os.Getenv("GOCOVERDIR"); d != "" {
-		cmd.Env = append(cmd.Env, "GOCOVERDIR="+d)
+	for _, k := range []string{"GOCOVERDIR", "GORACE"} { // of Go's test tools
+		if v := os.Getenv(k); v != "" {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{told}

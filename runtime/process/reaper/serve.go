@@ -226,7 +226,7 @@ func (c *conn) loop() {
 	for {
 		f, q, err := c.next()
 		if err != nil {
-			if err != io.EOF && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
 				c.r.log.Warn("a worker's connection was cut off", "err", err)
 			}
 			return
