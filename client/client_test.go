@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-func serve(t *testing.T, h http.HandlerFunc) *client.Client {
+func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)

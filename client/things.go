@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/soukhq/souk/machine"
 )
@@ -118,11 +117,4 @@ func (c *Client) Secrets(ctx context.Context, app string) ([]Secret, error) {
 func (c *Client) SetSecrets(ctx context.Context, app string, values map[string]*string) error {
 	k := call{method: "POST", path: route("apps", app, "secrets"), in: map[string]any{"values": values}}
 	return c.do(ctx, k, nil)
-}
-
-// Raw gives an answer as it came, for those who want what this package has no type for.
-func (c *Client) Raw(ctx context.Context, segments ...string) (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.do(ctx, call{method: "GET", path: route(segments...)}, &raw)
-	return raw, err
 }

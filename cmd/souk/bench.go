@@ -43,6 +43,8 @@ Figures of one machine mean nothing on another, so each is told as a ratio to a 
 turns with it. The floor of a launch is what no orchestrator of this kind can avoid: one HTTP round trip on loopback,
 fork and exec of the same program, and one append with fsync, one after the other.
 
+Ratios are to the floor's median, also that of the p99: a floor that is slow at times excuses nothing.
+
   launch_sequential      a machine created and answered "started", one at a time: ratio to the floor's median
   start_stopped          a stopped machine started, one at a time
   launch_concurrent_64   launches a second of a program that ends at once, against a bare fork, exec and wait loop
