@@ -36,12 +36,16 @@ type Kind uint8
 // Msg is a message, or a note to oneself. The meaning of each field is the architecture's, but To, which is the index
 // of the worker or of the buyer it is for, as its Kind says.
 type Msg struct {
-	X, Y     Time
+	X, Y, Z  Time
+	At       Time // when it was sent, where its age counts
 	To, From int32
 	Job, N   int32
+	M        int32
 	Kind     Kind
 	Hops     uint8
+	Flag     bool
 	Note     bool // not sent: a note to oneself
+	Sure     bool // sent over a connection that sends again what is lost: loss costs time, not the message
 }
 
 // Out is one thing that is to happen.
@@ -97,8 +101,13 @@ type Fleet struct {
 
 // Mortal is a Strategy that knows what to do when a worker dies.
 type Mortal interface {
-	// Died tells, when it has been noticed, that a worker is gone, or that it is back and empty.
-	Died(d *Desk, worker int32, back bool)
-	// Lost tells that task n of a job was running, or about to, on a worker that died; it must be given out again.
-	Lost(d *Desk, job, n int32)
+	Strategy
+	// Died tells that a worker is gone, as only the worker itself would know: from now on it answers nothing.
+	Died(d *Desk, worker int32)
+	// Lost tells that task n of a job was running on a worker whose death has been noticed.
+	Lost(d *Desk, worker, job, n int32)
+	// Noticed tells, after Lost, that the worker is known to be gone.
+	Noticed(d *Desk, worker int32)
+	// Back tells that the worker is there again, and empty.
+	Back(d *Desk, worker int32)
 }

@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/auction"
 	"github.com/soukhq/souk/scheduler/central"
 	"github.com/soukhq/souk/scheduler/eagle"
 	"github.com/soukhq/souk/scheduler/hawk"
@@ -13,7 +15,7 @@ import (
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
-	return []string{"random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf"}
+	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf"}
 }
 
 // NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
@@ -34,6 +36,8 @@ func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.St
 		return hawk.New(fleet, hawk.Options{Free: compat}), nil
 	case "eagle":
 		return eagle.New(fleet, eagle.Options{}), nil
+	case "market":
+		return auction.New(fleet, market.DefaultAuction(fleet.Workers*fleet.Slots), auction.Buyers), nil
 	case "fifo":
 		return central.NewQueue(fleet, central.Arrival), nil
 	case "sjf":

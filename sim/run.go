@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/auction"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -48,6 +49,9 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	}
 	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
 	s.Whole = s.Whole || s.Compat
+	if s.Buyers == 0 {
+		s.Buyers = auction.Buyers
+	}
 	each := s.Each
 	s.Each = func(r slots.Result) {
 		took := ticks.Seconds(r.Ended - r.Submitted)

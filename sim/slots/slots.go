@@ -57,6 +57,9 @@ type Totals struct {
 	Reruns                  int64      // tasks that died with their worker
 }
 
+// resend is how long a connection takes to notice and mend a loss.
+const resend = 200 * ticks.Millisecond
+
 type kind uint8
 
 const (
@@ -200,7 +203,7 @@ func (r *runner) read() error {
 		est = micro(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
 	}
 	job := scheduler.Job{Submitted: at, Estimate: est, Tasks: int32(len(durs)), Long: mean > r.opt.Cutoff,
-		Buyer: int32(n % max(1, r.opt.Buyers))}
+		Buyer: r.rng.Int32N(int32(max(1, r.opt.Buyers)))}
 	r.desk.Jobs, r.durs, r.long = append(r.desk.Jobs, job), append(r.durs, durs), append(r.long, longest)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
@@ -227,7 +230,10 @@ func (r *runner) drain() {
 		case o.Msg.Note:
 			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg})
 		case r.opt.Loss > 0 && r.rng.Float64() < r.opt.Loss:
-			r.tot.Lost++
+			if r.tot.Lost++; o.Msg.Sure {
+				r.desk.Messages++
+				r.heap.Push(now+resend, tick{kind: kindMessage, msg: o.Msg})
+			}
 		default:
 			r.heap.Send(now+r.opt.Delay+o.After, tick{kind: kindMessage, msg: o.Msg})
 		}
@@ -276,19 +282,20 @@ func (r *runner) lives(t tick) {
 		}
 		r.life[w]++
 		r.heap.Push(r.desk.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
-		r.mortal.Died(&r.desk, w, false)
+		r.mortal.Died(&r.desk, w)
 	case kindDead:
 		for _, x := range r.runs[w].tasks {
 			r.tot.Reruns++
-			r.mortal.Lost(&r.desk, x[0], x[1])
+			r.mortal.Lost(&r.desk, w, x[0], x[1])
 		}
 		r.runs[w].tasks = r.runs[w].tasks[:0]
+		r.mortal.Noticed(&r.desk, w)
 		if t.msg.X > 0 {
 			r.heap.Push(max(t.msg.X, r.desk.Now), tick{kind: kindBack, msg: t.msg})
 		}
 	case kindBack:
 		r.life[w]++
-		r.mortal.Died(&r.desk, w, true)
+		r.mortal.Back(&r.desk, w)
 	}
 }
 
