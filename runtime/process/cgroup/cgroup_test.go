@@ -116,7 +116,7 @@ func TestV2(t *testing.T) {
 		t.Errorf("groups %q, %v", names, err)
 	}
 	g := tree.Group("s1")
-	if err := g.Make(cgroup.Limits{CPUMilli: 1500, MemoryMiB: 64, SwapMiB: 16, PIDs: 100}); err != nil {
+	if err := g.Limit(cgroup.Limits{CPUMilli: 1500, MemoryMiB: 64, SwapMiB: 16, PIDs: 100}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(want map[string]string) {
@@ -155,7 +155,7 @@ func TestV2(t *testing.T) {
 func TestShared(t *testing.T) {
 	dir := recordedV2(t)
 	tree, _ := cgroup.Open([]cgroup.Mount{{Dir: dir, V2: true}}, "souk")
-	if err := tree.Group("s1").Make(cgroup.Limits{CPUMilli: 1000, Shared: true, SwapMiB: -1}); err != nil {
+	if err := tree.Group("s1").Limit(cgroup.Limits{CPUMilli: 1000, Shared: true, SwapMiB: -1}); err != nil {
 		t.Fatal(err)
 	}
 	got := contents(t, filepath.Join(dir, "souk/s1"), "cpu.max", "cpu.weight", "memory.max")
@@ -193,7 +193,7 @@ func TestHybrid(t *testing.T) {
 	}
 	g := tree.Group("s1")
 	// memory.memsw is missing, as on kernels without swap accounting: that is no error.
-	if err := g.Make(cgroup.Limits{CPUMilli: 5, MemoryMiB: 1 << 30, SwapMiB: 0}); err != nil {
+	if err := g.Limit(cgroup.Limits{CPUMilli: 5, MemoryMiB: 1 << 30, SwapMiB: 0}); err != nil {
 		t.Fatal(err)
 	}
 	got := contents(t, dir, "cpu/souk/s1/cpu.cfs_quota_us", "memory/souk/s1/memory.limit_in_bytes")

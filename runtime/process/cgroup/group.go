@@ -36,20 +36,20 @@ func (t *Tree) Group(name string) Group { return Group{t, name} }
 // Name is the group's directory in each hierarchy.
 func (g Group) Name() string { return g.name }
 
-// Make creates the group in every hierarchy and sets its limits. It is idempotent. On an error nothing stays.
-func (g Group) Make(l Limits) error {
+// Make creates the group in every hierarchy, without limits. It is idempotent. On an error nothing stays.
+func (g Group) Make() error {
 	for _, dir := range g.t.dirs() {
 		if err := mkdirs(filepath.Join(dir, g.name)); err != nil {
 			return errors.Join(fmt.Errorf("make a cgroup: %w", err), g.Remove())
 		}
 	}
-	if err := g.set(g.settings(l)); err != nil {
-		return errors.Join(err, g.Remove())
-	}
 	return nil
 }
 
-// Change gives a group other limits than it was made with. It must be empty.
+// Limit gives a group that has no limits some.
+func (g Group) Limit(l Limits) error { return g.set(g.settings(l)) }
+
+// Change gives a group other limits than it has. It must be empty.
 func (g Group) Change(l Limits) error {
 	return g.set(append(g.unlimited(), g.settings(l)...))
 }

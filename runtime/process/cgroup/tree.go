@@ -216,9 +216,18 @@ func (t *Tree) Adopt(pid int) error {
 	return errors.Join(errs...)
 }
 
-// Destroy removes souk's directories. Groups that are still there keep them.
+// Destroy removes souk's directories and the groups that are empty. A group that is in use keeps them.
 func (t *Tree) Destroy() error {
 	var errs []error
+	names, err := t.Groups()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, n := range names {
+		if err := t.Group(n).TryRemove(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	for _, dir := range t.dirs() {
 		for _, d := range []string{filepath.Join(dir, reaperGroup), dir} {
 			if err := os.Remove(d); err != nil && !errors.Is(err, os.ErrNotExist) {

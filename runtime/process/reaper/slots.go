@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,29 +19,33 @@ import (
 type slots struct {
 	tree *cgroup.Tree
 
-	mu   sync.Mutex
-	next int
-	free []slot
-	used map[string]bool
-	junk []string // could not be removed yet
+	mu     sync.Mutex
+	next   int
+	free   []slot
+	closed bool
+	made   bool // some are being made for later
+	used   map[string]bool
+	junk   []string // could not be removed yet
 }
 
 // slot is one group with the limits it has now and what its counters stood at when it became free.
 type slot struct {
 	group  cgroup.Group
-	limits cgroup.Limits
+	there  bool          // it has been made
+	limits cgroup.Limits // zero: none yet
 	base   cgroup.Usage
 	killed bool // by cgroup.kill
 }
 
 const (
 	maxFreeSlots = 64
+	minFreeSlots = 4
 	maxCharge    = 4 << 20 // bytes of page cache that may be left charged to a group that is used again
 )
 
 func newSlots(t *cgroup.Tree) *slots { return &slots{tree: t, used: make(map[string]bool)} }
 
-// take gives a group with the limits asked for.
+// take gives a group with the limits asked for: one that has them, else any that is free, else a new one.
 func (s *slots) take(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	var got slot
@@ -52,26 +57,66 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 		got = s.free[i]
 		s.free = slices.Delete(s.free, i, i+1)
 	} else {
-		s.next++
-		for s.used[fmt.Sprintf("s%d", s.next)] {
-			s.next++
-		}
-		got.group = s.tree.Group(fmt.Sprintf("s%d", s.next))
+		got.group = s.tree.Group(s.nameLocked())
 	}
 	s.used[got.group.Name()] = true
+	if len(s.free) < minFreeSlots && !s.made {
+		s.made = true
+		go s.stock()
+	}
 	s.mu.Unlock()
 	var err error
+	if !got.there {
+		err = got.group.Make()
+	}
 	switch {
+	case err != nil:
 	case got.limits == cgroup.Limits{}:
-		err = got.group.Make(l)
+		err = got.group.Limit(l)
 	case got.limits != l:
 		err = got.group.Change(l)
 	}
-	got.limits = l
+	got.there, got.limits = true, l
 	if err != nil {
-		s.drop(got.group)
+		err = errors.Join(err, s.drop(got.group))
 	}
 	return got, err
+}
+
+func (s *slots) nameLocked() string {
+	for {
+		s.next++
+		if name := fmt.Sprintf("s%d", s.next); !s.used[name] {
+			return name
+		}
+	}
+}
+
+// stock makes groups for the next starts, so that a single one does not wait for it.
+func (s *slots) stock() {
+	for {
+		s.mu.Lock()
+		if len(s.free) >= minFreeSlots || s.closed {
+			s.made = false
+			s.mu.Unlock()
+			return
+		}
+		g := s.tree.Group(s.nameLocked())
+		s.used[g.Name()] = true
+		s.mu.Unlock()
+		err := g.Make()
+		s.mu.Lock()
+		delete(s.used, g.Name())
+		if err == nil && !s.closed {
+			s.free = append(s.free, slot{group: g, there: true})
+		} else {
+			_ = g.TryRemove()
+			s.made = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
 }
 
 // claim marks the group of an adopted life as used.
@@ -131,5 +176,5 @@ func (s *slots) close() {
 	for _, f := range s.free {
 		_ = f.group.Remove() // the next reaper sweeps what stays
 	}
-	s.free = nil
+	s.free, s.closed = nil, true
 }
