@@ -238,8 +238,8 @@ func (c *cli) printStopped(left int, o *devFlags) {
 		fmt.Fprintln(c.out, "souk has ended; no machine runs")
 		return
 	}
-	fmt.Fprintf(c.out, "souk has ended; machines that keep running: %d\n  to take them up again: %s\n  to end them: %s, and then souk stop $(souk ps -q)\n",
-		left, again, again)
+	fmt.Fprintf(c.out, "souk has ended; machines that keep running: %d\n  to take them up again: %s\n  to end them: the same, and then souk stop $(souk ps -q)\n",
+		left, again)
 }
 
 // workerPlan is one worker of this host.
