@@ -15,18 +15,19 @@ const None = int64(math.MaxInt64)
 type Auction struct {
 	Workers int64 // of the market, about: the unit in which work is turned into time
 	Haste   int64 // how many times the fleet's time for its remaining work a job may be overtaken by newer ones
-	Patient int64 // the same, where a long job's turn is by age, in percent
+	Patient int64 // the same, where a long job's turn is by age
 	Turns   int64 // of a hundred tasks of long jobs, how many go by age
 }
 
 // DefaultAuction gives the constants for a market of about n workers.
 //
-// Haste is large: bids are by least remaining work in all but the rarest cases, and yet each job is overtaken only by
-// what comes before a moment that is fixed at its submission, so that none starves. Least work first makes the very
-// largest jobs wait until nothing else does; three in ten tasks of long jobs therefore go by age, where only the time
-// for half of the job's own work on all workers counts against it.
+// Bids are by least remaining work in all but the rarest cases (Haste is large), and yet each job is overtaken only by
+// what comes before a moment that is fixed at its submission, so that none starves. But least work first alone makes
+// the very largest jobs wait until there is nothing else. So three in ten tasks of long jobs go by age: a job's age
+// begins one task before its submission, as a job of long tasks that starts late ends last of all (Jackson's rule),
+// and thrice the time of all workers for the work that it has left counts against it.
 func DefaultAuction(n int) Auction {
-	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 50, Turns: 30}
+	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30}
 }
 
 // Lot is the unstarted tasks of one job. Task numbers from Next on have never been given out.
@@ -194,7 +195,7 @@ func (b *Book) rerank(l *Lot) {
 		return
 	}
 	b.put(ByLong, l, work)
-	b.put(ByAge, l, l.Submitted+int64(float64(b.rules.Patient)*fleet/100))
+	b.put(ByAge, l, l.Submitted-l.Estimate+int64(float64(b.rules.Patient)*fleet))
 }
 
 func (b *Book) drop(l *Lot) {

@@ -26,7 +26,7 @@ const (
 	firstTry  = 100 * scheduler.Second / 1000 // until an unanswered offer or grant is repeated; doubles
 	lastTry   = scheduler.Second              // and is at most this
 	tellGap   = 10 * scheduler.Second / 1000  // between two bulletins of one buyer
-	worseGap  = 100 * scheduler.Second / 1000 // the same, when they only take back what was offered
+	worseGap  = 10 * scheduler.Second / 1000  // the same, when they only take back what was offered
 	tellAgain = 30 * scheduler.Second         // a buyer with work repeats its bulletin
 )
 
@@ -169,13 +169,13 @@ func (m *Market) grantRange(d *scheduler.Desk, b *buyer, lot market.Lot, from, e
 	return from
 }
 
-// unrest takes out the newest resting offer whose worker is not known to be gone.
+// unrest takes out the newest resting offer that has not been answered, of a worker that is not known to be gone.
 func (m *Market) unrest(b *buyer, side int) (rest, bool) {
 	for n := len(b.resting[side]); n > 0; n = len(b.resting[side]) {
 		r := b.resting[side][n-1]
 		b.resting[side] = b.resting[side][:n-1]
 		b.credit++
-		if !m.workers[r.worker].gone {
+		if _, twice := b.pending[key(r.worker, r.offer)]; !twice && !m.workers[r.worker].gone {
 			return r, true
 		}
 	}
@@ -280,6 +280,9 @@ func (m *Market) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
+	}
+	if _, twice := b.pending[key(msg.From, msg.N)]; twice {
+		return // the grant is on its way, and is repeated until it is answered
 	}
 	r, reserved := rest{msg.From, msg.N}, m.side(msg.From) == 0
 	b.bids[b.id] = b.book.Bid()
