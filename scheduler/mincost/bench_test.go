@@ -41,6 +41,8 @@ func BenchmarkScratch(b *testing.B) {
 				b.ReportMetric(float64(r.Cost), "cost")
 				b.ReportMetric(float64(r.Stats.Searches), "searches")
 				b.ReportMetric(float64(r.Stats.Scanned)/1e6, "Mscans")
+				b.ReportMetric(float64(r.Stats.Local), "local")
+				b.ReportMetric(float64(r.Stats.GaveUp), "gaveup")
 			}
 		})
 	}
@@ -69,13 +71,22 @@ func BenchmarkRound(b *testing.B) {
 					if err := q.Complete(rng.IntN(len(q.Tasks))); err != nil {
 						b.Fatal(err)
 					}
-					if err := q.Arrive(rng.IntN(len(q.Jobs)), rng); err != nil {
-						b.Fatal(err)
-					}
 				}
 				if _, err := q.Graph.Solve(); err != nil {
 					b.Fatal(err)
 				}
+				for range 1000 {
+					if err := q.Arrive(rng.IntN(len(q.Jobs)), rng); err != nil {
+						b.Fatal(err)
+					}
+				}
+				r, err := q.Graph.Solve()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(r.Stats.Searches), "searches")
+				b.ReportMetric(float64(r.Stats.Local), "local")
+				b.ReportMetric(float64(r.Stats.GaveUp), "gaveup")
 				took = append(took, time.Since(at))
 			}
 			slices.Sort(took)

@@ -44,6 +44,7 @@ type hot struct {
 	dist  int64 // of this search, when epoch says so
 	epoch int32
 	level int32 // hops of the shortest path; makes the tight arcs acyclic
+	by    int32 // the edge of the shortest path that leads here
 }
 
 // cold is the rest of a node. Its edges with res > 0 come first, live of them, so that a search never reads a dead one.
@@ -55,6 +56,7 @@ type cold struct {
 	excess int64 // supply + inflow - outflow
 	supply int64
 	queued bool // in sources
+	lacks  bool // in takers
 	gone   bool
 	fresh  bool // its price is not yet set
 }
@@ -69,8 +71,10 @@ type Graph struct {
 	freeNd  []Node
 	sources []int32 // nodes that may have surplus
 	fresh   []int32 // nodes without a price
+	takers  []int32 // nodes that came to take flow by a change
 	touched []int32 // nodes labelled by this search
 	path    []int32
+	waiting []int32 // sources, while they are worked off one by one
 	heap    radix
 	epoch   int32
 	solved  bool
@@ -80,7 +84,9 @@ type Graph struct {
 
 // Stats counts the work of the last Solve.
 type Stats struct {
-	Searches      int   // shortest-path searches
+	Searches      int   // shortest-path searches from all sources at once
+	Local         int   // shortest-path searches from one source
+	GaveUp        int   // of those, the ones that met the limit of their work
 	Scanned       int64 // edges read by them
 	Augmentations int   // paths along which flow was sent
 }
@@ -137,6 +143,10 @@ func (g *Graph) give(n int32, units int64) {
 	if c.excess > 0 && !c.queued {
 		c.queued = true
 		g.sources = append(g.sources, n)
+	}
+	if c.excess < 0 && !c.lacks && g.solved {
+		c.lacks = true
+		g.takers = append(g.takers, n)
 	}
 }
 

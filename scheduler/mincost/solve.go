@@ -24,14 +24,20 @@ func (g *Graph) Solve() (Result, error) {
 	if sum != 0 {
 		return Result{}, invalid("unbalanced", "The supplies must sum to zero, and sum to %d.", sum)
 	}
-	g.price()
+	first := g.price()
+	g.backwards()
 	for {
+		if !first { // at first most surplus has a tight way out, and a blocking flow finds them all at once
+			g.local()
+		}
+		first = false
 		left := g.compact()
 		if left == 0 {
 			return Result{Cost: g.Cost(), Stats: g.stats}, nil
 		}
-		reach, ok := g.search()
-		if !ok {
+		g.stats.Searches++
+		reach, _ := g.search(g.sources, left, math.MaxInt64)
+		if reach < 0 {
 			return Result{}, fault.New(fault.Exhausted, "flow_infeasible", "No flow meets every supply: %d units have nowhere to go.", left)
 		}
 		g.raise(reach)
@@ -62,12 +68,12 @@ func (g *Graph) compact() int64 {
 	return left
 }
 
-// price gives every new node its price, and restores the invariant on the arcs around it.
-func (g *Graph) price() {
+// price gives every new node its price, and restores the invariant on the arcs around it. It says whether all are new.
+func (g *Graph) price() (first bool) {
 	if !g.solved {
 		g.solved = true
 		g.priceAll()
-		return
+		return true
 	}
 	for _, n := range g.fresh {
 		c := &g.cold[n]
@@ -101,72 +107,30 @@ func (g *Graph) price() {
 		}
 	}
 	g.fresh = g.fresh[:0]
+	return false
 }
 
-// priceAll prices a graph that has no flow yet: arcs with a negative cost are filled, and each node's price becomes the
-// length of the shortest way to a node that takes flow, so that all surplus starts with a tight way out.
-func (g *Graph) priceAll() {
-	for i := range g.cold {
-		g.cold[i].fresh = false
-	}
-	g.fresh = g.fresh[:0]
-	for a := range g.lower {
-		if e := 2 * int32(a); g.edges[e].pos >= 0 && g.edges[e].cost < 0 {
-			g.shift(e, g.edges[e].res)
-		}
-	}
-	const far = math.MaxInt64
-	g.heap.reset()
-	for i := range g.cold {
-		g.hot[i].price = far
-		if g.cold[i].excess < 0 {
-			g.hot[i].price = 0
-			g.heap.push(0, int32(i))
-		}
-	}
-	var most int64
-	for g.heap.size > 0 {
-		it := g.heap.pop()
-		if it.key > g.hot[it.node].price {
-			continue
-		}
-		most = it.key
-		for _, e := range g.cold[it.node].edges {
-			in := &g.edges[e^1] // leads from the other end to here
-			if in.res == 0 {
-				continue
-			}
-			from := g.edges[e].to
-			if d := it.key + int64(in.cost); d < g.hot[from].price {
-				g.hot[from].price = d
-				g.heap.push(d, from)
-			}
-		}
-	}
-	for i := range g.hot {
-		if g.hot[i].price == far {
-			g.hot[i].price = most
-		}
-	}
-}
-
-// search runs Dijkstra's algorithm over reduced costs from every source until it has all nodes at the distance of the
-// nearest node that takes flow, and gives that distance.
-func (g *Graph) search() (reach int64, ok bool) {
-	g.stats.Searches++
+// search runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
+// reached take what is wanted, or all at the distance of the first are found. It gives that distance and the last such
+// node. When the budget of edges is used up first it gives the distance up to which it knows everything, and node -1;
+// when there is no way it gives distance -1.
+func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32) {
 	g.nextEpoch()
 	g.heap.reset()
 	g.touched = g.touched[:0]
-	for _, s := range g.sources {
+	for _, s := range from {
 		h := &g.hot[s]
-		h.epoch, h.dist, h.level = g.epoch, 0, 0
+		h.epoch, h.dist, h.level, h.by = g.epoch, 0, 0, -1
 		g.heap.push(0, s)
 		g.touched = append(g.touched, s)
 	}
-	reach = math.MaxInt64
-	for g.heap.size > 0 {
+	reach, end = math.MaxInt64, -1
+	limit := int64(math.MaxInt64) // no node farther than this matters
+	scanned := int64(0)
+	defer func() { g.stats.Scanned += scanned }()
+	for g.heap.size > 0 && want > 0 {
 		it := g.heap.pop()
-		if it.key > reach {
+		if it.key > limit {
 			break
 		}
 		h := &g.hot[it.node]
@@ -175,27 +139,37 @@ func (g *Graph) search() (reach int64, ok bool) {
 		}
 		c := &g.cold[it.node]
 		if c.excess < 0 {
-			reach = it.key
+			reach, end = it.key, it.node
+			want += c.excess
 			continue
 		}
+		if scanned > budget {
+			return it.key, -1
+		}
 		base, level := it.key-h.price, h.level+1
-		g.stats.Scanned += int64(c.live)
+		scanned += int64(c.live)
 		for _, e := range c.edges[:c.live] {
 			ed := &g.edges[e]
 			v := &g.hot[ed.to]
 			d := base + int64(ed.cost) + v.price
-			if d > reach || v.epoch == g.epoch && v.dist <= d {
+			if d > limit || v.epoch == g.epoch && v.dist <= d {
 				continue
 			}
 			if v.epoch != g.epoch {
 				v.epoch = g.epoch
 				g.touched = append(g.touched, ed.to)
 			}
-			v.dist, v.level = d, level
+			v.dist, v.level, v.by = d, level, e
+			if g.cold[ed.to].excess < 0 {
+				limit = d
+			}
 			g.heap.push(d, ed.to)
 		}
 	}
-	return reach, reach != math.MaxInt64
+	if end < 0 {
+		return -1, -1
+	}
+	return reach, end
 }
 
 // nextEpoch makes every label old; when the counter is used up it clears them all.

@@ -1,0 +1,132 @@
+package mincost
+
+import "math"
+
+// Limits of the searches from one source. They bound wasted work only; the answer does not depend on them.
+const (
+	localBudget = 10000 // edges a search may read
+	localMisses = 100   // searches that may fail in a row
+	localTries  = 8     // searches from one source
+)
+
+// local works the sources off one by one. A free place is usually near, so that a search reads few edges. One that
+// meets its limit keeps what it learnt, the raised prices, and its source is tried again after the others; where that
+// does not help either, as when nearly all nodes are tied, the source is left for a search from all.
+func (g *Graph) local() {
+	misses := 0
+	for range localTries {
+		g.compact()
+		if len(g.sources) == 0 || misses > localMisses {
+			return
+		}
+		g.waiting = append(g.waiting[:0], g.sources...)
+		for _, s := range g.waiting {
+			for g.cold[s].excess > 0 && misses <= localMisses && int(g.cold[s].live) < localBudget {
+				g.stats.Local++
+				reach, end := g.search([]int32{s}, 1, localBudget)
+				if reach < 0 {
+					return // there is no way at all: the search from all sources says how much is left over
+				}
+				g.raise(reach)
+				if end < 0 {
+					g.stats.GaveUp++
+					misses++
+					break
+				}
+				misses = 0
+				g.trace(end)
+				g.send(s, end)
+			}
+		}
+	}
+}
+
+// trace makes path the shortest path to end.
+func (g *Graph) trace(end int32) {
+	g.path = g.path[:0]
+	for e := g.hot[end].by; e >= 0; e = g.hot[g.edges[e^1].to].by {
+		g.path = append(g.path, e)
+	}
+}
+
+// backwards fills the places that changes have freed. Who would rather be there is usually near, or nobody is and the
+// place stays empty, which is the surplus of the node all places lead to; so each is searched for from the place.
+func (g *Graph) backwards() {
+	misses := 0
+	for _, n := range g.takers {
+		c := &g.cold[n]
+		c.lacks = false
+		for !c.gone && c.excess < 0 && misses <= localMisses && len(c.edges) < localBudget {
+			g.stats.Local++
+			reach, start := g.searchBack(n, localBudget)
+			if reach < 0 {
+				break
+			}
+			for _, t := range g.touched {
+				if h := &g.hot[t]; h.dist < reach {
+					h.price -= reach - h.dist
+				}
+			}
+			if start < 0 {
+				g.stats.GaveUp++
+				misses++
+				break
+			}
+			misses = 0
+			g.path = g.path[:0]
+			for e := g.hot[start].by; e >= 0; e = g.hot[g.edges[e].to].by {
+				g.path = append(g.path, e)
+			}
+			g.send(start, n)
+		}
+	}
+	g.takers = g.takers[:0]
+}
+
+// searchBack is search from one node against the direction of the edges, to the nearest node with surplus.
+func (g *Graph) searchBack(from int32, budget int64) (reach int64, start int32) {
+	g.nextEpoch()
+	g.heap.reset()
+	g.touched = append(g.touched[:0], from)
+	h := &g.hot[from]
+	h.epoch, h.dist, h.by = g.epoch, 0, -1
+	g.heap.push(0, from)
+	limit, scanned := int64(math.MaxInt64), int64(0)
+	defer func() { g.stats.Scanned += scanned }()
+	for g.heap.size > 0 {
+		it := g.heap.pop()
+		h, c := &g.hot[it.node], &g.cold[it.node]
+		switch {
+		case it.key > h.dist:
+			continue
+		case c.excess > 0:
+			return it.key, it.node
+		case scanned > budget:
+			return it.key, -1
+		}
+		base := it.key + h.price
+		scanned += int64(len(c.edges))
+		for _, e := range c.edges {
+			in := &g.edges[e^1]
+			if in.res == 0 {
+				continue
+			}
+			from := g.edges[e].to
+			v := &g.hot[from]
+			d := base + int64(in.cost) - v.price
+			if d > limit || v.epoch == g.epoch && v.dist <= d {
+				continue
+			}
+			if v.epoch != g.epoch {
+				v.epoch = g.epoch
+				g.touched = append(g.touched, from)
+			}
+			v.dist, v.by = d, e^1
+			if g.cold[from].excess > 0 {
+				limit = d
+			}
+			g.heap.push(d, from)
+		}
+	}
+	return -1, -1
+}

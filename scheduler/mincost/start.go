@@ -1,0 +1,110 @@
+package mincost
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// priceAll prices a graph that has no flow yet: arcs with a negative cost are filled, and each node's price becomes the
+// length of the shortest way to a node that takes flow, so that all surplus starts with a tight way out.
+//
+// When more surplus wants to leave over narrow arcs (machines) than they carry, and there are wide ones (staying
+// unscheduled), a toll on all narrow arcs is part of those lengths: the one at which as many units still want them as
+// fit. Any start is right; this one is near the end, where otherwise the prices would climb to it in small steps.
+func (g *Graph) priceAll() {
+	for i := range g.cold {
+		g.cold[i].fresh = false
+		g.hot[i].price = 0
+	}
+	g.fresh = g.fresh[:0]
+	for a := range g.lower {
+		if e := 2 * int32(a); g.edges[e].pos >= 0 && g.edges[e].cost < 0 {
+			g.shift(e, g.edges[e].res)
+		}
+	}
+	surplus := g.compact()
+	narrow, wide := make([]int64, len(g.hot)), make([]int64, len(g.hot))
+	room := g.distances(narrow, func(res int64) bool { return res < surplus })
+	g.distances(wide, func(res int64) bool { return res >= surplus })
+	toll := g.toll(narrow, wide, room)
+	var most int64
+	for i := range g.hot {
+		p := wide[i]
+		if narrow[i] < far-toll {
+			p = min(p, narrow[i]+toll)
+		}
+		if g.cold[i].excess < 0 {
+			p = 0
+		}
+		if g.hot[i].price = p; p < far {
+			most = max(most, p)
+		}
+	}
+	for i := range g.hot {
+		g.hot[i].price = min(g.hot[i].price, most)
+	}
+	for a := range g.lower {
+		if g.edges[2*a].pos >= 0 {
+			g.settle(Arc(a))
+		}
+	}
+}
+
+const far = math.MaxInt64 / 2
+
+// distances fills dist with the length of each node's shortest way to a node that takes flow, over last edges that
+// match only, and gives how much those edges carry.
+func (g *Graph) distances(dist []int64, match func(res int64) bool) (room int64) {
+	g.heap.reset()
+	for i := range dist {
+		dist[i] = far
+	}
+	relax := func(n int32, key int64, last bool) {
+		for _, e := range g.cold[n].edges {
+			in := &g.edges[e^1] // leads from the other end to here
+			from := g.edges[e].to
+			if in.res == 0 || g.cold[from].excess < 0 || last && !match(int64(in.res)) {
+				continue
+			}
+			if last {
+				room += int64(in.res)
+			}
+			if d := key + int64(in.cost); d < dist[from] {
+				dist[from] = d
+				g.heap.push(d, from)
+			}
+		}
+	}
+	for i := range g.cold {
+		if g.cold[i].excess < 0 {
+			relax(int32(i), 0, true)
+		}
+	}
+	for g.heap.size > 0 {
+		if it := g.heap.pop(); it.key == dist[it.node] {
+			relax(it.node, it.key, false)
+		}
+	}
+	return room
+}
+
+// toll gives what every unit over a narrow edge must pay so that no more than room of them want to.
+func (g *Graph) toll(narrow, wide []int64, room int64) int64 {
+	type want struct{ gain, units int64 }
+	var wants []want
+	for _, s := range g.sources {
+		if narrow[s] < wide[s] && wide[s] < far {
+			wants = append(wants, want{wide[s] - narrow[s], g.cold[s].excess})
+		} else if wide[s] == far {
+			room -= g.cold[s].excess // has no choice
+		}
+	}
+	slices.SortFunc(wants, func(a, b want) int { return cmp.Compare(b.gain, a.gain) })
+	for _, w := range wants {
+		if room -= w.units; room < 0 {
+			return w.gain
+		}
+	}
+	return 0
+}
