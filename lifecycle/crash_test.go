@@ -79,7 +79,7 @@ func scenarios() []scenario {
 		{name: "create, not launched", want: machine.Created, acts: []act{create(skipLaunch)}},
 		{name: "create that cannot launch", want: machine.Destroyed, world: fails(lifecycle.EffLaunch, final, final, final), acts: []act{create()}},
 		{name: "create after transient failures", want: machine.Started, world: fails(lifecycle.EffLaunch, transient, transient), acts: []act{create()}},
-		{name: "create that cannot be prepared", want: machine.Destroyed, world: fails(lifecycle.EffPrepare, final, final, final), acts: []act{create()}},
+		{name: "create that cannot be prepared", want: machine.Destroyed, world: fails(lifecycle.EffPrepare, final, final, final), acts: []act{create(skipLaunch)}},
 		{name: "start", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Start)}},
 		{name: "stop", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop)}},
 		{name: "stop of one that ignores signals", want: machine.Stopped, world: func(w *world) { w.stubborn = true }, acts: []act{create(), verb(lifecycle.Stop)}},

@@ -66,14 +66,14 @@ type (
 // during the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one a release.
 func definitions() []*def {
 	d := []*def{
-		{Op: opCreate, Steps: []step{prepareStep(true), launchStep()}, Finish: finishCreate},
+		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
 		{Op: opStart, Steps: []step{launchStep()}, Finish: finish},
 		{Op: opResume, Steps: []step{thawStep()}, Finish: finish},
 		{Op: opStop, Steps: stopSteps(), Finish: finish},
 		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finish},
 		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finish},
 		{Op: opSuspend, Steps: []step{pauseStep()}, Finish: finish},
-		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(false), launchStep()), Finish: finish},
+		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
 	}
@@ -99,13 +99,35 @@ func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time
 
 func dead(r *row, _ opArgs) bool { return r.Life == nil }
 
-// prepareStep makes the machine's directory. Only a create takes it away again when a later step fails.
-func prepareStep(undo bool) step {
-	st := step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
-	if undo {
-		st.Undo = want(EffRemove, nil)
+// createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a running
+// machine is the one that people wait for. What fails leaves nothing behind.
+func createStep() step {
+	launch, prepare := launchStep(), want(EffPrepare, nil)
+	return step{
+		Name: "launch", Deadline: 60 * time.Second, Undo: want(EffRemove, nil),
+		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
+			if argsOf(r).Attempt == 0 {
+				return prepare(s, now, r)
+			}
+			e := launch.Do(s, now, r)
+			if e != nil {
+				t, _ := e.Args.(Target)
+				t.Fresh = true
+				e.Args = t
+			}
+			return e
+		},
+		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
+			if argsOf(r).Attempt != 0 {
+				launch.Done(s, now, r, data)
+			}
+		},
 	}
-	return st
+}
+
+// prepareStep makes sure of the machine's directory.
+func prepareStep() step {
+	return step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
 }
 
 // launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill.

@@ -27,6 +27,7 @@ type Target struct {
 	App         string
 	Machine     *machine.Machine // as it stands; nil for orphans
 	Attempt     uint64
+	Fresh       bool // launch: prepare it first
 	Signal      int
 	SkipSecrets bool
 }

@@ -139,6 +139,9 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 }
 
 func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
+	if t.Fresh {
+		w.dirs[t.ID] = true
+	}
 	switch {
 	case !w.dirs[t.ID]:
 		w.violate("launch of %s without a directory", t.ID)

@@ -17,6 +17,7 @@
 //     answer repeats the call and gets the same answer, with no second effect.
 //   - Start(m, n) while attempt n runs, or after it exited, answers that life and starts nothing. Start(m, n) while an
 //     older attempt still runs is a Conflict: never two lives at once. Start(m, n) with n older than one seen is a Conflict.
+//   - Start of a machine that was never prepared, or was removed, is NotFound, unless Spec.Fresh says to prepare it.
 //   - A life goes on when souk ends, and is there again in List when souk comes back.
 //   - Remove ends whatever still runs of the machine, all its processes, before it deletes anything.
 //   - Errors are *fault.Error. Invalid and Precondition are final; Unavailable is worth a retry.
@@ -38,6 +39,7 @@ import (
 type Spec struct {
 	Machine   string
 	Attempt   uint64 // 0 in Prepare
+	Fresh     bool   // Start does what Prepare does first: one call instead of two for a machine that is new
 	App       string
 	Image     string
 	Argv      []string

@@ -21,7 +21,7 @@ func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
 	s := runtime.Spec{
-		Machine: m.ID, Attempt: t.Attempt, App: m.App, Image: c.Image, Argv: machine.Argv(c), User: machine.User(c),
+		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: c.Image, Argv: machine.Argv(c), User: machine.User(c),
 		Resources: machine.Resources(c), SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1, TTY: c.Init.TTY,
 	}
 	if c.Init.SwapSizeMB != nil {

@@ -217,16 +217,18 @@ func (r *Runtime) CanRun(image string) error {
 // Prepare makes the machine known.
 func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
 	c := Call{Op: "prepare", Machine: s.Machine}
-	return r.do(ctx, c, func() error {
-		if err := checkID(s.Machine); err != nil {
-			return err
-		}
-		if r.w.machines[s.Machine] == nil {
-			r.w.machines[s.Machine] = &unit{id: s.Machine, exits: map[uint64]runtime.Exit{}, grown: make(chan struct{})}
-			r.w.effect(c)
-		}
-		return nil
-	})
+	return r.do(ctx, c, func() error { return r.w.prepare(c) })
+}
+
+func (w *world) prepare(c Call) error {
+	if err := checkID(c.Machine); err != nil {
+		return err
+	}
+	if w.machines[c.Machine] == nil {
+		w.machines[c.Machine] = &unit{id: c.Machine, exits: map[uint64]runtime.Exit{}, grown: make(chan struct{})}
+		w.effect(c)
+	}
+	return nil
 }
 
 // Start begins an attempt.
@@ -234,6 +236,11 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	c := Call{Op: "start", Machine: s.Machine, Attempt: s.Attempt}
 	var st runtime.Status
 	err := r.do(ctx, c, func() error {
+		if s.Fresh {
+			if err := r.w.prepare(Call{Op: "prepare", Machine: s.Machine}); err != nil {
+				return err
+			}
+		}
 		u, err := r.w.find(s.Machine)
 		if err != nil {
 			return err

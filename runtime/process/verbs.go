@@ -19,7 +19,7 @@ func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
 // Start costs one round trip to the reaper and one fork+exec there.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	st := &frame.Start{
-		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts,
+		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh,
 		Limits: cgroup.Limits{
 			CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
 			SwapMiB: int64(s.SwapMB), PIDs: maxPIDs,

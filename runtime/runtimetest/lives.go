@@ -14,6 +14,20 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
+func testFresh(h *harness) {
+	ctx := h.ctx()
+	s := spec("fresh", 1, "sleep", "1000")
+	s.Fresh = true
+	for range 2 { // the second time it is there
+		st, err := h.rt.Start(ctx, s)
+		h.ok(err)
+		if !st.Running || st.Attempt != 1 {
+			h.Fatalf("%+v", st)
+		}
+	}
+	h.ok(h.rt.Remove(ctx, "fresh"))
+}
+
 func testUnknown(h *harness) {
 	ctx := h.ctx()
 	_, err := h.rt.Start(ctx, spec("ghost", 1, "true"))

@@ -40,6 +40,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		f    func(h *harness)
 	}{
 		{"Unknown", false, testUnknown},
+		{"Fresh", false, testFresh},
 		{"Names", false, testNames},
 		{"Prepare", false, testPrepare},
 		{"StartIsIdempotent", false, testStartIdempotent},

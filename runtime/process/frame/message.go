@@ -62,6 +62,7 @@ type Start struct {
 	Files  []File          `json:"files,omitempty"`
 	Mounts []runtime.Mount `json:"mounts,omitempty"`
 	Limits cgroup.Limits   `json:"limits"`
+	Fresh  bool            `json:"fresh,omitempty"` // prepare the machine first
 
 	LogBytes int64 `json:"log_bytes"` // of one log file
 	LogFiles int   `json:"log_files"`

@@ -18,6 +18,11 @@ import (
 // leave must be called by the same goroutine when the answer has been sent.
 func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, leave func(), err error) {
 	leave = func() {}
+	if s != nil && s.Fresh {
+		if err := r.prepare(id); err != nil {
+			return st, leave, err
+		}
+	}
 	m, err := r.find(id)
 	if err != nil {
 		return st, leave, err
