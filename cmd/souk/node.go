@@ -127,7 +127,8 @@ func (n *node) serve(ctx context.Context, ln net.Listener) error {
 	return g.Wait()
 }
 
-// running counts the machines that run.
+// running counts the machines that run, or are on their way: of one whose start was under way when souk was killed the
+// worker knows only a moment later that it runs.
 func (n *node) running(ctx context.Context) int {
 	count := 0
 	for _, w := range n.workers {
@@ -136,7 +137,7 @@ func (n *node) running(ctx context.Context) int {
 			continue // only a number for people depends on it
 		}
 		for _, m := range ms {
-			if m.State == machine.Started || m.State == machine.Suspended {
+			if m.State == machine.Started || m.State == machine.Suspended || m.State.Transient() {
 				count++
 			}
 		}

@@ -49,6 +49,7 @@ func readmeSteps() []readmeStep {
 		{say: "Kill souk itself. The machine does not notice, and the next souk takes it up again, with the same process:"},
 		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
 		{dev: "souk dev &"},
+		{quiet: `souk wait --state started --timeout 30s hello`},
 		{run: `souk ps`},
 		{quiet: `until [ $(souk logs hello | wc -l) -gt 2 ]; do :; done`},
 		{run: `souk logs hello | sort | uniq`},
@@ -203,6 +204,7 @@ func mask(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "$ ") {
+			line = regexp.MustCompile(`in the worker: .*`).ReplaceAllString(line, "in the worker: PHASES")
 			line = regexp.MustCompile(`\b[0-9a-f]{14}\b`).ReplaceAllString(line, "ID")
 			line = regexp.MustCompile(`\bw\d-[a-z0-9]{6}\b`).ReplaceAllString(line, "WORKER")
 			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line, func(s string) string {
