@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
@@ -15,7 +15,7 @@ import (
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
-	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf"}
+	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf", "srtf"}
 }
 
 // NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
@@ -38,14 +38,17 @@ func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.St
 		return eagle.New(fleet, eagle.Options{}), nil
 	case "market":
 		return auction.New(fleet, market.DefaultAuction(fleet.Workers*fleet.Slots), auction.Buyers), nil
-	case "fifo":
-		return central.NewQueue(fleet, central.Arrival), nil
-	case "sjf":
-		return central.NewQueue(fleet, central.Shortest), nil
 	case "clwl":
 		return central.NewLeastWait(fleet, 0), nil
 	case "dlwl":
 		return central.NewLeastWait(fleet, 8*scheduler.Second), nil
 	}
-	return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %q", name, slices.Sorted(slices.Values(Schedulers())))
+	if q, ok := centralQueue(name, fleet); ok {
+		return q, nil
+	}
+	return nil, unknownScheduler(name)
+}
+
+func unknownScheduler(name string) error {
+	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name, strings.Join(Schedulers(), ", "))
 }

@@ -17,6 +17,7 @@ type Setup struct {
 	Slots     int
 	Reserve   float64 // percent of the workers that take short jobs only
 	Compat    bool    // the quirks of Eagle's simulator
+	Warmup    float64 // seconds: jobs submitted before do not count
 	slots.Options
 }
 
@@ -54,6 +55,9 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	}
 	each := s.Each
 	s.Each = func(r slots.Result) {
+		if ticks.Seconds(r.Submitted) < s.Warmup {
+			return
+		}
 		took := ticks.Seconds(r.Ended - r.Submitted)
 		if r.Long {
 			row.LongTimes = append(row.LongTimes, took)

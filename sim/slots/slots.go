@@ -26,10 +26,10 @@ type Options struct {
 	Sight  bool       // bounds only: estimates are the true means of the tasks, and tasks are given out longest first
 	Loss   float64    // the share of messages that are lost
 	Deaths []Death
-	Buyers int                           // jobs are spread over; 1 when 0
-	Notice ticks.Time                    // from a death until it is known; 5 s when 0
-	Each   func(Result)                  // if set, called for every job that ends
-	Watch  func(now ticks.Time, n int64) // if set, called every 65,536 ticks
+	Buyers int                                 // jobs are spread over; 1 when 0
+	Notice ticks.Time                          // from a death until it is known; 5 s when 0
+	Each   func(Result)                        // if set, called for every job that ends
+	Watch  func(now ticks.Time, n int64) error // if set, called every 65,536 ticks; its error ends the run
 }
 
 // Death is a worker's: from At until Back it runs nothing and answers nothing, and what it ran is lost.
@@ -140,7 +140,9 @@ func (r *runner) loop() error {
 		}
 		r.desk.Now = at
 		if r.tot.Ticks++; r.tot.Ticks&0xffff == 0 && r.opt.Watch != nil {
-			r.opt.Watch(at, r.tot.Ticks)
+			if err := r.opt.Watch(at, r.tot.Ticks); err != nil {
+				return err
+			}
 		}
 		switch t.kind {
 		case kindMessage, kindNote:

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+func (c *cli) cmdTrace() *cobra.Command {
+	cutoff := 0.0
+	info := &cobra.Command{Use: "info FILE", Short: "Tell what is in a trace", Args: args(1, 1, "the trace's file"),
+		Example: "  souk trace info yahoo.tr.gz\n  souk trace info --json gen:google:0.8"}
+	info.Flags().Float64Var(&cutoff, "cutoff", 0, "seconds of mean task duration above which a job is long (default the 90th percentile)")
+	info.RunE = func(_ *cobra.Command, given []string) error { return c.traceInfo(given[0], cutoff) }
+
+	shape := trace.Shape{}
+	output := ""
+	gen := &cobra.Command{Use: "gen SHAPE", Short: "Generate a load in the .tr format", Args: args(1, 1, "a shape: "+strings.Join(trace.Shapes(), ", ")),
+		Long: "Generate a load in the .tr format: " + strings.Join(trace.Shapes(), ", ") + ".\n\nsparrow is the synthetic load of Sparrow's paper (jobs of 100 tasks of 100 ms). The others have classes of jobs\n" +
+			"of the kind published for each company's cluster: their form, not their figures.",
+		Example: "  souk trace gen sparrow --jobs 1000 --slots 40000 --load 0.8 -o sparrow.tr\n  souk trace gen yahoo --slots 4000 > yahoo-like.tr"}
+	f := gen.Flags()
+	f.IntVar(&shape.Jobs, "jobs", 10_000, "how many jobs")
+	f.IntVar(&shape.Slots, "slots", 10_000, "slots of the cluster that the load is for")
+	f.Float64Var(&shape.Load, "load", 0.8, "share of the slots that is busy on average")
+	f.Uint64Var(&shape.Seed, "seed", 1, "the seed")
+	f.StringVarP(&output, "output", "o", "", "the file to write (default stdout)")
+	gen.RunE = func(_ *cobra.Command, given []string) error {
+		shape.Name = given[0]
+		return c.traceGen(shape, output)
+	}
+	return parent(&cobra.Command{Use: "trace", Short: "Look at traces of jobs, and generate them", Example: "  souk trace info yahoo.tr.gz"}, info, gen)
+}
+
+func (c *cli) traceInfo(name string, cutoff float64) error {
+	open, err := opener(name, 10_000, 1)
+	if err != nil {
+		return err
+	}
+	src, done, err := open()
+	if err != nil {
+		return err
+	}
+	in, err := trace.Scan(src, cutoff)
+	if err := firstError(err, done()); err != nil {
+		return err
+	}
+	if c.json {
+		c.jsonLine(c.out, in)
+		return nil
+	}
+	fmt.Fprintf(c.out, "jobs       %d, submitted from %.0f s to %.0f s\n", in.Jobs, in.First, in.Last)
+	fmt.Fprintf(c.out, "tasks      %d, %.4g slot seconds, %d at once if none ever waited\n", in.Tasks, in.SlotSeconds, in.Peak)
+	fmt.Fprintf(c.out, "long       above %.6g s: %.2f%% of the jobs, %.2f%% of the work\n", in.Cutoff, 100*in.LongJobs, 100*in.LongSeconds)
+	c.table([]string{"", "mean", "p50", "p90", "p99", "most"}, [][]cell{
+		cells("mean task, s", figure(in.Means.Mean), figure(in.Means.P50), figure(in.Means.P90), figure(in.Means.P99), figure(in.Means.Max)),
+		cells("tasks of a job", figure(in.Sizes.Mean), figure(in.Sizes.P50), figure(in.Sizes.P90), figure(in.Sizes.P99), figure(in.Sizes.Max))})
+	if len(in.Load) > 0 {
+		most := 0.0
+		for _, v := range in.Load {
+			most = max(most, v)
+		}
+		fmt.Fprintf(c.out, "load       %s  most %.0f tasks at once, on average over a part\n", sparkline(in.Load, most), most)
+	}
+	return nil
+}
+
+func sparkline(xs []float64, most float64) string {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, x := range xs {
+		i := 0
+		if most > 0 {
+			i = min(len(bars)-1, int(x/most*float64(len(bars))))
+		}
+		b.WriteRune(bars[max(0, i)])
+	}
+	return b.String()
+}
+
+func (c *cli) traceGen(shape trace.Shape, path string) error {
+	src, err := trace.Generate(shape)
+	if err != nil {
+		return err
+	}
+	var w io.Writer = c.out
+	if path != "" {
+		f, err := os.Create(path)
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "trace", "%s cannot be written", path)
+		}
+		err = trace.WriteTR(f, src)
+		return firstError(err, f.Close())
+	}
+	return trace.WriteTR(w, src)
+}

@@ -1,0 +1,172 @@
+package cell
+
+import (
+	"github.com/soukhq/souk/scheduler/omega"
+	"github.com/soukhq/souk/sim/ticks"
+)
+
+// allocator is Mesos' master: it offers all that is free to the scheduler with the least dominant share among those
+// that want offers, and what is offered is locked until the answer. Cf. Omega's simulator: offers are batched for a
+// second, take a millisecond to decide, and none is made with less than 100 cores free.
+type allocator struct {
+	waiting bool // an offer is being batched
+}
+
+const (
+	offerBatch = ticks.Second
+	leastOffer = 100_000 // thousandths of a core
+)
+
+// offer is room that is locked for one scheduler.
+type offer struct {
+	locked []omega.Room // by worker
+	view   *omega.State
+	cpu    int64
+	mem    int64
+	takes  []accepted
+}
+
+type accepted struct {
+	job    int32
+	claims []omega.Claim
+}
+
+func (r *run) wantOffer(n int32) {
+	r.scheds[n].wants = true
+	r.wakeAllocator()
+}
+
+func (r *run) wakeAllocator() {
+	if !r.alloc.waiting {
+		r.alloc.waiting = true
+		r.after(offerBatch, offering, 0)
+	}
+}
+
+// makeOffer locks all that is free for the scheduler that has least.
+func (r *run) makeOffer() {
+	best := -1
+	for i := range r.scheds {
+		if s := &r.scheds[i]; s.wants && (best < 0 || s.holding < r.scheds[best].holding) {
+			best = i // tasks of the traces ask for CPU and memory in one proportion, so CPU is the dominant share
+		}
+	}
+	if best < 0 {
+		return
+	}
+	o := &offer{locked: make([]omega.Room, r.cfg.Workers)}
+	for w := range o.locked {
+		f := r.cell.Free(int32(w))
+		o.locked[w] = f
+		o.cpu += int64(f.CPU)
+		o.mem += int64(f.Mem)
+	}
+	if o.cpu < leastOffer {
+		return
+	}
+	o.view = omega.NewState(0, omega.Room{})
+	o.view.CopyFrom(r.cell)
+	for w := range o.locked {
+		r.cell.Set(int32(w), omega.Room{})
+	}
+	r.heap.Push(r.now+managerThinks, event{kind: offered, n: int32(best), offer: o})
+}
+
+// lookAtOffers has a scheduler think about an offer with every job it has. It thinks about one offer at a time, so that
+// it is never busy for more than all of the time.
+func (r *run) lookAtOffers(n int32) {
+	s := &r.scheds[n]
+	for !s.busy && len(s.offers) > 0 {
+		o := s.offers[0]
+		s.offers = s.offers[1:]
+		var think ticks.Time
+		for o.cpu > 0 && o.mem > 0 && !s.empty() {
+			think += r.useOffer(n, s.take(), o)
+		}
+		if s.empty() {
+			s.wants = false
+		}
+		r.heap.Push(r.now+think, event{kind: replied, n: n, offer: o})
+		s.busy = !r.cfg.Parallel
+	}
+}
+
+// useOffer places a job in an offer, and gives the time that took.
+func (r *run) useOffer(n, jn int32, o *offer) ticks.Time {
+	s := &r.scheds[n]
+	j := r.attempt(jn)
+	think := r.cfg.Think[j.Class].of(j.left)
+	claims := o.view.Place(r.rng, s.pool, j.Want, int(j.left), nil)
+	if len(claims) > 0 {
+		s.won++
+		s.useful += think
+		o.cpu -= int64(len(claims)) * int64(j.Want.CPU)
+		o.mem -= int64(len(claims)) * int64(j.Want.Mem)
+		o.takes = append(o.takes, accepted{jn, claims})
+		j.left -= int32(len(claims))
+	} else {
+		s.idle += think
+	}
+	r.settle(jn)
+	return think
+}
+
+// reply unlocks an offer and starts what was placed in it. A gang that is not complete keeps what it has and starts
+// nothing: that is how gangs hoard under offers.
+func (r *run) reply(n int32, o *offer) {
+	for w, f := range o.locked {
+		r.cell.Give(int32(w), f)
+	}
+	for _, t := range o.takes {
+		j := &r.jobs[t.job]
+		if held := r.cell.Commit(omega.Rules{}, j.Want, t.claims); held != len(t.claims) {
+			r.report.OverCommits++ // what was locked is there
+		}
+		j.left += int32(len(t.claims)) // start counts them
+		if r.cfg.Gang {
+			r.hoard(t.job, n, t.claims)
+			continue
+		}
+		r.start(t.job, n, t.claims)
+	}
+	if !r.cfg.Parallel {
+		r.scheds[n].busy = false
+		r.lookAtOffers(n)
+	}
+	r.wakeAllocator()
+}
+
+// hoard adds claims to what a gang holds, and starts the gang when it is complete.
+func (r *run) hoard(jn, n int32, claims []omega.Claim) {
+	j := &r.jobs[jn]
+	j.left -= int32(len(claims))
+	if j.gone {
+		for _, c := range claims {
+			r.cell.Give(c.Worker, j.Want)
+		}
+		return
+	}
+	r.report.reserved += int64(len(j.hoard)) * int64(j.Want.CPU) * (r.now - j.since)
+	j.since = r.now
+	for _, c := range claims {
+		j.hoard = append(j.hoard, c.Worker)
+	}
+	if len(j.hoard) < int(j.Tasks) {
+		return
+	}
+	all := make([]omega.Claim, len(j.hoard))
+	for i, w := range j.hoard {
+		all[i].Worker = w
+	}
+	j.left, j.hoard, j.placed = j.Tasks, nil, r.now
+	r.start(jn, n, all)
+}
+
+// dropHoard gives back what a gang held that is given up.
+func (r *run) dropHoard(j *job) {
+	r.report.reserved += int64(len(j.hoard)) * int64(j.Want.CPU) * (r.now - j.since)
+	for _, w := range j.hoard {
+		r.cell.Give(w, j.Want)
+	}
+	j.hoard = nil
+}

@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/central"
+	"github.com/soukhq/souk/sim/slots"
+	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+// Summary is one scheduler's runs over all seeds: the means over the seeds, and half the width of their 95 % intervals.
+type Summary struct {
+	Scheduler  string    `json:"scheduler"`
+	Short      Class     `json:"short"`
+	Long       Class     `json:"long"`
+	Mean       float64   `json:"mean"`
+	Messages   float64   `json:"messages_per_task"`
+	Unfinished int64     `json:"unfinished"` // the most of any seed
+	Events     int64     `json:"events"`
+	CPU        float64   `json:"cpu_seconds"` // of one run
+	Seeds      int       `json:"seeds"`
+	Makespan   float64   `json:"makespan"`
+	Busy       float64   `json:"utilisation"`
+	Interval   *Interval `json:"ci95,omitempty"`
+
+	ShortTimes, LongTimes []float64 `json:"-"` // of the first seed, sorted
+}
+
+// Interval is half the width of the 95 % confidence intervals over the seeds.
+type Interval struct {
+	Short Class   `json:"short"`
+	Long  Class   `json:"long"`
+	Mean  float64 `json:"mean"`
+}
+
+// Opener opens the trace anew for each run.
+type Opener func() (trace.Source, func() error, error)
+
+// FromFile opens a trace file.
+func FromFile(path string) Opener {
+	return func() (trace.Source, func() error, error) {
+		src, c, err := trace.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return src, c.Close, nil
+	}
+}
+
+// Each runs a scheduler with seeds 1 to n. after, if set, is called after each run.
+func Each(open Opener, s Setup, n int, after func(Row)) (Summary, error) {
+	if n < 1 {
+		return Summary{}, fault.New(fault.Invalid, "seeds", "a comparison needs at least 1 seed, not %d", n)
+	}
+	rows := make([]Row, 0, n)
+	first := max(1, s.Seed)
+	for k := range n {
+		s.Seed = first + uint64(k)
+		row, err := runOnce(open, s)
+		if err != nil {
+			return Summary{}, err
+		}
+		if after != nil {
+			after(row)
+		}
+		if k > 0 {
+			row.ShortTimes, row.LongTimes = nil, nil
+		}
+		rows = append(rows, row)
+	}
+	return summarise(rows), nil
+}
+
+func runOnce(open Opener, s Setup) (Row, error) {
+	src, done, err := open()
+	if err != nil {
+		return Row{}, err
+	}
+	row, err := Run(src, s)
+	if cerr := done(); err == nil && cerr != nil {
+		err = fault.Wrap(cerr, fault.Unavailable, "trace", "the trace cannot be closed")
+	}
+	return row, err
+}
+
+func summarise(rows []Row) Summary {
+	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes, LongTimes: rows[0].LongTimes}
+	n := float64(len(rows))
+	over := func(f func(Row) float64) (m, half float64) {
+		xs := make([]float64, len(rows))
+		for i, r := range rows {
+			xs[i] = f(r)
+		}
+		m = mean(xs)
+		if len(xs) < 2 {
+			return m, 0
+		}
+		ss := 0.0
+		for _, x := range xs {
+			ss += (x - m) * (x - m)
+		}
+		return m, student(len(xs)-1) * math.Sqrt(ss/(n-1)/n)
+	}
+	ci := &Interval{}
+	classes := func(of func(Row) Class) (m, half Class) {
+		m.P50, half.P50 = over(func(r Row) float64 { return of(r).P50 })
+		m.P90, half.P90 = over(func(r Row) float64 { return of(r).P90 })
+		m.P99, half.P99 = over(func(r Row) float64 { return of(r).P99 })
+		m.Mean, half.Mean = over(func(r Row) float64 { return of(r).Mean })
+		return m, half
+	}
+	s.Short, ci.Short = classes(func(r Row) Class { return r.Short })
+	s.Long, ci.Long = classes(func(r Row) Class { return r.Long })
+	s.Mean, ci.Mean = over(func(r Row) float64 { return r.Mean })
+	s.Messages, _ = over(func(r Row) float64 { return r.Messages })
+	s.CPU, _ = over(func(r Row) float64 { return r.CPU })
+	s.Makespan, _ = over(func(r Row) float64 { return r.Makespan })
+	s.Busy, _ = over(func(r Row) float64 { return r.Busy })
+	events, _ := over(func(r Row) float64 { return float64(r.Events) })
+	s.Events = int64(math.Round(events))
+	for _, r := range rows {
+		s.Unfinished = max(s.Unfinished, r.Unfinished)
+	}
+	if len(rows) > 1 {
+		s.Interval = ci
+	}
+	return s
+}
+
+// student gives the 97.5 % point of Student's distribution with n degrees of freedom.
+func student(n int) float64 {
+	points := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
+	if n <= len(points) {
+		return points[n-1]
+	}
+	return 1.96 + 2.5/float64(n)
+}
+
+// Bounds are the yardsticks printed beside every comparison. None is reachable in general.
+type Bounds struct {
+	A Summary `json:"a"` // no task ever waits: a job takes as long as its longest task
+	C Summary `json:"c"` // one queue that knows all durations: least work first, longest task first, no delay, no preemption
+}
+
+// Yardsticks computes the bounds of a trace on a fleet.
+func Yardsticks(open Opener, s Setup) (Bounds, error) {
+	s.Delay, s.Sight, s.Error, s.Loss, s.Deaths = -1, true, 0, 0, nil
+	s.Scheduler = "sjf"
+	var short, long []float64
+	s.Each = func(r slots.Result) {
+		if r.Long {
+			long = append(long, ticks.Seconds(r.Longest))
+		} else {
+			short = append(short, ticks.Seconds(r.Longest))
+		}
+	}
+	row, err := runOnce(open, s)
+	if err != nil {
+		return Bounds{}, err
+	}
+	zero := Row{ShortTimes: short, LongTimes: long}
+	zero.fill(slots.Totals{}, 1)
+	b := Bounds{A: summarise([]Row{zero}), C: summarise([]Row{row})}
+	b.A.Scheduler, b.C.Scheduler = "bound A (zero wait)", "bound C (clairvoyant SJF)"
+	return b, nil
+}
+
+// Regret gives how much more than the bound's a scheduler's mean is, as a share of it.
+func Regret(s, bound Summary) float64 {
+	if bound.Mean == 0 {
+		return 0
+	}
+	return (s.Mean - bound.Mean) / bound.Mean
+}
+
+// centralQueue makes a central queue that binds late, by name.
+func centralQueue(name string, fleet scheduler.Fleet) (scheduler.Strategy, bool) {
+	orders := map[string]central.Order{"fifo": central.Arrival, "sjf": central.Shortest, "srtf": central.Remaining}
+	order, ok := orders[name]
+	if !ok {
+		return nil, false
+	}
+	return central.NewQueue(fleet, order), true
+}
+
+// Known checks a list of names; "all" alone is every scheduler.
+func Known(names []string) ([]string, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return Schedulers(), nil
+	}
+	for _, n := range names {
+		if !slices.Contains(Schedulers(), n) {
+			return nil, unknownScheduler(n)
+		}
+	}
+	return names, nil
+}
