@@ -37,12 +37,12 @@ type Interval struct {
 	Mean  float64 `json:"mean"`
 }
 
-// Opener opens the trace anew for each run.
-type Opener func() (trace.Source, func() error, error)
+// Opener opens the trace anew for each run. A generated one differs with the seed, a file does not.
+type Opener func(seed uint64) (trace.Source, func() error, error)
 
 // FromFile opens a trace file.
 func FromFile(path string) Opener {
-	return func() (trace.Source, func() error, error) {
+	return func(uint64) (trace.Source, func() error, error) {
 		src, c, err := trace.Open(path)
 		if err != nil {
 			return nil, nil, err
@@ -76,7 +76,7 @@ func Each(open Opener, s Setup, n int, after func(Row)) (Summary, error) {
 }
 
 func runOnce(open Opener, s Setup) (Row, error) {
-	src, done, err := open()
+	src, done, err := open(s.Seed)
 	if err != nil {
 		return Row{}, err
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/soukhq/souk/scheduler/central"
 	"github.com/soukhq/souk/scheduler/eagle"
 	"github.com/soukhq/souk/scheduler/hawk"
+	"github.com/soukhq/souk/scheduler/pigeon"
 	"github.com/soukhq/souk/scheduler/sparrow"
 )
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
-	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "clwl", "dlwl", "fifo", "sjf", "srtf"}
+	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "sjf", "srtf"}
 }
 
 // NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
@@ -38,6 +39,8 @@ func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.St
 		return eagle.New(fleet, eagle.Options{}), nil
 	case "market":
 		return auction.New(fleet, market.DefaultAuction(fleet.Workers*fleet.Slots), auction.Buyers), nil
+	case "pigeon":
+		return pigeon.New(fleet, pigeon.Options{}), nil
 	case "clwl":
 		return central.NewLeastWait(fleet, 0), nil
 	case "dlwl":

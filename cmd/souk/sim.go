@@ -100,11 +100,11 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	if s.Delay == 0 {
 		s.Delay = -1 // none, and not the default
 	}
-	open, err := opener(o.trace, o.workers*o.slots, o.seed)
+	open, err := opener(o.trace, o.workers*o.slots)
 	if err != nil {
 		return s, nil, info, err
 	}
-	src, done, err := open()
+	src, done, err := open(o.seed)
 	if err != nil {
 		return s, nil, info, err
 	}
@@ -132,12 +132,12 @@ func firstError(errs ...error) error {
 }
 
 // opener opens a trace by what the user wrote: a file, or gen:SHAPE:LOAD for a cluster of so many slots.
-func opener(name string, slotCount int, seed uint64) (sim.Opener, error) {
+func opener(name string, slotCount int) (sim.Opener, error) {
 	spec, ok := strings.CutPrefix(name, "gen:")
 	if !ok {
 		return sim.FromFile(name), nil
 	}
-	shape := trace.Shape{Jobs: 10_000, Slots: slotCount, Seed: seed, Load: 0.8}
+	shape := trace.Shape{Jobs: 10_000, Slots: slotCount, Load: 0.8}
 	var rest string
 	shape.Name, rest, _ = strings.Cut(spec, ":")
 	if rest != "" {
@@ -145,7 +145,8 @@ func opener(name string, slotCount int, seed uint64) (sim.Opener, error) {
 			return nil, usagef("the load in %q is no number; write gen:%s:0.8", name, shape.Name)
 		}
 	}
-	return func() (trace.Source, func() error, error) {
+	return func(seed uint64) (trace.Source, func() error, error) {
+		shape.Seed = seed
 		src, err := trace.Generate(shape)
 		return src, func() error { return nil }, err
 	}, nil

@@ -39,11 +39,11 @@ func (c *cli) cmdTrace() *cobra.Command {
 }
 
 func (c *cli) traceInfo(name string, cutoff float64) error {
-	open, err := opener(name, 10_000, 1)
+	open, err := opener(name, 10_000)
 	if err != nil {
 		return err
 	}
-	src, done, err := open()
+	src, done, err := open(1)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,160 @@
+package trace_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+func all(src trace.Source) (out []trace.Job, err error) {
+	for {
+		j, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		j.Durations = append([]float64(nil), j.Durations...)
+		out = append(out, j)
+	}
+}
+
+func TestTR(t *testing.T) {
+	got, err := all(trace.NewTR("x.tr", strings.NewReader("# a comment\n1.5 2 3.25  3 3.5\n\n2 1 7 7 \r\n2 1 0 0")))
+	want := []trace.Job{{Submit: 1.5, Mean: 3.25, Durations: []float64{3, 3.5}}, {Submit: 2, Mean: 7, Durations: []float64{7}},
+		{Submit: 2, Mean: 0, Durations: []float64{0}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+}
+
+func TestHostileTRIsRefusedWithItsLine(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"1 1 1 1\nx 1 1 1\n", "x.tr, line 2: the arrival is \"x\""},
+		{"5 1 1 1\n4 1 1 1\n", "line 2: the job arrives at 4, before the one above it at 5"},
+		{"1 0 1\n", "the number of tasks is \"0\""},
+		{"1 99999999999 1 1\n", "the number of tasks is"},
+		{"1 -1 1 1\n", "the number of tasks is"},
+		{"1 2\n", "the mean is missing"},
+		{"1 2 3 4\n", "it announces 2 tasks and has 1 durations"},
+		{"1 1 3 4 5\n", "more durations than the 1 tasks"},
+		{"1 1 3 NaN\n", "a duration is \"NaN\""},
+		{"1 1 3 -4\n", "a duration is \"-4\""},
+		{"1 1 Inf 4\n", "the mean is \"Inf\""},
+		{"1e300 1 1 1\n", "the arrival is"},
+		{"1 1 1 " + strings.Repeat("z", 1<<20) + "\n", "a duration is \"zzzz"},
+	} {
+		_, err := all(trace.NewTR("x.tr", strings.NewReader(c.text)))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !fault.Is(err, fault.Invalid) || len(err.Error()) > 300 {
+			t.Errorf("%.30q: %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestSWF(t *testing.T) {
+	got, err := all(trace.NewSWF("x.swf", strings.NewReader("; Version: 2\n"+
+		"1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n"+
+		"2 12 5 -1 2 -1 -1 2 150 -1 0 1 1 1 1 1 -1 -1\n"+
+		"3 11 5 7 -1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n")))
+	want := []trace.Job{{Submit: 10, Mean: 150, Durations: []float64{100, 100}}, {Submit: 11, Mean: 7, Durations: []float64{7}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+	for _, text := range []string{"1 2 3\n", "1 2 3 4 x 6 7 8 9\n", "1 2 3 4 99999999999 6 7 8 9\n"} {
+		if _, err := all(trace.NewSWF("x.swf", strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), "x.swf, line 1") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	io.WriteString(w, "1 1 1 1\n2 1 1 1\n")
+	w.Close()
+	for name, data := range map[string][]byte{"a.tr.gz": z.Bytes(), "cut.tr.gz": z.Bytes()[:z.Len()-12], "not.tr.gz": []byte("1 1 1 1\n"), "b.tr": []byte("1 1 1 1\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) (int, error) {
+		src, c, err := trace.Open(filepath.Join(dir, name))
+		if err != nil {
+			return 0, err
+		}
+		defer c.Close()
+		jobs, err := all(src)
+		return len(jobs), err
+	}
+	if n, err := read("a.tr.gz"); n != 2 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := read("b.tr"); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	for name, want := range map[string]string{"cut.tr.gz": "the file ends badly", "not.tr.gz": "not compressed with gzip", "none.tr": "cannot be opened"} {
+		if _, err := read(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
+func TestScanAndGenerate(t *testing.T) {
+	in, err := trace.Scan(trace.NewTR("x", strings.NewReader("0 2 10 10 10\n5 1 100 100\n20 1 10 10\n")), 50)
+	if err != nil || in.Jobs != 3 || in.Tasks != 4 || in.SlotSeconds != 130 || in.Peak != 3 || in.LongJobs*3 != 1 || in.Cutoff != 50 {
+		t.Fatalf("%+v %v", in, err)
+	}
+	for _, name := range trace.Shapes() {
+		var a, b bytes.Buffer
+		for _, w := range []*bytes.Buffer{&a, &b} {
+			src, err := trace.Generate(trace.Shape{Name: name, Jobs: 2000, Slots: 1000, Load: 0.7, Seed: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := trace.WriteTR(w, src); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Errorf("%s: the same seed gave two traces", name)
+		}
+		in, err := trace.Scan(trace.NewTR(name, &a), 0)
+		if err != nil || in.Jobs != 2000 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if load := in.SlotSeconds / (in.Last - in.First) / 1000; load < 0.4 || load > 1.1 {
+			t.Errorf("%s: the load is %.2f, wanted about 0.7", name, load)
+		}
+	}
+	if _, err := trace.Generate(trace.Shape{Name: "none", Jobs: 1, Slots: 1, Load: 1}); err == nil {
+		t.Error("an unknown shape is accepted")
+	}
+}
+
+func FuzzTR(f *testing.F) {
+	f.Add("1.5 2 3.25 3 3.5\n")
+	f.Add("1 1 1 1\n0 1 1 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		jobs, err := all(trace.NewTR("x", strings.NewReader(text)))
+		if err != nil && !fault.Is(err, fault.Invalid) {
+			t.Fatal(err)
+		}
+		for _, j := range jobs {
+			if len(j.Durations) == 0 {
+				t.Fatal("a job without tasks")
+			}
+		}
+	})
+}
