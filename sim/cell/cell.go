@@ -114,6 +114,7 @@ type sched struct {
 	lost    int
 	offers  []*offer // Offers: waiting to be looked at
 	wants   bool     // Offers: has asked
+	offered bool     // Offers: an offer is out to it
 	holding int64    // Offers: CPU its running tasks have, for fairness
 }
 
@@ -219,7 +220,9 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 }
 
 func check(cfg Config, jobs []Job) error {
-	bad := func(format string, args ...any) error { return fault.New(fault.Invalid, "cell_config", format, args...) }
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "cell_config", format, args...)
+	}
 	switch {
 	case cfg.Workers < 1 || cfg.Workers > MaxWorkers:
 		return bad("A cell has from 1 to %d workers, and %d were asked for.", MaxWorkers, cfg.Workers)

@@ -43,11 +43,12 @@ func (r *run) wakeAllocator() {
 	}
 }
 
-// makeOffer locks all that is free for the scheduler that has least.
+// makeOffer locks all that is free for the scheduler that has least. Who still thinks about an offer gets no other: it
+// could only keep it locked.
 func (r *run) makeOffer() {
 	best := -1
 	for i := range r.scheds {
-		if s := &r.scheds[i]; s.wants && (best < 0 || s.holding < r.scheds[best].holding) {
+		if s := &r.scheds[i]; s.wants && (r.cfg.Parallel || !s.offered) && (best < 0 || s.holding < r.scheds[best].holding) {
 			best = i // tasks of the traces ask for CPU and memory in one proportion, so CPU is the dominant share
 		}
 	}
@@ -64,6 +65,7 @@ func (r *run) makeOffer() {
 	if o.cpu < leastOffer {
 		return
 	}
+	r.scheds[best].offered = true
 	o.view = omega.NewState(0, omega.Room{})
 	o.view.CopyFrom(r.cell)
 	for w := range o.locked {
@@ -81,7 +83,7 @@ func (r *run) lookAtOffers(n int32) {
 		s.offers = s.offers[1:]
 		var think ticks.Time
 		for o.cpu > 0 && o.mem > 0 && !s.empty() {
-			think += r.useOffer(n, s.take(), o)
+			think += r.useOffer(n, s.take(), o, think)
 		}
 		if s.empty() {
 			s.wants = false
@@ -91,21 +93,22 @@ func (r *run) lookAtOffers(n int32) {
 	}
 }
 
-// useOffer places a job in an offer, and gives the time that took.
-func (r *run) useOffer(n, jn int32, o *offer) ticks.Time {
+// useOffer places a job in an offer, after the time the jobs before it took, and gives the time that it takes.
+func (r *run) useOffer(n, jn int32, o *offer, before ticks.Time) ticks.Time {
 	s := &r.scheds[n]
 	j := r.attempt(jn)
 	think := r.cfg.Think[j.Class].of(j.left)
+	spent := min(think, max(0, r.cfg.Until-r.now-before)) // what is after the end of the run is not part of it
 	claims := o.view.Place(r.rng, s.pool, j.Want, int(j.left), nil)
 	if len(claims) > 0 {
 		s.won++
-		s.useful += think
+		s.useful += spent
 		o.cpu -= int64(len(claims)) * int64(j.Want.CPU)
 		o.mem -= int64(len(claims)) * int64(j.Want.Mem)
 		o.takes = append(o.takes, accepted{jn, claims})
 		j.left -= int32(len(claims))
 	} else {
-		s.idle += think
+		s.idle += spent
 	}
 	r.settle(jn)
 	return think
@@ -130,7 +133,7 @@ func (r *run) reply(n int32, o *offer) {
 		r.start(t.job, n, t.claims)
 	}
 	if !r.cfg.Parallel {
-		r.scheds[n].busy = false
+		r.scheds[n].busy, r.scheds[n].offered = false, false
 		r.lookAtOffers(n)
 	}
 	r.wakeAllocator()

@@ -20,13 +20,14 @@ func ReadJobs(in io.Reader) ([]Job, error) {
 	var jobs []Job
 	for {
 		f, err := c.Read()
-		line, _ := c.FieldPos(0)
 		switch {
 		case errors.Is(err, io.EOF) && len(jobs) > 0:
 			return jobs, nil
 		case err != nil:
 			return nil, fault.Wrap(err, fault.Invalid, "cell_trace", "The list of jobs cannot be read after %d jobs", len(jobs))
-		case line == 1 && f[0] == "job":
+		}
+		line, _ := c.FieldPos(0)
+		if line == 1 && f[0] == "job" {
 			continue
 		}
 		j, err := readJob(f)

@@ -1,0 +1,160 @@
+// Package omega is the shared-state scheduler of Omega (Schwarzkopf et al., EuroSys'13, sections 3.4 and 5): every
+// scheduler decides on a private copy of the cell's free room and commits a transaction; what somebody else took
+// meanwhile is a conflict. It also has souk's answer to conflicts, in which the worker confirms each placement and only
+// what it refused is decided again.
+//
+// It is made for cells of thousands of workers and millions of tasks in a second, and so keeps two dimensions in whole
+// numbers. Its rule of feasibility is placement.Judge's, and a property test holds the two together.
+package omega
+
+import "math/rand/v2"
+
+// Room is an amount of the two dimensions that Omega's traces have.
+type Room struct {
+	CPU int32 // thousandths of a core
+	Mem int32 // MiB
+}
+
+// Fits says whether r can be taken from free.
+func (r Room) Fits(free Room) bool { return r.CPU <= free.CPU && r.Mem <= free.Mem }
+
+// State is the free room of every worker of a cell, with a sequence number that goes up when somebody takes some.
+type State struct {
+	free []Room
+	seq  []uint32
+}
+
+// NewState gives a cell of empty workers.
+func NewState(workers int, each Room) *State {
+	s := &State{free: make([]Room, workers), seq: make([]uint32, workers)}
+	for i := range s.free {
+		s.free[i] = each
+	}
+	return s
+}
+
+// CopyFrom makes s what o is now.
+func (s *State) CopyFrom(o *State) {
+	s.free = append(s.free[:0], o.free...)
+	s.seq = append(s.seq[:0], o.seq...)
+}
+
+// Workers gives how many there are.
+func (s *State) Workers() int { return len(s.free) }
+
+// Free gives what a worker has left.
+func (s *State) Free(worker int32) Room { return s.free[worker] }
+
+// Set writes what a worker has left: a fresh record heals a stale view.
+func (s *State) Set(worker int32, free Room) { s.free[worker] = free }
+
+// Take claims room on a worker if it is there.
+func (s *State) Take(worker int32, want Room) bool {
+	f := &s.free[worker]
+	if !want.Fits(*f) {
+		return false
+	}
+	f.CPU -= want.CPU
+	f.Mem -= want.Mem
+	s.seq[worker]++
+	return true
+}
+
+// Give hands room back. A sequence number counts claims only, as in Omega.
+func (s *State) Give(worker int32, want Room) {
+	s.free[worker].CPU += want.CPU
+	s.free[worker].Mem += want.Mem
+}
+
+// Claim is one task's place, with the sequence number its worker had in the view that the decision was made on.
+type Claim struct {
+	Worker int32
+	Seq    uint32
+}
+
+// Pool is the order in which a scheduler looks at workers. It is kept between decisions, so that none is built anew.
+type Pool []int32
+
+// NewPool lists all workers.
+func NewPool(workers int) Pool {
+	p := make(Pool, workers)
+	for i := range p {
+		p[i] = int32(i)
+	}
+	return p
+}
+
+// Place finds workers for up to tasks tasks by random first fit: draw one of the workers not yet found full, take it if
+// a task fits, else look at it no more. It takes the room from s, which is a private view, and appends to claims.
+func (s *State) Place(rng *rand.Rand, pool Pool, want Room, tasks int, claims []Claim) []Claim {
+	left := len(pool)
+	for tasks > 0 && left > 0 {
+		i := rng.IntN(left)
+		w := pool[i]
+		seq := s.seq[w]
+		if s.Take(w, want) {
+			s.seq[w] = seq // one transaction has one view: its own claims do not age it
+			claims = append(claims, Claim{w, seq})
+			tasks--
+			continue
+		}
+		left--
+		pool[i], pool[left] = pool[left], w
+	}
+	return claims
+}
+
+// Rules say what a conflict is and what it costs.
+type Rules struct {
+	Coarse bool // any claim on the worker since the view was taken is a conflict, not only lack of room
+	Gang   bool // one conflict undoes the whole transaction
+	// KeepBumps repeats a defect of Omega's own simulator: claims that a gang's conflict undid still count as claims, so
+	// that others see conflicts with what never happened.
+	KeepBumps bool
+}
+
+// Commit plays claims of one transaction against the cell. It orders them so that the first ones are those that hold,
+// and gives how many. Conflicts are judged before the transaction's own claims are played: judging each claim after the
+// last, as Omega's simulator does, lets a later claim pass by accident after an earlier one on the same worker failed,
+// and over-commits the worker.
+func (s *State) Commit(r Rules, want Room, claims []Claim) (held int) {
+	if r.Coarse {
+		first := -1 // conflict
+		for i, c := range claims {
+			if s.seq[c.Worker] == c.Seq {
+				claims[i], claims[held] = claims[held], c
+				held++
+			} else if first < 0 {
+				first = i
+			}
+		}
+		if r.Gang && held < len(claims) {
+			if r.KeepBumps {
+				for _, c := range claims[:first] {
+					s.seq[c.Worker]++
+				}
+			}
+			return 0
+		}
+	} else {
+		held = len(claims)
+	}
+	fits := 0
+	for i, c := range claims[:held] {
+		if s.Take(c.Worker, want) {
+			claims[i], claims[fits] = claims[fits], c
+			fits++
+			continue
+		}
+		if r.Gang {
+			for _, done := range claims[:fits] {
+				s.Give(done.Worker, want)
+				if !r.KeepBumps {
+					s.seq[done.Worker]--
+				}
+			}
+			return 0
+		}
+	}
+	return fits
+}
