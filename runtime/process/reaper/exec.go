@@ -60,6 +60,10 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
 	if r.tree != nil {
 		k.group = &l.slot.group
+		if k.seat, err = takeSeat(l.slot.group); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be applied to a command", id)
+		}
+		defer k.seat.leave()
 	}
 	for i, fd := range fds.fds {
 		k.files[i] = os.NewFile(uintptr(fd), "exec")
@@ -67,13 +71,12 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	fds.fds = nil
 	defer closeAll(k.files[:])
 	x := &execution{ended: make(chan int, 1)}
-	leave, err := r.fork(k, func(pid int) {
+	err = r.fork(k, func(pid int) {
 		x.pid = pid
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.procs[pid] = x
 	})
-	leave()
 	if err != nil {
 		return nil, err
 	}

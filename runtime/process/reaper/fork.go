@@ -3,7 +3,6 @@ package reaper
 import (
 	"errors"
 	"os"
-	"runtime"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
@@ -18,32 +17,20 @@ type child struct {
 	dir   string
 	owner *owner
 	group *cgroup.Group // nil: none
+	seat  *seat         // in the group; nil: none is needed
 	files [3]*os.File
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
-// it there (CLONE_INTO_CGROUP); v1 has no such thing, so the forking thread goes in before and comes out after, which
-// costs a write each and needs neither a helper program nor ptrace.
+// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program nor
+// ptrace is needed.
 //
-// registered is called with the pid while nobody can wait for it. leave is never nil; it must be called by the same
-// goroutine, which does nothing else on this thread before, once whoever waits for the fork has been answered.
-func (r *Reaper) fork(c *child, registered func(pid int)) (leave func(), err error) {
-	if c.group == nil || !c.group.NeedsEnter() {
-		return func() {}, r.forkHere(c, registered)
+// registered is called with the pid while nobody can wait for it.
+func (r *Reaper) fork(c *child, registered func(pid int)) error {
+	if c.seat == nil {
+		return r.forkHere(c, registered)
 	}
-	runtime.LockOSThread()
-	leave = func() {
-		if err := c.group.Leave(); err != nil {
-			// Not unlocked: the thread ends with its goroutine.
-			r.log.Error("a thread could not leave a machine's cgroup and is ended", "err", err)
-			return
-		}
-		runtime.UnlockOSThread()
-	}
-	if err := c.group.Enter(); err != nil {
-		return leave, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of a machine cannot be applied")
-	}
-	return leave, r.forkHere(c, registered)
+	return c.seat.run(func() error { return r.forkHere(c, registered) })
 }
 
 func (r *Reaper) forkHere(c *child, registered func(pid int)) error {

@@ -38,9 +38,10 @@ type life struct {
 	attempt uint64
 	rec     lifeRecord
 	owner   *owner
-	env     []string // in memory only; nil for a life that was adopted
-	child   bool     // of this process; else it was adopted
-	slot    slot     // its cgroup; empty without cgroups
+	env     []string    // in memory only; nil for a life that was adopted
+	child   bool        // of this process; else it was adopted
+	slot    slot        // its cgroup; empty without cgroups
+	retire  *time.Timer // gives up the slot's seat; nil when it was not started here
 	log     *output.Log
 	streams [2]*stream
 	pumps   sync.WaitGroup

@@ -243,11 +243,10 @@ func (c *conn) loop() {
 			c.r.gate.RLock()
 			defer c.r.gate.RUnlock()
 			var a frame.Reply
-			leave := func() {}
 			var err error
 			if q.Op == frame.OpStart {
 				var st runtime.Status
-				st, leave, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
+				st, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
 				a.Status = &st
 			} else {
 				err = c.r.do(q, &a)
@@ -256,7 +255,6 @@ func (c *conn) loop() {
 				a = frame.Reply{Error: frame.ToError(err)}
 			}
 			c.send(f.ID, frame.KindReply, a)
-			leave()
 		}()
 	}
 }

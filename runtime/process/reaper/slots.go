@@ -34,7 +34,8 @@ type slot struct {
 	there  bool          // it has been made
 	limits cgroup.Limits // zero: none yet
 	base   cgroup.Usage
-	killed bool // by cgroup.kill
+	killed bool  // by cgroup.kill
+	seat   *seat // nil: none is there, or none is needed
 }
 
 const (
@@ -49,10 +50,7 @@ func newSlots(t *cgroup.Tree) *slots { return &slots{tree: t, used: make(map[str
 func (s *slots) take(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	var got slot
-	i := slices.IndexFunc(s.free, func(f slot) bool { return f.limits == l })
-	if i < 0 {
-		i = len(s.free) - 1
-	}
+	i := s.bestLocked(l)
 	if i >= 0 {
 		got = s.free[i]
 		s.free = slices.Delete(s.free, i, i+1)
@@ -60,15 +58,12 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 		got.group = s.tree.Group(s.nameLocked())
 	}
 	s.used[got.group.Name()] = true
-	if len(s.free) < minFreeSlots && !s.made {
+	if len(s.free) < minFreeSlots && !s.made && !s.closed {
 		s.made = true
 		go s.stock()
 	}
 	s.mu.Unlock()
-	var err error
-	if !got.there {
-		err = got.group.Make()
-	}
+	err := got.make()
 	switch {
 	case err != nil:
 	case got.limits == cgroup.Limits{}:
@@ -76,11 +71,41 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 	case got.limits != l:
 		err = got.group.Change(l)
 	}
-	got.there, got.limits = true, l
+	got.limits = l
 	if err != nil {
-		err = errors.Join(err, s.drop(got.group))
+		err = errors.Join(err, s.drop(got))
 	}
 	return got, err
+}
+
+// make makes the group and sits a thread down in it, unless that is so.
+func (g *slot) make() (err error) {
+	if !g.there {
+		err = g.group.Make()
+	}
+	if err == nil && g.seat == nil {
+		g.there = true
+		g.seat, err = takeSeat(g.group)
+	}
+	return err
+}
+
+// bestLocked chooses a free group: a seat saves more than limits that fit. -1 when none is free.
+func (s *slots) bestLocked(l cgroup.Limits) int {
+	best, most := -1, -1
+	for i, f := range s.free {
+		worth := 0
+		if f.seat != nil {
+			worth += 2
+		}
+		if f.limits == l {
+			worth++
+		}
+		if worth > most {
+			best, most = i, worth
+		}
+	}
+	return best
 }
 
 func (s *slots) nameLocked() string {
@@ -101,21 +126,23 @@ func (s *slots) stock() {
 			s.mu.Unlock()
 			return
 		}
-		g := s.tree.Group(s.nameLocked())
-		s.used[g.Name()] = true
+		got := slot{group: s.tree.Group(s.nameLocked())}
+		s.used[got.group.Name()] = true
 		s.mu.Unlock()
-		err := g.Make()
+		err := got.make()
 		s.mu.Lock()
-		delete(s.used, g.Name())
-		if err == nil && !s.closed {
-			s.free = append(s.free, slot{group: g, there: true})
+		ok := err == nil && !s.closed
+		if ok {
+			delete(s.used, got.group.Name())
+			s.free = append(s.free, got)
 		} else {
-			_ = g.TryRemove()
 			s.made = false
-			s.mu.Unlock()
-			return
 		}
 		s.mu.Unlock()
+		if !ok {
+			_ = s.drop(got) // what stays is tried again with the next
+			return
+		}
 	}
 }
 
@@ -129,11 +156,11 @@ func (s *slots) claim(name string) {
 // give takes a group back whose processes have ended.
 func (s *slots) give(g slot) error {
 	if g.killed {
-		return s.drop(g.group)
+		return s.drop(g)
 	}
 	u, _ := g.group.Usage()
 	if u.Processes > 0 || u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !g.group.Empty() {
-		return s.drop(g.group)
+		return s.drop(g)
 	}
 	s.mu.Lock()
 	full := len(s.free) >= maxFreeSlots
@@ -144,21 +171,22 @@ func (s *slots) give(g slot) error {
 	}
 	s.mu.Unlock()
 	if full {
-		return s.drop(g.group)
+		return s.drop(g)
 	}
 	return nil
 }
 
 // drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
-func (s *slots) drop(g cgroup.Group) error {
-	err := g.Remove()
+func (s *slots) drop(g slot) error {
+	g.seat.leave()
+	err := g.group.Remove() // patient: the thread may need a moment to be gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.junk = append(s.junk, g.Name())
+		s.junk = append(s.junk, g.group.Name())
 		return err
 	}
-	delete(s.used, g.Name())
+	delete(s.used, g.group.Name())
 	s.junk = slices.DeleteFunc(s.junk, func(name string) bool {
 		if s.tree.Group(name).TryRemove() != nil {
 			return false
@@ -173,6 +201,9 @@ func (s *slots) drop(g cgroup.Group) error {
 func (s *slots) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, f := range s.free {
+		f.seat.leave()
+	}
 	for _, f := range s.free {
 		_ = f.group.Remove() // the next reaper sweeps what stays
 	}

@@ -14,36 +14,33 @@ import (
 )
 
 // start starts an attempt, or answers the one that was started.
-//
-// leave must be called by the same goroutine when the answer has been sent.
-func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, leave func(), err error) {
-	leave = func() {}
+func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, err error) {
 	if s != nil && s.Fresh {
 		if err := r.prepare(id); err != nil {
-			return st, leave, err
+			return st, err
 		}
 	}
 	m, err := r.find(id)
 	if err != nil {
-		return st, leave, err
+		return st, err
 	}
 	if attempt == 0 || s == nil {
-		return st, leave, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+		return st, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
 	}
 	if err := r.lock(m); err != nil {
-		return st, leave, err
+		return st, err
 	}
 	defer m.op.Unlock()
 	if st, done, err := r.judge(m, attempt); done || err != nil {
-		return st, leave, err
+		return st, err
 	}
-	l, leave, err := r.launch(m, attempt, s, data)
+	l, err := r.launch(m, attempt, s, data)
 	if err != nil {
-		return st, leave, err
+		return st, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return l.status(), leave, nil
+	return l.status(), nil
 }
 
 // judge decides by attempt: done means that the answer is known already.
@@ -76,24 +73,23 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 }
 
 // launch does the work of a start. Nothing is left behind when it fails.
-func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (l *life, leave func(), err error) {
-	leave = func() {}
+func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (l *life, err error) {
 	dir := RootDir(r.dir, m.id)
 	path, err := program(s.Argv, s.Env, dir)
 	if err != nil {
-		return nil, leave, err
+		return nil, err
 	}
 	o, err := lookupUser(s.User)
 	if err != nil {
-		return nil, leave, err
+		return nil, err
 	}
 	if o != nil {
 		if err := r.letIn(m.id, o); err != nil {
-			return nil, leave, err
+			return nil, err
 		}
 	}
 	if err := place(dir, s.Files, data, s.Mounts, o); err != nil {
-		return nil, leave, err
+		return nil, err
 	}
 	l = &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
 	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
@@ -101,16 +97,15 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte)
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
 	l.log = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown)
-	if leave, err = r.born(l, path, s); err != nil {
+	if err := r.born(l, path, s); err != nil {
 		_ = l.log.Close()
-		return nil, leave, err
+		return nil, err
 	}
-	return l, leave, nil
+	return l, nil
 }
 
 // born makes pipes and cgroup, forks, and registers the life.
-func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err error) {
-	leave = func() {}
+func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	m := l.m
 	var ends [2]*os.File // what the machine holds
 	for i, name := range []string{"stdout", "stderr"} {
@@ -118,15 +113,15 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err e
 		if err != nil {
 			closeAll(ends[:])
 			l.closeStreams()
-			return leave, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
+			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
 		}
 		l.streams[i], ends[i] = st, end
 	}
 	defer func() { closeAll(ends[:]) }()
 	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
-	fail := func(err error) (func(), error) {
+	fail := func(err error) error {
 		l.closeStreams()
-		return leave, err
+		return err
 	}
 	var group *cgroup.Group
 	if r.tree != nil {
@@ -138,25 +133,33 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (leave func(), err e
 	}
 	if err := r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt}, nil); err != nil {
 		if group != nil {
-			_ = r.slots.drop(*group) // it is tried again with the next
+			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
 		return fail(err)
 	}
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group,
+		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, seat: l.slot.seat,
 		files: [3]*os.File{r.null, ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
-	if leave, err = r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
-		leave()
-		leave = func() {}
+	if err := r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
 		if group != nil {
-			_ = r.slots.drop(*group) // it is tried again with the next
+			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
 		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
 		return fail(err)
 	}
-	return leave, nil
+	l.retire = time.AfterFunc(seatPatience, func() { r.freeSeat(l) })
+	return nil
+}
+
+// freeSeat gives up the thread that started a life, which goes on for longer.
+func (r *Reaper) freeSeat(l *life) {
+	r.mu.Lock()
+	s := l.slot.seat
+	l.slot.seat = nil
+	r.mu.Unlock()
+	s.leave()
 }
 
 // register makes a process the machine's life. It runs before the process can be waited for.

@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -111,7 +112,14 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
 	}
 	if r.tree != nil {
-		if err := r.slots.give(l.slot); err != nil {
+		if l.retire != nil {
+			l.retire.Stop()
+		}
+		r.mu.Lock()
+		slot := l.slot
+		l.slot.seat = nil // it goes back with the slot
+		r.mu.Unlock()
+		if err := r.slots.give(slot); err != nil {
 			r.log.Warn("a cgroup could not be removed yet", "machine", l.m.id, "err", err)
 		}
 	}
@@ -129,7 +137,7 @@ func (r *Reaper) killAll(l *life) {
 	ctx, cancel := r.patience(killPatience)
 	defer cancel()
 	if r.tree != nil {
-		if l.slot.group.Empty() {
+		if r.killMain(ctx, l) {
 			return
 		}
 		r.mu.Lock()
@@ -142,6 +150,30 @@ func (r *Reaper) killAll(l *life) {
 		r.log.Warn("a cgroup could not be killed as a whole", "machine", l.m.id, "err", err)
 	}
 	r.killTree(l)
+}
+
+// killMain ends a life that is one process group, as most are, without spoiling its cgroup for the next life: the main
+// process and its group are signalled, and the group is given a moment to be empty. false: there is more.
+func (r *Reaper) killMain(ctx context.Context, l *life) bool {
+	r.forkMu.Lock() // nothing is waited for meanwhile, so the pid is still its own
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if !ended && l.child && !l.rec.Paused {
+		_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+	}
+	r.forkMu.Unlock()
+	for wait := 200 * time.Microsecond; wait < 10*time.Millisecond; wait *= 2 {
+		if l.slot.group.Empty() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return false
 }
 
 // killTree is killAll without cgroups. While the main process lives, its group and descendants are signalled, and its
