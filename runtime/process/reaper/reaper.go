@@ -74,6 +74,7 @@ const (
 
 // Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case.
 func Run(ctx context.Context, o Options) error {
+	restoreSignals()
 	old, upgraded, err := takeOver()
 	if err != nil {
 		return err
