@@ -17,6 +17,7 @@ type Auction struct {
 	Haste   int64 // how many times the fleet's time for its remaining work a job may be overtaken by newer ones
 	Patient int64 // the same, where a long job's turn is by age
 	Turns   int64 // of a hundred tasks of long jobs, how many go by age
+	Calm    int64 // the same, while all that waits takes all workers less than half of the oldest job's own task
 }
 
 // DefaultAuction gives the constants for a market of about n workers.
@@ -25,9 +26,10 @@ type Auction struct {
 // what comes before a moment that is fixed at its submission, so that none starves. But least work first alone makes
 // the very largest jobs wait until there is nothing else. So three in ten tasks of long jobs go by age: a job's age
 // begins one task before its submission, as a job of long tasks that starts late ends last of all (Jackson's rule),
-// and thrice the time of all workers for the work that it has left counts against it.
+// and thrice the time of all workers for the work that it has left counts against it. While little waits it is three in
+// four: nobody then waits for long, and what ends last is the job of the longest tasks, whenever it starts.
 func DefaultAuction(n int) Auction {
-	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30}
+	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 75}
 }
 
 // Lot is the unstarted tasks of one job. Task numbers from Next on have never been given out.
@@ -52,10 +54,13 @@ type Bid struct {
 	Short int64 // by remaining work, of short jobs
 	Long  int64 // by remaining work, of long jobs
 	Age   int64 // by age, of long jobs
+
+	Work int64 // estimated work of all long jobs that wait
+	Task int64 // estimate of one task of the job that is first by age
 }
 
 // NoBid is the bid of a buyer that has no work.
-func NoBid() Bid { return Bid{None, None, None} }
+func NoBid() Bid { return Bid{Short: None, Long: None, Age: None} }
 
 // Way is how a worker's next task is chosen.
 type Way uint8
@@ -91,12 +96,28 @@ func Choose(bids []Bid, reserved, aged bool) (who int, way Way, ok bool) {
 	return who, way, bids[who].by(way) != None
 }
 
+// Share gives how many of a hundred tasks of long jobs go by age now.
+func (a Auction) Share(bids []Bid) int64 {
+	oldest, work := 0, int64(0)
+	for i, b := range bids {
+		work += b.Work
+		if b.Age < bids[oldest].Age {
+			oldest = i
+		}
+	}
+	if 2*(work/a.Workers) < bids[oldest].Task {
+		return a.Calm
+	}
+	return a.Turns
+}
+
 // Book is one buyer's unstarted tasks. It is for one goroutine; the zero Book is not ready, use NewBook.
 type Book struct {
 	rules Auction
 	lots  map[int32]*Lot
 	heaps [3][]*Lot
 	tasks int32
+	work  int64  // estimated, of long jobs
 	free  []*Lot // records to use again
 }
 
@@ -113,7 +134,8 @@ func (b *Book) Bid() Bid {
 		bid.Short = h[0].rank[ByShort]
 	}
 	if h := b.heaps[ByLong]; len(h) > 0 {
-		bid.Long, bid.Age = h[0].rank[ByLong], b.heaps[ByAge][0].rank[ByAge]
+		oldest := b.heaps[ByAge][0]
+		bid.Long, bid.Age, bid.Work, bid.Task = h[0].rank[ByLong], oldest.rank[ByAge], b.work, oldest.Estimate
 	}
 	return bid
 }
@@ -133,7 +155,7 @@ func (b *Book) Add(l Lot) {
 	*lot = l
 	lot.place = [3]int{-1, -1, -1}
 	b.lots[l.Job] = lot
-	b.tasks += lot.Left()
+	b.count(lot, lot.Left())
 	b.rerank(lot)
 }
 
@@ -146,7 +168,7 @@ func (b *Book) Return(terms Lot, task int32) {
 		return
 	}
 	lot.again = append(lot.again, task)
-	b.tasks++
+	b.count(lot, 1)
 	b.rerank(lot)
 }
 
@@ -175,7 +197,7 @@ func (b *Book) takeFrom(lot *Lot) (Lot, int32, bool) {
 		task = lot.Next
 		lot.Next++
 	}
-	b.tasks--
+	b.count(lot, -1)
 	terms := *lot
 	terms.again = nil
 	if lot.Left() > 0 {
@@ -184,6 +206,13 @@ func (b *Book) takeFrom(lot *Lot) (Lot, int32, bool) {
 		b.drop(lot)
 	}
 	return terms, task, true
+}
+
+func (b *Book) count(l *Lot, tasks int32) {
+	b.tasks += tasks
+	if l.Long {
+		b.work += int64(tasks) * l.Estimate
+	}
 }
 
 // rerank puts a lot where its remaining work says.

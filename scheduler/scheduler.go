@@ -37,6 +37,7 @@ type Kind uint8
 // of the worker or of the buyer it is for, as its Kind says.
 type Msg struct {
 	X, Y, Z  Time
+	V, W     Time
 	At       Time // when it was sent, where its age counts
 	To, From int32
 	Job, N   int32
@@ -44,6 +45,7 @@ type Msg struct {
 	Kind     Kind
 	Hops     uint8
 	Flag     bool
+	Done     bool
 	Note     bool // not sent: a note to oneself
 	Sure     bool // sent over a connection that sends again what is lost: loss costs time, not the message
 }

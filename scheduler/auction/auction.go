@@ -32,7 +32,7 @@ const (
 
 // The kinds of messages.
 const (
-	kindOffer    scheduler.Kind = iota // to a buyer: worker From is free, offer N; Flag: a turn by age
+	kindOffer    scheduler.Kind = iota // to a buyer: worker From is free, offer N; Flag: a turn by age; Done: it has run task M of Job, for the offer before
 	kindGrant                          // to a worker: task M of Job, for offer N
 	kindReply                          // to a buyer: worker From's answer for offer N; Flag: accepted
 	kindKept                           // to a worker: offer N rests
@@ -231,8 +231,9 @@ func (m *Market) Ended(d *scheduler.Desk, w, _, _ int32) {
 
 func (m *Market) offer(d *scheduler.Desk, w int32) {
 	wk := &m.workers[w]
+	ran := wk.Running()
 	n := wk.Free()
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, N: n})
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, N: n, Job: ran.Job, M: ran.Task, Done: ran.Offer > 0})
 	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, N: n})
 }
 
@@ -281,6 +282,11 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
 	}
+	if last := key(msg.From, msg.N-1); msg.Done {
+		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.M {
+			delete(b.pending, last) // it has run what b granted it, though its reply was lost
+		}
+	}
 	if _, twice := b.pending[key(msg.From, msg.N)]; twice {
 		return // the grant is on its way, and is repeated until it is answered
 	}
@@ -288,7 +294,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	b.bids[b.id] = b.book.Bid()
 	who, way, ok := market.Choose(b.bids, reserved, msg.Flag)
 	if ok && way == market.ByLong && msg.Hops == 0 {
-		if b.turns += m.rules.Turns; b.turns >= 100 {
+		if b.turns += m.rules.Share(b.bids); b.turns >= 100 {
 			b.turns -= 100
 			msg.Flag = true
 			who, way, ok = market.Choose(b.bids, reserved, true)
@@ -309,6 +315,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 		m.grant(d, b, r, lot, task)
 	default:
 		msg.To = int32(who)
+		msg.Done = false
 		msg.Hops++
 		msg.Sure = true
 		d.Send(msg)

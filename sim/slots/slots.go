@@ -55,6 +55,7 @@ type Totals struct {
 	Busy                    ticks.Time // slot time spent in tasks
 	End                     ticks.Time // of the last task
 	Reruns                  int64      // tasks that died with their worker
+	Twice                   int64      // tasks that ended again: their worker died before it could tell
 }
 
 // resend is how long a connection takes to notice and mend a loss.
@@ -252,6 +253,9 @@ func (r *runner) begin(o *scheduler.Out) {
 	if r.runs != nil {
 		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.N})
 	}
+	if d < 0 {
+		d = -1 - d // it has ended before, and nobody knows
+	}
 	r.tot.Busy += d
 	r.heap.Push(r.desk.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
 }
@@ -261,15 +265,25 @@ func (r *runner) end(m scheduler.Msg) {
 		r.runs[m.To].forget(m.Job, m.N)
 	}
 	j := &r.desk.Jobs[m.Job]
-	if j.Ended++; j.Ended > j.Tasks {
-		panic("slots: a job ended more tasks than it has")
-	}
 	r.tot.End = r.desk.Now
+	if d := r.durs[m.Job]; d == nil || d[m.N] < 0 {
+		if r.runs == nil {
+			panic("slots: a task ended twice")
+		}
+		r.tot.Twice++
+		r.strat.Ended(&r.desk, m.To, m.Job, m.N)
+		return
+	} else {
+		d[m.N] = -1 - d[m.N] // ended
+	}
+	j.Ended++
 	if j.Ended == j.Tasks {
 		if r.opt.Each != nil {
 			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.desk.Now, Longest: r.long[m.Job]})
 		}
-		r.durs[m.Job] = nil
+		if r.runs == nil {
+			r.durs[m.Job] = nil
+		}
 	}
 	r.strat.Ended(&r.desk, m.To, m.Job, m.N)
 }
