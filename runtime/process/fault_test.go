@@ -452,7 +452,7 @@ func TestUser(t *testing.T) {
 	o := options(filepath.Join(dir, "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
-	s := script("m", 1, `id -u; id -g; id -G; cat conf; echo x > mine && echo wrote; cat ../log/* || echo no log; ls ../.. || echo no list; cat ../../../lives || echo no lives; echo x > ../state || echo no write`)
+	s := script("m", 1, `id -u; id -g; id -G; cat conf; echo x > mine && echo wrote; cat ../../logs/m/* || echo no log; ls .. || echo no list; cat ../../lives || echo no lives; echo x > ../state || echo no write`)
 	s.User = "nobody"
 	s.Files = []runtime.File{{Path: "conf", Mode: 0o400, Data: []byte("secret\n")}}
 	start(t, r, s)

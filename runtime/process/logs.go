@@ -20,7 +20,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit 
 		return err
 	}
 	dir := reaper.LogDir(r.o.Dir, id)
-	if err := r.exists(id, dir); err != nil {
+	if err := r.exists(id, reaper.RootDir(r.o.Dir, id)); err != nil {
 		return err
 	}
 	rd, err := output.NewReader(dir, q)

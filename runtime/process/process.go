@@ -24,8 +24,8 @@
 //	DIR/reaper.sock       mode 0600; both ends check the other's user
 //	DIR/reaper.lock       held by the reaper
 //	DIR/reaper.log        what the reaper itself has to say
-//	DIR/machines/ID/root  the machine's directory
-//	DIR/machines/ID/log   its output
+//	DIR/machines/ID       the machine's directory
+//	DIR/logs/ID           its output, once there is any
 package process
 
 import (

@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,9 @@ func fileName(gen uint64) string { return fmt.Sprintf("%08d%s", gen, suffix) }
 // generations lists the generations in dir, oldest first.
 func generations(dir string) ([]uint64, error) {
 	es, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // nothing has been printed yet
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +81,9 @@ func (l *Log) ready() error {
 	}
 	if l.file != nil {
 		return nil
+	}
+	if err := os.Mkdir(l.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("open a log: %w", err)
 	}
 	gens, err := generations(l.dir)
 	if err != nil {

@@ -77,9 +77,6 @@ func (r *Reader) Read(ctx context.Context, emit func(runtime.LogLine) error) err
 	for ctx.Err() == nil {
 		gens, err := generations(r.dir)
 		if err != nil || len(gens) == 0 {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = nil
-			}
 			return err
 		}
 		newest := gens[len(gens)-1]

@@ -22,8 +22,10 @@ func (r *Reaper) boot() string { return proc.BootID() }
 // adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
 // that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
 func (r *Reaper) adoptAll() error {
-	if err := os.Mkdir(machinesDir(r.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the machines' directory: %w", err)
+	for _, d := range []string{machinesDir(r.dir), logsDir(r.dir)} {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make the machines' directories: %w", err)
+		}
 	}
 	file, all, sameBoot, err := openLives(r.dir, r.boot())
 	if err != nil {

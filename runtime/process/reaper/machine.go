@@ -123,14 +123,14 @@ func CheckID(id string) error {
 }
 
 // Dirs of a worker and of one machine.
-func machinesDir(dir string) string    { return filepath.Join(dir, "machines") }
-func machineDir(dir, id string) string { return filepath.Join(machinesDir(dir), id) }
+func machinesDir(dir string) string { return filepath.Join(dir, "machines") }
+func logsDir(dir string) string     { return filepath.Join(dir, "logs") }
 
 // RootDir is where a machine works: its current directory, its files, its mounts.
-func RootDir(dir, id string) string { return filepath.Join(machineDir(dir, id), "root") }
+func RootDir(dir, id string) string { return filepath.Join(machinesDir(dir), id) }
 
-// LogDir is where a machine's output is kept. The machine cannot write it.
-func LogDir(dir, id string) string { return filepath.Join(machineDir(dir, id), "log") }
+// LogDir is where a machine's output is kept, once there is any. The machine cannot write it.
+func LogDir(dir, id string) string { return filepath.Join(logsDir(dir), id) }
 
 // find gives a machine that was prepared.
 func (r *Reaper) find(id string) (*machine, error) {
@@ -165,13 +165,8 @@ func (r *Reaper) prepare(id string) error {
 	r.mu.Lock()
 	_, there := r.machines[id]
 	r.mu.Unlock()
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-	}{{machineDir(r.dir, id), 0o700}, {RootDir(r.dir, id), 0o755}, {LogDir(r.dir, id), 0o700}} {
-		if err := os.Mkdir(d.path, d.mode); err != nil && !os.IsExist(err) {
-			return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
-		}
+	if err := os.Mkdir(RootDir(r.dir, id), 0o755); err != nil && !os.IsExist(err) {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
 	}
 	if there {
 		return nil

@@ -188,7 +188,7 @@ func (r *Reaper) register(l *life, pid int) {
 
 // letIn lets a user other than souk's through to the machine's directory, which becomes its own.
 func (r *Reaper) letIn(id string, o *owner) error {
-	for _, d := range []string{r.dir, machinesDir(r.dir), machineDir(r.dir, id)} {
+	for _, d := range []string{r.dir, machinesDir(r.dir)} {
 		if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
 			return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d", d, o.uid)
 		}

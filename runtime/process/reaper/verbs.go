@@ -2,6 +2,7 @@ package reaper
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"time"
@@ -125,7 +126,7 @@ func (r *Reaper) remove(id string) error {
 		}
 		m.endWatches()
 	}
-	if err := os.RemoveAll(machineDir(r.dir, id)); err != nil {
+	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id))); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
 	}
 	return nil
