@@ -17,7 +17,7 @@ type Auction struct {
 	Haste   int64 // how many times the fleet's time for its remaining work a job may be overtaken by newer ones
 	Patient int64 // the same, where a long job's turn is by age
 	Turns   int64 // of a hundred tasks of long jobs, how many go by age
-	Calm    int64 // the same, while all that waits takes all workers less than half of the oldest job's own task
+	Calm    int64 // the same, while all that waits takes all workers less than a quarter of the oldest job's own task
 }
 
 // DefaultAuction gives the constants for a market of about n workers.
@@ -26,10 +26,10 @@ type Auction struct {
 // what comes before a moment that is fixed at its submission, so that none starves. But least work first alone makes
 // the very largest jobs wait until there is nothing else. So three in ten tasks of long jobs go by age: a job's age
 // begins one task before its submission, as a job of long tasks that starts late ends last of all (Jackson's rule),
-// and thrice the time of all workers for the work that it has left counts against it. While little waits it is three in
-// four: nobody then waits for long, and what ends last is the job of the longest tasks, whenever it starts.
+// and thrice the time of all workers for the work that it has left counts against it. While little waits all of
+// them do: nobody then waits for long, and what ends last is the job of the longest tasks, whenever it starts.
 func DefaultAuction(n int) Auction {
-	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 75}
+	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 100}
 }
 
 // Lot is the unstarted tasks of one job. Task numbers from Next on have never been given out.
@@ -105,7 +105,7 @@ func (a Auction) Share(bids []Bid) int64 {
 			oldest = i
 		}
 	}
-	if 2*(work/a.Workers) < bids[oldest].Task {
+	if 4*(work/a.Workers) < bids[oldest].Task {
 		return a.Calm
 	}
 	return a.Turns

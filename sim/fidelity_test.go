@@ -128,10 +128,7 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 			"short p50": {ours.Short.P50, peer.Short.P50}, "short p90": {ours.Short.P90, peer.Short.P90}, "short p99": {ours.Short.P99, peer.Short.P99},
 			"long p50": {ours.Long.P50, peer.Long.P50}, "long p90": {ours.Long.P90, peer.Long.P90}, "long p99": {ours.Long.P99, peer.Long.P99},
 			"mean": {ours.Mean, peer.Mean}} {
-			if name == "fifo" && what == "long p99" {
-				continue // first come first served is the best there is at the very end, and far worse everywhere else
-			}
-			if x[0] > x[1] {
+			if x[0] > x[1]+0.001 { // two messages
 				t.Errorf("%s of market is %.3f, of %s %.3f", what, x[0], name, x[1])
 			}
 		}
