@@ -149,7 +149,6 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
 		return fail(err)
 	}
-	l.retire = time.AfterFunc(seatPatience, func() { r.freeSeat(l) })
 	return nil
 }
 
@@ -165,6 +164,9 @@ func (r *Reaper) freeSeat(l *life) {
 // register makes a process the machine's life. It runs before the process can be waited for.
 func (r *Reaper) register(l *life, pid int) {
 	l.rec.PID = pid
+	if l.slot.seat != nil {
+		l.retire = time.AfterFunc(seatPatience, func() { r.freeSeat(l) })
+	}
 	if st, err := proc.Read(pid); err == nil {
 		l.rec.Ticks = st.Start
 	}
