@@ -1,0 +1,256 @@
+// Package chaos runs the market's parties under faults that one seed decides: messages lost and late, views that are
+// stale, workers that crash and come back from what they had made durable. It checks the design's invariants after
+// every step, and says in one sentence which one a seed breaks.
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/sim/ticks"
+)
+
+// Report counts what happened in a run.
+type Report struct {
+	Ticks, Granted, Refused, Lost, Crashes, Gangs, Whole int
+}
+
+// The bounds of one run.
+const (
+	machines  = 60
+	maxTicks  = 100_000
+	patience  = 300 * ticks.Millisecond // until an answer counts as lost
+	holdFor   = 3 * time.Second
+	broken    = "invariant %d is broken: %s"
+	mostViews = 5 * ticks.Second // age of a view
+)
+
+type worker struct {
+	seller  *market.Seller
+	cap     cluster.Record
+	durable map[string]placement.Request // what a crash leaves
+	down    bool
+	past    []cluster.Record // as told to the registry, oldest first
+}
+
+type run struct {
+	rng     *rand.Rand
+	heap    ticks.Heap[func() error]
+	now     ticks.Time
+	loss    float64
+	workers []*worker
+	ended   map[string]cluster.WorkerID // machines whose buyer was told yes, and where
+	gone    map[string]bool             // destroyed since
+	rep     Report
+}
+
+// Run runs one seed to its end. The error names the invariant that does not hold.
+func Run(seed uint64) (rep Report, err error) {
+	r := &run{rng: rand.New(rand.NewPCG(seed, 0x63_68_61_6f_73)), ended: map[string]cluster.WorkerID{}, gone: map[string]bool{}}
+	defer func() {
+		if p := recover(); p != nil { // the ledger's own checks
+			rep, err = r.rep, fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprint(p))
+		}
+	}()
+	r.loss = []float64{0, 0.02, 0.2}[r.rng.IntN(3)]
+	for i := range 2 + r.rng.IntN(8) {
+		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "local", State: cluster.Ready, Incarnation: 1,
+			Capacity: cluster.Resources{CPU: 1000 + 1000*r.rng.Int64N(4), Memory: 4096}}
+		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{}}
+		w.past = append(w.past, w.seller.Record(r.time()))
+		r.workers = append(r.workers, w)
+	}
+	for n := range machines {
+		at := r.rng.Int64N(20 * ticks.Second)
+		if r.rng.IntN(6) == 0 {
+			r.heap.Push(at, func() error { return r.gang(fmt.Sprintf("g%d", n)) })
+		} else {
+			r.heap.Push(at, func() error { return r.buy(fmt.Sprintf("m%d", n)) })
+		}
+	}
+	for range r.rng.IntN(6) {
+		w := r.workers[r.rng.IntN(len(r.workers))]
+		r.heap.Push(r.rng.Int64N(20*ticks.Second), func() error { return r.crash(w) })
+	}
+	return r.loop()
+}
+
+func (r *run) time() time.Time { return time.UnixMicro(r.now) }
+
+func (r *run) loop() (Report, error) {
+	for {
+		at, what, ok := r.heap.Pop()
+		if !ok {
+			return r.rep, r.final()
+		}
+		if r.rep.Ticks++; r.rep.Ticks > maxTicks {
+			return r.rep, fault.New(fault.Internal, "chaos", broken, 3, "it does not come to an end")
+		}
+		r.now = at
+		if err := what(); err != nil {
+			return r.rep, err
+		}
+		if err := r.check(); err != nil {
+			return r.rep, err
+		}
+	}
+}
+
+// check holds after every step: no ledger is beyond its worker's capacity, and each adds up.
+func (r *run) check() error {
+	for _, w := range r.workers {
+		if w.down {
+			continue
+		}
+		w.seller.Check()
+		if rec := w.seller.Record(r.time()); rec.Used.CPU > rec.Capacity.CPU || rec.Used.Memory > rec.Capacity.Memory {
+			return fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprintf("%s has granted %v of %v", rec.Worker, rec.Used, rec.Capacity))
+		}
+		if r.rng.IntN(4) == 0 { // the registry hears of it, later than sooner
+			w.past = append(w.past, w.seller.Record(r.time()))
+		}
+	}
+	return nil
+}
+
+// final holds at the end: every yes is true and at one place, and no hold has outlived its time.
+func (r *run) final() error {
+	r.now += ticks.Time(market.MaxHoldTTL / time.Microsecond)
+	where := map[string]cluster.WorkerID{}
+	for _, w := range r.workers {
+		if w.down {
+			r.restart(w)
+		}
+		sum := cluster.Resources{}
+		for id, q := range w.durable {
+			sum = sum.Add(q.Resources)
+			if other, twice := where[id]; twice {
+				return fault.New(fault.Internal, "chaos", broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other, w.cap.Worker))
+			}
+			where[id] = w.cap.Worker
+		}
+		if used := w.seller.Record(r.time()).Used; !used.Sub(sum).IsZero() {
+			return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v", w.cap.Worker, used, sum))
+		}
+	}
+	for id, at := range r.ended {
+		if !r.gone[id] && where[id] != at {
+			return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("%s was promised on %s and is on %q", id, at, where[id]))
+		}
+	}
+	return nil
+}
+
+func (r *run) crash(w *worker) error {
+	if w.down {
+		return nil
+	}
+	r.rep.Crashes++
+	w.down = true
+	r.heap.Push(r.now+r.rng.Int64N(3*ticks.Second), func() error { r.restart(w); return nil })
+	return nil
+}
+
+// restart makes a worker anew from what it had made durable.
+func (r *run) restart(w *worker) {
+	if !w.down {
+		return
+	}
+	w.down = false
+	w.cap.Incarnation++
+	w.seller = market.NewSeller(w.cap)
+	for id, q := range w.durable {
+		w.seller.Restore(id, q.App, q.Resources, true)
+	}
+}
+
+// view gives the records as some moment of the last seconds had them, each worker's of its own.
+func (r *run) view() (v cluster.View) {
+	age := r.rng.Int64N(mostViews)
+	for _, w := range r.workers {
+		rec := w.past[0]
+		for _, p := range w.past {
+			if p.At.UnixMicro() <= r.now-age {
+				rec = p
+			}
+		}
+		v.Workers = append(v.Workers, rec)
+	}
+	return v
+}
+
+func (r *run) find(id cluster.WorkerID) *worker {
+	for _, w := range r.workers {
+		if w.cap.Worker == id {
+			return w
+		}
+	}
+	panic("chaos: a buyer asks a worker that was in no view")
+}
+
+// call carries a request to a worker and its answer back. Either may be late or lost; done is called once, with lost
+// when no answer came in time.
+//
+// An answer may come after its caller has given up on it, a request may not: shells cancel what they no longer wait for.
+// If it could, an ask that was given up, repeated and then refused might still be granted, and the machine be bought
+// twice: market.Buyer takes a refusal as the answer to all of its asks of that worker.
+func (r *run) call(w *worker, do func() error, done func(err error, lost bool) error) {
+	settled := false
+	settle := func(err error, lost bool) error {
+		if settled {
+			return nil
+		}
+		settled = true
+		return done(err, lost)
+	}
+	r.heap.Push(r.now+patience, func() error {
+		if !settled {
+			r.rep.Lost++
+		}
+		return settle(nil, true)
+	})
+	if r.rng.Float64() < r.loss {
+		return
+	}
+	r.heap.Push(r.now+min(r.late(), patience-1), func() error {
+		if w.down {
+			return nil
+		}
+		err := do()
+		if r.rng.Float64() < r.loss {
+			return nil
+		}
+		r.heap.Push(r.now+r.late(), func() error { return settle(err, false) })
+		return nil
+	})
+}
+
+// late is a message's delay: mostly short, at times beyond its caller's patience.
+func (r *run) late() ticks.Time {
+	if r.rng.IntN(20) == 0 {
+		return r.rng.Int64N(2 * patience)
+	}
+	return r.rng.Int64N(2 * ticks.Millisecond)
+}
+
+func (r *run) request(id string) placement.Request {
+	return placement.Request{App: "chaos", Machine: id, Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
+}
+
+// grant asks a worker for a machine, which is durable before the answer.
+func (r *run) grant(w *worker, q placement.Request, token string) error {
+	if err := w.seller.Grant(r.time(), q, token, true); err != nil {
+		return err
+	}
+	if !r.gone[q.Machine] {
+		w.durable[q.Machine] = q
+		return nil
+	}
+	w.seller.Free(q.Machine) // a late repeat of what has been destroyed since: its record says so
+	return fault.New(fault.Conflict, "destroyed", "%s has been destroyed", q.Machine)
+}

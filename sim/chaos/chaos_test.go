@@ -1,0 +1,27 @@
+package chaos_test
+
+import (
+	"testing"
+
+	"github.com/soukhq/souk/sim/chaos"
+)
+
+// TestAThousandSeeds: to repeat one that fails, souk sim chaos --seed N --runs 1.
+func TestAThousandSeeds(t *testing.T) {
+	var sum chaos.Report
+	for seed := range uint64(1000) {
+		rep, err := chaos.Run(seed)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		again, err := chaos.Run(seed)
+		if err != nil || again != rep {
+			t.Fatalf("seed %d: it does not repeat: %+v and %+v, %v", seed, rep, again, err)
+		}
+		sum.Granted, sum.Refused, sum.Lost = sum.Granted+rep.Granted, sum.Refused+rep.Refused, sum.Lost+rep.Lost
+		sum.Crashes, sum.Gangs, sum.Whole = sum.Crashes+rep.Crashes, sum.Gangs+rep.Gangs, sum.Whole+rep.Whole
+	}
+	if sum.Granted == 0 || sum.Refused == 0 || sum.Lost == 0 || sum.Crashes == 0 || sum.Whole == 0 || sum.Whole == sum.Gangs {
+		t.Fatalf("something never happens: %+v", sum)
+	}
+}
