@@ -325,7 +325,12 @@ func (s *Supervisor) launch(r *row, op string, a opArgs, state machine.State) {
 
 func (s *Supervisor) start(r *row, op string, a opArgs) error {
 	s.dirty[r.Machine.ID] = true
-	return s.engine.Start(s.now, op, machineKey(r.Machine.ID), s.ulid(), a, &s.out.Out)
+	key := machineKey(r.Machine.ID)
+	err := s.engine.Start(s.now, op, key, s.ulid(), a, &s.out.Out)
+	if run := s.engine.Active(key); run != nil && launches(run) {
+		s.launching[key] = true
+	}
+	return err
 }
 
 // hostFull gives a refusal of the machine's own worker the words the Machines API's clients look for.

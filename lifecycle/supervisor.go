@@ -38,7 +38,9 @@ type Supervisor struct {
 	gone    []string            // destroyed machines, oldest first
 	drift   uint64
 	lastID  string
-	timed   map[string]bool // machines with a restart or a schedule to come
+
+	launching map[string]bool // keys of the operations on their way that start something
+	timed     map[string]bool // machines with a restart or a schedule to come
 
 	now   time.Time // of the input being taken
 	out   Out
@@ -83,7 +85,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 		seller: market.NewSeller(rec), rand: rng,
 		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
-		timed: map[string]bool{},
+		timed: map[string]bool{}, launching: map[string]bool{},
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
 	return s
@@ -151,6 +153,11 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	}
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.parkOrphans()
+	s.engine.Each(func(r *fsm.Run) {
+		if launches(r) {
+			s.launching[r.Key] = true
+		}
+	})
 	s.engine.Resume(now, &s.out.Out)
 	s.reconcile(lives, now)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
@@ -343,13 +350,12 @@ func (s *Supervisor) end() Out {
 		}
 		s.out.Changed = append(s.out.Changed, id)
 	}
-	starting := 0
-	s.engine.Each(func(r *fsm.Run) {
-		if launches(r) {
-			starting++
+	for _, f := range s.out.Finished {
+		if run := s.engine.Active(f.Key); run == nil || !launches(run) {
+			delete(s.launching, f.Key)
 		}
-	})
-	s.seller.SetStarting(starting)
+	}
+	s.seller.SetStarting(len(s.launching))
 	clear(s.dirty)
 	out := s.out
 	s.out = Out{}

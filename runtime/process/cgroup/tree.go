@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Mount is one mounted hierarchy.
@@ -249,10 +250,19 @@ func mkdirs(dirs ...string) error {
 
 // write sets one control file. These are never created: a missing one is an error.
 func write(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	fd, err := open(path, syscall.O_WRONLY)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	defer syscall.Close(fd)
+	for {
+		_, err = syscall.Write(fd, []byte(value))
+		if err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
 }

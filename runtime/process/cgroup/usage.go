@@ -1,11 +1,11 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -21,6 +21,20 @@ type Usage struct {
 
 // Usage reads the group's accounting. What no controller counts is 0, and ok tells whether CPU and memory are counted.
 func (g Group) Usage() (u Usage, ok bool) {
+	u, ok = g.Counters()
+	inactive := int64(0)
+	if slices.Contains(g.t.Controllers, "memory") {
+		inactive = number(field(filepath.Join(g.t.V2, g.name, "memory.stat"), "inactive_file"))
+	} else if g.t.V1["memory"] != "" {
+		inactive = number(field(filepath.Join(g.t.V1["memory"], g.name, "memory.stat"), "total_inactive_file"))
+	}
+	u.Memory = max(0, u.Cached-max(0, inactive))
+	u.Processes = len(g.PIDs())
+	return u, ok
+}
+
+// Counters is Usage without Memory and Processes, which are what is dear to read.
+func (g Group) Counters() (u Usage, ok bool) {
 	v2 := func(f string) string { return filepath.Join(g.t.V2, g.name, f) }
 	v1 := func(c, f string) string { return filepath.Join(g.t.V1[c], g.name, f) }
 	cpu, memory := false, false
@@ -38,20 +52,16 @@ func (g Group) Usage() (u Usage, ok bool) {
 	} else if g.t.V1["cpu"] != "" {
 		u.Throttled = time.Duration(max(0, number(field(v1("cpu", "cpu.stat"), "throttled_time"))))
 	}
+	used := int64(-1)
 	if slices.Contains(g.t.Controllers, "memory") {
-		if n := number(content(v2("memory.current"))); n >= 0 {
-			u.Cached = n
-			u.Memory, memory = n-max(0, number(field(v2("memory.stat"), "inactive_file"))), true
-		}
+		used = number(content(v2("memory.current")))
 	} else if g.t.V1["memory"] != "" {
-		if n := number(content(v1("memory", "memory.usage_in_bytes"))); n >= 0 {
-			u.Cached = n
-			u.Memory, memory = n-max(0, number(field(v1("memory", "memory.stat"), "total_inactive_file"))), true
-		}
+		used = number(content(v1("memory", "memory.usage_in_bytes")))
 	}
-	u.Memory = max(0, u.Memory)
+	if used >= 0 {
+		u.Cached, memory = used, true
+	}
 	u.OOMKills = g.OOMKills()
-	u.Processes = len(g.PIDs())
 	return u, cpu && memory
 }
 
@@ -66,12 +76,36 @@ func (g Group) OOMKills() int64 {
 	return 0
 }
 
+// content reads a control file. These are small, are read at every end of a life, and can be waited for by nothing, so
+// they are read without what package os does for files that can.
 func content(path string) string {
-	b, err := os.ReadFile(path)
+	fd, err := open(path, syscall.O_RDONLY)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(b))
+	defer syscall.Close(fd)
+	var buf [8 << 10]byte
+	n := 0
+	for n < len(buf) {
+		m, err := syscall.Read(fd, buf[n:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || m == 0 {
+			break
+		}
+		n += m
+	}
+	return strings.TrimSpace(string(buf[:n]))
+}
+
+func open(path string, mode int) (int, error) {
+	for {
+		fd, err := syscall.Open(path, mode|syscall.O_CLOEXEC, 0)
+		if err != syscall.EINTR {
+			return fd, err
+		}
+	}
 }
 
 // field gives the value of "key value" in a file of such lines, "" when there is none.

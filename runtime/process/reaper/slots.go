@@ -158,8 +158,8 @@ func (s *slots) give(g slot) error {
 	if g.killed {
 		return s.drop(g)
 	}
-	u, _ := g.group.Usage()
-	if u.Processes > 0 || u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !g.group.Empty() {
+	u, _ := g.group.Counters()
+	if u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !g.group.Empty() {
 		return s.drop(g)
 	}
 	s.mu.Lock()
