@@ -1,0 +1,60 @@
+package fgd
+
+import "math"
+
+// Scarcity is how much of each GPU model the tasks that name models would take if they spread evenly over the models
+// they name, as a share of what there is of it; tasks that name none are left out, they can go elsewhere.
+func Scarcity(workers []Worker, typical []Typical) [32]float64 {
+	var has [32]float64
+	var all, asked float64
+	for i := range workers {
+		has[workers[i].Model] += float64(workers[i].GPUs)
+		all += float64(workers[i].GPUs)
+	}
+	for i := range typical {
+		asked += typical[i].Share * float64(typical[i].Total())
+	}
+	var out [32]float64
+	for i := range typical {
+		t := &typical[i]
+		room := 0.0
+		for m := range has {
+			if t.Models>>m&1 == 1 {
+				room += has[m]
+			}
+		}
+		for m := range has {
+			if t.Models>>m&1 == 1 && room > 0 && asked > 0 {
+				out[m] += t.Share * float64(t.Total()) / asked * all / room
+			}
+		}
+	}
+	return out
+}
+
+// Constants of Priced, found on five of the published lists; none is fitted to one list.
+const (
+	scarcityPrice = 3.0  // hundredths of a sigmoid for one GPU of a model whose demand is what there is
+	step          = 2.0  // scores that differ by less are alike
+	tie           = 1e-3 // the most that decides between those
+)
+
+// Priced is souk's own policy: waste as FGD counts it, a price on GPUs of the models that tasks name, so that who could
+// go elsewhere does, and among workers that are nearly alike the fullest. FGD takes the first of those.
+func Priced(workers []Worker, typical []Typical) Policy {
+	price := Scarcity(workers, typical)
+	return Policy{Name: "Priced", Score: func(w *Worker, d *Demand) (float64, int) {
+		best, device := math.Inf(-1), -1
+		before := Waste(w, typical)
+		toll := scarcityPrice * price[w.Model] * float64(d.Total()) / Whole
+		each(w, d, func(after *Worker, i int) {
+			s := 100*sigmoid((before-Waste(after, typical))/1000) - toll
+			s = step * math.Floor(s/step)
+			s += tie * (1 - float64(after.CPU)/maxCPU/2 - float64(after.GPULeft())/maxGPU/2)
+			if s > best {
+				best, device = s, i
+			}
+		})
+		return best, device
+	}}
+}
