@@ -60,7 +60,7 @@ func (c *cli) cmdSim() *cobra.Command {
 	m.Flags().StringVar(&cmp.html, "html", "", "write a report with plots to this file, which needs nothing else")
 	cmp.register(m, 5)
 	m.RunE = func(cmd *cobra.Command, _ []string) error { return c.simCompare(cmd.Context(), cmp) }
-	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"}, r, m, c.cmdSimResults())
+	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"}, r, m, c.cmdSimChaos(), c.cmdSimResults())
 }
 
 func (o *simFlags) register(cmd *cobra.Command, seeds int) {

@@ -17,7 +17,19 @@ import (
 
 // Report counts what happened in a run.
 type Report struct {
-	Ticks, Granted, Refused, Lost, Crashes, Gangs, Whole int
+	Ticks   int `json:"ticks"`
+	Granted int `json:"granted"`
+	Refused int `json:"refused"`
+	Lost    int `json:"lost"`
+	Crashes int `json:"crashes"`
+	Gangs   int `json:"gangs"`
+	Whole   int `json:"whole"` // gangs that were placed
+}
+
+// Add adds another run's counts.
+func (r *Report) Add(o Report) {
+	r.Ticks, r.Granted, r.Refused, r.Lost = r.Ticks+o.Ticks, r.Granted+o.Granted, r.Refused+o.Refused, r.Lost+o.Lost
+	r.Crashes, r.Gangs, r.Whole = r.Crashes+o.Crashes, r.Gangs+o.Gangs, r.Whole+o.Whole
 }
 
 // The bounds of one run.

@@ -18,8 +18,7 @@ func TestAThousandSeeds(t *testing.T) {
 		if err != nil || again != rep {
 			t.Fatalf("seed %d: it does not repeat: %+v and %+v, %v", seed, rep, again, err)
 		}
-		sum.Granted, sum.Refused, sum.Lost = sum.Granted+rep.Granted, sum.Refused+rep.Refused, sum.Lost+rep.Lost
-		sum.Crashes, sum.Gangs, sum.Whole = sum.Crashes+rep.Crashes, sum.Gangs+rep.Gangs, sum.Whole+rep.Whole
+		sum.Add(rep)
 	}
 	if sum.Granted == 0 || sum.Refused == 0 || sum.Lost == 0 || sum.Crashes == 0 || sum.Whole == 0 || sum.Whole == sum.Gangs {
 		t.Fatalf("something never happens: %+v", sum)

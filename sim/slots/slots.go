@@ -110,11 +110,11 @@ func Run(strat scheduler.Strategy, workers int, src trace.Source, opt Options) (
 	r := &runner{opt: opt, strat: strat, src: src, last: -1,
 		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64)), life: make([]uint32, workers)}
 	r.desk = scheduler.Desk{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
+	var ok bool
+	if r.mortal, ok = strat.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
+		return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to lost messages or to the death of a worker; choose market")
+	}
 	if len(opt.Deaths) > 0 {
-		var ok bool
-		if r.mortal, ok = strat.(scheduler.Mortal); !ok {
-			return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to the death of a worker; choose market")
-		}
 		r.runs = make([]running, workers)
 	}
 	for _, x := range opt.Deaths {
