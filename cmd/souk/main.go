@@ -17,8 +17,10 @@ func realMain() int {
 	if code, mine := asReaper(os.Args[1:]); mine {
 		return code // a reaper lives for long and in numbers: it must not pay for the command line's machinery
 	}
-	if len(os.Args) < 2 || os.Args[1] != "dev" {
-		debug.SetGCPercent(800) // a client lives for milliseconds: it ends before a collection would pay
+	// A client ends before a collection would pay. A server's heap is a few megabytes, and memory is what it has left.
+	debug.SetGCPercent(800)
+	if len(os.Args) > 1 && os.Args[1] == "dev" {
+		debug.SetGCPercent(400)
 	}
 	// The second signal finds nobody listening and ends the program at once, whatever it was doing.
 	ctx, cancel := context.WithCancelCause(context.Background())
