@@ -1,0 +1,97 @@
+// Package flow places tasks by minimum-cost flow, as Quincy (SOSP'09) and Firmament (OSDI'16) do: every task is a unit of
+// flow that goes to a worker's slot or stays unscheduled, and a cost model says what each way costs. Between rounds only
+// what changed is changed in the network, and package mincost starts from the flow there is.
+//
+// The cost models are load-spreading, Quincy's data and waiting, and CoCo's interference between classes of tasks.
+package flow
+
+import (
+	"math"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Class is how a task behaves beside others (Firmament's, after the animals of Xie and Loh).
+type Class uint8
+
+// The classes.
+const (
+	Turtle Class = iota // neither disturbs nor is disturbed much
+	Sheep               // gentle, and not disturbed easily
+	Rabbit              // fast and easily disturbed
+	Devil               // disturbs all
+	classes
+)
+
+// String gives the class's name.
+func (c Class) String() string { return [...]string{"turtle", "sheep", "rabbit", "devil"}[c] }
+
+// Penalty is CoCo's cost of placing a task of class c beside one of class other.
+func (c Class) Penalty(other Class) int64 {
+	return [classes][classes]int64{
+		Turtle: {50, 50, 50, 50},
+		Sheep:  {10, 50, 100, 200},
+		Rabbit: {10, 50, 200, 1000},
+		Devil:  {10, 200, 1000, 200},
+	}[c][other]
+}
+
+// Classify gives a task's class from its cycles per instruction, memory accesses per instruction, and the share of page
+// cache it uses, with Firmament's thresholds for Google's trace of 2011.
+func Classify(cpi, mai, pageCache float64) Class {
+	switch {
+	case mai > 0.005 && pageCache > 0.05:
+		return Devil
+	case cpi < 0.9 && mai < 0.001:
+		return Rabbit
+	case cpi > 1.6 && mai > 0.001:
+		return Sheep
+	}
+	return Turtle
+}
+
+// CoCo is the cost of a task of class c on a worker with that many slots where running counts the tasks of each class:
+// the penalties of all neighbours, scaled by e to the share of slots taken.
+func CoCo(c Class, running [4]int, slots int) int64 {
+	var sum, n int64
+	for other, k := range running {
+		sum += int64(k) * c.Penalty(Class(other))
+		n += int64(k)
+	}
+	if slots < 1 {
+		return sum
+	}
+	return int64(math.Round(float64(sum) * math.Exp(float64(n)/float64(slots))))
+}
+
+// Interference is the factor on a task's run time in simulation: a tenth more for every task beside it.
+func Interference(beside int) float64 { return 1 + 0.1*float64(beside) }
+
+// Factors of Quincy's costs.
+const (
+	waitFactor = 0.5 // of a second of waiting
+	rackFactor = 1   // of a block moved inside the rack
+	coreFactor = 2   // of a block moved across the core
+)
+
+// Data is where a task's input lies, in blocks.
+type Data struct {
+	Total    int64
+	OnWorker int64 // of these on the worker that is asked about
+	OnRack   int64 // of these elsewhere in its rack
+}
+
+// Moved is Quincy's cost of running where d says: what comes from the rack once, what crosses the core twice.
+func (d Data) Moved() int64 {
+	return rackFactor*d.OnRack + coreFactor*(d.Total-d.OnWorker-d.OnRack)
+}
+
+// Preferred says whether a worker deserves an arc of its own: at least a tenth of the input is there.
+func (d Data) Preferred() bool { return d.Total > 0 && 10*d.OnWorker >= d.Total }
+
+// Wait is Quincy's cost of leaving a task unscheduled that has waited so many seconds.
+func Wait(seconds float64) int64 { return int64(math.Round(waitFactor * seconds)) }
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "flow", format, args...)
+}
