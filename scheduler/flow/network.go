@@ -23,6 +23,9 @@ const (
 	MaxCost  = 1 << 24
 )
 
+// moving is what a new place costs beyond its interference, so that of places that are alike the one kept is cheaper.
+const moving = 1
+
 // Task is what a network needs to know of one.
 type Task struct {
 	Class       Class
@@ -197,7 +200,7 @@ func (n *Network) interfere() error {
 	for i := range n.workers {
 		w := &n.workers[i]
 		for c := range n.class {
-			if err := n.graph.SetCost(w.in[c], min(CoCo(Class(c), w.running, w.slots), MaxCost)); err != nil {
+			if err := n.graph.SetCost(w.in[c], moving+min(CoCo(Class(c), w.running, w.slots), MaxCost)); err != nil {
 				return err
 			}
 		}
