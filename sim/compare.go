@@ -143,6 +143,7 @@ func student(n int) float64 {
 // Bounds are the yardsticks printed beside every comparison. None is reachable in general.
 type Bounds struct {
 	A Summary `json:"a"` // no task ever waits: a job takes as long as its longest task
+	B Summary `json:"b"` // least remaining work first, clairvoyant, preempting at no cost: near the best mean there is
 	C Summary `json:"c"` // one queue that knows all durations: least work first, longest task first, no delay, no preemption
 }
 
@@ -164,7 +165,18 @@ func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	}
 	zero := Row{ShortTimes: short, LongTimes: long}
 	zero.fill(slots.Totals{}, 1)
-	b := Bounds{A: summarise([]Row{zero}), C: summarise([]Row{row})}
+	src, done, err := open(s.Seed)
+	if err != nil {
+		return Bounds{}, err
+	}
+	fluid, err := Preemptive(src, s.Workers*max(1, s.Slots), s.Cutoff, s.Compat)
+	if cerr := done(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return Bounds{}, err
+	}
+	b := Bounds{A: summarise([]Row{zero}), B: fluid, C: summarise([]Row{row})}
 	b.A.Scheduler, b.C.Scheduler = "bound A (zero wait)", "bound C (clairvoyant SJF)"
 	return b, nil
 }

@@ -20,7 +20,7 @@ th:first-child,td:first-child{text-align:left}svg{max-width:100%%;height:auto}@m
 	fmt.Fprint(out, "<table><tr><th>scheduler<th>short p50<th>p90<th>p99<th>mean<th>long p50<th>p90<th>p99<th>mean<th>all mean<th>messages a task<th>seeds</tr>")
 	list := rows
 	if bounds != nil {
-		list = append(append([]Summary(nil), rows...), bounds.C, bounds.A)
+		list = append(append([]Summary(nil), rows...), bounds.C, bounds.B, bounds.A)
 	}
 	for _, r := range list {
 		fmt.Fprintf(out, "<tr><td>%s", html.EscapeString(r.Scheduler))

@@ -34,8 +34,9 @@ its last task minus its submission. A job is long when its mean task duration is
 task's duration what its job's mean says; --error makes that wrong.
 
 "market" is souk's own: a pull auction among 10 buyers. The others are the architectures of the literature, each from
-its paper; see docs/results.md. Beside them stand two bounds: A, no task ever waits; and C, one queue that knows all
-durations (shortest job first, longest task first), without delay and without preemption.
+its paper; see docs/results.md. Beside them stand three bounds, which know all durations and have no delay: A, no task
+ever waits; B, least remaining work first, preempting at no cost; C, shortest job first, longest task first, without
+preemption.
 
 The trace is a .tr file (arrival n mean d1 ... dn), or SWF (.swf), either with .gz, or a generated load: gen:SHAPE:LOAD,
 as gen:sparrow:0.8 (see "souk trace gen --help").`
@@ -77,7 +78,7 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.loss, "loss", 0, "share of messages that are lost (market only)")
 	f.Float64Var(&o.warmup, "warmup", 0, "seconds at the beginning whose jobs do not count")
 	f.StringVar(&o.compat, "compat", "", "eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
-	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A and C")
+	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A, B and C")
 }
 
 // check refuses what cannot be meant, and fills in what was left out.
@@ -271,6 +272,7 @@ func (c *cli) simPrint(out simOutput, info trace.Info) {
 	}
 	if out.Bounds != nil {
 		add(out.Bounds.C, true)
+		add(out.Bounds.B, true)
 		add(out.Bounds.A, true)
 	}
 	c.table(head, rows)

@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
+)
+
+// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, longest first. While all
+// of them run they are not touched: served is what each has had since.
+type fluid struct {
+	submit ticks.Time
+	work   ticks.Time // remaining, of all tasks
+	left   []ticks.Time
+	served ticks.Time
+	runs   int // how many of them run: the first so many
+	long   bool
+}
+
+// settle makes left true again.
+func (f *fluid) settle() {
+	if f.served == 0 {
+		return
+	}
+	for i := range f.left {
+		f.left[i] -= f.served
+	}
+	f.served = 0
+}
+
+// next gives how long until the first of its running tasks ends.
+func (f *fluid) next() ticks.Time {
+	switch n := len(f.left); f.runs {
+	case 0:
+		return math.MaxInt64
+	case n:
+		return f.left[n-1] - f.served
+	default:
+		return slices.Min(f.left[:f.runs])
+	}
+}
+
+// advance lets time pass for it, and drops the tasks that have ended.
+func (f *fluid) advance(dt ticks.Time) {
+	f.work -= ticks.Time(f.runs) * dt
+	n := len(f.left)
+	if f.runs == n {
+		f.served += dt
+		for n > 0 && f.left[n-1] <= f.served {
+			n--
+		}
+		f.left, f.runs = f.left[:n], n
+		return
+	}
+	kept := 0
+	for i, t := range f.left {
+		if i < f.runs {
+			t -= dt
+		}
+		if t > 0 || i >= f.runs {
+			f.left[kept] = t
+			kept++
+		}
+	}
+	f.left = f.left[:kept]
+	f.runs = min(f.runs, kept)
+}
+
+// allot gives it n slots.
+func (f *fluid) allot(n int) {
+	n = min(n, len(f.left))
+	if n == f.runs {
+		return
+	}
+	f.settle()
+	slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+	f.runs = n
+}
+
+// Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
+// delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
+func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
+	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
+	if err := p.read(); err != nil {
+		return Summary{}, err
+	}
+	for len(p.active) > 0 || p.has {
+		if err := p.step(); err != nil {
+			return Summary{}, err
+		}
+	}
+	s := summarise([]Row{p.row()})
+	s.Scheduler = "bound B (preemptive SRPT)"
+	return s, nil
+}
+
+type preemptive struct {
+	src         trace.Source
+	slots       int
+	cutoff      float64
+	whole       bool
+	now         ticks.Time
+	active      []*fluid // by remaining work, when there are more tasks than slots
+	tasks       int
+	pending     *fluid // the next to arrive
+	has         bool
+	short, long []float64
+}
+
+func (p *preemptive) row() (r Row) {
+	r.ShortTimes, r.LongTimes = p.short, p.long
+	r.Short, r.Long = ClassOf(p.short), ClassOf(p.long)
+	r.Mean = (r.Short.Mean*float64(len(p.short)) + r.Long.Mean*float64(len(p.long))) / float64(max(1, len(p.short)+len(p.long)))
+	return r
+}
+
+func (p *preemptive) read() error {
+	p.has = false
+	j, err := p.src.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := &fluid{submit: ticks.Time(math.Round(j.Submit * 1e6))}
+	mean := j.Mean
+	if p.whole {
+		mean = math.Trunc(mean)
+	}
+	f.long = mean > p.cutoff
+	for _, d := range j.Durations {
+		if p.whole {
+			d = math.Trunc(d)
+		}
+		t := ticks.Time(math.Round(d * 1e6))
+		f.left = append(f.left, t)
+		f.work += t
+	}
+	slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+	p.pending, p.has = f, true
+	return nil
+}
+
+// step goes to the next arrival or end of a task.
+func (p *preemptive) step() error {
+	dt := ticks.Time(math.MaxInt64)
+	for _, f := range p.active {
+		dt = min(dt, f.next())
+	}
+	arrives := p.has && p.pending.submit-p.now <= dt
+	if arrives {
+		dt = max(0, p.pending.submit-p.now)
+	}
+	p.now += dt
+	p.tasks = 0
+	kept := p.active[:0]
+	for _, f := range p.active {
+		if f.runs > 0 {
+			f.advance(dt)
+		}
+		if len(f.left) == 0 {
+			p.end(f)
+			continue
+		}
+		p.tasks += len(f.left)
+		kept = append(kept, f)
+	}
+	clear(p.active[len(kept):])
+	p.active = kept
+	if arrives {
+		p.active = append(p.active, p.pending)
+		p.tasks += len(p.pending.left)
+		if err := p.read(); err != nil {
+			return err
+		}
+	}
+	p.share()
+	return nil
+}
+
+func (p *preemptive) end(f *fluid) {
+	took := ticks.Seconds(p.now - f.submit)
+	if f.long {
+		p.long = append(p.long, took)
+	} else {
+		p.short = append(p.short, took)
+	}
+}
+
+// share gives the slots out.
+func (p *preemptive) share() {
+	if p.tasks > p.slots {
+		for i := 1; i < len(p.active); i++ { // nearly sorted already
+			f := p.active[i]
+			k := i
+			for ; k > 0 && p.active[k-1].work > f.work; k-- {
+				p.active[k] = p.active[k-1]
+			}
+			p.active[k] = f
+		}
+	}
+	free := p.slots
+	for _, f := range p.active {
+		f.allot(free)
+		free -= f.runs
+	}
+}
