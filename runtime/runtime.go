@@ -164,6 +164,11 @@ type Pauser interface {
 	Resume(ctx context.Context, machine string) error
 }
 
+// Acker is a runtime that can forget many exits in one call. Only Machine and Attempt count.
+type Acker interface {
+	AckAll(ctx context.Context, exits []Exit) error
+}
+
 // Meter is a runtime that can tell what a machine uses.
 type Meter interface {
 	Usage(ctx context.Context, machine string) (Usage, error)

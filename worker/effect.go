@@ -55,6 +55,10 @@ func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Con
 
 func (w *Worker) dispatch(ctx context.Context, eff fsm.Effect) {
 	e := &w.effects
+	if t, ok := eff.Args.(lifecycle.Target); ok && eff.Kind == lifecycle.EffAck {
+		w.acks.add(runtime.Exit{Machine: t.ID, Attempt: t.Attempt})
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if q := e.queues[eff.Key]; q != nil {
@@ -120,8 +124,6 @@ func (w *Worker) carryOut(ctx context.Context, eff fsm.Effect) (data any, err er
 			return nil, rt.Kill(ctx, a.ID)
 		case lifecycle.EffRemove:
 			return nil, rt.Remove(ctx, a.ID)
-		case lifecycle.EffAck:
-			return nil, rt.Ack(ctx, a.ID, a.Attempt)
 		case lifecycle.EffPause, lifecycle.EffResume:
 			return nil, pause(ctx, rt, eff.Kind, a.ID)
 		}

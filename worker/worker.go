@@ -51,6 +51,7 @@ type Worker struct {
 	view     view
 	feed     feed
 	effects  effects
+	acks     acks
 	pending  []fsm.Record // not yet committed, none of them promised
 	held     []fsm.Effect // wait for the commit of pending
 	record   atomic.Pointer[cluster.Record]
@@ -103,6 +104,7 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	w.view.machines = map[string]*entry{}
 	w.feed.subs = map[*subscriber]struct{}{}
 	w.effects.queues = map[string]*effectQueue{}
+	w.acks.wake = make(chan struct{}, 1)
 	if err := w.load(); err != nil {
 		return nil, err
 	}
@@ -169,6 +171,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.first = lifecycle.Out{}
 	w.effects.done.Go(func() { w.audit(ctx) })
+	w.effects.done.Go(func() { w.acknowledge(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -83,6 +83,16 @@ func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
 	return err
 }
 
+// AckAll forgets many exits in one round trip.
+func (r *Runtime) AckAll(ctx context.Context, exits []runtime.Exit) error {
+	q := frame.Request{Op: frame.OpAck}
+	for _, x := range exits {
+		q.Acks = append(q.Acks, frame.Ack{Machine: x.Machine, Attempt: x.Attempt})
+	}
+	_, err := r.link.call(ctx, q, false)
+	return err
+}
+
 // Pause suspends all processes of the machine: by the cgroup freezer, else by SIGSTOP.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)

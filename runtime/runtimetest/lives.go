@@ -28,6 +28,37 @@ func testFresh(h *harness) {
 	h.ok(h.rt.Remove(ctx, "fresh"))
 }
 
+func testAckAll(h *harness) {
+	ctx := h.ctx()
+	many, ok := h.rt.(runtime.Acker)
+	if !ok {
+		return
+	}
+	var exits []runtime.Exit
+	for _, id := range []string{"one", "two", "three"} {
+		h.ok(h.rt.Prepare(ctx, spec(id, 0, "true")))
+		_, err := h.rt.Start(ctx, spec(id, 1, "true"))
+		h.ok(err)
+	}
+	for range 3 {
+		select {
+		case x := <-h.rt.Exits():
+			exits = append(exits, x)
+		case <-ctx.Done():
+			h.Fatal("not all exits came")
+		}
+	}
+	h.ok(many.AckAll(ctx, append(exits, runtime.Exit{Machine: "ghost", Attempt: 1})))
+	all, err := h.rt.List(ctx)
+	h.ok(err)
+	for _, st := range all {
+		if st.Exit != nil {
+			h.Fatalf("the exit of %s is kept", st.Machine)
+		}
+		h.ok(h.rt.Remove(ctx, st.Machine))
+	}
+}
+
 func testUnknown(h *harness) {
 	ctx := h.ctx()
 	_, err := h.rt.Start(ctx, spec("ghost", 1, "true"))

@@ -35,6 +35,13 @@ type Request struct {
 	Argv    []string `json:"argv,omitempty"`
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
+	Acks    []Ack    `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
+}
+
+// Ack names an exit that has been journalled.
+type Ack struct {
+	Machine string `json:"machine"`
+	Attempt uint64 `json:"attempt"`
 }
 
 // Hello opens a connection. With Exits set the reaper sends every exit that is not acknowledged, then each new one.

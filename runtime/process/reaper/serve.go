@@ -287,6 +287,14 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		}
 		return nil
 	case frame.OpAck:
+		for _, a := range q.Acks {
+			if err := r.ack(a.Machine, a.Attempt); err != nil {
+				return err
+			}
+		}
+		if q.Machine == "" {
+			return nil
+		}
 		return r.ack(q.Machine, q.Attempt)
 	case frame.OpPause:
 		return r.pause(q.Machine, true)
