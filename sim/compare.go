@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler"
@@ -199,15 +200,19 @@ func centralQueue(name string, fleet scheduler.Fleet) (scheduler.Strategy, bool)
 	return central.NewQueue(fleet, order), true
 }
 
-// Known checks a list of names; "all" alone is every scheduler.
+// Known checks a list of names, in any case; "all" alone is every scheduler.
 func Known(names []string) ([]string, error) {
 	if slices.Equal(names, []string{"all"}) {
 		return Schedulers(), nil
 	}
-	for _, n := range names {
-		if !slices.Contains(Schedulers(), n) {
+	if len(names) == 0 {
+		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s", strings.Join(Schedulers(), ", "))
+	}
+	out := make([]string, len(names))
+	for i, n := range names {
+		if out[i] = strings.ToLower(strings.TrimSpace(n)); !slices.Contains(Schedulers(), out[i]) {
 			return nil, unknownScheduler(n)
 		}
 	}
-	return names, nil
+	return out, nil
 }
