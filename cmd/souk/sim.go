@@ -61,7 +61,8 @@ func (c *cli) cmdSim() *cobra.Command {
 	m.Flags().StringVar(&cmp.html, "html", "", "write a report with plots to this file, which needs nothing else")
 	cmp.register(m, 5)
 	m.RunE = func(cmd *cobra.Command, _ []string) error { return c.simCompare(cmd.Context(), cmp) }
-	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"}, r, m, c.cmdSimChaos(), c.cmdSimResults())
+	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"},
+		append([]*cobra.Command{r, m, c.cmdSimChaos(), c.cmdSimResults()}, c.cmdSimCell()...)...)
 }
 
 func (o *simFlags) register(cmd *cobra.Command, seeds int) {
