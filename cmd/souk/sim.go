@@ -38,8 +38,8 @@ its paper; see docs/results.md. Beside them stand three bounds, which know all d
 ever waits; B, least remaining work first, preempting at no cost; C, shortest job first, longest task first, without
 preemption.
 
-The trace is a .tr file (arrival n mean d1 ... dn), or SWF (.swf), either with .gz, or a generated load: gen:SHAPE:LOAD,
-as gen:sparrow:0.8 (see "souk trace gen --help").`
+The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), or CSV with the columns submit_s, tasks and duration_s,
+each also as .gz or .zip; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
 
 func (c *cli) cmdSim() *cobra.Command {
 	run, cmp := new(simFlags), new(simFlags)

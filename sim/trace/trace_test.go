@@ -1,6 +1,7 @@
 package trace_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -78,6 +79,20 @@ func TestSWF(t *testing.T) {
 	}
 }
 
+func TestCSV(t *testing.T) {
+	got, err := all(trace.NewCSV("x.csv", strings.NewReader("job,submit_s,workload,tasks,duration_s\n0,1.5,batch,2,30\n1,2, service,1,7.5\n")))
+	want := []trace.Job{{Submit: 1.5, Mean: 30, Durations: []float64{30, 30}}, {Submit: 2, Mean: 7.5, Durations: []float64{7.5}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+	for text, want := range map[string]string{"a,b\n": "must name the columns", "submit_s,tasks,duration_s\n1,2\n": "x.csv, line 2: it has 2 fields",
+		"submit_s,tasks,duration_s\n1,1.5,3\n": "tasks is 1.5", "submit_s,tasks,duration_s\n5,1,3\n4,1,3\n": "line 3: the job arrives at 4"} {
+		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	var z bytes.Buffer
@@ -104,7 +119,23 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	if n, err := read("b.tr"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	for name, want := range map[string]string{"cut.tr.gz": "the file ends badly", "not.tr.gz": "not compressed with gzip", "none.tr": "cannot be opened"} {
+	var two bytes.Buffer
+	for _, files := range [][]string{{"a.swf"}, {"a.swf", "b.swf"}} {
+		two.Reset()
+		zw := zip.NewWriter(&two)
+		for _, name := range files {
+			f, _ := zw.Create(name)
+			io.WriteString(f, "1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n")
+		}
+		zw.Close()
+		if err := os.WriteFile(filepath.Join(dir, files[len(files)-1]+".zip"), two.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := read("a.swf.zip"); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	for name, want := range map[string]string{"b.swf.zip": "has 2 files", "cut.tr.gz": "the file ends badly", "not.tr.gz": "not compressed with gzip", "none.tr": "cannot be opened"} {
 		if _, err := read(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}

@@ -1,0 +1,92 @@
+package trace
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"strings"
+)
+
+// CSV reads jobs of equal tasks from lines with a heading, which names at least submit_s, tasks and duration_s: the form
+// of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over.
+type CSV struct {
+	l                       *lines
+	submit, tasks, duration int // columns; -1 until the heading has been read
+	columns                 int
+	durs                    []float64
+	last                    float64
+}
+
+// NewCSV makes a reader of CSV text. name is for errors.
+func NewCSV(name string, r io.Reader) *CSV {
+	return &CSV{l: newLines(name, r), submit: -1, tasks: -1, duration: -1}
+}
+
+// Next implements Source.
+func (c *CSV) Next() (Job, error) {
+	for {
+		line, err := c.l.read()
+		if err != nil {
+			return Job{}, err
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if c.columns == 0 {
+			if err := c.heading(string(line)); err != nil {
+				return Job{}, err
+			}
+			continue
+		}
+		return c.job(line)
+	}
+}
+
+func (c *CSV) heading(line string) error {
+	names := strings.Split(line, ",")
+	for i, n := range names {
+		switch strings.TrimSpace(n) {
+		case "submit_s":
+			c.submit = i
+		case "tasks":
+			c.tasks = i
+		case "duration_s":
+			c.duration = i
+		}
+	}
+	if c.submit < 0 || c.tasks < 0 || c.duration < 0 {
+		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s", line)
+	}
+	c.columns = len(names)
+	return nil
+}
+
+func (c *CSV) job(line []byte) (j Job, err error) {
+	fields := bytes.Split(line, []byte(","))
+	if len(fields) != c.columns {
+		return j, c.l.bad("it has %d fields, the heading %d", len(fields), c.columns)
+	}
+	if j.Submit, err = c.l.number(bytes.TrimSpace(fields[c.submit]), "submit_s"); err != nil {
+		return j, err
+	}
+	if j.Submit < c.last {
+		return j, c.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by submit_s", j.Submit, c.last)
+	}
+	c.last = j.Submit
+	n, err := c.l.number(bytes.TrimSpace(fields[c.tasks]), "tasks")
+	if err != nil {
+		return j, err
+	}
+	if n < 1 || n > MaxTasks || n != math.Trunc(n) {
+		return j, c.l.bad("tasks is %g; it must be a whole number from 1 to %d", n, MaxTasks)
+	}
+	if j.Mean, err = c.l.number(bytes.TrimSpace(fields[c.duration]), "duration_s"); err != nil {
+		return j, err
+	}
+	c.durs = c.durs[:0]
+	for range int(n) {
+		c.durs = append(c.durs, j.Mean)
+	}
+	j.Durations = c.durs
+	return j, nil
+}
