@@ -28,7 +28,7 @@ func Results(w io.Writer, dir string, seeds int, version string, tell func(strin
 	if err := r.chain(); err != nil {
 		return err
 	}
-	r.out.WriteString(resultsFoot)
+	fmt.Fprint(r.out, resultsFoot)
 	return r.out.Flush()
 }
 

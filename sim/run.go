@@ -44,7 +44,7 @@ type Row struct {
 // Run runs one scheduler on a trace.
 func Run(src trace.Source, s Setup) (Row, error) {
 	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Reserve: int(s.Reserve * float64(s.Workers) / 100)}
-	strat, err := NewScheduler(s.Scheduler, fleet, s.Compat)
+	arch, err := NewScheduler(s.Scheduler, fleet, s.Compat)
 	if err != nil {
 		return Row{}, err
 	}
@@ -69,7 +69,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := time.Now()
-	tot, err := slots.Run(strat, s.Workers, src, s.Options)
+	tot, err := slots.Run(arch, s.Workers, src, s.Options)
 	if err != nil {
 		return row, err
 	}

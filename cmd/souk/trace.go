@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -89,7 +88,6 @@ func (c *cli) traceGen(shape trace.Shape, path string) error {
 	if err != nil {
 		return err
 	}
-	var w io.Writer = c.out
 	if path != "" {
 		f, err := os.Create(path)
 		if err != nil {
@@ -98,5 +96,5 @@ func (c *cli) traceGen(shape trace.Shape, path string) error {
 		err = trace.WriteTR(f, src)
 		return firstError(err, f.Close())
 	}
-	return trace.WriteTR(w, src)
+	return trace.WriteTR(c.out, src)
 }

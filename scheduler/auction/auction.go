@@ -301,7 +301,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 		}
 	}
 	if ok && who != int(b.id) && msg.Hops >= maxHops {
-		who, way, ok = market.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
+		_, way, ok = market.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
 		who = int(b.id)
 	}
 	switch {

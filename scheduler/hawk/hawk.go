@@ -4,6 +4,8 @@
 package hawk
 
 import (
+	"slices"
+
 	"github.com/soukhq/souk/scheduler"
 	"github.com/soukhq/souk/scheduler/central"
 	"github.com/soukhq/souk/scheduler/probing"
@@ -105,6 +107,6 @@ func (h *Hawk) behind(d *scheduler.Desk, w *probing.Worker) []probing.Probe {
 		end++
 	}
 	stolen := append([]probing.Probe(nil), q[i:end]...)
-	w.Queue = append(q[:i], q[end:]...)
+	w.Queue = slices.Delete(q, i, end)
 	return stolen
 }

@@ -3,7 +3,6 @@ package chaos
 import (
 	"fmt"
 
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -45,7 +44,7 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 		return nil
 	}
 	if o.After > 0 {
-		r.heap.Push(r.now+ticks.Time(o.After.Microseconds()), ask)
+		r.heap.Push(r.now+o.After.Microseconds(), ask)
 		return nil
 	}
 	return ask()
@@ -134,7 +133,7 @@ func (g *gang) commit(m *member, try int) {
 			g.commit(m, try+1)
 		case err == nil && !lost:
 			r.rep.Granted++
-			r.ended[m.q.Machine] = cluster.WorkerID(m.w.cap.Worker)
+			r.ended[m.q.Machine] = m.w.cap.Worker
 		}
 		return nil
 	})

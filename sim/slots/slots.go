@@ -81,7 +81,7 @@ type tick struct {
 
 type runner struct {
 	opt    Options
-	strat  scheduler.Strategy
+	arch   scheduler.Strategy
 	src    trace.Source
 	heap   ticks.Heap[tick]
 	desk   scheduler.Desk
@@ -99,7 +99,7 @@ type runner struct {
 type running struct{ tasks [][2]int32 }
 
 // Run runs a strategy on a trace until nothing is left to happen.
-func Run(strat scheduler.Strategy, workers int, src trace.Source, opt Options) (Totals, error) {
+func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (Totals, error) {
 	if opt.Delay == 0 {
 		opt.Delay = ticks.Millisecond / 2
 	}
@@ -107,11 +107,11 @@ func Run(strat scheduler.Strategy, workers int, src trace.Source, opt Options) (
 	if opt.Notice == 0 {
 		opt.Notice = 5 * ticks.Second
 	}
-	r := &runner{opt: opt, strat: strat, src: src, last: -1,
+	r := &runner{opt: opt, arch: arch, src: src, last: -1,
 		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64)), life: make([]uint32, workers)}
 	r.desk = scheduler.Desk{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
 	var ok bool
-	if r.mortal, ok = strat.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
+	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
 		return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to lost messages or to the death of a worker; choose market")
 	}
 	if len(opt.Deaths) > 0 {
@@ -147,13 +147,13 @@ func (r *runner) loop() error {
 		}
 		switch t.kind {
 		case kindMessage, kindNote:
-			r.strat.Deliver(&r.desk, t.msg)
+			r.arch.Deliver(&r.desk, t.msg)
 		case kindEnd:
 			if t.life == r.life[t.msg.To] {
 				r.end(t.msg)
 			}
 		case kindArrive:
-			r.strat.Arrive(&r.desk, t.msg.Job)
+			r.arch.Arrive(&r.desk, t.msg.Job)
 			if err := r.read(); err != nil {
 				return err
 			}
@@ -266,16 +266,16 @@ func (r *runner) end(m scheduler.Msg) {
 	}
 	j := &r.desk.Jobs[m.Job]
 	r.tot.End = r.desk.Now
-	if d := r.durs[m.Job]; d == nil || d[m.N] < 0 {
+	durs := r.durs[m.Job]
+	if len(durs) == 0 || durs[m.N] < 0 {
 		if r.runs == nil {
 			panic("slots: a task ended twice")
 		}
 		r.tot.Twice++
-		r.strat.Ended(&r.desk, m.To, m.Job, m.N)
+		r.arch.Ended(&r.desk, m.To, m.Job, m.N)
 		return
-	} else {
-		d[m.N] = -1 - d[m.N] // ended
 	}
+	durs[m.N] = -1 - durs[m.N] // ended
 	j.Ended++
 	if j.Ended == j.Tasks {
 		if r.opt.Each != nil {
@@ -285,7 +285,7 @@ func (r *runner) end(m scheduler.Msg) {
 			r.durs[m.Job] = nil
 		}
 	}
-	r.strat.Ended(&r.desk, m.To, m.Job, m.N)
+	r.arch.Ended(&r.desk, m.To, m.Job, m.N)
 }
 
 // lives lets workers die, lets that be noticed, and lets them come back.

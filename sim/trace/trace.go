@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -105,16 +106,16 @@ func (l *lines) read() ([]byte, error) {
 		return line, nil
 	}
 	l.long = append(l.long[:0], line...)
-	for err == bufio.ErrBufferFull && len(l.long) <= maxLine {
+	for errors.Is(err, bufio.ErrBufferFull) && len(l.long) <= maxLine {
 		line, err = l.r.ReadSlice('\n')
 		l.long = append(l.long, line...)
 	}
 	switch {
 	case len(l.long) > maxLine:
 		return nil, l.bad("the line is longer than %d bytes", maxLine)
-	case err == io.EOF && len(l.long) > 0:
+	case errors.Is(err, io.EOF) && len(l.long) > 0:
 		return l.long, nil
-	case err != nil && err != io.EOF:
+	case err != nil && !errors.Is(err, io.EOF):
 		return nil, fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the file ends badly", l.name, l.n)
 	}
 	return l.long, err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -97,7 +98,7 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
-	io.WriteString(w, "1 1 1 1\n2 1 1 1\n")
+	fmt.Fprint(w, "1 1 1 1\n2 1 1 1\n")
 	w.Close()
 	for name, data := range map[string][]byte{"a.tr.gz": z.Bytes(), "cut.tr.gz": z.Bytes()[:z.Len()-12], "not.tr.gz": []byte("1 1 1 1\n"), "b.tr": []byte("1 1 1 1\n")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
@@ -125,7 +126,7 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 		zw := zip.NewWriter(&two)
 		for _, name := range files {
 			f, _ := zw.Create(name)
-			io.WriteString(f, "1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n")
+			fmt.Fprint(f, "1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n")
 		}
 		zw.Close()
 		if err := os.WriteFile(filepath.Join(dir, files[len(files)-1]+".zip"), two.Bytes(), 0o600); err != nil {
