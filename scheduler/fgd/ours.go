@@ -32,15 +32,15 @@ func Scarcity(workers []Worker, typical []Typical) [32]float64 {
 	return out
 }
 
-// Constants of Priced, found on five of the published lists; none is fitted to one list.
+// Constants of Priced, one set for all lists.
 const (
-	scarcityPrice = 3.0  // hundredths of a sigmoid for one GPU of a model whose demand is what there is
-	step          = 2.0  // scores that differ by less are alike
-	tie           = 1e-3 // the most that decides between those
+	scarcityPrice = 3.0 // hundredths of a sigmoid for one GPU of a model whose demand is what there is
+	step          = 2.0 // scores that differ by less are alike
 )
 
-// Priced is souk's own policy: waste as FGD counts it, a price on GPUs of the models that tasks name, so that who could
-// go elsewhere does, and among workers that are nearly alike the fullest. FGD takes the first of those.
+// Priced is souk's own policy: waste as FGD counts it, and a price on GPUs of the models that tasks name, so that who
+// could go elsewhere does. Scores are twice as coarse as FGD's: among workers nearly alike the first is taken, and taking
+// the same ones again leaves the others whole.
 func Priced(workers []Worker, typical []Typical) Policy {
 	price := Scarcity(workers, typical)
 	return Policy{Name: "Priced", Score: func(w *Worker, d *Demand) (float64, int) {
@@ -49,9 +49,7 @@ func Priced(workers []Worker, typical []Typical) Policy {
 		toll := scarcityPrice * price[w.Model] * float64(d.Total()) / Whole
 		each(w, d, func(after *Worker, i int) {
 			s := 100*sigmoid((before-Waste(after, typical))/1000) - toll
-			s = step * math.Floor(s/step)
-			s += tie * (1 - float64(after.CPU)/maxCPU/2 - float64(after.GPULeft())/maxGPU/2)
-			if s > best {
+			if s = math.Floor(s / step); s > best {
 				best, device = s, i
 			}
 		})

@@ -157,6 +157,15 @@ func Arrivals(workers []fgd.Worker, tasks []fgd.Demand, rng *rand.Rand) []fgd.De
 	return out
 }
 
+// Shuffled gives the workers in another order. Many workers score alike, and Run takes the first: by their order in the
+// list, whose workers of one model stand together, packing policies come out up to a point lower than was published; by a
+// random order they come out as published, so that the published runs' workers must have had other names.
+func Shuffled(workers []fgd.Worker, rng *rand.Rand) []fgd.Worker {
+	out := slices.Clone(workers)
+	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
 // Report has figures for whole percents of GPU arrived, 0 to 130: the mean over all tasks whose arrival rounds to it.
 type Report struct {
 	Allocated [131]float64 // percent of all GPU
