@@ -69,7 +69,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := time.Now()
-	tot, err := slots.Run(arch, s.Workers, src, s.Options)
+	tot, err := slots.Run(arch, s.Workers*fleet.Slots, src, s.Options) // market counts slots as workers
 	if err != nil {
 		return row, err
 	}
