@@ -12,12 +12,14 @@ const (
 // local works the sources off one by one. A free place is usually near, so that a search reads few edges. One that
 // meets its limit keeps what it learnt, the raised prices, and its source is tried again after the others; where that
 // does not help either, as when nearly all nodes are tied, the source is left for a search from all.
-func (g *Graph) local() {
+//
+// It says whether it was worth while.
+func (g *Graph) local() bool {
 	misses := 0
 	for range localTries {
 		g.compact()
 		if len(g.sources) == 0 || misses > localMisses {
-			return
+			return misses <= localMisses
 		}
 		g.waiting = append(g.waiting[:0], g.sources...)
 		for _, s := range g.waiting {
@@ -25,7 +27,7 @@ func (g *Graph) local() {
 				g.stats.Local++
 				reach, end := g.search([]int32{s}, 1, localBudget)
 				if reach < 0 {
-					return // there is no way at all: the search from all sources says how much is left over
+					return false // there is no way at all: the search from all sources says how much is left over
 				}
 				g.raise(reach)
 				if end < 0 {
@@ -39,6 +41,7 @@ func (g *Graph) local() {
 			}
 		}
 	}
+	return true
 }
 
 // trace makes path the shortest path to end.

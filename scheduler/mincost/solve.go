@@ -24,13 +24,15 @@ func (g *Graph) Solve() (Result, error) {
 	if sum != 0 {
 		return Result{}, invalid("unbalanced", "The supplies must sum to zero, and sum to %d.", sum)
 	}
-	first := g.price()
+	skip, pause := 0, 1 // rounds without searches from one source
+	if g.price() {
+		skip = 1 // at first most surplus has a tight way out, and a blocking flow finds them all at once
+	}
 	g.backwards()
 	for {
-		if !first { // at first most surplus has a tight way out, and a blocking flow finds them all at once
-			g.local()
+		if skip--; skip < 0 && !g.local() {
+			skip, pause = pause, 2*pause
 		}
-		first = false
 		left := g.compact()
 		if left == 0 {
 			return Result{Cost: g.Cost(), Stats: g.stats}, nil
