@@ -96,7 +96,8 @@ func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time
 	if len(s.holds) >= MaxHolds {
 		return time.Time{}, s.refuse(now, r, placement.Verdict{}, "the worker has %d holds already, the most it keeps; try again when they end", MaxHolds)
 	}
-	if v := s.judge(r); !v.Fits {
+	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
+	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuse(now, r, v, "")
 	}
 	s.holds[token] = hold{r.Machine, r.Resources, now.Add(ttl)}

@@ -104,6 +104,16 @@ func TestSellerHolds(t *testing.T) {
 	}
 }
 
+func TestSellerHoldBesideAGrantIsJudgedWhole(t *testing.T) {
+	s := newSeller(cluster.Resources{CPU: 44})
+	if err := s.Grant(epoch, request("m1", cluster.Resources{CPU: 1}), "", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Hold(epoch, request("m1", cluster.Resources{CPU: 44}), "t", time.Second); !fault.Is(err, fault.Exhausted) {
+		t.Fatalf("1 is granted and 44 more are held of 44: %v", err)
+	}
+}
+
 func TestSellerBoundsHolds(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1 << 30})
 	for i := range market.MaxHolds {

@@ -59,6 +59,11 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	}
 	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
 	if r.tree != nil {
+		l.slotMu.Lock()
+		defer l.slotMu.Unlock()
+		if l.slotGone {
+			return nil, notRunning(id)
+		}
 		k.group = &l.slot.group
 		if k.seat, err = takeSeat(l.slot.group); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be applied to a command", id)

@@ -42,10 +42,14 @@ type life struct {
 	child   bool        // of this process; else it was adopted
 	slot    slot        // its cgroup; empty without cgroups
 	retire  *time.Timer // gives up the slot's seat; nil when it was not started here
-	log     *output.Log
-	streams [2]*stream
-	pumps   sync.WaitGroup
-	done    chan struct{} // closed when the life is over and its exit is announced
+
+	// slotMu is held by whoever acts on the slot's group as a whole. When slotGone is set the group is another life's.
+	slotMu   sync.Mutex
+	slotGone bool
+	log      *output.Log
+	streams  [2]*stream
+	pumps    sync.WaitGroup
+	done     chan struct{} // closed when the life is over and its exit is announced
 	// ---
 	ended bool // the main process has ended, the rest is being cleared away
 	over  bool // done is closed

@@ -79,6 +79,11 @@ func (r *Reaper) pause(id string, on bool) error {
 	defer cancel()
 	if r.tree != nil && l.slot.group.CanFreeze() {
 		r.freeSeat(l) // v1 freezes threads
+		l.slotMu.Lock()
+		defer l.slotMu.Unlock()
+		if l.slotGone {
+			return notRunning(id)
+		}
 		if err := l.slot.group.Freeze(ctx, on); err != nil {
 			_ = l.slot.group.Freeze(ctx, l.rec.Paused)
 			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)

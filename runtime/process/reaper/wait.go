@@ -115,10 +115,13 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		if l.retire != nil {
 			l.retire.Stop()
 		}
+		l.slotMu.Lock()
 		r.mu.Lock()
 		slot := l.slot
 		l.slot.seat = nil // it goes back with the slot
 		r.mu.Unlock()
+		l.slotGone = true
+		l.slotMu.Unlock()
 		if err := r.slots.give(slot); err != nil {
 			r.log.Warn("a cgroup could not be removed yet", "machine", l.m.id, "err", err)
 		}
@@ -138,6 +141,11 @@ func (r *Reaper) killAll(l *life) {
 	defer cancel()
 	if r.tree != nil {
 		if r.killMain(ctx, l) {
+			return
+		}
+		l.slotMu.Lock()
+		defer l.slotMu.Unlock()
+		if l.slotGone || l.slot.group.Empty() {
 			return
 		}
 		r.mu.Lock()
