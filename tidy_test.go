@@ -159,6 +159,21 @@ func TestPureLayersReadNoClock(t *testing.T) {
 	}
 }
 
+// TestTheSimulatorIsOneGoroutine: it repeats to the byte, and `make test` leaves the race detector out for it.
+func TestTheSimulatorIsOneGoroutine(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || top(s.pkg) != "sim" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if g, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s: a goroutine in the simulator", s.fset.Position(g.Pos()))
+			}
+			return true
+		})
+	}
+}
+
 func TestFilesAndPackagesAreTidy(t *testing.T) {
 	documented := map[string]bool{}
 	for _, s := range sources(t) {
