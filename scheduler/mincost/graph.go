@@ -75,6 +75,7 @@ type Graph struct {
 	touched []int32 // nodes labelled by this search
 	path    []int32
 	waiting []int32 // sources, while they are worked off one by one
+	ends    []int32 // nodes that take flow, in a search from all
 	heap    radix
 	epoch   int32
 	solved  bool

@@ -5,8 +5,8 @@ import "math"
 // Limits of the searches from one source. They bound wasted work only; the answer does not depend on them.
 const (
 	localBudget = 10000 // edges a search may read
-	localMisses = 100   // searches that may fail in a row
-	localTries  = 8     // searches from one source
+	localMisses = 30    // searches that may fail in a row
+	localTries  = 4     // searches from one source
 )
 
 // local works the sources off one by one. A free place is usually near, so that a search reads few edges. One that
@@ -61,15 +61,11 @@ func (g *Graph) backwards() {
 		c.lacks = false
 		for !c.gone && c.excess < 0 && misses <= localMisses && len(c.edges) < localBudget {
 			g.stats.Local++
-			reach, start := g.searchBack(n, localBudget)
+			reach, start := g.searchBack([]int32{n}, 1, localBudget)
 			if reach < 0 {
 				break
 			}
-			for _, t := range g.touched {
-				if h := &g.hot[t]; h.dist < reach {
-					h.price -= reach - h.dist
-				}
-			}
+			g.lowerTo(reach)
 			if start < 0 {
 				g.stats.GaveUp++
 				misses++
@@ -86,50 +82,57 @@ func (g *Graph) backwards() {
 	g.takers = g.takers[:0]
 }
 
-// searchBack is search from one node against the direction of the edges, to the nearest node with surplus.
-func (g *Graph) searchBack(from int32, budget int64) (reach int64, start int32) {
+// searchBack is search from nodes that take flow, against the direction of the edges, to nodes with surplus.
+func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start int32) {
 	g.nextEpoch()
 	g.heap.reset()
-	g.touched = append(g.touched[:0], from)
-	h := &g.hot[from]
-	h.epoch, h.dist, h.by = g.epoch, 0, -1
-	g.heap.push(0, from)
+	g.touched = append(g.touched[:0], from...)
+	for _, n := range from {
+		h := &g.hot[n]
+		h.epoch, h.dist, h.level, h.by = g.epoch, 0, 0, -1
+		g.heap.push(0, n)
+	}
+	reach, start = -1, -1
 	limit, scanned := int64(math.MaxInt64), int64(0)
 	defer func() { g.stats.Scanned += scanned }()
 	for g.heap.size > 0 {
 		it := g.heap.pop()
 		h, c := &g.hot[it.node], &g.cold[it.node]
-		switch {
-		case it.key > h.dist:
+		if it.key > h.dist {
 			continue
-		case c.excess > 0:
-			return it.key, it.node
-		case scanned > budget:
+		}
+		if c.excess > 0 {
+			reach, start = it.key, it.node
+			if want -= c.excess; want <= 0 {
+				break
+			}
+		}
+		if scanned+int64(len(c.edges)) > budget { // also a hub that very many could come from
 			return it.key, -1
 		}
-		base := it.key + h.price
+		base, level := it.key+h.price, h.level-1
 		scanned += int64(len(c.edges))
 		for _, e := range c.edges {
 			in := &g.edges[e^1]
 			if in.res == 0 {
 				continue
 			}
-			from := g.edges[e].to
-			v := &g.hot[from]
+			tail := g.edges[e].to
+			v := &g.hot[tail]
 			d := base + int64(in.cost) - v.price
 			if d > limit || v.epoch == g.epoch && v.dist <= d {
 				continue
 			}
 			if v.epoch != g.epoch {
 				v.epoch = g.epoch
-				g.touched = append(g.touched, from)
+				g.touched = append(g.touched, tail)
 			}
-			v.dist, v.by = d, e^1
-			if g.cold[from].excess > 0 {
+			v.dist, v.level, v.by = d, level, e^1
+			if want == 1 && g.cold[tail].excess > 0 {
 				limit = d
 			}
-			g.heap.push(d, from)
+			g.heap.push(d, tail)
 		}
 	}
-	return -1, -1
+	return reach, start
 }

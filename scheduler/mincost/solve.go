@@ -27,8 +27,9 @@ func (g *Graph) Solve() (Result, error) {
 	skip, pause := 0, 1 // rounds without searches from one source
 	if g.price() {
 		skip = 1 // at first most surplus has a tight way out, and a blocking flow finds them all at once
+	} else {
+		g.backwards()
 	}
-	g.backwards()
 	for {
 		if skip--; skip < 0 && !g.local() {
 			skip, pause = pause, 2*pause
@@ -38,15 +39,39 @@ func (g *Graph) Solve() (Result, error) {
 			return Result{Cost: g.Cost(), Stats: g.stats}, nil
 		}
 		g.stats.Searches++
-		reach, _ := g.search(g.sources, left, math.MaxInt64)
+		reach := g.searchAll(left)
 		if reach < 0 {
 			return Result{}, fault.New(fault.Exhausted, "flow_infeasible", "No flow meets every supply: %d units have nowhere to go.", left)
 		}
-		g.raise(reach)
 		for _, s := range g.sources {
 			g.augment(s, reach)
 		}
 	}
+}
+
+// searchAll makes tight the shortest ways between all surplus and what takes it, from the side that has fewer nodes: one
+// search from it knows the distance of every node on the other side. It gives the distance of the farthest that counts.
+func (g *Graph) searchAll(left int64) (reach int64) {
+	g.ends = g.ends[:0]
+	for i := range g.cold {
+		if g.cold[i].excess < 0 {
+			g.ends = append(g.ends, int32(i))
+		}
+	}
+	if len(g.ends) <= len(g.sources) {
+		reach, start := g.searchBack(g.ends, left, math.MaxInt64)
+		if start < 0 {
+			return -1
+		}
+		g.lowerTo(reach)
+		return reach
+	}
+	reach, end := g.search(g.sources, left, math.MaxInt64)
+	if end < 0 {
+		return -1
+	}
+	g.raise(reach)
+	return reach
 }
 
 // compact drops the nodes without surplus from the sources, and gives the sum of the surplus.
@@ -113,8 +138,8 @@ func (g *Graph) price() (first bool) {
 }
 
 // search runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
-// reached take what is wanted, or all at the distance of the first are found. It gives that distance and the last such
-// node. When the budget of edges is used up first it gives the distance up to which it knows everything, and node -1;
+// reached take what is wanted, or all are found. It gives the distance of the last such node, and the node: when prices
+// are raised to that distance the shortest ways to all of them are tight. When the budget of edges is used up first it gives the distance up to which it knows everything, and node -1;
 // when there is no way it gives distance -1.
 func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32) {
 	g.nextEpoch()
@@ -142,8 +167,9 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 		c := &g.cold[it.node]
 		if c.excess < 0 {
 			reach, end = it.key, it.node
-			want += c.excess
-			continue
+			if want += c.excess; want <= 0 {
+				break
+			}
 		}
 		if scanned > budget {
 			return it.key, -1
@@ -162,7 +188,7 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 				g.touched = append(g.touched, ed.to)
 			}
 			v.dist, v.level, v.by = d, level, e
-			if g.cold[ed.to].excess < 0 {
+			if want == 1 && g.cold[ed.to].excess < 0 {
 				limit = d
 			}
 			g.heap.push(d, ed.to)
@@ -183,6 +209,16 @@ func (g *Graph) nextEpoch() {
 		g.epoch = 0
 	}
 	g.epoch++
+}
+
+// lowerTo lowers the prices of all nodes from which reach is farther than they are, which makes the ways of a backward
+// search tight.
+func (g *Graph) lowerTo(reach int64) {
+	for _, n := range g.touched {
+		if h := &g.hot[n]; h.dist < reach {
+			h.price -= reach - h.dist
+		}
+	}
 }
 
 // raise lifts the prices of all nodes nearer than reach, which makes the shortest ways tight.

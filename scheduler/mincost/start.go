@@ -49,6 +49,10 @@ func (g *Graph) priceAll() {
 			g.settle(Arc(a))
 		}
 	}
+	for _, n := range g.takers {
+		g.cold[n].lacks = false
+	}
+	g.takers = g.takers[:0]
 }
 
 const far = math.MaxInt64 / 2
