@@ -45,7 +45,7 @@ func readmeSteps() []readmeStep {
 		{run: `souk explain hello`},
 		{run: `souk run --cpu-kind performance --cpus 16 -- /bin/true; echo "exit code $?"`},
 		{say: "A task, to its end:"},
-		{run: `souk run --attach --rm --name task -- /bin/sh -c 'echo working; exit 7'; echo "exit code $?"`},
+		{run: `souk run --attach --rm --name task -- /bin/sh -c 'echo working; sleep 1; exit 7'; echo "exit code $?"`},
 		{say: "Kill souk itself. The machine does not notice, and the next souk takes it up again, with the same process:"},
 		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
 		{dev: "souk dev &"},
