@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,11 +32,18 @@ type Stat struct {
 
 // Read gives the stat of a process. The error is fs.ErrNotExist when there is none.
 func Read(pid int) (Stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	path := "/proc/" + strconv.Itoa(pid) + "/stat"
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return Stat{}, err
+		return Stat{}, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return Parse(b)
+	defer syscall.Close(fd)
+	var buf [2048]byte // one line, told whole by one read; package os would ask six times for what cannot wait
+	n, err := syscall.Read(fd, buf[:])
+	if err != nil {
+		return Stat{}, &os.PathError{Op: "read", Path: path, Err: err} // ESRCH: it is gone
+	}
+	return Parse(buf[:n])
 }
 
 // Parse reads one line of /proc/PID/stat. The name may hold spaces and parentheses: it ends at the last one.
