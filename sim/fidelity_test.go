@@ -3,27 +3,12 @@ package sim_test
 import (
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
+	"github.com/soukhq/souk/sim/trace/tracetest"
 )
-
-// traceFile gives a trace of the papers' families, which are not part of the project.
-func traceFile(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("SOUK_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "traces")
-	}
-	path := filepath.Join(dir, "tr", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("the trace %s is not here; set SOUK_TRACES to the directory that has tr/%s", name, name)
-	}
-	return path
-}
 
 type figures struct {
 	short, long [4]float64 // p50, p90, p99, mean
@@ -33,7 +18,7 @@ type figures struct {
 // The peer's figures are of one run each of Eagle's simulator. Ours are means of three seeds. Between seeds Hawk's
 // short percentiles move by a tenth and more, in the peer as in ours, so it is held to the mean of the peer's seeds.
 func TestFidelityToEaglesSimulator(t *testing.T) {
-	path := traceFile(t, "YH2_sub.tr.gz")
+	path := tracetest.Path(t, "tr", "YH2_sub.tr.gz")
 	for _, c := range []struct {
 		scheduler string
 		workers   int
@@ -76,7 +61,7 @@ func TestFidelityToEaglesSimulator(t *testing.T) {
 }
 
 func TestBoundsAreTheReferences(t *testing.T) {
-	path := traceFile(t, "YH2_sub.tr.gz")
+	path := tracetest.Path(t, "tr", "YH2_sub.tr.gz")
 	for _, c := range []struct {
 		workers int
 		want    figures
@@ -111,7 +96,7 @@ func TestBoundsAreTheReferences(t *testing.T) {
 
 // TestMarketBeatsEveryPeer is the claim of docs/results.md, on one trace and size.
 func TestMarketBeatsEveryPeer(t *testing.T) {
-	open := sim.FromFile(traceFile(t, "YH2_sub.tr.gz"))
+	open := sim.FromFile(tracetest.Path(t, "tr", "YH2_sub.tr.gz"))
 	setup := sim.Setup{Workers: 8000, Reserve: 2, Compat: true, Options: slots.Options{Cutoff: 90.5811}}
 	run := func(name string, wrong float64) sim.Summary {
 		setup.Scheduler, setup.Error = name, wrong

@@ -2,12 +2,12 @@ package mincost_test
 
 import (
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/scheduler/mincost"
+	"github.com/soukhq/souk/sim/trace/tracetest"
 )
 
 func overSubscribed() mincost.QuincyShape {
@@ -101,7 +101,7 @@ func BenchmarkRound(b *testing.B) {
 
 // BenchmarkFirmament solves the largest of Firmament's own test graphs.
 func BenchmarkFirmament(b *testing.B) {
-	path := filepath.Join(traces(b), "flow-graphs", "graph_1000m_64j_100t_10p.in.xz")
+	path := tracetest.Path(b, "flow-graphs", "graph_1000m_64j_100t_10p.in.xz")
 	for b.Loop() {
 		b.StopTimer()
 		g := readXZ(b, path)

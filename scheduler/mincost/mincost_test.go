@@ -14,20 +14,8 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler/mincost"
+	"github.com/soukhq/souk/sim/trace/tracetest"
 )
-
-// traces gives the folder of traces, or skips the test.
-func traces(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("SOUK_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "traces")
-	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("the traces are not here: set SOUK_TRACES to their folder")
-	}
-	return dir
-}
 
 func readXZ(t testing.TB, path string) *mincost.Graph {
 	t.Helper()
@@ -57,7 +45,7 @@ var flowlessly = map[string]int64{
 }
 
 func TestFirmamentGraphs(t *testing.T) {
-	dir := filepath.Join(traces(t), "flow-graphs")
+	dir := tracetest.Path(t, "flow-graphs")
 	for name, want := range flowlessly {
 		t.Run(name, func(t *testing.T) {
 			g := readXZ(t, filepath.Join(dir, name+".in.xz"))

@@ -4,30 +4,17 @@ import (
 	"compress/gzip"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/soukhq/souk/scheduler/omega"
 	"github.com/soukhq/souk/sim/cell"
 	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace/tracetest"
 )
-
-// traces gives the folder of traces, or skips the test.
-func traces(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("SOUK_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "traces")
-	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("the traces are not here: set SOUK_TRACES to their folder")
-	}
-	return dir
-}
 
 func load(t testing.TB, name string) []cell.Job {
 	t.Helper()
-	f, err := os.Open(filepath.Join(traces(t), "omega", name))
+	f, err := os.Open(tracetest.Path(t, "omega", name))
 	if err != nil {
 		t.Skipf("a trace is not here: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,18 +13,15 @@ import (
 
 	"github.com/soukhq/souk/scheduler/fgd"
 	"github.com/soukhq/souk/sim/openb"
+	"github.com/soukhq/souk/sim/trace/tracetest"
 )
 
 // open gives a list of the traces, or skips the test.
 func open(t testing.TB, name string) io.Reader {
 	t.Helper()
-	dir := os.Getenv("SOUK_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "traces")
-	}
-	f, err := os.Open(filepath.Join(dir, "openb", name))
+	f, err := os.Open(tracetest.Path(t, "openb", name))
 	if err != nil {
-		t.Skip("the traces are not here: set SOUK_TRACES to their folder")
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
 	x, err := xz.NewReader(bufio.NewReader(f))
