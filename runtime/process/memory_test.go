@@ -11,6 +11,8 @@ import (
 	"time"
 
 	goruntime "runtime"
+
+	"github.com/soukhq/souk/runtime/runtimetest"
 )
 
 // pss gives the proportional memory of a process in KiB, as the kernel shares it out.
@@ -83,7 +85,7 @@ func TestMemory(t *testing.T) {
 	per := float64(full-empty) / n
 	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), n/took.Seconds(), listed.Round(time.Microsecond))
 	t.Logf("reaper and client: %d KiB empty, %d KiB full, %.1f KiB a machine (reaper alone %d KiB)", empty, full, per, pss(t, pid))
-	if per > 300 && !raceEnabled { // the bound that users are told; the race detector keeps half a megabyte for each thread
+	if per > 300 && !runtimetest.RaceEnabled { // the bound that users are told; the race detector keeps half a megabyte for each thread
 		t.Errorf("%.1f KiB a machine, want at most 300", per)
 	}
 }

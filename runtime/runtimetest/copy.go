@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-func raceOrShort() bool { return testing.Short() || raceEnabled }
+func raceOrShort() bool { return testing.Short() || RaceEnabled }
 
 func (h *harness) copier() runtime.Copier {
 	c, ok := h.rt.(runtime.Copier)

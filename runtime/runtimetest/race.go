@@ -2,4 +2,5 @@
 
 package runtimetest
 
-const raceEnabled = true
+// RaceEnabled says whether the race detector is on: what is measured then is the detector.
+const RaceEnabled = true

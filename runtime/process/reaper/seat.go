@@ -1,7 +1,6 @@
 package reaper
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"syscall"
@@ -44,8 +43,8 @@ func (s *seat) sit(g cgroup.Group, entered chan<- error) {
 		return
 	}
 	if err := g.Enter(); err != nil {
-		entered <- errors.Join(err, g.Leave())
-		return // not unlocked: the thread ends, wherever it is
+		entered <- err // Enter has left again what it had entered
+		return         // not unlocked: the thread ends, wherever it is
 	}
 	entered <- nil
 	for job := range s.jobs {
