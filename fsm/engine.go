@@ -239,17 +239,14 @@ func (e *Engine[H]) Next() time.Time {
 // Counts gives the runs on their way by operation, how many of them have been failing for over a minute, and the ended
 // ones by "op/outcome".
 func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
-	active, done = map[string]int{}, map[string]uint64{}
+	active = map[string]int{}
 	for _, r := range e.runs {
 		active[r.Op]++
 		if r.Reason != "" && now.Sub(r.StepBegan) > time.Minute {
 			stuck++
 		}
 	}
-	for k, v := range e.done {
-		done[k] = v
-	}
-	return active, stuck + len(e.parked), done
+	return active, stuck + len(e.parked), maps.Clone(e.done)
 }
 
 // Restore takes back a record of the engine's buckets. A run it does not know whole is parked, and said in the error:

@@ -248,9 +248,7 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	if err := s.checkVolumes(r.Machine.App, r.Machine.ID, l.Config); err != nil {
 		return false, err
 	}
-	running := r.Life != nil
-	a.Launch = !l.SkipLaunch
-	if err := s.grow(r, c, running, a.Launch); err != nil {
+	if err := s.grow(r, c); err != nil {
 		return false, hostFull(err)
 	}
 	id := r.Machine.ID
@@ -271,7 +269,7 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	s.note(r, "update", machine.Replacing, a.Source, "")
 	s.note(r, "launch", machine.Created, a.Source, "")
 	s.warn(r)
-	if a.Launch {
+	if !l.SkipLaunch {
 		s.launch(r, opUpdate, a, machine.Updating)
 		return true, nil
 	}
@@ -280,15 +278,15 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 }
 
 // grow makes room for the new config beside what the old one still occupies; on refusal nothing has changed.
-func (s *Supervisor) grow(r *row, c Command, running, launch bool) error {
+func (s *Supervisor) grow(r *row, c Command) error {
 	id, room := r.Machine.ID, *c.Resources
-	if running {
+	if r.Life != nil {
 		room = room.Max(r.Want)
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return err
 	}
-	if launch {
+	if !c.Launch.SkipLaunch {
 		if err := s.seller.SetUp(s.now, id, true); err != nil {
 			if back := s.seller.Resize(s.now, id, r.Want); back != nil {
 				panic("lifecycle: a refused update cannot be taken back: " + back.Error())
@@ -316,7 +314,7 @@ func (s *Supervisor) keepVersion(r *row) {
 // launch begins an operation that will start a new attempt. The attempt's number is durable before the runtime hears it.
 func (s *Supervisor) launch(r *row, op string, a opArgs, state machine.State) {
 	r.Attempt++
-	a.Attempt, a.Launch = r.Attempt, true
+	a.Attempt = r.Attempt
 	r.Machine.State = state
 	if err := s.start(r, op, a); err != nil {
 		panic("lifecycle: " + err.Error()) // judged before: no run is active or parked

@@ -26,12 +26,11 @@ const (
 
 // opArgs are the arguments of every operation on a machine, journalled with the run.
 type opArgs struct {
-	Attempt uint64        `json:"attempt,omitempty"` // that a launch is to be
+	Attempt uint64        `json:"attempt,omitempty"` // that a launch is to be; 0: nothing is launched
 	Source  string        `json:"source,omitempty"`
 	Signal  int           `json:"signal,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
 	Kill    bool          `json:"kill,omitempty"` // no signal, no grace
-	Launch  bool          `json:"launch,omitempty"`
 }
 
 func argsOf(r *fsm.Run) opArgs {
@@ -49,12 +48,12 @@ func argsOf(r *fsm.Run) opArgs {
 // launches says whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
 func launches(r *fsm.Run) bool {
 	switch r.Op {
-	case opStart, opRestart, opRelaunch, opResume:
+	case opResume:
 		return true
-	case opCreate, opUpdate:
-		return argsOf(r).Launch
+	case opCreate, opStart, opRestart, opRelaunch, opUpdate:
+		return argsOf(r).Attempt != 0
 	}
-	return false
+	return false // of a volume, whose arguments are others
 }
 
 type (

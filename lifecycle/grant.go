@@ -72,7 +72,7 @@ func (s *Supervisor) create(ticket uint64, g Grant) error {
 		s.putLease(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
 	}
-	a := opArgs{Source: g.Source, Grace: defaultGrace, Launch: !l.SkipLaunch}
+	a := opArgs{Source: g.Source, Grace: defaultGrace}
 	if !l.SkipLaunch {
 		s.launch(r, opCreate, a, machine.Creating)
 	} else if err := s.start(r, opCreate, a); err != nil {

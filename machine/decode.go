@@ -32,15 +32,11 @@ func NewDecoder[T any](what string) Decoder[T] {
 // The decoders of this package; they are never changed.
 var (
 	launchDecoder = NewDecoder[Launch]("launch") //nolint:gochecknoglobals // a constant
-	configDecoder = NewDecoder[Config]("config") //nolint:gochecknoglobals // a constant
 )
 
 // DecodeLaunch reads the body of a create or an update. Errors are Invalid, and nothing is checked beyond the shape:
 // Normalize and Validate are the caller's next step.
 func DecodeLaunch(body []byte) (*Launch, error) { return launchDecoder.Decode(body) }
-
-// DecodeConfig reads a config alone, as DecodeLaunch does.
-func DecodeConfig(body []byte) (*Config, error) { return configDecoder.Decode(body) }
 
 // ReadBody reads r to its end, and refuses more than MaxBody bytes.
 func ReadBody(r io.Reader) ([]byte, error) {

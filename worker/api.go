@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -38,7 +39,7 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time, err error) {
 	var refused error
 	err = w.inspect(ctx, func(now time.Time) { until, refused = w.sup.Hold(now, r, token, ttl) })
-	return until, firstError(err, refused)
+	return until, cmp.Or(err, refused)
 }
 
 // Release ends a hold.
@@ -97,7 +98,7 @@ func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.L
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
 	var none error
 	err = w.inspect(ctx, func(now time.Time) { l, none = w.sup.CurrentLease(now, app, id) })
-	return l, firstError(err, none)
+	return l, cmp.Or(err, none)
 }
 
 // Versions lists the configs a machine has had, newest first.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"os"
@@ -21,7 +22,7 @@ func (w *Worker) carryOutVolume(ctx context.Context, kind string, t lifecycle.Vo
 	case lifecycle.EffVolumeMake:
 		return nil, w.makeVolume(ctx, dir, t)
 	case lifecycle.EffVolumeRemove:
-		return nil, diskError(firstError(os.RemoveAll(dir), os.RemoveAll(w.snapshotDir(t.Volume.ID, ""))))
+		return nil, diskError(cmp.Or(os.RemoveAll(dir), os.RemoveAll(w.snapshotDir(t.Volume.ID, ""))))
 	case lifecycle.EffVolumeCopy:
 		return w.copyVolume(ctx, dir, t)
 	}
@@ -50,7 +51,7 @@ func (w *Worker) makeVolume(ctx context.Context, dir string, t lifecycle.VolumeT
 // fill makes directory dir with the contents of from ("" for none).
 func (w *Worker) fill(ctx context.Context, from, dir string) error {
 	part := dir + ".part"
-	if err := firstError(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
+	if err := cmp.Or(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
 		return diskError(err)
 	}
 	if from != "" {
@@ -112,13 +113,4 @@ func diskError(err error) error {
 		return nil
 	}
 	return fault.Wrap(err, fault.Unavailable, "disk", "the worker's disk does not do what it should")
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

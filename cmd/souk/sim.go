@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -111,7 +112,7 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		return s, nil, info, err
 	}
 	info, err = trace.Scan(src, o.cutoff)
-	if err := firstError(err, done()); err != nil {
+	if err := cmp.Or(err, done()); err != nil {
 		return s, nil, info, err
 	}
 	if info.Jobs == 0 {
@@ -122,15 +123,6 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		s.Reserve = info.Reserve()
 	}
 	return s, open, info, nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // opener opens a trace by what the user wrote: a file, or gen:SHAPE:LOAD for a cluster of so many slots.
@@ -190,7 +182,7 @@ func (c *cli) simCompare(ctx context.Context, o *simFlags) error {
 		setup.Scheduler = name
 		setup.Watch = p.watch(ctx, name)
 		row, err := sim.Each(open, setup, o.seeds, func(sim.Row) { p.done++ })
-		if err := firstError(context.Cause(ctx), err); err != nil {
+		if err := cmp.Or(context.Cause(ctx), err); err != nil {
 			p.clear()
 			return err
 		}
@@ -336,7 +328,7 @@ func (c *cli) simHTML(path string, out simOutput) error {
 		return fault.Wrap(err, fault.Invalid, "html", "the report %s cannot be written", path)
 	}
 	err = sim.HTML(f, title, out.Rows, out.Bounds)
-	if err := firstError(err, f.Close()); err != nil {
+	if err := cmp.Or(err, f.Close()); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "html", "the report %s cannot be written", path)
 	}
 	return nil

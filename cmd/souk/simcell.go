@@ -217,8 +217,8 @@ func (c *cli) cmdSimFlow() *cobra.Command {
 
 func (c *cli) cmdSimCellResults() *cobra.Command {
 	dir, seeds := "", 5
-	cmd := &cobra.Command{Use: "cell-results", Short: "Write docs/results-cellsim.md: cells, GPUs and flows on the papers' traces", Args: args(0, 0, "no argument"),
-		Example: "  souk sim cell-results --traces DIR > docs/results-cellsim.md"}
+	cmd := &cobra.Command{Use: "cell-results", Short: "Write docs/results-cell.md: cells, GPUs and flows on the papers' traces", Args: args(0, 0, "no argument"),
+		Example: "  souk sim cell-results --traces DIR > docs/results-cell.md"}
 	cmd.Flags().StringVar(&dir, "traces", "", "the directory that has omega/ and openb/ (default $SOUK_TRACES)")
 	cmd.Flags().IntVar(&seeds, "seeds", 5, "how many seeds to run")
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -47,7 +48,7 @@ func (c *cli) traceInfo(name string, cutoff float64) error {
 		return err
 	}
 	in, err := trace.Scan(src, cutoff)
-	if err := firstError(err, done()); err != nil {
+	if err := cmp.Or(err, done()); err != nil {
 		return err
 	}
 	if c.json {
@@ -94,7 +95,7 @@ func (c *cli) traceGen(shape trace.Shape, path string) error {
 			return fault.Wrap(err, fault.Invalid, "trace", "%s cannot be written", path)
 		}
 		err = trace.WriteTR(f, src)
-		return firstError(err, f.Close())
+		return cmp.Or(err, f.Close())
 	}
 	return trace.WriteTR(c.out, src)
 }
