@@ -36,7 +36,44 @@ type Record struct {
 	Apps        map[string]int    `json:"apps,omitempty"`    // app -> machines here, for spreading
 	Images      []string          `json:"images,omitempty"`  // images it can start without a pull
 	Volumes     map[string]string `json:"volumes,omitempty"` // volume id -> machine it is attached to, or ""
-	At          time.Time         `json:"at"`                // when the worker said so
+
+	Attributes Attributes    `json:"attributes,omitempty"` // what requests may require: arch, zone, rack, ...
+	Require    []Requirement `json:"require,omitempty"`    // of the labels of a request: whom the worker takes at all
+	Prefer     []Preference  `json:"prefer,omitempty"`     // of the labels of a request: whom it likes
+	Reserved   []string      `json:"reserved,omitempty"`   // only requests that tolerate each of these come here
+	Headroom   Resources     `json:"headroom,omitzero"`    // kept free for requests at least as large in one dimension of it
+	GPUs       []GPU         `json:"gpus,omitempty"`       // the devices behind Capacity.GPU; empty: they are only counted
+	Evictable  []Evictable   `json:"evictable,omitempty"`  // what lower ranks occupy, by rank, lowest first
+	Backlog    int64         `json:"backlog,omitempty"`    // milliseconds of work that waits here, estimated
+	At         time.Time     `json:"at"`                   // when the worker said so
+}
+
+// GPU is one device.
+type GPU struct {
+	Kind string `json:"kind"`
+	Free int64  `json:"free_milli"` // thousandths that are neither granted nor held
+}
+
+// Evictable is what the machines of one rank occupy on a worker (rank: machine.Scheduling.Rank).
+type Evictable struct {
+	Rank      int       `json:"rank"`
+	Resources Resources `json:"resources"`
+	Machines  int       `json:"machines"`
+}
+
+// Attribute gives an attribute of the worker by its name. "worker", "region" and "state" are built in, and cannot be
+// set to something else.
+func (r *Record) Attribute(name string) (Value, bool) {
+	switch name {
+	case "worker":
+		return Text(string(r.Worker)), true
+	case "region":
+		return Text(string(r.Region)), true
+	case "state":
+		return Text(string(r.State)), true
+	}
+	v, ok := r.Attributes[name]
+	return v, ok
 }
 
 // Free gives what is neither granted nor held.

@@ -166,6 +166,12 @@ func (g *Gateway) stillThere(ctx context.Context, app App, m *machine.Machine) e
 func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launch) (placement.Request, error) {
 	req := placement.Request{App: app, Machine: launch.ID, Image: launch.Config.Image, Start: !launch.SkipLaunch}
 	req.Resources = machine.Resources(launch.Config)
+	if g := launch.Config.Guest; g != nil {
+		req.GPUKind = g.GPUKind
+	}
+	if launch.Scheduling != nil {
+		req.Scheduling = *launch.Scheduling
+	}
 	var err error
 	if v := launch.MinSecretsVersion; v != nil {
 		if err := g.secretsReach(app, *v); err != nil {

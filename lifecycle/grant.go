@@ -56,6 +56,7 @@ func (s *Supervisor) create(ticket uint64, g Grant) error {
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region, InstanceID: instance, Version: instance,
 		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: "127.0.0.1", CreatedAt: stamp(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker, Placement: g.Placement,
+		Scheduling: l.Scheduling,
 	}
 	if r.Machine.Name == "" {
 		r.Machine.Name = s.freeName(g.Request.App)

@@ -274,4 +274,6 @@ type Launch struct {
 	MinSecretsVersion       *uint64 `json:"min_secrets_version,omitempty"`
 	LeaseTTL                int     `json:"lease_ttl,omitempty"`       // seconds
 	CurrentVersion          string  `json:"current_version,omitempty"` // update: the instance_id it must still have
+
+	Scheduling *Scheduling `json:"scheduling,omitempty"` // souk's extension; an update that leaves it out keeps what there is
 }

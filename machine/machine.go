@@ -67,10 +67,12 @@ type Machine struct {
 	Cordoned   bool     `json:"cordoned"`
 
 	// What the Machines API does not know; its client skips these.
-	App       string            `json:"app,omitempty"`
-	Worker    cluster.WorkerID  `json:"worker,omitempty"`
-	Placement *Placement        `json:"placement,omitempty"` // why there
-	Phases    map[string]string `json:"phases,omitempty"`    // how long each phase of the last launch took, as Go durations
+	App       string           `json:"app,omitempty"`
+	Worker    cluster.WorkerID `json:"worker,omitempty"`
+	Placement *Placement       `json:"placement,omitempty"` // why there
+
+	Scheduling *Scheduling       `json:"scheduling,omitempty"` // what its launch wanted of its place
+	Phases     map[string]string `json:"phases,omitempty"`     // how long each phase of the last launch took, as Go durations
 }
 
 // MaxEvents bounds the events kept with a machine.

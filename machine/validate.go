@@ -77,6 +77,11 @@ func (l *Launch) Validate() error {
 	case l.Config == nil:
 		return bad("config is missing: send at least {\"config\": {\"image\": \"souk/host\", \"init\": {\"exec\": [\"/bin/sleep\", \"60\"]}}}")
 	}
+	if l.Scheduling != nil {
+		if why := l.Scheduling.Valid(); why != "" {
+			return bad("scheduling: %s", why)
+		}
+	}
 	return l.Config.Validate()
 }
 

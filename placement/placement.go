@@ -20,6 +20,18 @@ type Request struct {
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
 	Start     bool              `json:"start"`             // will be started at once, so it counts against the worker's start limit
+	Namespace string            `json:"namespace,omitempty"`
+	GPUKind   string            `json:"gpu_kind,omitempty"` // "" is any
+
+	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
+	Fleet      Fleet              `json:"fleet,omitzero"` // see Resolve
+}
+
+// Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
+// view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
+type Fleet struct {
+	Affinity [][]cluster.Value `json:"affinity,omitempty"` // for each Scheduling.Affinity: the values of Within where it runs
+	Spread   []map[string]int  `json:"spread,omitempty"`   // for each Scheduling.Spread: value -> machines of the app
 }
 
 // Verdict is Judge's answer. It has every clause that said no, never only the first.
@@ -36,11 +48,27 @@ const (
 	CodeVolume    = "volume"
 	CodeAttached  = "volume_attached"
 	CodeStartRate = "start_rate"
+
+	CodeRequirement    = "requirement"     // of the request, over the worker's attributes
+	CodeWorkerRequires = "worker_requires" // of the worker, over the request's labels
+	CodeReserved       = "reserved"
+	CodeAffinity       = "affinity"
+	CodeAntiAffinity   = "anti_affinity"
+	CodeSpread         = "spread"
+	CodeHeadroom       = "headroom"
+	CodeGPUKind        = "gpu_kind"
+	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on devices that fit
 )
 
 // Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It is total: any
 // request and any record have a verdict. It reads no clock: a record's age is the caller's business.
-func Judge(r Request, w cluster.Record) Verdict {
+func Judge(r Request, w cluster.Record) Verdict { return JudgeAt(&r, &w) }
+
+// refuse notes one clause that said no; never is whether it would even if the worker were empty and ready.
+type refuse func(never bool, code, wanted, had string)
+
+// JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
+func JudgeAt(r *Request, w *cluster.Record) Verdict {
 	var v Verdict
 	no := func(never bool, code, wanted, had string) {
 		v.Failing = append(v.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
@@ -49,7 +77,7 @@ func Judge(r Request, w cluster.Record) Verdict {
 	if w.State != cluster.Ready {
 		no(false, CodeState, string(cluster.Ready), string(w.State))
 	}
-	if Nearness(r, w) < 0 {
+	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 {
 		no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
 	}
 	for _, id := range r.Volumes {
@@ -64,15 +92,22 @@ func Judge(r Request, w cluster.Record) Verdict {
 		no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
 	}
 	judgeResources(r.Resources, w, no)
+	judgeGPUs(r, w, no)
+	judgeAttributes(r, w, no)
+	judgeNeighbours(r, w, no)
 	v.Fits = len(v.Failing) == 0
 	return v
 }
 
-func judgeResources(want cluster.Resources, w cluster.Record, no func(never bool, code, wanted, had string)) {
-	if want.Valid() && want.Fits(w.Free()) {
+func judgeResources(want cluster.Resources, w *cluster.Record, no refuse) {
+	free := w.Free()
+	keep := w.Headroom
+	if keep.IsZero() || asLarge(want, keep) {
+		keep = cluster.Resources{}
+	}
+	if want.Valid() && want.Add(keep).Fits(free) {
 		return // the common case, without making the list of dimensions
 	}
-	free := w.Free()
 	for _, d := range want.Dims() {
 		switch {
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
@@ -80,6 +115,9 @@ func judgeResources(want cluster.Resources, w cluster.Record, no func(never bool
 		case d.Amount > free.Get(d.Name):
 			no(d.Amount > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
 				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
+		case d.Amount > 0 && d.Amount+keep.Get(d.Name) > free.Get(d.Name):
+			no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+
+				" kept for larger requests", d.Format(free.Get(d.Name))+" free")
 		}
 	}
 }
@@ -90,10 +128,14 @@ func Nearness(r Request, w cluster.Record) int {
 	if len(r.Regions) == 0 {
 		return 0
 	}
-	if i := slices.Index(r.Regions, w.Region); i >= 0 {
+	return nearness(r.Regions, w.Region)
+}
+
+func nearness(wanted []cluster.Region, is cluster.Region) int {
+	if i := slices.Index(wanted, is); i >= 0 {
 		return i
 	}
-	return slices.Index(r.Regions, cluster.Region("any"))
+	return slices.Index(wanted, cluster.Region("any"))
 }
 
 // RegionText prints a region expression as users write it: "iad,dfw"; "any" when there is none.

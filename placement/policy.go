@@ -9,17 +9,48 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Policy ranks the workers that Judge lets through. A policy never decides feasibility.
+// Policy ranks the workers that Judge lets through, after its own filters have taken some of them out. A policy never
+// makes a worker feasible that the judge refuses.
 type Policy struct {
-	Name  string
-	Terms []Term
+	Name     string
+	Version  int      // of an operator's file; 0: built in
+	Filters  []Filter // all must let a worker through
+	Terms    []Term
+	Sample   int    // look at no more than so many workers that fit; 0: at all
+	Best     int    // choose by lot among so many of the best, so that buyers with one view differ; 0 and 1: the best
+	Strategy string // how the buyer goes about it where the request does not say; "" is direct
 }
 
-// Term is one weighted part of a score. Of gives a value in [0, 1], larger is better, for a worker that fits.
+// Term is one weighted part of a score. Of gives a value in [0, 1], larger is better, for a worker that fits. It must
+// depend on nothing but its arguments, and change neither.
 type Term struct {
 	Name   string
 	Weight float64
-	Of     func(r Request, w cluster.Record) float64
+	Of     func(r *Request, w *cluster.Record) float64
+}
+
+// Filter is a condition of a policy. Of gives what was found instead where it says no.
+type Filter struct {
+	Name   string
+	Wanted string // the condition, as the operator wrote it
+	Of     func(r *Request, w *cluster.Record) (ok bool, had string)
+}
+
+// CodePolicy is the code of the clauses of a policy's filters.
+const CodePolicy = "policy"
+
+// Judge is the judge's verdict and, where that is yes, the policy's filters'. Sellers do not ask policies: a filter says
+// where a buyer looks, not what a worker must take.
+func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
+	v := JudgeAt(r, w)
+	for i := range p.Filters {
+		f := &p.Filters[i]
+		if ok, had := f.Of(r, w); !ok {
+			v.Fits = false
+			v.Failing = append(v.Failing, machine.Clause{Code: CodePolicy, Wanted: f.Name + ": " + f.Wanted, Had: had})
+		}
+	}
+	return v
 }
 
 // Default is the policy used where none is named: the nearest region first, then room left on every dimension, then
@@ -32,12 +63,12 @@ func Default() Policy {
 	}}
 }
 
-func regionTerm(r Request, w cluster.Record) float64 {
-	return 1 / float64(1+max(0, Nearness(r, w)))
+func regionTerm(r *Request, w *cluster.Record) float64 {
+	return 1 / float64(1+max(0, Nearness(*r, *w)))
 }
 
 // headroomTerm is the share of the scarcest dimension that would be left free after the request.
-func headroomTerm(r Request, w cluster.Record) float64 {
+func headroomTerm(r *Request, w *cluster.Record) float64 {
 	free, least := w.Free(), 1.0
 	share := func(c, f, want int64) {
 		if c > 0 {
@@ -54,19 +85,81 @@ func headroomTerm(r Request, w cluster.Record) float64 {
 	return least
 }
 
-func spreadTerm(r Request, w cluster.Record) float64 {
+func spreadTerm(r *Request, w *cluster.Record) float64 {
 	return 1 / float64(1+w.Apps[r.App])
 }
 
-// Score gives a worker's score and its weighted parts, which add up to it.
+// Score gives a worker's score and its weighted parts, which add up to it. What the request itself prefers is a part,
+// whatever the policy.
 func (p Policy) Score(r Request, w cluster.Record) (float64, map[string]float64) {
-	total, terms := 0.0, make(map[string]float64, len(p.Terms))
+	terms := make(map[string]float64, len(p.Terms)+1)
+	total := 0.0
 	for _, t := range p.Terms {
-		s := t.Weight * t.Of(r, w)
+		s := t.Weight * t.Of(&r, &w)
 		terms[t.Name] = s
 		total += s
 	}
+	if wish := Wishes(&r, &w); wish != 0 {
+		terms[TermWishes] = wish
+		total += wish
+	}
 	return total, terms
+}
+
+// ScoreAt is Score without the parts, for those who score many.
+func (p *Policy) ScoreAt(r *Request, w *cluster.Record) float64 {
+	total := 0.0
+	for i := range p.Terms {
+		total += p.Terms[i].Weight * p.Terms[i].Of(r, w)
+	}
+	return total + Wishes(r, w)
+}
+
+// TermWishes names the part of a score that the request's and the worker's own preferences make.
+const TermWishes = "wishes"
+
+// Wishes adds up what the request prefers of the worker, and the worker of the request: preferences that are met,
+// affinities that only count, and spreads that only count (as 1 less the value's share of the app's machines).
+func Wishes(r *Request, w *cluster.Record) float64 {
+	s := &r.Scheduling
+	if len(s.Prefer) == 0 && len(w.Prefer) == 0 && len(s.Affinity) == 0 && len(s.Spread) == 0 {
+		return 0 // the common case
+	}
+	total := 0.0
+	for i := range s.Prefer {
+		if v, there := w.Attribute(s.Prefer[i].Attribute); s.Prefer[i].Of(v, there) == cluster.Met {
+			total += s.Prefer[i].Weight
+		}
+	}
+	for i := range w.Prefer {
+		if v, there := r.Label(w.Prefer[i].Attribute); w.Prefer[i].Of(v, there) == cluster.Met {
+			total += w.Prefer[i].Weight
+		}
+	}
+	for i := range s.Affinity {
+		if a := &s.Affinity[i]; a.Weight != 0 && r.near(i, w) != a.Anti {
+			total += a.Weight
+		}
+	}
+	for i := range s.Spread {
+		if sp := &s.Spread[i]; sp.MaxSkew == 0 {
+			total += cmp.Or(sp.Weight, 1) * r.evenness(i, w)
+		}
+	}
+	return total
+}
+
+// evenness is 1 less the share of the app's machines that have the worker's value of spread i; 0 where it has none.
+func (r *Request) evenness(i int, w *cluster.Record) float64 {
+	v, there := w.Attribute(r.Scheduling.Spread[i].Attribute)
+	if !there || i >= len(r.Fleet.Spread) {
+		return 0
+	}
+	all := 0
+	for _, n := range r.Fleet.Spread[i] {
+		all += n
+	}
+	return 1 - float64(r.Fleet.Spread[i][v.String()])/float64(max(1, all))
 }
 
 // Rank judges and scores every worker of the view: those that fit first, best first, then those that do not, by id.
@@ -75,7 +168,7 @@ func (p Policy) Score(r Request, w cluster.Record) (float64, map[string]float64)
 func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	out := make([]machine.Candidate, 0, len(view.Workers))
 	for _, w := range view.Workers {
-		v := Judge(r, w)
+		v := p.Judge(&r, &w)
 		c := machine.Candidate{Worker: string(w.Worker), Fits: v.Fits, Failing: v.Failing}
 		if v.Fits {
 			c.Score, c.Terms = p.Score(r, w)

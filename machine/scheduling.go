@@ -1,0 +1,124 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Scheduling is what a launch wants of its place beyond its resources and its region. It is souk's extension of the
+// Machines API (the field "scheduling" of a launch); the zero value wants nothing.
+type Scheduling struct {
+	Require  []cluster.Requirement `json:"require,omitempty"`  // of the worker's attributes; all must be met
+	Prefer   []cluster.Preference  `json:"prefer,omitempty"`   // of the worker's attributes; each that is met counts
+	Tolerate []string              `json:"tolerate,omitempty"` // reservations of workers it may use
+	Affinity []Affinity            `json:"affinity,omitempty"` // near to, or away from, apps and machines
+	Spread   []Spread              `json:"spread,omitempty"`   // evenly over the values of an attribute
+	Labels   cluster.Attributes    `json:"labels,omitempty"`   // what the requirements of workers may read of it
+	Band     Band                  `json:"band,omitempty"`     // "" is Service, and never preempts
+	Priority int                   `json:"priority,omitempty"` // within the band, 0 to MaxPriority; larger goes first
+	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
+	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching; "" is the policy's
+}
+
+// Affinity wants a machine near to, or away from, the machines of an app or one machine.
+type Affinity struct {
+	App     string  `json:"app,omitempty"`     // exactly one of App and Machine is set
+	Machine string  `json:"machine,omitempty"` // its id
+	Within  string  `json:"within,omitempty"`  // attribute whose value must be the same; "" is the worker itself
+	Anti    bool    `json:"anti,omitempty"`    // away from it
+	Weight  float64 `json:"weight,omitempty"`  // 0: it must hold; else it only counts
+}
+
+// Spread wants the machines of the app evenly over the values of an attribute ("worker" and "region" are such too).
+type Spread struct {
+	Attribute string  `json:"attribute"`
+	MaxSkew   int     `json:"max_skew,omitempty"` // most machines that a value may have more than the least; 0: it only counts
+	Weight    float64 `json:"weight,omitempty"`   // where it only counts; 0 is 1
+}
+
+// Band is the coarse part of a priority, as Borg has it (Verma et al., EuroSys 2015, section 2.5).
+type Band string
+
+// The bands, lowest first.
+const (
+	BandFree    Band = "free"
+	BandBatch   Band = "batch"
+	BandService Band = "service"
+	BandSystem  Band = "system"
+)
+
+// MaxPriority is the largest priority within a band.
+const MaxPriority = 999
+
+// Rank puts bands and priorities in one order: larger goes first. The zero Scheduling ranks as Service, 0.
+func (s Scheduling) Rank() int {
+	base := 0
+	switch s.Band {
+	case BandBatch:
+		base = 1
+	case BandService, "":
+		base = 2
+	case BandSystem:
+		base = 3
+	}
+	return base*(MaxPriority+1) + s.Priority
+}
+
+// MayPreempt says whether the launch may evict what ranks lower. One that names no band never does.
+func (s Scheduling) MayPreempt() bool { return s.Band != "" && s.Band != BandFree }
+
+// Valid says why the wishes cannot be taken; "" when they can.
+func (s Scheduling) Valid() string {
+	n := len(s.Require) + len(s.Prefer) + len(s.Tolerate) + len(s.Affinity) + len(s.Spread)
+	if n > cluster.MaxRequirements {
+		return fmt.Sprintf("%d requirements and wishes are too many; at most %d", n, cluster.MaxRequirements)
+	}
+	switch s.Band {
+	case "", BandFree, BandBatch, BandService, BandSystem:
+	default:
+		return fmt.Sprintf("band %s: use free, batch, service or system", quote(string(s.Band)))
+	}
+	if s.Priority < 0 || s.Priority > MaxPriority || (s.Priority != 0 && s.Band == "") {
+		return fmt.Sprintf("priority %d: name a band, and a number from 0 to %d within it", s.Priority, MaxPriority)
+	}
+	for _, q := range s.Require {
+		if why := q.Valid(); why != "" {
+			return why
+		}
+	}
+	for _, p := range s.Prefer {
+		if why := p.Requirement.Valid(); why != "" {
+			return why
+		}
+		if !sane(p.Weight) {
+			return fmt.Sprintf("weight %v of %s: use a number from -%d to %d", p.Weight, p.Attribute, maxWeight, maxWeight)
+		}
+	}
+	for _, a := range s.Affinity {
+		if (a.App == "") == (a.Machine == "") {
+			return "an affinity names either an app or a machine"
+		}
+		if !sane(a.Weight) || (a.Within != "" && !cluster.ValidAttribute(a.Within)) {
+			return fmt.Sprintf("the affinity to %s: its weight is a number from -%d to %d, and within names an attribute", quote(a.App+a.Machine), maxWeight, maxWeight)
+		}
+	}
+	for _, sp := range s.Spread {
+		if !cluster.ValidAttribute(sp.Attribute) || sp.MaxSkew < 0 || !sane(sp.Weight) || sp.Weight < 0 {
+			return fmt.Sprintf("the spread over %s: name an attribute, a max_skew of 0 or more, and a weight from 0 to %d", quote(sp.Attribute), maxWeight)
+		}
+	}
+	return s.Labels.Valid()
+}
+
+const maxWeight = 1000
+
+func sane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for what is not a number
+
+// BandName gives the band, the default where none is named.
+func (s Scheduling) BandName() Band {
+	if s.Band == "" {
+		return BandService
+	}
+	return s.Band
+}

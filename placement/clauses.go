@@ -1,0 +1,232 @@
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// asLarge says whether want reaches what is kept as headroom in a dimension that is kept: it is one of the large
+// requests that the room is for.
+func asLarge(want, keep cluster.Resources) bool {
+	for _, d := range keep.Dims() {
+		if d.Amount > 0 && want.Get(d.Name) >= d.Amount {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeGPUs looks at the devices, where the worker tells them apart: a request of less than one GPU needs it on one
+// device, one of whole GPUs needs whole devices.
+func judgeGPUs(r *Request, w *cluster.Record, no refuse) {
+	want := r.Resources.GPU
+	if want <= 0 || len(w.GPUs) == 0 {
+		return // where devices are not told apart, kinds are named resources: gpu.a100
+	}
+	var kinds, fitting int64
+	for _, g := range w.GPUs {
+		if r.GPUKind != "" && g.Kind != r.GPUKind {
+			continue
+		}
+		kinds++
+		if g.Free >= min(want, 1000) {
+			fitting++
+		}
+	}
+	need := max(1, want/1000)
+	switch {
+	case kinds < need && r.GPUKind != "":
+		no(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
+	case want > 1000 && want%1000 != 0:
+		no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
+	case fitting < need && want <= w.Free().GPU:
+		no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)), fmt.Sprintf("%d such", fitting))
+	}
+}
+
+// GPUText prints the devices of a worker by kind: "4 a100, 2 t4"; "none that are told apart" when it lists none.
+func GPUText(w *cluster.Record) string {
+	if len(w.GPUs) == 0 {
+		return "no GPUs that are told apart"
+	}
+	count := map[string]int{}
+	for _, g := range w.GPUs {
+		count[g.Kind]++
+	}
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, strconv.Itoa(count[k])+" "+k)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// judgeAttributes matches both sides: the request's requirements over the worker, and the worker's over the request.
+func judgeAttributes(r *Request, w *cluster.Record, no refuse) {
+	for i := range r.Scheduling.Require {
+		q := &r.Scheduling.Require[i]
+		v, there := w.Attribute(q.Attribute)
+		if q.Of(v, there) != cluster.Met {
+			no(true, CodeRequirement, q.String(), hadText(q, v, there))
+		}
+	}
+	for i := range w.Require {
+		q := &w.Require[i]
+		v, there := r.Label(q.Attribute)
+		if q.Of(v, there) != cluster.Met {
+			no(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
+		}
+	}
+	for _, reserved := range w.Reserved {
+		if !slices.Contains(r.Scheduling.Tolerate, reserved) {
+			no(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
+		}
+	}
+}
+
+// hadText says what was there instead. A value of another type, or none, is undefined, and said to be.
+func hadText(q *cluster.Requirement, v cluster.Value, there bool) string {
+	switch {
+	case !there:
+		return "undefined: there is no " + q.Attribute
+	case q.Of(v, true) == cluster.Undefined:
+		return "undefined: " + q.Attribute + " is the " + v.Type() + " " + v.String()
+	}
+	return v.String()
+}
+
+// Label gives what a worker's requirement may read of a request: its labels, and the built-in app, namespace, band,
+// priority, image and gpu_kind, which labels cannot hide.
+func (r *Request) Label(name string) (cluster.Value, bool) {
+	switch name {
+	case "app":
+		return cluster.Text(r.App), true
+	case "namespace":
+		return cluster.Text(r.Namespace), true
+	case "band":
+		return cluster.Text(string(r.Scheduling.BandName())), true
+	case "priority":
+		return cluster.Number(float64(r.Scheduling.Priority)), true
+	case "image":
+		return cluster.Text(r.Image), true
+	case "gpu_kind":
+		return cluster.Text(r.GPUKind), true
+	}
+	v, ok := r.Scheduling.Labels[name]
+	return v, ok
+}
+
+// judgeNeighbours looks at who runs where: affinity and anti-affinity that must hold, and spreads with a largest skew.
+func judgeNeighbours(r *Request, w *cluster.Record, no refuse) {
+	for i := range r.Scheduling.Affinity {
+		a := &r.Scheduling.Affinity[i]
+		if a.Weight != 0 {
+			continue
+		}
+		who := "app " + a.App
+		if a.Machine != "" {
+			who = "machine " + a.Machine
+		}
+		switch near := r.near(i, w); {
+		case near && a.Anti:
+			no(false, CodeAntiAffinity, "away from "+who+within(a.Within), "it is here")
+		case !near && !a.Anti:
+			no(false, CodeAffinity, "near to "+who+within(a.Within), "it is not here")
+		}
+	}
+	for i := range r.Scheduling.Spread {
+		sp := &r.Scheduling.Spread[i]
+		if sp.MaxSkew == 0 {
+			continue
+		}
+		v, there := w.Attribute(sp.Attribute)
+		if !there {
+			no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
+			continue
+		}
+		if here, least := r.counts(i, v); here+1-least > sp.MaxSkew {
+			no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew, r.App, sp.Attribute),
+				fmt.Sprintf("%d on %s, %d where there are fewest", here, v, least))
+		}
+	}
+}
+
+func within(attribute string) string {
+	if attribute == "" {
+		return ""
+	}
+	return " (same " + attribute + ")"
+}
+
+// near says whether affinity i finds what it names at worker w. On the worker itself, its own record is the newest.
+func (r *Request) near(i int, w *cluster.Record) bool {
+	a := &r.Scheduling.Affinity[i]
+	if a.App != "" && a.Within == "" {
+		return w.Apps[a.App] > 0
+	}
+	if i >= len(r.Fleet.Affinity) {
+		return false
+	}
+	name := a.Within
+	if name == "" {
+		name = "worker"
+	}
+	v, there := w.Attribute(name)
+	return there && slices.Contains(r.Fleet.Affinity[i], v)
+}
+
+// counts gives how many machines of the app the value has, and the value that has fewest.
+func (r *Request) counts(i int, v cluster.Value) (here, least int) {
+	if i >= len(r.Fleet.Spread) || len(r.Fleet.Spread[i]) == 0 {
+		return 0, 0
+	}
+	least = -1
+	for _, n := range r.Fleet.Spread[i] {
+		if least < 0 || n < least {
+			least = n
+		}
+	}
+	return r.Fleet.Spread[i][v.String()], least
+}
+
+// Resolve fills in what the request needs to know of the fleet. where gives the worker of a machine, "" when nobody
+// knows; it may be nil. The request given is not changed.
+func Resolve(r Request, view cluster.View, where func(machine string) cluster.WorkerID) Request {
+	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
+		return r
+	}
+	r.Fleet = Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)), Spread: make([]map[string]int, len(r.Scheduling.Spread))}
+	for i, a := range r.Scheduling.Affinity {
+		var home cluster.WorkerID
+		if a.Machine != "" && where != nil {
+			home = where(a.Machine)
+		}
+		name := a.Within
+		if name == "" {
+			name = "worker"
+		}
+		for j := range view.Workers {
+			w := &view.Workers[j]
+			if (a.App != "" && w.Apps[a.App] > 0) || (a.Machine != "" && home != "" && w.Worker == home) {
+				if v, there := w.Attribute(name); there && !slices.Contains(r.Fleet.Affinity[i], v) {
+					r.Fleet.Affinity[i] = append(r.Fleet.Affinity[i], v)
+				}
+			}
+		}
+	}
+	for i, sp := range r.Scheduling.Spread {
+		counts := map[string]int{}
+		for j := range view.Workers {
+			w := &view.Workers[j]
+			if v, there := w.Attribute(sp.Attribute); there {
+				counts[v.String()] += w.Apps[r.App]
+			}
+		}
+		r.Fleet.Spread[i] = counts
+	}
+	return r
+}
