@@ -22,7 +22,7 @@ const module = "github.com/soukhq/souk/"
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
 	"placement": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
-	"journal": 2, "runtime": 2,
+	"journal": 2, "runtime": 2, "pki": 2, "wire": 2,
 	"worker": 3, "gateway": 3, "client": 3,
 	"sim":      4,
 	"cmd/souk": 5,
@@ -32,7 +32,7 @@ var layers = map[string]int{
 var siblings = map[string][]string{
 	"machine": {"cluster", "fault"}, "cluster": {"fault"},
 	"market": {"placement"}, "lifecycle": {"fsm", "market", "placement"}, "scheduler": {"market", "placement"},
-	"client": {"gateway"},
+	"client": {"gateway"}, "wire": {"pki", "runtime"},
 }
 
 // forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.

@@ -1,0 +1,63 @@
+package pki
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+// Level is how much a warning should worry.
+type Level string
+
+// The levels.
+const (
+	Fine   Level = "ok"
+	Soon   Level = "soon"   // should have been renewed, or rotated, by now
+	Urgent Level = "urgent" // ends within a week (a root: three months)
+	Over   Level = "over"   // has ended
+)
+
+// Warning tells when something ends. There is one for everything that can, so that all of it can be measured; those of
+// level Fine need no attention.
+type Warning struct {
+	What  string        `json:"what"` // "certificate", "root 1f2e3d4c"
+	Ends  time.Time     `json:"ends"`
+	Left  time.Duration `json:"left"` // negative once it has ended
+	Level Level         `json:"level"`
+	Text  string        `json:"text"` // one sentence, with what to do
+}
+
+// Expiry tells when the member's certificate and each root end: the certificate first.
+func (i *Identity) Expiry(now time.Time) []Warning {
+	h := i.now.Load()
+	leaf := warning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-2*RenewAfter,
+		"renew it: an issuer must be reachable", "give it a new one by hand, as docs/break-glass.md says")
+	out := []Warning{leaf}
+	for _, r := range h.roots {
+		d := digest(r)
+		out = append(out, warning(fmt.Sprintf("root %x", d[:4]), r, now, 90*24*time.Hour, 365*24*time.Hour,
+			"rotate the CA: prepare, activate, retire", "make a new CA root, as docs/break-glass.md says"))
+	}
+	return out
+}
+
+func warning(what string, c *x509.Certificate, now time.Time, urgent, soon time.Duration, mend, rescue string) Warning {
+	w := Warning{What: what, Ends: c.NotAfter, Left: c.NotAfter.Sub(now), Level: Fine}
+	switch {
+	case w.Left <= 0:
+		w.Level, mend = Over, rescue
+	case w.Left <= urgent:
+		w.Level = Urgent
+	case w.Left <= soon:
+		w.Level = Soon
+	default:
+		w.Text = fmt.Sprintf("the %s holds until %s", what, day(w.Ends))
+		return w
+	}
+	verb := "ends"
+	if w.Level == Over {
+		verb = "ended"
+	}
+	w.Text = fmt.Sprintf("the %s %s on %s; %s", what, verb, day(w.Ends), mend)
+	return w
+}

@@ -1,0 +1,221 @@
+package pki
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// The files of a member's directory. All that belongs together is in one file, so that it is replaced in one step.
+const (
+	memberFile  = "member.pem"  // key, certificate, roots, keys of gossip
+	pendingFile = "pending.pem" // the key of a request that is not answered yet
+)
+
+// Request asks an issuer for a certificate. Its key never leaves the member.
+type Request struct {
+	CSR []byte // DER
+	key ed25519.PrivateKey
+}
+
+// NewRequest makes a key in the member's directory dir, or takes the one whose request was not answered: so a request whose
+// answer got lost is repeated as it was.
+func NewRequest(dir string) (*Request, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fileFault(err, dir)
+	}
+	file := filepath.Join(dir, pendingFile)
+	raw, err := readFile(file)
+	var b blocks
+	if err == nil {
+		b, err = parseBlocks(raw, file)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if b.key == nil {
+		_, b.key, _ = ed25519.GenerateKey(rand.Reader) // fails never
+		if err := writeWhole(file, keyPEM(b.key)); err != nil {
+			return nil, err
+		}
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, b.key)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "csr", "a certificate request could not be made")
+	}
+	return &Request{csr, b.key}, nil
+}
+
+// Accept checks what the issuer answered and makes it the member's own, on disk, in one step.
+func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
+	h, err := r.check(c, now)
+	if err != nil {
+		return err
+	}
+	if err := writeWhole(filepath.Join(dir, memberFile), h.pem(r.key)); err != nil {
+		return err
+	}
+	os.Remove(filepath.Join(dir, pendingFile)) // left over it costs nothing but a key used for two certificates
+	return nil
+}
+
+func (r *Request) check(c Credentials, now time.Time) (*held, error) {
+	b, err := parseBlocks(slices.Concat(c.Certificate, c.Roots), "the issuer's answer")
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHeld(r.key, b.certs, c.GossipKeys)
+	if err == nil {
+		_, err = verify(h.tls.Leaf, h.roots, now)
+	}
+	return h, err
+}
+
+// held is all a member holds, immutable.
+type held struct {
+	name   Name
+	tls    tls.Certificate
+	roots  []*x509.Certificate
+	gossip [][]byte
+}
+
+// newHeld puts together a key, its certificate and the roots, which are all the certificates of CAs among certs.
+func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip [][]byte) (*held, error) {
+	h := &held{gossip: gossip}
+	for _, c := range certs {
+		if c.IsCA {
+			h.roots = append(h.roots, c)
+		} else {
+			h.tls.Leaf = c
+		}
+	}
+	if key == nil || h.tls.Leaf == nil || len(h.roots) == 0 {
+		return nil, fault.New(fault.Invalid, "credentials", "a key, a certificate or a root is missing; join again")
+	}
+	if pub, ok := h.tls.Leaf.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
+		return nil, fault.New(fault.Invalid, "credentials", "the certificate is for another key; join again")
+	}
+	var err error
+	h.name, err = nameOf(h.tls.Leaf)
+	h.tls.PrivateKey = key
+	h.tls.Certificate = [][]byte{h.tls.Leaf.Raw}
+	for _, r := range h.roots { // shown too: who joins knows a root by its digest only
+		h.tls.Certificate = append(h.tls.Certificate, r.Raw)
+	}
+	return h, err
+}
+
+func (h *held) pem(key ed25519.PrivateKey) []byte {
+	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), gossipPEM(h.gossip))
+}
+
+func gossipPEM(keys [][]byte) []byte {
+	var out []byte
+	for _, k := range keys {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: gossipBlock, Bytes: k})...)
+	}
+	return out
+}
+
+// Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they are
+// in use: connections made afterwards have the new ones. It is safe for concurrent use.
+type Identity struct {
+	dir string
+	mu  sync.Mutex // of those who change it
+	now atomic.Pointer[held]
+}
+
+// Load reads a member's directory; NotFound when it has not joined.
+func Load(dir string) (*Identity, error) {
+	i := &Identity{dir: dir}
+	return i, i.Reload()
+}
+
+// Reload reads the directory anew, for what somebody else has put there.
+func (i *Identity) Reload() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	file := filepath.Join(i.dir, memberFile)
+	raw, err := readFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, "not_joined", "%s holds no certificate; `souk join` gets one", i.dir)
+	}
+	if err != nil {
+		return err
+	}
+	b, err := parseBlocks(raw, file)
+	if err != nil {
+		return err
+	}
+	h, err := newHeld(b.key, b.certs, b.gossip)
+	if err == nil {
+		i.now.Store(h)
+	}
+	return err
+}
+
+// Name is who the member is.
+func (i *Identity) Name() Name { return i.now.Load().name }
+
+// GossipKeys are the keys that gossip is encrypted with, the one in use first.
+func (i *Identity) GossipKeys() [][]byte { return i.now.Load().gossip }
+
+// Ends is when the member's certificate ends.
+func (i *Identity) Ends() time.Time { return i.now.Load().tls.Leaf.NotAfter }
+
+// RenewalDue says whether a third of the certificate's life has gone.
+func (i *Identity) RenewalDue(now time.Time) bool {
+	leaf := i.now.Load().tls.Leaf
+	return !now.Before(leaf.NotBefore.Add(skew + RenewAfter))
+}
+
+// Request begins a renewal.
+func (i *Identity) Request() (*Request, error) { return NewRequest(i.dir) }
+
+// Accept ends a renewal. The certificate must name who the member is already.
+func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
+	h, err := r.check(c, now)
+	if err != nil {
+		return err
+	}
+	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
+		return fault.New(fault.Denied, "certificate", "the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID, n.Roles)
+	}
+	if err := r.Accept(i.dir, c, now); err != nil {
+		return err
+	}
+	return i.Reload()
+}
+
+// Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the member's own
+// certificate is refused: it would be alone.
+func (i *Identity) Trust(c Credentials, now time.Time) error {
+	h := i.now.Load()
+	b, err := parseBlocks(c.Roots, "the issuer's bundle")
+	if err != nil {
+		return err
+	}
+	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...), c.GossipKeys)
+	if err != nil {
+		return err
+	}
+	if _, err := verify(next.tls.Leaf, next.roots, now); err != nil {
+		return err
+	}
+	if err := writeWhole(filepath.Join(i.dir, memberFile), next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
+		return err
+	}
+	return i.Reload()
+}

@@ -1,0 +1,87 @@
+package pki
+
+import (
+	"os"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Overlap is how long a new root is trusted before it may sign. Members fetch the bundle once a day, so each has a week to.
+const Overlap = 7 * 24 * time.Hour
+
+// Prepare makes the next root. It is in the bundle from now on, and signs nothing yet. Conflict when there is one already.
+func (c *CA) Prepare(now time.Time) error {
+	next, old, _, err := c.rotation()
+	switch {
+	case err != nil:
+		return err
+	case next != nil:
+		return fault.New(fault.Conflict, "rotation", "the next root was made on %s; activate it, from %s on", day(made(*next)), day(made(*next).Add(Overlap)))
+	case len(old) > 0:
+		return fault.New(fault.Conflict, "rotation", "an old root is still trusted; retire it first")
+	}
+	a, err := c.active()
+	if err != nil {
+		return err
+	}
+	return c.makeRoot(a.Root+1, now)
+}
+
+// Activate lets the next root sign, once Overlap has passed since Prepare. With force it does so at once: members that have
+// not yet fetched the bundle then refuse whoever has a certificate of the new root, until they have.
+//
+// Issuers must renew their own certificates afterwards (IssueTo); join tokens made before are void, for they name the old root.
+func (c *CA) Activate(now time.Time, force bool) error {
+	next, _, _, err := c.rotation()
+	switch {
+	case err != nil:
+		return err
+	case next == nil:
+		return fault.New(fault.Precondition, "rotation", "there is no next root; prepare one first")
+	case now.Before(made(*next).Add(Overlap)) && !force:
+		return fault.New(fault.Precondition, "rotation",
+			"the next root is trusted since %s only; members need until %s to hear of it", day(made(*next)), day(made(*next).Add(Overlap)))
+	}
+	return writeWhole(c.path("active"), mustJSON(active{next.number, now}))
+}
+
+// Retire takes the roots before the active one out of the bundle, once all certificates they signed have ended. Members
+// drop them with their next look at the bundle.
+func (c *CA) Retire(now time.Time) error {
+	_, old, since, err := c.rotation()
+	switch {
+	case err != nil:
+		return err
+	case len(old) == 0:
+		return fault.New(fault.Precondition, "rotation", "there is no old root")
+	case now.Before(since.Add(CertificateLife)):
+		return fault.New(fault.Precondition, "rotation", "certificates of the old root may hold until %s; retire it then", day(since.Add(CertificateLife)))
+	}
+	for _, r := range old {
+		if err := os.Remove(c.rootFile(r.number)); err != nil {
+			return fileFault(err, c.rootFile(r.number))
+		}
+	}
+	return fileFault(syncDir(c.dir), c.dir)
+}
+
+// rotation gives the root that will sign, if there is one, those that signed before, and since when the active one signs.
+func (c *CA) rotation() (next *root, old []root, since time.Time, err error) {
+	a, err := c.active()
+	if err != nil {
+		return nil, nil, since, err
+	}
+	roots, err := c.roots()
+	for i, r := range roots {
+		switch {
+		case r.number > a.Root:
+			next = &roots[i]
+		case r.number < a.Root:
+			old = append(old, r)
+		}
+	}
+	return next, old, a.Since, err
+}
+
+func made(r root) time.Time { return r.cert.NotBefore.Add(skew) }

@@ -1,0 +1,204 @@
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of join tokens.
+const (
+	MaxTokens       = 1024 // that an issuer keeps, used or not, until they end
+	MaxTokenLife    = 7 * 24 * time.Hour
+	DefaultTokenTTL = time.Hour
+)
+
+// Token is a join token taken apart: by which root the issuer is known, and the secret that lets one member join, once.
+type Token struct {
+	Root   [sha256.Size]byte // digest of the root's certificate
+	Secret string
+}
+
+// TokenOptions limit what a token is good for.
+type TokenOptions struct {
+	TTL   time.Duration // 0: DefaultTokenTTL
+	ID    string        // the only id that may join with it; "": any that is free
+	Roles []Role        // the most that may be asked for; empty: worker and gateway
+}
+
+const (
+	tokenPrefix = "souk1"
+	secretBytes = 24
+)
+
+// tokenEntry is what the issuer keeps: the file's name is the secret's hash. Key is of who used it.
+type tokenEntry struct {
+	Ends  time.Time `json:"ends"`
+	ID    string    `json:"id,omitempty"`
+	Roles []Role    `json:"roles,omitempty"`
+	Key   string    `json:"key,omitempty"`
+}
+
+// String writes the token as it is handed over. It is a secret.
+func (t Token) String() string {
+	return tokenPrefix + "." + base64.RawURLEncoding.EncodeToString(t.Root[:]) + "." + t.Secret
+}
+
+// ParseToken reads what String wrote.
+func ParseToken(s string) (Token, error) {
+	parts := strings.Split(strings.TrimSpace(s), ".")
+	bad := fault.New(fault.Invalid, "token", "this is no join token; `souk token join` prints one, of the form %s.XXXX.XXXX", tokenPrefix)
+	if len(s) > 256 || len(parts) != 3 || parts[0] != tokenPrefix {
+		return Token{}, bad
+	}
+	digest, err := base64.RawURLEncoding.DecodeString(parts[1])
+	secret, serr := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil || serr != nil || len(digest) != sha256.Size || len(secret) != secretBytes {
+		return Token{}, bad
+	}
+	return Token{[sha256.Size]byte(digest), parts[2]}, nil
+}
+
+func digest(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.Raw) }
+
+// NewToken makes a token and keeps the hash of its secret until it ends. Only tokens that have ended are swept.
+func (c *CA) NewToken(now time.Time, o TokenOptions) (Token, error) {
+	if o.TTL == 0 {
+		o.TTL = DefaultTokenTTL
+	}
+	if o.TTL < 0 || o.TTL > MaxTokenLife {
+		return Token{}, fault.New(fault.Invalid, "ttl", "a join token lasts up to %v; got %v", MaxTokenLife, o.TTL)
+	}
+	if len(o.Roles) == 0 {
+		o.Roles = []Role{Gateway, Worker}
+	}
+	probe := Name{o.ID, o.Roles}
+	if o.ID == "" {
+		probe.ID = "any"
+	}
+	if _, err := probe.check(); err != nil {
+		return Token{}, err
+	}
+	if err := c.sweep(now); err != nil {
+		return Token{}, err
+	}
+	by, err := c.signer()
+	if err != nil {
+		return Token{}, err
+	}
+	var secret [secretBytes]byte
+	rand.Read(secret[:])
+	t := Token{digest(by.cert), base64.RawURLEncoding.EncodeToString(secret[:])}
+	return t, writeWhole(c.tokenFile(t.Secret), mustJSON(tokenEntry{Ends: now.Add(o.TTL), ID: o.ID, Roles: o.Roles}))
+}
+
+func (c *CA) tokenFile(secret string) string {
+	h := sha256.Sum256([]byte(secret))
+	return c.path("tokens", hex.EncodeToString(h[:]))
+}
+
+// sweep removes what has ended, and counts what is left.
+func (c *CA) sweep(now time.Time) error {
+	files, err := os.ReadDir(c.path("tokens"))
+	if err != nil {
+		return fileFault(err, c.dir)
+	}
+	left := 0
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") || strings.HasSuffix(f.Name(), ".used") {
+			continue
+		}
+		var e tokenEntry
+		if err := readJSON(c.path("tokens", f.Name()), &e); err == nil && now.Before(e.Ends) {
+			left++
+			continue
+		}
+		os.Remove(c.path("tokens", f.Name())) // the entry first: a use without an entry opens nothing
+		os.Remove(c.path("tokens", f.Name()+".used"))
+	}
+	if left >= MaxTokens {
+		return fault.New(fault.Exhausted, "tokens", "%d join tokens are out already, the most that are kept; wait until some have ended", left)
+	}
+	return nil
+}
+
+// Redeem gives whoever has a token's secret a certificate of name n for the key of csr (DER), once. The same key may ask
+// again, until the token ends, for an answer that was lost. An id that somebody else has is refused and leaves the token good.
+func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentials, error) {
+	n, err := n.check()
+	if err != nil {
+		return Credentials{}, err
+	}
+	pub, err := requestKey(csr)
+	if err != nil {
+		return Credentials{}, err
+	}
+	key := fingerprint(pub)
+	if err := c.admits(now, secret, n, key); err != nil {
+		return Credentials{}, err
+	}
+	fresh, err := c.claim(n, pub, now)
+	if err != nil {
+		return Credentials{}, err
+	}
+	if err := c.use(secret, key); err != nil {
+		if fresh {
+			os.Remove(c.grantee(n.ID))
+		}
+		return Credentials{}, err
+	}
+	return c.issue(now, pub, n)
+}
+
+// admits says whether the token is good for this name and key.
+func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
+	var e tokenEntry
+	switch err := readJSON(c.tokenFile(secret), &e); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.Denied, "token_unknown", "this issuer knows no such join token; make one there with `souk token join`")
+	case err != nil:
+		return err
+	case !now.Before(e.Ends):
+		return fault.New(fault.Denied, "token_expired", "the join token ended on %s; make another with `souk token join`", day(e.Ends))
+	case e.ID != "" && e.ID != n.ID:
+		return fault.New(fault.Denied, "token_id", "the join token is for %s, not for %s", e.ID, n.ID)
+	}
+	for _, r := range n.Roles {
+		if !slices.Contains(e.Roles, r) {
+			return fault.New(fault.Denied, "token_role", "the join token does not give the role %s; make one that does", r)
+		}
+	}
+	var used tokenEntry
+	if err := readJSON(c.tokenFile(secret)+".used", &used); err == nil && used.Key != key {
+		return usedUp()
+	}
+	return nil
+}
+
+// use marks the token as used by a key. Of two that try at once one succeeds, in whatever processes they are.
+func (c *CA) use(secret, key string) error {
+	file := c.tokenFile(secret) + ".used"
+	err := writeNew(file, mustJSON(tokenEntry{Key: key}))
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	var by tokenEntry
+	if err := readJSON(file, &by); err != nil || by.Key != key {
+		return usedUp()
+	}
+	return nil
+}
+
+func usedUp() error {
+	return fault.New(fault.Denied, "token_used", "the join token has been used; each lets one member join, so make another with `souk token join`")
+}
