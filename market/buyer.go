@@ -36,6 +36,7 @@ type Buyer struct {
 	refusals []string
 	last     *Refusal
 	decided  []machine.Candidate // the ranking behind the newest ask
+	trail    []Asked             // see Trail
 }
 
 // NewBuyer makes a buyer of r with a view of the fleet. The view is read, never written.
@@ -63,6 +64,7 @@ type Out struct {
 
 // Step takes what came of the last ask and says what to do next. It is pure.
 func (b *Buyer) Step(in In) Out {
+	b.note(in)
 	switch {
 	case in.Granted:
 		return Out{Done: true}
@@ -95,8 +97,7 @@ func (b *Buyer) next() Out {
 	if len(b.asked) < MaxAsked {
 		for _, c := range b.decided {
 			if id := cluster.WorkerID(c.Worker); c.Fits && !b.asked[id] {
-				b.asked[id] = true
-				b.trips++
+				b.asks(id)
 				return Out{Ask: id}
 			}
 		}

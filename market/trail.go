@@ -1,0 +1,72 @@
+package market
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Result is what came of an ask.
+type Result string
+
+// The results. An ask that has none yet is under way.
+const (
+	ResultGranted Result = "granted"
+	ResultRefused Result = "refused"
+	ResultLost    Result = "lost" // no answer: the machine may exist there
+	ResultFailed  Result = "failed"
+)
+
+// Asked is one worker that a buyer asked: what its view said of it then, and what came of it. Repeats after a lost
+// answer count as one ask.
+type Asked struct {
+	Worker  cluster.WorkerID
+	Before  cluster.Record // in the view when it was asked
+	Result  Result
+	Refusal *Refusal // with ResultRefused
+}
+
+// Trail is all that a buyer knows of its purchase, for whoever records it. Nothing in it may be changed.
+type Trail struct {
+	Request placement.Request
+	Policy  placement.Policy
+	View    cluster.View        // as healed by the refusals
+	Ranked  []machine.Candidate // of that view, in the order of the newest ranking
+	Asked   []Asked             // in order
+}
+
+// Trail gives the purchase as it stands.
+func (b *Buyer) Trail() Trail {
+	return Trail{Request: b.req, Policy: b.policy, View: b.view, Ranked: b.decided, Asked: b.trail}
+}
+
+// note enters what came of the newest ask.
+func (b *Buyer) note(in In) {
+	if len(b.trail) == 0 {
+		return
+	}
+	a := &b.trail[len(b.trail)-1]
+	switch {
+	case in.Granted:
+		a.Result = ResultGranted
+	case in.Failed != nil:
+		a.Result = ResultFailed
+	case in.Lost:
+		a.Result = ResultLost
+	case in.Refused != nil:
+		a.Result, a.Refusal = ResultRefused, in.Refused
+	}
+}
+
+// asks enters a worker that is asked.
+func (b *Buyer) asks(id cluster.WorkerID) {
+	b.asked[id] = true
+	b.trips++
+	a := Asked{Worker: id}
+	for i := range b.view.Workers {
+		if b.view.Workers[i].Worker == id {
+			a.Before = b.view.Workers[i]
+		}
+	}
+	b.trail = append(b.trail, a)
+}
