@@ -72,6 +72,8 @@ type Machine struct {
 	Placement *Placement       `json:"placement,omitempty"` // why there
 
 	Scheduling *Scheduling       `json:"scheduling,omitempty"` // what its launch wanted of its place
+	Preempted  *Preemption       `json:"preempted,omitempty"`  // by whom it was evicted; nil once it has been started again
+	GPUs       []int             `json:"gpus,omitempty"`       // the worker's devices that it has now, by number
 	Phases     map[string]string `json:"phases,omitempty"`     // how long each phase of the last launch took, as Go durations
 }
 
@@ -102,6 +104,8 @@ type Event struct {
 type EventRequest struct {
 	ExitEvent    *ExitEvent `json:"exit_event,omitempty"`
 	RestartCount int        `json:"restart_count"`
+
+	Preemptions []Preemption `json:"preemptions,omitempty"` // of events preempt (one: how it was evicted) and evict (whom it evicted)
 }
 
 // ExitEvent tells how a machine's main process ended.

@@ -19,6 +19,8 @@ type Scheduling struct {
 	Priority int                   `json:"priority,omitempty"` // within the band, 0 to MaxPriority; larger goes first
 	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
 	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching; "" is the policy's
+
+	EvictionBudget *EvictionBudget `json:"eviction_budget,omitempty"` // of its app, on its worker; nil is the default
 }
 
 // Affinity wants a machine near to, or away from, the machines of an app or one machine.
@@ -81,6 +83,9 @@ func (s Scheduling) Valid() string {
 	}
 	if s.Priority < 0 || s.Priority > MaxPriority || (s.Priority != 0 && s.Band == "") {
 		return fmt.Sprintf("priority %d: name a band, and a number from 0 to %d within it", s.Priority, MaxPriority)
+	}
+	if why := s.EvictionBudget.Valid(); why != "" {
+		return why
 	}
 	for _, q := range s.Require {
 		if why := q.Valid(); why != "" {
