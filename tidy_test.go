@@ -21,9 +21,9 @@ const module = "github.com/soukhq/souk/"
 // fails the test: decide where it belongs first.
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
-	"placement": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
+	"placement": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "jobs": 1,
 	"journal": 2, "runtime": 2, "pki": 2, "wire": 2,
-	"worker": 3, "gateway": 3, "client": 3,
+	"worker": 3, "gateway": 3, "client": 3, "batch": 3,
 	"sim":      4,
 	"cmd/souk": 5,
 }
@@ -32,6 +32,7 @@ var layers = map[string]int{
 var siblings = map[string][]string{
 	"machine": {"cluster", "fault"}, "cluster": {"fault"},
 	"market": {"placement"}, "lifecycle": {"fsm", "market", "placement"}, "scheduler": {"market", "placement"},
+	"jobs":   {"fsm", "market", "placement"},
 	"client": {"gateway"}, "wire": {"pki", "runtime"},
 }
 

@@ -228,16 +228,7 @@ func (b *Book) rerank(l *Lot) {
 }
 
 func (b *Book) drop(l *Lot) {
-	for h := ByShort; h <= ByAge; h++ {
-		if i := l.place[h]; i >= 0 {
-			last := len(b.heaps[h]) - 1
-			b.swap(h, i, last)
-			b.heaps[h] = b.heaps[h][:last]
-			if i < last {
-				b.settle(h, i)
-			}
-		}
-	}
+	b.unlist(l)
 	delete(b.lots, l.Job)
 	b.free = append(b.free, l)
 }

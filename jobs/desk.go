@@ -1,0 +1,239 @@
+package jobs
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+)
+
+// Bounds of one desk.
+const (
+	MaxJobs     = 1000      // that have not finished
+	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
+	MaxAllTasks = 1_000_000 // of all jobs that are kept
+	MaxLost     = 8         // attempts of one task that may be lost before it counts as failed
+)
+
+// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: some of its turns go by age.
+const LongTask = int64(10 * time.Second / time.Microsecond)
+
+// firstGuess is the estimate of a task of which nothing is known.
+const firstGuess = int64(time.Second / time.Microsecond)
+
+// Desk is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
+type Desk struct {
+	rules   market.Auction
+	jobs    map[string]*job
+	numbers map[int32]*job // by the number that the book knows a job by
+	order   []*job         // as they came
+	next    int32
+	tasks   int // of all jobs
+
+	books   []*shelf // one for each shape of task
+	workers map[cluster.WorkerID]*seat
+	seats   []*seat // as they came
+	turns   int64   // towards the next turn by age
+	ready   bool    // tasks are given out
+	dirty   map[*job]bool
+	saving  []*job // in the commit that is under way
+	heads   []restored
+	groups  map[string][]group
+	done    []*job // finished, oldest first
+	out     Out
+}
+
+// shelf is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the others.
+type shelf struct {
+	shape  cluster.Resources
+	book   *market.Book
+	passed time.Time // since when it had the best bid and no room; zero: it is not so
+}
+
+// seat is what the desk knows of one worker.
+type seat struct {
+	id      cluster.WorkerID
+	record  cluster.Record
+	here    bool
+	resting []Offer
+	given   map[Offer]*given  // grants that are not answered yet
+	ahead   cluster.Resources // their shapes together
+	running map[Life]*job
+	saving  *shelf // it takes nothing else until then
+	until   time.Time
+}
+
+type given struct {
+	job   *job
+	index int
+	grant market.Granted
+}
+
+// Offer is a free slot of a worker. Number grows with each.
+type Offer struct {
+	Slot   int32
+	Number int32
+}
+
+// Grant gives one task to one slot.
+type Grant struct {
+	Slot    int32
+	Granted market.Granted
+	Life    Life
+	Terms   *Terms
+}
+
+// Reply is a worker's answer to a grant.
+type Reply struct {
+	Offer  Offer
+	Answer market.Reply
+	Life   Life
+}
+
+// Report is what a worker says: all that has come up since its last report.
+type Report struct {
+	Worker  cluster.WorkerID
+	Record  cluster.Record // as it stands with all of the report
+	Full    bool           // the first of a connection: Running is all that runs, and older offers are void
+	Running []Life         // with Full
+	Offers  []Offer
+	Replies []Reply
+	Results []Result
+}
+
+// Orders is what a worker is told.
+type Orders struct {
+	Worker   cluster.WorkerID
+	Kept     []Offer
+	Grants   []Grant
+	Watch    []Watch // running tasks that it was asked about with Full, and their terms
+	Kill     []Life
+	Recorded []Life // their results are durable: forget them
+}
+
+// Watch tells a worker the terms of a task that it runs since before.
+type Watch struct {
+	Life  Life
+	Terms *Terms
+}
+
+// Out is what the owner is to do at once.
+type Out struct {
+	Orders  []*Orders
+	Changed map[string]bool // jobs whose status is another
+	Purged  []string        // jobs that are kept no longer
+}
+
+// NewDesk makes a desk without jobs. Tasks are given out from Open on.
+func NewDesk(rules market.Auction) *Desk {
+	return &Desk{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*seat{}, dirty: map[*job]bool{}}
+}
+
+// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up.
+func (d *Desk) Open(now time.Time) {
+	d.ready = true
+	d.pumpAll(now)
+}
+
+// Take gives what is to be done, once.
+func (d *Desk) Take() Out {
+	out := d.out
+	d.out = Out{}
+	return out
+}
+
+func (d *Desk) to(w cluster.WorkerID) *Orders {
+	for _, o := range d.out.Orders {
+		if o.Worker == w {
+			return o
+		}
+	}
+	o := &Orders{Worker: w}
+	d.out.Orders = append(d.out.Orders, o)
+	return o
+}
+
+func (d *Desk) changed(j *job) {
+	if d.out.Changed == nil {
+		d.out.Changed = map[string]bool{}
+	}
+	d.out.Changed[j.id] = true
+}
+
+// Submit takes a job in. The same id again changes nothing. The spec is settled.
+func (d *Desk) Submit(now time.Time, id string, spec Spec) error {
+	if !ValidID(id) {
+		return fault.New(fault.Invalid, "job_id", "%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
+	}
+	if old := d.jobs[id]; old != nil {
+		return nil
+	}
+	if active := len(d.order) - len(d.done); active >= MaxJobs || d.tasks+spec.Tasks() > MaxAllTasks {
+		e := fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs and %d tasks kept, and at most %d and %d can be; try again when some have finished",
+			active, d.tasks, MaxJobs, MaxAllTasks)
+		e.Scope, e.RetryAfter = fault.ScopeQuota, 5*time.Second
+		return e
+	}
+	j := d.enter(id, spec, now)
+	j.headDirty, j.fresh = true, true
+	d.dirty[j] = true
+	d.changed(j)
+	return nil
+}
+
+// enter makes a job's record, without any of its tasks in a book.
+func (d *Desk) enter(id string, spec Spec, submitted time.Time) *job {
+	d.next++
+	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted, tasks: make([]task, spec.Tasks()), firstFail: -1}
+	j.learn()
+	d.jobs[id], d.numbers[j.number] = j, j
+	d.order = append(d.order, j)
+	d.tasks += len(j.tasks)
+	return j
+}
+
+func (d *Desk) shelf(shape cluster.Resources) *shelf {
+	for _, s := range d.books {
+		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory {
+			return s
+		}
+	}
+	s := &shelf{shape: shape, book: market.NewBook(d.rules)}
+	d.books = append(d.books, s)
+	return s
+}
+
+// Cancel ends a job: what waits is dropped, what runs is killed.
+func (d *Desk) Cancel(now time.Time, id, why string) error {
+	j := d.jobs[id]
+	if j == nil {
+		return noJob(id)
+	}
+	d.cancel(now, j, why)
+	return nil
+}
+
+func (d *Desk) cancel(now time.Time, j *job, why string) {
+	if j.over() || j.why != "" {
+		return
+	}
+	j.why = why
+	j.headDirty = true
+	d.dirty[j] = true
+	d.shelf(j.terms.Shape).book.Withdraw(j.number)
+	for i := range j.tasks {
+		switch t := &j.tasks[i]; t.state {
+		case waiting:
+			d.end(now, j, i, cancelled)
+		case running:
+			o := d.to(t.worker)
+			o.Kill = append(o.Kill, j.life(i))
+		}
+	}
+	d.changed(j)
+}
+
+func noJob(id string) error {
+	return fault.New(fault.NotFound, "job_not_found", "job %.80s not found; \"souk job ls\" lists them", id)
+}

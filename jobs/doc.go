@@ -1,0 +1,22 @@
+// Package jobs is the buyer of short tasks as a pure state machine: jobs of one task or an array of them, given out one
+// by one to workers that pull (market.Book, market.Puller), run once or again, and recorded once each.
+//
+// # Vocabulary
+//
+// A *job* has a spec and tasks. A *task* is one command line, known by its job and its index. An *attempt* is one try to
+// run it: a number that only grows. A *life* names one attempt and what it occupies, so that a worker that comes back
+// after a crash knows what runs on it without asking anybody. A *slot* is a worker's place for one task; a free one is
+// *offered*, and the offer *rests* with the buyer until there is a task for it.
+//
+// # How often a task runs
+//
+// At least once, until one result is recorded. A result counts when it is in the journal; the worker keeps it until
+// then. A task whose result was lost before (a worker that is gone for good, a host without power) is given out again
+// with a larger attempt. Only the result of the newest attempt is recorded.
+//
+// # The owner's duty
+//
+// After each call of the Desk: carry out Take's orders at once. Flush's records are committed when the journal is free,
+// one commit for all that waits; then Saved is called and its orders are carried out. A submission is answered after
+// the Saved of the flush behind it.
+package jobs

@@ -1,0 +1,125 @@
+package jobs
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Times of the room that is saved for a task that is larger than what is free.
+const (
+	passPatience = 5 * time.Second  // how long a shape with the best bid may find no room before a worker is saved for it
+	saveFor      = 60 * time.Second // how long that worker takes nothing else
+)
+
+// pumpAll gives resting offers to tasks, one for each worker at a time, so that they spread.
+func (d *Desk) pumpAll(now time.Time) {
+	for more := true; more; {
+		more = false
+		for _, s := range d.seats {
+			more = d.pump(now, s) || more
+		}
+	}
+}
+
+// pump gives one resting offer of a worker to the best task that fits there. It is false when there is none.
+//
+// Each shape of task bids for itself (market.Choose), so a shape without room does not stand in the way of the others;
+// one that would otherwise have won for passPatience has a worker saved for it.
+func (d *Desk) pump(now time.Time, s *seat) bool {
+	if !d.ready || !s.here || len(s.resting) == 0 {
+		return false
+	}
+	rec := s.record
+	rec.Used = rec.Used.Add(s.ahead)
+	bids, any := make([]market.Bid, len(d.books)), false
+	best, bestRank := -1, market.None
+	for i, sh := range d.books {
+		if bids[i] = market.NoBid(); sh.book.Tasks() == 0 {
+			sh.passed = time.Time{}
+			continue
+		}
+		bid := sh.book.Bid()
+		v := placement.Judge(placement.Request{Resources: sh.shape}, rec)
+		if rank := min(bid.Short, bid.Long); rank < bestRank && !v.Never {
+			best, bestRank = i, rank
+		}
+		if v.Fits && (s.saving == nil || s.saving == sh || now.After(s.until)) {
+			bids[i], any = bid, true
+		}
+	}
+	if best >= 0 && bids[best] == market.NoBid() {
+		d.pass(now, s, d.books[best])
+	}
+	if !any {
+		return false
+	}
+	who, way, ok := market.Choose(bids, false, false)
+	if ok && way == market.ByLong {
+		if d.turns += d.rules.Share(bids); d.turns >= 100 {
+			d.turns -= 100
+			who, way, ok = market.Choose(bids, false, true)
+		}
+	}
+	if !ok {
+		return false
+	}
+	d.give(s, d.books[who], way)
+	return true
+}
+
+// pass notes that a shape was passed over for want of room, and after a while saves this worker for it.
+func (d *Desk) pass(now time.Time, s *seat, sh *shelf) {
+	switch {
+	case s.saving == sh && !now.After(s.until):
+	case sh.passed.IsZero():
+		sh.passed = now
+	case now.Sub(sh.passed) >= passPatience && (s.saving == nil || now.After(s.until)):
+		for _, other := range d.seats {
+			if other.saving == sh && !now.After(other.until) {
+				return // one worker at a time
+			}
+		}
+		s.saving, s.until = sh, now.Add(saveFor)
+		sh.passed = now
+	}
+}
+
+func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
+	lot, n, _ := sh.book.Take(way)
+	j, i := d.numbers[lot.Job], int(n)
+	last := len(s.resting) - 1
+	offer := s.resting[last]
+	s.resting = s.resting[:last]
+	if s.saving == sh {
+		s.saving = nil
+	}
+	sh.passed = time.Time{}
+	t := &j.tasks[i]
+	j.set(i, granted)
+	t.attempt++
+	t.worker = s.id
+	g := market.Granted{Offer: offer.Number, Job: lot.Job, Task: n}
+	s.given[offer] = &given{job: j, index: i, grant: g}
+	s.ahead = s.ahead.Add(sh.shape)
+	o := d.to(s.id)
+	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.life(i), Terms: j.terms})
+	d.changed(j)
+}
+
+// back puts a task that did not run into the book again.
+func (d *Desk) back(j *job, i int) {
+	j.set(i, waiting)
+	j.tasks[i].worker = ""
+	d.shelf(j.terms.Shape).book.Return(j.lot(), int32(i))
+}
+
+// revise lets the book know what has been learned of a job's tasks.
+func (d *Desk) revise(j *job) {
+	before := j.estimate
+	j.learn()
+	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
+		d.shelf(j.terms.Shape).book.Revise(j.number, j.estimate >= LongTask, j.estimate)
+	}
+}

@@ -1,0 +1,301 @@
+package jobs
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/market"
+)
+
+// Report takes what a worker says.
+func (d *Desk) Report(now time.Time, r Report) {
+	s := d.workers[r.Worker]
+	if s == nil {
+		s = &seat{id: r.Worker, given: map[Offer]*given{}, running: map[Life]*job{}}
+		d.workers[r.Worker] = s
+		d.seats = append(d.seats, s)
+	}
+	if r.Full {
+		d.connect(now, s, r.Running, r.Results)
+	}
+	s.here = true
+	s.record = r.Record
+	for _, a := range r.Replies {
+		d.replied(now, s, a)
+	}
+	for _, res := range r.Results {
+		d.ended(now, s, res)
+	}
+	s.resting = append(s.resting, r.Offers...)
+	d.kept(s, r.Offers)
+	for d.pump(now, s) { // ends: each takes an offer
+	}
+}
+
+// kept answers offers, so that they are not repeated.
+func (d *Desk) kept(s *seat, offers []Offer) {
+	if len(offers) > 0 {
+		o := d.to(s.id)
+		o.Kept = append(o.Kept, offers...)
+	}
+}
+
+// connect brings what the desk believes of a worker together with what the worker says at the beginning of a connection.
+func (d *Desk) connect(now time.Time, s *seat, lives []Life, results []Result) {
+	d.forget(now, s)
+	there := map[Life]bool{}
+	for i := range results {
+		there[results[i].Life()] = true // its result is here, and is taken in by itself
+	}
+	o := d.to(s.id)
+	for _, l := range lives {
+		there[l] = true
+		j, i, ok := d.find(l)
+		if !ok || j.tasks[i].state >= finished || j.tasks[i].past(l.Attempt) {
+			o.Kill = append(o.Kill, l) // its result is not wanted any more
+			continue
+		}
+		d.adopt(s, j, i, l)
+		o.Watch = append(o.Watch, Watch{l, j.terms})
+		if j.why != "" {
+			o.Kill = append(o.Kill, l)
+		}
+	}
+	for _, l := range sortedLives(s.running) {
+		if !there[l] { // it ran there when last heard of, and is gone without a word
+			d.lost(now, s, l, "worker "+string(s.id)+" came back and does not know it")
+		}
+	}
+}
+
+// forget voids what was between the desk and a worker whose connection has ended: grants that were not answered go back.
+func (d *Desk) forget(now time.Time, s *seat) {
+	s.resting, s.ahead = nil, cluster.Resources{}
+	for _, offer := range slices.SortedFunc(maps.Keys(s.given), func(a, b Offer) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Slot, b.Slot))
+	}) {
+		g := s.given[offer]
+		delete(s.given, offer)
+		if g.job.why != "" {
+			d.end(now, g.job, g.index, cancelled)
+			continue
+		}
+		d.back(g.job, g.index) // it may have been begun: then the worker will say so, and the newer attempt counts
+	}
+}
+
+// past says whether an attempt is not the newest, or has a result.
+func (t *task) past(attempt int) bool {
+	return attempt < int(t.attempt) || t.result != nil && attempt <= t.result.Attempt
+}
+
+// adopt takes a running life for a task's newest attempt.
+func (d *Desk) adopt(s *seat, j *job, i int, l Life) {
+	t := &j.tasks[i]
+	switch t.state {
+	case waiting:
+		d.unshelve(j, i)
+	case running: // an older attempt, on another worker
+		if old := j.life(i); old != l {
+			delete(d.workers[t.worker].running, old)
+			o := d.to(t.worker)
+			o.Kill = append(o.Kill, old)
+		}
+	}
+	j.set(i, running)
+	t.attempt, t.worker = int32(l.Attempt), s.id
+	s.running[l] = j
+	d.changed(j)
+}
+
+// unshelve takes one waiting task of a job out of the book.
+func (d *Desk) unshelve(j *job, i int) {
+	book := d.shelf(j.terms.Shape).book
+	if book.Withdraw(j.number) == 0 {
+		return
+	}
+	var rest []int32
+	for k := range j.tasks {
+		if k != i && j.tasks[k].state == waiting {
+			rest = append(rest, int32(k))
+		}
+	}
+	book.AddTasks(j.lot(), rest)
+}
+
+func (d *Desk) find(l Life) (j *job, i int, ok bool) {
+	if j = d.jobs[l.Job]; j == nil {
+		return nil, 0, false
+	}
+	i, ok = j.at(l.Index)
+	return j, i, ok
+}
+
+// replied takes a worker's answer to a grant.
+func (d *Desk) replied(now time.Time, s *seat, a Reply) {
+	g := s.given[a.Offer]
+	if g == nil {
+		return
+	}
+	delete(s.given, a.Offer)
+	s.ahead = s.ahead.Sub(g.job.terms.Shape)
+	j, i := g.job, g.index
+	switch {
+	case a.Answer == market.Refuse:
+		j.tasks[i].attempt-- // it was never begun
+		if j.why != "" {
+			d.end(now, j, i, cancelled)
+		} else {
+			d.back(j, i)
+			d.pumpAll(now)
+		}
+	default:
+		j.set(i, running)
+		j.tasks[i].began = now.UnixMicro()
+		s.running[j.life(i)] = j
+		if j.why != "" {
+			o := d.to(s.id)
+			o.Kill = append(o.Kill, j.life(i))
+		}
+	}
+	d.changed(j)
+}
+
+// Gone tells that a worker has been silent for so long that what ran there is given to others, with a larger attempt.
+func (d *Desk) Gone(now time.Time, id cluster.WorkerID) {
+	s := d.workers[id]
+	if s == nil {
+		return
+	}
+	d.forget(now, s)
+	s.here = false
+	for _, l := range sortedLives(s.running) {
+		d.lost(now, s, l, "worker "+string(id)+" was not heard of again")
+	}
+	d.pumpAll(now)
+}
+
+// Silent tells that a worker's connection has ended: it is given nothing until it is back.
+func (d *Desk) Silent(now time.Time, id cluster.WorkerID) {
+	if s := d.workers[id]; s != nil {
+		d.forget(now, s)
+		s.here = false
+	}
+}
+
+// lost ends an attempt whose end nobody will tell.
+func (d *Desk) lost(now time.Time, s *seat, l Life, why string) {
+	r := NewResult(l, s.id)
+	r.Code, r.Lost, r.Error, r.Ended = -1, true, why, now.UnixMicro()
+	d.ended(now, s, r)
+}
+
+// ended takes the result of an attempt. One that is not the newest of its task changes nothing, and is forgotten.
+func (d *Desk) ended(now time.Time, s *seat, r Result) {
+	l := r.Life()
+	delete(s.running, l)
+	j, i, ok := d.find(l)
+	recorded := func() {
+		o := d.to(s.id)
+		o.Recorded = append(o.Recorded, l)
+	}
+	if !ok {
+		recorded()
+		return
+	}
+	t := &j.tasks[i]
+	if old := t.result; t.past(r.Attempt) {
+		if old == nil || old.Attempt != r.Attempt || j.isSaved(r) {
+			recorded()
+		}
+		return
+	}
+	if t.state >= finished { // kept, so that the worker forgets it only when the task's end is durable
+		r.Dropped = t.state == cancelled
+		r.Retry = !r.Dropped || t.result != nil && t.result.Dropped // one result is final
+		j.unsaved = append(j.unsaved, r)
+		d.dirty[j] = true
+		if r.Dropped {
+			t.attempt, t.result = int32(r.Attempt), &r
+		}
+		return
+	}
+	if t.state == waiting { // from before the desk began, or of a worker that was given up
+		d.unshelve(j, i)
+	}
+	t.attempt, t.worker = int32(r.Attempt), s.id
+	d.settle(now, j, i, r)
+}
+
+// settle decides what becomes of a task whose newest attempt has ended.
+func (d *Desk) settle(now time.Time, j *job, i int, r Result) {
+	t := &j.tasks[i]
+	d.dirty[j] = true
+	d.changed(j)
+	again := false
+	switch {
+	case j.why != "" || r.good():
+	case r.Lost && int(t.lost) < MaxLost:
+		t.lost++
+		again = true
+	case int(t.fails) < j.spec.Retries && !r.Lost:
+		t.fails++
+		j.retried++
+		again = true
+	}
+	if again && t.attempt < MaxAttempt {
+		r.Retry = true
+		t.result = &r
+		j.unsaved = append(j.unsaved, r)
+		d.back(j, i)
+		d.pumpAll(now)
+		return
+	}
+	to := finished
+	if j.why != "" && !r.good() {
+		to, r.Dropped = cancelled, true
+	}
+	t.result = &r
+	j.unsaved = append(j.unsaved, r)
+	d.end(now, j, i, to)
+	if r.good() {
+		j.ok++
+		j.sum += max(0, r.Ended-r.Began)
+		d.revise(j)
+		return
+	}
+	if to == finished && j.firstFail < 0 {
+		j.firstFail = i
+	}
+	if m := j.spec.MaxFails; m != nil && j.counts[finished]-j.ok > *m {
+		d.cancel(now, j, "more tasks failed than --max-fails allows")
+	}
+}
+
+// end gives a task its last state, and the job its end with the last of them.
+func (d *Desk) end(now time.Time, j *job, i int, s state) {
+	j.set(i, s)
+	j.tasks[i].worker = ""
+	d.dirty[j] = true
+	if j.over() && j.ended.IsZero() {
+		j.ended = now
+		j.headDirty = true
+		d.done = append(d.done, j)
+	}
+}
+
+// isSaved says whether a result that is already known is in the journal.
+func (j *job) isSaved(r Result) bool {
+	same := func(u Result) bool { return u.Index == r.Index && u.Attempt == r.Attempt }
+	return !slices.ContainsFunc(j.unsaved, same) && !slices.ContainsFunc(j.saving, same)
+}
+
+// sortedLives lists lives in a fixed order, so that a run repeats.
+func sortedLives(m map[Life]*job) []Life {
+	return slices.SortedFunc(maps.Keys(m), func(a, b Life) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))
+	})
+}

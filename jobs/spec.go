@@ -1,0 +1,161 @@
+package jobs
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Bounds of one job.
+const (
+	MaxTasks   = 100_000
+	MaxIndex   = 1<<24 - 1
+	MaxRetries = 1000
+	MaxTimeout = 30 * 24 * time.Hour
+	maxText    = 64 << 10 // bytes of command and environment together
+)
+
+// Spec is what a job is. Its JSON is what the API reads and tells.
+type Spec struct {
+	App        string            `json:"app"`
+	Name       string            `json:"name,omitempty"`
+	Command    []string          `json:"command"`
+	Env        map[string]string `json:"env,omitempty"`
+	First      int               `json:"first,omitempty"` // index of the first task
+	Last       int               `json:"last,omitempty"`  // index of the last; both 0: one task
+	CPUKind    string            `json:"cpu_kind,omitempty"`
+	CPUs       int               `json:"cpus,omitempty"`
+	MemoryMB   int               `json:"memory_mb,omitempty"`
+	Retries    int               `json:"retries,omitempty"`     // times a task that failed is run again
+	MaxFails   *int              `json:"max_fails,omitempty"`   // when more tasks than this have failed the rest is cancelled; none: never
+	TimeoutMS  int64             `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
+	EstimateMS int64             `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
+	Priority   Priority          `json:"priority,omitempty"`
+}
+
+// Priority is the band of a job: each goes before the next, whatever its work.
+type Priority string
+
+// The bands; "" is Normal.
+const (
+	High   Priority = "high"
+	Normal Priority = "normal"
+	Low    Priority = "low"
+)
+
+// bandStep is the head start of one band over the next, in microseconds: more than any job's work makes up for.
+const bandStep = int64(1) << 60
+
+func (p Priority) start() int64 {
+	switch p {
+	case High:
+		return -bandStep
+	case Low:
+		return bandStep
+	}
+	return 0
+}
+
+// Settle fills in what was left out, and refuses what cannot be: Invalid, with what to mend.
+func (s *Spec) Settle() error {
+	no := func(format string, args ...any) error { return fault.New(fault.Invalid, "job", format, args...) }
+	if s.CPUs == 0 {
+		s.CPUs = 1
+	}
+	if s.CPUKind == "" {
+		s.CPUKind = machine.Shared
+	}
+	if s.MemoryMB == 0 {
+		s.MemoryMB = 256 * s.CPUs
+	}
+	size := 0
+	for _, a := range s.Command {
+		size += len(a)
+	}
+	for k, v := range s.Env {
+		size += len(k) + len(v)
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return no("%.40q is no name of an environment variable with a value that a process can be given", k)
+		}
+	}
+	switch n := s.Tasks(); {
+	case len(s.Command) == 0 || s.Command[0] == "":
+		return no("a job needs a command")
+	case slices.ContainsFunc(s.Command, func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return no("a command cannot hold a zero byte")
+	case !machine.ValidName(s.App):
+		return no("%.80q is no name of an app; use lower-case letters, digits, - and _", s.App)
+	case s.Name != "" && !machine.ValidName(s.Name):
+		return no("%.80q cannot name a job; use up to 63 lower-case letters, digits, -, _ and .", s.Name)
+	case s.First < 0 || s.Last < s.First || s.Last > MaxIndex:
+		return no("an array is from a first to a last index, both from 0 to %d; got %d-%d", MaxIndex, s.First, s.Last)
+	case n > MaxTasks:
+		return no("a job has at most %d tasks, and this one has %d; split it", MaxTasks, n)
+	case size > maxText:
+		return no("command and environment have %d bytes, more than %d; put them in a file", size, maxText)
+	case s.CPUKind != machine.Shared && s.CPUKind != machine.Performance:
+		return no("%.40q is no kind of CPU; use shared or performance", s.CPUKind)
+	case s.CPUs < 1 || s.CPUs > 1024 || s.MemoryMB < 1 || s.MemoryMB > 1<<30:
+		return no("a task has 1 to 1024 CPUs and at least 1 MB of memory; got %d and %d", s.CPUs, s.MemoryMB)
+	case s.Retries < 0 || s.Retries > MaxRetries:
+		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
+	case s.MaxFails != nil && *s.MaxFails < 0:
+		return no("at least 0 tasks may fail, not %d", *s.MaxFails)
+	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds() || s.EstimateMS < 0 || s.EstimateMS > MaxTimeout.Milliseconds():
+		return no("a timeout and an estimate are from 0 to %s", MaxTimeout)
+	case s.Priority != "" && s.Priority != High && s.Priority != Normal && s.Priority != Low:
+		return no("%.40q is no priority; use high, normal or low", s.Priority)
+	}
+	return nil
+}
+
+// Tasks gives how many tasks the job has.
+func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
+
+// Shape gives what one task occupies.
+func (s *Spec) Shape() cluster.Resources {
+	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs, MemoryMB: s.MemoryMB}})
+}
+
+// Request is what the judge is asked about one task.
+func (s *Spec) Request() placement.Request {
+	return placement.Request{App: s.App, Resources: s.Shape()}
+}
+
+// Terms is what a worker must know to run tasks of a job. It is shared by all of them: read only.
+type Terms struct {
+	Job     string
+	App     string
+	Command []string
+	Env     []string // KEY=VALUE, sorted; all but what differs from task to task
+	Shape   cluster.Resources
+	Shared  bool // its CPU is a share
+	Timeout time.Duration
+}
+
+func (s *Spec) terms(id string) *Terms {
+	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond}
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+	maps.Copy(env, s.Env)
+	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
+	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT"} {
+		delete(env, own)
+	}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		t.Env = append(t.Env, k+"="+env[k])
+	}
+	return t
+}
+
+// Environ gives the whole environment of one attempt.
+func (t *Terms) Environ(l Life, worker string) []string {
+	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index), "SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))
+}

@@ -1,0 +1,277 @@
+package jobs
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// JobState is where a job is.
+type JobState string
+
+// The states of a job. The last three are final, and durable when they are told.
+const (
+	Waiting   JobState = "waiting" // none of its tasks has begun
+	Running   JobState = "running"
+	Succeeded JobState = "succeeded" // every task ended with 0
+	Failed    JobState = "failed"
+	Cancelled JobState = "cancelled"
+)
+
+// Final says whether nothing more happens to a job in this state.
+func (s JobState) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// Status is a job as it stands.
+type Status struct {
+	ID        string     `json:"id"`
+	State     JobState   `json:"state"`
+	Spec      Spec       `json:"spec"`
+	Tasks     int        `json:"tasks"`
+	Waiting   int        `json:"waiting"`
+	Running   int        `json:"running"`
+	Succeeded int        `json:"succeeded"`
+	Failed    int        `json:"failed"`
+	Cancelled int        `json:"cancelled"`
+	Retried   int        `json:"retried"` // attempts that failed and were run again
+	FirstFail *FirstFail `json:"first_failure,omitempty"`
+	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
+	Submitted time.Time  `json:"submitted_at"`
+	Ended     *time.Time `json:"ended_at,omitempty"`
+	TaskMS    float64    `json:"task_ms"`              // what one task is thought to take
+	LeftMS    float64    `json:"left_ms,omitempty"`    // until the end, if as many go on running as now
+	Elapsed   float64    `json:"elapsed_ms"`           // since it was submitted
+	PerSecond float64    `json:"per_second,omitempty"` // tasks that ended, since it was submitted
+}
+
+// FirstFail is the task that failed first.
+type FirstFail struct {
+	Index    int    `json:"index"`
+	ExitCode int    `json:"exit_code"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Done gives how many tasks will not run any more.
+func (s *Status) Done() int { return s.Succeeded + s.Failed + s.Cancelled }
+
+// TaskStatus is one task as it stands.
+type TaskStatus struct {
+	Index    int              `json:"index"`
+	State    string           `json:"state"`               // waiting, running, succeeded, failed, cancelled
+	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was begun
+	ExitCode *int             `json:"exit_code,omitempty"` // of the newest attempt that ended
+	Worker   cluster.WorkerID `json:"worker,omitempty"`
+	TookMS   float64          `json:"took_ms,omitempty"`
+	Detail   string           `json:"detail,omitempty"`
+	Output   int              `json:"output_bytes"`
+}
+
+// Status tells of a job.
+func (d *Desk) Status(now time.Time, id string) (Status, error) {
+	j := d.jobs[id]
+	if j == nil {
+		return Status{}, noJob(id)
+	}
+	return d.status(now, j, true), nil
+}
+
+// List tells of the jobs of an app, "" for all, oldest first.
+func (d *Desk) List(now time.Time, app string) []Status {
+	out := []Status{}
+	for _, j := range d.order {
+		if app == "" || j.spec.App == app {
+			out = append(out, d.status(now, j, false))
+		}
+	}
+	return out
+}
+
+func (d *Desk) status(now time.Time, j *job, why bool) Status {
+	s := Status{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
+		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Submitted: j.submitted,
+		TaskMS: float64(j.estimate) / 1000, Why: j.why}
+	end := now
+	switch {
+	case j.over() && j.sealed:
+		s.State, end = Succeeded, j.ended
+		if s.Ended = &j.ended; j.why != "" {
+			s.State = Cancelled
+		} else if s.Failed > 0 {
+			s.State = Failed
+		}
+	case s.Waiting == len(j.tasks) && j.retried == 0:
+		s.State = Waiting
+	default:
+		s.State = Running
+	}
+	s.Elapsed = float64(end.Sub(j.submitted)) / 1e6
+	if done := s.Done(); done > 0 && s.Elapsed > 0 {
+		s.PerSecond = 1000 * float64(done) / s.Elapsed
+	}
+	if s.Running > 0 {
+		s.LeftMS = s.TaskMS * float64(s.Waiting+s.Running) / float64(s.Running)
+	}
+	if i := j.firstFail; i >= 0 {
+		r := j.tasks[i].result
+		s.FirstFail = &FirstFail{r.Index, r.Code, detail(r)}
+	}
+	if why && s.Waiting > 0 && j.why == "" {
+		s.Why = d.why(j)
+	}
+	return s
+}
+
+// why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
+func (d *Desk) why(j *job) string {
+	sh := d.shelf(j.terms.Shape)
+	here, room, saved, tasks := 0, 0, 0, 0
+	var clauses []machine.Clause
+	for _, s := range d.seats {
+		if !s.here {
+			continue
+		}
+		here++
+		tasks += len(s.running) + len(s.given)
+		rec := s.record
+		rec.Used = rec.Used.Add(s.ahead)
+		switch v := placement.Judge(placement.Request{Resources: sh.shape}, rec); {
+		case !v.Fits:
+			clauses = append(clauses, v.Failing[0])
+		case s.saving != nil && s.saving != sh:
+			saved++
+		case len(s.resting) > 0:
+			room++
+		}
+	}
+	if here == 0 {
+		return "no worker is connected"
+	}
+	text := fmt.Sprintf("%s busy with %s", count(here, "worker is", "workers are"), count(tasks, "task", "tasks"))
+	switch {
+	case room > 0:
+		text = fmt.Sprintf("%s room, so it is about to begin", count(room, "worker has", "workers have"))
+	case len(clauses) > 0:
+		text += fmt.Sprintf("; %s (on %d of %d)", placement.ClauseText(clauses[0]), len(clauses), here)
+	case saved > 0:
+		text += fmt.Sprintf("; %d of them keep room for a larger task", saved)
+	default:
+		text += ", as many as they take at once"
+	}
+	ahead, lots := int32(0), int32(0)
+	rank := sh.book.Rank(j.number)
+	for _, other := range d.books {
+		t, l := other.book.Ahead(rank, j.number)
+		ahead, lots = ahead+t, lots+l
+	}
+	if ahead > 0 {
+		text += fmt.Sprintf("; %s of %s before these", count(int(ahead), "task", "tasks"), count(int(lots), "job comes", "jobs come"))
+	}
+	return text
+}
+
+// count writes a number with its noun: "1 task", "1,200 tasks".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	digits := fmt.Sprint(n)
+	var b strings.Builder
+	for i, c := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String() + " " + many
+}
+
+// TaskQuery chooses tasks: those from index From on, in one of the states when there are any.
+type TaskQuery struct {
+	From   int
+	Limit  int
+	States []string
+}
+
+// Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
+func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []TaskStatus, next int, err error) {
+	j := d.jobs[id]
+	if j == nil {
+		return nil, -1, noJob(id)
+	}
+	for i := max(0, q.From-j.spec.First); i < len(j.tasks); i++ {
+		if len(out) == q.Limit {
+			return out, j.spec.First + i, nil
+		}
+		s := j.taskStatus(now, i)
+		keep := len(q.States) == 0
+		for _, want := range q.States {
+			keep = keep || want == s.State
+		}
+		if keep {
+			out = append(out, s)
+		}
+	}
+	return out, -1, nil
+}
+
+// Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
+// the worker on which a life runs.
+func (d *Desk) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
+	j := d.jobs[id]
+	if j == nil {
+		return nil, nil, "", noJob(id)
+	}
+	i, ok := j.at(index)
+	if !ok {
+		return nil, nil, "", fault.New(fault.NotFound, "task_not_found", "job %s has no task %d; its tasks are %d to %d", id, index, j.spec.First, j.spec.Last)
+	}
+	t := &j.tasks[i]
+	if t.state == running {
+		l := j.life(i)
+		live, worker = &l, t.worker
+	}
+	return t.result, live, worker, nil
+}
+
+func (j *job) taskStatus(now time.Time, i int) TaskStatus {
+	t := &j.tasks[i]
+	s := TaskStatus{Index: j.spec.First + i, State: stateNames[t.state], Attempt: int(t.attempt), Worker: t.worker}
+	if t.state == granted {
+		s.State = stateNames[running]
+	}
+	if t.state == running && t.began > 0 {
+		s.TookMS = float64(now.UnixMicro()-t.began) / 1000
+	}
+	if r := t.result; r != nil && t.state != running {
+		code := r.Code
+		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, detail(r), r.Bytes
+		s.TookMS = float64(r.Ended-r.Began) / 1000
+		if t.state == finished {
+			if s.State = "failed"; r.good() {
+				s.State = "succeeded"
+			}
+		}
+	}
+	return s
+}
+
+// detail says what an exit code does not.
+func detail(r *Result) string {
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.Lost:
+		return "nobody saw its end"
+	case r.OOM:
+		return "it wanted more memory than the job gives it"
+	case r.TimedOut:
+		return "it ran for longer than --timeout allows"
+	case r.Signal != 0:
+		return fmt.Sprintf("ended by signal %d", r.Signal)
+	}
+	return ""
+}
