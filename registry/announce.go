@@ -1,0 +1,201 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// grave is a deletion of our own, in the order in which they were made.
+type grave struct {
+	at      time.Time
+	version uint64
+}
+
+// Own begins an incarnation of our own with everything this worker has: its journal is the truth, and what the registry
+// held before of it is gone. The records' owner, incarnation and version are set here. incarnation must be greater than
+// any before; where that is not known (an old disk), others will say so: see Contested.
+// sign may be nil.
+func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record, sign func([]byte) []byte) error {
+	old := r.owners[r.self]
+	switch {
+	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
+		return fault.New(fault.Invalid, "incarnation", "an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation), incarnation)
+	case len(recs) > MaxRecords:
+		return fault.New(fault.Exhausted, "owner_full", "this worker has %d records to announce; %d is the most", len(recs), MaxRecords)
+	}
+	l := newLedger(r.self)
+	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that having nothing can be told, too
+	for i, rec := range recs {
+		rec.Owner, rec.Incarnation, rec.Version, rec.Deleted = r.self, incarnation, uint64(i)+1, false
+		if rec.Sig = nil; sign != nil {
+			rec.Sig = sign(rec.SigningBytes())
+		}
+		if err := rec.Check(); err != nil {
+			return err
+		}
+		l.put(rec, 0, now)
+	}
+	l.known, l.seen = l.full, l.full
+	if old != nil {
+		r.replaceOwn(old, l)
+	}
+	for _, k := range l.ids() {
+		r.index(l.entries[k].rec)
+	}
+	r.owners[r.self], r.graves, r.spoken, r.contest = l, nil, 0, 0
+	r.settle(l)
+	return nil
+}
+
+func (r *Registry) index(rec Record) {
+	k := id{rec.Kind, rec.Key}
+	m := r.where[k]
+	if m == nil {
+		m = map[cluster.WorkerID]bool{}
+		r.where[k] = m
+	}
+	m[rec.Owner] = true
+	r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key})
+}
+
+func (r *Registry) replaceOwn(old, l *ledger) {
+	for _, k := range old.ids() {
+		rec := old.entries[k].rec
+		r.unindex(rec)
+		if !rec.Deleted && l.entries[k] == nil {
+			r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
+		}
+	}
+	l.sum = old.sum // which is in the bucket now
+}
+
+// Put writes a record of our own. What is as it was makes no change. sign may be nil.
+func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payload []byte, sign func([]byte) []byte) (Record, error) {
+	l, err := r.mine()
+	if err != nil {
+		return Record{}, err
+	}
+	if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted && e.rec.Schema == schema && string(e.rec.Payload) == string(payload) {
+		return e.rec, nil
+	}
+	if len(l.entries) >= MaxRecords {
+		return Record{}, fault.New(fault.Exhausted, "owner_full", "this worker has %d records in the registry, which is the most; destroy machines that are not needed", MaxRecords)
+	}
+	return r.write(now, l, Record{Kind: kind, Key: key, Schema: schema, Payload: payload}, sign)
+}
+
+// Delete writes that a thing of our own is gone. What is not there needs none.
+func (r *Registry) Delete(now time.Time, kind Kind, key string, sign func([]byte) []byte) error {
+	l, err := r.mine()
+	if err != nil {
+		return err
+	}
+	if e := l.entries[id{kind, key}]; e == nil || e.rec.Deleted {
+		return nil
+	}
+	rec, err := r.write(now, l, Record{Kind: kind, Key: key, Deleted: true}, sign)
+	if err == nil {
+		r.graves = append(r.graves, grave{now, rec.Version})
+		r.reap(now, l)
+	}
+	return err
+}
+
+func (r *Registry) mine() (*ledger, error) {
+	if l := r.owners[r.self]; l != nil {
+		return l, nil
+	}
+	return nil, fault.New(fault.Precondition, "not_begun", "this worker has not yet announced what it has; that comes first")
+}
+
+func (r *Registry) write(now time.Time, l *ledger, rec Record, sign func([]byte) []byte) (Record, error) {
+	rec.Owner, rec.Incarnation, rec.Version = r.self, l.inc, l.known+1
+	if sign != nil {
+		rec.Sig = sign(rec.SigningBytes())
+	}
+	if err := rec.Check(); err != nil {
+		return Record{}, err
+	}
+	r.put(l, rec, l.floor, now)
+	l.known, l.seen, l.heard = rec.Version, rec.Version, now
+	r.settle(l)
+	return rec, nil
+}
+
+// reap forgets deletions of our own that are too old or too many.
+func (r *Registry) reap(now time.Time, l *ledger) {
+	n := 0
+	for n < len(r.graves) && (len(r.graves)-n > r.o.Tombstones || now.Sub(r.graves[n].at) > r.o.TombstoneAge) {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	l.floor = r.graves[n-1].version
+	r.graves = r.graves[n:]
+	for k, e := range l.entries {
+		if e.rec.Deleted && e.rec.Version <= l.floor {
+			l.drop(k)
+		}
+	}
+	r.settle(l)
+}
+
+// Tidy forgets deletions that are older than the bounds. Call it once a minute or so.
+func (r *Registry) Tidy(now time.Time) {
+	if l := r.owners[r.self]; l != nil {
+		r.reap(now, l)
+	}
+	r.objects.reap(now)
+}
+
+// News gives what we have written since the last News, in runs of at most size bytes each, and at most runs of them. What
+// does not fit is told by what carries on: the last run is then one without records from the last version told to our
+// last, so that its receivers see that they lack something and ask.
+func (r *Registry) News(size, runs int) []Run {
+	l := r.owners[r.self]
+	if l == nil || r.spoken >= l.known {
+		return nil
+	}
+	var out []Run
+	for r.spoken < l.known && len(out) < runs {
+		run := l.since(max(r.spoken, l.floor), size)
+		if run.Size() > size {
+			break // one record that is too large to be broadcast
+		}
+		out = append(out, run)
+		r.spoken = run.To
+	}
+	if r.spoken < l.known {
+		out = append(out, Run{Owner: r.self, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known})
+		r.spoken = l.known
+	}
+	return out
+}
+
+// Contested gives the incarnation under which somebody else has spoken as this worker, or 0. A worker that came back with
+// an old disk sees its own last words; whoever it is, the answer is to begin a greater incarnation (Own).
+func (r *Registry) Contested() uint64 { return r.contest }
+
+func (r *Registry) contested(incarnation, version uint64) {
+	l := r.owners[r.self]
+	if l == nil || incarnation > l.inc || incarnation == l.inc && version > l.known {
+		r.contest = max(r.contest, incarnation)
+	}
+}
+
+// Mine gives all our own records that are not deleted, as Own takes them.
+func (r *Registry) Mine() (out []Record) {
+	l := r.owners[r.self]
+	if l == nil {
+		return nil
+	}
+	for _, k := range l.ids() {
+		if e := l.entries[k]; !e.rec.Deleted {
+			out = append(out, e.rec)
+		}
+	}
+	return out
+}

@@ -1,0 +1,349 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// The encoding is short, as broadcasts are packets: unsigned varints, and bytes behind their length. Each message begins
+// with what it is; each record and object stands behind its length, so that later versions may append to it.
+const (
+	tagRun    = 0x11
+	tagDigest = 0x12
+	tagDelta  = 0x13
+
+	runOverhead = 64 // more than a run's head takes, without the owner's id
+)
+
+func appendBytes[S ~string | ~[]byte](b []byte, s S) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// appendRecord leaves the owner and the incarnation to the run around it.
+func appendRecord(b []byte, r Record) []byte {
+	b = appendBytes(b, r.Kind)
+	b = appendBytes(b, r.Key)
+	b = binary.AppendUvarint(b, r.Version)
+	b = binary.AppendUvarint(b, uint64(r.Schema))
+	b = appendBool(b, r.Deleted)
+	b = appendBytes(b, r.Payload)
+	return appendBytes(b, r.Sig)
+}
+
+// sizeOf gives at least the bytes that a record takes in a run.
+func sizeOf(r Record) int {
+	return len(r.Kind) + len(r.Key) + len(r.Payload) + len(r.Sig) + 20
+}
+
+func sizeOfObject(o Object) int {
+	return len(o.Kind) + len(o.Key) + len(o.Stamp.Writer) + len(o.Payload) + len(o.Sig) + 32
+}
+
+// Size gives the bytes of the encoded run, or a few more.
+func (r Run) Size() int {
+	n := runOverhead + len(r.Owner)
+	for _, rec := range r.Records {
+		n += sizeOf(rec)
+	}
+	return n
+}
+
+func appendRun(b []byte, r Run) []byte {
+	b = appendBytes(b, r.Owner)
+	for _, n := range []uint64{r.Incarnation, r.From, r.To, r.Full, r.Floor, r.Upto} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = appendBool(b, r.Reset)
+	b = binary.AppendUvarint(b, uint64(len(r.Records)))
+	var scratch []byte
+	for _, rec := range r.Records {
+		scratch = appendRecord(scratch[:0], rec)
+		b = appendBytes(b, scratch)
+	}
+	return b
+}
+
+func appendObject(b []byte, o Object) []byte {
+	b = appendBytes(b, o.Kind)
+	b = appendBytes(b, o.Key)
+	b = binary.AppendUvarint(b, uint64(o.Stamp.Wall))
+	b = binary.AppendUvarint(b, uint64(o.Stamp.Count))
+	b = appendBytes(b, o.Stamp.Writer)
+	b = binary.AppendUvarint(b, uint64(o.Schema))
+	b = appendBool(b, o.Deleted)
+	b = appendBytes(b, o.Payload)
+	return appendBytes(b, o.Sig)
+}
+
+func (o Object) fingerprint() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(appendObject(nil, o)) // never fails
+	return mix(h.Sum64())
+}
+
+// EncodeRun gives a run as a broadcast carries it.
+func EncodeRun(r Run) []byte { return appendRun([]byte{tagRun}, r) }
+
+// DecodeRun reads a run and checks it.
+func DecodeRun(raw []byte) (Run, error) {
+	d := decoder{rest: raw}
+	d.tag(tagRun)
+	r := d.run()
+	if err := d.end("run"); err != nil {
+		return Run{}, err
+	}
+	return r, r.Check()
+}
+
+// EncodeDigest gives a digest as a question carries it.
+func EncodeDigest(d Digest) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{tagDigest}, d.Root)
+	b = appendBytes(b, d.Owners)
+	b = binary.AppendUvarint(b, uint64(len(d.Marks)))
+	for _, m := range d.Marks {
+		b = appendBytes(b, m.Owner)
+		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, m.Incarnation), m.Known), m.Base)
+		b = binary.LittleEndian.AppendUint64(b, m.Hash)
+	}
+	b = appendBytes(b, d.Objects)
+	b = binary.AppendUvarint(b, uint64(len(d.Have)))
+	for _, h := range d.Have {
+		b = binary.LittleEndian.AppendUint64(b, h)
+	}
+	return b
+}
+
+// DecodeDigest reads a digest.
+func DecodeDigest(raw []byte) (Digest, error) {
+	d := decoder{rest: raw}
+	d.tag(tagDigest)
+	out := Digest{Root: d.fixed64(), Owners: d.bytes(Buckets)}
+	for range d.count(12) {
+		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), Known: d.uint(), Base: d.uint(), Hash: d.fixed64()})
+	}
+	out.Objects = d.bytes(Buckets)
+	for range d.count(8) {
+		out.Have = append(out.Have, d.fixed64())
+	}
+	return out, d.end("digest")
+}
+
+// EncodeDelta gives a delta as an answer carries it.
+func EncodeDelta(x Delta) []byte {
+	b := appendBool(appendBool([]byte{tagDelta}, x.Same), x.More)
+	for _, list := range [][]uint32{x.Owners, x.Things} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, h := range list {
+			b = binary.LittleEndian.AppendUint32(b, h)
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(x.Runs)))
+	for _, r := range x.Runs {
+		b = appendBytes(b, appendRun(nil, r))
+	}
+	b = binary.AppendUvarint(b, uint64(len(x.Objects)))
+	for _, o := range x.Objects {
+		b = appendBytes(b, appendObject(nil, o))
+	}
+	b = binary.AppendUvarint(b, uint64(len(x.Diverged)))
+	for _, w := range x.Diverged {
+		b = appendBytes(b, w)
+	}
+	return b
+}
+
+// DecodeDelta reads a delta. What is in it is checked when it is merged.
+func DecodeDelta(raw []byte) (Delta, error) {
+	d := decoder{rest: raw}
+	d.tag(tagDelta)
+	out := Delta{Same: d.bool(), More: d.bool(), Owners: d.hashes(), Things: d.hashes()}
+	for range d.count(8) {
+		in := decoder{rest: d.bytes(2 * MaxDelta), err: d.err}
+		out.Runs = append(out.Runs, in.run())
+		d.take(in.err)
+	}
+	for range d.count(8) {
+		in := decoder{rest: d.bytes(2 * MaxDelta), err: d.err}
+		out.Objects = append(out.Objects, in.object())
+		d.take(in.err)
+	}
+	for range d.count(1) {
+		out.Diverged = append(out.Diverged, cluster.WorkerID(d.bytes(MaxName)))
+	}
+	return out, d.end("delta")
+}
+
+// EncodeObject gives an object by itself, as a file keeps it.
+func EncodeObject(o Object) []byte { return appendObject(nil, o) }
+
+// DecodeObject reads and checks an object.
+func DecodeObject(raw []byte) (Object, error) {
+	d := decoder{rest: raw}
+	o := d.object()
+	if err := d.end("object"); err != nil {
+		return Object{}, err
+	}
+	return o, o.Check()
+}
+
+// decoder reads an encoded message. After the first error it gives zeros.
+type decoder struct {
+	rest []byte
+	err  error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fault.New(fault.Invalid, "malformed", format, args...)
+	}
+	d.rest = nil
+}
+
+func (d *decoder) take(err error) {
+	if d.err == nil && err != nil {
+		d.err, d.rest = err, nil
+	}
+}
+
+// end gives the first error. Bytes left over are of a later version, and are let be.
+func (d *decoder) end(what string) error {
+	if d.err != nil {
+		return fault.Wrap(d.err, fault.Invalid, "malformed", "a %s cannot be read", what)
+	}
+	return nil
+}
+
+func (d *decoder) tag(want byte) {
+	if len(d.rest) == 0 || d.rest[0] != want {
+		d.fail("it is no message of kind %#x", want)
+		return
+	}
+	d.rest = d.rest[1:]
+}
+
+func (d *decoder) uint() uint64 {
+	n, used := binary.Uvarint(d.rest)
+	if used <= 0 {
+		d.fail("a number is cut off or too long")
+		return 0
+	}
+	d.rest = d.rest[used:]
+	return n
+}
+
+func (d *decoder) uint32() uint32 {
+	n := d.uint()
+	if n > 1<<32-1 {
+		d.fail("the number %d does not fit in 32 bits", n)
+		return 0
+	}
+	return uint32(n)
+}
+
+func (d *decoder) fixed64() uint64 {
+	if len(d.rest) < 8 {
+		d.fail("a hash is cut off")
+		return 0
+	}
+	h := binary.LittleEndian.Uint64(d.rest)
+	d.rest = d.rest[8:]
+	return h
+}
+
+func (d *decoder) bool() bool {
+	switch n := d.uint(); n {
+	case 0:
+		return false
+	case 1:
+		return true
+	default:
+		d.fail("%d is neither yes nor no", n)
+		return false
+	}
+}
+
+// count reads how many entries follow, of which each takes at least so many bytes.
+func (d *decoder) count(least int) int {
+	n := d.uint()
+	if n > maxPerMessage || n*uint64(least) > uint64(len(d.rest)) {
+		d.fail("%d entries are more than there can be", n)
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) bytes(most int) []byte {
+	n := d.uint()
+	if n > uint64(most) {
+		d.fail("%d bytes are more than the %d allowed", n, most)
+		return nil
+	}
+	if n > uint64(len(d.rest)) {
+		d.fail("it is cut off")
+		return nil
+	}
+	if n == 0 {
+		return nil
+	}
+	out := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return out
+}
+
+func (d *decoder) hashes() (out []uint32) {
+	for range d.count(4) {
+		out = append(out, binary.LittleEndian.Uint32(d.rest))
+		d.rest = d.rest[4:]
+	}
+	if len(out) != 0 && len(out) != Buckets {
+		d.fail("%d hashes came where %d are expected", len(out), Buckets)
+	}
+	return out
+}
+
+func (d *decoder) run() Run {
+	r := Run{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), From: d.uint(), To: d.uint(), Full: d.uint(),
+		Floor: d.uint(), Upto: d.uint(), Reset: d.bool()}
+	for range d.count(8) {
+		in := decoder{rest: d.bytes(2 * MaxPayload), err: d.err}
+		rec := Record{Owner: r.Owner, Kind: Kind(in.bytes(MaxKind)), Key: string(in.bytes(MaxName)), Incarnation: r.Incarnation, Version: in.uint(),
+			Schema: in.uint32(), Deleted: in.bool(), Payload: bytes.Clone(in.bytes(MaxPayload)), Sig: bytes.Clone(in.bytes(MaxSig))} // not keeping the message alive
+		if d.take(in.err); d.err != nil {
+			return Run{}
+		}
+		r.Records = append(r.Records, rec)
+	}
+	return r
+}
+
+func (d *decoder) object() Object {
+	o := Object{Kind: Kind(d.bytes(MaxKind)), Key: string(d.bytes(MaxName))}
+	wall := d.uint()
+	if wall > 1<<62 {
+		d.fail("a stamp is beyond all time")
+	}
+	o.Stamp = Stamp{Wall: int64(wall), Count: d.uint32(), Writer: cluster.WorkerID(d.bytes(MaxName))}
+	o.Schema, o.Deleted, o.Payload, o.Sig = d.uint32(), d.bool(), bytes.Clone(d.bytes(MaxPayload)), bytes.Clone(d.bytes(MaxSig))
+	return o
+}
+
+// printable shortens and quotes a name that has not been checked.
+func printable[S ~string](s S) string {
+	if len(s) > 40 {
+		return fmt.Sprintf("%s... (%d bytes)", strconv.Quote(string(s[:40])), len(s))
+	}
+	return strconv.Quote(string(s))
+}

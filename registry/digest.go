@@ -1,0 +1,225 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Buckets is how many hashes stand for the owners, and for the objects, of a registry.
+const Buckets = 256
+
+func bucketOf(owner cluster.WorkerID) int { return int(hashName(string(owner)) >> 56) }
+
+// Digest is what an asker says of its registry. The first of an exchange has Root alone.
+type Digest struct {
+	Root    uint64
+	Owners  []byte   // numbers of the buckets of owners that differ
+	Marks   []Mark   // what the asker knows of the owners in them
+	Objects []byte   // numbers of the buckets of objects that differ
+	Have    []uint64 // fingerprints of the asker's objects in them
+}
+
+// Mark is what an asker knows of one owner.
+type Mark struct {
+	Owner              cluster.WorkerID
+	Incarnation, Known uint64
+	Base               uint64
+	Hash               uint64 // of its records; 0 while something is missing
+}
+
+// Delta is the answer to a digest.
+type Delta struct {
+	Same     bool               // nothing differs
+	Owners   []uint32           // of a first answer: the hash of each bucket of owners, Buckets of them
+	Things   []uint32           // and of objects
+	Runs     []Run              // what the asker lacks
+	Objects  []Object           // and these
+	More     bool               // and there is more: ask again
+	Diverged []cluster.WorkerID // both sides should have the same of these and do not: ask the owner itself
+}
+
+// Root gives one hash of all that is known. Two registries with one root know the same.
+func (r *Registry) Root() uint64 {
+	var h uint64
+	for i, b := range r.buckets {
+		h ^= mix(b + uint64(i))
+	}
+	for i, b := range r.objects.buckets {
+		h ^= mix(b + uint64(i) + Buckets)
+	}
+	return h
+}
+
+// Digest begins an exchange, or with the answer to a first digest goes on with it.
+func (r *Registry) Digest(answer Delta) Digest {
+	d := Digest{Root: r.Root()}
+	if len(answer.Owners) == Buckets {
+		differ := map[int]bool{}
+		for i, h := range answer.Owners {
+			if h != fold(r.buckets[i]) {
+				d.Owners = append(d.Owners, byte(i))
+				differ[i] = true
+			}
+		}
+		for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
+			if differ[bucketOf(owner)] {
+				d.Marks = append(d.Marks, r.owners[owner].mark())
+			}
+		}
+	}
+	if len(answer.Things) == Buckets {
+		for i, h := range answer.Things {
+			if h != fold(r.objects.buckets[i]) {
+				d.Objects = append(d.Objects, byte(i))
+			}
+		}
+		d.Have = r.objects.have(d.Objects)
+	}
+	return d
+}
+
+// DigestOf asks for one owner only, as to mend a divergence with the owner itself.
+func (r *Registry) DigestOf(owner cluster.WorkerID) Digest {
+	d := Digest{Root: r.Root(), Owners: []byte{byte(bucketOf(owner))}}
+	for o, l := range r.owners {
+		if bucketOf(o) == bucketOf(owner) {
+			d.Marks = append(d.Marks, l.mark())
+		}
+	}
+	slices.SortFunc(d.Marks, func(a, b Mark) int { return compareStrings(a.Owner, b.Owner) })
+	return d
+}
+
+func (l *ledger) mark() Mark {
+	m := Mark{Owner: l.owner, Incarnation: l.inc, Known: l.known, Base: l.base}
+	if l.settled() {
+		m.Hash = max(l.hash, 1)
+	}
+	return m
+}
+
+// fold makes 32 bits of a hash: a difference that it hides shows when anything changes.
+func fold(h uint64) uint32 { return uint32(h ^ h>>32) }
+
+// Delta answers a digest with about most bytes. While More is true the asker merges what it got and asks again: each
+// answer has at least one record that it lacked.
+func (r *Registry) Delta(d Digest, most int) Delta {
+	if d.Root == r.Root() {
+		return Delta{Same: true}
+	}
+	var out Delta
+	if len(d.Owners) == 0 && len(d.Objects) == 0 {
+		for i := range Buckets {
+			out.Owners = append(out.Owners, fold(r.buckets[i]))
+			out.Things = append(out.Things, fold(r.objects.buckets[i]))
+		}
+		return out
+	}
+	most = min(max(most, 1), MaxDelta)
+	asked := map[int]bool{}
+	for _, b := range d.Owners {
+		asked[int(b)] = true
+	}
+	marks := make(map[cluster.WorkerID]Mark, len(d.Marks))
+	for _, m := range d.Marks {
+		marks[m.Owner] = m
+		if m.Owner == r.self {
+			r.contested(m.Incarnation, m.Known) // somebody was told what we never said
+		}
+	}
+	left := most
+	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
+		if !asked[bucketOf(owner)] {
+			continue
+		}
+		if left <= 0 {
+			out.More = true
+			break
+		}
+		l := r.owners[owner]
+		run, diverged := l.answer(marks[owner], owner == r.self, left)
+		if diverged {
+			out.Diverged = append(out.Diverged, owner)
+		}
+		if run == nil {
+			continue
+		}
+		left -= run.Size()
+		out.Runs = append(out.Runs, *run)
+		out.More = out.More || run.To < run.Upto
+	}
+	if !out.More {
+		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)
+	}
+	return out
+}
+
+// answer gives what somebody with this mark lacks of the owner, or nil.
+func (l *ledger) answer(m Mark, owner bool, most int) (run *Run, diverged bool) {
+	from := m.Known
+	switch {
+	case l.inc == 0 || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Base > l.floor && m.Known >= l.known:
+		return nil, false
+	case m.Incarnation < l.inc:
+		from = 0
+	case m.Known > l.known:
+		return nil, false
+	case m.Known == l.known:
+		if m.Hash == 0 || !l.settled() || m.Hash == max(l.hash, 1) {
+			if m.Hash == 0 && l.complete() && l.settled() { // its walk ends with somebody telling it that this is all
+				return &Run{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known}, false
+			}
+			return nil, false
+		}
+		if !owner {
+			return nil, true
+		}
+		out := l.since(0, most)
+		out.Reset = true
+		return &out, false
+	case m.Known < l.floor && m.Base < l.floor:
+		from = 0
+	}
+	if l.known == 0 {
+		return nil, false
+	}
+	out := l.since(from, most)
+	return &out, false
+}
+
+// Behind says whether an asker's digest shows that it knows something that we do not.
+func (r *Registry) Behind(d Digest) bool {
+	for _, m := range d.Marks {
+		l := r.owners[m.Owner]
+		if m.Owner == r.self || m.Incarnation <= r.forgot[m.Owner] {
+			continue
+		}
+		if l == nil || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Known > l.known {
+			return true
+		}
+	}
+	return false
+}
+
+// Exchange is one whole comparison with a member, for carriers: ask sends a digest and gives its answer. It merges what
+// comes, and ends when nothing is missing or after most questions. from is the authenticated member.
+func (r *Registry) Exchange(now time.Time, from cluster.WorkerID, most int, ask func(Digest) (Delta, error)) (changed int, err error) {
+	var answer Delta
+	for range most {
+		if answer, err = ask(r.Digest(answer)); err != nil || answer.Same {
+			return changed, err
+		}
+		if len(answer.Owners) > 0 {
+			continue
+		}
+		n, err := r.Merge(now, from, answer)
+		if changed += n; err != nil || !answer.More {
+			return changed, err
+		}
+		answer = Delta{}
+	}
+	return changed, nil
+}

@@ -1,0 +1,169 @@
+package registry
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// entry is a record as it is kept.
+type entry struct {
+	rec  Record
+	hash uint64
+	walk uint32    // of its ledger, when it was last told
+	at   time.Time // when it was learnt
+}
+
+// ledger is what is known of one owner.
+type ledger struct {
+	owner  cluster.WorkerID
+	inc    uint64 // the latest incarnation heard of
+	known  uint64 // all of inc up to here is known
+	beyond []span // and these pieces after a gap
+	seen   uint64 // the highest version of inc heard of, known or not
+	full   uint64
+	floor  uint64    // deletions up to here may have been forgotten, and what they deleted is not here
+	base   uint64    // the floor when knowing began from 0: deletions up to it need not be told
+	walk   uint32    // counts beginnings from 0
+	stale  bool      // entries of earlier walks are still here
+	heard  time.Time // when news of it last came
+
+	entries map[id]*entry
+	hash    uint64 // XOR over the entries that are not deleted
+	sum     uint64 // as it stands in the registry's bucket
+}
+
+func newLedger(owner cluster.WorkerID) *ledger {
+	return &ledger{owner: owner, entries: map[id]*entry{}}
+}
+
+// settled says whether known tells all there is to say of what is held.
+func (l *ledger) settled() bool { return !l.stale && len(l.beyond) == 0 && l.seen <= l.known }
+
+// gap says whether something is missing that was heard of.
+func (l *ledger) gap() bool { return l.seen > l.known || !l.complete() }
+
+// complete says whether the incarnation has told all its owner had when it began.
+func (l *ledger) complete() bool { return l.full > 0 && l.known >= l.full }
+
+func (l *ledger) summary() uint64 {
+	if l.inc == 0 {
+		return 0
+	}
+	return mix(hashName(string(l.owner)) ^ mix(l.inc) ^ mix(l.known+0x9e3779b97f4a7c15) ^ l.hash)
+}
+
+// begin starts to know an incarnation, or the same one anew, from nothing. What is held stays until it is replaced or
+// the new knowledge is complete, so that a reader does not see things vanish and come back.
+func (l *ledger) begin(inc, floor uint64) {
+	if inc != l.inc {
+		l.inc, l.full, l.floor, l.seen = inc, 0, 0, 0
+	}
+	l.known, l.beyond, l.base, l.floor = 0, nil, floor, max(l.floor, floor)
+	l.walk++
+	l.stale = len(l.entries) > 0
+}
+
+// put keeps a record if it is newer than what is held. runFloor is the floor its sender knew.
+func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) {
+	k := id{rec.Kind, rec.Key}
+	old := l.entries[k]
+	switch {
+	case rec.Incarnation < l.inc && !l.stale && l.complete():
+		return false // of an incarnation whose successor has told everything
+	case rec.Incarnation == l.inc && old != nil && old.rec.Incarnation == l.inc && old.rec.Version == rec.Version && !rec.Newer(old.rec):
+		if runFloor >= l.base {
+			old.walk = l.walk // told again: it outlives the walk
+		}
+		return false
+	case rec.Incarnation == l.inc && (old == nil || old.rec.Incarnation < l.inc) &&
+		(rec.Version <= l.known || rec.Version <= l.floor && runFloor < l.floor):
+		return false // it has been deleted since, and the deletion forgotten
+	case old != nil && !rec.Newer(old.rec):
+		return false
+	}
+	if old != nil && !old.rec.Deleted {
+		l.hash ^= old.hash
+	}
+	e := &entry{rec: rec, hash: rec.fingerprint(), walk: l.walk, at: now}
+	if rec.Incarnation < l.inc {
+		e.walk--
+		l.stale = true
+	}
+	if !rec.Deleted {
+		l.hash ^= e.hash
+	}
+	l.entries[k] = e
+	if rec.Incarnation == l.inc {
+		l.seen = max(l.seen, rec.Version)
+	}
+	return true
+}
+
+func (l *ledger) drop(k id) {
+	if e := l.entries[k]; e != nil {
+		if !e.rec.Deleted {
+			l.hash ^= e.hash
+		}
+		delete(l.entries, k)
+	}
+}
+
+// learn takes what a run says was complete, and gives what therefore is gone.
+func (l *ledger) learn(r Run) (gone []Record) {
+	l.full, l.seen = max(l.full, r.Full), max(l.seen, r.To)
+	// A run that may lack deletions after From says nothing to somebody who does not know them, and in a walk only those
+	// count who know the deletions that the walk was begun for.
+	if (r.From == 0 || r.From >= r.Floor || l.base >= r.Floor) && (!l.stale || r.Floor >= l.base) {
+		l.known, l.beyond = cover(l.known, l.beyond, r.From, r.To)
+		if l.known >= r.Floor {
+			l.floor = max(l.floor, r.Floor) // not before: what we give must not promise deletions that we missed
+		}
+	}
+	if !l.complete() {
+		return nil
+	}
+	if l.stale && l.known >= r.Upto {
+		for k, e := range l.entries {
+			if e.walk != l.walk && (e.rec.Incarnation < l.inc || e.rec.Version <= r.Upto) {
+				gone = append(gone, e.rec)
+				l.drop(k)
+			}
+		}
+		l.stale = false
+	}
+	if !l.stale && l.floor > 0 && l.known >= l.floor {
+		for k, e := range l.entries {
+			if e.rec.Deleted && e.rec.Version <= l.floor {
+				l.drop(k)
+			}
+		}
+	}
+	slices.SortFunc(gone, compareRecords) // the order of a map must not show
+	return gone
+}
+
+func compareRecords(a, b Record) int {
+	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
+}
+
+// since gives the run after from, with at most max bytes of records but at least one.
+func (l *ledger) since(from uint64, most int) Run {
+	run := Run{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known}
+	for _, e := range l.entries {
+		if e.rec.Incarnation == l.inc && e.walk == l.walk && e.rec.Version > from && e.rec.Version <= l.known {
+			run.Records = append(run.Records, e.rec)
+		}
+	}
+	slices.SortFunc(run.Records, compareRecords)
+	size := runOverhead + len(l.owner)
+	for i, rec := range run.Records {
+		if size += sizeOf(rec); size > most && i > 0 {
+			run.To, run.Records = run.Records[i-1].Version, run.Records[:i:i]
+			break
+		}
+	}
+	return run
+}

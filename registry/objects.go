@@ -1,0 +1,304 @@
+package registry
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// MaxObjects bounds the objects of a cluster, deleted ones among them.
+const MaxObjects = 64 << 10
+
+// Stamp orders the writes of an object by all its writers: a hybrid logical clock (Kulkarni, Demirbas, Madeppa, Avva,
+// Leone: "Logical Physical Clocks", OPODIS 2014, section 3) and, between equal ones, the writer.
+type Stamp struct {
+	Wall   int64  // milliseconds since 1970, the greatest the writer had seen
+	Count  uint32 // of writes at one Wall
+	Writer cluster.WorkerID
+}
+
+// Compare orders stamps.
+func (s Stamp) Compare(o Stamp) int {
+	return cmp.Or(cmp.Compare(s.Wall, o.Wall), cmp.Compare(s.Count, o.Count), cmp.Compare(s.Writer, o.Writer))
+}
+
+// Object is a whole thing that any member may write: an app, a policy, a cordon.
+type Object struct {
+	Kind    Kind
+	Key     string
+	Stamp   Stamp
+	Schema  uint32
+	Payload []byte
+	Deleted bool
+	Sig     []byte // the writer's, over SigningBytes
+}
+
+// SigningBytes gives what a writer signs: the object without its signature.
+func (o Object) SigningBytes() []byte {
+	o.Sig = nil
+	return appendObject([]byte("souk object\n"), o)
+}
+
+// Check refuses an object of odd shape.
+func (o Object) Check() error {
+	if err := checkName("an object's writer", string(o.Stamp.Writer), MaxName); err != nil {
+		return err
+	}
+	if o.Stamp.Wall < 0 {
+		return odd("object %s has a stamp before 1970", printable(o.Kind))
+	}
+	return checkShape("an object", o.Kind, o.Key, o.Payload, o.Sig, o.Deleted)
+}
+
+func (o Object) newer(p Object) bool {
+	if c := o.Stamp.Compare(p.Stamp); c != 0 {
+		return c > 0
+	}
+	if o.Deleted != p.Deleted { // one stamp, two contents: a fault, decided alike by all
+		return o.Deleted
+	}
+	return cmp.Or(cmp.Compare(o.Schema, p.Schema), cmp.Compare(string(o.Payload), string(p.Payload))) > 0
+}
+
+type object struct {
+	Object
+	print uint64
+}
+
+// objects are the objects of a registry.
+type objects struct {
+	self    cluster.WorkerID
+	o       Options
+	all     map[id]*object
+	buckets [Buckets]uint64
+	last    Stamp // the greatest that was seen or made here
+	dead    int
+}
+
+func newObjects(self cluster.WorkerID, o Options) *objects {
+	return &objects{self: self, o: o, all: map[id]*object{}}
+}
+
+func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
+
+// tick makes the stamp of a write.
+func (x *objects) tick(now time.Time) (Stamp, error) {
+	wall := now.UnixMilli()
+	if x.last.Wall > x.ahead(now) {
+		return Stamp{}, fault.New(fault.Unavailable, "clock_behind", "this worker's clock is %v behind what it has already written; set it right, or wait",
+			time.Duration(x.last.Wall-wall)*time.Millisecond)
+	}
+	s := Stamp{Wall: wall, Writer: x.self}
+	if x.last.Wall >= wall {
+		s.Wall, s.Count = x.last.Wall, x.last.Count+1
+	}
+	if s.Count == 0 && s.Wall == x.last.Wall { // the count has gone round
+		s.Wall++
+	}
+	x.last = s
+	return s, nil
+}
+
+func (x *objects) apply(now time.Time, o Object) (bool, error) {
+	if o.Stamp.Wall > x.ahead(now) {
+		return false, fault.New(fault.Invalid, "clock_ahead", "%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
+			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
+	}
+	k := id{o.Kind, o.Key}
+	old := x.all[k]
+	if old == nil && len(x.all) >= MaxObjects {
+		return false, fault.New(fault.Exhausted, "too_many_objects", "%d objects are kept, which is the most; delete some that are not needed", MaxObjects)
+	}
+	if old != nil && !o.newer(old.Object) || old == nil && o.Deleted && x.forgotten(now, o) {
+		return false, nil
+	}
+	if o.Stamp.Compare(x.last) > 0 {
+		x.last = o.Stamp
+	}
+	x.remove(k)
+	n := &object{Object: o, print: o.fingerprint()}
+	x.all[k] = n
+	x.buckets[bucketOfObject(k)] ^= n.print
+	if o.Deleted {
+		x.dead++
+	}
+	return true, nil
+}
+
+func (x *objects) remove(k id) {
+	if old := x.all[k]; old != nil {
+		x.buckets[bucketOfObject(k)] ^= old.print
+		if old.Deleted {
+			x.dead--
+		}
+		delete(x.all, k)
+	}
+}
+
+// forgotten says whether a deletion is so old that it is no longer kept anywhere.
+func (x *objects) forgotten(now time.Time, o Object) bool {
+	return now.UnixMilli()-o.Stamp.Wall > x.keep().Milliseconds()
+}
+
+func (x *objects) keep() time.Duration { return 24 * x.o.TombstoneAge }
+
+// reap forgets deletions that are too old or too many.
+func (x *objects) reap(now time.Time) {
+	if x.dead == 0 {
+		return
+	}
+	var dead []*object
+	for _, o := range x.all {
+		if o.Deleted {
+			dead = append(dead, o)
+		}
+	}
+	slices.SortFunc(dead, func(a, b *object) int { return a.Stamp.Compare(b.Stamp) })
+	for i, o := range dead {
+		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, o.Object) {
+			x.remove(id{o.Kind, o.Key})
+		}
+	}
+}
+
+func (x *objects) have(buckets []byte) (out []uint64) {
+	in := map[int]bool{}
+	for _, b := range buckets {
+		in[int(b)] = true
+	}
+	for k, o := range x.all {
+		if in[bucketOfObject(k)] {
+			out = append(out, o.print)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// lacking gives the objects in the buckets that are not among have, about most bytes of them and at least one.
+func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object, more bool) {
+	if len(buckets) == 0 {
+		return nil, false
+	}
+	in, known := map[int]bool{}, make(map[uint64]bool, len(have))
+	for _, b := range buckets {
+		in[int(b)] = true
+	}
+	for _, h := range have {
+		known[h] = true
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
+		o := x.all[k]
+		if !in[bucketOfObject(k)] || known[o.print] {
+			continue
+		}
+		if most <= 0 && len(out) > 0 {
+			return out, true
+		}
+		most -= sizeOfObject(o.Object)
+		out = append(out, o.Object)
+	}
+	return out, false
+}
+
+func bucketOfObject(k id) int { return int(hashName(string(k.kind)+"/"+k.key) >> 56) }
+
+func compareIDs(a, b id) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.key, b.key))
+}
+
+func compareStrings[S ~string](a, b S) int { return strings.Compare(string(a), string(b)) }
+
+// ApplyObject takes an object as somebody wrote it.
+func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error) {
+	if err := o.Check(); err != nil {
+		return false, err
+	}
+	if r.o.Verify != nil {
+		if err := r.o.Verify(o.Stamp.Writer, o.SigningBytes(), o.Sig); err != nil {
+			return false, fault.Wrap(err, fault.Denied, "bad_signature", "an object said to be written by %s is not signed by it", o.Stamp.Writer)
+		}
+	}
+	if changed, err = r.objects.apply(now, o); changed {
+		r.watch.add(Change{Kind: o.Kind, Key: o.Key, Deleted: o.Deleted})
+	}
+	return changed, err
+}
+
+// PutObject writes an object here. It has no effect when the object is just so already. sign may be nil.
+func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32, payload []byte, sign func([]byte) []byte) (Object, error) {
+	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
+		return old, nil
+	}
+	return r.writeObject(now, Object{Kind: kind, Key: key, Schema: schema, Payload: payload}, sign)
+}
+
+// DeleteObject writes that an object is gone.
+func (r *Registry) DeleteObject(now time.Time, kind Kind, key string, sign func([]byte) []byte) (Object, error) {
+	return r.writeObject(now, Object{Kind: kind, Key: key, Deleted: true}, sign)
+}
+
+func (r *Registry) writeObject(now time.Time, o Object, sign func([]byte) []byte) (Object, error) {
+	var err error
+	if o.Stamp, err = r.objects.tick(now); err != nil {
+		return Object{}, err
+	}
+	if sign != nil {
+		o.Sig = sign(o.SigningBytes())
+	}
+	if _, err := r.ApplyObject(now, o); err != nil {
+		return Object{}, err
+	}
+	return o, nil
+}
+
+// Object gives an object that is not deleted.
+func (r *Registry) Object(kind Kind, key string) (Object, bool) {
+	if o := r.objects.all[id{kind, key}]; o != nil && !o.Deleted {
+		return o.Object, true
+	}
+	return Object{}, false
+}
+
+// Objects gives the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
+// whoever keeps them on disk.
+func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
+	for _, k := range slices.SortedFunc(maps.Keys(r.objects.all), compareIDs) {
+		if o := r.objects.all[k]; (kind == "" || o.Kind == kind) && (deleted || !o.Deleted) {
+			out = append(out, o.Object)
+		}
+	}
+	return out
+}
+
+// Restamp writes anew, at the present time, what this worker wrote while its clock was ahead by more than the bound:
+// nobody took those writes, and they would beat all others' here. It gives what it wrote.
+func (r *Registry) Restamp(now time.Time, sign func([]byte) []byte) (out []Object, err error) {
+	x := r.objects
+	var late []Object
+	x.last = Stamp{}
+	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
+		o := x.all[k]
+		if o.Stamp.Wall > x.ahead(now) {
+			late = append(late, o.Object)
+			x.remove(k)
+		} else if o.Stamp.Compare(x.last) > 0 {
+			x.last = o.Stamp
+		}
+	}
+	for _, o := range late {
+		if o.Stamp.Writer != r.self {
+			continue // its writer has it, and will do the same
+		}
+		if o, err = r.writeObject(now, o, sign); err != nil {
+			return out, err
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

@@ -1,0 +1,343 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Verify judges the signature of a record or an object; an error keeps it out.
+type Verify func(owner cluster.WorkerID, signed, sig []byte) error
+
+// Options says what a registry is to be. The zero value is usable.
+type Options struct {
+	Verify        Verify        // nil: whoever is of the cluster is believed
+	Tombstones    int           // deletions kept for each owner and for the objects; 0: 1,024
+	TombstoneAge  time.Duration // how long; 0: an hour for records. Objects keep theirs 24 times as long
+	MaxAhead      time.Duration // how far a stamp may be before our clock; 0: 5 minutes
+	WatchCapacity int           // changes that a watcher may be behind; 0: 8,192
+	FirstIndex    uint64        // of the watch: greater than any index of an earlier life
+}
+
+// Registry is what one member knows. It is for one goroutine, or under one lock.
+type Registry struct {
+	self    cluster.WorkerID
+	o       Options
+	owners  map[cluster.WorkerID]*ledger
+	forgot  map[cluster.WorkerID]uint64 // incarnations up to here are refused
+	where   map[id]map[cluster.WorkerID]bool
+	buckets [Buckets]uint64 // XOR of the summaries of their owners
+	objects *objects
+	watch   watch
+	contest uint64 // the highest incarnation under which somebody else spoke as self
+	graves  []grave
+	spoken  uint64 // own versions up to here have been given to News
+}
+
+// New makes an empty registry of the worker self.
+func New(self cluster.WorkerID, o Options) *Registry {
+	orInt(&o.Tombstones, 1024)
+	orInt(&o.WatchCapacity, 8192)
+	if o.TombstoneAge == 0 {
+		o.TombstoneAge = time.Hour
+	}
+	if o.MaxAhead == 0 {
+		o.MaxAhead = 5 * time.Minute
+	}
+	return &Registry{self: self, o: o, owners: map[cluster.WorkerID]*ledger{}, forgot: map[cluster.WorkerID]uint64{},
+		where: map[id]map[cluster.WorkerID]bool{}, objects: newObjects(self, o), watch: newWatch(o.WatchCapacity, o.FirstIndex)}
+}
+
+func orInt(n *int, otherwise int) {
+	if *n == 0 {
+		*n = otherwise
+	}
+}
+
+// Self gives the worker whose registry it is.
+func (r *Registry) Self() cluster.WorkerID { return r.self }
+
+// Apply takes one record by itself, as a refusal or an answer brings it. Nothing is known to be complete by it.
+func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
+	if err := rec.Check(); err != nil {
+		return false, err
+	}
+	if rec.Owner == r.self {
+		r.contested(rec.Incarnation, rec.Version)
+		return false, nil
+	}
+	if rec.Incarnation <= r.forgot[rec.Owner] {
+		return false, nil
+	}
+	if err := r.verify(rec); err != nil {
+		return false, err
+	}
+	l, err := r.ledger(rec.Owner)
+	if err != nil {
+		return false, err
+	}
+	if rec.Incarnation > l.inc {
+		l.begin(rec.Incarnation, 0)
+	}
+	changed = r.put(l, rec, 0, now)
+	r.settle(l)
+	return changed, nil
+}
+
+// Announced takes a run from its owner, whom the wire has authenticated as sender. Nobody announces for another.
+func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, run Run) (changed int, err error) {
+	if run.Owner != sender {
+		return 0, fault.New(fault.Denied, "not_owner", "%s may announce only its own records, and these are %s's", sender, printable(run.Owner))
+	}
+	return r.mergeRun(now, sender, run)
+}
+
+// Merge takes a delta that a member carries, its own records and others'. Runs that are refused do not keep the others
+// out; the first refusal is returned. from is the authenticated sender, or "" when a broadcast has none.
+func (r *Registry) Merge(now time.Time, from cluster.WorkerID, d Delta) (changed int, err error) {
+	for _, run := range d.Runs {
+		n, e := r.mergeRun(now, from, run)
+		changed += n
+		if err == nil && e != nil {
+			err = e
+		}
+	}
+	for _, o := range d.Objects {
+		n, e := r.ApplyObject(now, o)
+		if n {
+			changed++
+		}
+		if err == nil && e != nil {
+			err = e
+		}
+	}
+	return changed, err
+}
+
+func (r *Registry) mergeRun(now time.Time, from cluster.WorkerID, run Run) (changed int, err error) {
+	if err := run.Check(); err != nil {
+		return 0, err
+	}
+	if run.Owner == r.self {
+		r.contested(run.Incarnation, run.Upto)
+		return 0, nil
+	}
+	if run.Incarnation <= r.forgot[run.Owner] {
+		return 0, nil
+	}
+	for _, rec := range run.Records {
+		if err := r.verify(rec); err != nil {
+			return 0, err
+		}
+	}
+	l, err := r.ledger(run.Owner)
+	if err != nil {
+		return 0, err
+	}
+	if len(l.entries)+len(run.Records) > 2*MaxRecords {
+		return 0, fault.New(fault.Exhausted, "owner_full", "%s has more than %d records; it must delete some", run.Owner, MaxRecords)
+	}
+	switch {
+	case run.Incarnation > l.inc:
+		base := uint64(0)
+		if run.From == 0 {
+			base = run.Floor
+		}
+		l.begin(run.Incarnation, base)
+	case run.Incarnation == l.inc && run.From == 0 && l.known < run.Floor && l.base < run.Floor,
+		run.Incarnation == l.inc && run.Reset && from == run.Owner:
+		l.begin(run.Incarnation, run.Floor)
+	}
+	for _, rec := range run.Records {
+		if r.put(l, rec, run.Floor, now) {
+			changed++
+		}
+	}
+	if run.Incarnation == l.inc {
+		l.heard = now
+		for _, rec := range l.learn(run) {
+			r.unindex(rec)
+			if !rec.Deleted {
+				r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
+				changed++
+			}
+		}
+	}
+	r.settle(l)
+	return changed, nil
+}
+
+func (r *Registry) verify(rec Record) error {
+	if r.o.Verify == nil {
+		return nil
+	}
+	if err := r.o.Verify(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
+		return fault.Wrap(err, fault.Denied, "bad_signature", "a record said to be %s's is not signed by it", rec.Owner)
+	}
+	return nil
+}
+
+// put keeps a record in its ledger and in the index, and tells watchers.
+func (r *Registry) put(l *ledger, rec Record, floor uint64, now time.Time) bool {
+	k := id{rec.Kind, rec.Key}
+	was := l.entries[k]
+	if !l.put(rec, floor, now) {
+		return false
+	}
+	if rec.Deleted {
+		r.unindex(rec)
+		if was == nil || was.rec.Deleted {
+			return true // of something that nobody here knew
+		}
+	} else {
+		m := r.where[k]
+		if m == nil {
+			m = map[cluster.WorkerID]bool{}
+			r.where[k] = m
+		}
+		m[rec.Owner] = true
+	}
+	r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: rec.Deleted})
+	return true
+}
+
+func (r *Registry) unindex(rec Record) {
+	k := id{rec.Kind, rec.Key}
+	if m := r.where[k]; m != nil {
+		if delete(m, rec.Owner); len(m) == 0 {
+			delete(r.where, k)
+		}
+	}
+}
+
+func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
+	l := r.owners[owner]
+	if l == nil {
+		if len(r.owners) >= MaxOwners {
+			return nil, fault.New(fault.Exhausted, "too_many_owners", "%d workers are known, which is the most; forget those that are gone (souk node rm)", MaxOwners)
+		}
+		l = newLedger(owner)
+		r.owners[owner] = l
+	}
+	return l, nil
+}
+
+// settle brings the owner's summary in its bucket up to date.
+func (r *Registry) settle(l *ledger) {
+	b := bucketOf(l.owner)
+	r.buckets[b] ^= l.sum
+	l.sum = l.summary()
+	r.buckets[b] ^= l.sum
+}
+
+// Forget drops all of an owner that is gone for good, and refuses what is still carried around of incarnations up to
+// this one. Should the worker come back, it begins a later one.
+func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
+	if owner == r.self || incarnation <= r.forgot[owner] {
+		return
+	}
+	if len(r.forgot) < MaxOwners || r.forgot[owner] > 0 {
+		r.forgot[owner] = incarnation
+	}
+	if l := r.owners[owner]; l != nil && l.inc <= incarnation {
+		for _, k := range l.ids() {
+			rec := l.entries[k].rec
+			r.unindex(rec)
+			if !rec.Deleted {
+				r.watch.add(Change{Kind: rec.Kind, Owner: owner, Key: rec.Key, Deleted: true})
+			}
+		}
+		r.buckets[bucketOf(owner)] ^= l.sum
+		delete(r.owners, owner)
+	}
+}
+
+// ids gives the ledger's keys in order.
+func (l *ledger) ids() []id {
+	return slices.SortedFunc(maps.Keys(l.entries), compareIDs)
+}
+
+// Known is what is known of one owner.
+type Known struct {
+	Owner       cluster.WorkerID
+	Incarnation uint64
+	Version     uint64    // all of it up to here
+	Gap         bool      // something is missing: ask somebody (Digest, Delta)
+	Heard       time.Time // when a run of it last came
+	Live        int       // records that are not deleted
+}
+
+// Owners tells what is known of every owner, in order.
+func (r *Registry) Owners() []Known {
+	out := make([]Known, 0, len(r.owners))
+	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
+		k, _ := r.Owner(owner)
+		out = append(out, k)
+	}
+	return out
+}
+
+// Owner tells what is known of one owner.
+func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
+	l := r.owners[owner]
+	if l == nil {
+		return Known{}, false
+	}
+	k := Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard}
+	for _, e := range l.entries {
+		if !e.rec.Deleted {
+			k.Live++
+		}
+	}
+	return k, true
+}
+
+// Gaps lists the owners of which something is missing that was heard of, in order.
+func (r *Registry) Gaps() (out []cluster.WorkerID) {
+	for owner, l := range r.owners {
+		if owner != r.self && l.gap() {
+			out = append(out, owner)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Get gives a record that is not deleted.
+func (r *Registry) Get(owner cluster.WorkerID, kind Kind, key string) (Record, bool) {
+	if l := r.owners[owner]; l != nil {
+		if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted {
+			return e.rec, true
+		}
+	}
+	return Record{}, false
+}
+
+// Holders lists the owners that have a record of this key, in order: one, but for a moment while a thing moves.
+func (r *Registry) Holders(kind Kind, key string) []cluster.WorkerID {
+	m := r.where[id{kind, key}]
+	if len(m) < 2 { // the common case
+		for owner := range m {
+			return []cluster.WorkerID{owner}
+		}
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
+}
+
+// Records gives all records of a kind that are not deleted, ordered by owner and key. kind "" means all.
+func (r *Registry) Records(kind Kind) []Record {
+	var out []Record
+	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
+		l := r.owners[owner]
+		for _, k := range l.ids() {
+			if e := l.entries[k]; !e.rec.Deleted && (kind == "" || e.rec.Kind == kind) {
+				out = append(out, e.rec)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,427 @@
+package registry_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/registry"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// live tells what a reader sees.
+func live(r *registry.Registry) (out []string) {
+	for _, rec := range r.Records("") {
+		out = append(out, fmt.Sprintf("%s %s/%s %d.%d %s", rec.Owner, rec.Kind, rec.Key, rec.Incarnation, rec.Version, rec.Payload))
+	}
+	for _, o := range r.Objects("", false) {
+		out = append(out, fmt.Sprintf("%s/%s %v %s", o.Kind, o.Key, o.Stamp, o.Payload))
+	}
+	return out
+}
+
+func anyRecord(t *rapid.T) registry.Record {
+	rec := registry.Record{
+		Owner: rapid.SampledFrom([]cluster.WorkerID{"a", "b"}).Draw(t, "owner"), Kind: registry.Machine,
+		Key: rapid.SampledFrom([]string{"m1", "m2", "m3"}).Draw(t, "key"), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "inc"),
+		Version: rapid.Uint64Range(1, 5).Draw(t, "version"), Schema: 7, Deleted: rapid.Bool().Draw(t, "deleted"),
+	}
+	if !rec.Deleted {
+		rec.Payload = []byte(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "payload"))
+	}
+	return rec
+}
+
+// TestAnyOrderOfRecordsIsTheSame: commutative, associative and idempotent, faulty twins of one version included.
+func TestAnyOrderOfRecordsIsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		recs := rapid.SliceOfN(rapid.Custom(anyRecord), 1, 12).Draw(t, "records")
+		other := rapid.Permutation(recs).Draw(t, "order")
+		other = append(other, other[rapid.IntRange(0, len(other)-1).Draw(t, "again"):]...)
+		a, b := registry.New("z", registry.Options{}), registry.New("z", registry.Options{})
+		for _, rec := range recs {
+			apply(t, a, rec)
+		}
+		for _, rec := range other {
+			apply(t, b, rec)
+		}
+		if d := cmp.Diff(live(a), live(b)); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+func apply(t *rapid.T, r *registry.Registry, rec registry.Record) {
+	before := live(r)
+	changed, err := r.Apply(noon, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := r.Apply(noon, rec); again {
+		t.Fatal("the same record changes something twice")
+	}
+	if !changed && cmp.Diff(before, live(r)) != "" {
+		t.Fatal("it says that nothing changed, and something did")
+	}
+}
+
+// world is a few members and the messages between them.
+type world struct {
+	t       *rapid.T
+	now     time.Time
+	members []*registry.Registry
+	inc     []uint64
+	air     [][]byte // broadcasts that were sent and may arrive at any time, at anybody, or never
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, now: noon}
+	for i := range rapid.IntRange(2, 4).Draw(t, "members") {
+		w.members = append(w.members, registry.New(cluster.WorkerID(fmt.Sprintf("w%d", i)), registry.Options{Tombstones: 3}))
+		w.inc = append(w.inc, 0)
+		w.restart(i)
+	}
+	return w
+}
+
+// restart begins an incarnation with some of what the member had.
+func (w *world) restart(i int) {
+	mine := w.members[i].Mine()
+	if len(mine) > 0 {
+		mine = mine[rapid.IntRange(0, len(mine)-1).Draw(w.t, "lost"):]
+	}
+	w.inc[i]++
+	w.ok(w.members[i].Own(w.now, w.inc[i], mine, nil))
+}
+
+func (w *world) ok(err error) {
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) any() *registry.Registry {
+	return w.members[rapid.IntRange(0, len(w.members)-1).Draw(w.t, "member")]
+}
+
+func (w *world) step() {
+	t := w.t
+	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
+	key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")
+	r := w.any()
+	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	case 0, 1, 2:
+		_, err := r.Put(w.now, registry.Machine, key, 1, []byte(rapid.StringN(1, 3, -1).Draw(t, "payload")), nil)
+		w.ok(err)
+	case 3, 4:
+		w.ok(r.Delete(w.now, registry.Machine, key, nil))
+	case 5:
+		if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
+			w.restart(slices.Index(w.members, r))
+		}
+	case 6:
+		for _, run := range r.News(rapid.IntRange(80, 400).Draw(t, "size"), 3) {
+			w.air = append(w.air, registry.EncodeRun(run))
+		}
+	case 7:
+		if len(w.air) > 0 {
+			run, err := registry.DecodeRun(w.air[rapid.IntRange(0, len(w.air)-1).Draw(t, "message")])
+			w.ok(err)
+			_, err = r.Merge(w.now, "", registry.Delta{Runs: []registry.Run{run}})
+			w.ok(err)
+		}
+	case 8:
+		w.exchange(r, w.any(), rapid.IntRange(1, 5).Draw(t, "rounds"))
+	case 9:
+		_, err := r.PutObject(w.now, "app", key, 1, []byte(rapid.StringN(1, 3, -1).Draw(t, "payload")), nil)
+		if rapid.Bool().Draw(t, "delete object") && err == nil {
+			_, err = r.DeleteObject(w.now, "app", key, nil)
+		}
+		w.ok(err)
+	}
+}
+
+// exchange lets a learn what b knows, by small answers that go through the encoding.
+func (w *world) exchange(a, b *registry.Registry, rounds int) {
+	if a == b {
+		return
+	}
+	most := rapid.IntRange(1, 300).Draw(w.t, "bytes")
+	_, err := a.Exchange(w.now, b.Self(), rounds, func(d registry.Digest) (registry.Delta, error) {
+		d, err := registry.DecodeDigest(registry.EncodeDigest(d))
+		w.ok(err)
+		return registry.DecodeDelta(registry.EncodeDelta(b.Delta(d, most)))
+	})
+	w.ok(err)
+}
+
+// TestAnyLossConverges: whatever was lost, doubled or late, exchanges alone make all the same, and that is what each
+// owner has.
+func TestAnyLossConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			w.step()
+			for _, r := range w.members {
+				if r.Contested() != 0 {
+					t.Fatalf("%s hears itself say what it never said", r.Self())
+				}
+			}
+		}
+		for range 3 {
+			for _, a := range w.members {
+				for _, b := range w.members {
+					w.exchange(a, b, 200)
+				}
+			}
+		}
+		first := w.members[0]
+		for _, r := range w.members {
+			if d := cmp.Diff(live(first), live(r)); d != "" {
+				t.Fatalf("%s and %s differ: %s", first.Self(), r.Self(), d)
+			}
+			if r.Root() != first.Root() || len(r.Gaps()) > 0 {
+				t.Fatalf("%s: root %x and %x, gaps %v", r.Self(), r.Root(), first.Root(), r.Gaps())
+			}
+			var mine, told []string
+			for _, rec := range r.Mine() {
+				mine = append(mine, rec.Key+string(rec.Payload))
+			}
+			for _, rec := range first.Records("") {
+				if rec.Owner == r.Self() {
+					told = append(told, rec.Key+string(rec.Payload))
+				}
+			}
+			if d := cmp.Diff(mine, told); d != "" {
+				t.Fatalf("what %s has is not what is told of it: %s", r.Self(), d)
+			}
+		}
+		// Late arrivals of all that was ever sent change nothing any more.
+		before := live(first)
+		for _, raw := range w.air {
+			run, err := registry.DecodeRun(raw)
+			w.ok(err)
+			_, err = first.Merge(w.now, "", registry.Delta{Runs: []registry.Run{run}})
+			w.ok(err)
+		}
+		if d := cmp.Diff(before, live(first)); d != "" {
+			t.Fatalf("old messages bring the past back: %s", d)
+		}
+	})
+}
+
+// TestNobodySpeaksForAnother: neither where a worker announces itself, nor about us, carried by anybody.
+func TestNobodySpeaksForAnother(t *testing.T) {
+	r := registry.New("me", registry.Options{})
+	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("true")}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := live(r)
+	forged := registry.Record{Owner: "me", Kind: registry.Machine, Key: "m", Incarnation: 9, Version: 3, Payload: []byte("false")}
+	run := registry.Run{Owner: "me", Incarnation: 9, To: 3, Upto: 3, Full: 3, Records: []registry.Record{forged}}
+	if _, err := r.Announced(noon, "evil", run); fault.KindOf(err) != fault.Denied {
+		t.Fatalf("a run that is not its sender's gives %v", err)
+	}
+	if n, err := r.Merge(noon, "evil", registry.Delta{Runs: []registry.Run{run}}); n != 0 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if d := cmp.Diff(before, live(r)); d != "" {
+		t.Fatal(d)
+	}
+	if r.Contested() != 9 {
+		t.Fatalf("contested is %d; somebody spoke as us under 9", r.Contested())
+	}
+	if err := r.Own(noon, r.Contested()+1, r.Mine(), nil); err != nil || r.Contested() != 0 {
+		t.Fatal(err, r.Contested())
+	}
+}
+
+// TestSignedRecordsCannotBeForged by a carrier, where the cluster signs.
+func TestSignedRecordsCannotBeForged(t *testing.T) {
+	sign := func(by string) func([]byte) []byte {
+		return func(b []byte) []byte { return []byte(by + fmt.Sprint(len(b))) }
+	}
+	verify := func(owner cluster.WorkerID, signed, sig []byte) error {
+		if string(sig) != string(sign(string(owner))(signed)) {
+			return fmt.Errorf("no")
+		}
+		return nil
+	}
+	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{Verify: verify})
+	if err := a.Own(noon, 1, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []string{"b", "a"} {
+		if _, err := a.Put(noon, registry.Machine, "m", 1, []byte(by), sign(by)); err != nil {
+			t.Fatal(err)
+		}
+		run := a.News(1000, 1)[0]
+		n, err := b.Merge(noon, "b", registry.Delta{Runs: []registry.Run{run}})
+		if by == "b" && (n != 0 || fault.CodeOf(err) != "bad_signature") || by == "a" && (n != 1 || err != nil) {
+			t.Fatalf("signed by %s: %d, %v", by, n, err)
+		}
+	}
+}
+
+func TestOddRecordsAreRefused(t *testing.T) {
+	good := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 1, Version: 1, Payload: []byte("x")}
+	long := strings.Repeat("x", 64<<10)
+	for name, spoil := range map[string]func(*registry.Record){
+		"no owner": func(r *registry.Record) { r.Owner = "" }, "64 KB owner": func(r *registry.Record) { r.Owner = cluster.WorkerID(long) },
+		"64 KB key": func(r *registry.Record) { r.Key = long }, "64 KB kind": func(r *registry.Record) { r.Kind = registry.Kind(long) },
+		"blank key": func(r *registry.Record) { r.Key = "a b" }, "control": func(r *registry.Record) { r.Key = "a\x00" },
+		"no UTF-8": func(r *registry.Record) { r.Key = "\xff\xfe" }, "no version": func(r *registry.Record) { r.Version = 0 },
+		"huge version": func(r *registry.Record) { r.Version = 1<<64 - 1 }, "huge incarnation": func(r *registry.Record) { r.Incarnation = 1 << 50 },
+		"huge payload": func(r *registry.Record) { r.Payload = make([]byte, 1<<20) }, "deleted with payload": func(r *registry.Record) { r.Deleted = true },
+		"huge signature": func(r *registry.Record) { r.Sig = make([]byte, 1000) },
+	} {
+		r, rec := registry.New("z", registry.Options{}), good
+		spoil(&rec)
+		if _, err := r.Apply(noon, rec); fault.KindOf(err) != fault.Invalid || len(err.Error()) > 300 {
+			t.Errorf("%s: %.300v", name, err)
+		}
+		bad := registry.Run{Owner: rec.Owner, Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{rec}}
+		ok := registry.Run{Owner: "b", Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{{Owner: "b", Kind: "new", Key: "m", Incarnation: 1, Version: 1}}}
+		if n, err := r.Merge(noon, "", registry.Delta{Runs: []registry.Run{bad, ok}}); n != 1 || err == nil {
+			t.Errorf("%s: beside it %d changes, %v", name, n, err)
+		}
+	}
+}
+
+// TestAForgedEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
+// owner hears of it by the first exchange, begins anew, and is heard.
+func TestAForgedEndHeals(t *testing.T) {
+	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
+	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Merge(noon, "evil", registry.Delta{Runs: []registry.Run{{Owner: "a", Incarnation: 1, To: 1 << 40, Upto: 1 << 40, Full: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(d registry.Digest) (registry.Delta, error) { return a.Delta(d, 1000), nil }
+	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || a.Contested() != 1 {
+		t.Fatal(err, a.Contested())
+	}
+	if err := a.Own(noon, 2, a.Mine(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || cmp.Diff(live(a), live(b)) != "" {
+		t.Fatal(err, live(b))
+	}
+}
+
+// TestADivergenceIsMendedByTheOwner and by nobody else.
+func TestADivergenceIsMendedByTheOwner(t *testing.T) {
+	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c", registry.Options{})
+	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	lie := registry.Record{Owner: "a", Kind: registry.Machine, Key: "lie", Incarnation: 1, Version: 2, Payload: []byte("y")}
+	if _, err := b.Merge(noon, "c", registry.Delta{Runs: []registry.Run{{Owner: "a", Incarnation: 1, To: 2, Upto: 2, Full: 2, Records: []registry.Record{lie}}}}); err != nil {
+		t.Fatal(err)
+	}
+	pull := func(to, from *registry.Registry) (last registry.Delta) {
+		_, err := to.Exchange(noon, from.Self(), 9, func(d registry.Digest) (registry.Delta, error) { last = from.Delta(d, 1000); return last, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	pull(c, a)
+	if d := pull(b, c); len(d.Diverged) != 1 || d.Diverged[0] != "a" {
+		t.Fatalf("c cannot tell who is right: %+v", d)
+	}
+	pull(b, a)
+	if d := cmp.Diff(live(a), live(b)); d != "" {
+		t.Fatal(d)
+	}
+}
+
+func TestForget(t *testing.T) {
+	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
+	if err := a.Own(noon, 3, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	run := registry.Delta{Runs: a.News(1000, 9)}
+	if n, err := b.Merge(noon, "a", run); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	empty := registry.New("b", registry.Options{}).Root()
+	if b.Forget("a", 3); len(live(b)) > 0 || b.Root() != empty || b.Holders(registry.Machine, "m") != nil {
+		t.Fatal(live(b))
+	}
+	if n, err := b.Merge(noon, "c", run); n != 0 || err != nil || len(live(b)) > 0 {
+		t.Fatal(n, err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	r := registry.New("a", registry.Options{WatchCapacity: 4, FirstIndex: 100})
+	if _, ok := r.Since(50, 10); ok {
+		t.Fatal("an index of an earlier life is taken for one of this")
+	}
+	from := r.Index()
+	if err := r.Own(noon, 1, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		if _, err := r.Put(noon, registry.Machine, fmt.Sprint("m", i), 1, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if i == 2 {
+			if got, ok := r.Since(from, 10); !ok || len(got) != 3 || got[2].Key != "m2" || got[2].Index != from+3 {
+				t.Fatal(got, ok)
+			}
+		}
+	}
+	if _, ok := r.Since(from, 10); ok {
+		t.Fatal("changes that are no longer there are not missed")
+	}
+	if got, ok := r.Since(r.Index()-4, 2); !ok || len(got) != 2 || got[0].Key != "m2" {
+		t.Fatal(got, ok)
+	}
+	if got, ok := r.Since(r.Index(), 10); !ok || len(got) != 0 {
+		t.Fatal(got, ok)
+	}
+}
+
+// TestMachinesThatDoNotChangeCostNothing: one question and one short answer, whether there are 10 or 10,000.
+func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
+	for _, n := range []int{10, 10_000} {
+		a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
+		var recs []registry.Record
+		for i := range n {
+			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprint("m", i), Payload: make([]byte, 100)})
+		}
+		if err := a.Own(noon, 1, recs, nil); err != nil {
+			t.Fatal(err)
+		}
+		bytes, rounds := 0, 0
+		ask := func(d registry.Digest) (registry.Delta, error) {
+			x := a.Delta(d, registry.MaxDelta)
+			bytes, rounds = bytes+len(registry.EncodeDigest(d))+len(registry.EncodeDelta(x)), rounds+1
+			return x, nil
+		}
+		if _, err := b.Exchange(noon, "a", 99, ask); err != nil {
+			t.Fatal(err)
+		}
+		bytes, rounds = 0, 0
+		if _, err := b.Exchange(noon, "a", 99, ask); err != nil || rounds != 1 || bytes > 40 {
+			t.Fatalf("%d machines: %d rounds, %d bytes, %v", n, rounds, bytes, err)
+		}
+		if _, err := a.Put(noon, registry.Machine, "m5", 1, make([]byte, 90), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Exchange(noon, "a", 99, ask); err != nil || bytes > 2700 {
+			t.Fatalf("%d machines, one of which changed: %d bytes in %d rounds, %v", n, bytes, rounds, err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package registry
+
+import "github.com/soukhq/souk/cluster"
+
+// Run is the newest form of all that an owner changed in (From, To] of one incarnation.
+type Run struct {
+	Owner       cluster.WorkerID
+	Incarnation uint64
+	From, To    uint64   // the run is complete for versions above From, up to To
+	Full        uint64   // the incarnation had told all its owner has at this version
+	Floor       uint64   // deletions up to here may be missing
+	Upto        uint64   // what the sender knows: when To is less, there is more to ask for
+	Reset       bool     // from the owner only: forget what you believed and begin from 0
+	Records     []Record // in the order of Version
+}
+
+// Check refuses a run of odd shape.
+func (r Run) Check() error {
+	if err := checkName("a run's owner", string(r.Owner), MaxName); err != nil {
+		return err
+	}
+	switch {
+	case r.Incarnation < 1 || r.Incarnation > MaxIncarnation:
+		return odd("a run of %s has incarnation %d; 1 to %d are allowed", r.Owner, r.Incarnation, uint64(MaxIncarnation))
+	case r.From > r.To || r.To > r.Upto || r.Upto > MaxVersion || r.Full > MaxVersion || r.Floor > MaxVersion:
+		return odd("a run of %s from %d to %d of %d, full at %d, floor %d, contradicts itself", r.Owner, r.From, r.To, r.Upto, r.Full, r.Floor)
+	case len(r.Records) > MaxRecords:
+		return odd("a run of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
+	}
+	last := r.From
+	for _, rec := range r.Records {
+		if err := rec.Check(); err != nil {
+			return err
+		}
+		if rec.Owner != r.Owner || rec.Incarnation != r.Incarnation || rec.Version <= last || rec.Version > r.To {
+			return odd("a run of %s has a record that is not of it: version (%d, %d) of %s", r.Owner, rec.Incarnation, rec.Version, rec.Owner)
+		}
+		last = rec.Version
+	}
+	return nil
+}
+
+// span is a piece (from, to] that is known beyond a gap.
+type span struct{ from, to uint64 }
+
+// cover notes that (from, to] is known, and gives the new end of what is known without a gap.
+func cover(known uint64, beyond []span, from, to uint64) (uint64, []span) {
+	if from > known {
+		if to > from {
+			beyond = insert(beyond, span{from, to})
+		}
+		return known, beyond
+	}
+	known = max(known, to)
+	for len(beyond) > 0 && beyond[0].from <= known {
+		known = max(known, beyond[0].to)
+		beyond = beyond[1:]
+	}
+	return known, beyond
+}
+
+// insert puts a span among others, in order and joined. The highest is let go of when there are too many.
+func insert(spans []span, s span) []span {
+	out := make([]span, 0, len(spans)+1)
+	placed := false
+	for _, o := range spans {
+		switch {
+		case o.to < s.from:
+			out = append(out, o)
+		case s.to < o.from:
+			if !placed {
+				out, placed = append(out, s), true
+			}
+			out = append(out, o)
+		default:
+			s = span{min(s.from, o.from), max(s.to, o.to)}
+		}
+	}
+	if !placed {
+		out = append(out, s)
+	}
+	return out[:min(len(out), maxSpans)]
+}

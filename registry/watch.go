@@ -1,0 +1,56 @@
+package registry
+
+import "github.com/soukhq/souk/cluster"
+
+// Change says that something is not what it was. What it is now is read from the registry.
+type Change struct {
+	Index   uint64
+	Kind    Kind
+	Owner   cluster.WorkerID // "" for objects
+	Key     string
+	Deleted bool
+}
+
+// watch is a ring of the last changes. A watcher keeps only the index up to which it has read, so one that is slow, or
+// gone, costs nobody anything.
+type watch struct {
+	ring  []Change
+	first uint64 // index of the first change ever
+	next  uint64 // index of the change to come
+}
+
+func newWatch(capacity int, first uint64) watch {
+	first = max(first, 1)
+	return watch{ring: make([]Change, 0, capacity), first: first, next: first}
+}
+
+func (w *watch) add(c Change) {
+	c.Index = w.next
+	w.next++
+	if len(w.ring) < cap(w.ring) {
+		w.ring = append(w.ring, c)
+		return
+	}
+	w.ring[(c.Index-w.first)%uint64(cap(w.ring))] = c
+}
+
+func (w *watch) at(index uint64) Change { return w.ring[(index-w.first)%uint64(cap(w.ring))] }
+
+// low gives the lowest index that can be read.
+func (w *watch) low() uint64 { return w.next - uint64(len(w.ring)) }
+
+// Index gives the index of the last change.
+func (r *Registry) Index() uint64 { return r.watch.next - 1 }
+
+// Since gives the changes after an index, oldest first and most at a time. ok is false when they are no longer known, or
+// never were: then read the whole view, which is as of Index, and go on from there.
+func (r *Registry) Since(index uint64, most int) (changes []Change, ok bool) {
+	w := &r.watch
+	if index+1 < w.low() || index >= w.next {
+		return nil, false
+	}
+	for i := index + 1; i < w.next && len(changes) < most; i++ {
+		changes = append(changes, w.at(i))
+	}
+	return changes, true
+}
