@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Value is what an attribute holds: a text, a number, or true or false. In JSON it is written as what it is. Values of
@@ -30,8 +33,8 @@ const MaxText = 256
 // Text makes a text value.
 func Text(s string) Value { return Value{text: s} }
 
-// Number makes a number. It must be finite.
-func Number(f float64) Value { return Value{kind: numberValue, num: f} }
+// Number makes a number. It must be finite (Valid says so otherwise); the two zeros are one.
+func Number(f float64) Value { return Value{kind: numberValue, num: f + 0} }
 
 // Truth makes a truth value.
 func Truth(b bool) Value {
@@ -55,7 +58,8 @@ func (v Value) Any() any {
 // Type names what kind of value v is: "text", "number" or "truth".
 func (v Value) Type() string { return [...]string{"text", "number", "truth"}[v.kind] }
 
-// String prints the value as a user would write it.
+// String prints the value as a user would write it, so that ParseValue reads the same value: a text that would read as
+// something else is in double quotes. So values differ where their strings differ, whatever their types.
 func (v Value) String() string {
 	switch v.kind {
 	case numberValue:
@@ -63,7 +67,34 @@ func (v Value) String() string {
 	case truthValue:
 		return strconv.FormatBool(v.num != 0)
 	}
-	return v.text
+	if plainText(v.text) {
+		return v.text
+	}
+	return strconv.Quote(v.text)
+}
+
+// plainText says whether a text needs no quotes, alone and in a list.
+func plainText(s string) bool {
+	if s == "" || s == "true" || s == "false" || strings.TrimSpace(s) != s || strings.ContainsAny(s, `",`) || !utf8.ValidString(s) {
+		return false
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return false // a number, or a word for what is no number
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// valid says why a value cannot be taken; "" when it can.
+func (v Value) valid() string {
+	switch {
+	case len(v.text) > MaxText:
+		return fmt.Sprintf("holds %d bytes; at most %d", len(v.text), MaxText)
+	case !utf8.ValidString(v.text):
+		return "holds a text that is not UTF-8"
+	case math.IsInf(v.num, 0) || math.IsNaN(v.num):
+		return "holds a number that is not finite"
+	}
+	return ""
 }
 
 // Compare orders two values of one type; ok is false where they have no order (other types, or truth values).
@@ -80,8 +111,13 @@ func (v Value) Compare(o Value) (order int, ok bool) {
 	return 1, true
 }
 
-// ParseValue reads a value as users write it: a number, true or false, else a text.
+// ParseValue reads a value as users write it: a number, true or false, a text in double quotes (Go's), else s as text.
 func ParseValue(s string) Value {
+	if strings.HasPrefix(s, `"`) {
+		if text, err := strconv.Unquote(s); err == nil {
+			return Text(text)
+		}
+	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
 		return Number(f)
 	}
@@ -134,8 +170,8 @@ func (a Attributes) Valid() string {
 		if !ValidAttribute(name) {
 			return fmt.Sprintf("attribute name %q: use 1 to 64 letters, digits and . _ - /", clipText(name))
 		}
-		if len(v.text) > MaxText {
-			return fmt.Sprintf("attribute %s holds %d bytes; at most %d", name, len(v.text), MaxText)
+		if why := v.valid(); why != "" {
+			return fmt.Sprintf("attribute %s %s", name, why)
 		}
 	}
 	return ""
@@ -146,14 +182,19 @@ func ValidAttribute(name string) bool {
 	if name == "" || len(name) > 64 {
 		return false
 	}
-	for i := range len(name) {
-		switch c := name[i]; {
+	return nameLen(name) == len(name)
+}
+
+// nameLen gives how many bytes at the beginning of s can be of a name.
+func nameLen(s string) int {
+	for i := range len(s) {
+		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == '/':
 		default:
-			return false
+			return i
 		}
 	}
-	return true
+	return len(s)
 }
 
 func clipText(s string) string {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -133,48 +134,76 @@ func (q Requirement) Valid() string {
 		return fmt.Sprintf("%s %s takes %d to %d values, not %d", q.Attribute, q.Op, least, want, n)
 	}
 	for _, v := range q.Values {
-		if len(v.text) > MaxText {
-			return fmt.Sprintf("%s %s: a value of %d bytes; at most %d", q.Attribute, q.Op, len(v.text), MaxText)
+		if why := v.valid(); why != "" {
+			return fmt.Sprintf("%s %s: a value %s", q.Attribute, q.Op, why)
 		}
 	}
 	return ""
 }
 
 // ParseRequirement reads a requirement as users write it: "arch == arm64", "zone in a,b", "memory.ecc", "!spot",
-// "gpu.count >= 2". A bare name wants the attribute there, ! before it wants it absent. The error is a sentence.
+// "gpu.count >= 2", "name == \"true\"". A bare name wants the attribute there, ! before it wants it absent; blanks around
+// a sign may be left out. The error is a sentence.
 func ParseRequirement(s string) (Requirement, error) {
-	fields := strings.Fields(s)
-	var q Requirement
-	switch len(fields) {
-	case 1:
-		if op := strings.IndexAny(s, "=<>!"); op > 0 { // written without blanks: arch==arm64
-			return parseTight(s, op)
-		}
-		name, absent := strings.CutPrefix(fields[0], "!")
-		q = Requirement{Attribute: name, Op: Exists}
-		if absent {
-			q.Op = NotExists
-		}
-	case 2:
-		q = Requirement{Attribute: fields[1], Op: Op(fields[0])}
-	default:
-		q = Requirement{Attribute: fields[0], Op: Op(fields[1])}
-		rest := strings.TrimSpace(strings.SplitN(strings.TrimSpace(s), fields[1], 2)[1])
-		parts := []string{rest}
-		if q.Op == In || q.Op == NotIn {
-			parts = strings.Split(rest, ",")
-		}
-		for _, p := range parts {
-			q.Values = append(q.Values, ParseValue(strings.TrimSpace(p)))
-		}
-	}
+	q := parseRequirement(strings.TrimSpace(s))
 	if why := q.Valid(); why != "" {
 		return q, fmt.Errorf("the requirement %q cannot be read: %s", clipText(s), why)
 	}
 	return q, nil
 }
 
-func parseTight(s string, op int) (Requirement, error) {
-	end := op + len(s[op:]) - len(strings.TrimLeft(s[op:], "=<>!"))
-	return ParseRequirement(s[:op] + " " + s[op:end] + " " + s[end:])
+// parseRequirement reads what it can; what it cannot is left in the requirement for Valid to tell.
+func parseRequirement(s string) Requirement {
+	if name, absent := strings.CutPrefix(s, "!"); absent {
+		return Requirement{Attribute: strings.TrimSpace(name), Op: NotExists}
+	}
+	name, rest := cutName(s)
+	switch {
+	case name == "":
+		return Requirement{Attribute: s, Op: Exists}
+	case rest == "":
+		return Requirement{Attribute: name, Op: Exists}
+	case (Op(name) == Exists || Op(name) == NotExists) && ValidAttribute(rest):
+		return Requirement{Attribute: rest, Op: Op(name)}
+	}
+	q := Requirement{Attribute: name}
+	if word, after := cutName(rest); word != "" {
+		q.Op, rest = Op(word), after
+	} else {
+		n := len(rest) - len(strings.TrimLeft(rest, "=<>!"))
+		q.Op, rest = Op(rest[:n]), strings.TrimSpace(rest[n:])
+	}
+	if q.Op != In && q.Op != NotIn {
+		if rest != "" {
+			q.Values = []Value{ParseValue(rest)}
+		}
+		return q
+	}
+	for more := rest != ""; more; {
+		var part string
+		part, rest, more = cutListed(rest)
+		q.Values = append(q.Values, ParseValue(part))
+	}
+	return q
+}
+
+// cutName cuts the name at the beginning of s off, and the blanks after it.
+func cutName(s string) (name, rest string) {
+	n := nameLen(s)
+	return s[:n], strings.TrimSpace(s[n:])
+}
+
+// cutListed cuts the first value of a list off. A comma inside double quotes is part of the value.
+func cutListed(s string) (part, rest string, more bool) {
+	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, `"`) {
+		if quoted, err := strconv.QuotedPrefix(s); err == nil {
+			after := strings.TrimSpace(s[len(quoted):])
+			if after == "" || after[0] == ',' {
+				return quoted, strings.TrimPrefix(after, ","), after != ""
+			}
+		}
+	}
+	part, rest, more = strings.Cut(s, ",")
+	return strings.TrimSpace(part), rest, more
 }

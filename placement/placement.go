@@ -102,7 +102,7 @@ func JudgeAt(r *Request, w *cluster.Record) Verdict {
 func judgeResources(want cluster.Resources, w *cluster.Record, no refuse) {
 	free := w.Free()
 	keep := w.Headroom
-	if keep.IsZero() || asLarge(want, keep) {
+	if keep.IsZero() || !keep.Valid() || asLarge(want, keep) { // headroom that is no amount keeps nothing
 		keep = cluster.Resources{}
 	}
 	if want.Valid() && want.Add(keep).Fits(free) {
@@ -113,7 +113,7 @@ func judgeResources(want cluster.Resources, w *cluster.Record, no refuse) {
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
 			no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
-			no(d.Amount > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
+			no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
 				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
 		case d.Amount > 0 && d.Amount+keep.Get(d.Name) > free.Get(d.Name):
 			no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+

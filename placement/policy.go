@@ -27,6 +27,7 @@ type Term struct {
 	Name   string
 	Weight float64
 	Of     func(r *Request, w *cluster.Record) float64
+	Note   func(r *Request, w *cluster.Record) string // what is to be said of the value: that it is undefined and counts 0; nil: never
 }
 
 // Filter is a condition of a policy. Of gives what was found instead where it says no.
@@ -57,14 +58,17 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 // few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom.
 func Default() Policy {
 	return Policy{Name: "spread", Terms: []Term{
-		{"region", 50, regionTerm},
-		{"headroom", 2, headroomTerm},
-		{"spread", 1, spreadTerm},
+		{Name: "region", Weight: 50, Of: regionTerm},
+		{Name: "headroom", Weight: 2, Of: headroomTerm},
+		{Name: "spread", Weight: 1, Of: spreadTerm},
 	}}
 }
 
 func regionTerm(r *Request, w *cluster.Record) float64 {
-	return 1 / float64(1+max(0, Nearness(*r, *w)))
+	if len(r.Regions) == 0 {
+		return 1
+	}
+	return 1 / float64(1+max(0, nearness(r.Regions, w.Region)))
 }
 
 // headroomTerm is the share of the scarcest dimension that would be left free after the request.
@@ -104,6 +108,19 @@ func (p Policy) Score(r Request, w cluster.Record) (float64, map[string]float64)
 		total += wish
 	}
 	return total, terms
+}
+
+// Notes gives what the terms have to say of their values: which were undefined, and why.
+func (p *Policy) Notes(r *Request, w *cluster.Record) []string {
+	var out []string
+	for i := range p.Terms {
+		if t := &p.Terms[i]; t.Note != nil {
+			if say := t.Note(r, w); say != "" {
+				out = append(out, t.Name+": "+say)
+			}
+		}
+	}
+	return out
 }
 
 // ScoreAt is Score without the parts, for those who score many.
@@ -172,6 +189,7 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 		c := machine.Candidate{Worker: string(w.Worker), Fits: v.Fits, Failing: v.Failing}
 		if v.Fits {
 			c.Score, c.Terms = p.Score(r, w)
+			c.Notes = p.Notes(&r, &w)
 		}
 		out = append(out, c)
 	}
