@@ -144,6 +144,13 @@ type Placement struct {
 	Reason     string      `json:"reason"` // one sentence
 	Candidates []Candidate `json:"candidates"`
 	Refusals   []string    `json:"refusals,omitempty"` // workers that were asked and said no, with their sentence
+	Shadow     *Shadow     `json:"shadow,omitempty"`   // what the shadow policy would have chosen
+}
+
+// Shadow is what a policy that only watches would have chosen on the same view.
+type Shadow struct {
+	Policy string `json:"policy"` // name and version
+	Worker string `json:"worker"` // "": none fits
 }
 
 // Candidate is one worker as the decision saw it.
@@ -153,6 +160,7 @@ type Candidate struct {
 	Score   float64            `json:"score"`
 	Terms   map[string]float64 `json:"terms,omitempty"`   // subscores, weighted; they add up to Score
 	Failing []Clause           `json:"failing,omitempty"` // every clause that said no
+	Notes   []string           `json:"notes,omitempty"`   // of terms that were undefined, and count 0
 }
 
 // Clause is one condition of a verdict, with its numbers.
