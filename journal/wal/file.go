@@ -1,0 +1,103 @@
+package wal
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// logFile is one log. It is appended to by one goroutine at a time.
+type logFile struct {
+	f          *os.File
+	generation uint64
+	size       int64
+	end        int64  // where the next frame goes
+	number     uint64 // of the next frame
+	buf        []byte // for the next frame
+}
+
+// keptBuffer is how large a buffer is kept from one write to the next.
+const keptBuffer = 256 << 10
+
+// createLog makes a log, durably, in place of what lies at path: an empty one, or one whose content the journal has.
+func createLog(path string, generation uint64, size int64) (*logFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, openError(err, path)
+	}
+	l := &logFile{f: f, size: size}
+	if err := errors.Join(f.Truncate(size), l.reuse(generation), syncDir(path)); err != nil {
+		return nil, errors.Join(openError(err, path), f.Close())
+	}
+	return l, nil
+}
+
+// reuse makes the log empty and gives it a generation. Zeros first, the header when they are on disk: a log is never
+// seen with an old frame behind a new header.
+func (l *logFile) reuse(generation uint64) error {
+	zeros := make([]byte, 256<<10)
+	for at := int64(0); at < l.size; at += int64(len(zeros)) {
+		if _, err := l.f.WriteAt(zeros[:min(int64(len(zeros)), l.size-at)], at); err != nil {
+			return err
+		}
+	}
+	if err := l.f.Sync(); err != nil {
+		return err
+	}
+	if _, err := l.f.WriteAt(encodeHeader(generation), 0); err != nil {
+		return err
+	}
+	l.generation, l.end = generation, headerSize
+	return l.sync()
+}
+
+func (l *logFile) room() int64 { return l.size - l.end }
+
+// append writes one frame and waits until it is on disk.
+func (l *logFile) append(bodies [][]byte) error {
+	b := appendFrame(l.buf[:0], bodies, l.number)
+	if cap(b) <= keptBuffer {
+		l.buf = b
+	}
+	if _, err := l.f.WriteAt(b, l.end); err != nil {
+		return err
+	}
+	if err := l.sync(); err != nil {
+		return err
+	}
+	l.end += int64(len(b))
+	l.number++
+	return nil
+}
+
+// sync waits until what was written is on disk. The file's size and blocks never change, so data is all there is.
+func (l *logFile) sync() error {
+	c, err := l.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = c.Control(func(fd uintptr) {
+		for failed = syscall.Fdatasync(int(fd)); failed == syscall.EINTR; { //nolint:errorlint // a plain errno
+			failed = syscall.Fdatasync(int(fd))
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+func (l *logFile) read() ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(l.f, 0, l.size))
+}
+
+func (l *logFile) close() error { return l.f.Close() }
+
+// syncDir makes path's directory entry durable.
+func syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
