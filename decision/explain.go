@@ -1,0 +1,231 @@
+package decision
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/market"
+)
+
+// reason says in one sentence what was decided.
+func reason(d *Decision) string {
+	if d.Winner == "" {
+		switch d.Outcome {
+		case Ambiguous:
+			return "the worker asked does not answer, so the machine may exist there or not"
+		case Broken:
+			return "the request was given up before a worker had said yes or no"
+		}
+		return PendingText(d.Pending)
+	}
+	refused := d.refusals()
+	won := d.considered(string(d.Winner))
+	switch {
+	case won == nil:
+		return "chosen by hand"
+	case d.Workers == 1:
+		return "the only worker, and it has room"
+	case d.Fitting == 1 && refused == 0:
+		return fmt.Sprintf("the only one of %d workers that fits", d.Workers)
+	case refused > 0:
+		return fmt.Sprintf("best score %.2f after %s", won.Score, count(refused, "refusal"))
+	}
+	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, d.Fitting, d.Workers)
+}
+
+func (d *Decision) refusals() (n int) {
+	for i := range d.Asks {
+		if d.Asks[i].Result == market.ResultRefused {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *Decision) considered(worker string) *Considered {
+	for i := range d.Considered {
+		if d.Considered[i].Worker == worker {
+			return &d.Considered[i]
+		}
+	}
+	return nil
+}
+
+// Explain tells a decision in plain sentences: what was decided, why there, why not the next best, who could not, who
+// was asked and said no, and how old what it knew was.
+func Explain(d *Decision) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch d.Outcome {
+	case Placed:
+		say("It was placed on %s by the policy %s: %s.", d.Winner, policyText(d), d.Reason)
+	case Ambiguous:
+		say("It is not known whether it was placed: %s.", d.Reason)
+	case Refused:
+		say("No worker takes it: %s.", d.Reason)
+	default:
+		say("It was not placed: %s.", d.Reason)
+	}
+	if d.Winner != "" {
+		out = append(out, whyNotNext(d)...)
+	}
+	for i := range d.Groups {
+		out = append(out, groupText(d, &d.Groups[i]))
+	}
+	for i := range d.Asks {
+		if a := &d.Asks[i]; a.Result == market.ResultRefused {
+			say("%s was asked and said no%s%s.", a.Worker, because(a), healedText(a))
+		}
+	}
+	for _, e := range d.Evictions {
+		say("%s of app %s was evicted from %s for it: %s, by the rule %s.", e.Machine, e.App, e.Worker, e.Cause, e.Rule)
+	}
+	if age := oldest(d); age >= 1000 {
+		say("What it knew of the workers was up to %s old.", (time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
+	}
+	return out
+}
+
+func policyText(d *Decision) string {
+	if d.Policy.Version == 0 {
+		return d.Policy.Name
+	}
+	return fmt.Sprintf("%s, version %d", d.Policy.Name, d.Policy.Version)
+}
+
+func oldest(d *Decision) (age float64) {
+	for i := range d.Considered {
+		age = max(age, d.Considered[i].Age)
+	}
+	return age
+}
+
+func because(a *Ask) string {
+	if len(a.Failing) == 0 {
+		return ""
+	}
+	parts := make([]string, len(a.Failing))
+	for i, f := range a.Failing {
+		parts[i] = f.Code + ": wanted " + f.Wanted + ", had " + f.Had
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+func healedText(a *Ask) string {
+	if a.Healed == nil || *a.Healed == a.Ref {
+		return ""
+	}
+	if a.Healed.Incarnation != a.Incarnation {
+		return ", having begun anew since the view was read"
+	}
+	if n := a.Healed.Version - a.Version; a.Healed.Version > a.Version {
+		return ": it had changed " + count(int(n), "time") + " since the view was read"
+	}
+	return ""
+}
+
+// whyNotNext compares the winner with the best of the others that fit.
+func whyNotNext(d *Decision) []string {
+	won := d.considered(string(d.Winner))
+	var next *Considered
+	for i := range d.Considered {
+		c := &d.Considered[i]
+		if c.Fits && c.Worker != string(d.Winner) && !d.wasRefused(c.Worker) && (next == nil || c.Score > next.Score) {
+			next = c
+		}
+	}
+	if won == nil || next == nil {
+		return nil
+	}
+	less := won.Score - next.Score
+	switch {
+	case less == 0:
+		return []string{fmt.Sprintf("%s would have been as good (%.3f): among equals the machine's id decides.", next.Worker, next.Score)}
+	case less < 0:
+		return []string{fmt.Sprintf("%s scored more (%.3f against %.3f), but %s was drawn among the best, as the policy says.",
+			next.Worker, next.Score, won.Score, won.Worker)}
+	}
+	name, by := decisive(won.Terms, next.Terms)
+	return []string{fmt.Sprintf("Next best was %s with %.3f, %.3f less: the term %s made the difference (%.3f here, %.3f there%s).",
+		next.Worker, next.Score, less, name, won.Terms[name], next.Terms[name], against(won, next, name, by, less))}
+}
+
+func (d *Decision) wasRefused(worker string) bool {
+	for i := range d.Asks {
+		if string(d.Asks[i].Worker) == worker && d.Asks[i].Result == market.ResultRefused {
+			return true
+		}
+	}
+	return false
+}
+
+// decisive gives the term in which won is most ahead of next.
+func decisive(won, next map[string]float64) (name string, by float64) {
+	by = math.Inf(-1)
+	for _, t := range termNames(won, next) {
+		if diff := won[t] - next[t]; diff > by {
+			name, by = t, diff
+		}
+	}
+	return name, by
+}
+
+// against names the term that spoke most for the other, where one did.
+func against(won, next *Considered, name string, by, less float64) string {
+	if by <= less {
+		return ""
+	}
+	worst, most := "", 0.0
+	for _, t := range termNames(won.Terms, next.Terms) {
+		if diff := next.Terms[t] - won.Terms[t]; t != name && diff > most {
+			worst, most = t, diff
+		}
+	}
+	if worst == "" {
+		return ""
+	}
+	return fmt.Sprintf("; %s spoke for %s by %.3f", worst, next.Worker, most)
+}
+
+func termNames(a, b map[string]float64) []string {
+	all := map[string]bool{}
+	for t := range a {
+		all[t] = true
+	}
+	for t := range b {
+		all[t] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// groupText tells of the workers that fail alike, with what can be done about it.
+func groupText(d *Decision, g *Group) string {
+	who := fmt.Sprintf("%d of %d workers could not", g.Count, d.Workers)
+	if g.Count == 1 {
+		who = string(g.Example) + " could not"
+	}
+	if g.Codes[0] == Other {
+		return who + ", for other reasons again."
+	}
+	parts := make([]string, len(g.Failing))
+	for i, f := range g.Failing {
+		parts[i] = Sentence(f)
+	}
+	example := ""
+	if g.Count > 1 {
+		example = " (as " + string(g.Example) + ")"
+	}
+	return who + example + ": " + strings.Join(parts, "; ") + "."
+}
+
+// count prints a number of things: "1 refusal", "2 refusals".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,195 @@
+package decision
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Taken is what the driver of a buyer knows when the purchase has ended.
+type Taken struct {
+	ID       string
+	At       time.Time // when the view was read
+	Why      string    // Create, Start, ...
+	Strategy string    // "" is direct
+	Trail    market.Trail
+	Err      error     // what the buyer ended with; nil: it is placed
+	Asked    []float64 // milliseconds of each ask of the trail
+	Took     Timings
+}
+
+// From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
+func From(t Taken) *Decision {
+	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Trail.Request, Strategy: t.Strategy, Took: t.Took,
+		Policy: Policy{t.Trail.Policy.Name, t.Trail.Policy.Version}, Workers: len(t.Trail.View.Workers)}
+	if d.Strategy == "" {
+		d.Strategy = Direct
+	}
+	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Trail.View.Workers)), seen: map[seenRef]bool{}}
+	for i := range t.Trail.View.Workers {
+		k.byID[t.Trail.View.Workers[i].Worker] = i
+	}
+	k.asks()
+	k.outcome()
+	k.consider()
+	d.Reason = reason(d)
+	return d
+}
+
+// Direct is the strategy of market.Buyer: ask the best, and the next best after a refusal.
+const Direct = "direct"
+
+type seenRef struct {
+	worker cluster.WorkerID
+	Ref
+}
+
+type keeper struct {
+	d    *Decision
+	t    *Taken
+	byID map[cluster.WorkerID]int
+	seen map[seenRef]bool
+}
+
+// keep has the log write a record, and gives its version.
+func (k *keeper) keep(r *cluster.Record) Ref {
+	ref := RefOf(r)
+	if key := (seenRef{r.Worker, ref}); !k.seen[key] {
+		k.seen[key] = true
+		k.d.Records = append(k.d.Records, *r)
+	}
+	return ref
+}
+
+func (k *keeper) asks() {
+	for i := range k.t.Trail.Asked {
+		a := &k.t.Trail.Asked[i]
+		ask := Ask{Worker: a.Worker, Ref: k.keep(&a.Before), Result: a.Result}
+		if i < len(k.t.Asked) {
+			ask.Millis = k.t.Asked[i]
+		}
+		if a.Refusal != nil {
+			healed := k.keep(&a.Refusal.Record)
+			ask.Failing, ask.Healed = a.Refusal.Verdict.Failing, &healed
+		}
+		k.d.Asks = append(k.d.Asks, ask)
+	}
+}
+
+func (k *keeper) outcome() {
+	d, err := k.d, k.t.Err
+	switch {
+	case err == nil:
+		d.Outcome = Placed
+		if n := len(d.Asks); n > 0 {
+			d.Winner = d.Asks[n-1].Worker
+		}
+	case fault.CodeOf(err) == "ambiguous":
+		d.Outcome, d.Pending = Ambiguous, PendingEvaluation
+	case fault.Is(err, fault.Exhausted), len(k.t.Trail.View.Workers) == 0:
+		d.Outcome, d.Pending = Refused, Classify(&d.Request, k.t.Trail.View, &k.t.Trail.Policy)
+	default:
+		d.Outcome, d.Pending = Broken, Misconfigured
+	}
+}
+
+// consider keeps of the ranking what the bounds allow, and counts the rest in groups.
+func (k *keeper) consider() {
+	d, ranked := k.d, k.t.Trail.Ranked
+	groups := groupList{index: map[string]int{}}
+	losers := 0
+	for i := range ranked {
+		c := &ranked[i]
+		at, known := k.byID[cluster.WorkerID(c.Worker)]
+		if !known {
+			continue
+		}
+		w := &k.t.Trail.View.Workers[at]
+		keep, never := len(ranked) <= KeepAll, false
+		if c.Fits {
+			d.Fitting++
+			won := c.Worker == string(d.Winner)
+			if !won && losers < KeepLosers {
+				losers++
+				keep = true
+			}
+			keep = keep || won
+		} else {
+			never = placement.JudgeAt(&d.Request, w).Never
+			if groups.add(c, never) {
+				groups.list[len(groups.list)-1].Ref = k.keep(w)
+			}
+		}
+		if keep {
+			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keep(w), Age: ageOf(k.t.At, w), Never: never})
+		}
+	}
+	d.Groups = groups.list
+}
+
+func ageOf(at time.Time, w *cluster.Record) float64 {
+	if w.At.IsZero() {
+		return 0
+	}
+	return max(0, Millis(at.Sub(w.At)))
+}
+
+// groupList gathers workers that fail alike, at most MaxGroups kinds.
+type groupList struct {
+	list  []Group
+	index map[string]int
+}
+
+// add counts a worker that fails, and says whether it is the first of a group.
+func (g *groupList) add(c *machine.Candidate, never bool) bool {
+	key := groupKey(c.Failing, never)
+	if i, there := g.index[key]; there {
+		g.list[i].Count++
+		return false
+	}
+	if len(g.list) >= MaxGroups {
+		last := &g.list[MaxGroups-1]
+		if last.Codes[0] != Other {
+			*last = Group{Codes: []string{Other}, Count: last.Count, Example: last.Example, Ref: last.Ref, Failing: last.Failing}
+		}
+		last.Count++
+		return false
+	}
+	g.index[key] = len(g.list)
+	codes := make([]string, 0, len(c.Failing))
+	for _, f := range c.Failing {
+		if !slices.Contains(codes, f.Code) {
+			codes = append(codes, f.Code)
+		}
+	}
+	g.list = append(g.list, Group{Codes: codes, Count: 1, Example: cluster.WorkerID(c.Worker), Failing: c.Failing, Never: never})
+	return true
+}
+
+// Other is the code of the group that holds what had no group left.
+const Other = "other"
+
+// groupKey is equal for workers that fail on the same conditions, whatever each of them had instead.
+func groupKey(cs []machine.Clause, never bool) string {
+	var b strings.Builder
+	if never {
+		b.WriteByte('!')
+	}
+	for _, c := range cs {
+		b.WriteString(c.Code)
+		switch c.Code {
+		case placement.CodeHeadroom, placement.CodeStartRate: // their numbers are the worker's
+		default:
+			b.WriteByte(0)
+			b.WriteString(c.Wanted)
+		}
+		b.WriteByte(1)
+	}
+	return b.String()
+}
