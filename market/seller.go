@@ -3,10 +3,12 @@ package market
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -23,62 +25,112 @@ const (
 // The ledger keeps, for each machine, the part it occupies as long as it exists (disk) and the part it occupies only
 // while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid.
 type Seller struct {
-	rec      cluster.Record // Used counts grants and holds
-	grants   map[string]grant
+	rec      cluster.Record // Used and the GPUs' Free count grants and holds
+	grants   map[string]*grant
 	holds    map[string]hold
 	expired  uint64
 	refusals map[string]uint64 // by failing clause
+
+	leaving map[string]string               // machines that are being evicted -> the machine that gets their room
+	ready   []string                        // see Ready
+	history map[string][]machine.Preemption // evictions by the victim's app, oldest first; see RestoreEvictions
+	ranks   map[int]*cluster.Evictable      // what could be evicted, by rank
+	summary []cluster.Evictable             // of ranks; nil: to be made anew
+	busy    func(machine string) bool       // see Busy; nil: none is
 }
 
 type grant struct {
 	app    string
 	want   cluster.Resources
+	gpus   []Share // that it has while it is up
 	up     bool
 	volume bool // counts as no machine
+	tenant Tenant
+	claim  *claim // it waits for the room of others; nil: it has what it wants
 }
 
 // occupies gives what the grant takes of the ledger now.
-func (g grant) occupies() cluster.Resources {
-	if g.up {
-		return g.want
+func (g *grant) occupies() room {
+	switch {
+	case !g.up:
+		return g.asleep()
+	case g.claim != nil:
+		return room{g.want, g.gpus}.sub(g.claim.need)
 	}
-	return cluster.Resources{Disk: g.want.Disk}
+	return room{g.want, g.gpus}
 }
+
+// asleep gives what it takes while it is down.
+func (g *grant) asleep() room { return room{res: cluster.Resources{Disk: g.want.Disk}} }
 
 type hold struct {
 	machine string
-	want    cluster.Resources
+	room    room
 	expires time.Time
 }
 
 // NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
-	rec.Used, rec.Machines, rec.Starting = cluster.Resources{}, 0, 0
-	rec.Apps, rec.Volumes = map[string]int{}, map[string]string{}
-	return &Seller{rec: rec, grants: map[string]grant{}, holds: map[string]hold{}, refusals: map[string]uint64{}}
+	rec.Used, rec.Machines, rec.Starting, rec.Evictable = cluster.Resources{}, 0, 0, nil
+	rec.Apps, rec.Volumes, rec.GPUs = map[string]int{}, map[string]string{}, slices.Clone(rec.GPUs)
+	for i := range rec.GPUs {
+		rec.GPUs[i].Free = 1000
+	}
+	return &Seller{rec: rec, grants: map[string]*grant{}, holds: map[string]hold{}, refusals: map[string]uint64{},
+		leaving: map[string]string{}, history: map[string][]machine.Preemption{}, ranks: map[int]*cluster.Evictable{}}
 }
 
-// Record gives the worker's record as it stands at now. The maps are copies.
+// Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
 func (s *Seller) Record(now time.Time) cluster.Record {
 	s.expire(now)
 	r := s.rec
-	r.Apps, r.Volumes, r.At = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), now
+	r.Apps, r.Volumes, r.Evictable, r.At = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), s.evictable(), now
 	return r
 }
 
-// Ask says what Grant would say now, and reserves nothing.
+// Ask says what Grant would say now, and reserves nothing. Where that is no, and the request may preempt, it says what
+// Claim would evict.
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	s.expire(now)
-	return Quote{Verdict: s.judge(r), Record: s.Record(now)}
+	q := Quote{Verdict: s.judge(r), Record: s.Record(now)}
+	if !q.Verdict.Fits {
+		q.Evict = s.search(now, &r, s.apart(r.Machine))
+	}
+	return q
 }
 
 // judge is placement.Judge on the ledger itself. A machine that is already here needs only what it does not yet occupy.
 func (s *Seller) judge(r placement.Request) placement.Verdict {
-	rec := s.rec
-	if g, here := s.grants[r.Machine]; here {
-		rec.Used = rec.Used.Sub(g.occupies())
+	return placement.Judge(r, s.apart(r.Machine))
+}
+
+// apart gives the record as it would be without what one machine occupies.
+func (s *Seller) apart(machine string) cluster.Record {
+	if g, here := s.grants[machine]; here {
+		return without(s.rec, g.occupies())
 	}
-	return placement.Judge(r, rec)
+	return s.rec
+}
+
+// without gives the record as it would be if nobody had what is gone. The record given is not changed.
+func without(rec cluster.Record, gone room) cluster.Record {
+	rec.Used = rec.Used.Sub(gone.res)
+	rec.GPUs = freed(rec.GPUs, gone.gpus, 1)
+	return rec
+}
+
+// freed gives the devices with what shares have of them given back (sign 1) or taken (-1).
+func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
+	if len(shares) == 0 {
+		return devices
+	}
+	out := slices.Clone(devices)
+	for _, sh := range shares {
+		if sh.Device < len(out) { // a worker may come back with fewer
+			out[sh.Device].Free += sign * sh.Milli
+		}
+	}
+	return out
 }
 
 // Hold reserves room for a request under a token until now+ttl, when it ends by itself. The same token again renews it.
@@ -100,18 +152,16 @@ func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time
 	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuse(now, r, v, "")
 	}
-	s.holds[token] = hold{r.Machine, r.Resources, now.Add(ttl)}
-	s.rec.Used = s.rec.Used.Add(r.Resources)
-	s.touch()
-	return now.Add(ttl), nil
+	h := hold{r.Machine, room{r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)}, now.Add(ttl)}
+	s.holds[token] = h
+	s.use(h.room, 1)
+	return h.expires, nil
 }
 
 // Release ends a hold. It is nil when there is none (any more).
 func (s *Seller) Release(now time.Time, token string) {
 	s.expire(now)
-	if s.release(token) {
-		s.touch()
-	}
+	s.release(token)
 }
 
 // Grant gives the request its room for as long as the machine exists; up is whether it occupies it now, or only its
@@ -120,10 +170,7 @@ func (s *Seller) Release(now time.Time, token string) {
 func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool) error {
 	s.expire(now)
 	if g, here := s.grants[r.Machine]; here {
-		if g.app != r.App {
-			return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine)
-		}
-		return nil
+		return sameApp(g, r)
 	}
 	if h, ok := s.holds[token]; ok && h.machine == r.Machine {
 		s.release(token)
@@ -131,31 +178,82 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	if v := s.judge(r); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
-	s.grants[r.Machine] = grant{app: r.App, want: r.Resources, up: up}
-	s.rec.Used = s.rec.Used.Add(s.grants[r.Machine].occupies())
-	s.rec.Machines++
-	s.rec.Apps[r.App]++
-	s.touch()
+	g := grantOf(r, up)
+	if up {
+		g.gpus = pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
+	}
+	s.enter(r.Machine, g)
 	return nil
 }
 
-// Restore enters a grant that was made before and is a fact, at start-up: it is not judged.
-func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool) {
+func sameApp(g *grant, r placement.Request) error {
+	if g.app != r.App {
+		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine)
+	}
+	return nil
+}
+
+func grantOf(r placement.Request, up bool) *grant {
+	return &grant{app: r.App, want: r.Resources, up: up, tenant: Tenant{Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
+}
+
+// Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that it
+// has, if it is up and they are told apart; where nobody has noted them, they are chosen.
+func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, gpus ...Share) {
 	s.Free(machine)
-	s.grants[machine] = grant{app: app, want: want, up: up}
-	s.rec.Used = s.rec.Used.Add(s.grants[machine].occupies())
-	s.rec.Machines++
-	s.rec.Apps[app]++
+	g := grantOf(placement.Request{App: app, Resources: want}, up)
+	if up && len(s.rec.GPUs) > 0 {
+		if g.gpus = gpus; len(gpus) == 0 {
+			g.gpus = pick(s.rec.GPUs, want.GPU, "", nil)
+		}
+	}
+	s.enter(machine, g)
+}
+
+// enter puts a new grant into the ledger.
+func (s *Seller) enter(id string, g *grant) {
+	s.grants[id] = g
+	s.use(g.occupies(), 1)
+	s.tally(id, g, 1)
+	if !g.volume {
+		s.rec.Machines++
+		s.rec.Apps[g.app]++
+	}
+}
+
+// edit changes a grant and keeps the sums in step. What a machine that is being evicted gives back goes to the one that
+// it is evicted for.
+func (s *Seller) edit(id string, f func(g *grant)) {
+	g := s.grants[id]
+	before := g.occupies()
+	s.tally(id, g, -1)
+	f(g)
+	after := g.occupies()
+	s.tally(id, g, 1)
+	s.use(before, -1)
+	s.use(after, 1)
+	s.pass(id, before.sub(before.least(after)), !g.up)
+}
+
+// use enters an amount (sign 1) or takes it out (-1).
+func (s *Seller) use(r room, sign int64) {
+	if sign > 0 {
+		s.rec.Used = s.rec.Used.Add(r.res)
+	} else {
+		s.rec.Used = s.rec.Used.Sub(r.res)
+	}
+	s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign)
 	s.touch()
 }
 
-// SetUp makes a granted machine occupy its whole room, or only its disk. To go up may be refused.
+// SetUp makes a granted machine occupy its whole room, or only its disk. To go up may be refused. One that waits for
+// the room of others gives up waiting when it goes down.
 func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 	g, ok := s.grants[machine]
 	if !ok || g.up == up {
 		return nil
 	}
-	return s.change(now, machine, grant{g.app, g.want, up, g.volume})
+	return s.change(now, machine, g.want, up)
 }
 
 // Resize changes what a granted machine may occupy. To grow may be refused, and then nothing has changed.
@@ -164,25 +262,49 @@ func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) e
 	if !ok {
 		return fault.New(fault.Internal, "ledger", "the ledger has no machine %s", machine)
 	}
-	return s.change(now, machine, grant{g.app, want, g.up, g.volume})
+	return s.change(now, machine, want, g.up)
 }
 
-func (s *Seller) change(now time.Time, machine string, to grant) error {
+func (s *Seller) change(now time.Time, id string, want cluster.Resources, up bool) error {
 	s.expire(now)
-	g := s.grants[machine]
-	before, after := g.occupies(), to.occupies()
-	if !after.Fits(before) { // it grows: only the growth must fit, whatever the worker's state
-		rec := s.rec
-		rec.State, rec.Used = cluster.Ready, rec.Used.Sub(before)
-		r := placement.Request{App: g.app, Machine: machine, Resources: after}
-		if v := placement.Judge(r, rec); !v.Fits {
+	g := s.grants[id]
+	to := grant{want: want, up: up, gpus: g.gpus}
+	rec := s.apart(id)
+	if !up {
+		to.gpus = nil
+	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
+		if to.gpus = pick(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU && !covers(to.gpus, g.gpus) {
+			to.gpus = nil
+		}
+	}
+	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) { // only the growth must fit, whatever the worker's state
+		r := s.mine(id, grown.res)
+		v := placement.Judge(r, owned(rec))
+		if v.Fits && len(rec.GPUs) > 0 && grown.res.GPU > 0 && to.gpus == nil {
+			v = placement.Verdict{Failing: []machine.Clause{{Code: placement.CodeGPUDevice,
+				Wanted: "room on the devices it runs on", Had: "others have a part of them: stop it first"}}}
+		}
+		if !v.Fits {
 			return s.refuse(now, r, v, "")
 		}
 	}
-	s.grants[machine] = to
-	s.rec.Used = s.rec.Used.Sub(before).Add(after)
-	s.touch()
+	if g.claim != nil && !up {
+		s.drop(id)
+	}
+	s.edit(id, func(g *grant) { g.want, g.up, g.gpus = to.want, to.up, to.gpus })
 	return nil
+}
+
+// mine is the request of a machine that is here for what it is to occupy.
+func (s *Seller) mine(id string, want cluster.Resources) placement.Request {
+	g := s.grants[id]
+	return placement.Request{App: g.app, Machine: id, Resources: want, GPUKind: g.tenant.GPUKind}
+}
+
+// owned gives the record as a machine sees it that has its place here already: whom the worker takes is no longer asked.
+func owned(rec cluster.Record) cluster.Record {
+	rec.State, rec.Require, rec.Reserved = cluster.Ready, nil, nil
+	return rec
 }
 
 // Free takes a machine out of the ledger. Nothing happens when it is not in it.
@@ -191,9 +313,14 @@ func (s *Seller) Free(machine string) {
 	if !ok {
 		return
 	}
+	if g.claim != nil {
+		s.drop(machine)
+	}
+	had := g.occupies()
+	s.tally(machine, g, -1)
 	delete(s.grants, machine)
-	s.rec.Used = s.rec.Used.Sub(g.occupies())
-	s.touch()
+	s.use(had, -1)
+	s.pass(machine, had, true)
 	if g.volume {
 		return
 	}
@@ -245,16 +372,22 @@ func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 
 // Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
 func (s *Seller) Check() {
-	var sum cluster.Resources
+	var sum room
 	for _, g := range s.grants {
-		sum = sum.Add(g.occupies())
+		sum = sum.add(g.occupies())
 	}
 	for _, h := range s.holds {
-		sum = sum.Add(h.want)
+		sum = sum.add(h.room)
 	}
-	if diff := sum.Sub(s.rec.Used); !diff.IsZero() {
-		panic(fmt.Sprintf("market: the ledger says %v is used, its entries add up to %v", s.rec.Used, sum))
+	if diff := sum.res.Sub(s.rec.Used); !diff.IsZero() {
+		panic(fmt.Sprintf("market: the ledger says %v is used, its entries add up to %v", s.rec.Used, sum.res))
 	}
+	for i, d := range s.rec.GPUs {
+		if n := milliOf(sum.gpus, i); d.Free != 1000-n {
+			panic(fmt.Sprintf("market: the ledger says %d thousandths of device %d are free, its entries add up to %d", d.Free, i, n))
+		}
+	}
+	s.checkClaims()
 }
 
 func (s *Seller) expire(now time.Time) {
@@ -262,19 +395,16 @@ func (s *Seller) expire(now time.Time) {
 		if !now.Before(h.expires) {
 			s.release(token)
 			s.expired++
-			s.touch()
 		}
 	}
 }
 
-func (s *Seller) release(token string) bool {
+func (s *Seller) release(token string) {
 	h, ok := s.holds[token]
-	if !ok {
-		return false
+	if ok {
+		delete(s.holds, token)
+		s.use(h.room, -1)
 	}
-	delete(s.holds, token)
-	s.rec.Used = s.rec.Used.Sub(h.want)
-	return true
 }
 
 func (s *Seller) touch() { s.rec.Version++ }
@@ -315,7 +445,5 @@ func (s *Seller) GrantVolume(now time.Time, id string, want cluster.Resources) e
 
 // RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
 func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
-	s.grants[id] = grant{want: want, up: true, volume: true}
-	s.rec.Used = s.rec.Used.Add(want)
-	s.touch()
+	s.enter(id, &grant{want: want, up: true, volume: true})
 }

@@ -11,6 +11,7 @@ import (
 type Quote struct {
 	Verdict placement.Verdict `json:"verdict"`
 	Record  cluster.Record    `json:"record"`
+	Evict   *Eviction         `json:"evict,omitempty"` // where it does not fit: whom Claim would evict; nil: nobody
 }
 
 // Refusal is a seller's no. It carries the seller's fresh record, so that one refusal heals the buyer's view.

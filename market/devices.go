@@ -1,0 +1,108 @@
+package market
+
+import (
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Share is a part of one GPU device: its number on the worker, and thousandths of it.
+type Share struct {
+	Device int   `json:"device"`
+	Milli  int64 `json:"milli"`
+}
+
+// room is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of their
+// devices, and there are none where the worker does not tell its devices apart.
+type room struct {
+	res  cluster.Resources
+	gpus []Share
+}
+
+func (a room) add(b room) room { return room{a.res.Add(b.res), combine(a.gpus, b.gpus, 1)} }
+func (a room) sub(b room) room { return room{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1)} }
+
+// least gives the smaller of both in each dimension and on each device. No amount may be below zero.
+func (a room) least(b room) room {
+	out := room{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
+	for _, s := range a.gpus {
+		if m := min(s.Milli, milliOf(b.gpus, s.Device)); m > 0 {
+			out.gpus = append(out.gpus, Share{s.Device, m})
+		}
+	}
+	return out
+}
+
+func (a room) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
+
+// combine gives a + sign*b. Neither is changed; what comes to nothing is left out.
+func combine(a, b []Share, sign int64) []Share {
+	if len(b) == 0 {
+		return a
+	}
+	out := slices.Clone(a)
+	for _, s := range b {
+		i, there := slices.BinarySearchFunc(out, s.Device, func(x Share, d int) int { return x.Device - d })
+		if !there {
+			out = slices.Insert(out, i, Share{Device: s.Device})
+		}
+		out[i].Milli += sign * s.Milli
+	}
+	return slices.DeleteFunc(out, func(s Share) bool { return s.Milli == 0 })
+}
+
+func milliOf(list []Share, device int) int64 {
+	for _, s := range list {
+		if s.Device == device {
+			return s.Milli
+		}
+	}
+	return 0
+}
+
+// pick chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they are there:
+// a part of one comes from the device where it leaves least over, so that whole devices stay whole (best fit); more than
+// one come whole. What is kept is taken first: a machine that runs stays on the devices it was given. nil: they cannot
+// be had that way.
+func pick(devices []cluster.GPU, want int64, kind string, kept []Share) []Share {
+	if want <= 0 || len(devices) == 0 {
+		return nil
+	}
+	each, n := want, int64(1)
+	if want > 1000 {
+		each, n = 1000, want/1000
+		if want%1000 != 0 {
+			return nil
+		}
+	}
+	var fit []int
+	for i, d := range devices {
+		if (kind == "" || d.Kind == kind) && d.Free >= each {
+			fit = append(fit, i)
+		}
+	}
+	slices.SortStableFunc(fit, func(a, b int) int {
+		ka, kb := milliOf(kept, a) > 0, milliOf(kept, b) > 0
+		switch {
+		case ka && !kb:
+			return -1
+		case kb && !ka:
+			return 1
+		}
+		return int(devices[a].Free - devices[b].Free)
+	})
+	if int64(len(fit)) < n {
+		return nil
+	}
+	out := make([]Share, 0, n)
+	for _, i := range fit[:n] {
+		out = append(out, Share{i, each})
+	}
+	slices.SortFunc(out, func(a, b Share) int { return a.Device - b.Device })
+	return out
+}
+
+// covers says whether the list has at least what every one of parts has.
+func covers(list, parts []Share) bool {
+	return !slices.ContainsFunc(parts, func(s Share) bool { return milliOf(list, s.Device) < s.Milli })
+}
