@@ -36,6 +36,7 @@ type Options struct {
 	Journal     journal.Journal
 	Runtime     runtime.Runtime
 	Secrets     func(app string) (map[string]string, error) // nil: none
+	Tasks       Tasks                                       // nil: none
 	Log         *slog.Logger
 	Rand        *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
@@ -108,10 +109,13 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	if err := w.load(); err != nil {
 		return nil, err
 	}
+	asked := time.Now()
 	known, err := o.Runtime.List(ctx)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.KindOf(err), "runtime", "the runtime does not say what it runs, so worker %s cannot start", o.ID)
 	}
+	known, tasks := w.split(known)
+	w.recoverTasks(asked, tasks)
 	w.first = w.sup.Recover(time.Now(), lives(known))
 	rec := w.sup.Record(time.Now())
 	w.record.Store(&rec)
@@ -201,6 +205,9 @@ func (w *Worker) tick(now time.Time) lifecycle.Out {
 }
 
 func (w *Worker) exit(ex runtime.Exit) input {
+	if w.taskExit(ex) {
+		return input{f: nothing}
+	}
 	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM, Lost: ex.Lost, At: ex.At}
 	return input{f: func(now time.Time) lifecycle.Out { return w.sup.Exited(now, e) }}
 }
@@ -220,6 +227,10 @@ func (w *Worker) audit(ctx context.Context) {
 		if err != nil {
 			w.log.Warn("the audit could not list what runs", "err", err)
 			continue
+		}
+		known, tasks := w.split(known)
+		if w.o.Tasks != nil {
+			w.o.Tasks.Known(asked, tasks)
 		}
 		w.post(func(now time.Time) lifecycle.Out { return w.sup.Audit(now, asked, lives(known)) })
 	}
@@ -272,6 +283,9 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 	}
 	rec := w.sup.Record(time.Now())
 	w.record.Store(&rec)
+	if w.o.Tasks != nil {
+		w.o.Tasks.Changed(&rec)
+	}
 	for _, o := range outs {
 		w.publish(o)
 	}
