@@ -140,6 +140,12 @@ func TestV2(t *testing.T) {
 	if d := cmp.Diff(wantUsage, u); d != "" || !ok {
 		t.Errorf("ok=%v (-want +got):\n%s", ok, d)
 	}
+	counted, _ := g.Counters()
+	if m := g.OpenMeter(); m == nil || m.Empty() || m.Counters() != counted || m.Counters() != counted {
+		t.Errorf("a meter reads %+v, the files %+v", m, counted)
+	} else {
+		m.Close()
+	}
 	if g.Empty() || g.NeedsEnter() || !g.CanFreeze() {
 		t.Errorf("empty %v, needs enter %v, can freeze %v", g.Empty(), g.NeedsEnter(), g.CanFreeze())
 	}
@@ -200,6 +206,9 @@ func TestHybrid(t *testing.T) {
 	wantFiles := map[string]string{"cpu/souk/s1/cpu.cfs_quota_us": "1000", "memory/souk/s1/memory.limit_in_bytes": "1125899906842624"}
 	if d := cmp.Diff(wantFiles, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	if g.OpenMeter() != nil {
+		t.Error("there is a meter where cpu.stat is missing")
 	}
 	if g.OOMKills() != 4 || !g.Empty() || !g.NeedsEnter() {
 		t.Errorf("oom kills %d, empty %v, needs enter %v", g.OOMKills(), g.Empty(), g.NeedsEnter())

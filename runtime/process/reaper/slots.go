@@ -26,6 +26,7 @@ type slots struct {
 	made   bool // some are being made for later
 	used   map[string]bool
 	junk   []string // could not be removed yet
+	meters int      // open: at most as many as groups are kept
 }
 
 // slot is one group with the limits it has now and what its counters stood at when it became free.
@@ -34,8 +35,9 @@ type slot struct {
 	there  bool          // it has been made
 	limits cgroup.Limits // zero: none yet
 	base   cgroup.Usage
-	killed bool  // by cgroup.kill
-	seat   *seat // nil: none is there, or none is needed
+	killed bool          // by cgroup.kill
+	seat   *seat         // nil: none is there, or none is needed
+	meter  *cgroup.Meter // nil: none is open
 }
 
 const (
@@ -158,8 +160,8 @@ func (s *slots) give(g slot) error {
 	if g.killed {
 		return s.drop(g)
 	}
-	u, _ := g.group.Counters()
-	if u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !g.group.Empty() {
+	u, empty := s.look(&g)
+	if u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !empty {
 		return s.drop(g)
 	}
 	s.mu.Lock()
@@ -176,9 +178,39 @@ func (s *slots) give(g slot) error {
 	return nil
 }
 
+// look reads a group's counters, and whether nothing is left in it. Groups that come back often keep the files open.
+func (s *slots) look(g *slot) (u cgroup.Usage, empty bool) {
+	if g.meter == nil {
+		s.mu.Lock()
+		if s.meters < maxFreeSlots {
+			if g.meter = g.group.OpenMeter(); g.meter != nil {
+				s.meters++
+			}
+		}
+		s.mu.Unlock()
+	}
+	if g.meter == nil {
+		u, _ = g.group.Counters()
+		return u, g.group.Empty()
+	}
+	return g.meter.Counters(), g.meter.Empty()
+}
+
+// forget closes a group's meter.
+func (s *slots) forget(g *slot) {
+	g.meter.Close()
+	g.meter = nil
+	s.mu.Lock()
+	s.meters--
+	s.mu.Unlock()
+}
+
 // drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
 func (s *slots) drop(g slot) error {
 	g.seat.leave()
+	if g.meter != nil {
+		s.forget(&g)
+	}
 	err := g.group.Remove() // patient: the thread may need a moment to be gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,6 +235,7 @@ func (s *slots) close() {
 	defer s.mu.Unlock()
 	for _, f := range s.free {
 		f.seat.leave()
+		f.meter.Close()
 	}
 	for _, f := range s.free {
 		_ = f.group.Remove() // the next reaper sweeps what stays

@@ -1,0 +1,116 @@
+package cgroup
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Meter reads a group's accounting again and again through files that stay open: opening a control file costs several
+// times what reading it does. It is for one goroutine at a time.
+type Meter struct {
+	cpu, slow, memory, oom, populated meterFile
+}
+
+// meterFile is one number of one open file. The zero value has none and reads 0.
+type meterFile struct {
+	fd  int // 0: none
+	key string
+}
+
+// OpenMeter opens what the group's tree has; nil where something of it cannot be opened, or where there is no v2 tree.
+func (g Group) OpenMeter() *Meter {
+	m, ok := &Meter{}, true
+	open := func(f *meterFile, dir, name, key string) {
+		fd, err := open(filepath.Join(dir, g.name, name), syscall.O_RDONLY)
+		if err != nil || fd == 0 {
+			ok = false
+			return
+		}
+		f.fd, f.key = fd, key
+	}
+	v2 := func(controller string) bool { return slices.Contains(g.t.Controllers, controller) }
+	if g.t.V2 != "" {
+		open(&m.cpu, g.t.V2, "cpu.stat", "usage_usec")
+		open(&m.populated, g.t.V2, "cgroup.events", "populated")
+	} else {
+		ok = false // to look for processes is another thing there; nobody is in a hurry with such a kernel
+	}
+	switch {
+	case v2("cpu"):
+		m.slow = meterFile{m.cpu.fd, "throttled_usec"}
+	case g.t.V1["cpu"] != "":
+		open(&m.slow, g.t.V1["cpu"], "cpu.stat", "throttled_time")
+	}
+	switch {
+	case v2("memory"):
+		open(&m.memory, g.t.V2, "memory.current", "")
+		open(&m.oom, g.t.V2, "memory.events", "oom_kill")
+	case g.t.V1["memory"] != "":
+		open(&m.memory, g.t.V1["memory"], "memory.usage_in_bytes", "")
+		open(&m.oom, g.t.V1["memory"], "memory.oom_control", "oom_kill")
+	}
+	if !ok {
+		m.Close()
+		return nil
+	}
+	return m
+}
+
+// Counters is Group.Counters.
+func (m *Meter) Counters() Usage {
+	u := Usage{CPU: time.Duration(m.cpu.read()) * time.Microsecond, Cached: m.memory.read(), OOMKills: m.oom.read()}
+	u.Throttled = time.Duration(m.slow.read())
+	if m.slow.key == "throttled_usec" {
+		u.Throttled *= time.Microsecond
+	}
+	return u
+}
+
+// Empty says whether no process is left in the group.
+func (m *Meter) Empty() bool { return m.populated.text() == "0" }
+
+// Close lets go of the files. nil has none.
+func (m *Meter) Close() {
+	if m == nil {
+		return
+	}
+	if m.slow.fd == m.cpu.fd {
+		m.slow.fd = 0
+	}
+	for _, f := range []*meterFile{&m.cpu, &m.slow, &m.memory, &m.oom, &m.populated} {
+		if f.fd != 0 {
+			_ = syscall.Close(f.fd)
+			f.fd = 0
+		}
+	}
+}
+
+// read gives the number; 0 where there is none.
+func (f *meterFile) read() int64 { return max(0, number(f.text())) }
+
+func (f *meterFile) text() string {
+	if f.fd == 0 {
+		return ""
+	}
+	var buf [4 << 10]byte
+	n, err := syscall.Pread(f.fd, buf[:], 0)
+	for err == syscall.EINTR {
+		n, err = syscall.Pread(f.fd, buf[:], 0)
+	}
+	if err != nil || n <= 0 {
+		return ""
+	}
+	text := string(buf[:n])
+	if f.key == "" {
+		return strings.TrimSpace(text)
+	}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == f.key {
+			return v
+		}
+	}
+	return ""
+}
