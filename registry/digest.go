@@ -149,7 +149,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 		}
 		left -= run.Size()
 		out.Runs = append(out.Runs, *run)
-		out.More = out.More || run.To < run.Upto
+		out.More = out.More || run.To < l.known
 	}
 	if !out.More {
 		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)

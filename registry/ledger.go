@@ -113,30 +113,29 @@ func (l *ledger) drop(k id) {
 
 // learn takes what a run says was complete, and gives what therefore is gone.
 func (l *ledger) learn(r Run) (gone []Record) {
-	l.full, l.seen = max(l.full, r.Full), max(l.seen, r.To)
+	l.full, l.seen = max(l.full, r.Full), max(l.seen, r.Upto)
 	// A run that may lack deletions after From says nothing to somebody who does not know them, and in a walk only those
 	// count who know the deletions that the walk was begun for.
-	if (r.From == 0 || r.From >= r.Floor || l.base >= r.Floor) && (!l.stale || r.Floor >= l.base) {
-		l.known, l.beyond = cover(l.known, l.beyond, r.From, r.To)
-		if l.known >= r.Floor {
-			l.floor = max(l.floor, r.Floor) // not before: what we give must not promise deletions that we missed
-		}
-	}
-	if !l.complete() {
+	if r.From > 0 && r.From < r.Floor && l.base < r.Floor || l.stale && r.Floor < l.base {
 		return nil
 	}
-	if l.stale && l.known >= r.Upto {
+	l.known, l.beyond = cover(l.known, l.beyond, r.From, r.To)
+	if l.known >= r.Floor {
+		l.floor = max(l.floor, r.Floor) // not before: what we give must not promise deletions that we missed
+	}
+	if l.stale && l.complete() && l.known >= max(l.base, r.Upto) {
 		for k, e := range l.entries {
-			if e.walk != l.walk && (e.rec.Incarnation < l.inc || e.rec.Version <= r.Upto) {
+			if e.walk != l.walk && (e.rec.Incarnation < l.inc || e.rec.Version <= l.known) {
 				gone = append(gone, e.rec)
 				l.drop(k)
 			}
+			e.walk = l.walk
 		}
 		l.stale = false
 	}
-	if !l.stale && l.floor > 0 && l.known >= l.floor {
+	if !l.stale && l.floor > 0 {
 		for k, e := range l.entries {
-			if e.rec.Deleted && e.rec.Version <= l.floor {
+			if e.rec.Deleted && e.rec.Version <= l.floor && e.rec.Incarnation == l.inc {
 				l.drop(k)
 			}
 		}
@@ -151,7 +150,7 @@ func compareRecords(a, b Record) int {
 
 // since gives the run after from, with at most max bytes of records but at least one.
 func (l *ledger) since(from uint64, most int) Run {
-	run := Run{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known}
+	run := Run{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full, Floor: l.floor, Upto: max(l.known, l.seen)}
 	for _, e := range l.entries {
 		if e.rec.Incarnation == l.inc && e.walk == l.walk && e.rec.Version > from && e.rec.Version <= l.known {
 			run.Records = append(run.Records, e.rec)

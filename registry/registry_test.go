@@ -158,7 +158,16 @@ func (w *world) exchange(a, b *registry.Registry, rounds int) {
 	_, err := a.Exchange(w.now, b.Self(), rounds, func(d registry.Digest) (registry.Delta, error) {
 		d, err := registry.DecodeDigest(registry.EncodeDigest(d))
 		w.ok(err)
-		return registry.DecodeDelta(registry.EncodeDelta(b.Delta(d, most)))
+		x, err := registry.DecodeDelta(registry.EncodeDelta(b.Delta(d, most)))
+		if len(x.Diverged) > 0 {
+			w.t.Fatalf("honest members differ in what they think complete: %s asks %s about %v", a.Self(), b.Self(), x.Diverged)
+		}
+		for _, run := range x.Runs {
+			if run.Reset { // the owner would mend it, but it must not come to that
+				w.t.Fatalf("honest members differ in what they think complete: %s asks %s itself", a.Self(), b.Self())
+			}
+		}
+		return x, err
 	})
 	w.ok(err)
 }

@@ -9,7 +9,7 @@ type Run struct {
 	From, To    uint64   // the run is complete for versions above From, up to To
 	Full        uint64   // the incarnation had told all its owner has at this version
 	Floor       uint64   // deletions up to here may be missing
-	Upto        uint64   // what the sender knows: when To is less, there is more to ask for
+	Upto        uint64   // what the sender has heard of: when To is less, there is more to ask for, of it or of others
 	Reset       bool     // from the owner only: forget what you believed and begin from 0
 	Records     []Record // in the order of Version
 }
