@@ -1,0 +1,234 @@
+package placement
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Levels of room that buckets tell apart, as shares of a worker's capacity. Finer ones find better workers and make more
+// buckets.
+const (
+	fine   = 32 // of CPU and memory
+	coarse = 8  // of disk, ports, and each named resource
+)
+
+// group is the workers that are alike but for their attributes and conditions: of one region, state, capacity, headroom
+// and kinds of GPU.
+type group struct {
+	rec  cluster.Record // stands for them: nothing used, no attributes, no conditions
+	free cluster.Resources
+}
+
+// bucketKey tells workers of a group apart by room: each number a level, 0 for none.
+type bucketKey struct {
+	group            int32
+	named            uint32
+	cpu, memory      uint8
+	disk, ports      uint8
+	whole, part      uint8 // devices that are free whole, and what is free of others in halves
+	gpu              uint16
+	backlog, startup uint8
+}
+
+// bucket is the workers of one key.
+type bucket struct {
+	key     bucketKey
+	members []int32
+	middle  cluster.Record // about what they are, to score
+	most    cluster.Record // at least what each of them has free, to judge
+}
+
+// groupOf gives the group of a record.
+func (x *Index) groupOf(rec *cluster.Record) int32 {
+	b := append(x.scratch.key[:0], rec.Region...)
+	b = append(append(b, 0), rec.State...)
+	b = append(b, 0)
+	b = appendResources(b, rec.Capacity)
+	b = appendResources(b, rec.Headroom)
+	for _, g := range rec.GPUs {
+		b = append(append(b, g.Kind...), 0)
+	}
+	x.scratch.key = b
+	if g, ok := x.groups[string(b)]; ok {
+		return g
+	}
+	rep := cluster.Record{Region: rec.Region, State: rec.State, Capacity: rec.Capacity, Headroom: rec.Headroom, GPUs: slices.Clone(rec.GPUs)}
+	for i := range rep.GPUs {
+		rep.GPUs[i].Free = 1000
+	}
+	g := int32(len(x.reps))
+	x.reps, x.groups[string(b)] = append(x.reps, group{rec: rep}), g
+	return g
+}
+
+func appendResources(b []byte, r cluster.Resources) []byte {
+	for _, n := range [...]int64{r.CPU, r.Memory, r.Disk, r.Ports, r.GPU, int64(len(r.Named))} {
+		b = binary.AppendVarint(b, n)
+	}
+	if len(r.Named) > 0 {
+		for _, k := range slices.Sorted(maps.Keys(r.Named)) {
+			b = binary.AppendVarint(append(append(b, k...), 0), r.Named[k])
+		}
+	}
+	return b
+}
+
+// level gives which of n equal parts of capacity c the amount free reaches into, from 0 for none to n.
+func level(free, c, n int64) int64 {
+	if free <= 0 || c <= 0 {
+		return 0
+	}
+	return (free*n + c - 1) / c
+}
+
+// sound says whether a record's amounts can be put in levels.
+func sound(rec *cluster.Record, free *cluster.Resources) bool {
+	c := &rec.Capacity
+	ok := func(c, f int64) bool { return c >= 0 && c <= cluster.MaxAmount && f <= c && f >= -cluster.MaxAmount }
+	if !ok(c.CPU, free.CPU) || !ok(c.Memory, free.Memory) || !ok(c.Disk, free.Disk) || !ok(c.Ports, free.Ports) || !ok(c.GPU, free.GPU) {
+		return false
+	}
+	for k, f := range free.Named {
+		if !ok(c.Named[k], f) {
+			return false
+		}
+	}
+	for _, g := range rec.GPUs {
+		if g.Free < 0 || g.Free > 1000 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *slot) key() bucketKey {
+	c, f := &s.rec.Capacity, &s.free
+	k := bucketKey{group: s.group, cpu: uint8(level(f.CPU, c.CPU, fine)), memory: uint8(level(f.Memory, c.Memory, fine)),
+		disk: uint8(level(f.Disk, c.Disk, coarse)), ports: uint8(level(f.Ports, c.Ports, coarse)),
+		backlog: uint8(bits.Len64(uint64(max(0, s.rec.Backlog)))), startup: uint8(min(7, max(0, s.rec.Starting)))}
+	if c.GPU > 0 {
+		k.gpu = uint16(min(1<<15, (max(0, f.GPU)+249)/250))
+		part := int64(0)
+		for i := range s.rec.GPUs {
+			if g := s.rec.GPUs[i].Free; g >= 1000 {
+				k.whole++
+			} else {
+				part = max(part, g)
+			}
+		}
+		k.part = uint8((part + 249) / 250)
+	}
+	if len(c.Named) > 0 {
+		h := uint32(2166136261)
+		for _, name := range slices.Sorted(maps.Keys(c.Named)) {
+			h = (h ^ uint32(level(f.Named[name], c.Named[name], coarse))) * 16777619
+		}
+		k.named = h
+	}
+	return k
+}
+
+// place puts a worker into the bucket of its room.
+func (x *Index) place(i int32) {
+	s := &x.slots[i]
+	s.free = s.rec.Free()
+	if !sound(&s.rec, &s.free) {
+		if s.bucket >= 0 || s.at < 0 {
+			x.leave(i)
+			s.at = int32(len(x.odd))
+			x.odd = append(x.odd, i)
+		}
+		return
+	}
+	k := s.key()
+	if s.bucket >= 0 && x.buckets[s.bucket].key == k {
+		return
+	}
+	x.leave(i)
+	b, ok := x.byKey[k]
+	if !ok {
+		b = x.newBucket(k, s)
+	}
+	bk := &x.buckets[b]
+	if len(bk.members) == 0 {
+		x.filled++
+	}
+	s.bucket, s.at = b, int32(len(bk.members))
+	bk.members = append(bk.members, i)
+}
+
+// leave takes a worker out of where it is.
+func (x *Index) leave(i int32) {
+	s := &x.slots[i]
+	if s.at < 0 {
+		return
+	}
+	list := &x.odd
+	if s.bucket >= 0 {
+		list = &x.buckets[s.bucket].members
+	}
+	last := (*list)[len(*list)-1]
+	(*list)[s.at] = last
+	x.slots[last].at = s.at
+	*list = (*list)[:len(*list)-1]
+	if s.bucket >= 0 && len(*list) == 0 {
+		x.filled--
+	}
+	s.bucket, s.at = -1, -1
+}
+
+// newBucket makes a bucket for the room that worker s has.
+func (x *Index) newBucket(k bucketKey, s *slot) int32 {
+	if n := len(x.buckets); n > 4096 && n > 8*x.filled {
+		x.sweep()
+	}
+	g := &x.reps[k.group].rec
+	most, middle := *g, *g
+	c := g.Capacity
+	at := func(l uint8, c, n int64) (upper, mid int64) {
+		upper = int64(l) * c / n
+		return upper, upper - min(upper, c/(2*n))
+	}
+	var up, mid cluster.Resources
+	up.CPU, mid.CPU = at(k.cpu, c.CPU, fine)
+	up.Memory, mid.Memory = at(k.memory, c.Memory, fine)
+	up.Disk, mid.Disk = at(k.disk, c.Disk, coarse)
+	up.Ports, mid.Ports = at(k.ports, c.Ports, coarse)
+	up.GPU, mid.GPU = min(c.GPU, int64(k.gpu)*250), max(0, s.free.GPU)
+	if k.gpu >= 1<<15 {
+		up.GPU = c.GPU
+	}
+	for name := range c.Named { // not told apart exactly: the key has a hash of their levels
+		if up.Named == nil {
+			up.Named, mid.Named = map[string]int64{}, map[string]int64{}
+		}
+		up.Named[name], mid.Named[name] = c.Named[name], max(0, s.free.Named[name])
+	}
+	most.Used, middle.Used = c.Sub(up), c.Sub(mid)
+	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog
+	b := int32(len(x.buckets))
+	x.buckets, x.byKey[k] = append(x.buckets, bucket{key: k, middle: middle, most: most}), b
+	return b
+}
+
+// sweep throws away the buckets that are empty, and with them the orders of all classes.
+func (x *Index) sweep() {
+	kept := make([]bucket, 0, 2*x.filled)
+	clear(x.byKey)
+	for _, b := range x.buckets {
+		if len(b.members) == 0 {
+			continue
+		}
+		id := int32(len(kept))
+		for _, m := range b.members {
+			x.slots[m].bucket = id
+		}
+		kept, x.byKey[b.key] = append(kept, b), id
+	}
+	x.buckets = kept
+	x.age++
+}

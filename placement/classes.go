@@ -1,0 +1,367 @@
+package placement
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// book holds the classes of requests that one policy has decided for.
+type book struct {
+	policy  *Policy
+	classes map[string]*class
+	sets    map[string]*set
+	orders  int // entries of all orders
+	age     int // of the index's buckets, when the orders were made
+	image   interest
+}
+
+// interest is whether a policy minds something; it is found out by asking it.
+type interest uint8
+
+const (
+	unknown interest = iota
+	minds
+	ignores
+)
+
+// class is the requests that judge and policy cannot tell apart but for what is looked up worker by worker: the machine,
+// the app, the image, volumes, and neighbours.
+type class struct {
+	set   *set
+	want  Request  // stands for them, without conditions
+	order []scored // buckets that may take it, best first
+	seen  int      // buckets known to it
+}
+
+type scored struct {
+	bucket int32
+	score  float32
+}
+
+// set is the workers that could ever take a class of requests as far as the fixed part of their records goes: state,
+// region, attributes, and the conditions of both sides. Requests of different size share it.
+type set struct {
+	want  Request
+	tiers []tier // by bonus, largest first
+	count int
+	seen  int // entries of the index's log
+	base  map[int32]float64
+	fresh bool
+}
+
+// tier is those workers of a set that attributes and conditions make about equally welcome: bonus is by how much the
+// policy scores them higher than a worker of their group without any.
+type tier struct {
+	bonus   float64
+	members []uint64 // a bit for each slot
+	count   int
+}
+
+// maxTiers bounds the tiers of a set. Where there are more bonuses than that, near ones share a tier.
+const maxTiers = 8
+
+// scratch is memory used again.
+type scratch struct {
+	key   []byte
+	found []Choice
+	slots []int32
+}
+
+// bookOf gives the policy's book.
+func (x *Index) bookOf(p *Policy) *book {
+	for _, b := range x.books {
+		if b.policy == p {
+			return b
+		}
+	}
+	if len(x.books) == maxBooks {
+		x.books = slices.Delete(x.books, 0, 1)
+	}
+	b := &book{policy: p}
+	b.reset(x.age)
+	x.books = append(x.books, b)
+	return b
+}
+
+func (b *book) reset(age int) {
+	b.classes, b.sets, b.orders, b.age = map[string]*class{}, map[string]*set{}, 0, age
+}
+
+// classOf gives the class of a request, up to date with the fleet.
+func (x *Index) classOf(r *Request, p *Policy) *class {
+	b := x.bookOf(p)
+	if b.age != x.age || b.orders > maxOrders || len(b.classes) > maxClasses || len(b.sets) > maxSets {
+		b.reset(x.age)
+	}
+	key := x.setKey(r)
+	fixed := len(key)
+	key = appendResources(key, r.Resources)
+	if r.Start {
+		key = append(key, 1)
+	}
+	x.scratch.key = key
+	c, ok := b.classes[string(key)]
+	if !ok {
+		s, ok := b.sets[string(key[:fixed])]
+		if !ok {
+			s = x.newSet(r)
+			b.sets[string(key[:fixed])] = s
+		}
+		c = &class{set: s, want: x.bare(r)}
+		c.want.Resources, c.want.GPUKind = r.Resources, r.GPUKind
+		c.want.Scheduling.Require, c.want.Scheduling.Prefer = nil, nil
+		if len(r.Resources.Named) > 0 {
+			c.want.Resources.Named = maps.Clone(r.Resources.Named)
+		}
+		b.classes[string(key)] = c
+	}
+	x.refresh(c.set, p)
+	b.orders -= len(c.order)
+	x.extend(c, p)
+	b.orders += len(c.order)
+	return c
+}
+
+// bare is a request without what is looked up worker by worker and without size.
+func (x *Index) bare(r *Request) Request {
+	out := Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind, Scheduling: r.Scheduling}
+	out.Scheduling.Affinity, out.Scheduling.Spread = nil, nil
+	out.Scheduling.Require, out.Scheduling.Prefer = slices.Clone(r.Scheduling.Require), slices.Clone(r.Scheduling.Prefer)
+	out.Scheduling.Tolerate, out.Scheduling.Labels = slices.Clone(r.Scheduling.Tolerate), maps.Clone(r.Scheduling.Labels)
+	if x.readApp > 0 {
+		out.App = r.App
+	}
+	if x.readImg > 0 {
+		out.Image = r.Image
+	}
+	return out
+}
+
+// setKey writes all of bare(r) so that different ones are written differently.
+func (x *Index) setKey(r *Request) []byte {
+	b := x.scratch.key[:0]
+	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	value := func(v cluster.Value) {
+		b = append(b, v.Type()[0])
+		text(v.String())
+	}
+	require := func(q *cluster.Requirement) {
+		text(q.Attribute)
+		text(string(q.Op))
+		b = binary.AppendUvarint(b, uint64(len(q.Values)))
+		for _, v := range q.Values {
+			value(v)
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.Regions)))
+	for _, g := range r.Regions {
+		text(string(g))
+	}
+	text(r.Namespace)
+	text(r.GPUKind)
+	if x.readApp > 0 {
+		text(r.App)
+	}
+	if x.readImg > 0 {
+		text(r.Image)
+	}
+	s := &r.Scheduling
+	text(string(s.Band))
+	b = binary.AppendVarint(b, int64(s.Priority))
+	b = binary.AppendUvarint(b, uint64(len(s.Require)))
+	for i := range s.Require {
+		require(&s.Require[i])
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Prefer)))
+	for i := range s.Prefer {
+		require(&s.Prefer[i].Requirement)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Prefer[i].Weight))
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Tolerate)))
+	for _, t := range s.Tolerate {
+		text(t)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Labels)))
+	if len(s.Labels) > 0 {
+		for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+			text(k)
+			value(s.Labels[k])
+		}
+	}
+	return b
+}
+
+// bared is a worker without what changes with grants.
+func bared(w *cluster.Record) cluster.Record {
+	out := *w
+	out.Used, out.Machines, out.Starting, out.MaxStarting, out.Backlog = cluster.Resources{}, 0, 0, 0, 0
+	out.Apps, out.Volumes, out.Evictable = nil, nil, nil
+	return out
+}
+
+func (x *Index) newSet(r *Request) *set {
+	return &set{want: x.bare(r), base: map[int32]float64{}, fresh: true}
+}
+
+// bonus says whether a slot is of the set, and its bonus.
+func (x *Index) bonus(s *set, p *Policy, i int32) (float64, bool) {
+	sl := &x.slots[i]
+	if !sl.used {
+		return 0, false
+	}
+	w := bared(&sl.rec)
+	w.Capacity, w.Headroom = cluster.Resources{}, cluster.Resources{} // of size is nothing said here
+	if !JudgeAt(&s.want, &w).Fits {
+		return 0, false
+	}
+	w.Capacity, w.Headroom = sl.rec.Capacity, sl.rec.Headroom
+	base, ok := s.base[sl.group]
+	if !ok {
+		base = p.ScoreAt(&s.want, &x.reps[sl.group].rec)
+		s.base[sl.group] = base
+	}
+	d := p.ScoreAt(&s.want, &w) - base
+	if math.IsNaN(d) || math.Abs(d) < 1e-9 {
+		d = 0
+	}
+	return d, true
+}
+
+// refresh brings a set up to date.
+func (x *Index) refresh(s *set, p *Policy) {
+	if s.fresh || len(x.log)-s.seen > len(x.slots)/4+16 {
+		x.fill(s, p)
+		return
+	}
+	for ; s.seen < len(x.log); s.seen++ {
+		i := x.log[s.seen]
+		for t := range s.tiers {
+			if s.tiers[t].has(i) {
+				s.tiers[t].members[i>>6] &^= 1 << (i & 63)
+				s.tiers[t].count--
+				s.count--
+			}
+		}
+		bonus, ok := x.bonus(s, p, i)
+		if !ok {
+			continue
+		}
+		t := s.tierFor(bonus)
+		if t < 0 {
+			x.fill(s, p)
+			return
+		}
+		s.tiers[t].add(i)
+		s.count++
+	}
+}
+
+// tierFor gives the nearest tier; -1 where there is none yet, or the bonus is a new one and there is room for a tier.
+func (s *set) tierFor(bonus float64) int {
+	best := -1
+	for t := range s.tiers {
+		if best < 0 || math.Abs(s.tiers[t].bonus-bonus) < math.Abs(s.tiers[best].bonus-bonus) {
+			best = t
+		}
+	}
+	if best >= 0 && s.tiers[best].bonus != bonus && len(s.tiers) < maxTiers {
+		return -1
+	}
+	return best
+}
+
+// fill makes a set anew.
+func (x *Index) fill(s *set, p *Policy) {
+	s.fresh, s.tiers, s.count, s.seen = false, nil, 0, len(x.log)
+	clear(s.base)
+	in, bonuses := make([]int32, 0, len(x.slots)), make([]float64, 0, len(x.slots))
+	distinct := map[float64]struct{}{}
+	for i := range int32(len(x.slots)) {
+		if b, ok := x.bonus(s, p, i); ok {
+			in, bonuses = append(in, i), append(bonuses, b)
+			distinct[b] = struct{}{}
+		}
+	}
+	levels := slices.Sorted(maps.Keys(distinct))
+	if n := len(levels); n > maxTiers { // of equal width
+		low, high := levels[0], levels[n-1]
+		levels = levels[:0]
+		for k := range maxTiers {
+			levels = append(levels, low+(high-low)*(float64(k)+0.5)/maxTiers)
+		}
+	}
+	slices.Reverse(levels)
+	for _, l := range levels {
+		s.tiers = append(s.tiers, tier{bonus: l, members: make([]uint64, (len(x.slots)+63)/64)})
+	}
+	for k, i := range in {
+		best := 0
+		for t := range s.tiers {
+			if math.Abs(s.tiers[t].bonus-bonuses[k]) < math.Abs(s.tiers[best].bonus-bonuses[k]) {
+				best = t
+			}
+		}
+		s.tiers[best].add(i)
+	}
+	s.count = len(in)
+}
+
+func (t *tier) has(i int32) bool {
+	w := int(i >> 6)
+	return w < len(t.members) && t.members[w]&(1<<(i&63)) != 0
+}
+
+func (t *tier) add(i int32) {
+	for int(i>>6) >= len(t.members) {
+		t.members = append(t.members, 0)
+	}
+	t.members[i>>6] |= 1 << (i & 63)
+	t.count++
+}
+
+// list appends the slots of a tier.
+func (t *tier) list(out []int32) []int32 {
+	for w, word := range t.members {
+		for ; word != 0; word &= word - 1 {
+			out = append(out, int32(w<<6+bits.TrailingZeros64(word)))
+		}
+	}
+	return out
+}
+
+// extend brings a class's order up to date with the buckets. A bucket that has too little for the class at its most, as
+// the judge says, is left out: none of its members fits, now or later.
+func (x *Index) extend(c *class, p *Policy) {
+	if c.seen == len(x.buckets) {
+		return
+	}
+	before := len(c.order)
+	for ; c.seen < len(x.buckets); c.seen++ {
+		b := &x.buckets[c.seen]
+		if !JudgeAt(&c.want, &b.most).Fits {
+			continue
+		}
+		score := p.ScoreAt(&c.want, &b.middle)
+		if math.IsNaN(score) {
+			score = math.Inf(-1)
+		}
+		c.order = append(c.order, scored{int32(c.seen), float32(score)})
+	}
+	less := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.bucket, b.bucket)) }
+	if len(c.order)-before > 8 {
+		slices.SortFunc(c.order, less)
+		return
+	}
+	for k := before; k < len(c.order); k++ {
+		e := c.order[k]
+		at, _ := slices.BinarySearchFunc(c.order[:k], e, less)
+		copy(c.order[at+1:k+1], c.order[at:k])
+		c.order[at] = e
+	}
+}

@@ -1,0 +1,378 @@
+package placement
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Index holds a view of the fleet so that a decision need not look at every worker. It is an optimisation of the judge,
+// never a second judge: what it chooses has been judged whole (Policy.Judge), and it says that nothing fits only where
+// the judge refused each worker, or one that stands for several and has as much as any of them.
+//
+// It rests on three ideas of Borg (Verma et al., EuroSys 2015, section 3.4): equivalence classes of requests, cached
+// scores, and looking no further than at enough candidates. But a cached score of a worker would be stale with each
+// grant. So it is not workers that are scored for a class of requests but buckets: the workers of one region and
+// capacity that have about the same room. A worker that changes moves to another bucket; the order of the buckets for a
+// class stays as it is. Within the best buckets workers are judged and scored exactly. See decision 0017.
+//
+// It is for one goroutine.
+type Index struct {
+	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
+
+	slots   []slot
+	byID    map[cluster.WorkerID]int32
+	vacant  []int32
+	groups  map[string]int32
+	reps    []group
+	buckets []bucket
+	byKey   map[bucketKey]int32
+	filled  int     // buckets with a member
+	odd     []int32 // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps    map[string]map[int32]struct{}
+	volumes map[string][]int32
+	images  map[string][]int32
+	spreads map[string]*valueCount
+	books   []*book
+	log     []int32 // slots whose fixed part changed, for sets to catch up
+	age     int     // of the buckets: counts how often they were made anew
+	readApp int     // workers whose conditions read the app of a request
+	readImg int     // workers whose conditions read its image
+	scratch scratch
+}
+
+// slot is one worker.
+type slot struct {
+	rec    cluster.Record
+	free   cluster.Resources
+	group  int32
+	bucket int32 // -1: in odd, or nowhere
+	at     int32 // place in the bucket, or in odd
+	used   bool
+	owns   bool // rec.Apps is the index's own map
+}
+
+// Bounds of an index.
+const (
+	maxBooks   = 16      // policies that have classes; the oldest goes
+	maxClasses = 4096    // of requests, per policy; then all are made anew as they come
+	maxSets    = 1024    // of workers that match, per policy; the same
+	maxOrders  = 1 << 24 // entries of all orders together, per policy; the same
+	smallSet   = 64      // where so few workers match, all are looked at
+	look       = 8       // workers that fit that are scored for one decision, per tier
+)
+
+// NewIndex makes an index of no workers.
+func NewIndex() *Index {
+	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[bucketKey]int32{},
+		apps: map[string]map[int32]struct{}{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
+}
+
+// Len gives the number of workers.
+func (x *Index) Len() int { return len(x.byID) }
+
+// Record gives the record of a worker as the index has it. Its maps and slices are the index's: read, and do not keep.
+func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
+	s, ok := x.byID[id]
+	if !ok {
+		return nil, false
+	}
+	return &x.slots[s].rec, true
+}
+
+// Update takes a record in, where it is newer than what is known of that worker, and says whether it did. What Taken
+// and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
+func (x *Index) Update(rec cluster.Record) bool {
+	if len(x.reps) > 4*len(x.slots)+1024 {
+		x.regroup()
+	}
+	i, known := x.byID[rec.Worker]
+	if !known {
+		i = x.room()
+		x.byID[rec.Worker] = i
+		s := &x.slots[i]
+		s.rec, s.used = rec, true
+		x.fixed(i, true)
+		x.moving(i, nil)
+		return true
+	}
+	s := &x.slots[i]
+	if !rec.Newer(s.rec) {
+		return false
+	}
+	old := s.rec
+	same := sameFixed(&old, &rec)
+	if !same {
+		x.forget(i, &old)
+	}
+	s.rec, s.owns = rec, false
+	if !same {
+		x.fixed(i, false)
+	}
+	x.moving(i, &old)
+	return true
+}
+
+// Remove forgets a worker.
+func (x *Index) Remove(id cluster.WorkerID) {
+	i, ok := x.byID[id]
+	if !ok {
+		return
+	}
+	delete(x.byID, id)
+	s := &x.slots[i]
+	x.forget(i, &s.rec)
+	x.leave(i)
+	for app := range s.rec.Apps {
+		x.unlistApp(app, i)
+	}
+	for v := range s.rec.Volumes {
+		unlist(x.volumes, v, i)
+	}
+	*s = slot{bucket: -1, at: -1}
+	x.vacant = append(x.vacant, i)
+	x.changed(i)
+}
+
+// Taken notes that a worker has granted r, until its own record says so.
+func (x *Index) Taken(id cluster.WorkerID, r *Request) { x.note(id, r, 1) }
+
+// Freed notes that a machine with the request r has left a worker, until its own record says so.
+func (x *Index) Freed(id cluster.WorkerID, r *Request) { x.note(id, r, -1) }
+
+func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
+	i, ok := x.byID[id]
+	if !ok {
+		return
+	}
+	s := &x.slots[i]
+	if sign > 0 {
+		s.rec.Used = s.rec.Used.Add(r.Resources)
+	} else {
+		s.rec.Used = s.rec.Used.Sub(r.Resources)
+	}
+	s.rec.Machines = max(0, s.rec.Machines+sign)
+	if !s.owns {
+		s.rec.Apps, s.owns = maps.Clone(s.rec.Apps), true
+		s.rec.GPUs = slices.Clone(s.rec.GPUs)
+		if s.rec.Apps == nil {
+			s.rec.Apps = map[string]int{}
+		}
+	}
+	n := s.rec.Apps[r.App] + sign
+	switch {
+	case n > 0:
+		s.rec.Apps[r.App] = n
+		if n == 1 && sign > 0 {
+			x.listApp(r.App, i)
+		}
+	default:
+		delete(s.rec.Apps, r.App)
+		x.unlistApp(r.App, i)
+	}
+	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
+		noteGPUs(s.rec.GPUs, r, sign)
+	}
+	x.place(i)
+}
+
+// noteGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
+// could. The worker's own record corrects it.
+func noteGPUs(gpus []cluster.GPU, r *Request, sign int) {
+	for want := r.Resources.GPU; want > 0; want -= 1000 {
+		part, best := min(want, 1000), -1
+		for i, g := range gpus {
+			switch {
+			case r.GPUKind != "" && g.Kind != r.GPUKind:
+			case sign > 0 && g.Free >= part && (best < 0 || g.Free < gpus[best].Free):
+				best = i
+			case sign < 0 && g.Free+part <= 1000 && (best < 0 || g.Free > gpus[best].Free):
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		gpus[best].Free -= int64(sign) * part
+	}
+}
+
+// regroup makes the groups anew, where workers have changed so often that most are of the past.
+func (x *Index) regroup() {
+	for i := range x.slots {
+		x.leave(int32(i))
+	}
+	x.groups, x.reps, x.buckets, x.books, x.log = map[string]int32{}, nil, nil, nil, nil
+	clear(x.byKey)
+	for i := range x.slots {
+		if s := &x.slots[i]; s.used {
+			s.group = x.groupOf(&s.rec)
+			x.place(int32(i))
+		}
+	}
+}
+
+// room gives a slot that is not used.
+func (x *Index) room() int32 {
+	if n := len(x.vacant); n > 0 {
+		i := x.vacant[n-1]
+		x.vacant = x.vacant[:n-1]
+		return i
+	}
+	x.slots = append(x.slots, slot{bucket: -1, at: -1})
+	return int32(len(x.slots) - 1)
+}
+
+// fixed takes in what of a record changes seldom.
+func (x *Index) fixed(i int32, fresh bool) {
+	s := &x.slots[i]
+	if !fresh {
+		x.leave(i)
+	}
+	s.group = x.groupOf(&s.rec)
+	x.read(&s.rec, 1)
+	x.count(&s.rec, 1)
+	for k, name := range s.rec.Images {
+		if !slices.Contains(s.rec.Images[:k], name) {
+			x.images[name] = append(x.images[name], i)
+		}
+	}
+	x.changed(i)
+}
+
+// moving takes in what of a record changes with every grant.
+func (x *Index) moving(i int32, old *cluster.Record) {
+	s := &x.slots[i]
+	if old != nil {
+		for app := range old.Apps {
+			if s.rec.Apps[app] <= 0 {
+				x.unlistApp(app, i)
+			}
+		}
+		for v := range old.Volumes {
+			if _, still := s.rec.Volumes[v]; !still {
+				unlist(x.volumes, v, i)
+			}
+		}
+	}
+	for app, n := range s.rec.Apps {
+		if n > 0 && (old == nil || old.Apps[app] <= 0) {
+			x.listApp(app, i)
+		}
+	}
+	for v := range s.rec.Volumes {
+		if !slices.Contains(x.volumes[v], i) {
+			x.volumes[v] = append(x.volumes[v], i)
+		}
+	}
+	x.place(i)
+}
+
+func (x *Index) listApp(app string, i int32) {
+	m := x.apps[app]
+	if m == nil {
+		m = map[int32]struct{}{}
+		x.apps[app] = m
+	}
+	m[i] = struct{}{}
+}
+
+func (x *Index) unlistApp(app string, i int32) {
+	m := x.apps[app]
+	if delete(m, i); len(m) == 0 {
+		delete(x.apps, app)
+	}
+}
+
+func unlist(lists map[string][]int32, name string, i int32) {
+	left := slices.DeleteFunc(lists[name], func(j int32) bool { return j == i })
+	if lists[name] = left; len(left) == 0 {
+		delete(lists, name)
+	}
+}
+
+// forget undoes what fixed noted of a record.
+func (x *Index) forget(i int32, rec *cluster.Record) {
+	x.read(rec, -1)
+	x.count(rec, -1)
+	for _, name := range rec.Images {
+		unlist(x.images, name, i)
+	}
+}
+
+// read counts the workers whose conditions read what classes of requests leave out.
+func (x *Index) read(rec *cluster.Record, sign int) {
+	app, image := false, false
+	note := func(name string) { app, image = app || name == "app", image || name == "image" }
+	for i := range rec.Require {
+		note(rec.Require[i].Attribute)
+	}
+	for i := range rec.Prefer {
+		note(rec.Prefer[i].Attribute)
+	}
+	before := [2]bool{x.readApp > 0, x.readImg > 0}
+	if app {
+		x.readApp += sign
+	}
+	if image {
+		x.readImg += sign
+	}
+	if before != [2]bool{x.readApp > 0, x.readImg > 0} {
+		x.books = nil // the classes are others now
+	}
+}
+
+// changed notes for the sets that the fixed part of a slot is another one.
+func (x *Index) changed(i int32) {
+	if len(x.books) == 0 {
+		return
+	}
+	if x.log = append(x.log, i); len(x.log) > 4*len(x.slots)+1024 {
+		x.books, x.log = nil, nil
+	}
+}
+
+// sameFixed says whether two records of a worker differ at most in what changes with grants.
+func sameFixed(a, b *cluster.Record) bool {
+	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) && sameResources(a.Headroom, b.Headroom) &&
+		slices.Equal(a.Reserved, b.Reserved) && slices.EqualFunc(a.GPUs, b.GPUs, func(p, q cluster.GPU) bool { return p.Kind == q.Kind }) &&
+		slices.EqualFunc(a.Require, b.Require, sameRequirement) &&
+		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool {
+			return p.Weight == q.Weight && sameRequirement(p.Requirement, q.Requirement)
+		}) && slices.Equal(a.Images, b.Images) && maps.Equal(a.Attributes, b.Attributes)
+}
+
+func sameRequirement(a, b cluster.Requirement) bool {
+	return a.Attribute == b.Attribute && a.Op == b.Op && slices.Equal(a.Values, b.Values)
+}
+
+func sameResources(a, b cluster.Resources) bool {
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU && maps.Equal(a.Named, b.Named)
+}
+
+// Best judges and scores every worker: what Pick is held against. Equal scores go by lot, as Rank's do.
+func (x *Index) Best(r *Request, p *Policy) (best Choice, ok bool) {
+	for i := range x.slots {
+		s := &x.slots[i]
+		if !s.used || !p.Judge(r, &s.rec).Fits {
+			continue
+		}
+		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec)}
+		if !ok || c.before(&best, r.Machine) {
+			best, ok = c, true
+		}
+	}
+	return best, ok
+}
+
+// Pick gives the best worker for a request, among those looked at, and how many that were. ok is false when none fits:
+// then none of the fleet does. chance may be nil.
+func (x *Index) Pick(r *Request, p *Policy, chance *rand.Rand) (best Choice, examined int, ok bool) {
+	list, examined := x.PickN(r, p, 1, nil, chance)
+	if len(list) == 0 {
+		return best, examined, false
+	}
+	return list[0], examined, true
+}

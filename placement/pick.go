@@ -1,0 +1,220 @@
+package placement
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Choice is a worker that fits.
+type Choice struct {
+	Worker cluster.WorkerID
+	Score  float64
+}
+
+// before says whether a goes before b for a machine: by score, then by lot, then by id, as Rank has it.
+func (c *Choice) before(b *Choice, machine string) bool {
+	switch {
+	case c.Score != b.Score:
+		return cmp.Compare(c.Score, b.Score) > 0
+	case c.Worker == b.Worker:
+		return false
+	}
+	x, y := lot(machine, string(c.Worker)), lot(machine, string(b.Worker))
+	return x < y || (x == y && c.Worker < b.Worker)
+}
+
+// PickN gives up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that skip
+// names are left out; it may be nil. Where fewer than n come back there may be more; where none does, none fits.
+//
+// All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or an
+// app to be near to, these are all that fit; else they are the best of the first that were found in the best buckets,
+// and of Policy.Sample instead of that many where it is set. Policy.Best workers are put in order by lot. chance may be
+// nil: then what is drawn depends on the machine's id only.
+func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
+	d := decision{x: x, r: r, p: p, skip: skip, enough: max(look, 2*n, p.Best), found: x.scratch.found[:0]}
+	if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 {
+		d.enough = max(4*look, d.enough) // neighbours are looked up worker by worker
+	}
+	if p.Sample > 0 {
+		d.enough = max(p.Sample, n)
+	}
+	if x.Exact {
+		d.enough = math.MaxInt
+	}
+	d.turn = lot(r.Machine, "")
+	if chance != nil {
+		d.turn = chance.Uint64()
+	}
+	d.decide()
+	x.scratch.found = d.found
+	slices.SortFunc(d.found, func(a, b Choice) int {
+		switch {
+		case a.Score != b.Score:
+			return cmp.Compare(b.Score, a.Score)
+		case a.before(&b, r.Machine):
+			return -1
+		}
+		return 1
+	})
+	if k := min(p.Best, len(d.found)); k > 1 {
+		rng := rand.New(rand.NewPCG(d.turn, 1))
+		rng.Shuffle(k, func(i, j int) { d.found[i], d.found[j] = d.found[j], d.found[i] })
+	}
+	best = make([]Choice, 0, min(n, len(d.found)))
+	return append(best, d.found[:min(n, len(d.found))]...), d.examined
+}
+
+// decision is one pick under way.
+type decision struct {
+	x        *Index
+	r        *Request
+	p        *Policy
+	skip     func(cluster.WorkerID) bool
+	enough   int // workers that fit, of a tier
+	turn     uint64
+	found    []Choice
+	examined int
+}
+
+func (d *decision) decide() {
+	if slots, all := d.x.named(d.r); all {
+		d.some(slots, 4*smallSet)
+		return
+	}
+	for _, i := range d.x.odd {
+		d.look(i)
+	}
+	c := d.x.classOf(d.r, d.p)
+	if c.set.count <= smallSet {
+		for t := range c.set.tiers {
+			d.x.scratch.slots = c.set.tiers[t].list(d.x.scratch.slots[:0])
+			for _, i := range d.x.scratch.slots {
+				if d.x.slots[i].bucket >= 0 { // else it is odd, and was looked at
+					d.look(i)
+				}
+			}
+		}
+		return
+	}
+	best := math.Inf(-1)
+	for _, f := range d.found {
+		best = max(best, f.Score)
+	}
+	for t := range c.set.tiers {
+		best = max(best, d.walk(c, &c.set.tiers[t], best))
+	}
+	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.bookOf(d.p).mindsImages(d.r) {
+		d.some(at, 0)
+	}
+}
+
+// some looks at workers in a round from a place that is drawn, until enough fit and at were looked at.
+func (d *decision) some(slots []int32, at int) {
+	before := len(d.found)
+	for k := range slots {
+		d.look(slots[(int(d.turn%uint64(len(slots)))+k)%len(slots)])
+		if k >= at && len(d.found)-before >= d.enough {
+			return
+		}
+	}
+}
+
+// mindsImages says whether the policy scores a worker that has the image otherwise than one that has not.
+func (b *book) mindsImages(r *Request) bool {
+	if b.image == unknown {
+		b.image = ignores
+		var without cluster.Record
+		with := cluster.Record{Images: []string{r.Image}}
+		if b.policy.ScoreAt(r, &with) != b.policy.ScoreAt(r, &without) {
+			b.image = minds
+		}
+	}
+	return b.image == minds
+}
+
+// walk looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
+// bucket promises less than best, which another tier has.
+func (d *decision) walk(c *class, t *tier, best float64) float64 {
+	whole, left := t.count == len(d.x.byID), d.enough
+	for _, e := range c.order {
+		b := &d.x.buckets[e.bucket]
+		n := len(b.members)
+		if n == 0 {
+			continue
+		}
+		if float64(e.score)+t.bonus < best-tierSlack && left == d.enough && !d.x.Exact {
+			return best // nothing of this tier comes near
+		}
+		at := int(d.turn % uint64(n))
+		for range n {
+			if at++; at >= n {
+				at = 0
+			}
+			i := b.members[at]
+			if !whole && !t.has(i) {
+				continue
+			}
+			if d.look(i) {
+				best = max(best, d.found[len(d.found)-1].Score)
+				if left--; left == 0 {
+					return best
+				}
+			}
+		}
+	}
+	return best
+}
+
+// tierSlack is by how much a bucket's score may promise too little.
+const tierSlack = 0.2
+
+// look judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge, which
+// sees the worker in any case, refuses for them as well.
+func (d *decision) look(i int32) bool {
+	s := &d.x.slots[i]
+	d.examined++
+	if !d.r.Resources.Fits(s.free) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.Judge(d.r, &s.rec).Fits {
+		return false
+	}
+	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec)})
+	return true
+}
+
+// named gives the workers that a request names by what it needs of them: its volumes, its worker, or an app that it must
+// be near to. all says that no other worker can fit.
+func (x *Index) named(r *Request) (slots []int32, all bool) {
+	out := x.scratch.slots[:0]
+	defer func() { x.scratch.slots = out }()
+	if len(r.Volumes) > 0 {
+		out = append(out, x.volumes[r.Volumes[0]]...)
+		return out, true
+	}
+	for i := range r.Scheduling.Require {
+		q := &r.Scheduling.Require[i]
+		if q.Attribute != "worker" || (q.Op != cluster.Equal && q.Op != cluster.In) {
+			continue
+		}
+		for _, v := range q.Values {
+			id, _ := v.Any().(string)
+			if s, ok := x.byID[cluster.WorkerID(id)]; ok && v.Type() == "text" && !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+		return out, true
+	}
+	for i := range r.Scheduling.Affinity {
+		a := &r.Scheduling.Affinity[i]
+		if a.Weight == 0 && !a.Anti && a.App != "" && a.Within == "" {
+			for s := range x.apps[a.App] {
+				out = append(out, s)
+			}
+			slices.Sort(out) // a map's order is chance of its own
+			return out, true
+		}
+	}
+	return out, false
+}
