@@ -51,7 +51,8 @@ type Outcome struct {
 // the answer repeats the grant at the same worker.
 type Grant struct {
 	Request   placement.Request  `json:"request"`
-	Hold      string             `json:"hold,omitempty"` // token of a hold that this grant redeems
+	Hold      string             `json:"hold,omitempty"`  // token of a hold that this grant redeems
+	Evict     bool               `json:"evict,omitempty"` // consent: machines of lower rank may be evicted for it, where it does not fit
 	Launch    *machine.Launch    `json:"launch"`
 	Region    string             `json:"region"`
 	Placement *machine.Placement `json:"placement,omitempty"`

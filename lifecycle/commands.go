@@ -51,7 +51,7 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 		switch {
 		case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
 			s.engine.Abort(s.now, key, "the machine is being destroyed", &s.out.Out)
-		case string(c.Verb) == run.Op && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy):
+		case string(c.Verb) == run.Op && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy), c.Verb == Start && run.Op == opStartEvict:
 			s.wait(key, ticket, r.Machine.State)
 			return
 		case len(s.pending[key]) >= MaxPending:
@@ -153,7 +153,7 @@ func (s *Supervisor) judge(r *row, c Command) (begun bool, err error) {
 		if r.Life != nil && !c.Kill {
 			return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it first, or destroy it with force", r.Machine.State)
 		}
-		r.RestartAt = time.Time{}
+		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
 		r.Machine.State = machine.Destroying
 		return true, s.start(r, opDestroy, a)
 	}
@@ -168,18 +168,20 @@ func (s *Supervisor) judgeStart(r *row, a opArgs) (bool, error) {
 	case r.Life != nil:
 		return false, nil
 	}
-	if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil {
+	if err := s.startEvicting(r, a); err != nil {
 		return false, hostFull(err)
 	}
-	r.RestartAt, r.Restarts = time.Time{}, 0
-	s.launch(r, opStart, a, machine.Starting)
+	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0
+	if s.engine.Active(machineKey(r.Machine.ID)) == nil {
+		s.launch(r, opStart, a, machine.Starting)
+	}
 	return true, nil
 }
 
 func (s *Supervisor) judgeStop(r *row, a opArgs) (bool, error) {
 	if r.Life == nil {
-		if !r.RestartAt.IsZero() { // between two restarts: it stays down
-			r.RestartAt, r.Restarts = time.Time{}, 0
+		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // between two restarts, or on its way back: it stays down
+			r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 			r.Machine.State = r.settle()
 			s.room(r)
 			s.note(r, "stop", r.Machine.State, a.Source, "")
@@ -248,6 +250,9 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	if err := s.checkVolumes(r.Machine.App, r.Machine.ID, l.Config); err != nil {
 		return false, err
 	}
+	if err := sameDevices(r, l.Config); err != nil {
+		return false, err
+	}
 	if err := s.grow(r, c); err != nil {
 		return false, hostFull(err)
 	}
@@ -257,7 +262,10 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	s.keepVersion(r)
 	r.Want = *c.Resources
-	r.RestartAt, r.Restarts = time.Time{}, 0
+	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
+	if l.Scheduling != nil { // one that says nothing of it keeps what there is
+		r.Machine.Scheduling = l.Scheduling
+	}
 	r.Machine.Config, r.Machine.InstanceID = l.Config, s.ulid()
 	r.Machine.Version = r.Machine.InstanceID
 	r.Machine.ImageRef = machine.ParseImage(l.Config.Image)
@@ -275,6 +283,20 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	r.Machine.State = machine.Updating
 	return true, s.start(r, opUpdate, a)
+}
+
+// sameDevices refuses another kind of GPU for a machine that runs: it would have to keep both until it has stopped.
+func sameDevices(r *row, to *machine.Config) error {
+	kind := func(c *machine.Config) string {
+		if c.Guest == nil {
+			return ""
+		}
+		return c.Guest.GPUKind
+	}
+	if was, is := kind(r.Machine.Config), kind(to); r.Life != nil && was != is {
+		return fault.New(fault.Precondition, "gpu_kind", "failed_precondition: machine %s runs with GPUs of kind %q, not %q; stop it first, then update it", r.Machine.ID, was, is)
+	}
+	return nil
 }
 
 // grow makes room for the new config beside what the old one still occupies; on refusal nothing has changed.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type opArgs struct {
 	Signal  int           `json:"signal,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
 	Kill    bool          `json:"kill,omitempty"` // no signal, no grace
+	For     string        `json:"for,omitempty"`  // preempt: the machine that gets its room
 }
 
 func argsOf(r *fsm.Run) opArgs {
@@ -50,7 +52,7 @@ func launches(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
 		return true
-	case opCreate, opStart, opRestart, opRelaunch, opUpdate:
+	case opCreate, opStart, opRestart, opRelaunch, opUpdate, opCreateEvict, opStartEvict:
 		return argsOf(r).Attempt != 0
 	}
 	return false // of a volume, whose arguments are others
@@ -76,13 +78,13 @@ func definitions() []*def {
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
 	}
-	return append(d, volumeDefinitions()...)
+	return slices.Concat(d, preemptDefinitions(), volumeDefinitions())
 }
 
 func (s *Supervisor) rowOf(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
 
-func target(row *row, a opArgs) Target {
-	return Target{ID: row.Machine.ID, App: row.Machine.App, Machine: row.public(), Attempt: a.Attempt, Signal: a.Signal, SkipSecrets: row.SkipSecrets}
+func (s *Supervisor) target(row *row, a opArgs) Target {
+	return Target{Devices: s.devicesOf(row), ID: row.Machine.ID, App: row.Machine.App, Machine: row.public(), Attempt: a.Attempt, Signal: a.Signal, SkipSecrets: row.SkipSecrets}
 }
 
 // want makes a Do that asks for one effect on the machine, unless there is nothing to do.
@@ -92,7 +94,7 @@ func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time
 		if idle != nil && idle(row, a) {
 			return nil
 		}
-		return &fsm.Effect{Kind: kind, Args: target(row, a)}
+		return &fsm.Effect{Kind: kind, Args: s.target(row, a)}
 	}
 }
 
@@ -143,6 +145,7 @@ func launchStep() step {
 				panic("lifecycle: the result of a launch is not a Life")
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
+			row.Machine.Preempted, row.Returns = nil, 0
 			s.dirty[row.Machine.ID] = true
 			s.note(row, "start", machine.Started, argsOf(r).Source, "")
 		},
@@ -229,6 +232,7 @@ func finish(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	row := s.rowOf(r)
 	s.dirty[row.Machine.ID] = true
 	if fault.CodeOf(err) == "aborted" {
+		s.giveUp(row)
 		return // whoever aborted goes on with the machine
 	}
 	early := row.early
@@ -239,6 +243,7 @@ func finish(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	}
 	row.Machine.State = row.settle()
 	s.phases(row, r)
+	s.giveUp(row)
 	s.room(row)
 	if early != nil {
 		s.exited(row, *early)
@@ -257,14 +262,30 @@ func (s *Supervisor) room(row *row) {
 	}
 }
 
+// giveUp ends the wait of a machine whose operation has ended before there was room.
+func (s *Supervisor) giveUp(row *row) {
+	id := row.Machine.ID
+	if !s.seller.Waiting(id) {
+		return
+	}
+	if err := s.seller.SetUp(s.now, id, false); err != nil {
+		panic("lifecycle: a machine cannot stop waiting: " + err.Error())
+	}
+	s.spare(id)
+}
+
 func (s *Supervisor) phases(row *row, r *fsm.Run) {
 	p := map[string]string{}
 	total := s.now.Sub(r.Began)
 	rest := total
 	for _, m := range r.Trail {
-		if m.Effect > 0 {
-			p[m.Step] = m.Effect.String()
-			rest -= m.Effect
+		took := m.Effect
+		if m.Step == "room" {
+			took = m.Took
+		}
+		if took > 0 {
+			p[m.Step] = took.String()
+			rest -= took
 		}
 	}
 	p["journal"], p["total"] = max(0, rest).String(), total.String()
@@ -282,6 +303,7 @@ func finishCreate(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	row := s.rowOf(r)
 	row.Failure = err.Error()
 	s.note(row, "launch_failed", machine.Destroyed, "flyd", row.Failure)
+	s.giveUp(row)
 	s.bury(row)
 	if row.early != nil {
 		s.ack(*row.early)

@@ -30,6 +30,7 @@ type Target struct {
 	Fresh       bool // launch: prepare it first
 	Signal      int
 	SkipSecrets bool
+	Devices     []int // of the worker's GPUs, that it may use
 }
 
 // VolumeTarget is the argument of the effects on volumes.

@@ -28,7 +28,7 @@ func (s *Supervisor) exited(r *row, ex Exit) {
 		s.ack(ex)
 		return
 	}
-	requested := run != nil && (run.Op == opStop || run.Op == opRestart || run.Op == opUpdate || run.Op == opDestroy)
+	requested := run != nil && (run.Op == opStop || run.Op == opRestart || run.Op == opUpdate || run.Op == opDestroy || run.Op == opPreempt)
 	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
 		r.Restarts = 0
 	}
@@ -81,6 +81,10 @@ func (s *Supervisor) timers(r *row) {
 	if !r.RestartAt.IsZero() && !s.now.Before(r.RestartAt) {
 		r.RestartAt = time.Time{}
 		s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting)
+		return
+	}
+	if !r.ReturnAt.IsZero() && !s.now.Before(r.ReturnAt) {
+		s.comeBack(r)
 	}
 	if !r.ScheduleAt.IsZero() && !s.now.Before(r.ScheduleAt) {
 		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
@@ -153,7 +157,7 @@ func (s *Supervisor) drop(r *row) {
 func (s *Supervisor) bury(r *row) {
 	id := r.Machine.ID
 	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
-	r.Life, r.RestartAt, r.ScheduleAt = nil, time.Time{}, time.Time{}
+	r.Life, r.RestartAt, r.ScheduleAt, r.ReturnAt = nil, time.Time{}, time.Time{}, time.Time{}
 	for _, v := range r.mounts() {
 		s.detach(v, id)
 	}

@@ -42,13 +42,21 @@ func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
 	}
 	req := g.Request
 	req.Start = !l.SkipLaunch
+	if g.Evict && req.Start {
+		evicted, err := s.claim(req, g.Hold)
+		if err != nil {
+			return nil, err
+		}
+		return nil, s.create(ticket, g, evicted)
+	}
 	if err := s.seller.Grant(s.now, req, g.Hold, req.Start); err != nil {
 		return nil, err
 	}
-	return nil, s.create(ticket, g)
+	return nil, s.create(ticket, g, nil)
 }
 
-func (s *Supervisor) create(ticket uint64, g Grant) error {
+// create makes the row and begins the operation; evicted are those who leave for it.
+func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
 	l, id, key := g.Launch, g.Request.Machine, machineKey(g.Request.Machine)
 	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets}
 	instance := s.ulid()
@@ -74,7 +82,12 @@ func (s *Supervisor) create(ticket uint64, g Grant) error {
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
 	}
 	a := opArgs{Source: g.Source, Grace: defaultGrace}
-	if !l.SkipLaunch {
+	if len(evicted) > 0 {
+		a.Grace = s.graceOf(evicted)
+		s.noteEvict(r, evicted)
+		s.launch(r, opCreateEvict, a, machine.Creating)
+		s.evict(evicted)
+	} else if !l.SkipLaunch {
 		s.launch(r, opCreate, a, machine.Creating)
 	} else if err := s.start(r, opCreate, a); err != nil {
 		return err

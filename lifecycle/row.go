@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 )
 
 // Buckets of a worker's journal beside the engine's.
@@ -30,6 +31,10 @@ type row struct {
 	RestartAt   time.Time         `json:"restart_at,omitzero"`
 	ScheduleAt  time.Time         `json:"schedule_at,omitzero"`
 	DestroyedAt time.Time         `json:"destroyed_at,omitzero"`
+	ReturnAt    time.Time         `json:"return_at,omitzero"`  // when one that was evicted tries to start again
+	Returns     int               `json:"returns,omitempty"`   // tries so far
+	Evictions   int               `json:"evictions,omitempty"` // of it, so far
+	Devices     []market.Share    `json:"devices,omitempty"`   // of GPUs, that it has
 	SkipSecrets bool              `json:"skip_secrets,omitempty"`
 	Launched    bool              `json:"launched,omitempty"` // has been up at least once
 	Failure     string            `json:"failure,omitempty"`  // why the newest operation failed
@@ -73,6 +78,19 @@ func (r *row) settle() machine.State {
 		return machine.Failed
 	}
 	return machine.Created
+}
+
+// timed says whether something of the machine comes due by itself.
+func (r *row) timed() bool {
+	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero()
+}
+
+// devices notes the GPUs that the machine has.
+func (r *row) devices(has []market.Share) {
+	r.Devices, r.Machine.GPUs = has, nil
+	for _, d := range has {
+		r.Machine.GPUs = append(r.Machine.GPUs, d.Device)
+	}
 }
 
 // policy gives the restart policy and how many restarts in a row it allows; 0: without end.

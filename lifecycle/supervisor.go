@@ -88,6 +88,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 		timed: map[string]bool{}, launching: map[string]bool{},
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
+	s.seller.Busy(s.occupied)
 	return s
 }
 
@@ -124,6 +125,8 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 		s.leases[rec.Key] = l
 	case VolumeBucket:
 		return s.restoreVolume(rec)
+	case EvictionBucket:
+		return s.restoreEvictions(rec)
 	default:
 		return fault.New(fault.Internal, "journal_damaged", "the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one", rec.Bucket)
 	}
@@ -138,7 +141,7 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[id]
 		s.out.Changed = append(s.out.Changed, id) // so that the view has it
-		if !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() {
+		if r.timed() {
 			s.timed[id] = true
 		}
 		if r.destroyed() {
@@ -146,13 +149,15 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 			continue
 		}
 		s.names[fullName{r.Machine.App, r.Machine.Name}] = id
-		s.seller.Restore(id, r.Machine.App, r.Want, s.occupies(r))
+		s.seller.Restore(id, r.Machine.App, r.Want, s.occupies(r), r.Devices...)
+		s.seller.Describe(id, s.tenant(r))
 		for _, v := range r.mounts() {
 			s.attach(v, id)
 		}
 	}
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.parkOrphans()
+	s.restoreClaims()
 	s.engine.Each(func(r *fsm.Run) {
 		if launches(r) {
 			s.launching[r.Key] = true
@@ -275,6 +280,7 @@ func (s *Supervisor) Next() time.Time {
 	for id := range s.timed {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil {
 			sooner(r.RestartAt)
+			sooner(r.ReturnAt)
 			sooner(r.ScheduleAt)
 		}
 	}
@@ -337,14 +343,14 @@ func (s *Supervisor) begin(now time.Time) {
 
 // end follows up on the runs that ended, and closes the Out.
 func (s *Supervisor) end() Out {
-	for i := 0; i < len(s.out.Finished); i++ { // grows while it is read
-		s.finished(s.out.Finished[i])
-	}
+	s.followUp()
 	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
 		if r := s.rows[id]; r != nil {
+			s.seller.Describe(id, s.tenant(r))
+			r.devices(s.seller.Devices(id))
 			r.changed = s.now
 			s.out.Records = append(s.out.Records, r.record())
-			if s.timed[id] = !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero(); !s.timed[id] {
+			if s.timed[id] = r.timed(); !s.timed[id] {
 				delete(s.timed, id)
 			}
 		}
@@ -360,6 +366,20 @@ func (s *Supervisor) end() Out {
 	out := s.out
 	s.out = Out{}
 	return out
+}
+
+// followUp answers for the runs that ended, and lets those go on whose room is there, which may end others.
+func (s *Supervisor) followUp() {
+	for i, ready := 0, s.seller.Ready(); i < len(s.out.Finished) || len(ready) > 0; ready = s.seller.Ready() { // grows while it is read
+		for _, id := range ready {
+			s.dirty[id] = true
+			s.out.Sync = true // who has left has left for good before anybody takes the place
+			s.engine.Notify(s.now, machineKey(id), &s.out.Out)
+		}
+		for ; i < len(s.out.Finished); i++ {
+			s.finished(s.out.Finished[i])
+		}
+	}
 }
 
 // finished answers those who waited for a run, and lets the next command have its turn.

@@ -126,9 +126,7 @@ func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 	}
 	out := slices.Clone(devices)
 	for _, sh := range shares {
-		if sh.Device < len(out) { // a worker may come back with fewer
-			out[sh.Device].Free += sign * sh.Milli
-		}
+		out[sh.Device].Free += sign * sh.Milli
 	}
 	return out
 }
@@ -203,7 +201,10 @@ func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, g
 	s.Free(machine)
 	g := grantOf(placement.Request{App: app, Resources: want}, up)
 	if up && len(s.rec.GPUs) > 0 {
-		if g.gpus = gpus; len(gpus) == 0 {
+		gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may come back with fewer
+			return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
+		})
+		if g.gpus = combine(nil, gpus, 1); len(gpus) == 0 {
 			g.gpus = pick(s.rec.GPUs, want.GPU, "", nil)
 		}
 	}
