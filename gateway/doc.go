@@ -79,6 +79,16 @@
 //	GET    /v1/souk/apps/{app}/machines/{id}/explain    {placement, now: [Candidate]}
 //	POST   /v1/souk/apps/{app}/machines/{id}/exec       a stream both ways, see below
 //
+//	POST   /v1/souk/jobs                                {id?, app, command, first, last, ...} -> 201 Job
+//	GET    /v1/souk/jobs                                ?app= -> {jobs}
+//	GET    /v1/souk/jobs/{job}                          Job, with why its tasks wait
+//	GET    /v1/souk/jobs/{job}/wait                     ?timeout=1..60 &done= -> Job, when it has ended or more than done of its tasks have
+//	POST   /v1/souk/jobs/{job}/cancel                   -> Job
+//	GET    /v1/souk/jobs/{job}/tasks                    ?from= &limit= &state= (repeated) -> {tasks, next}
+//	GET    /v1/souk/jobs/{job}/tasks/{index}/logs       ?tail= &follow= -> NDJSON of runtime.LogLine
+//
+// The id of a job in these paths may also be its name: the newest of that name is meant.
+//
 // The id of a machine in souk's own paths may also be the machine's name.
 //
 // An NDJSON stream that breaks off after its first byte ends with a line {"error": "..."}, in the shape of every error.

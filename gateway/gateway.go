@@ -17,6 +17,7 @@ type Options struct {
 	// Workers gives the workers known now; it is asked anew for each request.
 	Workers func() []Worker
 	Catalog *Catalog
+	Jobs    Jobs // nil: jobs are not taken
 	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
 	Token        string
 	Authenticate func(token string) bool
@@ -33,6 +34,7 @@ type Options struct {
 type Gateway struct {
 	workers func() []Worker
 	catalog *Catalog
+	jobs    Jobs
 	allow   func(token string) bool
 	region  cluster.Region
 	policy  placement.Policy
@@ -54,7 +56,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
 	}
 	g := &Gateway{
-		workers: o.Workers, catalog: o.Catalog, allow: o.Authenticate, region: o.Region, policy: o.Policy,
+		workers: o.Workers, catalog: o.Catalog, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
 		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
 	}
 	if g.allow == nil {

@@ -206,7 +206,7 @@ func (d *Desk) shelf(shape cluster.Resources) *shelf {
 
 // Cancel ends a job: what waits is dropped, what runs is killed.
 func (d *Desk) Cancel(now time.Time, id, why string) error {
-	j := d.jobs[id]
+	j := d.named(id)
 	if j == nil {
 		return noJob(id)
 	}
@@ -235,5 +235,5 @@ func (d *Desk) cancel(now time.Time, j *job, why string) {
 }
 
 func noJob(id string) error {
-	return fault.New(fault.NotFound, "job_not_found", "job %.80s not found; \"souk job ls\" lists them", id)
+	return fault.New(fault.NotFound, "job_not_found", "job %.80q not found; \"souk job ls\" lists them", id)
 }

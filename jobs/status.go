@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,8 +27,8 @@ const (
 // Final says whether nothing more happens to a job in this state.
 func (s JobState) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Status is a job as it stands.
-type Status struct {
+// Job is a job as it stands.
+type Job struct {
 	ID        string     `json:"id"`
 	State     JobState   `json:"state"`
 	Spec      Spec       `json:"spec"`
@@ -56,10 +57,10 @@ type FirstFail struct {
 }
 
 // Done gives how many tasks will not run any more.
-func (s *Status) Done() int { return s.Succeeded + s.Failed + s.Cancelled }
+func (s *Job) Done() int { return s.Succeeded + s.Failed + s.Cancelled }
 
-// TaskStatus is one task as it stands.
-type TaskStatus struct {
+// Task is one task as it stands.
+type Task struct {
 	Index    int              `json:"index"`
 	State    string           `json:"state"`               // waiting, running, succeeded, failed, cancelled
 	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was begun
@@ -70,18 +71,31 @@ type TaskStatus struct {
 	Output   int              `json:"output_bytes"`
 }
 
-// Status tells of a job.
-func (d *Desk) Status(now time.Time, id string) (Status, error) {
-	j := d.jobs[id]
+// Status tells of a job, by its id or its name.
+func (d *Desk) Status(now time.Time, id string) (Job, error) {
+	j := d.named(id)
 	if j == nil {
-		return Status{}, noJob(id)
+		return Job{}, noJob(id)
 	}
 	return d.status(now, j, true), nil
 }
 
+// named gives a job by its id, or the newest of a name.
+func (d *Desk) named(ref string) *job {
+	if j := d.jobs[ref]; j != nil || ref == "" {
+		return j
+	}
+	for _, j := range slices.Backward(d.order) {
+		if j.spec.Name == ref {
+			return j
+		}
+	}
+	return nil
+}
+
 // List tells of the jobs of an app, "" for all, oldest first.
-func (d *Desk) List(now time.Time, app string) []Status {
-	out := []Status{}
+func (d *Desk) List(now time.Time, app string) []Job {
+	out := []Job{}
 	for _, j := range d.order {
 		if app == "" || j.spec.App == app {
 			out = append(out, d.status(now, j, false))
@@ -90,8 +104,8 @@ func (d *Desk) List(now time.Time, app string) []Status {
 	return out
 }
 
-func (d *Desk) status(now time.Time, j *job, why bool) Status {
-	s := Status{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
+func (d *Desk) status(now time.Time, j *job, why bool) Job {
+	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
 	end := now
@@ -197,8 +211,8 @@ type TaskQuery struct {
 }
 
 // Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
-func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []TaskStatus, next int, err error) {
-	j := d.jobs[id]
+func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
+	j := d.named(id)
 	if j == nil {
 		return nil, -1, noJob(id)
 	}
@@ -221,7 +235,7 @@ func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []TaskStatus, n
 // Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
 // the worker on which a life runs.
 func (d *Desk) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
-	j := d.jobs[id]
+	j := d.named(id)
 	if j == nil {
 		return nil, nil, "", noJob(id)
 	}
@@ -237,9 +251,9 @@ func (d *Desk) Output(id string, index int) (r *Result, live *Life, worker clust
 	return t.result, live, worker, nil
 }
 
-func (j *job) taskStatus(now time.Time, i int) TaskStatus {
+func (j *job) taskStatus(now time.Time, i int) Task {
 	t := &j.tasks[i]
-	s := TaskStatus{Index: j.spec.First + i, State: stateNames[t.state], Attempt: int(t.attempt), Worker: t.worker}
+	s := Task{Index: j.spec.First + i, State: stateNames[t.state], Attempt: int(t.attempt), Worker: t.worker}
 	if t.state == granted {
 		s.State = stateNames[running]
 	}

@@ -88,7 +88,7 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 	pf.BoolVar(&c.json, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.StringVar(&c.addr, "addr", "", "HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
 	pf.StringVar(&c.app, "app", "", "the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
-	root.AddGroup(&cobra.Group{ID: "first", Title: "First:"}, &cobra.Group{ID: "machines", Title: "Machines:"},
+	root.AddGroup(&cobra.Group{ID: "first", Title: "First:"}, &cobra.Group{ID: "jobs", Title: "Short tasks:"}, &cobra.Group{ID: "machines", Title: "Machines:"},
 		&cobra.Group{ID: "things", Title: "What machines use:"}, &cobra.Group{ID: "souk", Title: "souk itself:"})
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
@@ -97,6 +97,7 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 		}
 	}
 	group("first", c.cmdDev(), c.cmdRun(), c.cmdPs(), c.cmdExplain())
+	group("jobs", c.cmdSubmit(), c.cmdJob())
 	group("machines", c.cmdStatus(), c.cmdLogs(), c.cmdExec(), c.cmdCp(), c.cmdEvents(), c.cmdStart(), c.cmdStop(), c.cmdRestart(),
 		c.cmdSuspend(), c.cmdSignal(), c.cmdWait(), c.cmdDestroy(), c.cmdMetadata(), c.cmdLease())
 	group("things", c.cmdApps(), c.cmdVolumes(), c.cmdSecrets())

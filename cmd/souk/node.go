@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
@@ -34,6 +35,8 @@ type nodeOptions struct {
 // node is the workers and the gateway of this process.
 type node struct {
 	workers []*worker.Worker
+	buyer   *batch.Buyer
+	runners []*batch.Runner // of workers, in the same order
 	server  *http.Server
 	closers []func() error // in the order of opening
 }
@@ -59,11 +62,14 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 			return n, err
 		}
 	}
+	if err := n.openBuyer(o); err != nil {
+		return n, err
+	}
 	known := make([]gateway.Worker, len(n.workers))
 	for i, w := range n.workers {
 		known[i] = w
 	}
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Token: o.token,
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Jobs: n.buyer, Token: o.token,
 		Region: o.region, Log: o.log, Version: version()})
 	if err != nil {
 		return n, err
@@ -105,12 +111,30 @@ func (n *node) addWorker(ctx context.Context, o nodeOptions, p workerPlan, secre
 		return err
 	}
 	n.closers = append(n.closers, r.Close)
+	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.id, Runtime: r, Log: o.log})
 	w, err := worker.New(ctx, worker.Options{ID: p.id, Region: o.region, Dir: p.dir, Capacity: p.capacity, Journal: j, Runtime: r,
-		Secrets: secrets, Log: o.log})
+		Secrets: secrets, Tasks: tasks, Log: o.log})
 	if err != nil {
 		return err
 	}
-	n.workers = append(n.workers, w)
+	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
+	return nil
+}
+
+// openBuyer opens the buyer of tasks and connects it with what runs them, before anything else is granted.
+func (n *node) openBuyer(o nodeOptions) error {
+	j, err := n.openJournal(filepath.Join(o.dir, "jobs.journal"))
+	if err != nil {
+		return err
+	}
+	boot, _ := readLine("/proc/sys/kernel/random/boot_id") // "" only leaves the number of an attempt in doubt
+	if n.buyer, err = batch.OpenBuyer(batch.BuyerOptions{Journal: j, Dir: filepath.Join(o.dir, "jobs"), Boot: boot, Log: o.log}); err != nil {
+		return err
+	}
+	n.closers = append(n.closers, n.buyer.Close)
+	for _, r := range n.runners {
+		n.buyer.Attach(r)
+	}
 	return nil
 }
 
@@ -121,9 +145,11 @@ const shutdownGrace = 1 * time.Second
 // promise nothing, and what runs goes on anyway.
 func (n *node) serve(ctx context.Context, ln net.Listener) error {
 	g, gctx := errgroup.WithContext(ctx)
-	for _, w := range n.workers {
+	for i, w := range n.workers {
 		g.Go(func() error { return w.Run(gctx) })
+		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
+	g.Go(func() error { return n.buyer.Run(gctx) })
 	g.Go(func() error {
 		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")

@@ -1,0 +1,312 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/market"
+)
+
+// Bounds and times of one buyer.
+const (
+	maxInputs = 1024
+	maxBatch  = 256
+	tickEvery = time.Second // saved room ends, silent workers are given up
+	GoneAfter = time.Minute // what runs on a worker that is not heard of for so long is given to others
+	roughly   = 64          // slots of the market, for the auction: only a scale
+)
+
+// selfBucket has one record: the boot of the host that the journal was last written in.
+const selfBucket = "buyer"
+
+// BuyerOptions say what a buyer is made of.
+type BuyerOptions struct {
+	Journal journal.Journal
+	Dir     string // for output; made when it does not exist
+	// Boot names this boot of the host that the workers are on: after another, what ran has been lost. "" is not known.
+	Boot string
+	Log  *slog.Logger // nil: nothing is logged
+}
+
+// Buyer owns jobs. Its methods may be called from many goroutines, once Run works.
+type Buyer struct {
+	o      BuyerOptions
+	log    *slog.Logger
+	desk   *jobs.Desk // owned by the loop
+	inputs chan func(now time.Time)
+	saved  chan error
+	busy   bool // a commit is under way
+	files  *outputs
+
+	stopped chan struct{}
+	once    sync.Once
+	seatsMu sync.Mutex
+	seats   map[cluster.WorkerID]Seat
+	silent  map[cluster.WorkerID]time.Time // owned by the loop
+	sealers []sealer                       // owned by the loop: wait for a commit
+	changes changes
+}
+
+// sealer is told when what it did is durable. At turn 0 it is in the commit under way.
+type sealer struct {
+	turn int
+	done chan error
+}
+
+// OpenBuyer loads the jobs. Tasks are given out by Run.
+func OpenBuyer(o BuyerOptions) (*Buyer, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	b := &Buyer{o: o, log: o.Log, desk: jobs.NewDesk(market.DefaultAuction(roughly)), inputs: make(chan func(time.Time), maxInputs),
+		saved: make(chan error, 1), stopped: make(chan struct{}), seats: map[cluster.WorkerID]Seat{}, silent: map[cluster.WorkerID]time.Time{}}
+	b.changes.of = map[string]chan struct{}{}
+	var err error
+	if b.files, err = openOutputs(o.Dir); err != nil {
+		return nil, err
+	}
+	var boot string
+	err = o.Journal.Load(func(r fsm.Record) error {
+		if r.Bucket == selfBucket {
+			return json.Unmarshal(r.Value, &boot)
+		}
+		return b.desk.Restore(r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.desk.Resume(boot != "" && o.Boot != "" && boot != o.Boot)
+	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
+		if err := o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "boot", Value: raw}}); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "journal", "the journal of jobs cannot be written")
+		}
+	}
+	return b, nil
+}
+
+// Attach connects a runner; before Run for those that may run tasks from before. The same worker again is a new
+// connection.
+func (b *Buyer) Attach(s Seat) {
+	b.seatsMu.Lock()
+	b.seats[s.Worker()] = s
+	b.seatsMu.Unlock()
+	b.Report(s.Connect(b))
+}
+
+// Detach tells that a connection has ended.
+func (b *Buyer) Detach(w cluster.WorkerID) {
+	b.seatsMu.Lock()
+	delete(b.seats, w)
+	b.seatsMu.Unlock()
+	b.post(func(now time.Time) {
+		b.desk.Silent(now, w)
+		b.silent[w] = now
+	})
+}
+
+// Report implements Ear. What tasks wrote is on its file before the desk hears of their results.
+func (b *Buyer) Report(m Message) {
+	for i, out := range m.Outputs {
+		r := &m.Results[i]
+		r.Offset, r.Bytes, r.Cut = b.files.keep(r.Job, out, r.Cut)
+	}
+	b.post(func(now time.Time) {
+		delete(b.silent, m.Worker)
+		b.desk.Report(now, m.Report)
+	})
+}
+
+func (b *Buyer) post(f func(now time.Time)) {
+	select {
+	case b.inputs <- f:
+	case <-b.stopped:
+	}
+}
+
+// Run works until ctx ends, then returns nil; or until the journal fails, and returns why. Tasks go on running in both
+// cases, and their results are kept by the runners.
+func (b *Buyer) Run(ctx context.Context) error {
+	defer b.once.Do(func() { close(b.stopped) })
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	b.post(func(now time.Time) { b.desk.Open(now) }) // behind the first reports of those who are attached
+	for {
+		now := time.Now()
+		select {
+		case <-ctx.Done():
+			if b.busy {
+				return <-b.saved
+			}
+			return nil
+		case f := <-b.inputs:
+			b.drain(f, time.Now())
+		case err := <-b.saved:
+			if err != nil {
+				return fault.Wrap(err, fault.Unavailable, "journal", "jobs stop, because their journal cannot be written")
+			}
+			b.busy = false
+			b.desk.Saved(time.Now())
+			b.sealed(nil)
+		case now = <-tick.C:
+			b.tick(now)
+		}
+		if err := b.settle(); err != nil {
+			return err
+		}
+	}
+}
+
+// Close lets go of files. Run must have ended.
+func (b *Buyer) Close() error { return b.files.close() }
+
+func (b *Buyer) drain(f func(time.Time), now time.Time) {
+	for n := 0; ; n++ {
+		f(now)
+		if n == maxBatch {
+			return
+		}
+		select {
+		case f = <-b.inputs:
+		default:
+			return
+		}
+	}
+}
+
+func (b *Buyer) tick(now time.Time) {
+	for w, since := range b.silent {
+		if now.Sub(since) >= GoneAfter {
+			delete(b.silent, w)
+			b.desk.Gone(now, w)
+		}
+	}
+	b.desk.Open(now) // rooms that were saved may be free again
+}
+
+// settle sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
+func (b *Buyer) settle() error {
+	out := b.desk.Take()
+	for _, o := range out.Orders {
+		b.seatsMu.Lock()
+		s := b.seats[o.Worker]
+		b.seatsMu.Unlock()
+		if s != nil {
+			s.Order(o)
+		}
+	}
+	b.changes.tell(out.Changed)
+	if b.busy {
+		return nil
+	}
+	batch, err := b.desk.Flush()
+	if err != nil {
+		return err
+	}
+	for i := range b.sealers {
+		b.sealers[i].turn = 0
+	}
+	b.files.purge(b.desk.Take().Purged)
+	if len(batch) == 0 {
+		b.sealed(nil)
+		return nil
+	}
+	b.busy = true
+	go func() { b.saved <- b.o.Journal.Commit(batch) }()
+	return nil
+}
+
+// sealed tells those whose doing was in the commit that has ended.
+func (b *Buyer) sealed(err error) {
+	var later []sealer
+	for _, s := range b.sealers {
+		if s.turn == 0 {
+			s.done <- err
+		} else {
+			later = append(later, s)
+		}
+	}
+	b.sealers = later
+}
+
+var errStopped = errors.New("the buyer has stopped")
+
+// do runs f in the loop and waits for it.
+func (b *Buyer) do(ctx context.Context, f func(now time.Time)) error {
+	return b.await(ctx, func(now time.Time, done chan error) {
+		f(now)
+		done <- nil
+	})
+}
+
+// durably runs f in the loop, and unless it fails waits until what it did is in the journal.
+func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error {
+	return b.await(ctx, func(now time.Time, done chan error) {
+		if err := f(now); err != nil {
+			done <- err
+			return
+		}
+		b.sealers = append(b.sealers, sealer{1, done})
+	})
+}
+
+func (b *Buyer) await(ctx context.Context, f func(now time.Time, done chan error)) error {
+	done := make(chan error, 1)
+	select {
+	case b.inputs <- func(now time.Time) { f(now, done) }:
+	case <-b.stopped:
+		return gone(errStopped)
+	case <-ctx.Done():
+		return late(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-b.stopped:
+		return gone(errStopped)
+	case <-ctx.Done():
+		return late(ctx)
+	}
+}
+
+func gone(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "stopped", "souk is ending, so jobs are not served any more; try again when it is back")
+}
+
+func late(ctx context.Context) error {
+	return fault.Wrap(ctx.Err(), fault.Timeout, "deadline", "there was no answer in the time given")
+}
+
+// changes wakes those who wait for a job.
+type changes struct {
+	mu sync.Mutex
+	of map[string]chan struct{} // closed at the job's next change; none when nobody waits
+}
+
+func (c *changes) next(id string) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[id] == nil {
+		c.of[id] = make(chan struct{})
+	}
+	return c.of[id]
+}
+
+func (c *changes) tell(ids map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range ids {
+		if ch := c.of[id]; ch != nil {
+			close(ch)
+			delete(c.of, id)
+		}
+	}
+}

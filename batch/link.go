@@ -1,0 +1,32 @@
+package batch
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Message is a report with what the tasks of its results wrote.
+type Message struct {
+	jobs.Report
+	Outputs [][]byte // of Results, in the same order; NDJSON of runtime.LogLine
+}
+
+// Ear is what a runner tells a buyer with.
+type Ear interface {
+	// Report takes a message in. It waits only when the buyer is far behind.
+	Report(m Message)
+}
+
+// Seat is what a buyer needs of a runner, near or far.
+type Seat interface {
+	Worker() cluster.WorkerID
+	// Connect begins a connection: all that is told from now on goes to ear, the first message is what it gives.
+	Connect(ear Ear) Message
+	// Order carries out orders. It never waits.
+	Order(o *jobs.Orders)
+	// Output gives what a running task has written.
+	Output(ctx context.Context, l jobs.Life, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+}

@@ -1,0 +1,273 @@
+package batch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Bounds of one runner.
+const (
+	DefaultSlots = 64               // tasks at once, whatever room there is
+	maxHeld      = 4096             // results that are not recorded; with more no slot is offered
+	maxOutput    = 64 << 10         // bytes kept of what one task wrote, the last ones
+	endGrace     = 5 * time.Second  // between SIGTERM and SIGKILL
+	effectTime   = 30 * time.Second // for one call of the runtime
+	removers     = 2                // lives that are removed at once
+)
+
+// Host is what a runner needs of its worker.
+type Host interface {
+	Record(ctx context.Context) (cluster.Record, error)
+	// TaskRoom takes a task's room from the ledger until TaskGone. The error is a refusal.
+	TaskRoom(ctx context.Context, name string, want cluster.Resources) error
+	TaskGone(ctx context.Context, name string) error
+}
+
+// RunnerOptions say what a runner is made of.
+type RunnerOptions struct {
+	Worker  cluster.WorkerID
+	Runtime runtime.Runtime
+	Slots   int          // 0: DefaultSlots
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Runner runs tasks on one worker. Make it before the worker, which it is the Tasks of, then give it to Run.
+type Runner struct {
+	o    RunnerOptions
+	log  *slog.Logger
+	host Host
+	ctx  context.Context
+	wg   sync.WaitGroup
+	poke chan struct{} // there is something to report
+	drop chan struct{} // there is something to remove
+
+	mu      sync.Mutex
+	ear     Ear
+	slots   []market.Puller
+	offered []bool
+	tasks   map[string]*task   // that run, or are about to
+	held    map[string]holding // results that are not recorded
+	gone    []string           // lives to remove
+	out     Message
+	told    *cluster.Resources // Used, as last reported on this connection; nil: not yet
+	changed bool               // the record may be another
+}
+
+// task is one life that runs here.
+type task struct {
+	life  jobs.Life
+	slot  int // -1: none, from before and more than there are slots now
+	exit  chan runtime.Exit
+	end   chan string        // why it is to be ended before its time
+	watch chan time.Duration // its timeout, learned later
+	began time.Time
+}
+
+type holding struct {
+	result jobs.Result
+	output []byte
+}
+
+// NewRunner makes a runner that has nothing to do yet.
+func NewRunner(o RunnerOptions) *Runner {
+	if o.Slots == 0 {
+		o.Slots = DefaultSlots
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1), drop: make(chan struct{}, 1),
+		slots: make([]market.Puller, o.Slots), offered: make([]bool, o.Slots),
+		tasks: map[string]*task{}, held: map[string]holding{}}
+}
+
+// Run works for a worker until ctx ends. What runs goes on running then.
+func (r *Runner) Run(ctx context.Context, host Host) {
+	r.mu.Lock()
+	r.host, r.ctx = host, ctx
+	for _, t := range r.tasks { // from before
+		r.wg.Go(func() { r.follow(t, 0) })
+	}
+	r.mu.Unlock()
+	for range removers {
+		r.wg.Go(r.remove)
+	}
+	wake(r.drop)
+	wake(r.poke)
+	for {
+		select {
+		case <-ctx.Done():
+			r.wg.Wait()
+			return
+		case <-r.poke:
+			r.report()
+		}
+	}
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// report tells all that has come up.
+func (r *Runner) report() {
+	r.mu.Lock()
+	if r.ear == nil {
+		r.mu.Unlock()
+		return
+	}
+	m, ear, changed := r.out, r.ear, r.changed
+	r.out, r.changed = Message{}, false
+	r.mu.Unlock()
+	rec, err := r.host.Record(r.ctx) // after what is told: the record has all of it
+	if err != nil {
+		return // the worker ends, and so will this
+	}
+	r.mu.Lock()
+	same := r.told != nil && (!changed || rec.Used.Sub(*r.told).IsZero())
+	r.told = &rec.Used
+	r.mu.Unlock()
+	if same && len(m.Offers)+len(m.Replies)+len(m.Results) == 0 {
+		return
+	}
+	m.Worker, m.Record = r.o.Worker, rec
+	ear.Report(m)
+}
+
+// Worker implements Seat.
+func (r *Runner) Worker() cluster.WorkerID { return r.o.Worker }
+
+// Connect implements Seat.
+func (r *Runner) Connect(ear Ear) Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ear, r.out = ear, Message{}
+	clear(r.offered)
+	r.offer()
+	m := r.out
+	r.out = Message{}
+	m.Full, m.Worker = true, r.o.Worker
+	if r.host != nil {
+		m.Record, _ = r.host.Record(r.ctx) // without it nothing is granted until the next report
+	}
+	for _, t := range r.tasks {
+		m.Running = append(m.Running, t.life)
+	}
+	for _, h := range r.held {
+		m.Results = append(m.Results, h.result)
+		m.Outputs = append(m.Outputs, h.output)
+	}
+	r.told = nil
+	wake(r.poke)
+	return m
+}
+
+// offer offers every free slot that is not offered yet. Under mu.
+func (r *Runner) offer() {
+	if len(r.held) >= maxHeld {
+		return
+	}
+	for i := range r.slots {
+		if s := &r.slots[i]; !s.Runs && !r.offered[i] {
+			r.offered[i] = true
+			r.out.Offers = append(r.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
+		}
+	}
+}
+
+// Order implements Seat.
+func (r *Runner) Order(o *jobs.Orders) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range o.Kept {
+		r.slots[k.Slot].Kept(k.Number)
+	}
+	for _, g := range o.Grants {
+		r.wg.Go(func() { r.granted(g) })
+	}
+	for _, w := range o.Watch {
+		if t := r.tasks[w.Life.String()]; t != nil && w.Terms.Timeout > 0 {
+			select {
+			case t.watch <- w.Terms.Timeout:
+			default: // it knows
+			}
+		}
+	}
+	for _, l := range o.Kill {
+		if t := r.tasks[l.String()]; t != nil {
+			select {
+			case t.end <- "it was told to end":
+			default: // it has been told
+			}
+		}
+	}
+	for _, l := range o.Recorded {
+		name := l.String()
+		if _, is := r.held[name]; is {
+			delete(r.held, name)
+			r.gone = append(r.gone, name)
+		}
+	}
+	if len(o.Recorded) > 0 {
+		r.offer()
+		wake(r.drop)
+		wake(r.poke)
+	}
+}
+
+// remove has the runtime forget lives whose results are recorded.
+func (r *Runner) remove() {
+	for {
+		r.mu.Lock()
+		name := ""
+		if n := len(r.gone); n > 0 {
+			name, r.gone = r.gone[n-1], r.gone[:n-1]
+		}
+		r.mu.Unlock()
+		if name == "" {
+			select {
+			case <-r.drop:
+				continue
+			case <-r.ctx.Done():
+				return
+			}
+		}
+		wake(r.drop) // the others too
+		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
+			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)
+		}
+		cancel()
+	}
+}
+
+// Output implements Seat.
+func (r *Runner) Output(ctx context.Context, l jobs.Life, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
+}
+
+// kill ends a task: SIGTERM, and after a grace SIGKILL.
+func (r *Runner) kill(name string, hard bool) {
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	var err error
+	if hard {
+		err = r.o.Runtime.Kill(ctx, name)
+	} else {
+		err = r.o.Runtime.Signal(ctx, name, syscall.SIGTERM)
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.log.Debug("a task could not be signalled; it may have ended", "task", name, "err", err)
+	}
+}

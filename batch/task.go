@@ -1,0 +1,244 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/runtime"
+)
+
+// granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
+func (r *Runner) granted(g jobs.Grant) {
+	name := g.Life.String()
+	err := r.host.TaskRoom(r.ctx, name, g.Life.Shape())
+	r.mu.Lock()
+	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: market.Refuse, Life: g.Life}
+	if err == nil && r.tasks[name] == nil {
+		reply.Answer = r.slots[g.Slot].Grant(g.Granted)
+	}
+	r.out.Replies = append(r.out.Replies, reply)
+	if reply.Answer != market.Accept {
+		if reply.Answer == market.Refuse && !r.slots[g.Slot].Runs && r.slots[g.Slot].Offer == g.Granted.Offer {
+			r.offered[g.Slot] = false
+			r.offer()
+		}
+		runs := r.tasks[name] != nil
+		r.mu.Unlock()
+		if err == nil && !runs {
+			_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
+		}
+		wake(r.poke)
+		return
+	}
+	t := newTask(g.Life, int(g.Slot))
+	r.tasks[name] = t
+	r.mu.Unlock()
+	wake(r.poke)
+	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App, Image: "souk/host", Argv: g.Terms.Command,
+		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared, SwapMB: -1}
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	st, err := r.o.Runtime.Start(ctx, spec)
+	cancel()
+	if r.ctx.Err() != nil {
+		return // whether it runs is found out at the next start
+	}
+	if err != nil {
+		res := jobs.NewResult(g.Life, r.o.Worker)
+		res.Code, res.Error, res.Ended = exitNotStarted, err.Error(), time.Now().UnixMicro()
+		res.Lost = fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
+		res.Began = res.Ended
+		r.finish(t, res)
+		return
+	}
+	t.began = st.StartedAt
+	r.follow(t, g.Terms.Timeout)
+}
+
+// exitNotStarted is the exit code of a task whose program could not be executed, as a shell has it.
+const exitNotStarted = 127
+
+func newTask(l jobs.Life, slot int) *task {
+	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), began: time.Now()}
+}
+
+// follow waits for a task's exit, and ends it at its timeout or when it is told to.
+func (r *Runner) follow(t *task, timeout time.Duration) {
+	name := t.life.String()
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
+	if timeout == 0 {
+		late.Stop()
+	} else {
+		late.Reset(time.Until(t.began.Add(timeout)))
+	}
+	var timedOut, told bool
+	for {
+		select {
+		case <-r.ctx.Done():
+			return // it goes on, and is found again
+		case d := <-t.watch:
+			late.Reset(time.Until(t.began.Add(d)))
+		case <-late.C:
+			hard := timedOut || told
+			timedOut = timedOut || !told
+			r.kill(name, hard)
+			late.Reset(endGrace)
+		case <-t.end:
+			if !told && !timedOut {
+				r.kill(name, false)
+				late.Reset(endGrace)
+			}
+			told = true
+		case x := <-t.exit:
+			res := jobs.NewResult(t.life, r.o.Worker)
+			res.Code, res.Signal, res.OOM, res.Lost = x.Code, x.Signal, x.OOM, x.Lost || told && x.Code != 0
+			res.TimedOut = timedOut && x.Code != 0
+			res.Began, res.Ended = t.began.UnixMicro(), x.At.UnixMicro()
+			if told && res.Lost {
+				res.Error = "it was ended because its job was cancelled, or a newer attempt was begun"
+			}
+			r.finish(t, res)
+			return
+		}
+	}
+}
+
+// finish gives room and slot back, offers the slot, and then tells the result with what the task wrote.
+func (r *Runner) finish(t *task, res jobs.Result) {
+	name := t.life.String()
+	_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
+	r.mu.Lock()
+	if t.slot >= 0 {
+		r.slots[t.slot].Runs = false
+		r.offered[t.slot] = false
+	}
+	r.offer()
+	r.mu.Unlock()
+	wake(r.poke)
+	h := holding{result: res}
+	h.output, h.result.Cut = r.output(name)
+	r.mu.Lock()
+	delete(r.tasks, name)
+	r.hold(name, h)
+	r.mu.Unlock()
+	wake(r.poke)
+}
+
+// hold keeps a result until it is recorded, and tells it. Under mu.
+func (r *Runner) hold(name string, h holding) {
+	r.held[name] = h
+	if r.ear != nil {
+		r.out.Results = append(r.out.Results, h.result)
+		r.out.Outputs = append(r.out.Outputs, h.output)
+	}
+}
+
+// output reads the last of what a task wrote, as NDJSON; cut says that there was more.
+func (r *Runner) output(name string) (out []byte, cut bool) {
+	var lines [][]byte
+	size := 0
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	err := r.o.Runtime.Logs(ctx, name, runtime.LogQuery{}, func(l runtime.LogLine) error {
+		l.Cursor = ""
+		b, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, append(b, '\n'))
+		for size += len(b) + 1; size > maxOutput && len(lines) > 1; cut = true {
+			size -= len(lines[0])
+			lines = lines[1:]
+		}
+		return nil
+	})
+	if err != nil && !fault.Is(err, fault.NotFound) && r.ctx.Err() == nil { // one that was never started has no log
+		r.log.Warn("what a task wrote could not be read", "task", name, "err", err)
+	}
+	for _, l := range lines {
+		out = append(out, l...)
+	}
+	return out, cut
+}
+
+// Mine implements worker.Tasks.
+func (r *Runner) Mine(name string) (cluster.Resources, bool) {
+	if !jobs.IsLife(name) {
+		return cluster.Resources{}, false
+	}
+	l, _ := jobs.ParseLife(name)
+	return l.Shape(), true
+}
+
+// Exited implements worker.Tasks.
+func (r *Runner) Exited(x runtime.Exit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.tasks[x.Machine]; t != nil {
+		select {
+		case t.exit <- x:
+		default: // told twice
+		}
+		return
+	}
+	l, ok := jobs.ParseLife(x.Machine)
+	if _, held := r.held[x.Machine]; !held && ok {
+		// Of before this process, or of a life that is being removed: then the buyer says once more that it is recorded.
+		res := jobs.NewResult(l, r.o.Worker)
+		res.Code, res.Signal, res.OOM, res.Lost, res.Ended = x.Code, x.Signal, x.OOM, x.Lost, x.At.UnixMicro()
+		res.Began = res.Ended
+		r.hold(x.Machine, holding{result: res})
+		wake(r.poke)
+	}
+}
+
+// Changed implements worker.Tasks.
+func (r *Runner) Changed(rec *cluster.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = true
+	wake(r.poke)
+}
+
+// Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
+func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[string]bool{}
+	slot := 0
+	for _, s := range lives {
+		seen[s.Machine] = true
+		_, held := r.held[s.Machine]
+		l, ok := jobs.ParseLife(s.Machine)
+		switch {
+		case r.tasks[s.Machine] != nil || held:
+		case !ok || (!s.Running && s.Exit == nil) || r.ctx != nil:
+			r.gone = append(r.gone, s.Machine) // nobody will ask for it
+		default:
+			t := newTask(l, -1)
+			if t.began = s.StartedAt; slot < len(r.slots) {
+				t.slot = slot
+				r.slots[slot].Runs = true
+				slot++
+			}
+			if s.Exit != nil {
+				t.exit <- *s.Exit
+			}
+			r.tasks[s.Machine] = t
+		}
+	}
+	for name, t := range r.tasks {
+		if r.ctx != nil && !seen[name] && t.began.Before(asked.Add(-effectTime)) {
+			select {
+			case t.exit <- runtime.Exit{Machine: name, Attempt: uint64(t.life.Attempt), Code: -1, Lost: true, At: asked}:
+			default:
+			}
+		}
+	}
+	wake(r.drop)
+}

@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/runtime"
+)
+
+// SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "" has
+// the server choose.
+func (c *Client) SubmitJob(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
+	in := struct {
+		ID string `json:"id,omitempty"`
+		jobs.Spec
+	}{id, spec}
+	var j jobs.Job
+	err := c.do(ctx, call{method: "POST", path: route("souk", "jobs"), in: in}, &j)
+	return j, err
+}
+
+// Jobs lists the jobs of an app, "" for all, oldest first.
+func (c *Client) Jobs(ctx context.Context, app string) ([]jobs.Job, error) {
+	var a struct {
+		Jobs []jobs.Job `json:"jobs"`
+	}
+	q := url.Values{}
+	if app != "" {
+		q.Set("app", app)
+	}
+	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs"), query: q}, &a)
+	return a.Jobs, err
+}
+
+// Job tells of a job, by its id or its name.
+func (c *Client) Job(ctx context.Context, ref string) (jobs.Job, error) {
+	var j jobs.Job
+	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref)}, &j)
+	return j, err
+}
+
+// WaitJob answers when the job has ended, or more than done of its tasks have, or after at most a minute: read the state.
+func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.Duration) (jobs.Job, error) {
+	seconds := min(max(int((limit+time.Second-1)/time.Second), 1), 60)
+	q := url.Values{"timeout": {strconv.Itoa(seconds)}, "done": {strconv.Itoa(done)}}
+	var j jobs.Job
+	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref, "wait"), query: q}, &j)
+	return j, err
+}
+
+// CancelJob drops the tasks that wait and ends those that run.
+func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
+	var j jobs.Job
+	err := c.do(ctx, call{method: "POST", path: route("souk", "jobs", ref, "cancel")}, &j)
+	return j, err
+}
+
+// JobTasks lists a job's tasks in order of index, those in one of states only when there are any. It asks page by page.
+func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]jobs.Task, error) {
+	var all []jobs.Task
+	for from := 0; ; {
+		var a struct {
+			Tasks []jobs.Task `json:"tasks"`
+			Next  *int        `json:"next"`
+		}
+		q := url.Values{"from": {strconv.Itoa(from)}, "state": states}
+		if err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref, "tasks"), query: q}, &a); err != nil {
+			return nil, err
+		}
+		all = append(all, a.Tasks...)
+		if a.Next == nil || *a.Next <= from { // an index never goes back: the loop ends
+			return all, nil
+		}
+		from = *a.Next
+	}
+}
+
+// TaskLogs gives what a task wrote, the last tail lines of it; 0 is all that is kept. With Follow it waits for more of a
+// task that runs.
+func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+	v := url.Values{}
+	if q.Tail > 0 {
+		v.Set("tail", strconv.Itoa(q.Tail))
+	}
+	if q.Follow {
+		v.Set("follow", "true")
+	}
+	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "jobs", ref, "tasks", strconv.Itoa(index), "logs"), query: v})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return eachLine(ctx, resp.Body, emit)
+}

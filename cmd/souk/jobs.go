@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/runtime"
+)
+
+func (c *cli) cmdJob() *cobra.Command {
+	return parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"}, Short: "Look at jobs, wait for them, end them",
+		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes one."},
+		c.cmdJobLs(), c.cmdJobStatus(), c.cmdJobTasks(), c.cmdJobWait(), c.cmdJobCancel(), c.cmdJobLogs())
+}
+
+func jobLabel(j *jobs.Job) string {
+	if j.Spec.Name == "" {
+		return j.ID
+	}
+	return fmt.Sprintf("%s (%s)", j.Spec.Name, j.ID)
+}
+
+// jobRef is what a user types for a job.
+func jobRef(j *jobs.Job) string {
+	if j.Spec.Name == "" {
+		return j.ID
+	}
+	return j.Spec.Name
+}
+
+func (c *cli) cmdJobLs() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List jobs, oldest first",
+		Example: "  souk job ls\n  souk job ls --all --app shop\n  souk job ls --json | jq -r '.[].id'", Args: args(0, 0, "no argument")}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also jobs that have ended")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		list, err := cl.Jobs(cmd.Context(), c.appGiven())
+		if err != nil {
+			return err
+		}
+		var shown []jobs.Job
+		for _, j := range list {
+			if all || !j.State.Final() {
+				shown = append(shown, j)
+			}
+		}
+		switch {
+		case c.json:
+			jsonList(c, shown)
+		case len(shown) == 0 && len(list) > 0:
+			fmt.Fprintf(c.out, "no job runs; \"souk job ls --all\" lists those that have ended (%d)\n", len(list))
+		case len(shown) == 0:
+			fmt.Fprintln(c.out, "no jobs; \"souk submit -- CMD\" makes one")
+		default:
+			c.printJobs(shown)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) printJobs(list []jobs.Job) {
+	now := time.Now()
+	rows := make([][]cell, 0, len(list))
+	for _, j := range list {
+		cmd := strings.Join(j.Spec.Command, " ")
+		if len(cmd) > 40 {
+			cmd = cmd[:37] + "..."
+		}
+		name := j.Spec.Name
+		if name == "" {
+			name = "-"
+		}
+		rows = append(rows, []cell{{text: j.ID}, {text: name}, {text: j.Spec.App}, jobStateCell(j.State), {text: thousands(j.Tasks)},
+			{text: thousands(j.Waiting)}, {text: thousands(j.Running)}, {text: thousands(j.Succeeded)}, {text: thousands(j.Failed)},
+			{text: age(j.Submitted.Format(time.RFC3339Nano), now)}, {text: cmd}})
+	}
+	c.table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"}, rows)
+}
+
+func jobStateCell(s jobs.JobState) cell {
+	colour := map[jobs.JobState]string{jobs.Running: "32", jobs.Waiting: "33", jobs.Failed: "31"}[s]
+	return cell{string(s), colour}
+}
+
+func (c *cli) cmdJobStatus() *cobra.Command {
+	return &cobra.Command{Use: "status JOB", Short: "Tell of a job, and why its tasks wait",
+		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq .failed", Args: args(1, 1, "one job, by id or name"),
+		ValidArgsFunction: c.completeJobs,
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			cl, err := c.client()
+			if err != nil {
+				return err
+			}
+			j, err := cl.Job(cmd.Context(), refs[0])
+			if err != nil {
+				return err
+			}
+			if c.json {
+				c.jsonLine(c.out, j)
+				return nil
+			}
+			c.printJob(&j)
+			return nil
+		}}
+}
+
+func (c *cli) printJob(j *jobs.Job) {
+	s := &j.Spec
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(c.out, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(c.out, "%s is %s\n", jobLabel(j), j.State)
+	line("command", "%s", strings.Join(s.Command, " "))
+	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs, s.MemoryMB)
+	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting), thousands(j.Running),
+		thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
+	if j.Retried > 0 {
+		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
+	}
+	if j.Why != "" {
+		line("why", "%s", j.Why)
+	}
+	if f := j.FirstFail; f != nil {
+		text := fmt.Sprintf("task %d, exit code %d", f.Index, f.ExitCode)
+		if f.Error != "" {
+			text += ", " + f.Error
+		}
+		line("failed", "%s first; its output: souk job logs %s %d", text, jobRef(j), f.Index)
+	}
+	line("time", "%s since it was submitted, %.0f tasks/s, a task takes %s", shortTime(j.Elapsed), j.PerSecond, shortTime(j.TaskMS))
+	if j.LeftMS > 0 {
+		line("left", "about %s, if as many go on running", shortTime(j.LeftMS))
+	}
+}
+
+func (c *cli) cmdJobTasks() *cobra.Command {
+	var states []string
+	cmd := &cobra.Command{Use: "tasks JOB", Short: "List a job's tasks", Args: args(1, 1, "one job, by id or name"), ValidArgsFunction: c.completeJobs,
+		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | select(.exit_code != 0).index'"}
+	cmd.Flags().StringArrayVar(&states, "state", nil, "only those that are waiting, running, succeeded, failed or cancelled; repeatable")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		tasks, err := cl.JobTasks(cmd.Context(), refs[0], states...)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			jsonList(c, tasks)
+			return nil
+		}
+		rows := make([][]cell, 0, len(tasks))
+		for _, t := range tasks {
+			code, took := "-", "-"
+			if t.ExitCode != nil {
+				code = strconv.Itoa(*t.ExitCode)
+			}
+			if t.TookMS > 0 {
+				took = shortTime(t.TookMS)
+			}
+			rows = append(rows, []cell{{text: strconv.Itoa(t.Index)}, jobStateCell(jobs.JobState(t.State)), {text: strconv.Itoa(t.Attempt)}, {text: code},
+				{text: string(t.Worker)}, {text: took}, {text: t.Detail}})
+		}
+		c.table([]string{"INDEX", "STATE", "ATTEMPT", "EXIT", "WORKER", "TOOK", ""}, rows)
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) cmdJobWait() *cobra.Command {
+	var limit time.Duration
+	cmd := &cobra.Command{Use: "wait JOB...", Short: "Wait until jobs end",
+		Long:    "Wait until each job has ended, with a progress bar on a terminal. The exit code is that of the task that failed first, else 0;\nof several jobs the largest.",
+		Example: "  souk job wait sweep || souk job tasks sweep --state failed", Args: args(1, -1, "at least one job, by id or name"), ValidArgsFunction: c.completeJobs}
+	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		return c.eachJob(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, ref string) error {
+			j, err := cl.Job(ctx, ref)
+			if err != nil {
+				return err
+			}
+			return c.waitJob(ctx, cl, j, limit)
+		})
+	}
+	return cmd
+}
+
+func (c *cli) cmdJobCancel() *cobra.Command {
+	return &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
+		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as it is.", Example: "  souk job cancel sweep",
+		Args: args(1, -1, "at least one job, by id or name"), ValidArgsFunction: c.completeJobs,
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			return c.eachJob(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, ref string) error {
+				j, err := cl.CancelJob(ctx, ref)
+				switch {
+				case err != nil:
+					return err
+				case c.json:
+					c.jsonLine(c.out, j)
+				case j.State.Final() && j.State != jobs.Cancelled:
+					fmt.Fprintf(c.out, "%s had ended before: %s\n", jobLabel(&j), j.State)
+				default:
+					fmt.Fprintf(c.out, "%s is cancelled; %s still on the way out\n", jobLabel(&j), countOf(j.Running, "task is", "tasks are"))
+				}
+				return nil
+			})
+		}}
+}
+
+func (c *cli) cmdJobLogs() *cobra.Command {
+	var q runtime.LogQuery
+	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
+		Long:    "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are kept. INDEX may be left out\nwhen the job has one task.",
+		Example: "  souk job logs sweep 17\n  souk job logs -f sweep 17", Args: args(1, 2, "a job, by id or name, and the index of a task"), ValidArgsFunction: c.completeJobs}
+	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
+	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		ctx := cmd.Context()
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		j, err := cl.Job(ctx, refs[0])
+		if err != nil {
+			return err
+		}
+		index := j.Spec.First
+		switch {
+		case len(refs) == 2:
+			if index, err = strconv.Atoi(refs[1]); err != nil {
+				return usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First, j.Spec.Last)
+			}
+		case j.Tasks > 1:
+			return usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First, j.Spec.Last, jobRef(&j), j.Spec.First)
+		}
+		return cl.TaskLogs(ctx, j.ID, index, q, c.printLog)
+	}
+	return cmd
+}
+
+// eachJob does f for each job and passes on the largest exit code. Errors are printed as they come.
+func (c *cli) eachJob(ctx context.Context, refs []string, f func(ctx context.Context, cl *client.Client, ref string) error) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	if len(refs) == 1 {
+		return f(ctx, cl, refs[0])
+	}
+	worst := 0
+	var failed []error
+	for _, ref := range refs {
+		err := f(ctx, cl, ref)
+		if t, ok := errors.AsType[taskCode](err); ok {
+			worst = max(worst, int(t)&0xff)
+		} else if err != nil {
+			c.printError(err)
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return several{failed}
+	case worst > 0:
+		return taskCode(worst)
+	}
+	return nil
+}
+
+// completeJobs offers the ids and names of jobs to the shell.
+func (c *cli) completeJobs(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cl, err := c.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := cl.Jobs(cmd.Context(), c.appGiven())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, j := range list {
+		out = append(out, j.ID)
+		if j.Spec.Name != "" {
+			out = append(out, j.Spec.Name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,247 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name: then the newest of that
+// name is meant. All errors are *fault.Error.
+type Jobs interface {
+	// Submit takes a job in; the answer is durable. The same id again is answered with the job that is there.
+	Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error)
+	Status(ctx context.Context, job string) (jobs.Job, error)
+	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// Tasks lists tasks in order of index; next is the index to go on with, -1 at the end.
+	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
+	Cancel(ctx context.Context, job string) (jobs.Job, error)
+	// Wait answers when the job has ended, when more than done of its tasks have, or at the end of ctx.
+	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
+	Logs(ctx context.Context, job string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+}
+
+const (
+	allJobs = souk + "/jobs"
+	oneJob  = allJobs + "/{job}"
+
+	maxTasksPage = 10_000
+)
+
+func jobRoutes() []route {
+	return []route{
+		{"POST", allJobs, (*Gateway).submitJob, "Submit a job: one task, or an array of them.", "", newJob{}, 201, jobs.Job{}, ""},
+		{"GET", allJobs, (*Gateway).listJobs, "List jobs, oldest first.", "app", nil, 200, jobList{}, ""},
+		{"GET", oneJob, (*Gateway).getJob, "Tell of a job, and why its tasks wait.", "", nil, 200, jobs.Job{}, ""},
+		{"GET", oneJob + "/wait", (*Gateway).waitJob, "Answer when the job has ended, or more than done of its tasks have.", "timeout done", nil, 200, jobs.Job{}, ""},
+		{"POST", oneJob + "/cancel", (*Gateway).cancelJob, "Drop the tasks that wait, end those that run.", "", nil, 200, jobs.Job{}, ""},
+		{"GET", oneJob + "/tasks", (*Gateway).listTasks, "List a job's tasks, in order of index.", "from limit state*", nil, 200, taskList{}, ""},
+		{"GET", oneJob + "/tasks/{index}/logs", (*Gateway).taskLogs, "Stream what a task wrote.", "tail follow", nil, 200, runtime.LogLine{}, ndjson},
+	}
+}
+
+// newJob is a job as it is submitted. ID may be chosen by the client, so that it can ask again when an answer was lost.
+type newJob struct {
+	ID string `json:"id,omitempty"`
+	jobs.Spec
+}
+
+type jobList struct {
+	Jobs []jobs.Job `json:"jobs"`
+}
+
+type taskList struct {
+	Tasks []jobs.Task `json:"tasks"`
+	Next  *int        `json:"next,omitempty"` // the index to go on from; none at the end
+}
+
+// buyer gives the buyer of tasks, or says that there is none.
+func (g *Gateway) buyer() (Jobs, error) {
+	if g.jobs == nil {
+		return nil, fault.New(fault.Unimplemented, "jobs", "this gateway takes no jobs; ask one that does")
+	}
+	return g.jobs, nil
+}
+
+func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	raw, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var n newJob
+	if err := decode(raw, &n); err != nil {
+		return err
+	}
+	if err := n.Settle(); err != nil {
+		return err
+	}
+	if err := g.fitsEver(r.Context(), n.Spec); err != nil {
+		return err
+	}
+	if n.ID == "" {
+		var random [8]byte
+		if _, err := io.ReadFull(g.rand, random[:]); err != nil {
+			return fault.Wrap(err, fault.Internal, "random", "no id could be drawn for the job")
+		}
+		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
+	}
+	// The client may go: the job is taken in all the same, and found again by its id.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), createTimeout)
+	defer cancel()
+	j, err := b.Submit(ctx, n.ID, n.Spec)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusCreated, j)
+	return nil
+}
+
+// fitsEver refuses a job whose tasks no worker could take even if it were empty, in the judge's words.
+func (g *Gateway) fitsEver(ctx context.Context, spec jobs.Spec) error {
+	view, _ := g.view(ctx)
+	if len(view.Workers) == 0 {
+		return fault.New(fault.Unavailable, "no_worker", "no worker answers, so whether a task of this job could ever run is not known; try again when one does")
+	}
+	var why []string
+	for _, rec := range view.Workers {
+		v := placement.Judge(spec.Request(), rec)
+		if !v.Never {
+			return nil
+		}
+		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
+	}
+	e := fault.New(fault.Exhausted, "never_fits", "no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or add a larger worker",
+		strings.Join(why[:min(len(why), 3)], "; "))
+	e.Scope = fault.ScopeRegion
+	return e
+}
+
+func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	list, err := b.List(r.Context(), r.URL.Query().Get("app"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, jobList{append([]jobs.Job{}, list...)})
+	return nil
+}
+
+func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	j, err := b.Status(r.Context(), r.PathValue("job"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, j)
+	return nil
+}
+
+func (g *Gateway) waitJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	seconds, err := queryInt(r, "timeout", maxWait, 1, maxWait)
+	if err != nil {
+		return err
+	}
+	done, err := queryInt(r, "done", jobs.MaxTasks, 0, jobs.MaxTasks)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
+	defer cancel()
+	j, err := b.Wait(ctx, r.PathValue("job"), done)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, j)
+	return nil
+}
+
+func (g *Gateway) cancelJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	j, err := b.Cancel(r.Context(), r.PathValue("job"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, j)
+	return nil
+}
+
+func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	from, err := queryInt(r, "from", 0, 0, jobs.MaxIndex)
+	if err != nil {
+		return err
+	}
+	limit, err := queryInt(r, "limit", maxTasksPage, 1, maxTasksPage)
+	if err != nil {
+		return err
+	}
+	tasks, next, err := b.Tasks(r.Context(), r.PathValue("job"), jobs.TaskQuery{From: from, Limit: limit, States: r.URL.Query()["state"]})
+	if err != nil {
+		return err
+	}
+	out := taskList{Tasks: append([]jobs.Task{}, tasks...)}
+	if next >= 0 {
+		out.Next = &next
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (g *Gateway) taskLogs(w http.ResponseWriter, r *http.Request) error {
+	b, err := g.buyer()
+	if err != nil {
+		return err
+	}
+	var index int
+	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil || fmt.Sprint(index) != r.PathValue("index") {
+		return fault.New(fault.Invalid, "index", "%q is no index of a task; write a number", clip(r.PathValue("index"), 40))
+	}
+	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
+	if err != nil {
+		return err
+	}
+	follow, err := queryBool(r, "follow")
+	if err != nil {
+		return err
+	}
+	l := newLines(w)
+	if follow {
+		if err := l.begin(); err != nil {
+			return g.end(l, r, err)
+		}
+	}
+	err = b.Logs(r.Context(), r.PathValue("job"), index, runtime.LogQuery{Tail: tail, Follow: follow}, func(line runtime.LogLine) error { return l.send(line) })
+	if err == nil {
+		err = l.begin() // there was not one line
+	}
+	return g.end(l, r, err)
+}
