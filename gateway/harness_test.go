@@ -75,7 +75,7 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	s := &shop{t: t, catalog: catalog, workers: workers, log: &lockedBuffer{}}
 	all := make([]Worker, len(workers))
 	for i, w := range workers {
-		all[i] = w
+		all[i] = reached(t, w)
 	}
 	s.gateway, err = New(Options{Workers: func() []Worker { return all }, Catalog: catalog, Token: testToken, Region: "local",
 		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"})

@@ -88,12 +88,12 @@ func (i *Identity) verifyPeer(cs tls.ConnectionState, now time.Time) (Name, erro
 	return verify(cs.PeerCertificates[0], i.now.Load().roots, now)
 }
 
-// ClientTLS is the configuration to call a member: the other end must be id ("": whoever it is) and have the role.
+// ClientTLS is the configuration to call a member: the other end must be id and have the role; "" is any.
 func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ...string) *tls.Config {
 	c := base(alpn, func(cs tls.ConnectionState) error {
 		n, err := i.verifyPeer(cs, now())
-		if err == nil && (id != "" && n.ID != id || !n.Has(role)) {
-			err = fault.New(fault.Denied, "peer", "%s %s was wanted, and at its address is %s, with the roles %v", role, id, n.ID, n.Roles)
+		if err == nil && (id != "" && n.ID != id || role != "" && !n.Has(role)) {
+			err = fault.New(fault.Denied, "peer", "%s (%s) was wanted, and at its address is %s with the roles %v", id, role, n.ID, n.Roles)
 		}
 		return err
 	})

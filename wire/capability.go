@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest is
+// what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
+const (
+	Capability = 20261121
+	Oldest     = 20261121
+)
+
+// Headers of every request and answer. Names are as net/http writes them, so that maps may be used directly.
+const (
+	capabilityHeader = "Souk-Capability" // "20261121 20261121": what is spoken, and the oldest that is understood
+	askHeader        = "Souk-Ask"        // the number of a grant's ask
+	endTrailer       = "Souk-End"        // after a copied stream: "ok", or a problem
+)
+
+// capability is what one end speaks.
+type capability struct{ speaks, oldest int }
+
+func (c capability) String() string { return fmt.Sprintf("%d %d", c.speaks, c.oldest) }
+
+func parseCapability(s string) (c capability, ok bool) {
+	a, b, found := strings.Cut(s, " ")
+	var err1, err2 error
+	c.speaks, err1 = strconv.Atoi(a)
+	c.oldest, err2 = strconv.Atoi(b)
+	return c, found && err1 == nil && err2 == nil && len(s) < 64 && c.oldest <= c.speaks
+}
+
+// understands says why this end and one that speaks other cannot talk. The newer end says which must be upgraded.
+func (c capability) understands(h http.Header, who string) error {
+	text := ""
+	if v := h[capabilityHeader]; len(v) == 1 {
+		text = v[0]
+	}
+	if text == c.String() {
+		return nil
+	}
+	other, ok := parseCapability(text)
+	switch {
+	case !ok:
+		return fault.New(fault.Precondition, "capability", "%s does not say what it speaks; it is no souk, or one too old for this one", who)
+	case other.speaks < c.oldest:
+		return fault.New(fault.Precondition, "capability", "%s speaks %d, and here at least %d is needed; upgrade souk there", who, other.speaks, c.oldest)
+	case c.speaks < other.oldest:
+		return fault.New(fault.Precondition, "capability", "%s needs at least %d, and here %d is spoken; upgrade souk here", who, other.oldest, c.speaks)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// copyOut streams a tar. How it ended stands behind it: a stream that just stops would look whole.
+func (s *Server) copyOut(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in pathArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	b := &begun{w: w}
+	err := s.o.Worker.CopyOut(r.Context(), in.App, in.Machine, in.Path, b)
+	if err != nil && !b.begun {
+		return err
+	}
+	end := "ok"
+	if err != nil {
+		raw, merr := marshal(problemOf(err))
+		if end = string(raw); merr != nil {
+			end = ""
+		}
+	}
+	w.Header().Set(http.TrailerPrefix+endTrailer, end)
+	return nil
+}
+
+// begun knows whether anything was written.
+type begun struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+// Write sends the headers with the first byte.
+func (b *begun) Write(p []byte) (int, error) {
+	if !b.begun {
+		b.begun = true
+		b.w.Header().Set("Content-Type", "application/x-tar")
+	}
+	return b.w.Write(p)
+}
+
+func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	raw, err := marshal(in)
+	if err != nil {
+		return err
+	}
+	res, err := l.send(ctx, l.streams, l.request(ctx, pathCopyOut, raw))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	from := &failing{r: res.Body}
+	if _, err := io.Copy(to, from); err != nil {
+		if from.err != nil {
+			return l.lost(ctx, from.err)
+		}
+		return err // the reader's own
+	}
+	switch end := res.Trailer.Get(endTrailer); end {
+	case "ok":
+		return nil
+	default:
+		var p problem
+		if err := json.Unmarshal([]byte(end), &p); err != nil {
+			return fault.New(fault.Unavailable, "lost", "the copy from %s broke off", l.name())
+		}
+		return p.err()
+	}
+}
+
+// failing remembers that it was reading that failed.
+type failing struct {
+	r   io.Reader
+	err error
+}
+
+// Read reads.
+func (f *failing) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader gives it bare
+		f.err = err
+	}
+	return n, err
+}
+
+// copyIn takes a tar as the body; where it goes stands in the query.
+func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	q := r.URL.Query()
+	in := pathArgs{ref{q.Get("app"), q.Get("machine")}, q.Get("path")}
+	if err := in.check(); err != nil {
+		return err
+	}
+	if err := s.o.Worker.CopyIn(r.Context(), in.App, in.Machine, in.Path, r.Body); err != nil {
+		return err
+	}
+	return s.answer(w, none{})
+}
+
+func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body := &lent{r: from}
+	defer body.Close() // the transport may read on behind an answer; what was lent is not its any more
+	r := l.request(ctx, pathCopyIn, nil)
+	r.URL.RawQuery = url.Values{"app": {in.App}, "machine": {in.Machine}, "path": {in.Path}}.Encode()
+	r.Body, r.GetBody, r.ContentLength = body, nil, -1
+	_, err := l.raw(ctx, l.streams, r)
+	if cause := body.failed(); cause != nil {
+		return cause // the caller's own reader: there was no whole tar to send
+	}
+	return err
+}
+
+// lent is a reader that can be taken back.
+type lent struct {
+	mu    sync.Mutex
+	r     io.Reader
+	err   error
+	taken bool
+}
+
+// Read reads, until Close.
+func (l *lent) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	taken := l.taken
+	l.mu.Unlock()
+	if taken {
+		return 0, io.ErrClosedPipe
+	}
+	n, err := l.r.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader gives it bare
+		l.mu.Lock()
+		l.err = err
+		l.mu.Unlock()
+	}
+	return n, err
+}
+
+// Close takes the reader back. It does not close it.
+func (l *lent) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken = true
+	return nil
+}
+
+func (l *lent) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}

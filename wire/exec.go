@@ -1,0 +1,230 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// A command's streams cross as frames, both ways at once: one byte says what it is, four how long (big-endian), then that
+// many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
+const (
+	frameOrder  = 'o' // to the worker, first: an execOrder
+	frameStdin  = 'i' // to the worker; an empty one ends stdin
+	frameStdout = '1'
+	frameStderr = '2'
+	frameExit   = 'x' // from the worker, last: an execEnd
+)
+
+const (
+	maxFrame = 1 << 20 // bytes
+	chunk    = 32 << 10
+)
+
+type execOrder struct {
+	ref
+	Argv  []string `json:"argv"`
+	Stdin bool     `json:"stdin,omitempty"`
+}
+
+type execEnd struct {
+	Code    int      `json:"code"`
+	Problem *problem `json:"problem,omitempty"`
+}
+
+func writeFrame(w io.Writer, kind byte, payload []byte) error {
+	frame := make([]byte, 5, 5+len(payload))
+	frame[0] = kind
+	binary.BigEndian.PutUint32(frame[1:], uint32(len(payload)))
+	_, err := w.Write(append(frame, payload...))
+	return err
+}
+
+func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > maxFrame {
+		return 0, nil, fault.New(fault.Invalid, "frame", "a frame of %d bytes; at most %d", n, maxFrame)
+	}
+	payload = make([]byte, n)
+	_, err = io.ReadFull(r, payload)
+	return head[0], payload, err
+}
+
+// stdinReader gives the bytes of the stdin frames.
+type stdinReader struct {
+	from  io.Reader
+	left  []byte
+	ended error
+}
+
+// Read waits for the next frame when the last is used up.
+func (s *stdinReader) Read(p []byte) (int, error) {
+	for len(s.left) == 0 && s.ended == nil {
+		kind, payload, err := readFrame(s.from)
+		switch {
+		case err != nil:
+			s.ended = io.ErrUnexpectedEOF // the end of stdin is a frame of its own
+		case kind == frameStdin && len(payload) == 0:
+			s.ended = io.EOF
+		case kind == frameStdin:
+			s.left = payload
+		}
+	}
+	if len(s.left) == 0 {
+		return 0, s.ended
+	}
+	n := copy(p, s.left)
+	s.left = s.left[n:]
+	return n, nil
+}
+
+// frameWriter sends what is written as frames of a kind. Several may share one out.
+type frameWriter struct {
+	mu   *sync.Mutex
+	to   *out
+	kind byte
+}
+
+// Write sends one frame for each chunk.
+func (f frameWriter) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for done := 0; done < len(p); {
+		n := min(chunk, len(p)-done)
+		if err := writeFrame(f.to.w, f.kind, p[done:done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	if err := f.to.control.Flush(); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	in := bufio.NewReader(r.Body)
+	kind, payload, err := readFrame(in)
+	var order execOrder
+	if err == nil {
+		err = json.Unmarshal(payload, &order)
+	}
+	if err != nil || kind != frameOrder {
+		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
+	}
+	if err := order.check(); err != nil {
+		return err
+	}
+	o := &out{w: w, control: http.NewResponseController(w)}
+	if err := o.begin("application/octet-stream"); err != nil {
+		return nil //nolint:nilerr // who asked is gone
+	}
+	var mu sync.Mutex
+	req := runtime.ExecRequest{Argv: order.Argv, Stdout: frameWriter{&mu, o, frameStdout}, Stderr: frameWriter{&mu, o, frameStderr}}
+	if order.Stdin {
+		req.Stdin = &stdinReader{from: in}
+	}
+	var end execEnd
+	end.Code, err = s.o.Worker.Exec(r.Context(), order.App, order.Machine, req)
+	if err != nil {
+		p := problemOf(err)
+		end.Problem = &p
+	}
+	if raw, merr := marshal(end); merr == nil {
+		_, _ = frameWriter{&mu, o, frameExit}.Write(raw) // who asked may be gone
+	}
+	return nil
+}
+
+// exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine that
+// reads it waits on, until there is input or it is closed; nothing it reads then is used.
+func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecRequest) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	raw, err := marshal(order)
+	if err != nil {
+		return 0, err
+	}
+	body, feed := io.Pipe()
+	defer body.Close()
+	go func() {
+		err := writeFrame(feed, frameOrder, raw)
+		if err == nil && req.Stdin != nil {
+			err = sendStdin(feed, req.Stdin)
+		}
+		feed.CloseWithError(err)
+	}()
+	r := l.request(ctx, pathExec, nil)
+	r.Body, r.GetBody, r.ContentLength = body, nil, -1
+	res, err := l.send(ctx, l.streams, r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	from := bufio.NewReader(res.Body)
+	for {
+		kind, payload, err := readFrame(from)
+		if err != nil {
+			return 0, l.lost(ctx, err)
+		}
+		switch kind {
+		case frameStdout:
+			err = give(req.Stdout, payload)
+		case frameStderr:
+			err = give(req.Stderr, payload)
+		case frameExit:
+			return l.ended(payload)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (l *Link) ended(payload []byte) (int, error) {
+	var end execEnd
+	if err := json.Unmarshal(payload, &end); err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "lost", "how the command ended cannot be understood")
+	}
+	if end.Problem != nil {
+		return 0, end.Problem.err()
+	}
+	return end.Code, nil
+}
+
+func sendStdin(feed io.Writer, from io.Reader) error {
+	buf := make([]byte, chunk)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if err := writeFrame(feed, frameStdin, buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF { //nolint:errorlint // io.Reader gives it bare
+			return writeFrame(feed, frameStdin, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func give(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}

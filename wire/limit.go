@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Limits bound what a server does at once; each caller may have half of each.
+type Limits struct {
+	Reads       int // questions that change nothing; 0: 512
+	Changes     int // grants and verbs; 0: 256
+	Streams     int // watches, events, logs, commands, copies; 0: 512
+	Connections int // 0: 4096; more are closed at once
+}
+
+func (l Limits) orDefaults() Limits {
+	def := func(n *int, d int) {
+		if *n <= 0 {
+			*n = d
+		}
+	}
+	def(&l.Reads, 512)
+	def(&l.Changes, 256)
+	def(&l.Streams, 512)
+	def(&l.Connections, 4096)
+	return l
+}
+
+// class is which limit a call counts against.
+type class uint8
+
+const (
+	read class = iota
+	change
+	stream
+	classes
+)
+
+// gate counts the calls of one class that are under way.
+type gate struct {
+	mu    sync.Mutex
+	most  int
+	total int
+	by    map[string]int // by caller; as many as there are calls at the most
+}
+
+func newGate(most int) *gate { return &gate{most: most, by: map[string]int{}} }
+
+func (g *gate) enter(caller string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.total >= g.most || g.by[caller] >= max(1, g.most/2) {
+		return false
+	}
+	g.total++
+	g.by[caller]++
+	return true
+}
+
+func (g *gate) leave(caller string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.total--
+	if g.by[caller]--; g.by[caller] == 0 {
+		delete(g.by, caller)
+	}
+}
+
+// busyWait is when to ask again: about as long as a short queue of starts takes.
+const busyWait = 100 * time.Millisecond
+
+func busy(kind fault.Kind, id string) *fault.Error {
+	return &fault.Error{Kind: kind, Code: "busy", Scope: fault.ScopeHost, Op: "wire.server", RetryAfter: busyWait,
+		Text: "worker " + id + " is busy with as many calls as it takes at once; ask elsewhere, or again in a moment"}
+}
+
+// bounded closes connections beyond a number at once, so that those that are there keep being served.
+type bounded struct {
+	net.Listener
+	mu   sync.Mutex
+	most int
+	open int
+}
+
+// Accept gives the next connection that there is room for.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		room := b.open < b.most
+		if room {
+			b.open++
+		}
+		b.mu.Unlock()
+		if room {
+			return &counted{Conn: c, of: b}, nil
+		}
+		c.Close()
+	}
+}
+
+type counted struct {
+	net.Conn
+	of   *bounded
+	once sync.Once
+}
+
+// Close makes room for another.
+func (c *counted) Close() error {
+	c.once.Do(func() {
+		c.of.mu.Lock()
+		c.of.open--
+		c.of.mu.Unlock()
+	})
+	return c.Conn.Close()
+}

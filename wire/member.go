@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/pki"
+)
+
+// Greeting is what a member says of itself.
+type Greeting struct {
+	pki.Name
+	Speaks int       `json:"speaks"` // its Capability
+	Now    time.Time `json:"now"`    // by its clock
+}
+
+func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	if err := s.read(w, r, &none{}); err != nil {
+		return err
+	}
+	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now()})
+}
+
+func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
+	if s.o.Pull == nil {
+		return fault.New(fault.Unimplemented, "pull", "%s exchanges no records", s.o.Identity.Name().ID)
+	}
+	body, err := s.readBody(w, r, MaxPull)
+	if err != nil {
+		return err
+	}
+	out, err := s.o.Pull(r.Context(), by, body)
+	if err != nil {
+		return err
+	}
+	s.send(w, out, "application/octet-stream")
+	return nil
+}
+
+// joinArgs is all that a member which joins tells; joined is what it gets.
+type joinArgs struct {
+	pki.Name
+	Secret string `json:"secret"`
+	CSR    []byte `json:"csr"`
+}
+
+type joined struct {
+	pki.Credentials
+	Members []string `json:"members"`
+}
+
+func (s *Server) signer() (Signer, error) {
+	if s.o.Signer == nil {
+		return nil, fault.New(fault.NotFound, "issuer", "%s is no issuer; ask a member that holds the CA", s.o.Identity.Name().ID)
+	}
+	return s.o.Signer, nil
+}
+
+// join is the one thing that may be asked without a certificate; the token's secret stands in for it.
+func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	if !s.joins.enter("") {
+		return busy(fault.Unavailable, s.o.Identity.Name().ID)
+	}
+	defer s.joins.leave("")
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	var in joinArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.Known != nil && s.o.Known(in.ID) {
+		return fault.New(fault.Conflict, "id_taken", "a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
+	}
+	out := joined{}
+	if out.Credentials, err = signer.Redeem(s.o.Now(), in.Secret, in.Name, in.CSR); err != nil {
+		return err
+	}
+	if s.o.Members != nil {
+		out.Members = s.o.Members()
+	}
+	s.o.Log.InfoContext(r.Context(), "a member joined", "id", in.ID, "roles", in.Roles)
+	return s.answer(w, out)
+}
+
+type renewArgs struct {
+	CSR []byte `json:"csr"`
+}
+
+// renew gives the caller another certificate of the name it has. It cannot ask for another name.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request, by Peer) error {
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	var in renewArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	out, err := signer.Renew(s.o.Now(), by.Name, in.CSR)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, out)
+}
+
+// bundle gives the roots and the keys of gossip that hold now.
+func (s *Server) bundle(w http.ResponseWriter, _ *http.Request, _ Peer) error {
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	out, err := signer.Bundle()
+	if err != nil {
+		return err
+	}
+	return s.answer(w, out)
+}

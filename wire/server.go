@@ -1,0 +1,298 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/pki"
+)
+
+// Bounds of one message.
+const (
+	MaxBody     = 4 << 20  // bytes of a question
+	MaxPull     = 16 << 20 // bytes of an exchange of records, each way
+	maxHeader   = 64 << 10
+	bodyTimeout = 10 * time.Second // for a question to arrive whole
+	longAnswer  = 64 << 10         // an answer of more bytes has answerTime to be taken
+	answerTime  = 60 * time.Second
+	drainTime   = 5 * time.Second // for calls to end when the server does
+)
+
+// Peer is the member that asks, as its certificate says.
+type Peer struct {
+	pki.Name
+	Since time.Time // when its certificate began
+}
+
+// Signer signs joins and renewals; *pki.CA is one.
+type Signer interface {
+	Redeem(now time.Time, secret string, n pki.Name, csr []byte) (pki.Credentials, error)
+	Renew(now time.Time, peer pki.Name, csr []byte) (pki.Credentials, error)
+	Bundle() (pki.Credentials, error)
+}
+
+// Options make a server. Only Identity is needed.
+type Options struct {
+	Identity *pki.Identity
+	Worker   Served // nil: this member serves no worker
+	Signer   Signer // nil: this member is no issuer
+	// Members gives the addresses that a member which joins is told.
+	Members func() []string
+	// Known says whether an id is some member's already, besides those this issuer gave a certificate to.
+	Known func(id string) bool
+	// Denied says whether a member may not talk any more, though its certificate holds: those that were removed.
+	Denied func(Peer) bool
+	// Pull answers an exchange of records. It must let peer speak of itself only.
+	Pull   func(ctx context.Context, peer Peer, body []byte) ([]byte, error)
+	Limits Limits
+	Log    *slog.Logger
+	Now    func() time.Time // nil: time.Now
+}
+
+// Server offers a member's part to the others.
+type Server struct {
+	o      Options
+	speaks capability
+	header []string
+	routes map[string]route
+	gates  [classes]*gate
+	joins  *gate
+	asks   *asks
+}
+
+// route is one thing that may be asked. serve's error is answered; after the first byte it must not return one.
+type route struct {
+	role  pki.Role // that the caller must have; "": any member
+	open  bool     // for those without a certificate too
+	class class
+	serve func(s *Server, w http.ResponseWriter, r *http.Request, by Peer) error
+}
+
+// NewServer makes a server.
+func NewServer(o Options) (*Server, error) {
+	if o.Identity == nil {
+		return nil, fault.New(fault.Invalid, "identity", "a server needs a certificate; join a cluster first")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := o.Limits.orDefaults()
+	o.Limits = l
+	s := &Server{o: o, joins: newGate(16), asks: newAsks(), gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
+	s.setCapability(capability{Capability, Oldest})
+	s.routes = routes()
+	return s, nil
+}
+
+func (s *Server) setCapability(c capability) { s.speaks, s.header = c, []string{c.String()} }
+
+// Serve serves until ctx ends, and closes ln.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	srv := &http.Server{
+		Handler: s, Protocols: protocols, TLSConfig: s.o.Identity.ServerTLS(s.o.Now, s.o.Signer != nil, "h2"),
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams,
+			SendPingTimeout:      30 * time.Second, PingTimeout: 10 * time.Second, // a caller that went silently holds nothing for longer
+			WriteByteTimeout: time.Minute,
+		},
+		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stopped := make(chan struct{})
+	defer func() { <-stopped }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+		defer done()
+		if srv.Shutdown(drain) != nil {
+			srv.Close()
+		}
+	}()
+	err := srv.ServeTLS(&bounded{Listener: ln, most: s.o.Limits.Connections}, "", "")
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fault.Wrap(err, fault.Unavailable, "listen", "the server of other members cannot go on")
+}
+
+// ServeHTTP answers one question.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header()[capabilityHeader] = s.header
+	rt, by, err := s.admit(r)
+	if err == nil {
+		err = s.run(rt, w, r, by)
+	}
+	if err != nil {
+		s.fail(w, r, by, err)
+	}
+}
+
+// run carries a question out. A panic of the worker's is a fault of souk's own, told like any other.
+
+func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
+	defer func() {
+		if p := recover(); p != nil && p != any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
+			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic", "souk failed on %s; its log tells where", s.o.Identity.Name().ID)
+		}
+	}()
+	if rt.class != change { // changes enter by themselves, once it is known what they are
+		g := s.gates[rt.class]
+		if !g.enter(by.ID) {
+			return busy(fault.Unavailable, s.o.Identity.Name().ID)
+		}
+		defer g.leave(by.ID)
+	}
+	return rt.serve(s, w, r, by)
+}
+
+// admit says whether the caller may ask this at all. Nothing of the body has been read.
+func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
+	rt, known := s.routes[r.URL.Path]
+	if r.TLS == nil || r.ProtoMajor != 2 {
+		return rt, by, fault.New(fault.Invalid, "protocol", "members talk HTTP/2 over TLS")
+	}
+	if len(r.TLS.PeerCertificates) > 0 || !rt.open {
+		if by, err = s.peer(r.TLS); err != nil {
+			return rt, by, err
+		}
+	}
+	switch {
+	case !known:
+		return rt, by, fault.New(fault.NotFound, "route", "there is no %q here; upgrade the souk that has to answer it", clip(r.URL.Path, 80))
+	case r.Method != http.MethodPost:
+		return rt, by, fault.New(fault.Invalid, "method", "members ask by POST, not by %q", clip(r.Method, 16))
+	}
+	if err := s.speaks.understands(r.Header, "the caller "+by.ID); err != nil {
+		return rt, by, err
+	}
+	if rt.role != "" && !by.Has(rt.role) {
+		return rt, by, fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID, by.Roles, rt.role)
+	}
+	if rt.role == pki.Gateway && s.o.Worker == nil {
+		return rt, by, fault.New(fault.NotFound, "worker", "%s serves no worker", s.o.Identity.Name().ID)
+	}
+	return rt, by, nil
+}
+
+func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
+	n, err := s.o.Identity.NameOf(cs, s.o.Now())
+	if err != nil {
+		return Peer{}, err
+	}
+	by := Peer{n, cs.PeerCertificates[0].NotBefore}
+	if s.o.Denied != nil && s.o.Denied(by) {
+		return by, fault.New(fault.Denied, "removed", "%s was removed from the cluster; let it join anew", n.ID)
+	}
+	return by, nil
+}
+
+// fail answers an error. Faults of souk's own are logged here and nowhere else; the sentence crosses.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error) {
+	p := problemOf(err)
+	if p.Kind == fault.Internal || p.Kind == fault.Denied {
+		s.o.Log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80), "kind", p.Kind, "code", p.Code, "error", err)
+	}
+	h := w.Header()
+	if p.Code == "certificate_expired" || p.Code == "removed" {
+		h.Set("Connection", "close") // it may have another certificate by now, and then connects anew
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
+	}
+	raw, merr := marshal(p)
+	if merr != nil {
+		raw = []byte(`{"kind":"internal","text":"an error could not be written as JSON"}`)
+	}
+	status, _ := statusOf(p.Kind)
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // who asked may be gone
+}
+
+// readBody reads a question whole, within limit and bodyTimeout.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
+	}
+	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, tooLarge(limit)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Timeout, "body", "the question did not arrive whole within %v", bodyTimeout)
+	}
+	return raw, nil
+}
+
+// readAll is io.ReadAll that knows how much will come; size is checked by who calls.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	if size < 0 {
+		return io.ReadAll(r)
+	}
+	raw := make([]byte, size)
+	_, err := io.ReadFull(r, raw)
+	return raw, err
+}
+
+func tooLarge(limit int64) error {
+	return fault.New(fault.Invalid, "too_large", "the question is larger than %d bytes, the most that is read", limit)
+}
+
+// read reads a question's arguments. Fields that are not known here are passed over: the caller may be newer.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+	raw, err := s.readBody(w, r, MaxBody)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fault.Wrap(err, fault.Invalid, "json", "the question cannot be understood")
+	}
+	if c, ok := v.(checked); ok {
+		return c.check()
+	}
+	return nil
+}
+
+func (s *Server) answer(w http.ResponseWriter, v any) error {
+	raw, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	s.send(w, raw, "application/json")
+	return nil
+}
+
+func (s *Server) send(w http.ResponseWriter, raw []byte, kind string) {
+	h := w.Header()
+	h["Content-Type"] = []string{kind}
+	h["Content-Length"] = []string{strconv.Itoa(len(raw))}
+	if len(raw) > longAnswer { // shorter ones fit what the other end takes without reading
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // HTTP/2 has them
+	}
+	_, _ = w.Write(raw) // an error is that who asked is gone
+}

@@ -1,0 +1,225 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
+)
+
+// What may be asked.
+const (
+	pathHello  = "/wire/hello"
+	pathPull   = "/wire/pull"
+	pathJoin   = "/wire/join"
+	pathRenew  = "/wire/renew"
+	pathBundle = "/wire/bundle"
+
+	pathRecord    = "/wire/record"
+	pathQuote     = "/wire/quote"
+	pathHold      = "/wire/hold"
+	pathRelease   = "/wire/release"
+	pathGrant     = "/wire/grant"
+	pathDo        = "/wire/do"
+	pathLease     = "/wire/lease"
+	pathLeaseNow  = "/wire/lease-now"
+	pathMachine   = "/wire/machine"
+	pathMachines  = "/wire/machines"
+	pathVersions  = "/wire/versions"
+	pathWatch     = "/wire/watch"
+	pathEvents    = "/wire/events"
+	pathExec      = "/wire/exec"
+	pathProcesses = "/wire/processes"
+	pathLogs      = "/wire/logs"
+	pathCopyOut   = "/wire/copy-out"
+	pathCopyIn    = "/wire/copy-in"
+	pathVolumes   = "/wire/volumes"
+	pathVolume    = "/wire/volume"
+	pathExamine   = "/wire/examine"
+	pathStats     = "/wire/stats"
+)
+
+// checked are arguments that say what is wrong with them.
+type checked interface{ check() error }
+
+// maxName bounds names and tokens in arguments, in bytes; maxPath bounds paths.
+const (
+	maxName = 256
+	maxPath = 4096
+)
+
+func short(names ...string) error {
+	for _, n := range names {
+		if len(n) > maxName {
+			return fault.New(fault.Invalid, "name", "a name or token has %d bytes; at most %d", len(n), maxName)
+		}
+	}
+	return nil
+}
+
+type none struct{}
+
+type ref struct {
+	App     string `json:"app"`
+	Machine string `json:"machine"`
+}
+
+func (a *ref) check() error { return short(a.App, a.Machine) }
+
+type listArgs struct {
+	App       string `json:"app"`
+	Destroyed bool   `json:"destroyed,omitempty"`
+}
+
+func (a *listArgs) check() error { return short(a.App) }
+
+type holdArgs struct {
+	Request placement.Request `json:"request"`
+	Token   string            `json:"token"`
+	TTL     time.Duration     `json:"ttl,omitempty"`
+}
+
+func (a *holdArgs) check() error { return short(a.Token, a.Request.App, a.Request.Machine) }
+
+type logArgs struct {
+	ref
+	Cursor string `json:"cursor,omitempty"`
+	Tail   int    `json:"tail,omitempty"`
+	Follow bool   `json:"follow,omitempty"`
+}
+
+func (a *logArgs) check() error { return short(a.App, a.Machine, a.Cursor) }
+
+type pathArgs struct {
+	ref
+	Path string `json:"path"`
+}
+
+func (a *pathArgs) check() error {
+	if len(a.Path) > maxPath {
+		return fault.New(fault.Invalid, "path", "a path has %d bytes; at most %d", len(a.Path), maxPath)
+	}
+	return short(a.App, a.Machine)
+}
+
+type commandArgs struct{ lifecycle.Command }
+
+func (a *commandArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Signal, a.Source) }
+
+type leaseArgs struct{ lifecycle.LeaseCommand }
+
+func (a *leaseArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Owner) }
+
+type volumeArgs struct{ lifecycle.VolumeCommand }
+
+func (a *volumeArgs) check() error {
+	return short(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name)
+}
+
+// routes gives everything that a server answers, with who may ask it.
+func routes() map[string]route {
+	return map[string]route{
+		pathHello:  {serve: (*Server).hello},
+		pathPull:   {serve: (*Server).pull},
+		pathJoin:   {serve: (*Server).join, open: true},
+		pathRenew:  {serve: (*Server).renew},
+		pathBundle: {serve: (*Server).bundle},
+
+		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record, error) { return k.Record(ctx) }),
+		pathQuote:  unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote, error) { return k.Quote(ctx, r) }),
+		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
+			h, ok := k.(Holder)
+			if !ok {
+				return time.Time{}, fault.New(fault.Unimplemented, "hold", "worker %s takes no holds", k.ID())
+			}
+			return h.Hold(ctx, a.Request, a.Token, a.TTL)
+		}),
+		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) { // never busy: it makes room
+			if h, ok := k.(Holder); ok {
+				return none{}, h.Release(ctx, a.Token)
+			}
+			return none{}, nil
+		}),
+		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
+		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
+			return k.Do(ctx, a.Command)
+		}),
+		pathLease: unary(change, func(ctx context.Context, k Served, a leaseArgs) (machine.Lease, error) {
+			return k.Lease(ctx, a.LeaseCommand)
+		}),
+		pathLeaseNow: unary(read, func(ctx context.Context, k Served, a ref) (machine.Lease, error) {
+			return k.CurrentLease(ctx, a.App, a.Machine)
+		}),
+		pathMachine: unary(read, func(ctx context.Context, k Served, a ref) (*machine.Machine, error) {
+			return k.Machine(ctx, a.App, a.Machine)
+		}),
+		pathVersions: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Version, error) {
+			return k.Versions(ctx, a.App, a.Machine)
+		}),
+		pathProcesses: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Process, error) {
+			return k.Processes(ctx, a.App, a.Machine)
+		}),
+		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
+			return k.Volume(ctx, a.VolumeCommand)
+		}),
+		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]runtime.Finding, error) { return k.Examine(ctx), nil }),
+		pathStats:   unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) { return k.Stats(), nil }),
+
+		pathMachines: listed(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
+			return k.Machines(ctx, a.App, a.Destroyed)
+		}),
+		pathVolumes: listed(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
+			return k.Volumes(ctx, a.App)
+		}),
+		pathWatch: lines(func(ctx context.Context, k Served, a ref, emit func(*machine.Machine) error) error {
+			var sent error
+			err := k.Watch(ctx, a.App, a.Machine, func(m *machine.Machine) bool {
+				sent = emit(m)
+				return sent == nil
+			})
+			if sent != nil {
+				return sent
+			}
+			return err
+		}),
+		pathEvents: lines(func(ctx context.Context, k Served, a listArgs, emit func(machine.EventOf) error) error {
+			return k.Events(ctx, a.App, emit)
+		}),
+		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(runtime.LogLine) error) error {
+			return k.Logs(ctx, a.App, a.Machine, runtime.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow}, emit)
+		}),
+		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
+		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},
+		pathCopyIn:  {role: pki.Gateway, class: stream, serve: (*Server).copyIn},
+	}
+}
+
+// unary is a verb of the worker with one answer.
+func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
+	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request, by Peer) error {
+		var in In
+		if err := s.read(w, r, &in); err != nil {
+			return err
+		}
+		if c == change {
+			g := s.gates[change]
+			if !g.enter(by.ID) {
+				return busy(fault.Exhausted, string(s.o.Worker.ID()))
+			}
+			defer g.leave(by.ID)
+		}
+		out, err := f(r.Context(), s.o.Worker, in)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, out)
+	}}
+}
