@@ -21,6 +21,7 @@ type Job struct {
 	Next      int32 // tasks 0 to Next-1 have been given out
 	Ended     int32 // tasks that have ended
 	Buyer     int32 // who buys for it
+	Kind      int32 // of the workers that its tasks can run on; 0 is any. Worker w is of kind w mod Fleet.Kinds plus 1
 	Long      bool  // by the trace's cutoff on the mean task duration
 }
 
@@ -65,6 +66,9 @@ type Desk struct {
 	Delay    Time // one way, of a message
 	Outs     []Out
 	Messages int64 // sent, and counted
+
+	Conflicts int64 // grants or placements refused, as the room had gone to another
+	Idled     int64 // holds on a slot that came to nothing: a reservation served when its job had no task left, an offer not used
 }
 
 // Send sends a message over the network.
@@ -99,6 +103,7 @@ type Fleet struct {
 	Workers int
 	Slots   int // of each worker; 1 when 0
 	Reserve int // the first Reserve workers take tasks of short jobs only
+	Kinds   int // of workers, for jobs with constraints; 0 when there are none
 }
 
 // Mortal is a Strategy that knows what to do when a worker dies.

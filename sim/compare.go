@@ -2,12 +2,8 @@ package sim
 
 import (
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler"
-	"github.com/soukhq/souk/scheduler/central"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -26,17 +22,27 @@ type Summary struct {
 	Seeds      int       `json:"seeds"`
 	Makespan   float64   `json:"makespan"`
 	Busy       float64   `json:"utilisation"`
+	Conflicts  float64   `json:"conflicts_per_task"`
+	Idled      float64   `json:"wasted_holds_per_task"`
+	Fairness   float64   `json:"fairness"`
+	Thought    float64   `json:"decision_seconds"`
+	Regret     *Times    `json:"regret,omitempty"` // over bound A, as shares
 	Interval   *Interval `json:"ci95,omitempty"`
 
-	ShortTimes, LongTimes []float64 `json:"-"` // of the first seed, sorted
+	ShortTimes, LongTimes []float64  `json:"-"` // of the first seed, sorted
+	Load                  slots.Load `json:"-"` // of the first seed
+	Hash                  uint64     `json:"-"` // of the events of all seeds
 }
 
-// Interval is half the width of the 95 % confidence intervals over the seeds.
-type Interval struct {
+// Times are the figures of a row, or what there is to say of each of them.
+type Times struct {
 	Short Class   `json:"short"`
 	Long  Class   `json:"long"`
 	Mean  float64 `json:"mean"`
 }
+
+// Interval is half the width of the 95 % confidence intervals over the seeds.
+type Interval = Times
 
 // Opener opens the trace anew for each run. A generated one differs with the seed, a file does not.
 type Opener func(seed uint64) (trace.Source, func() error, error)
@@ -69,7 +75,7 @@ func Each(open Opener, s Setup, n int, after func(Row)) (Summary, error) {
 			after(row)
 		}
 		if k > 0 {
-			row.ShortTimes, row.LongTimes = nil, nil
+			row.ShortTimes, row.LongTimes, row.Load = nil, nil, slots.Load{}
 		}
 		rows = append(rows, row)
 	}
@@ -89,7 +95,7 @@ func runOnce(open Opener, s Setup) (Row, error) {
 }
 
 func summarise(rows []Row) Summary {
-	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes, LongTimes: rows[0].LongTimes}
+	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes, LongTimes: rows[0].LongTimes, Load: rows[0].Load}
 	n := float64(len(rows))
 	over := func(f func(Row) float64) (m, half float64) {
 		xs := make([]float64, len(rows))
@@ -121,10 +127,15 @@ func summarise(rows []Row) Summary {
 	s.CPU, _ = over(func(r Row) float64 { return r.CPU })
 	s.Makespan, _ = over(func(r Row) float64 { return r.Makespan })
 	s.Busy, _ = over(func(r Row) float64 { return r.Busy })
+	s.Conflicts, _ = over(func(r Row) float64 { return r.Conflicts })
+	s.Idled, _ = over(func(r Row) float64 { return r.Idled })
+	s.Fairness, _ = over(func(r Row) float64 { return r.Fairness })
+	s.Thought, _ = over(func(r Row) float64 { return r.Thought })
 	events, _ := over(func(r Row) float64 { return float64(r.Events) })
 	s.Events = int64(math.Round(events))
 	for _, r := range rows {
 		s.Unfinished = max(s.Unfinished, r.Unfinished)
+		s.Hash = s.Hash*0x100000001b3 ^ r.Hash
 	}
 	if len(rows) > 1 {
 		s.Interval = ci
@@ -151,6 +162,7 @@ type Bounds struct {
 // Yardsticks computes the bounds of a trace on a fleet.
 func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	s.Delay, s.Sight, s.Error, s.Loss, s.Deaths = -1, true, 0, 0, nil
+	s.Think, s.Beside, s.Kinds = [2]slots.Think{}, 0, 0
 	s.Scheduler = "sjf"
 	var short, long []float64
 	s.Each = func(r slots.Result) {
@@ -183,36 +195,53 @@ func Yardsticks(open Opener, s Setup) (Bounds, error) {
 }
 
 // Regret gives how much more than the bound's a scheduler's mean is, as a share of it.
-func Regret(s, bound Summary) float64 {
-	if bound.Mean == 0 {
+func Regret(s, bound Summary) float64 { return over(s.Mean, bound.Mean) }
+
+func over(x, bound float64) float64 {
+	if bound == 0 {
 		return 0
 	}
-	return (s.Mean - bound.Mean) / bound.Mean
+	return (x - bound) / bound
 }
 
-// centralQueue makes a central queue that binds late, by name.
-func centralQueue(name string, fleet scheduler.Fleet) (scheduler.Strategy, bool) {
-	orders := map[string]central.Order{"fifo": central.Arrival, "sjf": central.Shortest, "srtf": central.Remaining}
-	order, ok := orders[name]
-	if !ok {
-		return nil, false
+// Regrets gives the same for every figure.
+func Regrets(s, bound Summary) Times {
+	class := func(a, b Class) Class {
+		return Class{P50: over(a.P50, b.P50), P90: over(a.P90, b.P90), P99: over(a.P99, b.P99), Mean: over(a.Mean, b.Mean)}
 	}
-	return central.NewQueue(fleet, order), true
+	return Times{Short: class(s.Short, bound.Short), Long: class(s.Long, bound.Long), Mean: over(s.Mean, bound.Mean)}
 }
 
-// Known checks a list of names, in any case; "all" alone is every scheduler.
-func Known(names []string) ([]string, error) {
-	if slices.Equal(names, []string{"all"}) {
-		return Schedulers(), nil
+// Closed gives how much of the way from one scheduler's mean to a better one, mostly bound C's, another has gone.
+func Closed(s, from, to Summary) float64 {
+	if from.Mean == to.Mean {
+		return 0
 	}
-	if len(names) == 0 {
-		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s", strings.Join(Schedulers(), ", "))
+	return (from.Mean - s.Mean) / (from.Mean - to.Mean)
+}
+
+// Faster gives a trace with so many times as many jobs in the same time, as Omega's load up-scaling does (EuroSys'13,
+// section 4.2): what comes later comes sooner, the jobs are the same.
+func (o Opener) Faster(times float64) Opener {
+	if times == 1 {
+		return o
 	}
-	out := make([]string, len(names))
-	for i, n := range names {
-		if out[i] = strings.ToLower(strings.TrimSpace(n)); !slices.Contains(Schedulers(), out[i]) {
-			return nil, unknownScheduler(n)
+	return func(seed uint64) (trace.Source, func() error, error) {
+		src, done, err := o(seed)
+		if err != nil {
+			return nil, nil, err
 		}
+		return faster{src, times}, done, nil
 	}
-	return out, nil
+}
+
+type faster struct {
+	trace.Source
+	times float64
+}
+
+func (f faster) Next() (trace.Job, error) {
+	j, err := f.Source.Next()
+	j.Submit /= f.times
+	return j, err
 }

@@ -1,57 +1,212 @@
 package sim
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/apollo"
 	"github.com/soukhq/souk/scheduler/auction"
 	"github.com/soukhq/souk/scheduler/central"
+	"github.com/soukhq/souk/scheduler/condor"
 	"github.com/soukhq/souk/scheduler/eagle"
+	"github.com/soukhq/souk/scheduler/firmament"
+	"github.com/soukhq/souk/scheduler/flow"
 	"github.com/soukhq/souk/scheduler/hawk"
 	"github.com/soukhq/souk/scheduler/pigeon"
 	"github.com/soukhq/souk/scheduler/sparrow"
+	"github.com/soukhq/souk/scheduler/yarn"
 )
+
+// deciders says who thinks about a job, when decisions take time.
+type deciders uint8
+
+const (
+	atBuyers   deciders = iota // the job's buyer
+	inOnePlace                 // one scheduler, which takes as long for every job as for the class that takes longest
+	multiPath                  // one scheduler, which takes its time by class
+	longInOne                  // one scheduler for the long jobs, the buyer for the others
+)
+
+// architecture is a scheduler that can be run by name.
+type architecture struct {
+	name    string
+	param   string // what N means in NAME:N, "" when nothing
+	typical []int  // values of N for a frontier
+	decides deciders
+	fits    bool // it heeds constraints
+	make    func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error)
+}
+
+func sure[T scheduler.Strategy](f func(scheduler.Fleet, bool, int) T) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error) {
+		return f(fleet, compat, n), nil
+	}
+}
+
+func queue(order central.Order) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return sure(func(f scheduler.Fleet, _ bool, _ int) *central.Queue { return central.NewQueue(f, order) })
+}
+
+func sampling(m sparrow.Mode) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return sure(func(f scheduler.Fleet, _ bool, _ int) *sparrow.Sampling { return sparrow.NewSampling(f, m) })
+}
+
+func probes(cancel bool) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return sure(func(f scheduler.Fleet, compat bool, n int) *sparrow.Sparrow {
+		return sparrow.New(f, sparrow.Options{Ratio: n, Replacement: compat, Cancel: cancel})
+	})
+}
+
+func flows(m flow.Model) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return func(f scheduler.Fleet, _ bool, n int) (scheduler.Strategy, error) {
+		return firmament.New(f, firmament.Options{Model: m, Round: scheduler.Time(n) * scheduler.Second / 1000})
+	}
+}
+
+func seconds(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second }
+
+// architectures lists what can be run, ours first.
+func architectures() []architecture {
+	return []architecture{
+		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *auction.Market {
+			if n == 0 {
+				n = auction.Buyers
+			}
+			return auction.New(f, market.DefaultAuction(f.Workers*f.Slots), n)
+		})},
+		{"random", "", nil, atBuyers, false, sampling(sparrow.Random)},
+		{"per-task", "", nil, atBuyers, false, sampling(sparrow.PerTask)},
+		{"batch", "", nil, atBuyers, false, sampling(sparrow.Batch)},
+		{"sparrow", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(false)},
+		{"sparrow-cancel", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(true)},
+		{"hawk", "workers that an idle one asks", []int{1, 10, 40}, longInOne, false, sure(func(f scheduler.Fleet, compat bool, n int) *hawk.Hawk {
+			return hawk.New(f, hawk.Options{Attempts: n, Free: compat})
+		})},
+		{"eagle", "probes of a job at least", []int{10, 20, 80, 320}, longInOne, false, sure(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
+			return eagle.New(f, eagle.Options{Least: n})
+		})},
+		{"pigeon", "workers of a group", []int{25, 100, 400}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
+			return pigeon.New(f, pigeon.Options{Group: n})
+		})},
+		{"apollo", "seconds between two publications of the waits", []int{1, 10, 60}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
+			return apollo.New(f, apollo.Options{Publish: seconds(n)})
+		})},
+		{"yarn", "seconds between two heartbeats", nil, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
+			return yarn.New(f, yarn.Options{Beat: seconds(n)})
+		})},
+		{"condor", "seconds between two cycles", nil, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
+			return condor.New(f, condor.Options{Interval: seconds(n), Gap: seconds(n) / 3})
+		})},
+		{"firmament", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.LoadSpreading)},
+		{"quincy", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Quincy)},
+		{"coco", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Interfering)},
+		{"clwl", "", nil, inOnePlace, false, sure(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait { return central.NewLeastWait(f, 0) })},
+		{"dlwl", "seconds between two looks", []int{2, 8, 32, 128}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
+			if n == 0 {
+				n = 8
+			}
+			return central.NewLeastWait(f, seconds(n))
+		})},
+		{"fifo", "", nil, multiPath, false, queue(central.Arrival)},
+		{"sjf", "", nil, multiPath, false, queue(central.Shortest)},
+		{"srtf", "", nil, multiPath, false, queue(central.Remaining)},
+		{"monolithic", "", nil, inOnePlace, false, queue(central.Arrival)},
+		{"multipath", "", nil, multiPath, false, queue(central.Arrival)},
+	}
+}
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
-	return []string{"market", "random", "per-task", "batch", "sparrow", "sparrow-cancel", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "sjf", "srtf"}
+	var names []string
+	for _, a := range architectures() {
+		names = append(names, a.name)
+	}
+	return names
 }
 
-// NewScheduler makes a scheduler by name. compat makes it behave as it does in Eagle's simulator where that is not as
-// its paper says.
+// Params tells what N means in NAME:N, by name.
+func Params() map[string]string {
+	out := map[string]string{}
+	for _, a := range architectures() {
+		if a.param != "" {
+			out[a.name] = a.param
+		}
+	}
+	return out
+}
+
+// Frontier gives the names with the values of their parameters that show what more messages buy.
+func Frontier(names []string) []string {
+	var out []string
+	for _, name := range names {
+		a, n, err := lookUp(name)
+		if err != nil || n > 0 || len(a.typical) == 0 {
+			out = append(out, name)
+			continue
+		}
+		for _, n := range a.typical {
+			out = append(out, a.name+":"+strconv.Itoa(n))
+		}
+	}
+	return out
+}
+
+// maxParam bounds N.
+const maxParam = 100_000
+
+// lookUp finds what NAME or NAME:N means.
+func lookUp(name string) (architecture, int, error) {
+	base, rest, has := strings.Cut(name, ":")
+	all := architectures()
+	i := slices.IndexFunc(all, func(a architecture) bool { return a.name == base })
+	if i < 0 {
+		return architecture{}, 0, unknownScheduler(base)
+	}
+	if !has {
+		return all[i], 0, nil
+	}
+	if all[i].param == "" {
+		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%s takes no number, and %q has one", base, name)
+	}
+	n, err := strconv.Atoi(rest)
+	if err != nil || n < 1 || n > maxParam {
+		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%q must end with the number of %s, from 1 to %d", name, all[i].param, maxParam)
+	}
+	return all[i], n, nil
+}
+
+// NewScheduler makes a scheduler by NAME or NAME:N. compat makes it behave as it does in Eagle's simulator where that is
+// not as its paper says.
 func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.Strategy, error) {
-	switch name {
-	case "random":
-		return sparrow.NewSampling(fleet, sparrow.Random), nil
-	case "per-task":
-		return sparrow.NewSampling(fleet, sparrow.PerTask), nil
-	case "batch":
-		return sparrow.NewSampling(fleet, sparrow.Batch), nil
-	case "sparrow":
-		return sparrow.New(fleet, sparrow.Options{Replacement: compat}), nil
-	case "sparrow-cancel":
-		return sparrow.New(fleet, sparrow.Options{Replacement: compat, Cancel: true}), nil
-	case "hawk":
-		return hawk.New(fleet, hawk.Options{Free: compat}), nil
-	case "eagle":
-		return eagle.New(fleet, eagle.Options{}), nil
-	case "market":
-		return auction.New(fleet, market.DefaultAuction(fleet.Workers*fleet.Slots), auction.Buyers), nil
-	case "pigeon":
-		return pigeon.New(fleet, pigeon.Options{}), nil
-	case "clwl":
-		return central.NewLeastWait(fleet, 0), nil
-	case "dlwl":
-		return central.NewLeastWait(fleet, 8*scheduler.Second), nil
+	a, n, err := lookUp(name)
+	if err != nil {
+		return nil, err
 	}
-	if q, ok := centralQueue(name, fleet); ok {
-		return q, nil
-	}
-	return nil, unknownScheduler(name)
+	return a.make(fleet, compat, n)
 }
 
 func unknownScheduler(name string) error {
 	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name, strings.Join(Schedulers(), ", "))
+}
+
+// Known checks a list of names, in any case; "all" alone is every scheduler.
+func Known(names []string) ([]string, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return Schedulers(), nil
+	}
+	if len(names) == 0 {
+		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s", strings.Join(Schedulers(), ", "))
+	}
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = strings.ToLower(strings.TrimSpace(n))
+		if _, _, err := lookUp(out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

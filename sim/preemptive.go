@@ -15,7 +15,8 @@ import (
 // of them run they are not touched: served is what each has had since.
 type fluid struct {
 	submit ticks.Time
-	work   ticks.Time // remaining, of all tasks
+	mean   ticks.Time // of all its tasks
+	work   ticks.Time // remaining: mean for each task that has not ended
 	left   []ticks.Time
 	served ticks.Time
 	runs   int // how many of them run: the first so many
@@ -47,7 +48,7 @@ func (f *fluid) next() ticks.Time {
 
 // advance lets time pass for it, and drops the tasks that have ended.
 func (f *fluid) advance(dt ticks.Time) {
-	f.work -= ticks.Time(f.runs) * dt
+	defer func() { f.work = f.mean * ticks.Time(len(f.left)) }()
 	n := len(f.left)
 	if f.runs == n {
 		f.served += dt
@@ -78,12 +79,16 @@ func (f *fluid) allot(n int) {
 		return
 	}
 	f.settle()
-	slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+	if n < f.runs || n == len(f.left) { // else its tasks that run go on, and the longest of the others begin
+		slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+	}
 	f.runs = n
 }
 
 // Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
 // delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
+// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.3 % less and the
+// longest job of all waits for a third longer.
 func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
 	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
 	if err := p.read(); err != nil {
@@ -140,8 +145,10 @@ func (p *preemptive) read() error {
 		}
 		t := ticks.Time(math.Round(d * 1e6))
 		f.left = append(f.left, t)
-		f.work += t
+		f.mean += t
 	}
+	f.work = f.mean
+	f.mean /= ticks.Time(len(f.left))
 	slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
 	p.pending, p.has = f, true
 	return nil

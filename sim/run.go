@@ -3,6 +3,7 @@ package sim
 import (
 	"syscall"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler"
 	"github.com/soukhq/souk/scheduler/auction"
 	"github.com/soukhq/souk/sim/slots"
@@ -23,19 +24,25 @@ type Setup struct {
 
 // Row is what came of one run. Times are seconds.
 type Row struct {
-	Scheduler  string  `json:"scheduler"`
-	Short      Class   `json:"short"`
-	Long       Class   `json:"long"`
-	Mean       float64 `json:"mean"`
-	Messages   float64 `json:"messages_per_task"`
-	Unfinished int64   `json:"unfinished"`
-	Events     int64   `json:"events"`
-	CPU        float64 `json:"cpu_seconds"`
-	Seed       uint64  `json:"seed"`
-	Jobs       int64   `json:"jobs"`
-	Tasks      int64   `json:"tasks"`
-	Makespan   float64 `json:"makespan"`
-	Busy       float64 `json:"utilisation"` // share of the slots' time until the last task ended
+	Scheduler  string     `json:"scheduler"`
+	Short      Class      `json:"short"`
+	Long       Class      `json:"long"`
+	Mean       float64    `json:"mean"`
+	Messages   float64    `json:"messages_per_task"`
+	Unfinished int64      `json:"unfinished"`
+	Events     int64      `json:"events"`
+	CPU        float64    `json:"cpu_seconds"`
+	Seed       uint64     `json:"seed"`
+	Jobs       int64      `json:"jobs"`
+	Tasks      int64      `json:"tasks"`
+	Makespan   float64    `json:"makespan"`
+	Busy       float64    `json:"utilisation"` // share of the slots' time until the last task ended
+	Conflicts  float64    `json:"conflicts_per_task"`
+	Idled      float64    `json:"wasted_holds_per_task"`
+	Thought    float64    `json:"decision_seconds"` // of all that decide
+	Fairness   float64    `json:"fairness"`         // Jain's index of the jobs' slow-downs
+	Hash       uint64     `json:"-"`                // of all events
+	Load       slots.Load `json:"-"`                // as a share of the slots
 
 	// Runtimes of the jobs, sorted, for plots.
 	ShortTimes, LongTimes []float64 `json:"-"`
@@ -43,11 +50,26 @@ type Row struct {
 
 // Run runs one scheduler on a trace.
 func Run(src trace.Source, s Setup) (Row, error) {
-	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Reserve: int(s.Reserve * float64(s.Workers) / 100)}
-	arch, err := NewScheduler(s.Scheduler, fleet, s.Compat)
+	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds}
+	a, n, err := lookUp(s.Scheduler)
 	if err != nil {
 		return Row{}, err
 	}
+	if s.Kinds > 0 && !a.fits {
+		return Row{}, fault.New(fault.Invalid, "scheduler", "%s does not know of constraints; choose sparrow", a.name)
+	}
+	arch, err := a.make(fleet, s.Compat, n)
+	if err != nil {
+		return Row{}, err
+	}
+	s.Decide = a.decides.who()
+	if a.decides == inOnePlace { // one path, in which every job waits for the slowest decision
+		s.Think = [2]slots.Think{slower(s.Think), slower(s.Think)}
+	}
+	if s.Shared = 1; a.name == "market" { // market counts slots as workers
+		s.Shared = fleet.Slots
+	}
+	var jain fairness
 	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
 	s.Whole = s.Whole || s.Compat
 	if s.Buyers == 0 {
@@ -59,6 +81,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 			return
 		}
 		took := ticks.Seconds(r.Ended - r.Submitted)
+		jain.add(took / max(ticks.Seconds(r.Longest), shortest))
 		if r.Long {
 			row.LongTimes = append(row.LongTimes, took)
 		} else {
@@ -69,11 +92,12 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := cpu()
-	tot, err := slots.Run(arch, s.Workers*fleet.Slots, src, s.Options) // market counts slots as workers
+	tot, err := slots.Run(arch, s.Workers*fleet.Slots, src, s.Options)
 	if err != nil {
 		return row, err
 	}
 	row.CPU = cpu() - began
+	row.Fairness = jain.index()
 	row.fill(tot, s.Workers*max(1, s.Slots))
 	return row, nil
 }
@@ -97,7 +121,49 @@ func (r *Row) fill(tot slots.Totals, slotCount int) {
 	r.Messages = float64(tot.Messages) / float64(max(1, tot.Tasks))
 	r.Unfinished, r.Events, r.Jobs, r.Tasks = tot.Unfinished, tot.Ticks, tot.Jobs, tot.Tasks
 	r.Makespan = ticks.Seconds(tot.End)
+	tasks := float64(max(1, tot.Tasks))
+	r.Conflicts, r.Idled, r.Thought = float64(tot.Conflicts)/tasks, float64(tot.Idled)/tasks, ticks.Seconds(tot.Thought)
+	r.Hash, r.Load = tot.Hash, tot.Load
+	for i := range r.Load.Busy {
+		r.Load.Busy[i] /= float64(slotCount)
+	}
 	if tot.End > 0 {
 		r.Busy = float64(tot.Busy) / float64(tot.End) / float64(slotCount)
 	}
+}
+
+// who gives who decides on a job; nil is its buyer.
+func (d deciders) who() func(*scheduler.Job) int32 {
+	switch d {
+	case inOnePlace, multiPath:
+		return func(*scheduler.Job) int32 { return 0 }
+	case longInOne:
+		return func(j *scheduler.Job) int32 {
+			if j.Long {
+				return -1
+			}
+			return j.Buyer
+		}
+	}
+	return nil
+}
+
+func slower(by [2]slots.Think) slots.Think {
+	return slots.Think{PerJob: max(by[0].PerJob, by[1].PerJob), PerTask: max(by[0].PerTask, by[1].PerTask)}
+}
+
+// shortest is the least, in seconds, that a job's longest task counts for in its slow-down: tasks of nothing have none.
+const shortest = 0.1
+
+// fairness is Jain's index (Jain, Chiu, Hawe 1984) of the jobs' slow-downs, runtime over longest task: 1 when all are
+// slowed down alike, 1/n when one of n has it all.
+type fairness struct{ n, sum, squares float64 }
+
+func (f *fairness) add(x float64) { f.n, f.sum, f.squares = f.n+1, f.sum+x, f.squares+x*x }
+
+func (f *fairness) index() float64 {
+	if f.squares == 0 {
+		return 1
+	}
+	return f.sum * f.sum / (f.n * f.squares)
 }

@@ -87,7 +87,12 @@ func TestHTMLStandsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := sim.HTML(&out, "a <title>", []sim.Summary{s}, &b); err != nil {
+	setup.Scheduler = "sparrow:4"
+	other, err := sim.Each(open, setup, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.HTML(&out, "a <title>", []sim.Summary{s, other}, &b); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -96,7 +101,7 @@ func TestHTMLStandsAlone(t *testing.T) {
 			t.Errorf("the report has %q", bad)
 		}
 	}
-	if strings.Count(text, "<svg") != 2 || s.Mean < b.A.Mean {
+	if strings.Count(text, "<svg") != 4 || s.Mean < b.A.Mean {
 		t.Errorf("%d plots; mean %.1f, bound A %.1f", strings.Count(text, "<svg"), s.Mean, b.A.Mean)
 	}
 }

@@ -25,7 +25,11 @@ type simFlags struct {
 	seed                          uint64
 	cutoff, reserve, wrong, delay float64
 	loss, warmup                  float64
-	noBounds                      bool
+	think                         [2]time.Duration
+	task                          time.Duration
+	beside, bound, load           float64
+	kinds                         int
+	noBounds, frontier            bool
 }
 
 const simLong = `Run a trace of jobs through scheduling architectures in simulated time.
@@ -35,7 +39,9 @@ its last task minus its submission. A job is long when its mean task duration is
 task's duration what its job's mean says; --error makes that wrong.
 
 "market" is souk's own: a pull auction among 10 buyers. The others are the architectures of the literature, each from
-its paper; see docs/results.md. Beside them stand three bounds, which know all durations and have no delay: A, no task
+its paper; see docs/results.md. Most take a number, as sparrow:4 (four probes for each task); see souk sim schedulers. With
+--think-short and --think-long decisions take time: "monolithic" has one path, in which every job waits for the slowest
+decision, and "multipath" one for each class. Beside them stand three bounds, which know all durations and have no delay: A, no task
 ever waits; B, least remaining work first, preempting at no cost; C, shortest job first, longest task first, without
 preemption.
 
@@ -59,11 +65,12 @@ func (c *cli) cmdSim() *cobra.Command {
 	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"}, "the schedulers, or all: "+strings.Join(sim.Schedulers(), ", "))
 	m.Flags().StringArrayVar(&cmp.failIf, "fail-if", nil, "exit with 1 if a row but the baseline's meets this, as 'p99(short) > 1.05 * baseline' or 'unfinished > 0'; repeatable")
 	m.Flags().StringVar(&cmp.baseline, "baseline", "", "the row that --fail-if compares with (default the first scheduler)")
+	m.Flags().BoolVar(&cmp.frontier, "frontier", false, "run each scheduler with several values of its number, to see what more messages buy")
 	m.Flags().StringVar(&cmp.html, "html", "", "write a report with plots to this file, which needs nothing else")
 	cmp.register(m, 5)
 	m.RunE = func(cmd *cobra.Command, _ []string) error { return c.simCompare(cmd.Context(), cmp) }
 	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"},
-		append([]*cobra.Command{r, m, c.cmdSimChaos(), c.cmdSimResults()}, c.cmdSimCell()...)...)
+		append([]*cobra.Command{r, m, c.cmdSimSchedulers(), c.cmdSimChaos(), c.cmdSimResults()}, c.cmdSimCell()...)...)
 }
 
 func (o *simFlags) register(cmd *cobra.Command, seeds int) {
@@ -80,6 +87,13 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.loss, "loss", 0, "share of messages that are lost (market only)")
 	f.Float64Var(&o.warmup, "warmup", 0, "seconds at the beginning whose jobs do not count")
 	f.StringVar(&o.compat, "compat", "", "eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
+	f.DurationVar(&o.think[0], "think-short", 0, "time of a decision on a short job; who decides takes one job after the other")
+	f.DurationVar(&o.think[1], "think-long", 0, "time of a decision on a long job")
+	f.DurationVar(&o.task, "think-task", 0, "time of a decision for each task of the job")
+	f.Float64Var(&o.beside, "slow-down", 0, "how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 percent")
+	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow)")
+	f.Float64Var(&o.bound, "constrained", 0.2, "share of the jobs that can run on workers of one kind only, with --kinds")
+	f.Float64Var(&o.load, "load", 1, "times as many jobs in the same time: 2 halves the times between arrivals")
 	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A, B and C")
 }
 
@@ -88,7 +102,17 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	var info trace.Info
 	s := sim.Setup{Workers: o.workers, Slots: o.slots, Compat: o.compat == "eagle-sim", Warmup: o.warmup,
 		Options: slots.Options{Seed: o.seed, Error: o.wrong, Loss: o.loss, Delay: ticks.Time(o.delay * float64(ticks.Millisecond))}}
+	for k := range o.think {
+		s.Think[k] = slots.Think{PerJob: ticks.Time(o.think[k].Microseconds()), PerTask: ticks.Time(o.task.Microseconds())}
+	}
+	if s.Beside = o.beside; o.kinds > 0 {
+		s.Kinds, s.Bound = o.kinds, o.bound
+	}
 	switch {
+	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.kinds < 0 || o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
+		!(o.load > 0 && o.load <= 1000):
+		return s, nil, info, usagef("--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from 0 to the number " +
+			"of workers, --constrained from 0 to 1, --load above 0 and up to 1000")
 	case o.trace == "":
 		return s, nil, info, usagef("a trace is missing; give --trace FILE or --trace gen:sparrow:0.8")
 	case o.workers < 1 || o.workers > 1<<22:
@@ -107,6 +131,7 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	if err != nil {
 		return s, nil, info, err
 	}
+	open = open.Faster(o.load)
 	src, done, err := open(o.seed)
 	if err != nil {
 		return s, nil, info, err
@@ -172,6 +197,9 @@ func (c *cli) simCompare(ctx context.Context, o *simFlags) error {
 	if err != nil {
 		return err
 	}
+	if o.frontier {
+		names = sim.Frontier(names)
+	}
 	setup, open, info, err := o.check()
 	if err != nil {
 		return err
@@ -195,6 +223,10 @@ func (c *cli) simCompare(ctx context.Context, o *simFlags) error {
 			return err
 		}
 		out.Bounds = &b
+		for i := range out.Rows {
+			r := sim.Regrets(out.Rows[i], b.A)
+			out.Rows[i].Regret = &r
+		}
 	}
 	p.clear()
 	if o.html != "" {
@@ -202,7 +234,7 @@ func (c *cli) simCompare(ctx context.Context, o *simFlags) error {
 			return err
 		}
 	}
-	c.simPrint(out, info)
+	c.simPrint(out, info, o.baseline)
 	return c.simGates(gates, out, o.baseline)
 }
 
@@ -230,95 +262,6 @@ func (c *cli) simGates(gates []sim.Gate, out simOutput, name string) error {
 		}
 	}
 	return nil
-}
-
-// simPrint prints the comparison: JSON for machines, else a table.
-func (c *cli) simPrint(out simOutput, info trace.Info) {
-	if c.json {
-		c.jsonLine(c.out, out)
-		return
-	}
-	fmt.Fprintf(c.out, "%s: %d jobs, %d tasks; %d workers, %.4g%% for short jobs only; long is above %.6g s (%.1f%% of jobs, %.1f%% of work)\n",
-		out.Trace, info.Jobs, info.Tasks, out.Workers, out.Reserve, out.Cutoff, 100*info.LongJobs, 100*info.LongSeconds)
-	head := []string{"SCHEDULER", "SHORT p50", "p90", "p99", "mean", "LONG p50", "p90", "p99", "mean", "ALL mean", "±95%", "OVER C", "MSGS/TASK", "UTIL", "CPU s"}
-	var rows [][]cell
-	add := func(s sim.Summary, bound bool) {
-		half, over, msgs, util, cpu := "-", "-", "-", "-", "-"
-		if s.Interval != nil {
-			half = figure(s.Interval.Mean)
-		}
-		if out.Bounds != nil {
-			over = fmt.Sprintf("%+.1f%%", 100*sim.Regret(s, out.Bounds.C))
-		}
-		if !bound {
-			msgs, util, cpu = fmt.Sprintf("%.1f", s.Messages), fmt.Sprintf("%.0f%%", 100*s.Busy), fmt.Sprintf("%.2f", s.CPU)
-		}
-		name := cell{text: s.Scheduler}
-		if s.Unfinished > 0 {
-			name = cell{fmt.Sprintf("%s (%d unfinished)", s.Scheduler, s.Unfinished), "31"}
-		}
-		rows = append(rows, append([]cell{name}, cells(figure(s.Short.P50), figure(s.Short.P90), figure(s.Short.P99), figure(s.Short.Mean),
-			figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean), half, over, msgs, util, cpu)...))
-	}
-	for _, r := range out.Rows {
-		add(r, false)
-	}
-	if out.Bounds != nil {
-		add(out.Bounds.C, true)
-		add(out.Bounds.B, true)
-		add(out.Bounds.A, true)
-	}
-	c.table(head, rows)
-}
-
-// figure prints seconds with the digits that mean something.
-func figure(s float64) string {
-	switch {
-	case s == 0:
-		return "0"
-	case s < 1:
-		return fmt.Sprintf("%.4f", s)
-	case s < 1000:
-		return fmt.Sprintf("%.1f", s)
-	}
-	return fmt.Sprintf("%.0f", s)
-}
-
-// simProgress tells on a terminal how far a comparison is.
-type simProgress struct {
-	c           *cli
-	done, total int
-	began       time.Time
-	shown       time.Time
-	last        ticks.Time // arrival of the trace
-	wrote       bool
-}
-
-func (p *simProgress) watch(ctx context.Context, name string) func(ticks.Time, int64) error {
-	return func(now ticks.Time, _ int64) error {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		if p.c.json || !isTerminal(p.c.err) || time.Since(p.shown) < patience/4 {
-			return nil
-		}
-		p.shown = time.Now()
-		part := 1.0
-		if p.last > 0 {
-			part = min(1, float64(now)/float64(p.last))
-		}
-		all := (float64(p.done) + part) / float64(p.total)
-		left := time.Duration(float64(time.Since(p.began)) * (1 - all) / max(all, 1e-6))
-		fmt.Fprintf(p.c.err, "\r\x1b[K%s: run %d of %d, %.0f%%, about %v left", name, p.done+1, p.total, 100*all, left.Round(time.Second))
-		p.wrote = true
-		return nil
-	}
-}
-
-func (p *simProgress) clear() {
-	if p.wrote {
-		fmt.Fprint(p.c.err, "\r\x1b[K")
-	}
 }
 
 func (c *cli) simHTML(path string, out simOutput) error {

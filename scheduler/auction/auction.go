@@ -344,6 +344,7 @@ func (m *Market) replied(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	}
 	delete(b.pending, k)
 	if !msg.Flag {
+		d.Conflicts++
 		b.book.Return(p.terms, p.granted.Task)
 		m.settle(d, b)
 	}

@@ -64,8 +64,9 @@ func CoCo(c Class, running [4]int, slots int) int64 {
 	return int64(math.Round(float64(sum) * math.Exp(float64(n)/float64(slots))))
 }
 
-// Interference is the factor on a task's run time in simulation: a tenth more for every task beside it.
-func Interference(beside int) float64 { return 1 + 0.1*float64(beside) }
+// Interference is the factor on a task's run time in simulation, by the number of tasks beside it when it begins and how
+// much longer each makes it: a tenth in Firmament's own simulator.
+func Interference(each float64, beside int) float64 { return 1 + each*float64(beside) }
 
 // Factors of Quincy's costs.
 const (

@@ -232,3 +232,48 @@ func TestWhatIsNotThereIsRefused(t *testing.T) {
 		t.Error("a task that is not there was changed")
 	}
 }
+
+// TestBegunTasksHoldTheirSlots: who has begun is not moved, fills the cheapest slots, and leaves them open when it ends.
+func TestBegunTasksHoldTheirSlots(t *testing.T) {
+	for _, m := range []flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering} {
+		n := network(t, m, 2, 2)
+		for round := range 3 {
+			a, b, c := add(t, n, flow.Task{Unscheduled: 100}), add(t, n, flow.Task{Unscheduled: 100}), add(t, n, flow.Task{Unscheduled: 100})
+			if m == flow.Interfering {
+				for _, i := range []int{a, b, c} {
+					if err := n.SetUnscheduled(i, flow.MaxCost); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			schedule(t, n)
+			count := [2]int{}
+			for _, i := range []int{a, b, c} {
+				w, err := n.Begin(i)
+				if err != nil {
+					t.Fatalf("%d, round %d: %v", m, round, err)
+				}
+				count[w]++
+			}
+			if count[0] == 3 || count[1] == 3 {
+				t.Fatalf("%d, round %d: three tasks in the two slots of one worker", m, round)
+			}
+			d := add(t, n, flow.Task{Unscheduled: flow.MaxCost})
+			e := add(t, n, flow.Task{Unscheduled: flow.MaxCost - 1})
+			schedule(t, n)
+			if w := n.On(d); w < 0 || count[w] != 1 || n.On(e) >= 0 {
+				t.Fatalf("%d, round %d: of one slot left, on %d, %d", m, round, n.On(d), n.On(e))
+			}
+			for w, k := range count {
+				for range k {
+					if err := n.End(w, flow.Turtle); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if n.RemoveTask(d) != nil || n.RemoveTask(e) != nil || n.End(0, flow.Turtle) == nil {
+				t.Fatal("the network is not empty again")
+			}
+		}
+	}
+}

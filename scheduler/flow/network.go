@@ -37,8 +37,12 @@ type Task struct {
 type worker struct {
 	node    mincost.Node
 	slots   int
+	taken   int                  // slots of tasks that have begun, and are no part of the network
+	out     mincost.Arc          // to the sink
+	each    []mincost.Arc        // LoadSpreading: from any, one for each slot
 	in      [classes]mincost.Arc // from the classes' nodes, for Interfering
 	running [4]int
+	stale   bool // Interfering: running has changed since the costs were set
 }
 
 type task struct {
@@ -90,11 +94,11 @@ func (n *Network) AddWorker(slots int) (int, error) {
 		}
 		return a
 	}
-	arc(w.node, n.sink, int64(slots), 0)
+	w.out = arc(w.node, n.sink, int64(slots), 0)
 	switch n.model {
 	case LoadSpreading:
 		for k := range slots { // the cheapest are filled first, so that together they are one convex cost
-			arc(n.any, w.node, 1, int64(k))
+			w.each = append(w.each, arc(n.any, w.node, 1, int64(k)))
 		}
 	case Quincy:
 		arc(n.any, w.node, int64(slots), 0)
@@ -102,6 +106,7 @@ func (n *Network) AddWorker(slots int) (int, error) {
 		for c := range n.class {
 			w.in[c] = arc(n.class[c], w.node, int64(slots), 0)
 		}
+		w.stale = true
 	}
 	n.byNode[w.node] = len(n.workers)
 	n.workers = append(n.workers, w)
@@ -158,7 +163,7 @@ func (n *Network) RemoveTask(i int) error {
 	}
 	t := &n.tasks[i]
 	if t.on >= 0 {
-		n.workers[t.on].running[t.Class]--
+		n.beside(t.on, t.Class, -1)
 	}
 	t.live = false
 	n.spare = append(n.spare, i)
@@ -199,6 +204,10 @@ func (n *Network) Schedule() ([]Change, error) {
 func (n *Network) interfere() error {
 	for i := range n.workers {
 		w := &n.workers[i]
+		if !w.stale {
+			continue
+		}
+		w.stale = false
 		for c := range n.class {
 			if err := n.graph.SetCost(w.in[c], moving+min(CoCo(Class(c), w.running, w.slots), MaxCost)); err != nil {
 				return err
@@ -266,10 +275,10 @@ func (n *Network) read() []Change {
 		}
 		out = append(out, Change{i, t.on, to})
 		if t.on >= 0 {
-			n.workers[t.on].running[t.Class]--
+			n.beside(t.on, t.Class, -1)
 		}
 		if t.on = to; to >= 0 {
-			n.workers[to].running[t.Class]++
+			n.beside(to, t.Class, 1)
 		}
 	}
 	for i := range n.tasks {

@@ -171,6 +171,7 @@ func (f *Floor) serve(d *scheduler.Desk, worker int32) {
 	d.Messages += 2
 	given := j.Left() > 0
 	if !given {
+		d.Idled++
 		d.Note(trip, scheduler.Msg{Kind: KindFree, To: worker})
 	} else {
 		d.Run(worker, job, j.Next, trip)

@@ -21,7 +21,8 @@ type Options struct {
 type Sparrow struct {
 	*probing.Floor
 	opt   Options
-	draws draws
+	draws draws   // of all workers
+	kinds []draws // of those of each kind
 }
 
 // New makes Sparrow for a fleet.
@@ -31,20 +32,32 @@ func New(fleet scheduler.Fleet, opt Options) *Sparrow {
 	}
 	f := probing.NewFloor(fleet)
 	f.Cancel = opt.Cancel
-	return &Sparrow{Floor: f, opt: opt, draws: newDraws(fleet.Workers)}
+	s := &Sparrow{Floor: f, opt: opt, draws: newDraws(fleet.Workers), kinds: make([]draws, fleet.Kinds)}
+	for w := range int32(fleet.Workers) {
+		if fleet.Kinds > 0 {
+			k := int(w) % fleet.Kinds
+			s.kinds[k] = append(s.kinds[k], w)
+		}
+	}
+	return s
 }
 
-// Arrive sends Ratio reservations for each task of the job to workers drawn at random.
+// Arrive sends Ratio reservations for each task of the job to workers drawn at random, of those that satisfy the job's
+// constraint (section 4.1: only these are probed).
 func (s *Sparrow) Arrive(d *scheduler.Desk, job int32) {
 	s.Open(d, job)
 	n := s.opt.Ratio * int(d.Jobs[job].Tasks)
+	from := s.draws
+	if k := d.Jobs[job].Kind; k > 0 {
+		from = s.kinds[k-1]
+	}
 	if s.opt.Replacement {
 		for range n {
-			s.Send(d, d.RNG.Int32N(int32(len(s.Workers))), job, 0)
+			s.Send(d, from[d.RNG.IntN(len(from))], job, 0)
 		}
 		return
 	}
-	for _, w := range s.draws.take(d, n) {
+	for _, w := range from.take(d, n) {
 		s.Send(d, w, job, 0)
 	}
 }

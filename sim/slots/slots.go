@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler"
+	"github.com/soukhq/souk/scheduler/flow"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
 )
@@ -23,10 +24,16 @@ type Options struct {
 	Cutoff float64    // seconds: a job whose mean is above is long
 	Error  float64    // estimates are the mean times 1-Error to 1+Error, uniformly
 	Whole  bool       // durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
-	Sight  bool       // bounds only: estimates are the true means of the tasks, and tasks are given out longest first
+	Sight  bool       // bounds only: estimates are true, tasks go longest first, and what ends when a job arrives ended before it
 	Loss   float64    // the share of messages that are lost
 	Deaths []Death
 	Buyers int                                 // jobs are spread over; 1 when 0
+	Think  [2]Think                            // the time of a decision on a short job and on a long one
+	Beside float64                             // how much longer a task takes for each task that its machine runs when it begins; Firmament simulates 0.1
+	Shared int                                 // Beside: how many workers in a row are slots of one machine; 1 when 0
+	Kinds  int                                 // of workers, for constraints; 0 is none
+	Bound  float64                             // with Kinds: the share of the jobs that can run on workers of one kind only
+	Decide func(j *scheduler.Job) int32        // who decides on a job, with Think; its buyer when nil
 	Notice ticks.Time                          // from a death until it is known; 5 s when 0
 	Each   func(Result)                        // if set, called for every job that ends
 	Watch  func(now ticks.Time, n int64) error // if set, called every 65,536 ticks; its error ends the run
@@ -56,6 +63,11 @@ type Totals struct {
 	End                     ticks.Time // of the last task
 	Reruns                  int64      // tasks that died with their worker
 	Twice                   int64      // tasks that ended again: their worker died before it could tell
+	Conflicts               int64      // grants refused, as the room had gone to another
+	Idled                   int64      // holds on a slot that came to nothing
+	Thought                 ticks.Time // spent in decisions, by all that decide
+	Hash                    uint64     // of everything that happened, in its order
+	Load                    Load
 }
 
 // resend is how long a connection takes to notice and mend a loss.
@@ -68,6 +80,7 @@ const (
 	kindNote
 	kindEnd
 	kindArrive
+	kindDecided
 	kindDie
 	kindDead
 	kindBack
@@ -93,6 +106,9 @@ type runner struct {
 	last   ticks.Time   // arrival, before dephasing
 	again  int64        // arrivals at last
 	mortal scheduler.Mortal
+	minds  map[int32]ticks.Time // with Think: when each that decides is free
+	beside []int32              // with Beside: tasks by machine
+	meter  meter
 	tot    Totals
 }
 
@@ -117,6 +133,10 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	if len(opt.Deaths) > 0 {
 		r.runs = make([]running, workers)
 	}
+	if opt.Beside > 0 {
+		r.opt.Shared = max(1, opt.Shared)
+		r.beside = make([]int32, workers/r.opt.Shared+1)
+	}
 	for _, x := range opt.Deaths {
 		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, X: x.Back}})
 	}
@@ -124,7 +144,8 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 		return r.tot, err
 	}
 	err := r.loop()
-	r.tot.Messages = r.desk.Messages
+	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.desk.Messages, r.desk.Conflicts, r.desk.Idled
+	r.tot.Load = r.meter.done(r.tot.End)
 	for i := range r.desk.Jobs {
 		if j := &r.desk.Jobs[i]; j.Ended < j.Tasks {
 			r.tot.Unfinished++
@@ -140,6 +161,13 @@ func (r *runner) loop() error {
 			return nil
 		}
 		r.desk.Now = at
+		if t.kind == kindArrive && r.opt.Sight {
+			if next, ok := r.heap.Next(); ok && next == at { // let what ends now end first
+				r.heap.Push(at, t)
+				continue
+			}
+		}
+		r.hash(at, &t)
 		if r.tot.Ticks++; r.tot.Ticks&0xffff == 0 && r.opt.Watch != nil {
 			if err := r.opt.Watch(at, r.tot.Ticks); err != nil {
 				return err
@@ -153,10 +181,16 @@ func (r *runner) loop() error {
 				r.end(t.msg)
 			}
 		case kindArrive:
-			r.arch.Arrive(&r.desk, t.msg.Job)
+			if r.opt.Think == [2]Think{} {
+				r.arch.Arrive(&r.desk, t.msg.Job)
+			} else {
+				r.think(t.msg.Job)
+			}
 			if err := r.read(); err != nil {
 				return err
 			}
+		case kindDecided:
+			r.arch.Arrive(&r.desk, t.msg.Job)
 		default:
 			r.lives(t)
 		}
@@ -180,7 +214,7 @@ func (r *runner) read() error {
 	at, mean := micro(in.Submit), in.Mean
 	if r.opt.Whole {
 		mean = math.Trunc(mean)
-		if at == r.last {
+		if at == r.last && !r.opt.Sight {
 			r.again++
 		} else {
 			r.last, r.again = at, 0
@@ -207,6 +241,9 @@ func (r *runner) read() error {
 	}
 	job := scheduler.Job{Submitted: at, Estimate: est, Tasks: int32(len(durs)), Long: mean > r.opt.Cutoff,
 		Buyer: r.rng.Int32N(int32(max(1, r.opt.Buyers)))}
+	if r.opt.Kinds > 0 && r.rng.Float64() < r.opt.Bound {
+		job.Kind = 1 + r.rng.Int32N(int32(r.opt.Kinds))
+	}
 	r.desk.Jobs, r.durs, r.long = append(r.desk.Jobs, job), append(r.durs, durs), append(r.long, longest)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
@@ -256,13 +293,23 @@ func (r *runner) begin(o *scheduler.Out) {
 	if d < 0 {
 		d = -1 - d // it has ended before, and nobody knows
 	}
+	if r.beside != nil {
+		on := &r.beside[int(w)/r.opt.Shared]
+		d = ticks.Time(float64(d) * flow.Interference(r.opt.Beside, int(*on)))
+		*on++
+	}
 	r.tot.Busy += d
+	r.meter.change(r.desk.Now, 1)
 	r.heap.Push(r.desk.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
 }
 
 func (r *runner) end(m scheduler.Msg) {
 	if r.runs != nil {
 		r.runs[m.To].forget(m.Job, m.N)
+	}
+	r.meter.change(r.desk.Now, -1)
+	if r.beside != nil {
+		r.beside[int(m.To)/r.opt.Shared]--
 	}
 	j := &r.desk.Jobs[m.Job]
 	r.tot.End = r.desk.Now
@@ -297,6 +344,11 @@ func (r *runner) lives(t tick) {
 			return
 		}
 		r.life[w]++
+		n := len(r.runs[w].tasks)
+		r.meter.change(r.desk.Now, -int64(n))
+		if r.beside != nil {
+			r.beside[int(w)/r.opt.Shared] -= int32(n)
+		}
 		r.heap.Push(r.desk.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
 		r.mortal.Died(&r.desk, w)
 	case kindDead:
