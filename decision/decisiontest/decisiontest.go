@@ -44,7 +44,7 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 		}
 		if chance(rng, 20) {
 			w.Capacity.GPU = 2000
-			a, b := rng.Int64N(1001), rng.Int64N(1001)
+			a, b := pick(rng, 1000, rng.Int64N(1001)), pick(rng, 1000, rng.Int64N(1001))
 			w.Used.GPU = 2000 - a - b
 			w.GPUs = []cluster.GPU{{Kind: "a10", Free: a}, {Kind: pick(rng, "a10", "t4"), Free: b}}
 		}
@@ -81,7 +81,7 @@ func Request(rng *rand.Rand, view cluster.View) placement.Request {
 	if chance(rng, 20) {
 		s.Spread = append(s.Spread, machine.Spread{Attribute: pick(rng, "zone", "worker"), MaxSkew: rng.IntN(3)})
 	}
-	if chance(rng, 10) {
+	if chance(rng, 25) {
 		r.Resources.GPU = pick(rng, int64(300), 1000, 2000)
 		r.GPUKind = pick(rng, "", "t4")
 	}

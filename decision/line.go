@@ -1,0 +1,198 @@
+package decision
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Line is one line of the decision log: exactly one of its fields is set. docs/decisions/0015-decision-log.md fixes the
+// format; readers pass over fields and lines that they do not know.
+type Line struct {
+	Record   *cluster.Record `json:"record,omitempty"`  // a version of a worker's record, whole
+	Changed  *Changed        `json:"changed,omitempty"` // the same, told by what differs from the one before it
+	Decision *Decision       `json:"decision,omitempty"`
+	End      *End            `json:"end,omitempty"` // a machine that is over
+}
+
+// Changed is a version of a worker's record as what differs from its newest version in the log: what placements change.
+// Where more differs, the record is written whole.
+type Changed struct {
+	Worker  cluster.WorkerID   `json:"worker"`
+	Version uint64             `json:"version"` // of the same incarnation
+	Used    *cluster.Resources `json:"used,omitempty"`
+	Counts  *Counts            `json:"counts,omitempty"`
+	Apps    map[string]int     `json:"apps,omitempty"` // those that differ; 0: gone
+	At      time.Time          `json:"at"`
+
+	GPUs      *[]cluster.GPU       `json:"gpus,omitempty"`
+	Evictable *[]cluster.Evictable `json:"evictable,omitempty"`
+}
+
+// Counts are the numbers of a record that placements change.
+type Counts struct {
+	Machines int   `json:"machines"`
+	Starting int   `json:"starting"`
+	Backlog  int64 `json:"backlog,omitempty"`
+}
+
+// Book keeps the newest versions of each worker's record, as the writer of a log and its readers do alike: the writer
+// writes a record that its book lacks, so a reader's book has it when a decision refers to it. Each file of a log begins
+// with an empty book.
+type Book struct {
+	workers map[cluster.WorkerID][]cluster.Record // newest last
+}
+
+// BookDepth is how many versions of each worker's record a Book keeps.
+const BookDepth = 8
+
+// MaxBookWorkers bounds a Book against a hostile log.
+const MaxBookWorkers = 1 << 17
+
+// NewBook makes an empty book.
+func NewBook() *Book { return &Book{workers: map[cluster.WorkerID][]cluster.Record{}} }
+
+// Get gives a version of a worker's record; false when the book does not have it, or no longer.
+func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
+	versions := b.workers[w]
+	for i := len(versions) - 1; i >= 0; i-- {
+		if RefOf(&versions[i]) == ref {
+			return versions[i], true
+		}
+	}
+	return cluster.Record{}, false
+}
+
+// Write enters a record and gives the line that tells it; false when the book has it, and nothing is to be written.
+func (b *Book) Write(r *cluster.Record) (Line, bool) {
+	versions := b.workers[r.Worker]
+	for i := range versions {
+		if versions[i].Version == r.Version && versions[i].Incarnation == r.Incarnation {
+			return Line{}, false
+		}
+	}
+	line := Line{Record: r}
+	if n := len(versions); n > 0 {
+		if c, ok := diff(&versions[n-1], r); ok {
+			line = Line{Changed: c}
+		}
+	}
+	b.put(*r)
+	return line, true
+}
+
+// Read enters the record that a line tells, if it tells one. False: it tells a change of a record that is not there.
+func (b *Book) Read(l *Line) bool {
+	switch {
+	case l.Record != nil:
+		b.put(*l.Record)
+	case l.Changed != nil:
+		versions := b.workers[l.Changed.Worker]
+		if len(versions) == 0 {
+			return false
+		}
+		b.put(l.Changed.apply(versions[len(versions)-1]))
+	}
+	return true
+}
+
+func (b *Book) put(r cluster.Record) {
+	versions, known := b.workers[r.Worker]
+	if !known && len(b.workers) >= MaxBookWorkers {
+		return
+	}
+	if len(versions) == BookDepth {
+		versions = slices.Delete(versions, 0, 1)
+	}
+	b.workers[r.Worker] = append(versions, r)
+}
+
+// diff tells r by what differs from old; false when more does than a Changed can tell.
+func diff(old, r *cluster.Record) (*Changed, bool) {
+	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State || old.MaxStarting != r.MaxStarting ||
+		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) || !slices.Equal(old.Images, r.Images) ||
+		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) || !slices.Equal(old.Reserved, r.Reserved) ||
+		!sameLists(old, r) {
+		return nil, false
+	}
+	c := &Changed{Worker: r.Worker, Version: r.Version, At: r.At}
+	if !sameAmounts(old.Used, r.Used) {
+		c.Used = &r.Used
+	}
+	if old.Machines != r.Machines || old.Starting != r.Starting || old.Backlog != r.Backlog {
+		c.Counts = &Counts{r.Machines, r.Starting, r.Backlog}
+	}
+	if !slices.Equal(old.GPUs, r.GPUs) {
+		c.GPUs = &r.GPUs
+	}
+	if !slices.EqualFunc(old.Evictable, r.Evictable, sameEvictable) {
+		c.Evictable = &r.Evictable
+	}
+	if !sameMap(old.Apps, r.Apps) {
+		c.Apps = map[string]int{}
+		for app, n := range r.Apps {
+			if old.Apps[app] != n {
+				c.Apps[app] = n
+			}
+		}
+		for app := range old.Apps {
+			if _, there := r.Apps[app]; !there {
+				c.Apps[app] = 0
+			}
+		}
+	}
+	return c, true
+}
+
+func (c *Changed) apply(old cluster.Record) cluster.Record {
+	old.Version, old.At = c.Version, c.At
+	if c.Used != nil {
+		old.Used = *c.Used
+	}
+	if c.Counts != nil {
+		old.Machines, old.Starting, old.Backlog = c.Counts.Machines, c.Counts.Starting, c.Counts.Backlog
+	}
+	if c.GPUs != nil {
+		old.GPUs = *c.GPUs
+	}
+	if c.Evictable != nil {
+		old.Evictable = *c.Evictable
+	}
+	if len(c.Apps) > 0 {
+		old.Apps = maps.Clone(old.Apps)
+		if old.Apps == nil {
+			old.Apps = map[string]int{}
+		}
+		for app, n := range c.Apps {
+			if old.Apps[app] = n; n == 0 {
+				delete(old.Apps, app)
+			}
+		}
+	}
+	return old
+}
+
+func sameAmounts(a, b cluster.Resources) bool {
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU && sameMap(a.Named, b.Named)
+}
+
+// sameMap compares maps, at no cost where both are the same one: records of one worker share what does not change.
+func sameMap[V comparable](a, b map[string]V) bool {
+	return len(a) == len(b) && (len(a) == 0 || reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b))
+}
+
+// sameLists compares the lists of a record whose elements cannot be compared with ==.
+func sameLists(a, b *cluster.Record) bool {
+	same := func(p, q cluster.Requirement) bool {
+		return p.Attribute == q.Attribute && p.Op == q.Op && slices.Equal(p.Values, q.Values)
+	}
+	return slices.EqualFunc(a.Require, b.Require, same) &&
+		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool { return p.Weight == q.Weight && same(p.Requirement, q.Requirement) })
+}
+
+func sameEvictable(a, b cluster.Evictable) bool {
+	return a.Rank == b.Rank && a.Machines == b.Machines && sameAmounts(a.Resources, b.Resources)
+}
