@@ -82,6 +82,15 @@ func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	return &x.slots[s].rec, true
 }
 
+// Each calls f with every record, until it says false. What Record says of them holds here too.
+func (x *Index) Each(f func(*cluster.Record) bool) {
+	for i := range x.slots {
+		if s := &x.slots[i]; s.used && !f(&s.rec) {
+			return
+		}
+	}
+}
+
 // Update takes a record in, where it is newer than what is known of that worker, and says whether it did. What Taken
 // and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
 func (x *Index) Update(rec cluster.Record) bool {

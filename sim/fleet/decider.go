@@ -1,0 +1,97 @@
+package fleet
+
+import (
+	"math/rand/v2"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
+)
+
+// Decider makes one decision after another over a fleet: it picks a worker, enters the grant, and lets machines end.
+type Decider struct {
+	Fleet     *Fleet
+	Index     *placement.Index
+	Policy    *placement.Policy
+	Placed    int
+	Refused   int // fitted nowhere
+	Examined  int // workers looked at, of all decisions
+	Candidate int // workers that a decision gives back, best first; 0 is 1
+
+	rng *rand.Rand
+}
+
+// NewDecider puts a fleet into an index.
+func NewDecider(f *Fleet, p *placement.Policy) *Decider {
+	d := &Decider{Fleet: f, Index: placement.NewIndex(), Policy: p, rng: rand.New(rand.NewPCG(1, 2))}
+	for i := range f.Records {
+		d.Index.Update(f.copied(i))
+	}
+	return d
+}
+
+// Step makes a decision and enters what came of it. The request is resolved, and the choices are as PickN gives them.
+func (d *Decider) Step() (r placement.Request, choices []placement.Choice) {
+	r = d.Index.Resolve(d.Fleet.Next(), nil)
+	choices, n := d.Index.PickN(&r, d.Policy, max(1, d.Candidate), nil, d.rng)
+	d.Examined += n
+	if len(choices) == 0 {
+		d.Refused++
+	} else {
+		d.Placed++
+		d.Index.Taken(choices[0].Worker, &r)
+		d.Fleet.Place(choices[0].Worker, &r)
+	}
+	for range 2 {
+		if m, ok := d.Fleet.Release(); ok {
+			d.Index.Freed(m.Worker, &m.Request)
+		}
+	}
+	return r, choices
+}
+
+// Idle does all that Step does but decide: the fleet makes the same requests, places each on some worker, and lets
+// machines end. It is what the stream itself costs.
+func (d *Decider) Idle() {
+	r := d.Fleet.Next()
+	d.Fleet.Place(d.Fleet.Records[d.rng.IntN(len(d.Fleet.Records))].Worker, &r)
+	for range 2 {
+		d.Fleet.Release()
+	}
+}
+
+// Quality is how good one choice was, against all workers.
+type Quality struct {
+	Fits   bool    // some worker fits, as the scan says
+	Agrees bool    // the index says the same
+	Regret float64 // (best - chosen) / best
+	Range  float64 // (best - chosen) / (best - mean of those that fit): 0 is the best, 1 no better than drawing one of them
+	Better float64 // share of the workers that fit that are better than the one chosen
+}
+
+// Judge makes a decision, enters nothing, and holds it against the scan of all workers.
+func (d *Decider) Judge() Quality {
+	r := d.Index.Resolve(d.Fleet.Next(), nil)
+	got, _, ok := d.Index.Pick(&r, d.Policy, d.rng)
+	var best, sum float64
+	fit, better := 0, 0
+	d.Index.Each(func(w *cluster.Record) bool {
+		if d.Policy.Judge(&r, w).Fits {
+			s := d.Policy.ScoreAt(&r, w)
+			if fit == 0 || s > best {
+				best = s
+			}
+			if fit++; s > got.Score {
+				better++
+			}
+			sum += s
+		}
+		return true
+	})
+	q := Quality{Fits: fit > 0, Agrees: ok == (fit > 0)}
+	if !q.Fits || !ok || best == got.Score {
+		return q
+	}
+	mean := sum / float64(fit)
+	q.Regret, q.Range, q.Better = (best-got.Score)/best, (best-got.Score)/(best-mean), float64(better)/float64(fit)
+	return q
+}

@@ -1,0 +1,212 @@
+// Package fleet makes synthetic fleets and the requests that come to them, to measure decisions with: workers of a few
+// sizes with 20 attributes, filled to a share that moves up and down, and a stream of requests of many shapes, of which
+// 5 % have conditions. Everything follows from the seed.
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
+)
+
+// Options is what to make.
+type Options struct {
+	Workers int
+	Seed    uint64
+	Shapes  int     // of requests; 0 is 200
+	Apps    int     // of each shape; 0 is 50
+	Low     float64 // the fleet's fullness moves between Low and High; 0 is 0.60 and 0.95
+	High    float64
+}
+
+// Fleet is the workers, what runs on them, and the requests to come.
+type Fleet struct {
+	Records []cluster.Record // as they stand; Place and Release change Used, Apps, Machines and Version
+
+	rng      *rand.Rand
+	shapes   []shape
+	weights  []float64 // of the shapes, added up
+	apps     [][]string
+	images   [][]string
+	machines []Machine
+	byID     map[cluster.WorkerID]int32
+	next     int
+	used     cluster.Resources
+	capacity cluster.Resources
+	low      float64
+	high     float64
+	falling  bool
+}
+
+// Machine is something that was placed.
+type Machine struct {
+	Worker  cluster.WorkerID
+	Request placement.Request
+}
+
+// New makes a fleet whose workers are each filled to a share drawn between low and high.
+func New(o Options) *Fleet {
+	if o.Shapes == 0 {
+		o.Shapes = 200
+	}
+	if o.Apps == 0 {
+		o.Apps = 50
+	}
+	if o.High == 0 {
+		o.Low, o.High = 0.60, 0.95
+	}
+	f := &Fleet{rng: rand.New(rand.NewPCG(o.Seed, uint64(o.Workers))), byID: make(map[cluster.WorkerID]int32, o.Workers), low: o.Low, high: o.High}
+	f.makeShapes(o.Shapes, o.Apps)
+	for i := range o.Workers {
+		w := f.worker(i)
+		f.byID[w.Worker] = int32(i)
+		f.capacity = f.capacity.Add(w.Capacity)
+		f.Records = append(f.Records, w)
+	}
+	for i := range f.Records {
+		f.fill(&f.Records[i], o.Low+(o.High-o.Low)*f.rng.Float64())
+	}
+	return f
+}
+
+// fill puts machines on a worker until its fullest dimension has the share.
+func (f *Fleet) fill(w *cluster.Record, share float64) {
+	for misses := 0; misses < 20 && fullness(w) < share; {
+		r := f.Next()
+		r.Start, r.Regions = false, nil
+		if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 || !placement.JudgeAt(&r, w).Fits {
+			misses++
+			continue
+		}
+		f.Place(w.Worker, &r)
+	}
+}
+
+// fullness is the share of a worker's fullest dimension of CPU and memory.
+func fullness(w *cluster.Record) float64 {
+	return max(float64(w.Used.CPU)/float64(w.Capacity.CPU), float64(w.Used.Memory)/float64(w.Capacity.Memory))
+}
+
+// Full gives the share of the fleet's fuller dimension of CPU and memory.
+func (f *Fleet) Full() float64 {
+	return max(float64(f.used.CPU)/float64(f.capacity.CPU), float64(f.used.Memory)/float64(f.capacity.Memory))
+}
+
+// copied gives worker i's record with maps of its own.
+func (f *Fleet) copied(i int) cluster.Record {
+	w := f.Records[i]
+	w.Apps, w.GPUs = maps.Clone(w.Apps), slices.Clone(w.GPUs)
+	return w
+}
+
+// Place enters a machine.
+func (f *Fleet) Place(id cluster.WorkerID, r *placement.Request) {
+	w := &f.Records[f.byID[id]]
+	w.Used = w.Used.Add(r.Resources)
+	if w.Apps == nil {
+		w.Apps = map[string]int{}
+	}
+	w.Apps[r.App]++
+	w.Machines++
+	w.Version++
+	take(w.GPUs, r, 1)
+	f.used = f.used.Add(r.Resources)
+	f.machines = append(f.machines, Machine{id, *r})
+}
+
+// Release gives a machine that ends now, if one has to: the fleet fills until it is High full, and then empties until it
+// is Low full. Where it empties two end for each that comes.
+func (f *Fleet) Release() (m Machine, ok bool) {
+	switch full := f.Full(); {
+	case full >= f.high-0.02:
+		f.falling = true
+	case full <= f.low+0.02:
+		f.falling = false
+	}
+	if odds := f.rng.IntN(4); len(f.machines) == 0 || (!f.falling && odds < 2) || (f.falling && odds < 1) {
+		return m, false
+	}
+	i := f.rng.IntN(len(f.machines))
+	last := len(f.machines) - 1
+	m = f.machines[i]
+	f.machines[i] = f.machines[last]
+	f.machines[last] = Machine{}
+	f.machines = f.machines[:last]
+	w := &f.Records[f.byID[m.Worker]]
+	w.Used = w.Used.Sub(m.Request.Resources)
+	if w.Apps[m.Request.App]--; w.Apps[m.Request.App] <= 0 {
+		delete(w.Apps, m.Request.App)
+	}
+	w.Machines--
+	w.Version++
+	take(w.GPUs, &m.Request, -1)
+	f.used = f.used.Sub(m.Request.Resources)
+	return m, true
+}
+
+// take gives out, or takes back, devices: first the fullest that fits.
+func take(gpus []cluster.GPU, r *placement.Request, sign int64) {
+	for want := r.Resources.GPU; want > 0 && len(gpus) > 0; want -= 1000 {
+		part, best := min(want, 1000), -1
+		for i, g := range gpus {
+			if (r.GPUKind == "" || r.GPUKind == g.Kind) && ((sign > 0 && g.Free >= part) || (sign < 0 && g.Free+part <= 1000)) {
+				if best < 0 || sign*g.Free < sign*gpus[best].Free {
+					best = i
+				}
+			}
+		}
+		if best < 0 {
+			return
+		}
+		gpus[best].Free -= sign * part
+	}
+}
+
+// Next gives the next request. It is not resolved.
+func (f *Fleet) Next() placement.Request {
+	at := f.rng.Float64()
+	low, high := 0, len(f.weights)-1
+	for low < high {
+		if mid := (low + high) / 2; f.weights[mid] < at {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	f.next++
+	r := f.shapes[low].request
+	a := f.rng.IntN(len(f.apps[low]))
+	r.App, r.Image = f.apps[low][a], f.images[low][a]
+	r.Machine = f.id()
+	if len(r.Scheduling.Affinity) > 0 { // away from its own
+		r.Scheduling.Affinity = f.shapes[low].away[a]
+	}
+	return r
+}
+
+// id makes an id as machines have: 14 hexadecimal digits.
+func (f *Fleet) id() string {
+	const hex = "0123456789abcdef"
+	var b [14]byte
+	n := f.rng.Uint64()
+	for i := range b {
+		b[i] = hex[n&15]
+		n >>= 4
+	}
+	return string(b[:])
+}
+
+// Constrained says whether a request has conditions beyond its regions and its size.
+func Constrained(r *placement.Request) bool {
+	s := &r.Scheduling
+	return len(s.Require)+len(s.Affinity)+len(s.Spread)+len(s.Tolerate)+len(s.Prefer) > 0 || r.GPUKind != ""
+}
+
+// Now tells how full the fleet is, for people.
+func (f *Fleet) Now() string {
+	return fmt.Sprintf("%d workers, %d machines, %.0f %% full", len(f.Records), len(f.machines), 100*f.Full())
+}
