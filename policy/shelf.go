@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of a shelf: 64 MiB of text at most.
+const (
+	MaxPolicies = 64
+	MaxVersions = 16 // kept of each policy; the oldest goes first
+)
+
+// Version is one version of a policy as it was applied. Versions of a policy are numbered from 1 and never change.
+type Version struct {
+	Policy string    `json:"policy"`
+	Number int       `json:"version"`
+	Text   string    `json:"text"`
+	At     time.Time `json:"at"`
+	Of     int       `json:"of,omitempty"` // of a rollback: the version whose text it is
+}
+
+// Shelf keeps the versions of policies. The zero Shelf is empty. Next and Rollback say what version would come next and
+// change nothing; Put enters one, so that its owner can make it durable in between.
+type Shelf struct {
+	versions map[string][]Version // oldest first
+}
+
+// Put enters a version: one that was loaded, or one that Next or Rollback gave. It gives those that are kept no longer.
+func (s *Shelf) Put(v Version) (dropped []Version) {
+	if s.versions == nil {
+		s.versions = map[string][]Version{}
+	}
+	list := append(slices.Clone(s.versions[v.Policy]), v)
+	slices.SortFunc(list, func(a, b Version) int { return a.Number - b.Number })
+	n := max(0, len(list)-MaxVersions)
+	s.versions[v.Policy] = list[n:]
+	return list[:n]
+}
+
+// Names lists the policies in order.
+func (s *Shelf) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }
+
+// Versions gives the versions of a policy that are kept, oldest first.
+func (s *Shelf) Versions(name string) []Version { return slices.Clone(s.versions[name]) }
+
+// Live gives the newest version of a policy.
+func (s *Shelf) Live(name string) (Version, bool) {
+	list := s.versions[name]
+	if len(list) == 0 {
+		return Version{}, false
+	}
+	return list[len(list)-1], true
+}
+
+// Get gives one version of a policy, 0 being the newest. The error is fault.NotFound.
+func (s *Shelf) Get(name string, number int) (Version, error) {
+	list := s.versions[name]
+	for _, v := range slices.Backward(list) {
+		if number == 0 || v.Number == number {
+			return v, nil
+		}
+	}
+	if len(list) == 0 {
+		return Version{}, fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", clip(name))
+	}
+	return Version{}, fault.New(fault.NotFound, "policy_version", "policy %s has no version %d; kept are %d to %d", name, number, list[0].Number, list[len(list)-1].Number)
+}
+
+// Next gives the version that applying a source makes. new is false when it is what the live version says already.
+func (s *Shelf) Next(src *Source, at time.Time) (v Version, isNew bool, err error) {
+	live, there := s.Live(src.Name)
+	if there && live.Text == src.Text {
+		return live, false, nil
+	}
+	if !there && len(s.versions) >= MaxPolicies {
+		return v, false, &fault.Error{Kind: fault.Exhausted, Code: "too_many_policies", Scope: fault.ScopeQuota,
+			Text: fmt.Sprintf("there are %d policies, the most that are kept; apply a new version of one of them instead", MaxPolicies)}
+	}
+	return Version{Policy: src.Name, Number: live.Number + 1, Text: src.Text, At: at}, true, nil
+}
+
+// Rollback gives the version that goes back to version to, 0 being the one before the live one. It is a new version with
+// the old text, so that numbers only grow; rolling back again goes further back.
+func (s *Shelf) Rollback(name string, to int, at time.Time) (Version, error) {
+	live, err := s.Get(name, 0)
+	if err != nil {
+		return live, err
+	}
+	target := Version{}
+	if to != 0 {
+		if target, err = s.Get(name, to); err != nil {
+			return target, err
+		}
+	}
+	for _, v := range s.versions[name] {
+		if to == 0 && v.Of == 0 && v.Number < live.origin() {
+			target = v // the last one wins
+		}
+	}
+	if target.Number == 0 {
+		return target, fault.New(fault.Precondition, "no_earlier_version", "policy %s is at version %d, and no earlier one is kept", name, live.Number)
+	}
+	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.origin()}, nil
+}
+
+// origin gives the version in which the text was first applied.
+func (v Version) origin() int {
+	if v.Of != 0 {
+		return v.Of
+	}
+	return v.Number
+}
