@@ -337,7 +337,7 @@ func (s *Supervisor) keepVersion(r *row) {
 func (s *Supervisor) launch(r *row, op string, a opArgs, state machine.State) {
 	r.Attempt++
 	a.Attempt = r.Attempt
-	r.Machine.State = state
+	r.Machine.State, r.Machine.Preempted = state, nil
 	if err := s.start(r, op, a); err != nil {
 		panic("lifecycle: " + err.Error()) // judged before: no run is active or parked
 	}

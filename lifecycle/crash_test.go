@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,29 @@ func verb(v lifecycle.Verb, edit ...func(*lifecycle.Command)) act {
 
 func create(edit ...func(*lifecycle.Grant)) act {
 	return func(d *driver) uint64 { return d.grant(grantOf(m1, edit...)) }
+}
+
+// Machines of lower rank, of which two fill the worker.
+const (
+	v1 = "11111111111111"
+	v2 = "22222222222222"
+)
+
+func banded(band machine.Band, cpu int64) func(*lifecycle.Grant) {
+	return func(g *lifecycle.Grant) {
+		g.Launch.Scheduling = &machine.Scheduling{Band: band}
+		g.Request.Scheduling, g.Request.Resources.CPU, g.Evict = *g.Launch.Scheduling, cpu, true
+	}
+}
+
+func batch(id string, edit ...func(*lifecycle.Grant)) act {
+	return func(d *driver) uint64 { return d.grant(grantOf(id, append(edit, banded(machine.BandBatch, 450))...)) }
+}
+
+func service(g *lifecycle.Grant) { banded(machine.BandService, 700)(g) }
+
+func on(id string, v lifecycle.Verb) act {
+	return func(d *driver) uint64 { return d.do(lifecycle.Command{Verb: v, App: "app", Machine: id}) }
 }
 
 func ends(code int) act {
@@ -100,6 +124,13 @@ func scenarios() []scenario {
 		{name: "exits at once, and is restarted", want: machine.Stopped, world: func(w *world) { w.instant = true }, acts: []act{create(restarts)}},
 		{name: "auto_destroy", want: machine.Destroyed, acts: []act{create(autoDestroy), ends(3)}},
 		{name: "volume", acts: []act{vol("create"), vol("snapshot"), vol("destroy")}},
+		{name: "preempt", want: machine.Started, acts: []act{batch(v1, restarts), batch(v2), create(service)}},
+		{name: "preempt one that ignores signals", want: machine.Started, world: func(w *world) { w.stubborn = true }, acts: []act{batch(v1), batch(v2), create(service)}},
+		{name: "preempt a suspended one", want: machine.Started, acts: []act{batch(v1), on(v1, lifecycle.Suspend), batch(v2), create(service)}},
+		{name: "preempt, and the beneficiary does not start", want: machine.Destroyed, world: func(w *world) { w.broken = m1 },
+			acts: []act{batch(v1, restarts), batch(v2), create(service)}},
+		{name: "preempt, and the beneficiary is destroyed", want: machine.Destroyed, acts: []act{batch(v1, restarts), batch(v2), create(service), verb(lifecycle.Destroy, kill)}},
+		{name: "preempt by a start", want: machine.Started, acts: []act{create(service), verb(lifecycle.Stop), batch(v1), batch(v2), verb(lifecycle.Start)}},
 		{name: "machine on a volume", want: machine.Destroyed, acts: []act{vol("create"), create(withVolume), verb(lifecycle.Destroy, kill), vol("destroy")}},
 	}
 }
@@ -113,7 +144,8 @@ func play(sc scenario, crashAt, again int) (d *driver) {
 	}
 	d = newDriver(w)
 	d.crashAt = crashAt
-	for _, a := range sc.acts {
+	rest := func(*driver) uint64 { return 0 }
+	for _, a := range append(slices.Clone(sc.acts), rest) {
 		for done := false; !done; {
 			done = attempt(d, a)
 			for back := done; !back; { // souk was stopped: it comes back, and the client asks again
@@ -125,7 +157,6 @@ func play(sc scenario, crashAt, again int) (d *driver) {
 			}
 		}
 	}
-	d.settle(10 * time.Minute)
 	return d
 }
 
@@ -156,6 +187,11 @@ func facts(d *driver) string {
 			if e.Request != nil && e.Request.ExitEvent != nil && e.Request.ExitEvent.ExitCode < 100 { // kills may be repeated
 				s += fmt.Sprintf("exit %d lost=%v\n", e.Request.ExitEvent.ExitCode, e.Request.ExitEvent.Lost)
 			}
+		}
+	}
+	for _, id := range []string{v1, v2} {
+		if m := d.sup.Machine("app", id); m != nil {
+			s += fmt.Sprintf("machine %s %s preempted=%v\n", id, m.State, m.Preempted)
 		}
 	}
 	for _, v := range d.sup.Volumes("app") {

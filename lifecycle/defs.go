@@ -145,7 +145,7 @@ func launchStep() step {
 				panic("lifecycle: the result of a launch is not a Life")
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
-			row.Machine.Preempted, row.Returns = nil, 0
+			row.Returns = 0
 			s.dirty[row.Machine.ID] = true
 			s.note(row, "start", machine.Started, argsOf(r).Source, "")
 		},
@@ -318,6 +318,9 @@ func finishDestroy(s *Supervisor, _ time.Time, r *fsm.Run, err error) {
 		s.note(row, "destroy_failed", row.settle(), "flyd", row.Failure)
 		row.Machine.State = row.settle()
 		s.room(row)
+		if row.Life != nil {
+			s.insist(row)
+		}
 		return
 	}
 	s.note(row, "destroy", machine.Destroyed, argsOf(r).Source, "")

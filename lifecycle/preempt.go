@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,8 +206,8 @@ func finishPreempt(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 		return
 	}
 	s.seller.Stay(row.Machine.ID)
-	if row.Life != nil { // it could not be stopped: its beneficiary will say so
-		row.Machine.Preempted = nil
+	if row.Life != nil {
+		s.insist(row)
 		return
 	}
 	row.Restarts = 0
@@ -217,6 +216,19 @@ func finishPreempt(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 		if spared {
 			row.ReturnAt = now
 		}
+	}
+}
+
+// insist kills a machine whose room another still waits for, and that would not end: it goes on until the one that waits
+// gives up. While one waits, each that leaves for it is on its way out, so that a crash finds the claim as it was.
+func (s *Supervisor) insist(r *row) {
+	if s.seller.Leaving(r.Machine.ID) == "" || r.Machine.Preempted == nil {
+		r.Machine.Preempted = nil // it was not evicted after all
+		return
+	}
+	r.Machine.State = machine.Stopping
+	if err := s.start(r, opPreempt, opArgs{Source: "flyd", Kill: true, For: r.Machine.Preempted.By}); err != nil {
+		panic("lifecycle: " + err.Error()) // its operation has just ended
 	}
 }
 
@@ -254,21 +266,23 @@ func (s *Supervisor) spare(by string) {
 	}
 }
 
-// restoreClaims brings the claims back whose machines still wait: those leave for one whose eviction is not over.
+// restoreClaims brings the claims back whose machines still wait: those leave for one that were evicted for it and are
+// still up.
 func (s *Supervisor) restoreClaims() {
 	leaving := map[string][]string{}
-	waits := map[string]bool{}
+	for id, r := range s.rows {
+		if p := r.Machine.Preempted; p != nil {
+			leaving[p.By] = append(leaving[p.By], id)
+		}
+	}
+	var waits []string
 	s.engine.Each(func(r *fsm.Run) {
-		id, isMachine := strings.CutPrefix(r.Key, "m/")
-		switch {
-		case !isMachine:
-		case r.Op == opPreempt:
-			leaving[argsOf(r).For] = append(leaving[argsOf(r).For], id)
-		case (r.Op == opCreateEvict || r.Op == opStartEvict) && r.Step() == "room" && !r.Undoing:
-			waits[id] = true
+		if (r.Op == opCreateEvict || r.Op == opStartEvict) && r.Step() == "room" && !r.Undoing {
+			waits = append(waits, strings.TrimPrefix(r.Key, "m/"))
 		}
 	})
-	for _, id := range slices.Sorted(maps.Keys(waits)) {
+	slices.Sort(waits)
+	for _, id := range waits {
 		slices.Sort(leaving[id])
 		s.seller.RestoreClaim(id, leaving[id])
 	}

@@ -71,9 +71,15 @@ func TestAnythingGoes(t *testing.T) {
 				for _, v := range d.w.violations {
 					t.Fatal(v)
 				}
+				if why := unjust(d.w.preempted); why != "" {
+					t.Fatal(why)
+				}
 			},
 		})
 		rest(t, d, asked)
+		if why := unjust(d.w.preempted); why != "" {
+			t.Fatal(why)
+		}
 	})
 }
 
@@ -116,6 +122,8 @@ func drawGrant(t *rapid.T, id string) lifecycle.Grant {
 		g.Launch.Config.Restart.Policy = rapid.SampledFrom([]string{"no", "on-failure", "always"}).Draw(t, "restart")
 		g.Launch.Config.Restart.MaxRetries = 2
 		g.Launch.Config.AutoDestroy = rapid.Bool().Draw(t, "auto-destroy")
+		g.Launch.Scheduling = drawScheduling(t)
+		g.Request.Scheduling, g.Evict = *g.Launch.Scheduling, rapid.Bool().Draw(t, "evict")
 		if rapid.Bool().Draw(t, "mount") {
 			g.Launch.Config.Mounts = []machine.Mount{{Volume: "vol_1", Path: "/data"}}
 		}
@@ -129,6 +137,9 @@ func drawCommand(t *rapid.T, id string) lifecycle.Command {
 		newConfig(rapid.Bool().Draw(t, "skip"))(&c)
 		c.Launch.Config.Env["N"] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "n"))
 		c.Resources.CPU = int64(rapid.IntRange(1, 700).Draw(t, "cpu"))
+		if rapid.Bool().Draw(t, "other rank") {
+			c.Launch.Scheduling = drawScheduling(t)
+		}
 	}
 	return c
 }

@@ -28,9 +28,12 @@ type world struct {
 	exits      map[string]lifecycle.Exit // kept until acknowledged
 	starts     map[string]int            // real process starts, by machine
 	failures   map[string][]error        // by effect kind: what the next ones answer
+	cpu        map[string]int64          // what machines were granted; those that were updated count for nothing
+	broken     string                    // the machine that never starts
 	stubborn   bool                      // ignores signals
 	instant    bool                      // every process ends with code 3 at once, and its exit overtakes the launch's answer
 	ended      int                       // lives that have ended
+	preempted  []machine.Preemption      // as the victims' events told, which are durable with the eviction
 	anyAck     bool                      // answers are not held against what a restart finds
 	violations []string
 }
@@ -42,7 +45,7 @@ type proc struct {
 
 func newWorld() *world {
 	return &world{journal: map[string]fsm.Record{}, procs: map[string]*proc{}, dirs: map[string]bool{}, volumes: map[string]bool{},
-		exits: map[string]lifecycle.Exit{}, starts: map[string]int{}, failures: map[string][]error{}}
+		exits: map[string]lifecycle.Exit{}, starts: map[string]int{}, cpu: map[string]int64{}, failures: map[string][]error{}}
 }
 
 func (w *world) commit(batch []fsm.Record) {
@@ -143,6 +146,8 @@ func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
 		w.dirs[t.ID] = true
 	}
 	switch {
+	case t.ID == w.broken:
+		return nil, fault.New(fault.Invalid, "no_program", "there is no such program")
 	case !w.dirs[t.ID]:
 		w.violate("launch of %s without a directory", t.ID)
 	case p != nil && p.running && p.attempt != t.Attempt:
@@ -153,6 +158,15 @@ func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
 	if p == nil || p.attempt != t.Attempt {
 		w.starts[t.ID]++
 		w.procs[t.ID] = &proc{attempt: t.Attempt, running: true}
+		sum := int64(0)
+		for id, p := range w.procs {
+			if p.running {
+				sum += w.cpu[id]
+			}
+		}
+		if sum > capacity.CPU {
+			w.violate("%s is started, and what runs has %d of %d CPUs", t.ID, sum, capacity.CPU)
+		}
 		if w.instant {
 			w.end(t.ID, 3, 0, epoch)
 		}
@@ -178,6 +192,7 @@ type driver struct {
 	points  int           // writes and effects so far
 	crashAt int           // stop when points reaches it; 0: never
 	acked   machine.State // what the newest answer promised, until something is asked
+	ackedOf string        // and of which machine
 	ended   int           // the world's count when it did, as far as it had been told
 	told    int           // of the world's count
 	trace   func(format string, args ...any)
@@ -205,7 +220,7 @@ func (d *driver) boot() {
 			d.w.violate("restore: %v", err)
 		}
 	}
-	promised, starts := d.acked, d.w.starts[m1]
+	promised, starts := d.acked, d.w.starts[d.ackedOf]
 	if d.w.anyAck || d.ended != d.w.ended {
 		promised = ""
 	}
@@ -218,8 +233,8 @@ func (d *driver) boot() {
 	}
 	for d.step() { // it gets there by itself, at once, and without doing anything twice
 	}
-	if m := d.sup.Machine("app", m1); m == nil || m.State != promised || d.w.starts[m1] != starts {
-		d.w.violate("the answer said %s, and after a restart it is %+v, with %d starts instead of %d", promised, m, d.w.starts[m1], starts)
+	if m := d.sup.Machine("app", d.ackedOf); m == nil || m.State != promised || d.w.starts[d.ackedOf] != starts {
+		d.w.violate("the answer said %s, and after a restart it is %+v, with %d starts instead of %d", promised, m, d.w.starts[d.ackedOf], starts)
 	}
 }
 
@@ -249,7 +264,12 @@ func (d *driver) take(o lifecycle.Out) {
 	for _, r := range o.Replies {
 		d.replies[r.Ticket] = r
 		if m := r.Outcome.Machine; m != nil && r.Err == nil && !m.State.Transient() {
-			d.acked, d.ended = m.State, d.told
+			d.acked, d.ackedOf, d.ended = m.State, m.ID, d.told
+		}
+	}
+	for _, e := range o.Events {
+		if e.Type == "preempt" {
+			d.w.preempted = append(d.w.preempted, e.Request.Preemptions[0])
 		}
 	}
 	d.trace("%s", describe(o))
@@ -331,10 +351,16 @@ func (d *driver) send(f func(now time.Time, ticket uint64) lifecycle.Out) uint64
 }
 
 func (d *driver) grant(g lifecycle.Grant) uint64 {
+	if d.sup.Machine(g.Request.App, g.Request.Machine) == nil {
+		d.w.cpu[g.Request.Machine] = g.Request.Resources.CPU
+	}
 	return d.send(func(now time.Time, t uint64) lifecycle.Out { return d.sup.Grant(now, t, g) })
 }
 
 func (d *driver) do(c lifecycle.Command) uint64 {
+	if c.Verb == lifecycle.Update {
+		delete(d.w.cpu, c.Machine)
+	}
 	return d.send(func(now time.Time, t uint64) lifecycle.Out { return d.sup.Do(now, t, c) })
 }
 
