@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -175,7 +176,7 @@ func (e *Evaluator) had(c *clause) string {
 	parts := make([]string, 0, len(c.paths))
 	for _, p := range c.paths {
 		if v := e.value(p); v != nil {
-			parts = append(parts, strings.Join(p, ".")+" is "+valueText(v))
+			parts = append(parts, p.text+" is "+valueText(v))
 		}
 	}
 	if len(parts) == 0 {
@@ -184,50 +185,60 @@ func (e *Evaluator) had(c *clause) string {
 	return strings.Join(parts, ", ")
 }
 
-// value reads a chain of fields; nil where one of them is not there.
-func (e *Evaluator) value(path []string) ref.Val {
+// path is a chain of fields and keys from a variable on, ready to be read.
+type path struct {
+	text  string // as it is written
+	of    string // worker or request
+	steps []func(any) ref.Val
+}
+
+// newPath makes a path of its names, the first being the variable. It ends where the types have no such field.
+func newPath(names []string) path {
+	p := path{text: strings.Join(names, "."), of: names[0]}
+	list := workerFields()
+	if p.of == "request" {
+		list = fieldsOfRequest()
+	}
+	keyed := false
+	for _, name := range names[1:] {
+		if keyed {
+			p.steps = append(p.steps, func(v any) ref.Val {
+				if found, ok := v.(*mapValue).find(name); ok {
+					return found
+				}
+				return nil
+			})
+			break
+		}
+		i := slices.IndexFunc(list, func(f field) bool { return f.name == name })
+		if i < 0 {
+			break
+		}
+		p.steps = append(p.steps, list[i].get)
+		if keyed = list[i].is.Kind() == types.MapKind; list[i].is == resourcesType {
+			list = resourceFields()
+		} else {
+			list = nil
+		}
+	}
+	return p
+}
+
+// value reads a path; nil where a key is not there.
+func (e *Evaluator) value(p path) ref.Val {
 	var at any = &e.worker
-	if path[0] == "request" {
+	if p.of == "request" {
 		at = &e.request
 	}
-	for _, name := range path[1:] {
-		var v ref.Val
-		switch x := at.(type) {
-		case *mapValue:
-			found, ok := x.find(name)
-			if !ok {
-				return nil
-			}
-			v = found
-		default:
-			get := reader(at, name)
-			if get == nil {
-				return nil
-			}
-			v = get(at)
+	for _, step := range p.steps {
+		v := step(at)
+		if v == nil {
+			return nil
 		}
 		at = v
 	}
 	v, _ := at.(ref.Val)
 	return v
-}
-
-func reader(of any, name string) func(any) ref.Val {
-	var list []field
-	switch of.(type) {
-	case *workerValue:
-		list = workerFields()
-	case *requestValue:
-		list = fieldsOfRequest()
-	case *amounts:
-		list = resourceFields()
-	}
-	for _, f := range list {
-		if f.name == name {
-			return f.get
-		}
-	}
-	return nil
 }
 
 func valueText(v ref.Val) string {

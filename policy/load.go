@@ -38,7 +38,7 @@ type clause struct {
 	text    string // the expression, or the name of the built-in
 	builtin *placement.Builtin
 	program cel.Program
-	paths   [][]string
+	paths   []path
 	cost    uint64
 }
 
@@ -251,7 +251,10 @@ func (l *loader) compile(path, expr string, c *clause, want string, results ...*
 		l.inExpr(path, expr, 1, 0, hint(err.Error()))
 		return
 	}
-	c.program, c.paths, c.cost = program, paths(ast.NativeRep().Expr()), estimate.Max
+	c.program, c.cost = program, estimate.Max
+	for _, names := range paths(ast.NativeRep().Expr()) {
+		c.paths = append(c.paths, newPath(names))
+	}
 }
 
 // inExpr notes a problem inside an expression: line from 1, column from 0.
