@@ -20,13 +20,14 @@ import (
 
 // Bounds of one message.
 const (
-	MaxBody     = 4 << 20  // bytes of a question
-	MaxPull     = 16 << 20 // bytes of an exchange of records, each way
-	maxHeader   = 64 << 10
-	bodyTimeout = 10 * time.Second // for a question to arrive whole
-	longAnswer  = 64 << 10         // an answer of more bytes has answerTime to be taken
-	answerTime  = 60 * time.Second
-	drainTime   = 5 * time.Second // for calls to end when the server does
+	MaxBody    = 4 << 20  // bytes of a question
+	MaxPull    = 16 << 20 // bytes of an exchange of records, each way
+	maxHeader  = 64 << 10
+	headTime   = 5 * time.Second  // for a connection to be made, and for a question's head to arrive
+	bodyTime   = 10 * time.Second // for a question to arrive whole
+	longAnswer = 64 << 10         // an answer of more bytes has answerTime to be taken
+	answerTime = 60 * time.Second
+	drainTime  = 5 * time.Second // for calls to end when the server does
 )
 
 // Peer is the member that asks, as its certificate says.
@@ -69,6 +70,8 @@ type Server struct {
 	gates  [classes]*gate
 	joins  *gate
 	asks   *asks
+
+	headTime, bodyTime time.Duration // shorter in tests
 }
 
 // route is one thing that may be asked. serve's error is answered; after the first byte it must not return one.
@@ -93,6 +96,7 @@ func NewServer(o Options) (*Server, error) {
 	l := o.Limits.orDefaults()
 	o.Limits = l
 	s := &Server{o: o, joins: newGate(16), asks: newAsks(), gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
+	s.headTime, s.bodyTime = headTime, bodyTime
 	s.setCapability(capability{Capability, Oldest})
 	s.routes = routes()
 	return s, nil
@@ -106,7 +110,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	protocols.SetHTTP2(true)
 	srv := &http.Server{
 		Handler: s, Protocols: protocols, TLSConfig: s.o.Identity.ServerTLS(s.o.Now, s.o.Signer != nil, "h2"),
-		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: s.headTime, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams,
 			SendPingTimeout:      30 * time.Second, PingTimeout: 10 * time.Second, // a caller that went silently holds nothing for longer
@@ -231,12 +235,12 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error
 	_, _ = w.Write(raw) // who asked may be gone
 }
 
-// readBody reads a question whole, within limit and bodyTimeout.
+// readBody reads a question whole, within limit and bodyTime.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
 	}
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
@@ -244,7 +248,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		return nil, tooLarge(limit)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Timeout, "body", "the question did not arrive whole within %v", bodyTimeout)
+		return nil, fault.Wrap(err, fault.Timeout, "body", "the question did not arrive whole within %v", s.bodyTime)
 	}
 	return raw, nil
 }
