@@ -305,9 +305,7 @@ func (g *GangBuyer) fits() (best int, stop string) {
 
 func (g *GangBuyer) heal(w cluster.WorkerID, r *Refusal) {
 	g.note(w, placement.VerdictText(r.Verdict))
-	if i := slices.IndexFunc(g.view.Workers, func(rec cluster.Record) bool { return rec.Worker == w }); i >= 0 && r.Record.Newer(g.view.Workers[i]) {
-		g.view.Workers[i] = r.Record
-	}
+	healView(&g.view, w, *r)
 }
 
 const maxNoted = 32 // refusals kept, the newest

@@ -47,6 +47,11 @@ func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 // packGang places members one after the other, largest first, on a ledger of its own. n is how many found room, stop what
 // the first worker says, as it is then, of the first that did not.
 func packGang(members []placement.Request, workers []cluster.Record, p placement.Policy) (homes []cluster.WorkerID, n int, stop string) {
+	return packAvoiding(members, workers, p, func(int, cluster.WorkerID) bool { return false })
+}
+
+// packAvoiding is packGang where a member avoids some workers.
+func packAvoiding(members []placement.Request, workers []cluster.Record, p placement.Policy, avoid func(member int, w cluster.WorkerID) bool) (homes []cluster.WorkerID, n int, stop string) {
 	room := cluster.View{Workers: slices.Clone(workers)}
 	homes = make([]cluster.WorkerID, len(members))
 	order := make([]int, len(members))
@@ -61,7 +66,7 @@ func packGang(members []placement.Request, workers []cluster.Record, p placement
 		r := placement.Resolve(members[m], room, nil)
 		best, score := -1, 0.0
 		for i := range room.Workers {
-			if !p.Judge(&r, &room.Workers[i]).Fits {
+			if avoid(m, room.Workers[i].Worker) || !p.Judge(&r, &room.Workers[i]).Fits {
 				continue
 			}
 			if s := p.ScoreAt(&r, &room.Workers[i]); best < 0 || s > score {

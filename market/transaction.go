@@ -1,0 +1,133 @@
+package market
+
+import (
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
+)
+
+// Transaction places many requests from one private copy of the view, as a shared-state scheduler does (Omega;
+// Schwarzkopf et al., EuroSys 2013, section 3.4): it plans all of them, largest first, on a ledger of its own, and commits
+// them at once. Conflicts are detected by the workers, which judge each grant against what they really have (fine-grained:
+// only a grant that no longer fits is refused). It is incremental: what is granted stays, what is refused is planned again
+// from the healed view. All-or-nothing is a gang: see GangBuyer.
+//
+// The owner carries out all asks of a Turn side by side, and steps the transaction with all their answers.
+type Transaction struct {
+	reqs   []placement.Request
+	view   cluster.View
+	policy placement.Policy
+
+	asked     []Ask
+	state     []txnState // by request
+	conflicts int
+	commits   int
+}
+
+type txnState struct {
+	over  bool
+	home  cluster.WorkerID
+	err   error
+	asked []cluster.WorkerID
+	lost  int
+}
+
+// NewTransaction makes a transaction of requests that are independent of each other.
+func NewTransaction(reqs []placement.Request, view cluster.View, p placement.Policy) *Transaction {
+	view.Workers = slices.Clone(view.Workers)
+	return &Transaction{reqs: reqs, view: view, policy: p, state: make([]txnState, len(reqs))}
+}
+
+// Conflicts gives how many grants were refused, and how often it has committed.
+func (t *Transaction) Conflicts() (conflicts, commits int) { return t.conflicts, t.commits }
+
+// Result gives where a request was placed, or why it was not. It is settled once over is true.
+func (t *Transaction) Result(i int) (home cluster.WorkerID, err error, over bool) {
+	s := &t.state[i]
+	return s.home, s.err, s.over
+}
+
+// Step takes the answers to the last asks, nil at first, and gives the next. Settled lists the requests that this step
+// has settled.
+func (t *Transaction) Step(in []Answer) (turn Turn, settled []int) {
+	var again []Ask
+	for i, a := range in {
+		ask := t.asked[i]
+		s := &t.state[ask.Member]
+		switch {
+		case a.Done:
+			s.over, s.home = true, ask.Worker
+		case a.Failed != nil:
+			s.over, s.err = true, a.Failed
+		case a.Lost:
+			if s.lost++; s.lost > MaxLost {
+				s.over, s.err = true, ambiguous(ask.Worker, t.reqs[ask.Member].Machine)
+			} else {
+				again = append(again, ask)
+				turn.After = max(turn.After, LostWait<<(s.lost-1))
+			}
+		case a.Refused != nil:
+			t.conflicts++
+			s.lost = 0
+			healView(&t.view, ask.Worker, *a.Refused)
+		}
+		if s.over {
+			settled = append(settled, ask.Member)
+		}
+	}
+	fresh, none := t.plan(again)
+	settled = append(settled, none...)
+	turn.Asks = append(again, fresh...)
+	t.asked = turn.Asks
+	turn.Done = len(turn.Asks) == 0
+	if !turn.Done {
+		t.commits++
+	}
+	return turn, settled
+}
+
+// plan finds a worker for each request that is open and not asked for again. none lists those that have none.
+func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
+	busy := make(map[int]bool, len(again))
+	room := slices.Clone(t.view.Workers)
+	for _, a := range again {
+		busy[a.Member] = true
+	}
+	var members []int
+	var reqs []placement.Request
+	for i := range t.reqs {
+		if s := &t.state[i]; !s.over && !busy[i] {
+			members, reqs = append(members, i), append(reqs, t.reqs[i])
+		}
+	}
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	homes, _, _ := packAvoiding(reqs, room, t.policy, func(k int, w cluster.WorkerID) bool {
+		asked := t.state[members[k]].asked
+		return len(asked) >= MaxAsked || slices.Contains(asked, w)
+	})
+	for k, w := range homes {
+		i := members[k]
+		s := &t.state[i]
+		if w == "" {
+			s.over, s.err = true, NewBuyer(t.reqs[i], t.view, t.policy).exhausted()
+			none = append(none, i)
+			continue
+		}
+		s.asked = append(s.asked, w)
+		asks = append(asks, Ask{Act: ActGrant, Worker: w, Member: i})
+	}
+	return asks, none
+}
+
+// View gives the view as the refusals have healed it, for the next transaction.
+func (t *Transaction) View() cluster.View { return t.view }
+
+// Backlog bounds what a scheduler that gathers requests keeps waiting: more are sent away at once.
+const Backlog = 4096
+
+// Gather is how long a batching scheduler gathers requests where nobody says otherwise.
+const Gather = 5 * time.Millisecond
