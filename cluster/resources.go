@@ -120,8 +120,12 @@ func (r Resources) Fits(free Resources) bool {
 
 // Valid says whether every amount lies in [0, MaxAmount].
 func (r Resources) Valid() bool {
-	for _, d := range r.Dims() {
-		if d.Amount < 0 || d.Amount > MaxAmount {
+	ok := func(n int64) bool { return n >= 0 && n <= MaxAmount }
+	if !ok(r.CPU) || !ok(r.Memory) || !ok(r.Disk) || !ok(r.Ports) || !ok(r.GPU) {
+		return false
+	}
+	for _, n := range r.Named {
+		if !ok(n) {
 			return false
 		}
 	}
@@ -130,8 +134,11 @@ func (r Resources) Valid() bool {
 
 // IsZero says whether every amount is 0.
 func (r Resources) IsZero() bool {
-	for _, d := range r.Dims() {
-		if d.Amount != 0 {
+	if r.CPU != 0 || r.Memory != 0 || r.Disk != 0 || r.Ports != 0 || r.GPU != 0 {
+		return false
+	}
+	for _, n := range r.Named {
+		if n != 0 {
 			return false
 		}
 	}

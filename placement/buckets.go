@@ -12,8 +12,8 @@ import (
 // Levels of room that buckets tell apart, as shares of a worker's capacity. Finer ones find better workers and make more
 // buckets.
 const (
-	fine   = 32 // of CPU and memory
-	coarse = 8  // of disk, ports, and each named resource
+	fine   = 16 // of CPU and memory
+	coarse = 4  // of disk, ports, and each named resource
 )
 
 // group is the workers that are alike but for their attributes and conditions: of one region, state, capacity, headroom
@@ -38,8 +38,13 @@ type bucketKey struct {
 type bucket struct {
 	key     bucketKey
 	members []int32
-	middle  cluster.Record // about what they are, to score
-	most    cluster.Record // at least what each of them has free, to judge
+	recs    *standing
+}
+
+// standing is the two records that stand for the workers of a bucket.
+type standing struct {
+	middle cluster.Record // about what they are, to score
+	most   cluster.Record // at least what each of them has free, to judge
 }
 
 // groupOf gives the group of a record.
@@ -156,6 +161,7 @@ func (x *Index) place(i int32) {
 	bk := &x.buckets[b]
 	if len(bk.members) == 0 {
 		x.filled++
+		x.bear(b)
 	}
 	s.bucket, s.at = b, int32(len(bk.members))
 	bk.members = append(bk.members, i)
@@ -183,7 +189,7 @@ func (x *Index) leave(i int32) {
 
 // newBucket makes a bucket for the room that worker s has.
 func (x *Index) newBucket(k bucketKey, s *slot) int32 {
-	if n := len(x.buckets); n > 4096 && n > 8*x.filled {
+	if n := len(x.buckets); n > 1<<14 && n > 4*x.filled {
 		x.sweep()
 	}
 	g := &x.reps[k.group].rec
@@ -211,7 +217,7 @@ func (x *Index) newBucket(k bucketKey, s *slot) int32 {
 	most.Used, middle.Used = c.Sub(up), c.Sub(mid)
 	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog
 	b := int32(len(x.buckets))
-	x.buckets, x.byKey[k] = append(x.buckets, bucket{key: k, middle: middle, most: most}), b
+	x.buckets, x.byKey[k] = append(x.buckets, bucket{key: k, recs: &standing{middle, most}}), b
 	return b
 }
 
@@ -229,6 +235,6 @@ func (x *Index) sweep() {
 		}
 		kept, x.byKey[b.key] = append(kept, b), id
 	}
-	x.buckets = kept
+	x.buckets, x.born = kept, nil
 	x.age++
 }

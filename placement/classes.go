@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"encoding/binary"
 	"maps"
 	"math"
@@ -16,7 +15,7 @@ type book struct {
 	policy  *Policy
 	classes map[string]*class
 	sets    map[string]*set
-	orders  int // entries of all orders
+	orders  int // scores of all orders
 	age     int // of the index's buckets, when the orders were made
 	image   interest
 }
@@ -34,14 +33,8 @@ const (
 // the app, the image, volumes, and neighbours.
 type class struct {
 	set   *set
-	want  Request  // stands for them, without conditions
-	order []scored // buckets that may take it, best first
-	seen  int      // buckets known to it
-}
-
-type scored struct {
-	bucket int32
-	score  float32
+	want  Request // stands for them, without conditions
+	order order
 }
 
 // set is the workers that could ever take a class of requests as far as the fixed part of their records goes: state,
@@ -122,9 +115,9 @@ func (x *Index) classOf(r *Request, p *Policy) *class {
 		b.classes[string(key)] = c
 	}
 	x.refresh(c.set, p)
-	b.orders -= len(c.order)
+	b.orders -= len(c.order.scores)
 	x.extend(c, p)
-	b.orders += len(c.order)
+	b.orders += len(c.order.scores)
 	return c
 }
 
@@ -333,35 +326,4 @@ func (t *tier) list(out []int32) []int32 {
 		}
 	}
 	return out
-}
-
-// extend brings a class's order up to date with the buckets. A bucket that has too little for the class at its most, as
-// the judge says, is left out: none of its members fits, now or later.
-func (x *Index) extend(c *class, p *Policy) {
-	if c.seen == len(x.buckets) {
-		return
-	}
-	before := len(c.order)
-	for ; c.seen < len(x.buckets); c.seen++ {
-		b := &x.buckets[c.seen]
-		if !JudgeAt(&c.want, &b.most).Fits {
-			continue
-		}
-		score := p.ScoreAt(&c.want, &b.middle)
-		if math.IsNaN(score) {
-			score = math.Inf(-1)
-		}
-		c.order = append(c.order, scored{int32(c.seen), float32(score)})
-	}
-	less := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.bucket, b.bucket)) }
-	if len(c.order)-before > 8 {
-		slices.SortFunc(c.order, less)
-		return
-	}
-	for k := before; k < len(c.order); k++ {
-		e := c.order[k]
-		at, _ := slices.BinarySearchFunc(c.order[:k], e, less)
-		copy(c.order[at+1:k+1], c.order[at:k])
-		c.order[at] = e
-	}
 }

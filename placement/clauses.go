@@ -23,7 +23,7 @@ func asLarge(want, keep cluster.Resources) bool {
 
 // judgeGPUs looks at the devices, where the worker tells them apart: a request of less than one GPU needs it on one
 // device, one of whole GPUs needs whole devices.
-func judgeGPUs(r *Request, w *cluster.Record, no refuse) {
+func judgeGPUs(r *Request, w *cluster.Record, out *Verdict) {
 	want := r.Resources.GPU
 	if want <= 0 || len(w.GPUs) == 0 {
 		return // where devices are not told apart, kinds are named resources: gpu.a100
@@ -41,11 +41,11 @@ func judgeGPUs(r *Request, w *cluster.Record, no refuse) {
 	need := max(1, want/1000)
 	switch {
 	case kinds < need && r.GPUKind != "":
-		no(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
+		out.no(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
 	case want > 1000 && want%1000 != 0:
-		no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
+		out.no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
 	case fitting < need && want <= w.Free().GPU:
-		no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)), fmt.Sprintf("%d such", fitting))
+		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)), fmt.Sprintf("%d such", fitting))
 	}
 }
 
@@ -66,24 +66,24 @@ func GPUText(w *cluster.Record) string {
 }
 
 // judgeAttributes matches both sides: the request's requirements over the worker, and the worker's over the request.
-func judgeAttributes(r *Request, w *cluster.Record, no refuse) {
+func judgeAttributes(r *Request, w *cluster.Record, out *Verdict) {
 	for i := range r.Scheduling.Require {
 		q := &r.Scheduling.Require[i]
 		v, there := w.Attribute(q.Attribute)
 		if q.Of(v, there) != cluster.Met {
-			no(true, CodeRequirement, q.String(), hadText(q, v, there))
+			out.no(true, CodeRequirement, q.String(), hadText(q, v, there))
 		}
 	}
 	for i := range w.Require {
 		q := &w.Require[i]
 		v, there := r.Label(q.Attribute)
 		if q.Of(v, there) != cluster.Met {
-			no(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
+			out.no(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
 		}
 	}
 	for _, reserved := range w.Reserved {
 		if !slices.Contains(r.Scheduling.Tolerate, reserved) {
-			no(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
+			out.no(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (r *Request) Label(name string) (cluster.Value, bool) {
 }
 
 // judgeNeighbours looks at who runs where: affinity and anti-affinity that must hold, and spreads with a largest skew.
-func judgeNeighbours(r *Request, w *cluster.Record, no refuse) {
+func judgeNeighbours(r *Request, w *cluster.Record, out *Verdict) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
 		if a.Weight != 0 {
@@ -133,9 +133,9 @@ func judgeNeighbours(r *Request, w *cluster.Record, no refuse) {
 		}
 		switch near := r.near(i, w); {
 		case near && a.Anti:
-			no(false, CodeAntiAffinity, "away from "+who+within(a.Within), "it is here")
+			out.no(false, CodeAntiAffinity, "away from "+who+within(a.Within), "it is here")
 		case !near && !a.Anti:
-			no(false, CodeAffinity, "near to "+who+within(a.Within), "it is not here")
+			out.no(false, CodeAffinity, "near to "+who+within(a.Within), "it is not here")
 		}
 	}
 	for i := range r.Scheduling.Spread {
@@ -145,11 +145,11 @@ func judgeNeighbours(r *Request, w *cluster.Record, no refuse) {
 		}
 		v, there := w.Attribute(sp.Attribute)
 		if !there {
-			no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
+			out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
 			continue
 		}
 		if here, least := r.counts(i, v); here+1-least > sp.MaxSkew {
-			no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew, r.App, sp.Attribute),
+			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew, r.App, sp.Attribute),
 				fmt.Sprintf("%d on %s, %d where there are fewest", here, v, least))
 		}
 	}

@@ -22,25 +22,27 @@ import (
 type Index struct {
 	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
 
-	slots   []slot
-	byID    map[cluster.WorkerID]int32
-	vacant  []int32
-	groups  map[string]int32
-	reps    []group
-	buckets []bucket
-	byKey   map[bucketKey]int32
-	filled  int     // buckets with a member
-	odd     []int32 // workers whose amounts make no sense, such as less than nothing used: looked at one by one
-	apps    map[string]map[int32]struct{}
-	volumes map[string][]int32
-	images  map[string][]int32
-	spreads map[string]*valueCount
-	books   []*book
-	log     []int32 // slots whose fixed part changed, for sets to catch up
-	age     int     // of the buckets: counts how often they were made anew
-	readApp int     // workers whose conditions read the app of a request
-	readImg int     // workers whose conditions read its image
-	scratch scratch
+	slots    []slot
+	byID     map[cluster.WorkerID]int32
+	vacant   []int32
+	groups   map[string]int32
+	reps     []group
+	buckets  []bucket
+	byKey    map[bucketKey]int32
+	filled   int     // buckets with a member
+	odd      []int32 // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps     map[string]map[int32]struct{}
+	volumes  map[string][]int32
+	images   map[string][]int32
+	spreads  map[string]*valueCount
+	books    []*book
+	log      []int32 // slots whose fixed part changed, for sets to catch up
+	born     []int32 // buckets that have got their first worker, for orders to catch up
+	bornBase int     // births before those
+	age      int     // of the buckets: counts how often they were made anew
+	readApp  int     // workers whose conditions read the app of a request
+	readImg  int     // workers whose conditions read its image
+	scratch  scratch
 }
 
 // slot is one worker.
@@ -59,7 +61,7 @@ const (
 	maxBooks   = 16      // policies that have classes; the oldest goes
 	maxClasses = 4096    // of requests, per policy; then all are made anew as they come
 	maxSets    = 1024    // of workers that match, per policy; the same
-	maxOrders  = 1 << 24 // entries of all orders together, per policy; the same
+	maxOrders  = 1 << 24 // scores of all classes together, per policy; the same
 	smallSet   = 64      // where so few workers match, all are looked at
 	look       = 8       // workers that fit that are scored for one decision, per tier
 )
@@ -213,7 +215,7 @@ func (x *Index) regroup() {
 	for i := range x.slots {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.buckets, x.books, x.log = map[string]int32{}, nil, nil, nil, nil
+	x.groups, x.reps, x.buckets, x.books, x.log, x.born = map[string]int32{}, nil, nil, nil, nil, nil
 	clear(x.byKey)
 	for i := range x.slots {
 		if s := &x.slots[i]; s.used {

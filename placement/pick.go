@@ -107,6 +107,7 @@ func (d *decision) decide() {
 	for t := range c.set.tiers {
 		best = max(best, d.walk(c, &c.set.tiers[t], best))
 	}
+	c.order.restore()
 	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.bookOf(d.p).mindsImages(d.r) {
 		d.some(at, 0)
 	}
@@ -140,12 +141,13 @@ func (b *book) mindsImages(r *Request) bool {
 // bucket promises less than best, which another tier has.
 func (d *decision) walk(c *class, t *tier, best float64) float64 {
 	whole, left := t.count == len(d.x.byID), d.enough
-	for _, e := range c.order {
+	for k := 0; ; k++ {
+		e, more := c.order.nth(d.x, k)
+		if !more {
+			return best
+		}
 		b := &d.x.buckets[e.bucket]
 		n := len(b.members)
-		if n == 0 {
-			continue
-		}
 		if float64(e.score)+t.bonus < best-tierSlack && left == d.enough && !d.x.Exact {
 			return best // nothing of this tier comes near
 		}
@@ -166,7 +168,6 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 			}
 		}
 	}
-	return best
 }
 
 // tierSlack is by how much a bucket's score may promise too little.

@@ -64,42 +64,40 @@ const (
 // request and any record have a verdict. It reads no clock: a record's age is the caller's business.
 func Judge(r Request, w cluster.Record) Verdict { return JudgeAt(&r, &w) }
 
-// refuse notes one clause that said no; never is whether it would even if the worker were empty and ready.
-type refuse func(never bool, code, wanted, had string)
+// no notes one clause that said no; never is whether it would even if the worker were empty and ready.
+func (v *Verdict) no(never bool, code, wanted, had string) {
+	v.Failing = append(v.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
+	v.Never = v.Never || never
+}
 
 // JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
-func JudgeAt(r *Request, w *cluster.Record) Verdict {
-	var v Verdict
-	no := func(never bool, code, wanted, had string) {
-		v.Failing = append(v.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
-		v.Never = v.Never || never
-	}
+func JudgeAt(r *Request, w *cluster.Record) (v Verdict) {
 	if w.State != cluster.Ready {
-		no(false, CodeState, string(cluster.Ready), string(w.State))
+		v.no(false, CodeState, string(cluster.Ready), string(w.State))
 	}
 	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 {
-		no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
+		v.no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
 	}
 	for _, id := range r.Volumes {
 		switch holder, here := w.Volumes[id]; {
 		case !here:
-			no(true, CodeVolume, id, "not on this worker")
+			v.no(true, CodeVolume, id, "not on this worker")
 		case holder != "" && holder != r.Machine:
-			no(false, CodeAttached, id+" free", "attached to "+holder)
+			v.no(false, CodeAttached, id+" free", "attached to "+holder)
 		}
 	}
 	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting {
-		no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
+		v.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
 	}
-	judgeResources(r.Resources, w, no)
-	judgeGPUs(r, w, no)
-	judgeAttributes(r, w, no)
-	judgeNeighbours(r, w, no)
+	judgeResources(r.Resources, w, &v)
+	judgeGPUs(r, w, &v)
+	judgeAttributes(r, w, &v)
+	judgeNeighbours(r, w, &v)
 	v.Fits = len(v.Failing) == 0
 	return v
 }
 
-func judgeResources(want cluster.Resources, w *cluster.Record, no refuse) {
+func judgeResources(want cluster.Resources, w *cluster.Record, out *Verdict) {
 	free := w.Free()
 	keep := w.Headroom
 	if keep.IsZero() || !keep.Valid() || asLarge(want, keep) { // headroom that is no amount keeps nothing
@@ -111,12 +109,12 @@ func judgeResources(want cluster.Resources, w *cluster.Record, no refuse) {
 	for _, d := range want.Dims() {
 		switch {
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
-			no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
+			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
-			no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
+			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
 				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
 		case d.Amount > 0 && d.Amount+keep.Get(d.Name) > free.Get(d.Name):
-			no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+
+			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+
 				" kept for larger requests", d.Format(free.Get(d.Name))+" free")
 		}
 	}
