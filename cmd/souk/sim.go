@@ -45,8 +45,9 @@ decision, and "multipath" one for each class. Beside them stand three bounds, wh
 ever waits; B, least remaining work first, preempting at no cost; C, shortest job first, longest task first, without
 preemption.
 
-The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), or CSV with the columns submit_s, tasks and duration_s,
-each also as .gz or .zip; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
+The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), CSV with the columns submit_s, tasks and duration_s or
+those of openb's pods, or a part of Google's task_events of 2011, each also as .gz, .xz or .zip; or a folder with all of
+Google's tables; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
 
 func (c *cli) cmdSim() *cobra.Command {
 	run, cmp := new(simFlags), new(simFlags)

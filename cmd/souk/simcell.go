@@ -37,6 +37,7 @@ func (c *cli) cmdSimOmega() *cobra.Command {
 	var think [2]time.Duration
 	var task, until time.Duration
 	var seeds int
+	load := 1.0
 	cfg := cellsim.Config{}
 	cmd := &cobra.Command{Use: "omega", Short: "Run jobs on a cell under shared state, offers, requests, one scheduler, or the market", Args: args(0, 0, "no argument"),
 		Long: "Simulate schedulers that think about whole jobs, as Omega's simulator does (EuroSys'13): a decision takes --think-CLASS\n" +
@@ -62,9 +63,10 @@ func (c *cli) cmdSimOmega() *cobra.Command {
 	f.DurationVar(&delay, "delay", delay, "market: a round trip to the workers")
 	f.DurationVar(&until, "until", 24*time.Hour, "when the run ends")
 	f.IntVar(&seeds, "seeds", 1, "how many seeds to run, from 1 on")
+	f.Float64Var(&load, "load", 1, "times as many batch jobs in the same time")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if file == "" || seeds < 1 || seeds > 10_000 || !(cpu > 0 && cpu <= 1e6 && memory > 0 && memory <= 1e6) {
-			return usagef("give --jobs FILE, --seeds from 1 to 10000, and --cpu and --memory above 0")
+		if file == "" || seeds < 1 || seeds > 10_000 || !(cpu > 0 && cpu <= 1e6 && memory > 0 && memory <= 1e6 && load > 0 && load <= 100) {
+			return usagef("give --jobs FILE, --seeds from 1 to 10000, --load up to 100, and --cpu, --memory and --load above 0")
 		}
 		in, err := cellresults.Open(file)
 		if err != nil {
@@ -80,7 +82,7 @@ func (c *cli) cmdSimOmega() *cobra.Command {
 			cfg.Think[k] = cellsim.Think{PerJob: ticks.Time(think[k].Microseconds()), PerTask: ticks.Time(task.Microseconds())}
 		}
 		cfg.ViewAge, cfg.Delay, cfg.Until = ticks.Time(age.Microseconds()), ticks.Time(delay.Microseconds()), ticks.Time(until.Microseconds())
-		return c.simOmega(cfg, archs, seeds, jobs)
+		return c.simOmega(cfg, archs, seeds, cellsim.Scale(jobs, load))
 	}
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ import (
 func (c *cli) cmdTrace() *cobra.Command {
 	cutoff := 0.0
 	info := &cobra.Command{Use: "info FILE", Short: "Tell what is in a trace", Args: args(1, 1, "the trace's file"),
-		Example: "  souk trace info yahoo.tr.gz\n  souk trace info --json gen:google:0.8"}
+		Example: "  souk trace info yahoo.tr.gz\n  souk trace info machine_events/part-00000-of-00001.csv.gz\n  souk trace info --json gen:google:0.8"}
 	info.Flags().Float64Var(&cutoff, "cutoff", 0, "seconds of mean task duration above which a job is long (default the 90th percentile)")
 	info.RunE = func(_ *cobra.Command, given []string) error { return c.traceInfo(given[0], cutoff) }
 
@@ -39,6 +40,9 @@ func (c *cli) cmdTrace() *cobra.Command {
 }
 
 func (c *cli) traceInfo(name string, cutoff float64) error {
+	if strings.Contains(strings.ReplaceAll(filepath.Base(name), "-", "_"), "machine_events") {
+		return c.machineInfo(name)
+	}
 	open, err := opener(name, 10_000)
 	if err != nil {
 		return err
@@ -68,6 +72,25 @@ func (c *cli) traceInfo(name string, cutoff float64) error {
 		}
 		fmt.Fprintf(c.out, "load       %s  most %.0f tasks at once, on average over a part\n", sparkline(in.Load, most), most)
 	}
+	return nil
+}
+
+// machineInfo tells what is in Google's table of machines.
+func (c *cli) machineInfo(name string) error {
+	r, _, err := trace.OpenFile(name)
+	if err != nil {
+		return err
+	}
+	m, err := trace.ReadMachines(name, r)
+	if err := cmp.Or(err, r.Close()); err != nil {
+		return err
+	}
+	if c.json {
+		c.jsonLine(c.out, m)
+		return nil
+	}
+	fmt.Fprintf(c.out, "machines   %d at the end, %d at most; %d events\n", m.Last, m.Most, m.Events)
+	fmt.Fprintf(c.out, "capacity   %.4g CPU and %.4g memory, in those of the largest machine\n", m.CPU, m.Memory)
 	return nil
 }
 

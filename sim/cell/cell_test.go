@@ -251,3 +251,46 @@ func BenchmarkE4(b *testing.B) {
 		})
 	}
 }
+
+// TestLoadUpScaling: a single batch scheduler that is busy for b of the time saturates when 1/b times as many jobs come,
+// and each of two has half of it to do (Omega's figure 8).
+func TestLoadUpScaling(t *testing.T) {
+	jobs := load(t, "e3_contend_24h.csv.gz")
+	cfg := e(cell.SharedView, 0.1, 0.1, 1, 24*hour)
+	busy := run(t, cfg, jobs).Class[0].Busy
+	for _, c := range []struct {
+		times    float64
+		nB       int
+		low, top float64 // of what is busy
+	}{{0.5, 1, 0.45 * busy, 0.55 * busy}, {1.25, 1, 1.2 * busy, 1.3 * busy}, {1.25, 2, 0.6 * busy, 0.65 * busy}} {
+		cfg.Schedulers[0] = c.nB
+		if b := run(t, cfg, cell.Scale(jobs, c.times)).Class[0].Busy; b < c.low || b > c.top {
+			t.Errorf("%g times the jobs on %d schedulers: busy %.3f, want %.3f to %.3f", c.times, c.nB, b, c.low, c.top)
+		}
+	}
+	cfg = e(cell.SharedView, 1.5, 0.1, 1, 24*hour)
+	busy = run(t, cfg, jobs).Class[0].Busy
+	before, after := run(t, cfg, cell.Scale(jobs, 0.95/busy)), run(t, cfg, cell.Scale(jobs, 1.1/busy))
+	if before.Class[0].Wait.Mean > 100 || after.Class[0].Wait.Mean < 500 {
+		t.Errorf("busy %.2f: the wait is %.1f s below saturation and %.1f s above", busy, before.Class[0].Wait.Mean, after.Class[0].Wait.Mean)
+	}
+}
+
+func TestScaleKeepsServicesAndOrder(t *testing.T) {
+	jobs := []cell.Job{{Submit: 0, Tasks: 1}, {Submit: 5, Tasks: 2, Class: cell.Service}, {Submit: 10, Tasks: 3}, {Submit: 30, Tasks: 4}}
+	got := cell.Scale(jobs, 2.5)
+	var at []int64
+	batch := 0
+	for _, j := range got {
+		at = append(at, j.Submit)
+		if j.Class == cell.Batch {
+			batch++
+		}
+	}
+	if batch != 7 || len(got) != 8 || !cmp.Equal(at, []int64{0, 5, 5, 10, 16, 23, 30, 30}) {
+		t.Errorf("%d batch jobs at %v", batch, at)
+	}
+	if got := cell.Scale(jobs, 0.4); len(got) != 2 || got[1].Tasks != 4 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -3,46 +3,23 @@
 package cellresults
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/ulikunitz/xz"
-
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler/omega"
 	"github.com/soukhq/souk/sim/cell"
 	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
 )
 
 // Open opens a file; .gz and .xz are taken apart.
 func Open(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, "no_file", "%s cannot be read", path)
-	}
-	var r io.Reader
-	switch filepath.Ext(path) {
-	case ".gz":
-		r, err = gzip.NewReader(f)
-	case ".xz":
-		r, err = xz.NewReader(f)
-	default:
-		return f, nil
-	}
-	if err != nil {
-		f.Close()
-		return nil, fault.Wrap(err, fault.Invalid, "compressed", "%s is not compressed as its name says", path)
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{r, f}, nil
+	r, _, err := trace.OpenFile(path)
+	return r, err
 }
 
 // CPU gives the processor time that this process has used.

@@ -8,10 +8,13 @@ import (
 )
 
 // CSV reads jobs of equal tasks from lines with a heading, which names at least submit_s, tasks and duration_s: the form
-// of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over.
+// of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over. A heading with
+// creation_time, scheduled_time and deletion_time is that of openb's list of pods: each is a job of one task, which
+// took from its scheduling, or where that is not there from its creation, until its deletion.
 type CSV struct {
 	l                       *lines
-	submit, tasks, duration int // columns; -1 until the heading has been read
+	submit, tasks, duration int // columns; -1 when there is none
+	scheduled, deleted      int // of openb; -1 when there is none
 	columns                 int
 	durs                    []float64
 	last                    float64
@@ -19,7 +22,7 @@ type CSV struct {
 
 // NewCSV makes a reader of CSV text. name is for errors.
 func NewCSV(name string, r io.Reader) *CSV {
-	return &CSV{l: newLines(name, r), submit: -1, tasks: -1, duration: -1}
+	return &CSV{l: newLines(name, r), submit: -1, tasks: -1, duration: -1, scheduled: -1, deleted: -1}
 }
 
 // Next implements Source.
@@ -46,7 +49,11 @@ func (c *CSV) heading(line string) error {
 	names := strings.Split(line, ",")
 	for i, n := range names {
 		switch strings.TrimSpace(n) {
-		case "submit_s":
+		case "scheduled_time":
+			c.scheduled = i
+		case "deletion_time":
+			c.deleted = i
+		case "submit_s", "creation_time":
 			c.submit = i
 		case "tasks":
 			c.tasks = i
@@ -54,8 +61,8 @@ func (c *CSV) heading(line string) error {
 			c.duration = i
 		}
 	}
-	if c.submit < 0 || c.tasks < 0 || c.duration < 0 {
-		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s", line)
+	if pods := c.submit >= 0 && c.scheduled >= 0 && c.deleted >= 0; !pods && (c.submit < 0 || c.tasks < 0 || c.duration < 0) {
+		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s, or be that of openb's pods", line)
 	}
 	c.columns = len(names)
 	return nil
@@ -73,6 +80,9 @@ func (c *CSV) job(line []byte) (j Job, err error) {
 		return j, c.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by submit_s", j.Submit, c.last)
 	}
 	c.last = j.Submit
+	if c.deleted >= 0 {
+		return c.pod(j, fields)
+	}
 	n, err := c.l.number(bytes.TrimSpace(fields[c.tasks]), "tasks")
 	if err != nil {
 		return j, err
@@ -87,6 +97,28 @@ func (c *CSV) job(line []byte) (j Job, err error) {
 	for range int(n) {
 		c.durs = append(c.durs, j.Mean)
 	}
+	j.Durations = c.durs
+	return j, nil
+}
+
+// pod makes a job of a line of openb's list.
+func (c *CSV) pod(j Job, fields [][]byte) (Job, error) {
+	began := j.Submit
+	var err error
+	if f := bytes.TrimSpace(fields[c.scheduled]); len(f) > 0 {
+		if began, err = c.l.number(f, "scheduled_time"); err != nil {
+			return j, err
+		}
+	}
+	end, err := c.l.number(bytes.TrimSpace(fields[c.deleted]), "deletion_time")
+	if err != nil {
+		return j, err
+	}
+	if end < began || began < j.Submit {
+		return j, c.l.bad("the pod is created at %g, scheduled at %g and deleted at %g; it must be in this order", j.Submit, began, end)
+	}
+	j.Mean = end - began
+	c.durs = append(c.durs[:0], j.Mean)
 	j.Durations = c.durs
 	return j, nil
 }

@@ -1,17 +1,14 @@
 // Package trace reads what jobs were submitted and how long their tasks took: the .tr format of Hawk and Eagle, SWF,
-// CSV, and generators of the papers' synthetic loads. Readers stream; none keeps more than one job.
+// CSV, Google's tables of 2011, and generators of the papers' synthetic loads. Readers stream and keep no more than one
+// job, but for Google's, whose jobs are spread over the whole of a table.
 package trace
 
 import (
-	"archive/zip"
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -33,58 +30,6 @@ type Job struct {
 // Source gives jobs in the order of their submission, and io.EOF after the last.
 type Source interface {
 	Next() (Job, error)
-}
-
-// Open opens a trace file by the end of its name: .tr, .swf or .csv, each with .gz after it, or as the only file of a .zip.
-func Open(path string) (Source, io.Closer, error) {
-	if name, ok := strings.CutSuffix(path, ".zip"); ok {
-		return openZip(path, name)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fault.Wrap(err, fault.NotFound, "trace", "the trace %s cannot be opened", path)
-	}
-	name, gz := strings.CutSuffix(path, ".gz")
-	if !gz {
-		return byName(path, name, f), f, nil
-	}
-	z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<16))
-	if err != nil {
-		f.Close()
-		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with gzip as its name says", path)
-	}
-	return byName(path, name, z), f, nil
-}
-
-// byName makes the reader that a file's name asks for; path is for errors.
-func byName(path, name string, r io.Reader) Source {
-	switch {
-	case strings.HasSuffix(name, ".swf"):
-		return NewSWF(path, r)
-	case strings.HasSuffix(name, ".csv"):
-		return NewCSV(path, r)
-	}
-	return NewTR(path, r)
-}
-
-func openZip(path, name string) (Source, io.Closer, error) {
-	z, err := zip.OpenReader(path)
-	if err != nil {
-		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the trace %s cannot be opened as a zip file", path)
-	}
-	if len(z.File) != 1 {
-		z.Close()
-		return nil, nil, fault.New(fault.Invalid, "trace", "%s has %d files; a trace is the only file of its zip", path, len(z.File))
-	}
-	r, err := z.File[0].Open()
-	if err != nil {
-		z.Close()
-		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the file in %s cannot be read", path)
-	}
-	if inside := z.File[0].Name; strings.Contains(inside, ".") {
-		name = inside
-	}
-	return byName(path, name, r), z, nil
 }
 
 // lines reads lines of any length up to maxLine, and knows their numbers.

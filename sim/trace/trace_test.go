@@ -94,6 +94,116 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+func TestOpenbPodsAreJobsOfOneTask(t *testing.T) {
+	head := "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+	got, err := all(trace.NewCSV("x.csv", strings.NewReader(head+"a,1,1,1,1000,,LS,Running,5,25,10\nb,1,1,0,0,,BE,Failed,7,9,\n")))
+	want := []trace.Job{{Submit: 5, Mean: 15, Durations: []float64{15}}, {Submit: 7, Mean: 2, Durations: []float64{2}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+	for text, want := range map[string]string{"a,1,1,1,1000,,LS,Running,5,4,\n": "line 2: the pod is created at 5", "a,1,1,1,1000,,LS,Running,5,,\n": "deletion_time is",
+		"a,1,1,1,1000,,LS,Running,5,9,x\n": "scheduled_time is"} {
+		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(head+text))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func google(tasks, jobs string) *trace.Google {
+	if jobs == "" {
+		return trace.NewGoogle([]string{"task_events.csv"}, []io.Reader{strings.NewReader(tasks)}, nil, nil)
+	}
+	return trace.NewGoogle([]string{"task_events.csv"}, []io.Reader{strings.NewReader(tasks)}, []string{"job_events.csv"}, []io.Reader{strings.NewReader(jobs)})
+}
+
+// TestGoogle: job 7 has a task that is evicted and runs again, one that fails, and one that never ends; job 6 was
+// submitted before it by its own table; job 8 never ran.
+func TestGoogle(t *testing.T) {
+	tasks := "Time stamp,Missing info,jobID,Task index,machine ID,Event type\n" +
+		"2000000,,7,0,,0,u,3,9,0.1,0.1,0,0\n2000000,,7,1,,0\n2000000,,7,2,,0\n3000000,,7,0,5,1\n3000000,,7,1,5,1\n3500000,,7,2,5,1\n" +
+		"4000000,,7,0,5,2\n5000000,,6,0,,0\n5000000,,7,0,6,1\n6000000,,6,0,6,1\n7000000,,8,0,,0\n7500000,,7,1,5,3\n8000000,,6,0,6,4\n" +
+		"9000000,,7,0,6,7\n11000000,,7,0,6,4\n9223372036854775807,,7,2,5,5\n"
+	got, err := all(google(tasks, "1000000,,6,0,u,3,n,l\n6000000,,6,1,u,3,n,l\n"))
+	want := []trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2}}, {Submit: 2, Mean: 5.25, Durations: []float64{6, 4.5}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+	for text, want := range map[string]string{
+		"0,,1,0,,0\n5,,1\n":              "task_events.csv, line 2: it has 3 fields, and at least 6",
+		"9,,1,0,,0\n5,,1,0,,0\n":         "line 2: its time stamp 5 is before",
+		"9,,x,0,,0\n":                    "the job's number is",
+		"9,,1,-1,,0\n":                   "the task's index is",
+		"9,,1,0,,9\n":                    "the event type is 9",
+		"9,,1,0,,z\n":                    "the event type is",
+		"99999999999999999999,,1,0,,0\n": "the time stamp is",
+		"999999999999999999,,1,0,,0\n":   "the time stamp is 999999999999999999 microseconds",
+		"9,,1,0,,0\n":                    "of 1 jobs no task is seen to be scheduled and to end",
+	} {
+		if _, err := all(google(text, "")); err == nil || !strings.Contains(err.Error(), want) || !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := all(google("1,,1,0,,0\n", "3,,x,0\n")); err == nil || !strings.Contains(err.Error(), "job_events.csv, line 1: the job's number") {
+		t.Error(err)
+	}
+}
+
+func TestMachines(t *testing.T) {
+	m, err := trace.ReadMachines("m.csv", strings.NewReader("0,1,0,p,0.5,0.25\n0,2,0,p,1,1\n5,1,1,p,,\n6,3,0,p,0.5,0.5\n7,3,2,p,0.25,0.5\n"))
+	if err != nil || m.Most != 2 || m.Last != 2 || m.CPU != 1.25 || m.Memory != 1.5 || m.Events != 5 {
+		t.Fatalf("%+v %v", m, err)
+	}
+	for text, want := range map[string]string{"0,1,3,p,1,1\n": "a machine's is 0, 1 or 2", "0,x,0,p,1,1\n": "the machine's number", "0,1,0,p,NaN,1\n": "the CPU is", "0,1\n": "it has 2 fields"} {
+		if _, err := trace.ReadMachines("m.csv", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestOpenReadsGooglesFolder: tables in parts, compressed, as they are published.
+func TestOpenReadsGooglesFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "task_events"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"part-00000-of-00500.csv.gz": "1000000,,1,0,,0\n2000000,,1,0,5,1\n", "part-00001-of-00500.csv.gz": "9000000,,1,0,5,4\n"} {
+		var z bytes.Buffer
+		w := gzip.NewWriter(&z)
+		fmt.Fprint(w, text)
+		w.Close()
+		if err := os.WriteFile(filepath.Join(dir, "task_events", name), z.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src, c, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got, err := all(src)
+	if diff := cmp.Diff([]trace.Job{{Submit: 1, Mean: 7, Durations: []float64{7}}}, got); diff != "" || err != nil {
+		t.Fatal(diff, err)
+	}
+	if _, _, err := trace.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no task_events") {
+		t.Error(err)
+	}
+}
+
+func FuzzGoogle(f *testing.F) {
+	f.Add("2000000,,7,0,,0,u,3,9\n3000000,,7,0,5,1\n4000000,,7,0,5,4\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		jobs, err := all(google(text, ""))
+		if err != nil && !fault.Is(err, fault.Invalid) {
+			t.Fatal(err)
+		}
+		for _, j := range jobs {
+			if len(j.Durations) == 0 || j.Mean < 0 {
+				t.Fatalf("%+v", j)
+			}
+		}
+	})
+}
+
 func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	var z bytes.Buffer

@@ -1,0 +1,147 @@
+package trace
+
+import (
+	"archive/zip"
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz or .xz after it, or as the only file of a
+// .zip. A .csv whose name has task_events in it is one part of Google's table of 2011; a folder is all of Google's trace,
+// with task_events and, if there is one, job_events below it.
+func Open(path string) (Source, io.Closer, error) {
+	if name, ok := strings.CutSuffix(path, ".zip"); ok {
+		return openZip(path, name)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return openGoogle(path)
+	}
+	r, name, err := OpenFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return byName(path, name, r), r, nil
+}
+
+// OpenFile opens a file that may be compressed, and gives its name without the ending that says so.
+func OpenFile(path string) (io.ReadCloser, string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", fault.Wrap(err, fault.NotFound, "trace", "the trace %s cannot be opened", path)
+	}
+	var r io.Reader
+	name, kind := path, ""
+	switch filepath.Ext(path) {
+	case ".gz":
+		name, kind = strings.TrimSuffix(path, ".gz"), "gzip"
+		r, err = gzip.NewReader(bufio.NewReaderSize(f, 1<<16))
+	case ".xz":
+		name, kind = strings.TrimSuffix(path, ".xz"), "xz"
+		r, err = xz.NewReader(bufio.NewReaderSize(f, 1<<16))
+	default:
+		return f, path, nil
+	}
+	if err != nil {
+		f.Close()
+		return nil, "", fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with %s as its name says", path, kind)
+	}
+	return readCloser{r, f}, name, nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var all error
+	for _, x := range c {
+		all = errors.Join(all, x.Close())
+	}
+	return all
+}
+
+// openGoogle opens the tables in a folder: files that begin with the table's name, or its parts in a folder of that name.
+func openGoogle(dir string) (Source, io.Closer, error) {
+	var files closers
+	table := func(name string) (names []string, readers []io.Reader, err error) {
+		for _, spelt := range []string{name, strings.ReplaceAll(name, "_", "-")} {
+			for _, pattern := range []string{spelt + "*.csv*", filepath.Join(spelt, "*.csv*")} {
+				found, err := filepath.Glob(filepath.Join(dir, pattern))
+				if err != nil {
+					return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the folder %s cannot be searched", dir)
+				}
+				names = append(names, found...)
+			}
+		}
+		slices.Sort(names)
+		for _, n := range names {
+			r, _, err := OpenFile(n)
+			if err != nil {
+				return nil, nil, err
+			}
+			files, readers = append(files, r), append(readers, r)
+		}
+		return names, readers, nil
+	}
+	taskNames, tasks, err := table("task_events")
+	if err == nil && len(tasks) == 0 {
+		err = fault.New(fault.NotFound, "trace", "the folder %s has no task_events; a folder is taken for Google's trace of 2011", dir)
+	}
+	var jobNames []string
+	var jobs []io.Reader
+	if err == nil {
+		jobNames, jobs, err = table("job_events")
+	}
+	if err != nil {
+		files.Close()
+		return nil, nil, err
+	}
+	return NewGoogle(taskNames, tasks, jobNames, jobs), files, nil
+}
+
+// byName makes the reader that a file's name asks for; path is for errors.
+func byName(path, name string, r io.Reader) Source {
+	base := filepath.Base(name)
+	switch {
+	case strings.HasSuffix(base, ".swf"):
+		return NewSWF(path, r)
+	case strings.Contains(strings.ReplaceAll(base, "-", "_"), "task_events"):
+		return NewGoogle([]string{path}, []io.Reader{r}, nil, nil)
+	case strings.HasSuffix(base, ".csv"):
+		return NewCSV(path, r)
+	}
+	return NewTR(path, r)
+}
+
+func openZip(path, name string) (Source, io.Closer, error) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the trace %s cannot be opened as a zip file", path)
+	}
+	if len(z.File) != 1 {
+		z.Close()
+		return nil, nil, fault.New(fault.Invalid, "trace", "%s has %d files; a trace is the only file of its zip", path, len(z.File))
+	}
+	r, err := z.File[0].Open()
+	if err != nil {
+		z.Close()
+		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the file in %s cannot be read", path)
+	}
+	if inside := z.File[0].Name; strings.Contains(inside, ".") {
+		name = inside
+	}
+	return byName(path, name, r), z, nil
+}
