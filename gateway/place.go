@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -14,25 +15,31 @@ import (
 
 // place drives a buyer until a worker has the machine, or none takes it.
 func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecycle.Grant) (*machine.Machine, error) {
-	begin := time.Now()
+	t := g.taken(decision.Create)
 	view, byID := g.view(ctx)
+	t.viewed = view.At
+	req = g.resolve(ctx, req, view)
+	grant.Request = req
 	b := market.NewBuyer(req, view, g.policy)
 	var m *machine.Machine
 	var in market.In
 	for {
 		out := b.Step(in)
 		if out.Done {
-			err := placeFault(out.Err, req)
-			g.metrics.placed(err, time.Since(begin))
+			err := t.end(b.Trail(), out.Err)
+			g.metrics.placed(err, time.Since(t.begin))
 			return m, err
 		}
 		if err := pause(ctx, out.After); err != nil {
-			return nil, err
+			return nil, t.end(b.Trail(), err)
 		}
 		grant.Region = regionOf(view, out.Ask)
 		grant.Placement = b.Placement(out.Ask)
+		grant.Evict = out.Evict
 		var err error
+		asked := time.Now()
 		m, err = byID[out.Ask].Grant(ctx, grant)
+		t.asked(out.Ask, time.Since(asked))
 		in = bought(out.Ask, err)
 		g.metrics.bid(in)
 	}

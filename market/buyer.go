@@ -37,6 +37,9 @@ type Buyer struct {
 	last     *Refusal
 	decided  []machine.Candidate // the ranking behind the newest ask
 	trail    []Asked             // see Trail
+
+	evicted map[cluster.WorkerID]bool // workers asked to evict
+	consent string                    // why the newest ask consents to evictions; "" where it does not
 }
 
 // NewBuyer makes a buyer of r with a view of the fleet. The view is read, never written.
@@ -57,6 +60,7 @@ type In struct {
 // Out is what the owner is to do: Ask a worker, After a wait, or end.
 type Out struct {
 	Ask   cluster.WorkerID
+	Evict bool // with Ask: consent to evict machines of lower rank (lifecycle.Grant.Evict)
 	After time.Duration
 	Done  bool
 	Err   error // with Done: why not; nil when it is placed
@@ -75,7 +79,7 @@ func (b *Buyer) Step(in In) Out {
 			return Out{Done: true, Err: &fault.Error{Kind: fault.Unavailable, Code: "ambiguous", Op: "market.buyer",
 				Text: fmt.Sprintf("worker %s does not answer, so machine %s may exist or not; ask again with the same id", in.Worker, b.req.Machine)}}
 		}
-		return Out{Ask: in.Worker, After: LostWait << (b.lost - 1)}
+		return Out{Ask: in.Worker, Evict: b.consent != "", After: LostWait << (b.lost - 1)}
 	case in.Refused != nil:
 		b.heal(in.Worker, *in.Refused)
 	}
@@ -93,7 +97,7 @@ func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
 }
 
 func (b *Buyer) next() Out {
-	b.decided = placement.Rank(b.req, b.view, b.policy)
+	b.decided, b.consent = placement.Rank(b.req, b.view, b.policy), ""
 	if len(b.asked) < MaxAsked {
 		for _, c := range b.decided {
 			if id := cluster.WorkerID(c.Worker); c.Fits && !b.asked[id] {
@@ -101,6 +105,10 @@ func (b *Buyer) next() Out {
 				return Out{Ask: id}
 			}
 		}
+	}
+	if id, ok := b.evicting(); ok {
+		b.asks(id)
+		return Out{Ask: id, Evict: true}
 	}
 	return Out{Done: true, Err: b.exhausted()}
 }
@@ -133,6 +141,8 @@ func (b *Buyer) reason(worker cluster.WorkerID) string {
 		}
 	}
 	switch {
+	case b.consent != "":
+		return b.consent
 	case len(b.decided) == 1:
 		return "the only worker, and it has room"
 	case fit == 1 && len(b.refusals) == 0:

@@ -315,3 +315,37 @@ func (s *sets) best() (rank int, cost float64) {
 	}
 	return rank, cost
 }
+
+// TestBuyerAsksToEvictLast: a buyer asks workers with room first, and then consents to evictions where they cost least as
+// its view has it, each worker once.
+func TestBuyerAsksToEvictLast(t *testing.T) {
+	rec := func(id string, free int64, evictable ...cluster.Evictable) cluster.Record {
+		return cluster.Record{Worker: cluster.WorkerID(id), State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000},
+			Used: cluster.Resources{CPU: 1000 - free}, Evictable: evictable, Incarnation: 1, Version: 1}
+	}
+	of := func(rank, machines int, cpu int64) cluster.Evictable {
+		return cluster.Evictable{Rank: rank, Machines: machines, Resources: cluster.Resources{CPU: cpu}}
+	}
+	view := cluster.View{Workers: []cluster.Record{
+		rec("batch-many", 0, of(1000, 10, 1000)), rec("batch-few", 0, of(1000, 2, 1000)), rec("free", 0, of(0, 10, 1000)),
+		rec("service", 0, of(2000, 1, 1000)), rec("room", 600), rec("too-little", 100, of(0, 1, 100)),
+	}}
+	q := ranked("s", "s1", machine.BandService, 500)
+	q.Start = true
+	b := market.NewBuyer(q, view, placement.Default())
+	out, want := b.Step(market.In{}), []string{"room false", "free true", "batch-few true", "batch-many true"}
+	for i, w := range want {
+		if got := fmt.Sprintf("%s %v", out.Ask, out.Evict); got != w {
+			t.Fatalf("ask %d is %s, want %s", i, got, w)
+		}
+		if again := b.Step(market.In{Lost: true, Worker: out.Ask}); again.Ask != out.Ask || again.Evict != out.Evict {
+			t.Fatalf("after a lost answer it asks %+v", again)
+		}
+		full := rec(string(out.Ask), 0)
+		full.Version = 2
+		out = b.Step(market.In{Refused: &market.Refusal{Record: full}, Worker: out.Ask})
+	}
+	if !out.Done || fault.KindOf(out.Err) != fault.Exhausted {
+		t.Fatalf("%+v", out)
+	}
+}
