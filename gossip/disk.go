@@ -1,0 +1,186 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/registry"
+)
+
+// saved is the file members.json: how to find the others after a restart, and what incarnation we have used.
+type saved struct {
+	Incarnation uint64                      `json:"incarnation"`
+	Members     map[cluster.WorkerID]string `json:"members"` // id to address of its gossip
+}
+
+// disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones last.
+// Without a directory it keeps nothing.
+type disk struct {
+	saved
+	dir     string
+	file    *os.File
+	size    int64
+	live    int64             // bytes of the file that count, when it was last written whole
+	objects []registry.Object // as read at the beginning
+}
+
+const maxFrame = registry.MaxPayload + 4096
+
+func openDisk(dir string) (*disk, error) {
+	d := &disk{dir: dir}
+	if dir == "" {
+		return d, nil
+	}
+	if err := d.open(); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "gossip_dir", "the directory %s cannot be used for the members and objects of the cluster", dir)
+	}
+	return d, nil
+}
+
+func (d *disk) open() error {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(d.dir, "members.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := json.Unmarshal(raw, &d.saved); err != nil {
+		d.saved = saved{} // the others, once found, will tell both again
+	}
+	if raw, err = os.ReadFile(filepath.Join(d.dir, "objects")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	latest := map[string]int{}
+	for len(raw) >= 8 {
+		n := binary.BigEndian.Uint32(raw)
+		if n > maxFrame || int(n) > len(raw)-8 || crc32.ChecksumIEEE(raw[8:8+n]) != binary.BigEndian.Uint32(raw[4:]) {
+			break // cut off by a crash: nothing after it was acknowledged
+		}
+		if o, err := registry.DecodeObject(raw[8 : 8+n]); err == nil {
+			key := string(o.Kind) + "/" + o.Key
+			if i, twice := latest[key]; twice {
+				if o.Stamp.Compare(d.objects[i].Stamp) > 0 {
+					d.objects[i] = o
+				}
+			} else {
+				latest[key] = len(d.objects)
+				d.objects = append(d.objects, o)
+			}
+		}
+		raw = raw[8+n:]
+	}
+	return d.rewrite(d.objects)
+}
+
+// rewrite makes the file of objects anew, with these alone.
+func (d *disk) rewrite(objs []registry.Object) error {
+	if d.dir == "" {
+		return nil
+	}
+	var raw []byte
+	for _, o := range objs {
+		raw = appendFrame(raw, o)
+	}
+	path := filepath.Join(d.dir, "objects")
+	if err := replace(path, raw); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if d.file != nil {
+		err = d.file.Close()
+	}
+	d.file, d.size, d.live = f, int64(len(raw)), int64(len(raw))
+	return err
+}
+
+func appendFrame(b []byte, o registry.Object) []byte {
+	x := registry.EncodeObject(o)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(x)))
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(x))
+	return append(b, x...)
+}
+
+// append writes an object behind the others, to the platter when sync is set.
+func (d *disk) append(sync bool, o registry.Object) error {
+	if d.file == nil {
+		return nil
+	}
+	frame := appendFrame(nil, o)
+	_, err := d.file.Write(frame)
+	if err == nil && sync {
+		err = d.file.Sync()
+	}
+	if err != nil {
+		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
+		return fault.Wrap(err, fault.Unavailable, "disk", "%s %s is not kept: the disk does not take it", o.Kind, o.Key)
+	}
+	d.size += int64(len(frame))
+	return nil
+}
+
+// grown says whether most of the file is of the past.
+func (d *disk) grown() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
+
+// begun notes an incarnation before it is used.
+func (d *disk) begun(inc uint64) error {
+	d.Incarnation = inc
+	return d.write()
+}
+
+func (d *disk) write() error {
+	if d.dir == "" {
+		return nil
+	}
+	raw, err := json.MarshalIndent(d.saved, "", "  ")
+	if err == nil {
+		err = replace(filepath.Join(d.dir, "members.json"), raw)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "disk", "the members of the cluster cannot be saved")
+	}
+	return nil
+}
+
+func (d *disk) close() error {
+	if d.file == nil {
+		return nil
+	}
+	err := errors.Join(d.file.Sync(), d.file.Close())
+	d.file = nil
+	return err
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, raw []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

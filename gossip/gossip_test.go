@@ -1,0 +1,386 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var key = []byte("0123456789abcdef")
+
+// member is a Cluster that a test runs.
+type member struct {
+	*Cluster
+	t    *testing.T
+	stop func()
+}
+
+func start(t *testing.T, o Options, join ...*member) *member {
+	t.Helper()
+	if o.Keys == nil {
+		o.Keys = [][]byte{key}
+	}
+	if o.Knobs == (Knobs{}) {
+		o.Knobs = Fast()
+	}
+	o.Role, o.API, o.Capability = "worker", "https://"+string(o.Self), 20261121
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{Cluster: c, t: t}
+	w := m.record(1)
+	if err := c.Begin(&w, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.run()
+	for _, j := range join {
+		if err := c.Join(t.Context(), []string{j.Addr()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *member) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	var once sync.Once
+	m.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				m.t.Error(err)
+			}
+		})
+	}
+	m.t.Cleanup(m.stop)
+	<-m.Ready()
+}
+
+func (m *member) record(used int64) cluster.Record {
+	return cluster.Record{Worker: m.o.Self, Region: "local", State: cluster.Ready, Incarnation: 1, Version: uint64(used),
+		Capacity: cluster.Resources{CPU: 1000}, Used: cluster.Resources{CPU: used}}
+}
+
+func (m *member) machine(id, state string) {
+	m.t.Helper()
+	if err := m.AnnounceMachine(Machine{ID: id, App: "app", State: state, Worker: m.o.Self, UpdatedAt: time.Now()}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// await waits for what comes to be, looking again whenever anything changes.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatalf("it never came to be that %s", what)
+		case <-look.C:
+		}
+	}
+}
+
+func sameRoot(ms ...*member) func() bool {
+	return func() bool {
+		for _, m := range ms {
+			if m.root.Load() != ms[0].root.Load() {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func state(m *member, id cluster.WorkerID) State {
+	for _, x := range m.Members() {
+		if x.ID == id {
+			return x.State
+		}
+	}
+	return ""
+}
+
+func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b"}, a)
+	c := start(t, Options{Self: "c"}, b)
+	all := []*member{a, b, c}
+	await(t, "all see all", func() bool {
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
+	})
+	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || m.State != Alive {
+		t.Fatalf("%+v", m)
+	}
+	b.machine("m1", "started")
+	if err := c.Announce(c.record(7)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a and c know of b's machine, and a and b what c uses", func() bool {
+		w, ok := a.Where("m1")
+		x, _ := c.Machine("m1")
+		return ok && w == "b" && x.State == "started" && a.View().Workers[2].Used.CPU == 7 && b.View().Workers[2].Used.CPU == 7
+	})
+	b.machine("m1", "stopped")
+	await(t, "it is stopped", func() bool { x, _ := a.Machine("m1"); return x.State == "stopped" })
+	if err := b.RemoveMachine("m1"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is gone", func() bool { _, ok := c.Where("m1"); return !ok })
+	if _, err := a.Objects().Put("app", "web", 1, []byte("by a")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "c has the object", func() bool { o, ok := c.Objects().Get("app", "web"); return ok && string(o.Payload) == "by a" })
+	if _, err := c.Objects().Put("app", "web", 1, []byte(strings.Repeat("by c", 5000))); err != nil { // more than a packet
+		t.Fatal(err)
+	}
+	await(t, "a has what c wrote over it", func() bool { o, _ := a.Objects().Get("app", "web"); return len(o.Payload) == 20000 })
+	await(t, "all know the same", sameRoot(all...))
+	for _, m := range all {
+		for _, p := range m.View().Parts {
+			if p.State != Alive || p.Gap || p.Age > time.Minute {
+				t.Errorf("%s thinks of %+v", m.o.Self, p)
+			}
+		}
+	}
+}
+
+func TestALargeBurstIsPulled(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b"}, a)
+	for i := range 2000 {
+		a.machine(fmt.Sprintf("m%04d", i), "started")
+	}
+	await(t, "b has all 2,000 machines", func() bool { return len(b.Machines("app")) == 2000 })
+	big := a.record(1)
+	big.Apps = map[string]int{}
+	for i := range 400 {
+		big.Apps[fmt.Sprintf("an-app-with-a-longish-name-%d", i)] = i
+	}
+	if err := a.Announce(big); err != nil { // a record that fits in no packet
+		t.Fatal(err)
+	}
+	await(t, "b has the large record", func() bool { return len(b.View().Workers) == 2 && len(b.View().Workers[0].Apps) == 400 })
+}
+
+func TestADeathIsAFactWithATime(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b"}, a)
+	c := start(t, Options{Self: "c"}, a)
+	await(t, "all see all", func() bool {
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
+	})
+	c.machine("m1", "started")
+	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	c.stop()
+	await(t, "c is dead to both", func() bool { return state(a, "c") == Dead && state(b, "c") == Dead })
+	v := a.View()
+	if len(v.Workers) != 2 || len(v.Parts) != 3 || v.Parts[2].State != Dead || v.Parts[2].Since.IsZero() {
+		t.Fatalf("%+v", v)
+	}
+	if w, ok := a.Where("m1"); !ok || w != "c" {
+		t.Fatal("what a dead worker had is forgotten, though it may only be cut off")
+	}
+	facts := a.Facts(0)
+	if last := facts[len(facts)-1]; last.Member != "c" || last.State != Dead {
+		t.Fatalf("%+v", facts)
+	}
+	if err := b.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "b has left", func() bool { return state(a, "b") == Left })
+	if err := a.Forget("c"); err != nil || a.Forget("a") == nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.Where("m1"); ok {
+		t.Fatal("c is not forgotten")
+	}
+}
+
+func TestACutIsHealed(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b"}, a)
+	c := start(t, Options{Self: "c"}, a)
+	await(t, "all see all", func() bool {
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
+	})
+	c.net.cut.Store(true)
+	await(t, "both sides think the other dead", func() bool {
+		return state(a, "c") == Dead && state(b, "c") == Dead && state(c, "a") == Dead && state(c, "b") == Dead
+	})
+	a.machine("ma", "started")
+	c.machine("mc", "started")
+	if _, err := a.Objects().Put("app", "x", 1, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Objects().Put("app", "x", 1, []byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	c.net.cut.Store(false)
+	await(t, "all are one again", func() bool {
+		_, ac := a.Where("mc")
+		_, ca := c.Where("ma")
+		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == Alive && state(c, "b") == Alive
+	})
+	if o, _ := b.Objects().Get("app", "x"); string(o.Payload) != "c" {
+		t.Fatalf("the later write lost: %s", o.Payload)
+	}
+}
+
+func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b", Dir: dir}, a)
+	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	if _, err := b.Objects().Put("app", "x", 1, []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	b.machine("m1", "started")
+	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	was, _ := b.reg.Owner("b")
+	b.stop()
+	b = start(t, Options{Self: "b", Dir: dir}) // joins nobody, and has lost m1
+	if o, ok := b.Objects().Get("app", "x"); !ok || string(o.Payload) != "kept" {
+		t.Fatal("the object is not there at once, with nobody to ask")
+	}
+	if is, _ := b.reg.Owner("b"); is.Incarnation <= was.Incarnation {
+		t.Fatal("the incarnation did not grow")
+	}
+	await(t, "they have found each other, and m1 is gone", func() bool {
+		_, ok := a.Where("m1")
+		return !ok && len(b.View().Workers) == 2 && state(a, "b") == Alive && sameRoot(a, b)()
+	})
+}
+
+// TestAnOldDisk: a worker comes back that remembers less of itself than the others do.
+func TestAnOldDisk(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b", Incarnation: 7}, a)
+	b.machine("m1", "started")
+	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	b.stop()
+	b = start(t, Options{Self: "b", Incarnation: 3}, a)
+	b.machine("m2", "started")
+	await(t, "what is told of it is what it has", func() bool {
+		_, m1 := a.Where("m1")
+		_, m2 := a.Where("m2")
+		return !m1 && m2 && sameRoot(a, b)()
+	})
+}
+
+func TestLossIsMadeGood(t *testing.T) {
+	var ms []*member
+	for i := range 5 {
+		ms = append(ms, start(t, Options{Self: cluster.WorkerID(fmt.Sprint("w", i)), lose: func() bool { return rand.IntN(3) == 0 }}, ms...))
+	}
+	for i := range 100 {
+		ms[i%5].machine(fmt.Sprint("m", i), "started")
+	}
+	await(t, "all have all 100", func() bool {
+		for _, m := range ms {
+			if len(m.Machines("")) != 100 {
+				return false
+			}
+		}
+		return sameRoot(ms...)()
+	})
+}
+
+func TestAStrangersKeyOpensNothing(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	e := start(t, Options{Self: "e", Keys: [][]byte{[]byte("fedcba9876543210")}})
+	if err := e.Join(t.Context(), []string{a.Addr()}); err == nil {
+		t.Fatal("it could join")
+	}
+	if _, err := e.net.pull(t.Context(), e.seal, a.Addr(), registry.Digest{}); err == nil {
+		t.Fatal("it could pull")
+	}
+	if len(a.Members()) != 1 {
+		t.Fatal(a.Members())
+	}
+	both := start(t, Options{Self: "b", Keys: [][]byte{[]byte("fedcba9876543210"), key}}) // while keys are changed
+	if err := both.Join(t.Context(), []string{e.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOddThingsWedgeNobody: what decodes to nothing known, or to a lie, is carried or refused, and all goes on.
+func TestOddThingsWedgeNobody(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	b := start(t, Options{Self: "b"}, a)
+	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	for _, raw := range [][]byte{nil, {0x11}, []byte(strings.Repeat("x", 64<<10)), {0x13, 1, 1, 1, 255, 255, 255, 255, 1}} {
+		b.NotifyMsg(raw)
+	}
+	a.mu.Lock()
+	for i, p := range []string{`{"worker":`, `[]`, `{"id":"m9","worker":"somebody"}`, `null`, "\x00\xff"} {
+		if _, err := a.reg.Put(time.Now(), registry.Machine, fmt.Sprint("odd", i), schemaMachine, []byte(p), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.reg.Put(time.Now(), "of-the-future", "x", 99, []byte("??"), nil); err != nil {
+		t.Error(err)
+	}
+	a.changed()
+	a.poke(a.toFlush)
+	a.mu.Unlock()
+	a.machine("m1", "started")
+	await(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })
+	await(t, "both have the same, odd things too", sameRoot(a, b))
+	if n := len(b.Machines("")); n != 1 {
+		t.Fatalf("%d machines are shown", n)
+	}
+	b.mu.Lock()
+	_, carried := b.reg.Get("a", "of-the-future", "x")
+	b.mu.Unlock()
+	if !carried {
+		t.Fatal("a kind of the future is dropped")
+	}
+}
+
+func TestAWatchCanBeResumedAndAStuckOneIsNoticed(t *testing.T) {
+	stuck := make(chan string, 10)
+	a := start(t, Options{Self: "a", Stuck: func(who string, _ time.Duration) { stuck <- who }})
+	w := a.Watch("proxy", 0)
+	if _, resync, err := w.Next(t.Context()); err != nil || !resync {
+		t.Fatal("a watch from 0 begins with the whole view", resync, err)
+	}
+	a.machine("m1", "started")
+	changes, resync, err := w.Next(t.Context())
+	if err != nil || resync || len(changes) != 1 || changes[0].Key != "m1" {
+		t.Fatal(changes, resync, err)
+	}
+	index := w.Index()
+	w.Close()
+	a.machine("m2", "started")
+	w = a.Watch("proxy", index)
+	defer w.Close()
+	if changes, resync, err = w.Next(t.Context()); err != nil || resync || len(changes) != 1 || changes[0].Key != "m2" {
+		t.Fatal(changes, resync, err)
+	}
+	a.machine("m3", "started") // and nobody reads it
+	if who := <-stuck; who != "proxy" {
+		t.Fatal(who)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := a.Watch("other", a.Index()).Next(ctx); err == nil {
+		t.Fatal("it does not stop")
+	}
+}

@@ -1,0 +1,121 @@
+package gossip
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/registry"
+)
+
+// Puller asks a member for what we lack: one question, one answer. The wire gives one over mTLS; without it the gossip's
+// own is used, sealed with the gossip key. The answer is believed to be member's.
+type Puller interface {
+	Pull(ctx context.Context, member Member, d registry.Digest) (registry.Delta, error)
+}
+
+// Options says what a member is to be.
+type Options struct {
+	Self        cluster.WorkerID
+	Incarnation uint64   // at least; what was saved in Dir and what others remember of us may make it greater
+	Role        string   // "worker", "gateway"
+	API         string   // address of the member's API, as others reach it
+	Capability  int      // the dated number of what it speaks
+	Bind        string   // host:port for packets and streams; port 0 takes a free one
+	Advertise   string   // host:port as others reach it; "": as bound
+	Keys        [][]byte // of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted
+	Dir         string   // where members and objects are kept over restarts; "": nowhere
+	Peers       []string // host:port of members to join at the beginning, beside those that are saved
+	Knobs       Knobs
+	Puller      Puller // nil: our own
+	Sign        func(signed []byte) []byte
+	Verify      registry.Verify
+	Registry    registry.Options
+	Log         *slog.Logger                               // nil: silent
+	Stuck       func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
+
+	lose func() bool // for tests: this packet is lost
+}
+
+// Knobs are the times and amounts of the protocol.
+type Knobs struct {
+	Probe        time.Duration // between probes of one member after another
+	ProbeTimeout time.Duration // until other members are asked to probe as well
+	Indirect     int           // how many of them
+	Suspicion    int           // multiplier of the time from suspicion to death; see memberlist.Config
+	SuspicionMax int
+	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
+	Gossip       time.Duration // between repetitions
+	Fanout       int           // members told at once, and by each repetition
+	Repeat       int           // multiplier of how often changes are repeated, after they were pushed once
+	PushPull     time.Duration // between memberlist's own full exchanges
+	Sync         time.Duration // between pulls that have no occasion
+	Settle       time.Duration // how long a difference may mend itself before it is pulled
+	Flush        time.Duration // for how long changes are coalesced
+	Rate         int           // bytes a second that we begin to broadcast; what is beyond waits and is coalesced
+	Reconnect    time.Duration // between tries to reach a member that is gone
+	Save         time.Duration // between savings of the members, when they changed
+	StuckAfter   time.Duration // until a consumer that does not read counts as stuck
+}
+
+// LAN gives the defaults. A dead worker is noticed by all within 3 s up to some hundred members, see docs/decisions.
+func LAN() Knobs {
+	return Knobs{Probe: 200 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 4, SuspicionMax: 6, Retransmit: 8,
+		Gossip: 100 * time.Millisecond, Fanout: 4, Repeat: 4, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
+}
+
+// Fast gives knobs for tests on loopback.
+func Fast() Knobs {
+	k := LAN()
+	k.Probe, k.ProbeTimeout, k.Suspicion, k.SuspicionMax = 100*time.Millisecond, 50*time.Millisecond, 3, 3
+	k.Gossip, k.PushPull, k.Sync, k.Settle = 20*time.Millisecond, 2*time.Second, time.Second, 20*time.Millisecond
+	k.Flush, k.Reconnect, k.Save, k.StuckAfter = time.Millisecond, 200*time.Millisecond, 50*time.Millisecond, time.Second
+	return k
+}
+
+// The bounds of a member.
+const (
+	inboxSize   = 4096 // broadcasts that wait to be taken in; more are dropped and found by a pull
+	packetSize  = 1400 // bytes of a packet
+	messageSize = 1150 // bytes of a broadcast: a packet less memberlist's and the cipher's
+	queueSize   = 1024 // broadcasts being repeated; the oldest are let go of
+	pullSize    = 256 << 10
+	pullRounds  = 64   // questions of one exchange
+	maxGone     = 1024 // members remembered that are gone
+	maxStreams  = 64   // connections at once
+	newsRuns    = 4    // packets of one flush; what does not fit is pulled
+	pullTimeout = 10 * time.Second
+)
+
+func (o *Options) check() error {
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "gossip_options", format, args...)
+	}
+	if o.Self == "" || len(o.Self) > registry.MaxName {
+		return bad("a member needs an id of 1 to %d bytes", registry.MaxName)
+	}
+	for _, k := range o.Keys {
+		if len(k) != 16 && len(k) != 24 && len(k) != 32 {
+			return bad("a gossip key has %d bytes; 16, 24 or 32 are possible", len(k))
+		}
+	}
+	if o.Knobs == (Knobs{}) {
+		o.Knobs = LAN()
+	}
+	if o.Bind == "" {
+		o.Bind = "127.0.0.1:0"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stuck == nil {
+		o.Stuck = func(string, time.Duration) {}
+	}
+	if m := (meta{API: o.API, Role: o.Role, Capability: o.Capability}).encode(); len(m) > 512 {
+		return bad("role and API address take %d bytes; 512 is the most", len(m))
+	}
+	return nil
+}

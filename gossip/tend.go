@@ -1,0 +1,134 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// tend does what must be done now and then: saving, forgetting, looking for what is stuck.
+func (c *Cluster) tend(ctx context.Context, l *loop) {
+	every := min(c.o.Knobs.Save, c.o.Knobs.StuckAfter/2)
+	for pause(ctx, every) {
+		c.watchdog(time.Now())
+		l.do(c.tidy, c.o)
+	}
+}
+
+func (c *Cluster) tidy() {
+	now := time.Now()
+	c.mu.Lock()
+	c.reg.Tidy(now)
+	if anew, err := c.reg.Restamp(now, c.o.Sign); err != nil || len(anew) > 0 {
+		c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(anew), "err", err)
+		c.keep(anew)
+	}
+	patience := c.patience()
+	for id, m := range c.members {
+		if m.State == Suspect && now.Sub(m.Since) > patience {
+			m.State, m.Since = Alive, now // it would be dead by now: it has told others that it lives
+			c.facts.add(Fact{Member: id, State: Alive, At: now})
+			c.view = nil
+		}
+	}
+	if c.disk.grown() {
+		if err := c.disk.rewrite(c.reg.Objects("", true)); err != nil {
+			c.o.Log.Error("the file of objects could not be written anew", "err", err)
+		}
+	}
+	c.changed()
+	c.mu.Unlock()
+	if err := c.save(); err != nil {
+		c.o.Log.Error("the members were not saved", "err", err)
+	}
+}
+
+// patience is the longest that a suspicion lasts: memberlist's formula, with the logarithm of any possible size.
+func (c *Cluster) patience() time.Duration {
+	k := c.o.Knobs
+	return time.Duration(k.Suspicion*k.SuspicionMax*5) * k.Probe
+}
+
+// save writes who the others are, when that has changed.
+func (c *Cluster) save() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.unsaved {
+		return nil
+	}
+	c.disk.Members = c.addresses()
+	if err := c.disk.write(); err != nil {
+		return err
+	}
+	c.unsaved = false
+	return nil
+}
+
+// addresses gives the members that are not gone for good. When all but we seem gone, they are kept: we may be cut off.
+func (c *Cluster) addresses() map[cluster.WorkerID]string {
+	out := map[cluster.WorkerID]string{}
+	for id, m := range c.members {
+		if !m.Self && m.State != Left {
+			out[id] = m.Addr
+		}
+	}
+	if len(c.peers) == 0 { // nobody yet
+		for id, addr := range c.disk.Members {
+			if m := c.members[id]; m == nil || m.State != Left {
+				out[id] = addr
+			}
+		}
+	}
+	return out
+}
+
+// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for the first
+// one after a restart. memberlist itself forgets who is dead.
+func (c *Cluster) reconnect(ctx context.Context, l *loop) {
+	wait := c.o.Knobs.Reconnect / 4
+	for pause(ctx, jitter(wait)) {
+		wait = c.o.Knobs.Reconnect
+		if addrs := c.lost(); len(addrs) > 0 {
+			l.do(func() {
+				for _, a := range addrs {
+					if err := c.Join(ctx, []string{a}); err == nil || ctx.Err() != nil {
+						return
+					}
+				}
+			}, c.o)
+		}
+	}
+}
+
+// lost gives up to three addresses to try, at random: of members that are gone, and when there is nobody of all ever known.
+func (c *Cluster) lost() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	reached := map[string]bool{c.Addr(): true}
+	for _, m := range c.peers {
+		reached[m.Addr] = true
+	}
+	for _, m := range c.members {
+		if m.State == Dead && !m.Self {
+			out = append(out, m.Addr)
+		}
+	}
+	if len(c.peers) == 0 || rand.IntN(8) == 0 { // a seed may be the way to a part of the cluster that we never met
+		out = append(out, c.o.Peers...)
+	}
+	if len(c.peers) == 0 {
+		for id, addr := range c.disk.Members {
+			if m := c.members[id]; m == nil || m.State != Left {
+				out = append(out, addr)
+			}
+		}
+	}
+	slices.Sort(out)
+	out = slices.DeleteFunc(slices.Compact(out), func(a string) bool { return reached[a] })
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out[:min(len(out), 3)]
+}

@@ -1,0 +1,266 @@
+package gossip
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with bounds
+// on connections, and with our own streams beside memberlist's on one port.
+type transport struct {
+	udp       *net.UDPConn
+	tcp       *net.TCPListener
+	advertise netip.AddrPort
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	pulls     func(net.Conn) // serves one of our own streams, and closes it
+	slots     chan struct{}
+	stop      chan struct{}
+	once      sync.Once
+	done      sync.WaitGroup
+	sent, got atomic.Int64 // bytes in packets and streams
+	lose      func() bool  // for tests: this packet is lost
+	cut       atomic.Bool  // for tests: nothing comes in or goes out
+}
+
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
+
+func listen(bind, advertise string, lose func() bool) (*transport, error) {
+	t := &transport{lose: lose, packets: make(chan *memberlist.Packet, 256), streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams), stop: make(chan struct{})}
+	at, err := net.ResolveTCPAddr("tcp", bind)
+	for range 10 { // a free TCP port may be taken for UDP
+		if err != nil {
+			break
+		}
+		if t.tcp, err = net.ListenTCP("tcp", at); err != nil {
+			break
+		}
+		if t.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: t.tcp.Addr().(*net.TCPAddr).Port, Zone: at.Zone}); err == nil || at.Port != 0 {
+			break
+		}
+		err = t.tcp.Close()
+	}
+	if err == nil && t.udp == nil {
+		err = errors.New("no port is free for both TCP and UDP")
+	}
+	if err == nil {
+		t.advertise, err = advertised(advertise, t.tcp.Addr().(*net.TCPAddr))
+	}
+	if err != nil {
+		if t.tcp != nil {
+			_ = t.tcp.Close()
+		}
+		if t.udp != nil {
+			_ = t.udp.Close()
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "gossip_bind", "gossip cannot listen at %s", bind)
+	}
+	_ = t.udp.SetReadBuffer(4 << 20) // as much as the kernel gives
+	t.done.Add(2)
+	go t.readPackets()
+	go t.accept()
+	return t, nil
+}
+
+// advertised gives the address that others are told: the one asked for, the one bound, or a private one of the host.
+func advertised(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
+	if want != "" {
+		a, err := netip.ParseAddrPort(want)
+		if err == nil && a.Port() == 0 {
+			a = netip.AddrPortFrom(a.Addr(), uint16(bound.Port))
+		}
+		return a, err
+	}
+	if a := bound.AddrPort(); !a.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsPrivate() {
+			return netip.AddrPortFrom(p.Addr().Unmap(), uint16(bound.Port)), nil
+		}
+	}
+	return netip.AddrPort{}, errors.New("the host has no private address; say which one others reach it by")
+}
+
+func (t *transport) readPackets() {
+	defer t.done.Done()
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || n == 0 || t.cut.Load() || t.lose != nil && t.lose() {
+			continue
+		}
+		t.got.Add(int64(n))
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: time.Now()}
+		select {
+		case t.packets <- p:
+		case <-t.stop:
+			return
+		}
+	}
+}
+
+func (t *transport) accept() {
+	defer t.done.Done()
+	for {
+		select {
+		case t.slots <- struct{}{}:
+		case <-t.stop:
+			return
+		}
+		conn, err := t.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of file descriptors: wait for some to be closed
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-t.stop:
+			}
+			<-t.slots
+			continue
+		}
+		c := &stream{Conn: conn, t: t, slot: true}
+		t.done.Add(1)
+		go func() {
+			defer t.done.Done()
+			t.sort(c)
+		}()
+	}
+}
+
+// sort gives a connection to whom its first byte says.
+func (t *transport) sort(c *stream) {
+	_ = c.SetDeadline(time.Now().Add(pullTimeout))
+	c.in = bufio.NewReader(counted{c.Conn, t})
+	first, err := c.in.Peek(1)
+	switch {
+	case err != nil || t.cut.Load():
+		_ = c.Close()
+	case first[0] == pullByte:
+		t.pulls(c)
+	default:
+		select {
+		case t.streams <- c:
+		case <-t.stop:
+			_ = c.Close()
+		}
+	}
+}
+
+// counted counts what is read.
+type counted struct {
+	net.Conn
+	t *transport
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.t.got.Add(int64(n))
+	return n, err
+}
+
+// stream is a connection that counts its bytes, and gives back its place when it is closed.
+type stream struct {
+	net.Conn
+	t    *transport
+	in   *bufio.Reader
+	slot bool
+	once sync.Once
+}
+
+func (c *stream) Read(b []byte) (int, error) {
+	if c.in != nil {
+		return c.in.Read(b)
+	}
+	return counted{c.Conn, c.t}.Read(b)
+}
+
+func (c *stream) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.t.sent.Add(int64(n))
+	return n, err
+}
+
+func (c *stream) Close() error {
+	c.once.Do(func() {
+		if c.slot {
+			<-c.t.slots
+		}
+	})
+	return c.Conn.Close()
+}
+
+// FinalAdvertiseAddr is memberlist's question where others reach us.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.advertise.Addr().AsSlice(), int(t.advertise.Port()), nil
+}
+
+// WriteTo sends a packet.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if t.cut.Load() {
+		return time.Now(), nil
+	}
+	n, err := t.udp.WriteToUDPAddrPort(b, to)
+	t.sent.Add(int64(n))
+	return time.Now(), err
+}
+
+// WriteToAddress sends a packet.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+// PacketCh gives the packets that came.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh gives the connections that came for memberlist.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// DialTimeout opens a connection.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	if t.cut.Load() {
+		return nil, fault.New(fault.Unavailable, "cut", "cut off")
+	}
+	c, err := net.DialTimeout("tcp", addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{Conn: c, t: t}, nil
+}
+
+// DialAddressTimeout opens a connection.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// Shutdown closes everything and waits for its goroutines.
+func (t *transport) Shutdown() error {
+	t.once.Do(func() {
+		close(t.stop)
+		_ = t.udp.Close()
+		_ = t.tcp.Close()
+	})
+	t.done.Wait()
+	return nil
+}

@@ -1,0 +1,272 @@
+package gossip
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/registry"
+)
+
+// The schemas of the payloads that this version writes and reads. Others are carried, and not shown.
+const (
+	schemaWorker  = 1 // JSON of cluster.Record
+	schemaMachine = 1 // JSON of Machine
+)
+
+// Machine is what a worker tells all others of a machine: enough to route to it and to list it.
+type Machine struct {
+	ID        string           `json:"id"`
+	App       string           `json:"app"`
+	Name      string           `json:"name,omitempty"`
+	State     string           `json:"state"`
+	Instance  string           `json:"instance_id,omitempty"`
+	UpdatedAt time.Time        `json:"updated_at"`
+	Worker    cluster.WorkerID `json:"worker"`
+	Region    cluster.Region   `json:"region,omitempty"`
+}
+
+// Part says how old what we know of one worker is.
+type Part struct {
+	Worker cluster.WorkerID `json:"worker"`
+	State  State            `json:"state"` // of the member
+	Since  time.Time        `json:"since"`
+	// Age is for how long the worker may have changed without our knowing: since a run of it came, or since another
+	// member was seen to know just what we know. Of a worker that is gone, since it went.
+	Age time.Duration `json:"age_ns"`
+	Gap bool          `json:"gap,omitempty"` // we know that we lack something
+}
+
+// View is the cluster as this member knows it. Its workers are those whose members are alive or suspect; its parts are
+// all workers ever heard of and not forgotten, in the order of Worker.
+type View struct {
+	cluster.View
+	Parts []Part `json:"parts"`
+}
+
+// cache is the registry decoded.
+type cache struct {
+	index    uint64
+	workers  map[cluster.WorkerID]cluster.Record
+	machines map[string]map[cluster.WorkerID]Machine
+	view     []cluster.Record // of members that are not gone; nil when it must be made again
+}
+
+func (x *cache) reset(index uint64) {
+	x.index, x.workers, x.machines, x.view = index, map[cluster.WorkerID]cluster.Record{}, map[string]map[cluster.WorkerID]Machine{}, nil
+}
+
+// absorb decodes what changed. It is called with the lock.
+func (c *Cluster) absorb() {
+	changes, ok := c.reg.Since(c.index, int(min(c.reg.Index()-c.index, 1<<20)))
+	if !ok {
+		c.cache.reset(c.reg.Index())
+		for _, rec := range c.reg.Records("") {
+			c.decode(rec)
+		}
+		return
+	}
+	for _, x := range changes {
+		c.index = x.Index
+		if x.Owner == "" {
+			continue
+		}
+		if rec, ok := c.reg.Get(x.Owner, x.Kind, x.Key); ok {
+			c.decode(rec)
+			continue
+		}
+		switch x.Kind {
+		case registry.Worker:
+			delete(c.workers, x.Owner)
+			c.view = nil
+		case registry.Machine:
+			if delete(c.machines[x.Key], x.Owner); len(c.machines[x.Key]) == 0 {
+				delete(c.machines, x.Key)
+			}
+		}
+	}
+}
+
+// decode takes in a record whose schema we know. One that cannot be read is left out, whoever wrote it.
+func (c *Cluster) decode(rec registry.Record) {
+	switch {
+	case rec.Kind == registry.Worker && rec.Schema == schemaWorker && rec.Key == string(rec.Owner):
+		var w cluster.Record
+		if err := json.Unmarshal(rec.Payload, &w); err != nil || w.Worker != rec.Owner {
+			c.o.Log.Info("a worker's record is of odd shape and left out", "worker", rec.Owner, "err", err)
+			return
+		}
+		c.workers[rec.Owner] = w
+		c.view = nil
+	case rec.Kind == registry.Machine && rec.Schema == schemaMachine:
+		var m Machine
+		if err := json.Unmarshal(rec.Payload, &m); err != nil || m.ID != rec.Key || m.Worker != rec.Owner {
+			c.o.Log.Info("a machine's record is of odd shape and left out", "worker", rec.Owner, "machine", rec.Key, "err", err)
+			return
+		}
+		if c.machines[m.ID] == nil {
+			c.machines[m.ID] = map[cluster.WorkerID]Machine{}
+		}
+		c.machines[m.ID][rec.Owner] = m
+	}
+}
+
+// Announce tells what this worker is now. A record that differs only in its time and version is not told.
+func (c *Cluster) Announce(w cluster.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sameButTime(c.said, w) {
+		return nil
+	}
+	if err := c.put(registry.Worker, string(c.o.Self), schemaWorker, w); err != nil {
+		return err
+	}
+	c.said = w
+	return nil
+}
+
+func sameButTime(a, b cluster.Record) bool {
+	return a.Worker == b.Worker && a.Region == b.Region && a.State == b.State && a.Machines == b.Machines && a.Starting == b.Starting &&
+		a.MaxStarting == b.MaxStarting && a.Capacity.Sub(b.Capacity).IsZero() && a.Used.Sub(b.Used).IsZero() &&
+		maps.Equal(a.Apps, b.Apps) && slices.Equal(a.Images, b.Images) && maps.Equal(a.Volumes, b.Volumes)
+}
+
+// AnnounceMachine tells what a machine of this worker is now.
+func (c *Cluster) AnnounceMachine(m Machine) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.put(registry.Machine, m.ID, schemaMachine, m)
+}
+
+// RemoveMachine tells that a machine of this worker is no more.
+func (c *Cluster) RemoveMachine(id string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.reg.Delete(time.Now(), registry.Machine, id, c.o.Sign); err != nil {
+		return err
+	}
+	c.changed()
+	c.poke(c.toFlush)
+	return nil
+}
+
+func (c *Cluster) put(kind registry.Kind, key string, schema uint32, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, "record", "%s %s cannot be told", kind, key)
+	}
+	if _, err := c.reg.Put(time.Now(), kind, key, schema, raw, c.o.Sign); err != nil {
+		return err
+	}
+	c.changed()
+	c.poke(c.toFlush)
+	return nil
+}
+
+// View gives the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
+func (c *Cluster) View() View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.view == nil {
+		c.view = make([]cluster.Record, 0, len(c.workers))
+		for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+			if m := c.members[id]; id == c.o.Self || m != nil && (m.State == Alive || m.State == Suspect) {
+				c.view = append(c.view, c.workers[id])
+			}
+		}
+	}
+	v := View{View: cluster.View{Workers: slices.Clip(c.view), At: now}}
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		v.Parts = append(v.Parts, c.part(id, now))
+	}
+	return v
+}
+
+func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {
+	known, _ := c.reg.Owner(id)
+	p := Part{Worker: id, State: Dead, Gap: known.Gap}
+	if m := c.members[id]; m != nil {
+		p.State, p.Since = m.State, m.Since
+	}
+	fresh := known.Heard
+	switch {
+	case id == c.o.Self:
+		fresh, p.State = now, Alive
+	case p.State == Alive && !p.Gap && c.agreed.After(fresh):
+		fresh = c.agreed
+	case p.State != Alive && p.Since.After(fresh):
+		fresh = p.Since
+	}
+	p.Age = max(now.Sub(fresh), 0)
+	return p
+}
+
+// Where says which worker has a machine. While it moves two may say so: then the one that is alive and wrote last.
+func (c *Cluster) Where(id string) (cluster.WorkerID, bool) {
+	m, ok := c.Machine(id)
+	return m.Worker, ok
+}
+
+// Machine gives what is known of a machine.
+func (c *Cluster) Machine(id string) (Machine, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine(id)
+}
+
+func (c *Cluster) machine(id string) (best Machine, ok bool) {
+	gone := func(w cluster.WorkerID) bool {
+		m := c.members[w]
+		return w != c.o.Self && (m == nil || m.State == Dead || m.State == Left)
+	}
+	for owner, m := range c.machines[id] {
+		switch {
+		case !ok, gone(best.Worker) && !gone(owner):
+		case gone(owner) != gone(best.Worker) || cmp.Or(m.UpdatedAt.Compare(best.UpdatedAt), cmp.Compare(owner, best.Worker)) <= 0:
+			continue
+		}
+		best, ok = m, true
+	}
+	return best, ok
+}
+
+// Machines lists the machines of an app, or of all apps for "", by id.
+func (c *Cluster) Machines(app string) (out []Machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.machines {
+		if m, ok := c.machine(id); ok && (app == "" || m.App == app) {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b Machine) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Known tells what is known of every owner of records: incarnation, version, gaps.
+func (c *Cluster) Known() []registry.Known {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reg.Owners()
+}
+
+// Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
+func (c *Cluster) Forget(id cluster.WorkerID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.members[id]; m != nil && (m.State == Alive || m.State == Suspect) {
+		return fault.New(fault.Precondition, "alive", "%s is %s; only a worker that is gone can be forgotten", id, m.State)
+	}
+	if k, ok := c.reg.Owner(id); ok {
+		c.reg.Forget(id, k.Incarnation)
+		delete(c.members, id)
+		c.peersChanged()
+		c.changed()
+	}
+	return nil
+}
