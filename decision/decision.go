@@ -58,6 +58,7 @@ type Decision struct {
 	Outcome Outcome          `json:"outcome"`
 	Reason  string           `json:"reason"`            // one sentence
 	Pending Pending          `json:"pending,omitempty"` // why not, typed, where it was not placed
+	Shadow  *machine.Shadow  `json:"shadow,omitempty"`  // what a policy that only watches would have chosen
 	Took    Timings          `json:"took"`
 
 	// Records are the workers' records that the decision refers to, for the log to write where it has not yet.
@@ -108,6 +109,7 @@ type Ask struct {
 	Worker  cluster.WorkerID `json:"worker"`
 	Ref                      // its record when it was asked
 	Result  market.Result    `json:"result"`
+	Evict   bool             `json:"evict,omitempty"`   // with consent to evict lower ranks
 	Failing []machine.Clause `json:"failing,omitempty"` // of a refusal
 	Healed  *Ref             `json:"healed,omitempty"`  // the fresh record that came with a refusal
 	Millis  float64          `json:"ms"`

@@ -138,7 +138,7 @@ func whyNotNext(d *Decision) []string {
 			next = c
 		}
 	}
-	if won == nil || next == nil {
+	if won == nil || next == nil || !won.Fits {
 		return nil
 	}
 	less := won.Score - next.Score

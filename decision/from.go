@@ -38,7 +38,9 @@ func From(t Taken) *Decision {
 	k.asks()
 	k.outcome()
 	k.consider()
-	d.Reason = reason(d)
+	if d.Reason = t.Trail.Consent; d.Reason == "" || d.Winner == "" {
+		d.Reason = reason(d)
+	}
 	return d
 }
 
@@ -70,7 +72,7 @@ func (k *keeper) keep(r *cluster.Record) Ref {
 func (k *keeper) asks() {
 	for i := range k.t.Trail.Asked {
 		a := &k.t.Trail.Asked[i]
-		ask := Ask{Worker: a.Worker, Ref: k.keep(&a.Before), Result: a.Result}
+		ask := Ask{Worker: a.Worker, Ref: k.keep(&a.Before), Result: a.Result, Evict: a.Evict}
 		if i < len(k.t.Asked) {
 			ask.Millis = k.t.Asked[i]
 		}
@@ -111,15 +113,14 @@ func (k *keeper) consider() {
 			continue
 		}
 		w := &k.t.Trail.View.Workers[at]
-		keep, never := len(ranked) <= KeepAll, false
+		won := c.Worker == string(d.Winner)
+		keep, never := len(ranked) <= KeepAll || won, false
 		if c.Fits {
 			d.Fitting++
-			won := c.Worker == string(d.Winner)
 			if !won && losers < KeepLosers {
 				losers++
 				keep = true
 			}
-			keep = keep || won
 		} else {
 			never = placement.JudgeAt(&d.Request, w).Never
 			if groups.add(c, never) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/decision"
@@ -117,8 +118,32 @@ func (f *finder) file(name string) error {
 // may says whether a frame can have what is looked for.
 func (f *finder) may(m *meta) bool {
 	q := &f.q
+	if at, ok := millisOf(q.ID); ok && (m.last < at || m.first > at+idSlack) {
+		return false
+	}
+	if at, ok := millisOf(q.Before); ok && m.first > at+idSlack {
+		return false
+	}
 	return (q.Since.IsZero() || m.last >= q.Since.UnixMilli()) &&
 		(q.App == "" || m.has(mark(q.App))) && (q.Machine == "" || m.has(mark(q.Machine)))
+}
+
+// idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is read.
+const idSlack = 5 * 60 * 1000
+
+// millisOf gives the time in a ULID: its first ten digits.
+func millisOf(id string) (ms int64, ok bool) {
+	if len(id) != 26 {
+		return 0, false
+	}
+	for i := range 10 {
+		digit := strings.IndexByte("0123456789ABCDEFGHJKMNPQRSTVWXYZ", id[i])
+		if digit < 0 {
+			return 0, false
+		}
+		ms = ms<<5 | int64(digit)
+	}
+	return ms, true
 }
 
 func (f *finder) frame(r *reader, at *frameAt, plain []byte) error {

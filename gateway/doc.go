@@ -76,7 +76,11 @@
 //	GET    /v1/souk/apps/{app}/machines/{id}/logs       ?tail= &follow= &cursor= -> NDJSON of runtime.LogLine
 //	GET    /v1/souk/apps/{app}/machines/{id}/files      ?path= -> a tar stream
 //	PUT    /v1/souk/apps/{app}/machines/{id}/files      ?path=, body a tar stream -> 204
-//	GET    /v1/souk/apps/{app}/machines/{id}/explain    {placement, now: [Candidate]}
+//	GET    /v1/souk/apps/{app}/machines/{id}/explain    ?decision= -> {placement, sentences, decision, decisions, now: [Candidate]}
+//	POST   /v1/souk/apps/{app}/plan                     body a launch -> {machine, verdict, worker, sentences, changes, decision}
+//	GET    /v1/souk/decisions                           ?app= &machine= &outcome= &since= &limit= &cursor= -> {decisions, next_cursor}
+//	GET    /v1/souk/decisions/{decision}                {decision, sentences}
+//	GET    /v1/souk/view                                {at, workers: [{age_ms, record}], unreachable}
 //	POST   /v1/souk/apps/{app}/machines/{id}/exec       a stream both ways, see below
 //
 //	POST   /v1/souk/jobs                                {id?, app, command, first, last, ...} -> 201 Job

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
@@ -30,6 +31,8 @@ type Reason struct {
 	Machine    string              `json:"machine,omitempty"`     // the machine that has the name
 	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // what a worker said no to
 	Candidates []machine.Candidate `json:"candidates,omitempty"`  // what each worker said
+	Pending    decision.Pending    `json:"pending,omitempty"`     // why nothing was placed, typed
+	Decision   string              `json:"decision,omitempty"`    // its id, for souk explain
 	Request    string              `json:"request,omitempty"`     // the fly-request-id, to find in the log
 }
 
@@ -104,6 +107,8 @@ func bodyOf(e *fault.Error, status, request string) ErrorBody {
 		b.Souk.Clauses = d.Verdict.Failing
 	case []machine.Candidate:
 		b.Souk.Candidates = d
+	case unplacedDetail:
+		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates = d.pending, d.id, d.candidates
 	case []machine.Clause:
 		b.Souk.Clauses = d
 	case string:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/placement"
 )
@@ -24,10 +25,12 @@ type Options struct {
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
 	// Policy ranks workers; the zero value is placement.Default.
-	Policy  placement.Policy
-	Log     *slog.Logger // nil: nothing is logged
-	Rand    io.Reader    // nil: crypto/rand
-	Version string       // of souk, for /v1/souk/version
+	Policy placement.Policy
+	// Decisions is where each placement is recorded; nil: nowhere.
+	Decisions *decisionlog.Log
+	Log       *slog.Logger // nil: nothing is logged
+	Rand      io.Reader    // nil: crypto/rand
+	Version   string       // of souk, for /v1/souk/version
 }
 
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
@@ -45,6 +48,9 @@ type Gateway struct {
 	creates *keyLocks // one create at a time for each machine id and each name
 	started time.Time
 	handler http.Handler
+
+	decisions *decisionlog.Log
+	decided   decisionIDs
 }
 
 // New makes a gateway.
@@ -58,6 +64,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{
 		workers: o.Workers, catalog: o.Catalog, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
 		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
+		decisions: o.Decisions,
 	}
 	if g.allow == nil {
 		g.allow = oneToken(o.Token)

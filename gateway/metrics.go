@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 )
@@ -19,6 +20,7 @@ type metrics struct {
 	requests  *prometheus.HistogramVec
 	placement *prometheus.HistogramVec
 	bids      *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 	serve     http.Handler
 }
 
@@ -34,9 +36,15 @@ func newMetrics(g *Gateway) *metrics {
 		bids: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "souk_bids_total", Help: "Grants asked of workers, by what came of it.",
 		}, []string{"result"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "souk_placements_refused_total", Help: "Placements that no worker took, by the reason.",
+		}, []string{"reason"}),
+	}
+	for _, p := range decision.PendingOrder() {
+		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.requests, m.placement, m.bids, workerCollector{g},
+	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m
@@ -79,6 +87,32 @@ func (m *metrics) bid(in market.In) {
 func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request) error {
 	g.metrics.serve.ServeHTTP(w, r)
 	return nil
+}
+
+// decisionCollector tells of the decision log.
+type decisionCollector struct{ g *Gateway }
+
+// Describe describes nothing, as workerCollector's does.
+func (decisionCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells the log's counters, where there is a log.
+func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
+	if c.g.decisions == nil {
+		return
+	}
+	s := c.g.decisions.Stats()
+	for _, m := range []struct {
+		name, help string
+		kind       prometheus.ValueType
+		v          float64
+	}{
+		{"souk_decisions_recorded_total", "Decisions written to the log.", prometheus.CounterValue, float64(s.Recorded)},
+		{"souk_decisions_dropped_total", "Decisions not recorded, as the log's queue was full.", prometheus.CounterValue, float64(s.Dropped)},
+		{"souk_decisions_failed_total", "Decisions not recorded, as the disk refused.", prometheus.CounterValue, float64(s.Failed)},
+		{"souk_decision_log_bytes", "Size of the decision log.", prometheus.GaugeValue, float64(s.Bytes)},
+	} {
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, nil), m.kind, m.v)
+	}
 }
 
 // workerCollector asks the workers for their counters at each scrape.

@@ -62,29 +62,6 @@ func (g *Gateway) examine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// explanation is why a machine is where it is, and what each worker would say if it were placed now.
-type explanation struct {
-	Machine   string              `json:"machine"`
-	Worker    cluster.WorkerID    `json:"worker"`
-	Placement *machine.Placement  `json:"placement"`
-	Now       []machine.Candidate `json:"now"`
-}
-
-func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
-	f, err := g.named(r)
-	if err != nil {
-		return err
-	}
-	m := f.machine
-	req := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
-	for _, mount := range m.Config.Mounts {
-		req.Volumes = append(req.Volumes, mount.Volume)
-	}
-	out := explanation{Machine: m.ID, Worker: f.worker.ID(), Placement: m.Placement, Now: g.quotes(r.Context(), req)}
-	answer(w, http.StatusOK, out)
-	return nil
-}
-
 // quotes asks every worker what it would say to the request now.
 func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
 	workers := g.workers()

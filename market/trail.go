@@ -22,6 +22,7 @@ const (
 type Asked struct {
 	Worker  cluster.WorkerID
 	Before  cluster.Record // in the view when it was asked
+	Evict   bool           // it was asked to evict lower ranks
 	Result  Result
 	Refusal *Refusal // with ResultRefused
 }
@@ -33,11 +34,12 @@ type Trail struct {
 	View    cluster.View        // as healed by the refusals
 	Ranked  []machine.Candidate // of that view, in the order of the newest ranking
 	Asked   []Asked             // in order
+	Consent string              // why the newest ask consents to evictions; "" where it does not
 }
 
 // Trail gives the purchase as it stands.
 func (b *Buyer) Trail() Trail {
-	return Trail{Request: b.req, Policy: b.policy, View: b.view, Ranked: b.decided, Asked: b.trail}
+	return Trail{Request: b.req, Policy: b.policy, View: b.view, Ranked: b.decided, Asked: b.trail, Consent: b.consent}
 }
 
 // note enters what came of the newest ask.
@@ -62,7 +64,7 @@ func (b *Buyer) note(in In) {
 func (b *Buyer) asks(id cluster.WorkerID) {
 	b.asked[id] = true
 	b.trips++
-	a := Asked{Worker: id}
+	a := Asked{Worker: id, Evict: b.evicted[id]}
 	for i := range b.view.Workers {
 		if b.view.Workers[i].Worker == id {
 			a.Before = b.view.Workers[i]

@@ -1,0 +1,233 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// taking is one placement while it is made: what its record will need that the buyer does not know.
+type taking struct {
+	g      *Gateway
+	id     string
+	why    string
+	begin  time.Time
+	viewed time.Time
+	asks   []float64 // milliseconds
+	last   cluster.WorkerID
+}
+
+// decisionIDs draws the ids of decisions, each above the one before.
+type decisionIDs struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (d *decisionIDs) next(now time.Time, chance machine.Entropy) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = machine.NextULID(d.last, now, chance)
+	return d.last
+}
+
+// taken begins the record of a placement.
+func (g *Gateway) taken(why string) *taking {
+	now := time.Now()
+	return &taking{g: g, id: g.decided.next(now, entropy{g.rand}), why: why, begin: now}
+}
+
+// asked notes how long a worker took to answer. Repeats of one ask add up.
+func (t *taking) asked(w cluster.WorkerID, took time.Duration) {
+	if n := len(t.asks); n > 0 && t.last == w {
+		t.asks[n-1] += decision.Millis(took)
+		return
+	}
+	t.asks, t.last = append(t.asks, decision.Millis(took)), w
+}
+
+// end records what came of the placement, and gives the error that whoever asked is told.
+func (t *taking) end(trail market.Trail, err error) error {
+	took := decision.Timings{View: decision.Millis(t.viewed.Sub(t.begin)), Total: decision.Millis(time.Since(t.begin))}
+	for _, ms := range t.asks {
+		took.Ask += ms
+	}
+	took.Rank = max(0, took.Total-took.View-took.Ask)
+	if t.g.decisions == nil && err == nil {
+		return nil
+	}
+	d := decision.From(decision.Taken{ID: t.id, At: t.viewed, Why: t.why, Strategy: trail.Request.Scheduling.Strategy,
+		Trail: trail, Err: err, Asked: t.asks, Took: took})
+	if t.g.decisions != nil {
+		t.g.decisions.Append(d)
+	}
+	if err == nil {
+		return nil
+	}
+	t.g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
+	f := *fault.As(placeFault(err, trail.Request))
+	if _, candidates := f.Detail.([]machine.Candidate); candidates || f.Detail == nil {
+		f.Detail = unplaced(d)
+	}
+	return &f
+}
+
+// unplaced is why a decision ended without a worker, as the error's answer tells it.
+type unplacedDetail struct {
+	id         string
+	pending    decision.Pending
+	candidates []machine.Candidate
+}
+
+func unplaced(d *decision.Decision) unplacedDetail {
+	u := unplacedDetail{id: d.ID, pending: d.Pending, candidates: []machine.Candidate{}}
+	for i := range d.Considered {
+		u.candidates = append(u.candidates, d.Considered[i].Candidate)
+	}
+	return u
+}
+
+// resolve fills in what a request needs to know of the fleet.
+func (g *Gateway) resolve(ctx context.Context, r placement.Request, view cluster.View) placement.Request {
+	var homes map[string]cluster.WorkerID
+	return placement.Resolve(r, view, func(id string) cluster.WorkerID {
+		if homes == nil {
+			homes = map[string]cluster.WorkerID{}
+			for i, list := range machinesOf(ctx, g.workers()) {
+				for _, m := range list {
+					homes[m.ID] = g.workers()[i].ID()
+				}
+			}
+		}
+		return homes[id]
+	})
+}
+
+func machinesOf(ctx context.Context, workers []Worker) [][]*machine.Machine {
+	lists, _ := fanOut(workers, func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) })
+	return lists // of a worker that does not answer: none, as nobody knows where its machines are
+}
+
+// decisionPage is a page of decisions, newest first.
+type decisionPage struct {
+	Decisions  []*decision.Decision `json:"decisions"`
+	NextCursor string               `json:"next_cursor,omitempty"` // for the older ones
+	Notes      []string             `json:"notes,omitempty"`       // what of the log could not be read
+}
+
+func (g *Gateway) listDecisions(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	q := decisionlog.Query{App: v.Get("app"), Machine: v.Get("machine"), Before: v.Get("cursor"), Outcome: decision.Outcome(v.Get("outcome"))}
+	if text := v.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > decisionlog.MaxFound {
+			return fault.New(fault.Invalid, "limit", "limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clip(text, 40))
+		}
+		q.Limit = n
+	}
+	if text := v.Get("since"); text != "" {
+		var err error
+		if q.Since, err = sinceText(text, time.Now()); err != nil {
+			return err
+		}
+	}
+	found, err := g.findDecisions(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	page := decisionPage{Decisions: append([]*decision.Decision{}, found.Decisions...), Notes: notesOf(found)}
+	if found.More {
+		page.NextCursor = found.Decisions[len(found.Decisions)-1].ID
+	}
+	answer(w, http.StatusOK, page)
+	return nil
+}
+
+// sinceText reads an RFC 3339 time, or how long ago: 90s, 24h.
+func sinceText(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, fault.New(fault.Invalid, "since", "since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clip(text, 40))
+	}
+	return t, nil
+}
+
+// findDecisions asks the log. Without one there is nothing to find.
+func (g *Gateway) findDecisions(ctx context.Context, q decisionlog.Query) (decisionlog.Found, error) {
+	if g.decisions == nil {
+		return decisionlog.Found{}, nil
+	}
+	return g.decisions.Find(ctx, q)
+}
+
+// notesOf says what of the log was passed over. The paths are the operator's business, and are in the log.
+func notesOf(f decisionlog.Found) (notes []string) {
+	for _, t := range f.Torn {
+		notes = append(notes, "the end of "+t.File+" was not written whole: "+strconv.FormatInt(t.Bytes, 10)+" bytes are passed over")
+	}
+	if f.Damage != nil {
+		notes = append(notes, f.Damage.Error())
+	}
+	return notes
+}
+
+// decisionAnswer is one decision, with its explanation in sentences.
+type decisionAnswer struct {
+	Decision  *decision.Decision `json:"decision"`
+	Sentences []string           `json:"sentences"`
+}
+
+func (g *Gateway) getDecision(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("decision")
+	found, err := g.findDecisions(r.Context(), decisionlog.Query{ID: id, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(found.Decisions) == 0 {
+		if found.Damage != nil {
+			return found.Damage
+		}
+		return fault.New(fault.NotFound, "decision", "no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
+	}
+	answer(w, http.StatusOK, decisionAnswer{found.Decisions[0], decision.Explain(found.Decisions[0])})
+	return nil
+}
+
+// fleetView is the fleet as a buyer sees it.
+type fleetView struct {
+	At          time.Time     `json:"at"`
+	Workers     []agedRecord  `json:"workers"`
+	Unreachable []unreachable `json:"unreachable"`
+}
+
+type agedRecord struct {
+	Age    float64        `json:"age_ms"`
+	Record cluster.Record `json:"record"`
+}
+
+func (g *Gateway) getView(w http.ResponseWriter, r *http.Request) error {
+	view, byID := g.view(r.Context())
+	out := fleetView{At: view.At, Workers: []agedRecord{}, Unreachable: []unreachable{}}
+	for _, k := range view.Workers {
+		out.Workers = append(out.Workers, agedRecord{max(0, decision.Millis(view.At.Sub(k.At))), k})
+	}
+	for _, k := range g.workers() {
+		if byID[k.ID()] == nil {
+			out.Unreachable = append(out.Unreachable, unreachable{k.ID(), "it does not answer"})
+		}
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}

@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// explanation is why a machine is where it is, or was, and what each worker would say if it were placed now.
+type explanation struct {
+	Machine   string              `json:"machine"`
+	Worker    cluster.WorkerID    `json:"worker,omitempty"` // "": the machine is gone
+	Placement *machine.Placement  `json:"placement"`
+	Sentences []string            `json:"sentences"`
+	Number    int                 `json:"number,omitempty"`    // of Decision among Decisions, from 1
+	Decision  *decision.Decision  `json:"decision,omitempty"`  // from the log
+	Decisions []decisionSummary   `json:"decisions,omitempty"` // about this machine, oldest first
+	Now       []machine.Candidate `json:"now"`
+	Notes     []string            `json:"notes,omitempty"`
+}
+
+type decisionSummary struct {
+	ID      string           `json:"id"`
+	At      time.Time        `json:"at"`
+	Why     string           `json:"why"`
+	Outcome decision.Outcome `json:"outcome"`
+	Worker  cluster.WorkerID `json:"worker,omitempty"`
+}
+
+// explain tells of a machine that is there, and of one that is gone as long as the log has its decision.
+func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
+	number := 0
+	if text := r.URL.Query().Get("decision"); text != "" {
+		var err error
+		if number, err = strconv.Atoi(text); err != nil || number < 1 {
+			return fault.New(fault.Invalid, "decision", "decision is a number from 1, not %q", clip(text, 40))
+		}
+	}
+	f, missing := g.named(r)
+	if missing != nil && fault.CodeOf(missing) != machineMissing {
+		return missing
+	}
+	out := explanation{Machine: r.PathValue("id"), Now: []machine.Candidate{}, Sentences: []string{}}
+	if missing == nil {
+		out.Machine, out.Worker, out.Placement = f.machine.ID, f.worker.ID(), f.machine.Placement
+	}
+	found, err := g.findDecisions(r.Context(), decisionlog.Query{App: r.PathValue("app"), Machine: out.Machine, Limit: decisionlog.MaxFound})
+	if err != nil {
+		return err
+	}
+	if missing != nil && len(found.Decisions) == 0 {
+		return missing
+	}
+	out.Notes = notesOf(found)
+	if err := out.choose(found.Decisions, number); err != nil {
+		return err
+	}
+	if missing == nil {
+		out.Now = g.quotes(r.Context(), out.request(f.machine))
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// choose takes the decision that is asked for: the newest when number is 0. found is newest first.
+func (e *explanation) choose(found []*decision.Decision, number int) error {
+	n := len(found)
+	for i := n - 1; i >= 0; i-- {
+		d := found[i]
+		e.Decisions = append(e.Decisions, decisionSummary{d.ID, d.At, d.Why, d.Outcome, d.Winner})
+	}
+	if number > n {
+		return fault.New(fault.NotFound, "decision", "the log has %d decisions about machine %s; give a number from 1 to %d", n, e.Machine, n)
+	}
+	if n == 0 {
+		return nil
+	}
+	if number == 0 {
+		number = n
+	}
+	e.Number, e.Decision = number, found[n-number]
+	e.Sentences = decision.Explain(e.Decision)
+	return nil
+}
+
+// request is what to ask the workers now: what the decision asked, or what the machine's config says.
+func (e *explanation) request(m *machine.Machine) placement.Request {
+	if e.Decision != nil {
+		r := e.Decision.Request
+		r.Resources = machine.Resources(m.Config) // an update may have changed it
+		return r
+	}
+	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
+	for _, mount := range m.Config.Mounts {
+		r.Volumes = append(r.Volumes, mount.Volume)
+	}
+	return r
+}

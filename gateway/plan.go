@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// planAnswer is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as
+// nothing changes.
+type planAnswer struct {
+	Machine   string             `json:"machine"`
+	Verdict   decision.Foreseen  `json:"verdict"` // fits, not_now, never
+	Worker    cluster.WorkerID   `json:"worker,omitempty"`
+	Reason    string             `json:"reason"`
+	Pending   decision.Pending   `json:"pending,omitempty"`
+	Equal     []cluster.WorkerID `json:"equal,omitempty"` // workers that score the same as Worker: the id decides among them
+	Sentences []string           `json:"sentences"`
+	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first
+	Victims   []victimsOf        `json:"victims,omitempty"` // whom a worker would evict for it, as it says itself
+	Decision  *decision.Decision `json:"decision"`
+}
+
+// victimsOf is a worker's own answer to whom it would evict.
+type victimsOf struct {
+	Worker  cluster.WorkerID `json:"worker"`
+	Victims []string         `json:"victims"` // ids of machines
+	Cost    float64          `json:"cost"`    // seconds of work
+}
+
+// planLaunch goes the way of a create, up to the buyer, and has the buyer decide on the view without asking anybody.
+func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
+	app := r.PathValue("app")
+	launch, err := readLaunch(w, r)
+	if err != nil {
+		return err
+	}
+	if launch.ID == "" {
+		launch.ID = machine.NewID(g.rand)
+	}
+	req, err := g.request(r.Context(), app, launch)
+	if err != nil {
+		return err
+	}
+	view, _ := g.view(r.Context())
+	req = g.resolve(r.Context(), req, view)
+	p := decision.Foresee(view.At, req, view, g.policy, limitsOf(launch))
+	d := p.Decision
+	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
+		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}
+	if p.Verdict != decision.FitsNow {
+		out.Victims = g.victims(r.Context(), req, p.Changes)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// equals gives the workers that are as good as the winner.
+func equals(d *decision.Decision) (out []cluster.WorkerID) {
+	if d.Winner == "" {
+		return nil
+	}
+	won := slices.IndexFunc(d.Considered, func(c decision.Considered) bool { return c.Worker == string(d.Winner) })
+	for i := range d.Considered {
+		if c := &d.Considered[i]; won >= 0 && i != won && c.Fits && c.Score == d.Considered[won].Score {
+			out = append(out, cluster.WorkerID(c.Worker))
+		}
+	}
+	return out
+}
+
+// victims asks the workers that could make room by eviction whom they would evict.
+func (g *Gateway) victims(ctx context.Context, req placement.Request, changes []decision.Change) (out []victimsOf) {
+	var ask []Worker
+	var reqs []placement.Request
+	for i := range changes {
+		c := &changes[i]
+		if !slices.ContainsFunc(c.Steps, func(s decision.Step) bool { return s.Kind == decision.Evict }) {
+			continue
+		}
+		for _, w := range g.workers() {
+			if w.ID() == c.Worker {
+				changed, _ := c.Apply(req, cluster.Record{})
+				ask, reqs = append(ask, w), append(reqs, changed)
+			}
+		}
+	}
+	for i, w := range ask {
+		q, err := w.Quote(ctx, reqs[i])
+		if err != nil || q.Evict == nil {
+			continue // it does not answer, or would evict nobody: its summary was only a bound
+		}
+		out = append(out, victimsOf{w.ID(), idsOf(q.Evict), q.Evict.Cost})
+	}
+	return out
+}
+
+func idsOf(e *market.Eviction) []string {
+	ids := make([]string, len(e.Victims))
+	for i, v := range e.Victims {
+		ids[i] = v.Machine
+	}
+	return ids
+}
+
+// limitsOf says to what a launch's shape can be lowered: whole CPUs, and the memory that they must have.
+func limitsOf(launch *machine.Launch) decision.Limits {
+	g := launch.Config.Guest
+	if g == nil {
+		return decision.Limits{}
+	}
+	one, err := guestResources(&machine.Guest{CPUKind: g.CPUKind, CPUs: 1})
+	if err != nil {
+		return decision.Limits{}
+	}
+	l := decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory * int64(max(1, g.CPUs))}, Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}}
+	return l
+}
