@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim/slots"
@@ -29,9 +31,9 @@ type Summary struct {
 	Regret     *Times    `json:"regret,omitempty"` // over bound A, as shares
 	Interval   *Interval `json:"ci95,omitempty"`
 
-	ShortTimes, LongTimes []float64  `json:"-"` // of the first seed, sorted
-	Load                  slots.Load `json:"-"` // of the first seed
-	Hash                  uint64     `json:"-"` // of the events of all seeds
+	ShortTimes, LongTimes []float64  `json:"-"`                    // of the first seed, sorted
+	Load                  slots.Load `json:"-"`                    // of the first seed
+	Hash                  Hash       `json:"event_hash,omitempty"` // of the events of all seeds: the same is the same run
 }
 
 // Times are the figures of a row, or what there is to say of each of them.
@@ -39,6 +41,22 @@ type Times struct {
 	Short Class   `json:"short"`
 	Long  Class   `json:"long"`
 	Mean  float64 `json:"mean"`
+}
+
+// Hash is a hash of everything that happened in runs. It is written as 16 hexadecimal digits.
+type Hash uint64
+
+// MarshalText implements encoding.TextMarshaler.
+func (h Hash) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(h)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hash) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 16, 64)
+	if err != nil {
+		return fault.New(fault.Invalid, "hash", "%.40q is not a hash of 16 hexadecimal digits", text)
+	}
+	*h = Hash(n)
+	return nil
 }
 
 // Interval is half the width of the 95 % confidence intervals over the seeds.
@@ -135,7 +153,7 @@ func summarise(rows []Row) Summary {
 	s.Events = int64(math.Round(events))
 	for _, r := range rows {
 		s.Unfinished = max(s.Unfinished, r.Unfinished)
-		s.Hash = s.Hash*0x100000001b3 ^ r.Hash
+		s.Hash = s.Hash*0x100000001b3 ^ Hash(r.Hash)
 	}
 	if len(rows) > 1 {
 		s.Interval = ci
