@@ -2,7 +2,6 @@ package market
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -206,8 +205,7 @@ func (s *Seller) Devices(id string) []Share {
 
 // checkClaims panics when a claim could not come true, or an eviction is not by rank.
 func (s *Seller) checkClaims() {
-	for _, id := range slices.Sorted(maps.Keys(s.grants)) {
-		g := s.grants[id]
+	for id, g := range s.grants {
 		if g.claim == nil {
 			continue
 		}

@@ -37,8 +37,8 @@ func (c *cli) cmdSimChaos() *cobra.Command {
 			c.jsonLine(c.out, sum)
 			return nil
 		}
-		fmt.Fprintf(c.out, "%d runs, no invariant broken: %d ticks, %d grants, %d refusals, %d answers lost, %d crashes, %d of %d gangs whole\n",
-			runs, sum.Ticks, sum.Granted, sum.Refused, sum.Lost, sum.Crashes, sum.Whole, sum.Gangs)
+		fmt.Fprintf(c.out, "%d runs, no invariant broken: %d ticks, %d grants, %d refusals, %d answers lost, %d crashes, %d of %d gangs whole, %d evictions\n",
+			runs, sum.Ticks, sum.Granted, sum.Refused, sum.Lost, sum.Crashes, sum.Whole, sum.Gangs, sum.Evicted)
 		return nil
 	}
 	return cmd

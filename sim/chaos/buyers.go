@@ -22,7 +22,7 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 	}
 	w := r.find(o.Ask)
 	ask := func() error {
-		r.call(w, func() error { return r.grant(w, q, "") }, func(err error, lost bool) error {
+		r.call(w, func() error { return r.grant(w, q, "", o.Evict) }, func(err error, lost bool) error {
 			in := market.In{Worker: o.Ask}
 			switch {
 			case lost:
@@ -60,9 +60,8 @@ func (r *run) bought(q placement.Request, err error) error {
 		w := r.find(at)
 		r.heap.Push(r.now+r.rng.Int64N(10*ticks.Second), func() error {
 			if !w.down { // destroying is an operation of the worker: one that is down does it when it is back
-				w.seller.Free(q.Machine)
-				delete(w.durable, q.Machine)
 				r.gone[q.Machine] = true
+				w.forget(q.Machine)
 			}
 			return nil
 		})
@@ -127,7 +126,7 @@ func (g *gang) answered(ok bool) error {
 // commit grants a member under its hold, and asks again until it is answered: the id makes a repeat harmless.
 func (g *gang) commit(m *member, try int) {
 	r := g.r
-	r.call(m.w, func() error { return r.grant(m.w, m.q, m.token) }, func(err error, lost bool) error {
+	r.call(m.w, func() error { return r.grant(m.w, m.q, m.token, false) }, func(err error, lost bool) error {
 		switch {
 		case lost && try < 20:
 			g.commit(m, try+1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/sim/ticks"
@@ -24,12 +25,14 @@ type Report struct {
 	Crashes int `json:"crashes"`
 	Gangs   int `json:"gangs"`
 	Whole   int `json:"whole"` // gangs that were placed
+	Evicted int `json:"evicted"`
 }
 
 // Add adds another run's counts.
 func (r *Report) Add(o Report) {
 	r.Ticks, r.Granted, r.Refused, r.Lost = r.Ticks+o.Ticks, r.Granted+o.Granted, r.Refused+o.Refused, r.Lost+o.Lost
 	r.Crashes, r.Gangs, r.Whole = r.Crashes+o.Crashes, r.Gangs+o.Gangs, r.Whole+o.Whole
+	r.Evicted += o.Evicted
 }
 
 // The bounds of one run.
@@ -46,8 +49,12 @@ type worker struct {
 	seller  *market.Seller
 	cap     cluster.Record
 	durable map[string]placement.Request // what a crash leaves
+	stopped map[string]bool              // of durable: evicted, and down since
+	leaving map[string]string            // of durable: on its way out, and for whom
+	past    []cluster.Record             // as told to the registry, oldest first
+	evicted []machine.Preemption         // all there ever were; durable
+	judged  int                          // of them
 	down    bool
-	past    []cluster.Record // as told to the registry, oldest first
 }
 
 type run struct {
@@ -73,7 +80,8 @@ func Run(seed uint64) (rep Report, err error) {
 	for i := range 2 + r.rng.IntN(8) {
 		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "local", State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 1000 + 1000*r.rng.Int64N(4), Memory: 4096}}
-		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{}}
+		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{}, stopped: map[string]bool{}, leaving: map[string]string{}}
+		w.seller.Busy(w.busy)
 		w.past = append(w.past, w.seller.Record(r.time()))
 		r.workers = append(r.workers, w)
 	}
@@ -84,6 +92,9 @@ func Run(seed uint64) (rep Report, err error) {
 		} else {
 			r.heap.Push(at, func() error { return r.buy(fmt.Sprintf("m%d", n)) })
 		}
+	}
+	for range r.rng.IntN(20) {
+		r.heap.Push(r.rng.Int64N(20*ticks.Second), r.rerank)
 	}
 	for range r.rng.IntN(6) {
 		w := r.workers[r.rng.IntN(len(r.workers))]
@@ -126,6 +137,11 @@ func (r *run) check() error {
 		if r.rng.IntN(4) == 0 { // the registry hears of it, later than sooner
 			w.past = append(w.past, w.seller.Record(r.time()))
 		}
+		for ; w.judged < len(w.evicted); w.judged++ {
+			if why := unjust(w.evicted[:w.judged+1]); why != "" {
+				return fault.New(fault.Internal, "chaos", broken, 7, why)
+			}
+		}
 	}
 	return nil
 }
@@ -140,7 +156,12 @@ func (r *run) final() error {
 		}
 		sum := cluster.Resources{}
 		for id, q := range w.durable {
-			sum = sum.Add(q.Resources)
+			if !w.stopped[id] {
+				sum = sum.Add(q.Resources)
+			}
+			if w.seller.Waiting(id) {
+				return fault.New(fault.Internal, "chaos", broken, 7, fmt.Sprintf("%s waits for room on %s for ever", id, w.cap.Worker))
+			}
 			if other, twice := where[id]; twice {
 				return fault.New(fault.Internal, "chaos", broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other, w.cap.Worker))
 			}
@@ -176,9 +197,12 @@ func (r *run) restart(w *worker) {
 	w.down = false
 	w.cap.Incarnation++
 	w.seller = market.NewSeller(w.cap)
+	w.seller.Busy(w.busy)
 	for id, q := range w.durable {
-		w.seller.Restore(id, q.App, q.Resources, true)
+		w.seller.Restore(id, q.App, q.Resources, !w.stopped[id])
+		w.seller.Describe(id, tenant(q, w.stopped[id] || w.leaving[id] != ""))
 	}
+	r.recoverEvictions(w)
 }
 
 // view gives the records as some moment of the last seconds had them, each worker's of its own.
@@ -251,12 +275,19 @@ func (r *run) late() ticks.Time {
 }
 
 func (r *run) request(id string) placement.Request {
-	return placement.Request{App: "chaos", Machine: id, Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
+	sc := machine.Scheduling{Band: []machine.Band{"", machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem}[r.rng.IntN(5)], EvictionBudget: budget()}
+	return placement.Request{App: fmt.Sprint("app", r.rng.IntN(4)), Machine: id, Start: true, Scheduling: sc, Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
 }
 
 // grant asks a worker for a machine, which is durable before the answer.
-func (r *run) grant(w *worker, q placement.Request, token string) error {
-	if err := w.seller.Grant(r.time(), q, token, true); err != nil {
+func (r *run) grant(w *worker, q placement.Request, token string, evict bool) error {
+	if evict {
+		list, err := w.seller.Claim(r.time(), q, token)
+		if err != nil {
+			return err
+		}
+		r.evict(w, list)
+	} else if err := w.seller.Grant(r.time(), q, token, true); err != nil {
 		return err
 	}
 	if !r.gone[q.Machine] {
