@@ -60,6 +60,7 @@ type appRow struct {
 	Role      string    `json:"role,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	Deleting  bool      `json:"deleting,omitempty"`
+	Policy    string    `json:"policy,omitempty"`  // of placement, by name; "": the default
 	Secrets   uint64    `json:"secrets,omitempty"` // version of the app's secrets: counts their changes
 }
 
@@ -86,16 +87,19 @@ type Catalog struct {
 	keys    map[string]keyRow               // app/key
 	swept   time.Time
 	lastApp int32
-	broken  error // of a failed commit: what is on disk is unknown, so nothing more is written
+
+	policies policies
+	broken   error // of a failed commit: what is on disk is unknown, so nothing more is written
 }
 
 // OpenCatalog reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it
 // is made when there are no secrets yet, and refused when others may read it.
 func OpenCatalog(j journal.Journal, keyFile string) (*Catalog, error) {
-	c := &Catalog{journal: j, apps: map[string]appRow{}, secrets: map[string]map[string]secretRow{}, keys: map[string]keyRow{}}
+	c := &Catalog{journal: j, apps: map[string]appRow{}, secrets: map[string]map[string]secretRow{}, keys: map[string]keyRow{}, policies: newPolicies()}
 	if err := j.Load(c.load); err != nil {
 		return nil, err
 	}
+	c.compilePolicies()
 	seal, err := openSealer(keyFile, len(c.secrets) == 0)
 	if err != nil {
 		return nil, err
@@ -124,6 +128,10 @@ func (c *Catalog) load(r fsm.Record) error {
 		if err = json.Unmarshal(r.Value, &k); err == nil {
 			c.keys[r.Key] = k
 		}
+	case bucketPolicy:
+		err = c.loadPolicy(r)
+	case bucketSetting:
+		err = json.Unmarshal(r.Value, &c.policies.choice)
 	default:
 		err = fmt.Errorf("an unknown bucket")
 	}

@@ -68,8 +68,8 @@ func findBuiltin(name string, typical []typicalText) *placement.Builtin {
 
 func indexed(table string, i int) string { return fmt.Sprintf("%s[%d]", table, i) }
 
-// header says what a policy is in one line: its filters, and its scores with their weights.
-func (s *Source) header() string {
+// Summary says what a policy is in one line: its filters, and its scores with their weights.
+func (s *Source) Summary() string {
 	var parts []string
 	for _, c := range s.filters {
 		parts = append(parts, c.name)

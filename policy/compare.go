@@ -63,8 +63,9 @@ func Best(r placement.Request, view cluster.View, p placement.Policy) cluster.Wo
 }
 
 // NewPlan says for each machine where the old and the new policy would place it if it were placed now, with its own room
-// taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be rebuilt.
-func NewPlan(view cluster.View, placed []Placed, old, then Chooser) Comparison {
+// taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be rebuilt. stop is
+// asked before each machine and ends the plan with its error; nil never does.
+func NewPlan(stop func() error, view cluster.View, placed []Placed, old, then Chooser) (Comparison, error) {
 	view.Workers = slices.Clone(view.Workers)
 	home := make(map[string]cluster.WorkerID, len(placed))
 	for i := range placed {
@@ -73,6 +74,11 @@ func NewPlan(view cluster.View, placed []Placed, old, then Chooser) Comparison {
 	where := func(m string) cluster.WorkerID { return home[m] }
 	out := Comparison{Moves: []Move{}, Nowhere: []Move{}}
 	for i := range placed {
+		if stop != nil {
+			if err := stop(); err != nil {
+				return out, err
+			}
+		}
 		p := &placed[i]
 		at := slices.IndexFunc(view.Workers, func(w cluster.Record) bool { return w.Worker == p.Worker })
 		if at < 0 {
@@ -84,7 +90,7 @@ func NewPlan(view cluster.View, placed []Placed, old, then Chooser) Comparison {
 		out.add(&r, view, p.Worker, old(&r), then(&r))
 		view.Workers[at] = whole
 	}
-	return out
+	return out, nil
 }
 
 // Replay says which of the decisions that were recorded a policy would have made otherwise, each on the view of its time.

@@ -42,6 +42,9 @@ func (s *Shelf) Put(v Version) (dropped []Version) {
 	return list[:n]
 }
 
+// Drop takes a policy out with all its versions.
+func (s *Shelf) Drop(name string) { delete(s.versions, name) }
+
 // Names lists the policies in order.
 func (s *Shelf) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }
 

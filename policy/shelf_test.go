@@ -134,9 +134,9 @@ func TestPlan(t *testing.T) {
 	view.Workers[2].Used = placed[2].Request.Resources
 	then := load(t, "name = 'p'\n[[filter]]\nname = 'not-w3'\nexpr = 'worker.id != \"w3\" && worker.region == \"fra\" || request.app == \"a\"'\n[[score]]\nname = 's'\nbuiltin = 'packed'\n")
 	before := fmt.Sprint(view)
-	got := policy.NewPlan(view, placed, always(placement.Default()), always(then))
-	if fmt.Sprint(view) != before {
-		t.Error("the view was changed")
+	got, err := policy.NewPlan(nil, view, placed, always(placement.Default()), always(then))
+	if err != nil || fmt.Sprint(view) != before {
+		t.Error("the view was changed, or", err)
 	}
 	if got.Compared != 3 || got.Same != 2 || len(got.Moves) != 0 || len(got.Nowhere) != 1 {
 		t.Fatalf("%+v", got)
@@ -171,10 +171,10 @@ func TestPlanOfItself(t *testing.T) {
 			placed = append(placed, policy.Placed{Worker: rapid.SampledFrom(view.Workers).Draw(t, "on").Worker,
 				Request: placement.Request{App: "a", Machine: fmt.Sprint(i), Resources: resources.Draw(t, "has")}})
 		}
-		if same := policy.NewPlan(view, placed, always(p), always(p)); same.Same != len(placed) || same.Compared != len(placed) {
+		if same, _ := policy.NewPlan(nil, view, placed, always(p), always(p)); same.Same != len(placed) || same.Compared != len(placed) {
 			t.Fatalf("%+v", same)
 		}
-		diff := policy.NewPlan(view, placed, always(p), always(q))
+		diff, _ := policy.NewPlan(nil, view, placed, always(p), always(q))
 		if diff.Same+len(diff.Moves)+len(diff.Nowhere) != diff.Compared {
 			t.Fatalf("%+v", diff)
 		}

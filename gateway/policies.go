@@ -1,0 +1,318 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/policy"
+)
+
+// policyFor gives the policy of a request: the launch's own, else its app's, else the default. It belongs to the goroutine
+// that asked for it.
+func (g *Gateway) policyFor(r *placement.Request) (placement.Policy, error) {
+	name := r.Scheduling.Policy
+	if name == "" {
+		name = g.catalog.AppPolicy(r.App)
+	}
+	if name == "" && g.policy.Name != "" {
+		return g.policy, nil // the one it was made with
+	}
+	if name == "" {
+		name = g.catalog.PolicyChoice().Default
+	}
+	return g.catalog.BoundPolicy(name)
+}
+
+// shadow gives what the shadow policy would choose on a view; nil when there is none. It places nothing.
+func (g *Gateway) shadow(req placement.Request, view cluster.View) *machine.Shadow {
+	name := g.catalog.PolicyChoice().Shadow
+	if name == "" {
+		return nil
+	}
+	p, err := g.catalog.BoundPolicy(name)
+	if err != nil {
+		return nil // it was taken away meanwhile
+	}
+	winner := policy.Best(placement.Resolve(req, view, nil), view, p)
+	return &machine.Shadow{Policy: policyLabel(p.Name, p.Version), Worker: string(winner)}
+}
+
+func policyLabel(name string, version int) string {
+	if version == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s version %d", name, version)
+}
+
+// policyInfo is a policy as it is in force.
+type policyInfo struct {
+	Name        string    `json:"name"`
+	Version     int       `json:"version"` // 0: it comes with souk
+	Description string    `json:"description"`
+	Summary     string    `json:"summary"` // its filters, and its scores with their weights
+	Cost        uint64    `json:"cost"`    // of its expressions on one worker at most, in CEL's units
+	Default     bool      `json:"default"`
+	Shadow      bool      `json:"shadow"`
+	Apps        []string  `json:"apps"` // that chose it
+	At          time.Time `json:"at,omitzero"`
+	Of          int       `json:"of,omitempty"` // of a rollback: the version that it went back to
+	Broken      string    `json:"broken,omitempty"`
+}
+
+type policyList struct {
+	Policies []policyInfo `json:"policies"`
+}
+
+// policyText is a policy with its file and the versions that are kept.
+type policyText struct {
+	policyInfo
+	Text     string          `json:"text"`
+	Versions []policyVersion `json:"versions"`
+}
+
+type policyVersion struct {
+	Version int       `json:"version"`
+	At      time.Time `json:"at"`
+	Of      int       `json:"of,omitempty"`
+}
+
+// policyBody is a policy file.
+type policyBody struct {
+	Text string `json:"text"`
+}
+
+// policyApplied is what applying a file did.
+type policyApplied struct {
+	Policy  policyInfo `json:"policy"`
+	Changed bool       `json:"changed"` // false: it was in force already
+}
+
+type rollbackBody struct {
+	To int `json:"to,omitempty"` // a version; 0: the one before
+}
+
+// policyChoiceBody changes what is named: null leaves it, "" gives it up.
+type policyChoiceBody struct {
+	Default *string `json:"default,omitempty"`
+	Shadow  *string `json:"shadow,omitempty"`
+}
+
+type appPolicy struct {
+	Policy string `json:"policy"` // "": the default
+}
+
+// policyPlan is what a policy would do differently.
+type policyPlan struct {
+	Policy     string            `json:"policy"`
+	Scope      string            `json:"scope"` // one sentence: which machines it was asked about
+	Comparison policy.Comparison `json:"comparison"`
+	LeftOut    int               `json:"left_out,omitempty"` // machines beyond the most that are compared
+}
+
+func (g *Gateway) listPolicies(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, policyList{g.catalog.Policies()})
+	return nil
+}
+
+func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
+	version, err := queryInt(r, "version", 0, 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	out, err := g.catalog.PolicyText(r.PathValue("policy"), version)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (g *Gateway) applyPolicy(w http.ResponseWriter, r *http.Request) error {
+	var in policyBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	name, changed, err := g.catalog.ApplyPolicy([]byte(in.Text))
+	if err != nil {
+		return err
+	}
+	return g.answerApplied(w, name, changed)
+}
+
+func (g *Gateway) answerApplied(w http.ResponseWriter, name string, changed bool) error {
+	info, err := g.catalog.policyInfo(name)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, policyApplied{info, changed})
+	return nil
+}
+
+func (g *Gateway) rollbackPolicy(w http.ResponseWriter, r *http.Request) error {
+	var in rollbackBody
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	name := r.PathValue("policy")
+	if err := g.catalog.RollbackPolicy(name, in.To); err != nil {
+		return err
+	}
+	return g.answerApplied(w, name, true)
+}
+
+func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
+	if err := g.catalog.DeletePolicy(r.PathValue("policy")); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (g *Gateway) choosePolicies(w http.ResponseWriter, r *http.Request) error {
+	var in policyChoiceBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := g.catalog.ChoosePolicies(in.Default, in.Shadow); err != nil {
+		return err
+	}
+	return g.listPolicies(w, r)
+}
+
+func (g *Gateway) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
+	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, appPolicy{g.catalog.AppPolicy(r.PathValue("app"))})
+	return nil
+}
+
+func (g *Gateway) setAppPolicy(w http.ResponseWriter, r *http.Request) error {
+	var in appPolicy
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := g.catalog.SetAppPolicy(r.PathValue("app"), in.Policy); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, in)
+	return nil
+}
+
+// Bounds of a plan: it judges every worker for every machine, twice.
+const (
+	maxPlanned  = 2000
+	planTimeout = time.Minute
+)
+
+// planPolicy says where each running machine would be placed by a policy that is not in force yet. It is asked about the
+// machines that its name is chosen for; where nobody chose it, about those of the default, as if it were that.
+func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
+	var in policyBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), planTimeout)
+	defer cancel()
+	src, err := policy.Load([]byte(in.Text))
+	if err != nil {
+		return err
+	}
+	machines, err := g.machines(ctx, "", false)
+	if err != nil {
+		return err
+	}
+	machines = slices.DeleteFunc(machines, func(m *machine.Machine) bool { return m.State != machine.Started })
+	out := policyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned)}
+	placed := make([]policy.Placed, 0, len(machines))
+	for _, m := range machines[:min(len(machines), maxPlanned)] {
+		placed = append(placed, policy.Placed{Request: requestOf(m), Worker: m.Worker})
+	}
+	stands := src.Name
+	if !g.catalog.policyInUse(src.Name) {
+		stands = g.catalog.PolicyChoice().Default
+	}
+	out.Scope = planScope(src.Name, stands)
+	view, _ := g.view(ctx)
+	next := src.Bind(policy.NewEvaluator())
+	old := g.choosers()
+	then := func(r *placement.Request) *placement.Policy {
+		if p := old(r); p.Name != stands {
+			return p
+		}
+		return &next
+	}
+	if out.Comparison, err = policy.NewPlan(ctx.Err, view, placed, old, then); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func planScope(name, stands string) string {
+	if name == stands {
+		return "machines whose policy is " + name
+	}
+	return fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", stands, name)
+}
+
+// choosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
+func (g *Gateway) choosers() policy.Chooser {
+	bound := map[string]*placement.Policy{}
+	return func(r *placement.Request) *placement.Policy {
+		key := r.App + "/" + r.Scheduling.Policy
+		if bound[key] == nil {
+			p, err := g.policyFor(r)
+			if err != nil {
+				p = placement.Default()
+			}
+			bound[key] = &p
+		}
+		return bound[key]
+	}
+}
+
+// requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with it:
+// its own is taken to be the nearest, and the others to be possible.
+func requestOf(m *machine.Machine) placement.Request {
+	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
+	if m.Region != "" {
+		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
+	}
+	if guest := m.Config.Guest; guest != nil {
+		r.GPUKind = guest.GPUKind
+	}
+	if m.Scheduling != nil {
+		r.Scheduling = *m.Scheduling
+	}
+	for _, mount := range m.Config.Mounts {
+		r.Volumes = append(r.Volumes, mount.Volume)
+	}
+	return r
+}
+
+const rules = souk + "/policies"
+
+func policyRoutes() []route {
+	return []route{
+		{"GET", rules, (*Gateway).listPolicies, "List the policies of placement.", "", nil, 200, policyList{}, ""},
+		{"POST", rules, (*Gateway).applyPolicy, "Put a policy file in force, as the next version of its policy.", "", policyBody{}, 200, policyApplied{}, ""},
+		{"GET", rules + "/{policy}", (*Gateway).getPolicy, "Give a policy's file and its versions.", "version", nil, 200, policyText{}, ""},
+		{"DELETE", rules + "/{policy}", (*Gateway).deletePolicy, "Take out a policy that nobody uses.", "", nil, 200, okay{}, ""},
+		{"POST", rules + "/{policy}/rollback", (*Gateway).rollbackPolicy, "Put an earlier version of a policy in force again.", "", rollbackBody{}, 200, policyApplied{}, ""},
+		{"POST", souk + "/policy-plan", (*Gateway).planPolicy, "Say what a policy file would place elsewhere; nothing is changed.", "", policyBody{}, 200, policyPlan{}, ""},
+		{"PUT", souk + "/policy-choice", (*Gateway).choosePolicies, "Choose the default policy and the shadow.", "", policyChoiceBody{}, 200, policyList{}, ""},
+		{"GET", souk + "/apps/{app}/policy", (*Gateway).getAppPolicy, "Give the policy that an app chose.", "", nil, 200, appPolicy{}, ""},
+		{"PUT", souk + "/apps/{app}/policy", (*Gateway).setAppPolicy, "Choose an app's policy.", "", appPolicy{}, 200, appPolicy{}, ""},
+	}
+}
+
+func noPolicy(name string) error {
+	return fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", clip(name, 80))
+}
