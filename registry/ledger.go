@@ -78,9 +78,8 @@ func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) 
 			old.walk = l.walk // told again: it outlives the walk
 		}
 		return false
-	case rec.Incarnation == l.inc && (old == nil || old.rec.Incarnation < l.inc) &&
-		(rec.Version <= l.known || rec.Version <= l.floor && runFloor < l.floor):
-		return false // it has been deleted since, and the deletion forgotten
+	case rec.Incarnation == l.inc && (rec.Version <= l.known || rec.Version <= l.floor && runFloor < l.floor):
+		return false // we would have it: it has been replaced or deleted since
 	case old != nil && !rec.Newer(old.rec):
 		return false
 	}
