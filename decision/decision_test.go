@@ -206,7 +206,7 @@ func TestThePlanIsWhatHappens(t *testing.T) {
 			view.Workers = append(view.Workers, s.Record(decisiontest.Epoch()))
 		}
 		r := decisiontest.Request(rng, view)
-		plan := decision.Foresee(decisiontest.Epoch(), r, view, placement.Default(), decision.Limits{})
+		plan := decision.Foresee(decisiontest.Epoch(), r, view, placement.Default(), decision.Limits{}, nil)
 		b := market.NewBuyer(r, view, placement.Default())
 		out := b.Step(market.In{})
 		var placed cluster.WorkerID

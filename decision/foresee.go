@@ -26,16 +26,24 @@ type Plan struct {
 	Changes  []Change  `json:"changes"` // that would make it fit, where it does not
 }
 
+// Answer gives what a worker would answer to an ask, reserving nothing; evict is the consent to evict lower ranks.
+type Answer func(w cluster.WorkerID, evict bool) market.In
+
 // Foresee says what market.Buyer would do with the request on this view, when every worker is as the view says: the
 // same code as when it does it, so the machine of this id goes where the plan says as long as nothing changes.
-func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits) Plan {
+//
+// ask is who knows better than the view; nil is AsRecorded. Whom a worker would evict only it can say.
+func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits, ask Answer) Plan {
+	if ask == nil {
+		ask = AsRecorded(r, view)
+	}
 	b := market.NewBuyer(r, view, p)
 	out := b.Step(market.In{})
-	for !out.Done {
-		out = b.Step(answerOf(r, view, out.Ask))
+	for !out.Done { // ends: a buyer asks no worker twice of one kind
+		out = b.Step(ask(out.Ask, out.Evict))
 	}
 	plan := Plan{Verdict: FitsNow, Changes: []Change{},
-		Decision: From(Taken{At: now, Why: Create, Trail: b.Trail(), Err: out.Err})}
+		Decision: From(Taken{At: now, Why: Create, Strategy: r.Scheduling.Strategy, Trail: b.Trail(), Err: out.Err})}
 	if out.Err == nil {
 		return plan
 	}
@@ -47,14 +55,15 @@ func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.
 	return plan
 }
 
-// answerOf gives what a worker of the view would answer.
-func answerOf(r placement.Request, view cluster.View, id cluster.WorkerID) market.In {
-	for i := range view.Workers {
-		if w := &view.Workers[i]; w.Worker == id {
-			if v := placement.JudgeAt(&r, w); !v.Fits {
+// AsRecorded answers for workers that are as their records say, and whose summaries of lower ranks may be relied on.
+func AsRecorded(r placement.Request, view cluster.View) Answer {
+	return func(id cluster.WorkerID, evict bool) market.In {
+		for i := range view.Workers {
+			w := &view.Workers[i]
+			if v := placement.JudgeAt(&r, w); w.Worker == id && !v.Fits && !evict {
 				return market.In{Worker: id, Refused: &market.Refusal{Verdict: v, Record: *w}}
 			}
 		}
+		return market.In{Worker: id, Granted: true}
 	}
-	return market.In{Worker: id, Granted: true}
 }

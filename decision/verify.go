@@ -100,7 +100,7 @@ func View(d *Decision, at Recorded) (cluster.View, bool) {
 			refs[d.Groups[i].Example] = d.Groups[i].Ref
 		}
 	}
-	for i := range d.Asks {
+	for i := len(d.Asks) - 1; i >= 0; i-- { // the first ask of a worker counts: later ones know its refusal
 		refs[d.Asks[i].Worker] = d.Asks[i].Ref
 	}
 	view := cluster.View{At: d.At}

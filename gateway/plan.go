@@ -34,7 +34,7 @@ type victimsOf struct {
 	Cost    float64          `json:"cost"`    // seconds of work
 }
 
-// planLaunch goes the way of a create, up to the buyer, and has the buyer decide on the view without asking anybody.
+// planLaunch goes the way of a create, up to the buyer, and has the buyer decide. Workers are asked for quotes, which reserve nothing.
 func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	app := r.PathValue("app")
 	launch, err := readLaunch(w, r)
@@ -50,7 +50,7 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	}
 	view, _ := g.view(r.Context())
 	req = g.resolve(r.Context(), req, view)
-	p := decision.Foresee(view.At, req, view, g.policy, limitsOf(launch))
+	p := decision.Foresee(view.At, req, view, g.policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
 	d := p.Decision
 	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}
@@ -59,6 +59,26 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// wouldAnswer asks a worker itself what it would say to a request that evicts; for the rest the view is fresh.
+func (g *Gateway) wouldAnswer(ctx context.Context, req placement.Request) decision.Answer {
+	return func(id cluster.WorkerID, evict bool) market.In {
+		for _, w := range g.workers() {
+			if w.ID() != id {
+				continue
+			}
+			q, err := w.Quote(ctx, req)
+			switch {
+			case err != nil:
+				return market.In{Worker: id, Lost: true}
+			case q.Verdict.Fits || evict && q.Evict != nil:
+				return market.In{Worker: id, Granted: true}
+			}
+			return market.In{Worker: id, Refused: &market.Refusal{Verdict: q.Verdict, Record: q.Record}}
+		}
+		return market.In{Worker: id, Lost: true}
+	}
 }
 
 // equals gives the workers that are as good as the winner.
