@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/placement"
+)
+
+// logged gives a shop whose decisions are recorded.
+func logged(t *testing.T, workers ...*memWorker) *shop {
+	t.Helper()
+	s := newShop(t, workers...)
+	l, err := decisionlog.Open(decisionlog.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	s.gateway.decisions = l
+	return s.open()
+}
+
+func guest(name string, memory int) string {
+	return fmt.Sprintf(`{"name":%q,"config":{"image":"souk/host","init":{"exec":["/bin/sleep","60"]},"guest":{"cpu_kind":"shared","cpus":1,"memory_mb":%d}}}`, name, memory)
+}
+
+var small = cluster.Resources{CPU: 4000, Memory: 1024, Disk: 100 << 10, Ports: 100}
+
+// TestADecisionIsExplainedAfterTheMachineIsGone follows a machine to its end, and a request that was refused.
+func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
+	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", room))
+	m := s.launch(guest("web", 512))
+	var e explanation
+	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
+	if e.Decision == nil || e.Worker != cluster.WorkerID(m.Worker) || e.Decision.Winner != e.Worker || len(e.Now) != 2 || len(e.Sentences) < 2 || e.Number != 1 {
+		t.Fatalf("%+v", e)
+	}
+	s.want(200, "DELETE", "/v1/apps/a/machines/"+m.ID+"?kill=true", nil)
+	for _, w := range s.workers {
+		w.forget(m.ID)
+	}
+	e = explanation{}
+	s.want(200, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain", nil).into(t, &e)
+	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 || !strings.HasPrefix(e.Sentences[0], "It was placed on w2 by the policy spread") {
+		t.Fatalf("%+v", e)
+	}
+	s.want(404, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain?decision=2", nil)
+	s.want(400, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain?decision=x", nil)
+	s.want(404, "GET", "/v1/souk/apps/a/machines/d891275c2e5118/explain", nil)
+
+	no := s.want(422, "POST", "/v1/apps/a/machines", strings.Replace(guest("big", 2048), `"cpus":1`, `"cpus":1,"gpus":2`, 1)).failure(t)
+	if no.Souk.Pending != decision.NeverFits || no.Souk.Decision == "" || len(no.Souk.Candidates) != 2 {
+		t.Fatalf("%+v", no)
+	}
+	var d decisionAnswer
+	s.want(200, "GET", "/v1/souk/decisions/"+no.Souk.Decision, nil).into(t, &d)
+	if d.Decision.Outcome != decision.Refused || d.Decision.Pending != decision.NeverFits {
+		t.Fatalf("%+v", d.Decision)
+	}
+	if page := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(page, `souk_placements_refused_total{reason="never_fits"} 1`) ||
+		!strings.Contains(page, "souk_decisions_recorded_total 2") {
+		t.Error("the metrics lack the refusal or the decisions")
+	}
+	s.want(404, "GET", "/v1/souk/decisions/01ARZ3NDEKTSV4RRFFQ69G5FAV", nil)
+}
+
+// forget takes a machine out of the worker's memory, as a pruned one is.
+func (w *memWorker) forget(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.rows, id)
+	w.all = slices.DeleteFunc(w.all, func(have string) bool { return have == id })
+}
+
+// TestDecisionsPage lists by app and outcome, page by page.
+func TestDecisionsPage(t *testing.T) {
+	s := logged(t)
+	for i := range 5 {
+		s.launch(guest(fmt.Sprintf("m%d", i), 256))
+	}
+	var all []string
+	cursor := ""
+	for {
+		var page decisionPage
+		s.want(200, "GET", "/v1/souk/decisions?app=a&limit=2&since=1h&cursor="+cursor, nil).into(t, &page)
+		for _, d := range page.Decisions {
+			all = append(all, d.ID)
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(all) != 5 {
+		t.Errorf("%v", all)
+	}
+	var none decisionPage
+	s.want(200, "GET", "/v1/souk/decisions?app=b", nil).into(t, &none)
+	s.want(200, "GET", "/v1/souk/decisions?outcome=refused", nil).into(t, &none)
+	if len(none.Decisions) != 0 {
+		t.Errorf("%+v", none)
+	}
+	s.want(400, "GET", "/v1/souk/decisions?limit=0", nil)
+	s.want(400, "GET", "/v1/souk/decisions?since=yesterday", nil)
+	var v fleetView
+	s.want(200, "GET", "/v1/souk/view", nil).into(t, &v)
+	if len(v.Workers) != 1 || v.Workers[0].Record.Worker != "w1" || v.Workers[0].Age < 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestThePlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API.
+func TestThePlanIsWhatRunDoes(t *testing.T) {
+	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", small), newMemWorker("w3", "ord", small))
+	for i := range 13 {
+		body := guest(fmt.Sprintf("m%d", i), 256)
+		if i%3 == 0 {
+			body = strings.Replace(body, `{"name"`, `{"region":"ord,any","name"`, 1)
+		}
+		var p planAnswer
+		s.want(200, "POST", "/v1/souk/apps/a/plan", body).into(t, &p)
+		body = strings.Replace(body, `{`, `{"id":"`+p.Machine+`",`, 1)
+		switch p.Verdict {
+		case decision.FitsNow:
+			if m := s.launch(body); m.Worker != string(p.Worker) {
+				t.Fatalf("machine %d: the plan says %s, and it went to %s", i, p.Worker, m.Worker)
+			}
+		case decision.NotNow:
+			if i != 12 || p.Pending != decision.Capacity {
+				t.Fatalf("machine %d: %s, %s", i, p.Verdict, p.Pending)
+			}
+			s.want(422, "POST", "/v1/apps/a/machines", body)
+		default:
+			t.Fatalf("machine %d: %s", i, p.Verdict)
+		}
+	}
+	var p planAnswer
+	s.want(200, "POST", "/v1/souk/apps/nowhere/plan", guest("big", 2048)).into(t, &p)
+	if p.Verdict != decision.Never || p.Pending != decision.NeverFits || len(p.Changes) != 0 || p.Worker != "" {
+		t.Errorf("%+v", p)
+	}
+	s.want(400, "POST", "/v1/souk/apps/a/plan", `{"config":{"image":"souk/host"},"nonsense":1}`)
+}
+
+// TestNoSecretReachesTheLog (invariant 11): what a launch keeps to itself is nowhere in the log's bytes.
+func TestNoSecretReachesTheLog(t *testing.T) {
+	s := logged(t)
+	s.want(200, "POST", "/v1/apps/a/secrets", map[string]any{"values": map[string]string{"TOKEN": "hush-secret"}})
+	s.launch(`{"config":{"image":"souk/host","env":{"KEY":"hush-env"},"metadata":{"k":"hush-metadata"},"init":{"exec":["/bin/sleep","60","hush-command"]},
+		"files":[{"guest_path":"/f","raw_value":"aHVzaC1maWxl"}]}}`)
+	s.gateway.findDecisions(t.Context(), decisionlog.Query{})
+	lines := 0
+	_, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+		lines++
+		if text := fmt.Sprintf("%+v", *l.Decision); strings.Contains(text, "hush") || strings.Contains(text, "aHVzaC1maWxl") {
+			t.Errorf("%s", text)
+		}
+		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+		return nil
+	})
+	if err != nil || lines != 1 {
+		t.Errorf("%d decisions: %v", lines, err)
+	}
+	if _, err := os.Stat(s.gateway.decisions.Dir()); err != nil {
+		t.Fatal(err)
+	}
+}
