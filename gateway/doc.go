@@ -93,6 +93,16 @@
 //
 // The id of a job in these paths may also be its name: the newest of that name is meant.
 //
+//	GET    /v1/souk/policies                            {policies: [{name, version, default, shadow, apps, ...}]}
+//	POST   /v1/souk/policies                            {text: a policy file} -> {policy, changed}
+//	GET    /v1/souk/policies/{policy}                   ?version= -> the same with text and versions
+//	DELETE /v1/souk/policies/{policy}                   one that nobody uses
+//	POST   /v1/souk/policies/{policy}/rollback          {to: version | 0}
+//	POST   /v1/souk/policy-plan                         {text} -> {policy, scope, comparison}
+//	PUT    /v1/souk/policy-choice                       {default, shadow}: null leaves one, "" gives it up
+//	GET    /v1/souk/apps/{app}/policy                   {policy}
+//	PUT    /v1/souk/apps/{app}/policy                   {policy}
+//
 // The id of a machine in souk's own paths may also be the machine's name.
 //
 // An NDJSON stream that breaks off after its first byte ends with a line {"error": "..."}, in the shape of every error.

@@ -97,9 +97,5 @@ func (e *explanation) request(m *machine.Machine) placement.Request {
 		r.Resources = machine.Resources(m.Config) // an update may have changed it
 		return r
 	}
-	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
-	for _, mount := range m.Config.Mounts {
-		r.Volumes = append(r.Volumes, mount.Volume)
-	}
-	return r
+	return requestOf(m)
 }

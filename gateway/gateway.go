@@ -24,7 +24,7 @@ type Options struct {
 	Authenticate func(token string) bool
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
-	// Policy ranks workers; the zero value is placement.Default.
+	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
 	Policy placement.Policy
 	// Decisions is where each placement is recorded; nil: nowhere.
 	Decisions *decisionlog.Log
@@ -51,6 +51,7 @@ type Gateway struct {
 
 	decisions *decisionlog.Log
 	decided   decisionIDs
+	shadows   *shadowCounts
 }
 
 // New makes a gateway.
@@ -72,15 +73,13 @@ func New(o Options) (*Gateway, error) {
 	if g.region == "" {
 		g.region = "local"
 	}
-	if len(g.policy.Terms) == 0 {
-		g.policy = placement.Default()
-	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	if g.rand == nil {
 		g.rand = rand.Reader
 	}
+	g.shadows = newShadowCounts()
 	g.metrics = newMetrics(g)
 	g.handler = g.serve(g.mux())
 	return g, nil

@@ -44,7 +44,7 @@ func newMetrics(g *Gateway) *metrics {
 		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g},
+	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g}, g.shadows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m

@@ -16,11 +16,16 @@ import (
 // place drives a buyer until a worker has the machine, or none takes it.
 func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecycle.Grant) (*machine.Machine, error) {
 	t := g.taken(decision.Create)
+	policy, err := g.policyFor(&req)
+	if err != nil {
+		return nil, err
+	}
 	view, byID := g.view(ctx)
 	t.viewed = view.At
 	req = g.resolve(ctx, req, view)
 	grant.Request = req
-	b := market.NewBuyer(req, view, g.policy)
+	b := market.NewBuyer(req, view, policy)
+	shadow := g.shadow(req, view)
 	var m *machine.Machine
 	var in market.In
 	for {
@@ -28,6 +33,7 @@ func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecy
 		if out.Done {
 			err := t.end(b.Trail(), out.Err)
 			g.metrics.placed(err, time.Since(t.begin))
+			g.shadows.placed(shadow, grant.Placement, err)
 			return m, err
 		}
 		if err := pause(ctx, out.After); err != nil {
@@ -35,6 +41,7 @@ func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecy
 		}
 		grant.Region = regionOf(view, out.Ask)
 		grant.Placement = b.Placement(out.Ask)
+		grant.Placement.Shadow = shadow
 		grant.Evict = out.Evict
 		var err error
 		asked := time.Now()

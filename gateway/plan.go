@@ -48,9 +48,13 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	policy, err := g.policyFor(&req)
+	if err != nil {
+		return err
+	}
 	view, _ := g.view(r.Context())
 	req = g.resolve(r.Context(), req, view)
-	p := decision.Foresee(view.At, req, view, g.policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
+	p := decision.Foresee(view.At, req, view, policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
 	d := p.Decision
 	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}

@@ -91,7 +91,11 @@ func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	policy, err := weighted(g.policy, in.Weights)
+	policy, err := g.policyFor(&req)
+	if err != nil {
+		return err
+	}
+	policy, err = weighted(policy, in.Weights)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -315,4 +318,19 @@ func policyRoutes() []route {
 
 func noPolicy(name string) error {
 	return fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", clip(name, 80))
+}
+
+// shadowCounts counts what the shadow policy would have done with machines that were placed.
+type shadowCounts struct{ *prometheus.CounterVec }
+
+func newShadowCounts() *shadowCounts {
+	return &shadowCounts{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "souk_policy_shadow_total", Help: "Machines placed while a shadow policy watched, by whether it would have chosen the same worker.",
+	}, []string{"same"})}
+}
+
+func (s *shadowCounts) placed(shadow *machine.Shadow, p *machine.Placement, err error) {
+	if shadow != nil && p != nil && err == nil {
+		s.WithLabelValues(strconv.FormatBool(shadow.Worker == p.Worker)).Inc()
+	}
 }

@@ -42,7 +42,7 @@ const (
 
 // routes lists the API.
 func routes() []route {
-	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), jobRoutes())
+	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), jobRoutes())
 }
 
 func appRoutes() []route {

@@ -65,6 +65,10 @@ func (g *Gateway) examine(w http.ResponseWriter, r *http.Request) error {
 // quotes asks every worker what it would say to the request now.
 func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
 	workers := g.workers()
+	policy, err := g.policyFor(&req)
+	if err != nil {
+		policy = placement.Default() // the one that was chosen is gone
+	}
 	quotes, errs := fanOut(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
 	out := make([]machine.Candidate, 0, len(workers))
 	for i, k := range workers {
@@ -73,8 +77,11 @@ func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.C
 		case errs[i] != nil:
 			c.Failing = []machine.Clause{{Code: "unreachable", Wanted: "an answer", Had: errs[i].Error()}}
 		case q.Verdict.Fits:
-			c.Fits = true
-			c.Score, c.Terms = g.policy.Score(req, q.Record)
+			v := policy.Judge(&req, &q.Record)
+			if c.Fits, c.Failing = v.Fits, v.Failing; v.Fits {
+				c.Score, c.Terms = policy.Score(req, q.Record)
+				c.Notes = policy.Notes(&req, &q.Record)
+			}
 		default:
 			c.Failing = q.Verdict.Failing
 		}

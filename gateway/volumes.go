@@ -136,7 +136,11 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		return machine.Volume{}, err
 	}
 	view, byID := g.view(ctx)
-	ranked := placement.Rank(req, view, g.policy)
+	policy, err := g.policyFor(&req)
+	if err != nil {
+		return machine.Volume{}, err
+	}
+	ranked := placement.Rank(req, view, policy)
 	for _, cand := range ranked {
 		if !cand.Fits {
 			break
