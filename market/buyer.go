@@ -165,11 +165,15 @@ func (b *Buyer) exhausted() error {
 	var order []string
 	never, volume := true, false
 	for _, w := range b.view.Workers {
-		v := placement.Judge(b.req, w)
+		v := b.policy.Judge(&b.req, &w)
 		never = never && v.Never
 		for _, c := range v.Failing {
-			if count[c.Code]++; count[c.Code] == 1 {
-				order, example[c.Code] = append(order, c.Code), c
+			code := c.Code
+			if code == placement.CodePolicy {
+				code = c.Wanted // each filter for itself
+			}
+			if count[code]++; count[code] == 1 {
+				order, example[code] = append(order, code), c
 			}
 			volume = volume || (len(b.req.Volumes) > 0 && c.Code != placement.CodeVolume)
 		}
