@@ -165,7 +165,7 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 	var e tokenEntry
 	switch err := readJSON(c.tokenFile(secret), &e); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.Denied, "token_unknown", "this issuer knows no such join token; make one there with `souk token join`")
+		return fault.New(fault.Denied, "token_unknown", "this issuer knows no such join token (those that have ended are forgotten); make one there with `souk token join`")
 	case err != nil:
 		return err
 	case !now.Before(e.Ends):

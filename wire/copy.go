@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"sync"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -107,56 +106,30 @@ func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return s.answer(w, none{})
 }
 
+// copyIn sends a tar. Where the reader waits for more when the worker has answered already, the one goroutine that reads it
+// waits on, as in exec; nothing it reads then is used.
 func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body := &lent{r: from}
-	defer body.Close() // the transport may read on behind an answer; what was lent is not its any more
+	body, feed := io.Pipe() // its Close ends a Read, which the reader's own need not
+	defer body.Close()
+	source := &failing{r: from}
+	broke := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(feed, source)
+		if source.err != nil {
+			broke <- source.err
+		}
+		feed.CloseWithError(err)
+	}()
 	r := l.request(ctx, pathCopyIn, nil)
 	r.URL.RawQuery = url.Values{"app": {in.App}, "machine": {in.Machine}, "path": {in.Path}}.Encode()
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
 	_, err := l.raw(ctx, l.streams, r)
-	if cause := body.failed(); cause != nil {
+	select {
+	case cause := <-broke:
 		return cause // the caller's own reader: there was no whole tar to send
+	default:
+		return err
 	}
-	return err
-}
-
-// lent is a reader that can be taken back.
-type lent struct {
-	mu    sync.Mutex
-	r     io.Reader
-	err   error
-	taken bool
-}
-
-// Read reads, until Close.
-func (l *lent) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	taken := l.taken
-	l.mu.Unlock()
-	if taken {
-		return 0, io.ErrClosedPipe
-	}
-	n, err := l.r.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader gives it bare
-		l.mu.Lock()
-		l.err = err
-		l.mu.Unlock()
-	}
-	return n, err
-}
-
-// Close takes the reader back. It does not close it.
-func (l *lent) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.taken = true
-	return nil
-}
-
-func (l *lent) failed() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
 }

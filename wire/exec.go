@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
@@ -115,18 +118,11 @@ func (f frameWriter) Write(p []byte) (int, error) {
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	in := bufio.NewReader(r.Body)
-	kind, payload, err := readFrame(in)
-	var order execOrder
-	if err == nil {
-		err = json.Unmarshal(payload, &order)
-	}
-	if err != nil || kind != frameOrder {
-		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
-	}
-	if err := order.check(); err != nil {
+	o := &out{w: w, control: http.NewResponseController(w)}
+	order, err := s.order(o.control, in)
+	if err != nil {
 		return err
 	}
-	o := &out{w: w, control: http.NewResponseController(w)}
 	if err := o.begin("application/octet-stream"); err != nil {
 		return nil //nolint:nilerr // who asked is gone
 	}
@@ -145,6 +141,27 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		_, _ = frameWriter{&mu, o, frameExit}.Write(raw) // who asked may be gone
 	}
 	return nil
+}
+
+// order reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
+func (s *Server) order(control *http.ResponseController, in io.Reader) (order execOrder, err error) {
+	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
+		return order, fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
+	}
+	kind, payload, err := readFrame(in)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return order, fault.Wrap(err, fault.Timeout, "body", "the order did not arrive whole within %v", s.bodyTime)
+	}
+	if err == nil {
+		err = json.Unmarshal(payload, &order)
+	}
+	if err != nil || kind != frameOrder {
+		return order, fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return order, fault.Wrap(err, fault.Internal, "deadline", "this connection's deadline cannot be lifted")
+	}
+	return order, order.check()
 }
 
 // exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine that

@@ -59,8 +59,12 @@ func (s *stub) calls(call string) int {
 }
 
 func answer[T any](s *stub, call string, question any) (T, error) {
+	return as[T](s.hear(call, question))
+}
+
+func as[T any](given any) (T, error) {
 	var none T
-	switch g := s.hear(call, question).(type) {
+	switch g := given.(type) {
 	case T:
 		return g, nil
 	case error:
@@ -86,10 +90,11 @@ func (s *stub) Release(_ context.Context, token string) error {
 	return err
 }
 func (s *stub) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
-	if f, ok := s.hear("Grant", g).(func(context.Context, lifecycle.Grant) (*machine.Machine, error)); ok {
+	given := s.hear("Grant", g)
+	if f, ok := given.(func(context.Context, lifecycle.Grant) (*machine.Machine, error)); ok {
 		return f(ctx, g)
 	}
-	return answer[*machine.Machine](s, "Grant", g)
+	return as[*machine.Machine](given)
 }
 func (s *stub) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return answer[lifecycle.Outcome](s, "Do", c)
@@ -131,10 +136,11 @@ func (s *stub) Events(ctx context.Context, app string, f func(machine.EventOf) e
 	return nil
 }
 func (s *stub) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
-	if f, ok := s.hear("Exec", pair{app, id}).(func(context.Context, runtime.ExecRequest) (int, error)); ok {
+	given := s.hear("Exec", pair{app, id})
+	if f, ok := given.(func(context.Context, runtime.ExecRequest) (int, error)); ok {
 		return f(ctx, r)
 	}
-	return answer[int](s, "Exec", pair{app, id})
+	return as[int](given)
 }
 func (s *stub) Processes(_ context.Context, app, id string) ([]machine.Process, error) {
 	return answer[[]machine.Process](s, "Processes", pair{app, id})
@@ -149,18 +155,10 @@ func (s *stub) Logs(_ context.Context, app, id string, q runtime.LogQuery, emit 
 	return err
 }
 func (s *stub) CopyOut(_ context.Context, app, id, path string, w io.Writer) error {
-	if f, ok := s.hear("CopyOut", pathArgs{ref{app, id}, path}).(func(io.Writer) error); ok {
-		return f(w)
-	}
-	_, err := answer[none](s, "CopyOut", nil)
-	return err
+	return s.hear("CopyOut", pathArgs{ref{app, id}, path}).(func(io.Writer) error)(w)
 }
 func (s *stub) CopyIn(_ context.Context, app, id, path string, r io.Reader) error {
-	if f, ok := s.hear("CopyIn", pathArgs{ref{app, id}, path}).(func(io.Reader) error); ok {
-		return f(r)
-	}
-	_, err := answer[none](s, "CopyIn", nil)
-	return err
+	return s.hear("CopyIn", pathArgs{ref{app, id}, path}).(func(io.Reader) error)(r)
 }
 func (s *stub) Volumes(_ context.Context, app string) ([]machine.Volume, error) {
 	return answer[[]machine.Volume](s, "Volumes", app)

@@ -310,3 +310,12 @@ func TestCopies(t *testing.T) {
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
+
+// TestACopyIsRefusedBeforeItsSourceGoesOn: an answer does not wait for a tar that nobody wants.
+func TestACopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
+	k := newStub()
+	k.give["CopyIn"] = func(io.Reader) error { return fault.New(fault.NotFound, "path", "no such path") }
+	stalled, feed := io.Pipe()
+	defer feed.Close()
+	wantFault(t, far(t, k).CopyIn(t.Context(), "a", testID, "/", stalled), fault.NotFound, "path")
+}
