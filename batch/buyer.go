@@ -46,6 +46,7 @@ type Buyer struct {
 	saved  chan error
 	busy   bool // a commit is under way
 	files  *outputs
+	givens *givens
 
 	stopped chan struct{}
 	once    sync.Once
@@ -85,6 +86,12 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.desk.Resume(boot != "" && o.Boot != "" && boot != o.Boot)
+	if b.givens, err = openGivens(o.Dir, b.desk.Given); err == nil {
+		err = b.givens.rewrite(b.desk.EachGiven)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
 		if err := o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "boot", Value: raw}}); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "journal", "the journal of jobs cannot be written")
@@ -166,7 +173,12 @@ func (b *Buyer) Run(ctx context.Context) error {
 }
 
 // Close lets go of files. Run must have ended.
-func (b *Buyer) Close() error { return b.files.close() }
+func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.givens.close()) }
+
+func (b *Buyer) unfinished() (n int) {
+	b.desk.EachGiven(func(string, int, int) { n++ })
+	return n
+}
 
 func (b *Buyer) drain(f func(time.Time), now time.Time) {
 	for n := 0; ; n++ {
@@ -195,6 +207,14 @@ func (b *Buyer) tick(now time.Time) {
 // settle sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
 func (b *Buyer) settle() error {
 	out := b.desk.Take()
+	if err := b.givens.note(out.Orders); err != nil {
+		return err
+	}
+	if b.givens.lines > maxGiven && b.givens.lines > 2*b.unfinished() {
+		if err := b.givens.rewrite(b.desk.EachGiven); err != nil {
+			return err
+		}
+	}
 	for _, o := range out.Orders {
 		b.seatsMu.Lock()
 		s := b.seats[o.Worker]

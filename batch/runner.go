@@ -68,7 +68,9 @@ type task struct {
 	exit  chan runtime.Exit
 	end   chan string        // why it is to be ended before its time
 	watch chan time.Duration // its timeout, learned later
-	began time.Time
+	began time.Time          // under the runner's mu until it is followed
+	known time.Time          // since when it is in the runner's table
+	doubt bool               // it may never have been begun
 }
 
 type holding struct {
@@ -100,6 +102,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	for range removers {
 		r.wg.Go(r.remove)
 	}
+	r.wg.Go(r.look)
 	wake(r.drop)
 	wake(r.poke)
 	for {

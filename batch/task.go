@@ -55,7 +55,9 @@ func (r *Runner) granted(g jobs.Grant) {
 		r.finish(t, res)
 		return
 	}
+	r.mu.Lock()
 	t.began = st.StartedAt
+	r.mu.Unlock()
 	r.follow(t, g.Terms.Timeout)
 }
 
@@ -63,7 +65,7 @@ func (r *Runner) granted(g jobs.Grant) {
 const exitNotStarted = 127
 
 func newTask(l jobs.Life, slot int) *task {
-	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), began: time.Now()}
+	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), began: time.Now(), known: time.Now()}
 }
 
 // follow waits for a task's exit, and ends it at its timeout or when it is told to.
@@ -74,7 +76,7 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 	if timeout == 0 {
 		late.Stop()
 	} else {
-		late.Reset(time.Until(t.began.Add(timeout)))
+		late.Reset(time.Until(r.beganAt(t).Add(timeout)))
 	}
 	var timedOut, told bool
 	for {
@@ -82,7 +84,7 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 		case <-r.ctx.Done():
 			return // it goes on, and is found again
 		case d := <-t.watch:
-			late.Reset(time.Until(t.began.Add(d)))
+			late.Reset(time.Until(r.beganAt(t).Add(d)))
 		case <-late.C:
 			hard := timedOut || told
 			timedOut = timedOut || !told
@@ -98,7 +100,8 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			res := jobs.NewResult(t.life, r.o.Worker)
 			res.Code, res.Signal, res.OOM, res.Lost = x.Code, x.Signal, x.OOM, x.Lost || told && x.Code != 0
 			res.TimedOut = timedOut && x.Code != 0
-			res.Began, res.Ended = t.began.UnixMicro(), x.At.UnixMicro()
+			res.Ended = x.At.UnixMicro()
+			res.Began = min(res.Ended, r.beganAt(t).UnixMicro())
 			if told && res.Lost {
 				res.Error = "it was ended because its job was cancelled, or a newer attempt was begun"
 			}
@@ -106,6 +109,12 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			return
 		}
 	}
+}
+
+func (r *Runner) beganAt(t *task) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return t.began
 }
 
 // finish gives room and slot back, offers the slot, and then tells the result with what the task wrote.
@@ -179,22 +188,31 @@ func (r *Runner) Mine(name string) (cluster.Resources, bool) {
 func (r *Runner) Exited(x runtime.Exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t := r.tasks[x.Machine]; t != nil {
-		select {
-		case t.exit <- x:
-		default: // told twice
+	t := r.tasks[x.Machine]
+	if t == nil {
+		l, ok := jobs.ParseLife(x.Machine)
+		if _, held := r.held[x.Machine]; held || !ok {
+			return
 		}
-		return
+		// It was begun just before the process before this one ended, or its removal is under way: then the buyer says
+		// once more that its result is recorded.
+		t = r.take(l, -1)
+		t.began = x.At
 	}
-	l, ok := jobs.ParseLife(x.Machine)
-	if _, held := r.held[x.Machine]; !held && ok {
-		// Of before this process, or of a life that is being removed: then the buyer says once more that it is recorded.
-		res := jobs.NewResult(l, r.o.Worker)
-		res.Code, res.Signal, res.OOM, res.Lost, res.Ended = x.Code, x.Signal, x.OOM, x.Lost, x.At.UnixMicro()
-		res.Began = res.Ended
-		r.hold(x.Machine, holding{result: res})
-		wake(r.poke)
+	select {
+	case t.exit <- x:
+	default: // told twice
 	}
+}
+
+// take makes a task of a life that is there already, and follows it. Under mu.
+func (r *Runner) take(l jobs.Life, slot int) *task {
+	t := newTask(l, slot)
+	r.tasks[l.String()] = t
+	if r.ctx != nil { // else Run will follow it
+		r.wg.Go(func() { r.follow(t, 0) })
+	}
+	return t
 }
 
 // Changed implements worker.Tasks.
@@ -206,34 +224,51 @@ func (r *Runner) Changed(rec *cluster.Record) {
 }
 
 // Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
+//
+// A life that is prepared and does not run is a start that souk did not live to see the end of. It counts as running until
+// a later look says otherwise.
 func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	first := r.ctx == nil
 	seen := map[string]bool{}
 	slot := 0
 	for _, s := range lives {
-		seen[s.Machine] = true
 		_, held := r.held[s.Machine]
 		l, ok := jobs.ParseLife(s.Machine)
+		t := r.tasks[s.Machine]
+		begun := s.Running || s.Exit != nil
+		seen[s.Machine] = begun
 		switch {
-		case r.tasks[s.Machine] != nil || held:
-		case !ok || (!s.Running && s.Exit == nil) || r.ctx != nil:
+		case t != nil && begun && t.doubt:
+			t.doubt, t.began = false, s.StartedAt // it was begun after all
+		case t != nil || held:
+		case !ok || !first && !begun:
 			r.gone = append(r.gone, s.Machine) // nobody will ask for it
-		default:
-			t := newTask(l, -1)
-			if t.began = s.StartedAt; slot < len(r.slots) {
-				t.slot = slot
+		case !first && s.Exit == nil: // nobody knows of it
+			r.take(l, -1).end <- "nobody had asked for it"
+		case first:
+			at := -1
+			if slot < len(r.slots) {
+				at = slot
 				r.slots[slot].Runs = true
 				slot++
+			}
+			t = r.take(l, at)
+			if t.doubt = !begun; begun {
+				t.began = s.StartedAt
 			}
 			if s.Exit != nil {
 				t.exit <- *s.Exit
 			}
-			r.tasks[s.Machine] = t
 		}
 	}
 	for name, t := range r.tasks {
-		if r.ctx != nil && !seen[name] && t.began.Before(asked.Add(-effectTime)) {
+		patience := lostAfter
+		if t.doubt {
+			patience = doubtFor
+		}
+		if !first && !seen[name] && t.known.Before(asked.Add(-patience)) {
 			select {
 			case t.exit <- runtime.Exit{Machine: name, Attempt: uint64(t.life.Attempt), Code: -1, Lost: true, At: asked}:
 			default:
@@ -241,4 +276,35 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		}
 	}
 	wake(r.drop)
+}
+
+// How long a start may take before a look at what runs counts against it: one of ours, and one of a process before.
+const (
+	lostAfter = effectTime
+	doubtFor  = 900 * time.Millisecond
+)
+
+// look looks soon after the start for what the process before had begun in its last moment.
+func (r *Runner) look() {
+	for _, after := range []time.Duration{time.Second, 5 * time.Second, lostAfter} {
+		t := time.NewTimer(after)
+		select {
+		case <-r.ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		asked := time.Now()
+		lives, err := r.o.Runtime.List(r.ctx)
+		if err != nil {
+			return // the worker's audit goes on
+		}
+		var mine []runtime.Status
+		for _, s := range lives {
+			if jobs.IsLife(s.Machine) {
+				mine = append(mine, s)
+			}
+		}
+		r.Known(asked, mine)
+	}
 }

@@ -26,6 +26,7 @@ type world struct {
 	workers []*peer
 	started map[string]int // lives that were begun, by their text
 	ids     []string
+	given   []jobs.Life // as written down before a worker hears of it
 }
 
 type peer struct {
@@ -92,6 +93,9 @@ func (w *world) obey() {
 			return
 		}
 		for _, o := range out.Orders {
+			for _, g := range o.Grants {
+				w.given = append(w.given, g.Life)
+			}
 			for _, p := range w.workers {
 				if p.id == o.Worker && p.connected {
 					p.obey(o)
@@ -174,8 +178,8 @@ func (w *world) flush() (commit func()) {
 	}
 }
 
-// crash ends the desk and makes it anew from its journal.
-func (w *world) crash() {
+// crash ends the desk and makes it anew from its journal; back is the set of workers that are there at once.
+func (w *world) crash(back int) {
 	w.desk = jobs.NewDesk(market.DefaultAuction(8))
 	for _, k := range slices.Sorted(maps.Keys(w.journal)) {
 		if err := w.desk.Restore(w.journal[k]); err != nil {
@@ -183,8 +187,13 @@ func (w *world) crash() {
 		}
 	}
 	w.desk.Resume(false)
-	for _, p := range w.workers {
-		p.connect()
+	for _, l := range w.given {
+		w.desk.Given(l.Job, l.Index, l.Attempt)
+	}
+	for i, p := range w.workers {
+		if p.connected = back&(1<<i) != 0; p.connected {
+			p.connect()
+		}
 	}
 	w.desk.Open(w.now)
 }

@@ -68,7 +68,7 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 					commit()
 				}
 				commit = nil
-				w.crash()
+				w.crash(rapid.IntRange(0, 7).Draw(t, "back"))
 			},
 			"cut off": func(t *rapid.T) {
 				p := rapid.SampledFrom(w.workers).Draw(t, "worker")
@@ -127,6 +127,8 @@ func (w *world) drain(code int) {
 		w.obey()
 		w.check()
 	}
+	w.flush()() // results that came behind their jobs' ends
+	w.obey()
 	for _, p := range w.workers {
 		if len(p.results) > 0 {
 			w.t.Fatalf("%s keeps %d results that are recorded", p.id, len(p.results))
@@ -170,7 +172,7 @@ func (w *world) checkJournal() {
 		}
 	}
 	before := w.desk.List(w.now, "")
-	w.crash()
+	w.crash(7)
 	for i, a := range w.desk.List(w.now, "") {
 		b := before[i]
 		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled || a.Retried != b.Retried {

@@ -231,3 +231,25 @@ func (d *Desk) shelve(j *job, doubt bool) {
 		d.dirty[j] = true
 	}
 }
+
+// Given tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived or not.
+func (d *Desk) Given(id string, index, attempt int) {
+	j := d.jobs[id]
+	if j == nil {
+		return
+	}
+	if i, ok := j.at(index); ok && j.tasks[i].state < finished {
+		j.tasks[i].attempt = max(j.tasks[i].attempt, int32(min(attempt, MaxAttempt)))
+	}
+}
+
+// EachGiven calls f with the newest attempt of each task that has not ended and was given out.
+func (d *Desk) EachGiven(f func(id string, index, attempt int)) {
+	for _, j := range d.order {
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.state < finished && t.attempt > 0 {
+				f(j.id, j.spec.First+i, int(t.attempt))
+			}
+		}
+	}
+}

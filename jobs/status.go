@@ -182,7 +182,7 @@ func (d *Desk) why(j *job) string {
 		ahead, lots = ahead+t, lots+l
 	}
 	if ahead > 0 {
-		text += fmt.Sprintf("; %s of %s before these", count(int(ahead), "task", "tasks"), count(int(lots), "job comes", "jobs come"))
+		text += fmt.Sprintf("; %s of %s come before these", count(int(ahead), "task", "tasks"), count(int(lots), "job", "jobs"))
 	}
 	return text
 }

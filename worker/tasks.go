@@ -55,7 +55,7 @@ func (w *Worker) recoverTasks(asked time.Time, lives []runtime.Status) {
 		return
 	}
 	for _, s := range lives {
-		if want, _ := w.o.Tasks.Mine(s.Machine); s.Running {
+		if want, _ := w.o.Tasks.Mine(s.Machine); s.Exit == nil { // it runs, or is about to
 			w.sup.TaskKnown(s.Machine, want)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 
 func (c *cli) cmdJob() *cobra.Command {
 	return parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"}, Short: "Look at jobs, wait for them, end them",
-		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes one."},
+		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
+		Long:    "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes one."},
 		c.cmdJobLs(), c.cmdJobStatus(), c.cmdJobTasks(), c.cmdJobWait(), c.cmdJobCancel(), c.cmdJobLogs())
 }
 
@@ -34,6 +35,17 @@ func jobRef(j *jobs.Job) string {
 		return j.ID
 	}
 	return j.Spec.Name
+}
+
+// stateText is a state as a sentence ends with it.
+func stateText(s jobs.JobState) string {
+	switch s {
+	case jobs.Succeeded, jobs.Failed:
+		return "has " + string(s)
+	case jobs.Cancelled:
+		return "was cancelled"
+	}
+	return "is " + string(s)
 }
 
 func (c *cli) cmdJobLs() *cobra.Command {
@@ -122,7 +134,7 @@ func (c *cli) printJob(j *jobs.Job) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(c.out, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(c.out, "%s is %s\n", jobLabel(j), j.State)
+	fmt.Fprintf(c.out, "%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
 	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs, s.MemoryMB)
 	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting), thousands(j.Running),
@@ -213,7 +225,7 @@ func (c *cli) cmdJobCancel() *cobra.Command {
 				case c.json:
 					c.jsonLine(c.out, j)
 				case j.State.Final() && j.State != jobs.Cancelled:
-					fmt.Fprintf(c.out, "%s had ended before: %s\n", jobLabel(&j), j.State)
+					fmt.Fprintf(c.out, "%s %s before that\n", jobLabel(&j), stateText(j.State))
 				default:
 					fmt.Fprintf(c.out, "%s is cancelled; %s still on the way out\n", jobLabel(&j), countOf(j.Running, "task is", "tasks are"))
 				}

@@ -189,7 +189,7 @@ func (c *cli) printEnd(ctx context.Context, cl *client.Client, j *jobs.Job) {
 		c.jsonLine(c.out, j)
 		return
 	}
-	fmt.Fprintf(c.err, "%s %s: %s\n", jobLabel(j), j.State, tallyText(j))
+	fmt.Fprintf(c.err, "%s %s: %s\n", jobLabel(j), stateText(j.State), tallyText(j))
 	f := j.FirstFail
 	if f == nil {
 		return

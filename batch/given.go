@@ -1,0 +1,97 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+)
+
+// givens is a file of the attempts that were given out, written before a worker hears of them, so that no number of an
+// attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves what
+// write(2) took; a host that goes down takes all that runs along, which Boot tells.
+type givens struct {
+	path  string
+	f     *os.File
+	lines int
+	buf   []byte
+}
+
+const (
+	givenFile = "given"
+	maxGiven  = 200_000 // lines, until the file is written anew with what still counts
+)
+
+// openGivens tells each attempt of the file to f. A torn or damaged line counts for nothing.
+func openGivens(dir string, f func(job string, index, attempt int)) (*givens, error) {
+	g := &givens{path: filepath.Join(dir, givenFile)}
+	raw, err := os.ReadFile(g.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, g.fault(err)
+	}
+	for line := range bytes.Lines(raw) {
+		var job string
+		var index, attempt int
+		if n, err := fmt.Sscanf(string(line), "%s %d %d.\n", &job, &index, &attempt); err == nil && n == 3 {
+			f(job, index, attempt)
+		}
+	}
+	return g, nil
+}
+
+func (g *givens) fault(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used", g.path)
+}
+
+// note writes the grants of orders down.
+func (g *givens) note(orders []*jobs.Orders) error {
+	g.buf = g.buf[:0]
+	for _, o := range orders {
+		for _, t := range o.Grants {
+			g.buf = fmt.Appendf(g.buf, "%s %d %d.\n", t.Life.Job, t.Life.Index, t.Life.Attempt)
+			g.lines++
+		}
+	}
+	if len(g.buf) == 0 {
+		return nil
+	}
+	if _, err := g.f.Write(g.buf); err != nil {
+		return g.fault(err)
+	}
+	return nil
+}
+
+// rewrite puts the attempts that still count in place of the file.
+func (g *givens) rewrite(each func(f func(job string, index, attempt int))) error {
+	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return g.fault(err)
+	}
+	w, lines := bufio.NewWriter(f), 0
+	each(func(job string, index, attempt int) {
+		fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt)
+		lines++
+	})
+	if err = w.Flush(); err == nil {
+		err = os.Rename(g.path+".new", g.path)
+	}
+	if err != nil {
+		return g.fault(errors.Join(err, f.Close()))
+	}
+	err = g.close()
+	g.f, g.lines = f, lines
+	return err
+}
+
+func (g *givens) close() error {
+	if g.f == nil {
+		return nil
+	}
+	return g.f.Close()
+}
