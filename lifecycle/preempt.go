@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -137,10 +138,7 @@ func (s *Supervisor) claim(req placement.Request, hold string) ([]machine.Preemp
 func (s *Supervisor) evict(list []machine.Preemption) {
 	for _, p := range list {
 		v := s.rows[p.Machine]
-		a, err := s.args(v, Command{Verb: Stop, Signal: "SIGTERM", Source: "flyd"})
-		if err != nil {
-			panic("lifecycle: " + err.Error()) // only what a command says can be wrong
-		}
+		a := s.graceful(v)
 		a.For = p.By
 		v.Machine.Preempted = &p
 		v.Evictions++
@@ -152,6 +150,19 @@ func (s *Supervisor) evict(list []machine.Preemption) {
 			panic("lifecycle: " + err.Error()) // the seller was told who is busy
 		}
 	}
+}
+
+// graceful are the arguments of an eviction: the machine's own signal, else SIGTERM, and its own time to end.
+func (s *Supervisor) graceful(r *row) opArgs {
+	c := Command{Verb: Stop, Source: "flyd"}
+	if sc := r.Machine.Config.StopConfig; sc == nil || sc.Signal == nil {
+		c.Signal = "SIGTERM"
+	}
+	a, err := s.args(r, c)
+	if err != nil { // a config that an older souk let pass
+		a = opArgs{Source: "flyd", Signal: int(syscall.SIGTERM), Grace: defaultGrace}
+	}
+	return a
 }
 
 // noteEvict says in the beneficiary's events for whose room it waits.
@@ -171,9 +182,7 @@ func (s *Supervisor) noteEvict(r *row, list []machine.Preemption) {
 // graceOf gives the longest time that those who leave may take to end by themselves.
 func (s *Supervisor) graceOf(list []machine.Preemption) (grace time.Duration) {
 	for _, p := range list {
-		if a, err := s.args(s.rows[p.Machine], Command{Verb: Stop}); err == nil {
-			grace = max(grace, a.Grace)
-		}
+		grace = max(grace, s.graceful(s.rows[p.Machine]).Grace)
 	}
 	return grace
 }

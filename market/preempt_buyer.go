@@ -44,8 +44,8 @@ func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 		b.evicted = map[cluster.WorkerID]bool{}
 	}
 	b.evicted[best.worker] = true
-	b.consent = fmt.Sprintf("no worker has room; about %d machines of rank %d (its own is %d) have to go here, which is the least",
-		best.machines, best.rank, b.req.Scheduling.Rank())
+	b.consent = fmt.Sprintf("no worker has room; evicts here, where it costs least: rank %d (its own is %d), machines about %d",
+		best.rank, b.req.Scheduling.Rank(), best.machines)
 	return best.worker, true
 }
 

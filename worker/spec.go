@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -46,14 +47,15 @@ func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		return s, fault.New(fault.Precondition, "secret", "the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
 	var err error
-	s.Env = environment(m, string(w.o.ID), t.Attempt, given)
+	s.Env = environment(m, string(w.o.ID), t, given)
 	s.Files, err = files(c, secrets)
 	return s, err
 }
 
-// environment gives a machine's whole environment: the platform's names, then the app's secrets, then the config's own.
-func environment(m *machine.Machine, worker string, attempt uint64, secrets map[string]string) []string {
-	n := strconv.FormatUint(attempt, 10)
+// environment gives a machine's whole environment: the platform's names, then the app's secrets, then the config's own,
+// and the GPUs it was given, which neither may hide.
+func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
+	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
 		"PATH": defaultPath, "HOME": "/", "LANG": "C.UTF-8",
 		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID, "FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
@@ -68,6 +70,14 @@ func environment(m *machine.Machine, worker string, attempt uint64, secrets map[
 	}
 	maps.Copy(env, secrets)
 	maps.Copy(env, machine.Environment(m))
+	if len(t.Devices) > 0 {
+		list := make([]string, len(t.Devices))
+		for i, d := range t.Devices {
+			list[i] = strconv.Itoa(d)
+		}
+		env["SOUK_GPUS"] = strings.Join(list, ",")
+		env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
+	}
 	out := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		out = append(out, k+"="+env[k])

@@ -31,6 +31,7 @@ type Options struct {
 	Region      cluster.Region
 	Dir         string // volumes and snapshots live below it
 	Capacity    cluster.Resources
+	Offer       Offer         // what else its record says of it
 	MaxStarting int           // machines on their way up at once; 0: 256
 	Patience    time.Duration // how long a command waits for its operation to end before it answers with a transient state; 0: 20 s
 	Journal     journal.Journal
@@ -39,6 +40,16 @@ type Options struct {
 	Tasks       Tasks                                       // nil: none
 	Log         *slog.Logger
 	Rand        *rand.Rand // nil: seeded by the system; leases' nonces come from it
+}
+
+// Offer is what a worker says of itself to those who look for a place, beside its capacity. See cluster.Record.
+type Offer struct {
+	Attributes cluster.Attributes
+	Require    []cluster.Requirement // whom it takes at all
+	Prefer     []cluster.Preference
+	Reserved   []string
+	Headroom   cluster.Resources
+	GPUs       []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: they are only counted
 }
 
 // Worker runs machines. Its methods, but for Run, may be called from many goroutines.
@@ -149,7 +160,8 @@ func (w *Worker) load() error {
 		return fault.Wrap(err, fault.Unavailable, "journal", "the journal of worker %s cannot be written", w.o.ID)
 	}
 	w.sup = lifecycle.New(cluster.Record{Worker: w.o.ID, Region: w.o.Region, State: cluster.Ready, Incarnation: me.Incarnation,
-		Capacity: w.o.Capacity, MaxStarting: w.o.MaxStarting}, w.o.Rand)
+		Capacity: w.o.Capacity, MaxStarting: w.o.MaxStarting, Attributes: w.o.Offer.Attributes, Require: w.o.Offer.Require,
+		Prefer: w.o.Offer.Prefer, Reserved: w.o.Offer.Reserved, Headroom: w.o.Offer.Headroom, GPUs: w.o.Offer.GPUs}, w.o.Rand)
 	for _, r := range records {
 		switch err := w.sup.Restore(r); {
 		case fault.CodeOf(err) == "replay":

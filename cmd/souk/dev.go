@@ -20,6 +20,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/worker"
 )
 
 // devFlags are the flags of souk dev.
@@ -30,6 +31,7 @@ type devFlags struct {
 	region  string
 	cpus    int
 	memory  int64
+	offer   offerFlags
 	verbose bool
 }
 
@@ -58,6 +60,7 @@ when DIR is the default one.`,
 	f.StringVar(&o.region, "region", "local", "the region of the workers")
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	o.offer.add(f)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.doDev(cmd.Context(), o) }
 	return cmd
@@ -247,6 +250,7 @@ type workerPlan struct {
 	id       cluster.WorkerID
 	dir      string
 	capacity cluster.Resources
+	offer    worker.Offer
 }
 
 // planWorkers says which workers this host has and what each may offer. A worker that was here before stays, since
@@ -274,6 +278,9 @@ func planWorkers(dir string, o *devFlags) ([]workerPlan, error) {
 	plans := make([]workerPlan, count)
 	for i := range plans {
 		p := workerPlan{dir: filepath.Join(base, fmt.Sprint(i+1)), capacity: all.Scale(1, int64(count))}
+		if p.offer, err = o.offer.of(i+1, &p.capacity); err != nil {
+			return nil, err
+		}
 		if p.id, err = workerID(p.dir, i+1); err != nil {
 			return nil, err
 		}

@@ -112,7 +112,7 @@ func (n *node) addWorker(ctx context.Context, o nodeOptions, p workerPlan, secre
 	}
 	n.closers = append(n.closers, r.Close)
 	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.id, Runtime: r, Log: o.log})
-	w, err := worker.New(ctx, worker.Options{ID: p.id, Region: o.region, Dir: p.dir, Capacity: p.capacity, Journal: j, Runtime: r,
+	w, err := worker.New(ctx, worker.Options{ID: p.id, Region: o.region, Dir: p.dir, Capacity: p.capacity, Offer: p.offer, Journal: j, Runtime: r,
 		Secrets: secrets, Tasks: tasks, Log: o.log})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,8 @@ type runFlags struct {
 	attach   bool
 	detach   bool
 	noStart  bool
+	gpus     string
+	place    placeFlags
 }
 
 const runLong = `Make a machine that runs CMD, on the worker that suits it best, and start it. The answer tells where it was
@@ -61,6 +64,8 @@ func (c *cli) cmdRun() *cobra.Command {
 	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
 	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
 	f.IntVar(&o.memory, "memory", 0, "memory in MB (default: the least its CPUs allow)")
+	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
+	o.place.add(f)
 	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
 	f.StringArrayVar(&o.volumes, "volume", nil, "VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
@@ -164,10 +169,24 @@ func (c *cli) launchOf(ctx context.Context, cl *client.Client, app string, o *ru
 	if o.memory == 0 {
 		cfg.Guest.MemoryMB = leastMemory(o.cpuKind) * max(o.cpus, 1)
 	}
+	if o.gpus != "" {
+		kind, count, both := strings.Cut(o.gpus, ":")
+		if !both {
+			kind, count = "", o.gpus
+		}
+		if cfg.Guest.GPUs, err = strconv.Atoi(count); err != nil {
+			return nil, usagef("--gpus is written COUNT or KIND:COUNT, not %q", o.gpus)
+		}
+		cfg.Guest.GPUKind = kind
+	}
+	sched, err := o.place.scheduling()
+	if err != nil {
+		return nil, err
+	}
 	if policy != "" || o.retries != 0 {
 		cfg.Restart = &machine.Restart{Policy: policy, MaxRetries: o.retries}
 	}
-	return &machine.Launch{Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart}, nil
+	return &machine.Launch{Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart, Scheduling: sched}, nil
 }
 
 // leastMemory is what the Machines API allows per CPU at least, in MB.
