@@ -12,7 +12,7 @@ import (
 // Levels of room that buckets tell apart, as shares of a worker's capacity. Finer ones find better workers and make more
 // buckets.
 const (
-	fine   = 16 // of CPU and memory
+	fine   = 32 // of CPU and memory
 	coarse = 4  // of disk, ports, and each named resource
 )
 
@@ -165,6 +165,7 @@ func (x *Index) place(i int32) {
 	}
 	s.bucket, s.at = b, int32(len(bk.members))
 	bk.members = append(bk.members, i)
+	x.sizes[b]++
 }
 
 // leave takes a worker out of where it is.
@@ -181,8 +182,10 @@ func (x *Index) leave(i int32) {
 	(*list)[s.at] = last
 	x.slots[last].at = s.at
 	*list = (*list)[:len(*list)-1]
-	if s.bucket >= 0 && len(*list) == 0 {
-		x.filled--
+	if s.bucket >= 0 {
+		if x.sizes[s.bucket]--; len(*list) == 0 {
+			x.filled--
+		}
 	}
 	s.bucket, s.at = -1, -1
 }
@@ -217,6 +220,7 @@ func (x *Index) newBucket(k bucketKey, s *slot) int32 {
 	most.Used, middle.Used = c.Sub(up), c.Sub(mid)
 	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog
 	b := int32(len(x.buckets))
+	x.sizes = append(x.sizes, 0)
 	x.buckets, x.byKey[k] = append(x.buckets, bucket{key: k, recs: &standing{middle, most}}), b
 	return b
 }
@@ -233,8 +237,10 @@ func (x *Index) sweep() {
 		for _, m := range b.members {
 			x.slots[m].bucket = id
 		}
+		x.sizes[id] = int32(len(b.members)) // id is at most where b was
 		kept, x.byKey[b.key] = append(kept, b), id
 	}
+	x.sizes = x.sizes[:len(kept)]
 	x.buckets, x.born = kept, nil
 	x.age++
 }

@@ -64,6 +64,7 @@ type scratch struct {
 	key   []byte
 	found []Choice
 	slots []int32
+	order []scored
 }
 
 // bookOf gives the policy's book.
@@ -89,7 +90,7 @@ func (b *book) reset(age int) {
 // classOf gives the class of a request, up to date with the fleet.
 func (x *Index) classOf(r *Request, p *Policy) *class {
 	b := x.bookOf(p)
-	if b.age != x.age || b.orders > maxOrders || len(b.classes) > maxClasses || len(b.sets) > maxSets {
+	if b.age != x.age || b.orders > maxScores || len(b.classes) > maxClasses || len(b.sets) > maxSets {
 		b.reset(x.age)
 	}
 	key := x.setKey(r)

@@ -35,7 +35,7 @@ func (x *Index) Resolve(r Request, where func(machine string) cluster.WorkerID) 
 			}
 		}
 		if a.App != "" {
-			for s := range x.apps[a.App] {
+			for _, s := range x.running(a.App) {
 				note(s)
 			}
 		}
@@ -67,7 +67,7 @@ func (x *Index) spread(app, attribute string) map[string]int {
 		x.spreads[attribute] = c
 	}
 	out := map[string]int{}
-	for s := range x.apps[app] {
+	for _, s := range x.running(app) {
 		if v, there := x.slots[s].rec.Attribute(attribute); there {
 			out[v.String()] += x.slots[s].rec.Apps[app]
 		}

@@ -29,9 +29,10 @@ type Index struct {
 	reps     []group
 	buckets  []bucket
 	byKey    map[bucketKey]int32
-	filled   int     // buckets with a member
-	odd      []int32 // workers whose amounts make no sense, such as less than nothing used: looked at one by one
-	apps     map[string]map[int32]struct{}
+	sizes    []int32             // members of each bucket
+	filled   int                 // buckets with a member
+	odd      []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps     map[string]*[]int32 // slots where an app runs
 	volumes  map[string][]int32
 	images   map[string][]int32
 	spreads  map[string]*valueCount
@@ -61,15 +62,15 @@ const (
 	maxBooks   = 16      // policies that have classes; the oldest goes
 	maxClasses = 4096    // of requests, per policy; then all are made anew as they come
 	maxSets    = 1024    // of workers that match, per policy; the same
-	maxOrders  = 1 << 24 // scores of all classes together, per policy; the same
+	maxScores  = 1 << 24 // of buckets, in the orders of all classes together, per policy; the same
 	smallSet   = 64      // where so few workers match, all are looked at
-	look       = 8       // workers that fit that are scored for one decision, per tier
+	look       = 6       // workers that fit that are scored for one decision, per tier
 )
 
 // NewIndex makes an index of no workers.
 func NewIndex() *Index {
 	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[bucketKey]int32{},
-		apps: map[string]map[int32]struct{}{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
+		apps: map[string]*[]int32{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
 }
 
 // Len gives the number of workers.
@@ -215,7 +216,7 @@ func (x *Index) regroup() {
 	for i := range x.slots {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.buckets, x.books, x.log, x.born = map[string]int32{}, nil, nil, nil, nil, nil
+	x.groups, x.reps, x.buckets, x.books, x.log, x.born, x.sizes = map[string]int32{}, nil, nil, nil, nil, nil, nil
 	clear(x.byKey)
 	for i := range x.slots {
 		if s := &x.slots[i]; s.used {
@@ -281,20 +282,37 @@ func (x *Index) moving(i int32, old *cluster.Record) {
 	x.place(i)
 }
 
+// listApp notes that an app has come to a worker, where it was not.
 func (x *Index) listApp(app string, i int32) {
 	m := x.apps[app]
 	if m == nil {
-		m = map[int32]struct{}{}
+		m = new([]int32)
 		x.apps[app] = m
 	}
-	m[i] = struct{}{}
+	*m = append(*m, i)
 }
 
 func (x *Index) unlistApp(app string, i int32) {
 	m := x.apps[app]
-	if delete(m, i); len(m) == 0 {
+	if m == nil {
+		return
+	}
+	if at := slices.Index(*m, i); at >= 0 {
+		last := len(*m) - 1
+		(*m)[at] = (*m)[last]
+		*m = (*m)[:last]
+	}
+	if len(*m) == 0 {
 		delete(x.apps, app)
 	}
+}
+
+// running gives the slots where an app runs.
+func (x *Index) running(app string) []int32 {
+	if m := x.apps[app]; m != nil {
+		return *m
+	}
+	return nil
 }
 
 func unlist(lists map[string][]int32, name string, i int32) {

@@ -17,7 +17,7 @@ type order struct {
 }
 
 type scored struct {
-	bucket int32
+	bucket int32 // or a slot
 	score  float32
 }
 
@@ -46,7 +46,7 @@ func (x *Index) extend(c *class, p *Policy) {
 
 func (x *Index) list(c *class, p *Policy, b int32) {
 	o := &c.order
-	if o.listed[b>>6]&(1<<(b&63)) != 0 || len(x.buckets[b].members) == 0 {
+	if o.listed[b>>6]&(1<<(b&63)) != 0 || x.sizes[b] == 0 {
 		return
 	}
 	s := o.scores[b]
@@ -75,7 +75,7 @@ func (o *order) nth(x *Index, k int) (scored, bool) {
 			return scored{}, false
 		}
 		top := o.pop()
-		if len(x.buckets[top.bucket].members) == 0 {
+		if x.sizes[top.bucket] == 0 {
 			o.listed[top.bucket>>6] &^= 1 << (top.bucket & 63)
 			continue
 		}

@@ -105,7 +105,11 @@ func (d *decision) decide() {
 		best = max(best, f.Score)
 	}
 	for t := range c.set.tiers {
-		best = max(best, d.walk(c, &c.set.tiers[t], best))
+		if n := c.set.tiers[t].count; n*n <= 24*len(d.x.slots) {
+			best = max(best, d.pickOut(c, &c.set.tiers[t], best))
+		} else {
+			best = max(best, d.walk(c, &c.set.tiers[t], best))
+		}
 	}
 	c.order.restore()
 	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.bookOf(d.p).mindsImages(d.r) {
@@ -137,6 +141,37 @@ func (b *book) mindsImages(r *Request) bool {
 	return b.image == minds
 }
 
+// pickOut looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few, that is
+// fewer steps than to walk until enough of them are met.
+func (d *decision) pickOut(c *class, t *tier, best float64) float64 {
+	o := order{heap: d.x.scratch.order[:0]}
+	d.x.scratch.slots = t.list(d.x.scratch.slots[:0])
+	for _, i := range d.x.scratch.slots {
+		if b := d.x.slots[i].bucket; b >= 0 {
+			if s := c.order.scores[b]; s >= -math.MaxFloat32 {
+				o.push(scored{i, s})
+			}
+		}
+	}
+	d.x.scratch.order = o.heap
+	for left := d.enough; left > 0 && len(o.heap) > 0; {
+		top := o.pop()
+		if d.beaten(top, t, best) && left == d.enough {
+			break
+		}
+		if d.look(top.bucket) {
+			best = max(best, d.found[len(d.found)-1].Score)
+			left--
+		}
+	}
+	return best
+}
+
+// beaten says whether a tier's best bucket promises less than what another tier has.
+func (d *decision) beaten(s scored, t *tier, best float64) bool {
+	return float64(s.score)+t.bonus < best-tierSlack && !d.x.Exact
+}
+
 // walk looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
 // bucket promises less than best, which another tier has.
 func (d *decision) walk(c *class, t *tier, best float64) float64 {
@@ -148,7 +183,7 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 		}
 		b := &d.x.buckets[e.bucket]
 		n := len(b.members)
-		if float64(e.score)+t.bonus < best-tierSlack && left == d.enough && !d.x.Exact {
+		if d.beaten(e, t, best) && left == d.enough {
 			return best // nothing of this tier comes near
 		}
 		at := int(d.turn % uint64(n))
@@ -210,10 +245,7 @@ func (x *Index) named(r *Request) (slots []int32, all bool) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
 		if a.Weight == 0 && !a.Anti && a.App != "" && a.Within == "" {
-			for s := range x.apps[a.App] {
-				out = append(out, s)
-			}
-			slices.Sort(out) // a map's order is chance of its own
+			out = append(out, x.running(a.App)...)
 			return out, true
 		}
 	}

@@ -89,7 +89,7 @@ func JudgeAt(r *Request, w *cluster.Record) (v Verdict) {
 	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting {
 		v.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
 	}
-	judgeResources(r.Resources, w, &v)
+	judgeResources(&r.Resources, w, &v)
 	judgeGPUs(r, w, &v)
 	judgeAttributes(r, w, &v)
 	judgeNeighbours(r, w, &v)
@@ -97,15 +97,23 @@ func JudgeAt(r *Request, w *cluster.Record) (v Verdict) {
 	return v
 }
 
-func judgeResources(want cluster.Resources, w *cluster.Record, out *Verdict) {
-	free := w.Free()
-	keep := w.Headroom
-	if keep.IsZero() || !keep.Valid() || asLarge(want, keep) { // headroom that is no amount keeps nothing
-		keep = cluster.Resources{}
+// roomy says whether there is room for both want and keep in the dimensions that are built in.
+func roomy(want, keep *cluster.Resources, w *cluster.Record) bool {
+	c, u := &w.Capacity, &w.Used
+	in := func(want, keep, free int64) bool { return want >= 0 && want <= cluster.MaxAmount && want+keep <= free }
+	return in(want.CPU, keep.CPU, c.CPU-u.CPU) && in(want.Memory, keep.Memory, c.Memory-u.Memory) && in(want.Disk, keep.Disk, c.Disk-u.Disk) &&
+		in(want.Ports, keep.Ports, c.Ports-u.Ports) && in(want.GPU, keep.GPU, c.GPU-u.GPU)
+}
+
+func judgeResources(want *cluster.Resources, w *cluster.Record, out *Verdict) {
+	var keep cluster.Resources
+	if h := &w.Headroom; !h.IsZero() && h.Valid() && !asLarge(*want, *h) { // headroom that is no amount keeps nothing
+		keep = *h
 	}
-	if want.Valid() && want.Add(keep).Fits(free) {
+	if len(keep.Named) == 0 && len(want.Named) == 0 && roomy(want, &keep, w) {
 		return // the common case, without making the list of dimensions
 	}
+	free := w.Free()
 	for _, d := range want.Dims() {
 		switch {
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:

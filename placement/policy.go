@@ -73,20 +73,20 @@ func regionTerm(r *Request, w *cluster.Record) float64 {
 
 // headroomTerm is the share of the scarcest dimension that would be left free after the request.
 func headroomTerm(r *Request, w *cluster.Record) float64 {
-	free, least := w.Free(), 1.0
-	share := func(c, f, want int64) {
-		if c > 0 {
-			least = min(least, max(0, float64(f-want)/float64(c)))
-		}
-	}
-	share(w.Capacity.CPU, free.CPU, r.Resources.CPU)
-	share(w.Capacity.Memory, free.Memory, r.Resources.Memory)
-	share(w.Capacity.Disk, free.Disk, r.Resources.Disk)
-	share(w.Capacity.Ports, free.Ports, r.Resources.Ports)
-	if r.Resources.GPU > 0 {
-		share(w.Capacity.GPU, free.GPU, r.Resources.GPU)
+	c, u, want := &w.Capacity, &w.Used, &r.Resources
+	least := min(1, left(c.CPU, u.CPU, want.CPU), left(c.Memory, u.Memory, want.Memory), left(c.Disk, u.Disk, want.Disk), left(c.Ports, u.Ports, want.Ports))
+	if want.GPU > 0 {
+		least = min(least, left(c.GPU, u.GPU, want.GPU))
 	}
 	return least
+}
+
+// left gives the share of a capacity that stays free; 1 where there is none.
+func left(capacity, used, want int64) float64 {
+	if capacity <= 0 {
+		return 1
+	}
+	return max(0, float64(capacity-used-want)/float64(capacity))
 }
 
 func spreadTerm(r *Request, w *cluster.Record) float64 {

@@ -18,6 +18,7 @@ type Decider struct {
 	Candidate int // workers that a decision gives back, best first; 0 is 1
 
 	rng *rand.Rand
+	r   placement.Request
 }
 
 // NewDecider puts a fleet into an index.
@@ -30,20 +31,23 @@ func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 }
 
 // Step makes a decision and enters what came of it. The request is resolved, and the choices are as PickN gives them.
-func (d *Decider) Step() (r placement.Request, choices []placement.Choice) {
-	r = d.Index.Resolve(d.Fleet.Next(), nil)
-	choices, n := d.Index.PickN(&r, d.Policy, max(1, d.Candidate), nil, d.rng)
+//
+// The request is the decider's own until the next step.
+func (d *Decider) Step() (r *placement.Request, choices []placement.Choice) {
+	d.r = d.Index.Resolve(d.Fleet.Next(), nil)
+	r = &d.r
+	choices, n := d.Index.PickN(r, d.Policy, max(1, d.Candidate), nil, d.rng)
 	d.Examined += n
 	if len(choices) == 0 {
 		d.Refused++
 	} else {
 		d.Placed++
-		d.Index.Taken(choices[0].Worker, &r)
-		d.Fleet.Place(choices[0].Worker, &r)
+		d.Index.Taken(choices[0].Worker, r)
+		d.Fleet.Place(choices[0].Worker)
 	}
 	for range 2 {
-		if m, ok := d.Fleet.Release(); ok {
-			d.Index.Freed(m.Worker, &m.Request)
+		if id, gone, ok := d.Fleet.Release(); ok {
+			d.Index.Freed(id, &gone)
 		}
 	}
 	return r, choices
@@ -52,8 +56,8 @@ func (d *Decider) Step() (r placement.Request, choices []placement.Choice) {
 // Idle does all that Step does but decide: the fleet makes the same requests, places each on some worker, and lets
 // machines end. It is what the stream itself costs.
 func (d *Decider) Idle() {
-	r := d.Fleet.Next()
-	d.Fleet.Place(d.Fleet.Records[d.rng.IntN(len(d.Fleet.Records))].Worker, &r)
+	_ = d.Fleet.Next()
+	d.Fleet.Place(d.Fleet.Records[d.rng.IntN(len(d.Fleet.Records))].Worker)
 	for range 2 {
 		d.Fleet.Release()
 	}

@@ -25,16 +25,16 @@ type Options struct {
 
 // Fleet is the workers, what runs on them, and the requests to come.
 type Fleet struct {
-	Records []cluster.Record // as they stand; Place and Release change Used, Apps, Machines and Version
+	Records []cluster.Record // as New filled them
 
 	rng      *rand.Rand
 	shapes   []shape
 	weights  []float64 // of the shapes, added up
 	apps     [][]string
 	images   [][]string
-	machines []Machine
+	machines []placed
+	last     placed // the request that Next gave
 	byID     map[cluster.WorkerID]int32
-	next     int
 	used     cluster.Resources
 	capacity cluster.Resources
 	low      float64
@@ -42,10 +42,9 @@ type Fleet struct {
 	falling  bool
 }
 
-// Machine is something that was placed.
-type Machine struct {
-	Worker  cluster.WorkerID
-	Request placement.Request
+// placed is a machine: where it is, and what it wanted.
+type placed struct {
+	worker, shape, app int32
 }
 
 // New makes a fleet whose workers are each filled to a share drawn between low and high.
@@ -82,7 +81,7 @@ func (f *Fleet) fill(w *cluster.Record, share float64) {
 			misses++
 			continue
 		}
-		f.Place(w.Worker, &r)
+		f.put(w, &r)
 	}
 }
 
@@ -103,24 +102,28 @@ func (f *Fleet) copied(i int) cluster.Record {
 	return w
 }
 
-// Place enters a machine.
-func (f *Fleet) Place(id cluster.WorkerID, r *placement.Request) {
-	w := &f.Records[f.byID[id]]
+// put enters the machine of the newest request in a worker's record.
+func (f *Fleet) put(w *cluster.Record, r *placement.Request) {
 	w.Used = w.Used.Add(r.Resources)
 	if w.Apps == nil {
 		w.Apps = map[string]int{}
 	}
 	w.Apps[r.App]++
 	w.Machines++
-	w.Version++
-	take(w.GPUs, r, 1)
-	f.used = f.used.Add(r.Resources)
-	f.machines = append(f.machines, Machine{id, *r})
+	take(w.GPUs, r)
+	f.Place(w.Worker)
+}
+
+// Place notes that the newest request was placed. Records do not change: the index has them now.
+func (f *Fleet) Place(id cluster.WorkerID) {
+	f.last.worker = f.byID[id]
+	f.used = f.used.Add(f.shapes[f.last.shape].request.Resources)
+	f.machines = append(f.machines, f.last)
 }
 
 // Release gives a machine that ends now, if one has to: the fleet fills until it is High full, and then empties until it
-// is Low full. Where it empties two end for each that comes.
-func (f *Fleet) Release() (m Machine, ok bool) {
+// is Low full.
+func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	switch full := f.Full(); {
 	case full >= f.high-0.02:
 		f.falling = true
@@ -128,41 +131,31 @@ func (f *Fleet) Release() (m Machine, ok bool) {
 		f.falling = false
 	}
 	if odds := f.rng.IntN(4); len(f.machines) == 0 || (!f.falling && odds < 2) || (f.falling && odds < 1) {
-		return m, false
+		return "", r, false
 	}
 	i := f.rng.IntN(len(f.machines))
 	last := len(f.machines) - 1
-	m = f.machines[i]
-	f.machines[i] = f.machines[last]
-	f.machines[last] = Machine{}
-	f.machines = f.machines[:last]
-	w := &f.Records[f.byID[m.Worker]]
-	w.Used = w.Used.Sub(m.Request.Resources)
-	if w.Apps[m.Request.App]--; w.Apps[m.Request.App] <= 0 {
-		delete(w.Apps, m.Request.App)
-	}
-	w.Machines--
-	w.Version++
-	take(w.GPUs, &m.Request, -1)
-	f.used = f.used.Sub(m.Request.Resources)
-	return m, true
+	m := f.machines[i]
+	f.machines[i], f.machines = f.machines[last], f.machines[:last]
+	r = f.shapes[m.shape].request
+	r.App = f.apps[m.shape][m.app]
+	f.used = f.used.Sub(r.Resources)
+	return f.Records[m.worker].Worker, r, true
 }
 
-// take gives out, or takes back, devices: first the fullest that fits.
-func take(gpus []cluster.GPU, r *placement.Request, sign int64) {
+// take gives devices out: first the fullest that fits.
+func take(gpus []cluster.GPU, r *placement.Request) {
 	for want := r.Resources.GPU; want > 0 && len(gpus) > 0; want -= 1000 {
 		part, best := min(want, 1000), -1
 		for i, g := range gpus {
-			if (r.GPUKind == "" || r.GPUKind == g.Kind) && ((sign > 0 && g.Free >= part) || (sign < 0 && g.Free+part <= 1000)) {
-				if best < 0 || sign*g.Free < sign*gpus[best].Free {
-					best = i
-				}
+			if (r.GPUKind == "" || r.GPUKind == g.Kind) && g.Free >= part && (best < 0 || g.Free < gpus[best].Free) {
+				best = i
 			}
 		}
 		if best < 0 {
 			return
 		}
-		gpus[best].Free -= sign * part
+		gpus[best].Free -= part
 	}
 }
 
@@ -177,9 +170,9 @@ func (f *Fleet) Next() placement.Request {
 			high = mid
 		}
 	}
-	f.next++
 	r := f.shapes[low].request
 	a := f.rng.IntN(len(f.apps[low]))
+	f.last = placed{shape: int32(low), app: int32(a)}
 	r.App, r.Image = f.apps[low][a], f.images[low][a]
 	r.Machine = f.id()
 	if len(r.Scheduling.Affinity) > 0 { // away from its own
