@@ -17,6 +17,9 @@ func realMain() int {
 	if code, mine := asReaper(os.Args[1:]); mine {
 		return code // a reaper lives for long and in numbers: it must not pay for the command line's machinery
 	}
+	if code, mine := asBenchMember(os.Args[1:]); mine {
+		return code
+	}
 	// A client ends before a collection would pay. A server's heap is a few megabytes, and memory is what it has left.
 	debug.SetGCPercent(800)
 	if len(os.Args) > 1 && os.Args[1] == "dev" {
