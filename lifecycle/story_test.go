@@ -17,13 +17,14 @@ import (
 // TestStories runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
 // `go test ./lifecycle -run Stories -rewrite` writes what happens now.
 //
-//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI]
-//	VERB [kill] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI]     one of lifecycle's verbs
+//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N]
+//	VERB [id=ID] [kill] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND]     one of lifecycle's verbs
 //	lease [ttl=DURATION] [nonce=last|wrong] [release]
 //	volume VERB [id=ID]
 //	step            carry out the next effect
 //	settle          carry out all effects, and let an hour pass where something waits
 //	exit code=N     the machine's process ends
+//	stubborn        from now on processes ignore signals
 //	pass DURATION   time goes by
 //	vanish, orphan  the process is gone, or another one runs, and nobody told; audit finds it
 //	crash           souk is killed and comes back; the processes run on
@@ -87,6 +88,8 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		d.take(d.sup.Tick(d.now))
 	case "crash":
 		d.boot()
+	case "stubborn":
+		d.w.stubborn = true
 	case "orphan": // a process of the machine's next attempt runs, and nobody knows why
 		d.w.procs[m1] = &proc{attempt: 99, running: true}
 	case "vanish": // the process is gone and nobody told
@@ -118,6 +121,7 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		if c.Verb == lifecycle.Update {
 			newConfig(has(td, "skip-launch"))(&c)
 			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
+			c.Launch.Scheduling = schedulingOf(s.t, td)
 			c.Launch.CurrentVersion = arg(td, "current", "")
 		}
 		if v := arg(td, "timeout", ""); v != "" {
@@ -140,10 +144,26 @@ func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
 		c.Schedule = arg(td, "schedule", "")
 		td.MaybeScanArgs(s.t, "lease", &g.Launch.LeaseTTL)
 		td.MaybeScanArgs(s.t, "cpu", &g.Request.Resources.CPU)
+		if sc := schedulingOf(s.t, td); sc != nil {
+			g.Launch.Scheduling, g.Request.Scheduling, g.Evict = sc, *sc, has(td, "evict")
+		}
 		if v := arg(td, "mount", ""); v != "" {
 			c.Mounts = []machine.Mount{{Volume: v, Path: "/data"}}
 		}
 	})
+}
+
+func schedulingOf(t *testing.T, td *datadriven.TestData) *machine.Scheduling {
+	band := arg(td, "band", "")
+	if band == "" {
+		return nil
+	}
+	sc := &machine.Scheduling{Band: machine.Band(band)}
+	if n := -1; td.HasArg("budget") {
+		td.ScanArgs(t, "budget", &n)
+		sc.EvictionBudget = &machine.EvictionBudget{Max: n}
+	}
+	return sc
 }
 
 func (s *story) lease(td *datadriven.TestData) error {
