@@ -2,14 +2,18 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/wire"
 )
@@ -101,4 +105,40 @@ func wired(t testing.TB, w *memWorker) *wire.Worker {
 		wg.Wait()
 	})
 	return far
+}
+
+// BenchmarkCreateFar creates machines through the API with the worker in this process, and with it at the other end of a
+// socket: what is between the two is the price of a gateway that is not the worker's. Each create asks the worker twice.
+func BenchmarkCreateFar(b *testing.B) {
+	for _, far := range []bool{false, true} {
+		b.Run(map[bool]string{false: "local", true: "far"}[far], func(b *testing.B) {
+			w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})
+			reached := Worker(w)
+			if far {
+				reached = wired(b, w)
+			}
+			catalog, err := OpenCatalog(mem.New(), filepath.Join(b.TempDir(), "key"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
+				b.Fatal(err)
+			}
+			g, err := New(Options{Workers: func() []Worker { return []Worker{reached} }, Catalog: catalog, Token: testToken, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var took []time.Duration
+			for b.Loop() {
+				begin := time.Now()
+				if code := ask(g.Handler(), "POST", "/v1/apps/a/machines", hostLaunch); code != 200 {
+					b.Fatal(code)
+				}
+				took = append(took, time.Since(begin))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
+		})
+	}
 }

@@ -65,7 +65,7 @@ func TestHowLongAClusterGoesOnWithoutItsIssuer(t *testing.T) {
 		after time.Duration
 		level Level
 		talk  bool
-	}{{0, Fine, true}, {29 * days, Fine, true}, {31 * days, Soon, true}, {54 * days, Urgent, true}, {60 * days, Urgent, true}, {61 * days, Over, false}} {
+	}{{0, Fine, true}, {6 * days, Fine, true}, {8 * days, Soon, true}, {52 * days, Soon, true}, {54 * days, Urgent, true}, {60 * days, Urgent, true}, {61 * days, Over, false}} {
 		now := gone.Add(c.after)
 		if w := a.Expiry(now)[0]; w.Level != c.level {
 			t.Errorf("after %v: %+v", c.after, w)

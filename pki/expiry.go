@@ -12,7 +12,7 @@ type Level string
 // The levels.
 const (
 	Fine   Level = "ok"
-	Soon   Level = "soon"   // should have been renewed, or rotated, by now
+	Soon   Level = "soon"   // should have been renewed a week ago; or, a root, rotated
 	Urgent Level = "urgent" // ends within a week (a root: three months)
 	Over   Level = "over"   // has ended
 )
@@ -30,7 +30,7 @@ type Warning struct {
 // Expiry tells when the member's certificate and each root end: the certificate first.
 func (i *Identity) Expiry(now time.Time) []Warning {
 	h := i.now.Load()
-	leaf := warning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-2*RenewAfter,
+	leaf := warning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-RenewAfter-7*24*time.Hour,
 		"renew it: an issuer must be reachable", "give it a new one by hand, as docs/break-glass.md says")
 	out := []Warning{leaf}
 	for _, r := range h.roots {

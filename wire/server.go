@@ -70,6 +70,8 @@ type Server struct {
 	gates  [classes]*gate
 	joins  *gate
 	asks   *asks
+	// arriving are the changes that are being read, wait for their turn, or are under way: four times those under way.
+	arriving *gate
 
 	headTime, bodyTime time.Duration // shorter in tests
 }
@@ -95,7 +97,8 @@ func NewServer(o Options) (*Server, error) {
 	}
 	l := o.Limits.orDefaults()
 	o.Limits = l
-	s := &Server{o: o, joins: newGate(16), asks: newAsks(), gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
+	s := &Server{o: o, joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
+		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
 	s.headTime, s.bodyTime = headTime, bodyTime
 	s.setCapability(capability{Capability, Oldest})
 	s.routes = routes()
@@ -160,13 +163,14 @@ func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) 
 			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic", "souk failed on %s; its log tells where", s.o.Identity.Name().ID)
 		}
 	}()
-	if rt.class != change { // changes enter by themselves, once it is known what they are
-		g := s.gates[rt.class]
-		if !g.enter(by.ID) {
-			return busy(fault.Unavailable, s.o.Identity.Name().ID)
-		}
-		defer g.leave(by.ID)
+	g := s.gates[rt.class]
+	if rt.class == change { // enters its own gate once it has been read: how it is refused depends on what it is
+		g = s.arriving
 	}
+	if !g.enter(by.ID) {
+		return busy(fault.Unavailable, s.o.Identity.Name().ID)
+	}
+	defer g.leave(by.ID)
 	return rt.serve(s, w, r, by)
 }
 
