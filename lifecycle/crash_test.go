@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -197,8 +198,8 @@ func facts(d *driver) string {
 	for _, v := range d.sup.Volumes("app") {
 		s += fmt.Sprintf("volume %s attached=%v\n", v.State, v.AttachedMachine != nil)
 	}
-	for id, p := range d.w.procs {
-		if p.running {
+	for _, id := range slices.Sorted(maps.Keys(d.w.procs)) {
+		if p := d.w.procs[id]; p.running {
 			s += fmt.Sprintf("process of %s paused=%v\n", id, p.paused)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -83,9 +84,10 @@ func (s *Seller) Busy(f func(machine string) bool) { s.busy = f }
 type evictee struct {
 	id     string
 	g      *grant
-	frees  room // what it gives back when it is stopped
-	recent int  // evictions of its app within the hour
-	left   int  // of its budget
+	alone  float64 // what its eviction costs if it is the only one
+	frees  room    // what it gives back when it is stopped
+	recent int     // evictions of its app within the hour
+	left   int     // of its budget
 }
 
 // hunt is one search for a set.
@@ -93,7 +95,7 @@ type hunt struct {
 	now  time.Time
 	req  *placement.Request
 	rec  cluster.Record // as if nobody had been evicted
-	all  []evictee      // by rank, then cost alone
+	all  []*evictee     // by rank, then cost alone
 	gang map[string]int // machines of each gang that are here
 }
 
@@ -115,7 +117,7 @@ func (s *Seller) search(now time.Time, r *placement.Request, rec cluster.Record)
 			continue // with all of this rank and below: more only helps
 		}
 		var best *Eviction
-		for _, value := range []func(e *evictee, cost float64, missing room) float64{byCost, byWorth} {
+		for _, value := range []func(e *evictee, cost float64, missing []cluster.Dim) float64{byCost, byWorth} {
 			if e := h.greedy(h.all[:i+1], value); e != nil && e.Cheaper(best) {
 				best = e
 			}
@@ -135,9 +137,9 @@ func (s *Seller) mayEvict(r *placement.Request) bool {
 
 // evictees lists whom the request may evict: strictly lower rank, up, nothing being done to them, room left in their
 // budget, and no machine of an app that evicted the request's own machine lately.
-func (s *Seller) evictees(h *hunt) []evictee {
+func (s *Seller) evictees(h *hunt) []*evictee {
 	rank := h.req.Scheduling.Rank()
-	var out []evictee
+	var out []*evictee
 	for id, g := range s.grants {
 		if g.tenant.Gang != "" {
 			h.gang[g.app+"/"+g.tenant.Gang]++
@@ -149,14 +151,13 @@ func (s *Seller) evictees(h *hunt) []evictee {
 		if left <= 0 || s.returns(h.req.Machine, h.req.App, g.app, h.now) {
 			continue
 		}
-		out = append(out, evictee{id: id, g: g, frees: g.occupies().sub(g.asleep()), left: left, recent: s.recent(g.app, h.now)})
+		out = append(out, &evictee{id: id, g: g, frees: g.occupies().sub(g.asleep()), left: left, recent: s.recent(g.app, h.now)})
 	}
-	cost := make(map[string]float64, len(out))
-	for i := range out {
-		cost[out[i].id] = h.cost(&out[i], nil)
+	for _, e := range out {
+		e.alone = h.cost(e, nil)
 	}
-	slices.SortFunc(out, func(a, b evictee) int {
-		return cmp.Or(cmp.Compare(a.g.tenant.Rank, b.g.tenant.Rank), cmp.Compare(cost[a.id], cost[b.id]), cmp.Compare(a.id, b.id))
+	slices.SortFunc(out, func(a, b *evictee) int {
+		return cmp.Or(cmp.Compare(a.g.tenant.Rank, b.g.tenant.Rank), cmp.Compare(a.alone, b.alone), strings.Compare(a.id, b.id))
 	})
 	return out[:min(len(out), MaxEvictees)]
 }
@@ -195,15 +196,13 @@ func (h *hunt) cost(e *evictee, chosen []*evictee) float64 {
 }
 
 // byCost prefers the lowest rank, then what loses least.
-func byCost(e *evictee, cost float64, _ room) float64 { return float64(e.g.tenant.Rank)*1e12 + cost }
+func byCost(e *evictee, cost float64, _ []cluster.Dim) float64 { return float64(e.g.tenant.Rank)*1e12 + cost }
 
 // byWorth prefers what loses least for what it frees of the room that is missing.
-func byWorth(e *evictee, cost float64, missing room) float64 {
+func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 	share := 0.0
-	for _, d := range missing.res.Dims() {
-		if d.Amount > 0 {
-			share += float64(min(d.Amount, e.frees.res.Get(d.Name))) / float64(d.Amount)
-		}
+	for i := range missing {
+		share += float64(min(missing[i].Amount, e.frees.res.Get(missing[i].Name))) / float64(missing[i].Amount)
 	}
 	if share == 0 {
 		share = 1e-9 // it may still free the device that is needed
@@ -212,19 +211,18 @@ func byWorth(e *evictee, cost float64, missing room) float64 {
 }
 
 // greedy adds machines, always the one of least value, until the request fits, and then leaves out what is not needed.
-func (h *hunt) greedy(from []evictee, value func(e *evictee, cost float64, missing room) float64) *Eviction {
+func (h *hunt) greedy(from []*evictee, value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
 	taken, freed := make([]bool, len(from)), room{}
 	for !h.fits(freed) {
 		if len(chosen) == MaxVictims {
 			return nil
 		}
-		short := h.req.Resources.Sub(without(h.rec, freed).Free())
-		missing := room{res: short.Max(cluster.Resources{})}
+		missing := slices.DeleteFunc(h.req.Resources.Sub(h.rec.Free()).Sub(freed.res).Dims(), func(d cluster.Dim) bool { return d.Amount <= 0 })
 		best, least := -1, math.Inf(1)
 		for i := range from {
-			if !taken[i] && h.within(&from[i], chosen) {
-				if v := value(&from[i], h.cost(&from[i], chosen), missing); v < least {
+			if !taken[i] && h.within(from[i], chosen) {
+				if v := value(from[i], h.cost(from[i], chosen), missing); v < least {
 					best, least = i, v
 				}
 			}
@@ -233,7 +231,7 @@ func (h *hunt) greedy(from []evictee, value func(e *evictee, cost float64, missi
 			return nil
 		}
 		taken[best] = true
-		chosen, freed = append(chosen, &from[best]), freed.add(from[best].frees)
+		chosen, freed = append(chosen, from[best]), freed.add(from[best].frees)
 	}
 	return h.eviction(h.needed(chosen, freed))
 }
@@ -253,7 +251,7 @@ func (h *hunt) within(e *evictee, chosen []*evictee) bool {
 func (h *hunt) needed(chosen []*evictee, freed room) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {
-		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(h.cost(b, nil), h.cost(a, nil)), cmp.Compare(b.id, a.id))
+		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone), strings.Compare(b.id, a.id))
 	})
 	for _, e := range order {
 		if rest := freed.sub(e.frees); h.fits(rest) {

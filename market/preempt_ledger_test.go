@@ -1,0 +1,233 @@
+package market_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// fact is what a journal has of a machine.
+type fact struct {
+	q       placement.Request
+	up      bool
+	gpus    []market.Share
+	leaving string // the machine that gets its room
+	waits   bool
+}
+
+// counter is a worker whose ledger a test works on: the seller, and what a restart would find.
+type counter struct {
+	s     *market.Seller
+	now   time.Time
+	facts map[string]*fact
+	past  []machine.Preemption
+}
+
+var room = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000}
+
+func (c *counter) open() {
+	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: room, GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
+	c.s.Busy(func(id string) bool { return c.facts[id].leaving != "" })
+	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
+	for _, p := range c.past {
+		byApp[p.App] = append(byApp[p.App], p)
+	}
+	for app, list := range byApp {
+		c.s.RestoreEvictions(app, list)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.facts)) {
+		f := c.facts[id]
+		c.s.Restore(id, f.q.App, f.q.Resources, f.up, f.gpus...)
+		c.describe(id)
+		if f.leaving != "" {
+			waits[f.leaving] = append(waits[f.leaving], id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(waits)) {
+		if f := c.facts[id]; f != nil && f.waits {
+			c.s.RestoreClaim(id, waits[id])
+		}
+	}
+	c.ready()
+}
+
+func (c *counter) describe(id string) {
+	q := c.facts[id].q
+	c.s.Describe(id, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), GPUKind: q.GPUKind, Since: epoch})
+}
+
+// note brings the facts up to date with the ledger.
+func (c *counter) ready() {
+	c.s.Ready()
+	for id, f := range c.facts {
+		f.gpus, f.waits = c.s.Devices(id), c.s.Waiting(id)
+	}
+}
+
+func (c *counter) claim(q placement.Request) {
+	f := c.facts[q.Machine]
+	if f != nil && f.up {
+		return
+	}
+	list, err := c.s.Claim(c.now, q, "")
+	if err != nil {
+		return
+	}
+	if f == nil {
+		f = &fact{q: q}
+		c.facts[q.Machine] = f
+	}
+	f.up = true
+	c.describe(q.Machine)
+	for _, p := range list {
+		c.facts[p.Machine].leaving = p.By
+	}
+	c.past = append(c.past, list...)
+}
+
+func (c *counter) down(id string) {
+	f := c.facts[id]
+	if f == nil || !f.up || c.s.SetUp(c.now, id, false) != nil {
+		return
+	}
+	f.up, f.leaving = false, ""
+	c.dropped(id)
+}
+
+// dropped lets those be who left for a machine that waits no more.
+func (c *counter) dropped(by string) {
+	for id, f := range c.facts {
+		if f.leaving == by && c.s.Leaving(id) == "" {
+			f.leaving = ""
+		}
+	}
+}
+
+// TestLedgerWithClaimsAndDevices: whatever is granted, claimed, stopped, resized, held and freed in any order, with restarts
+// in between: the ledger adds up, in resources and on each device, nothing is beyond what there is, every claim can come
+// true, and a restart never makes a claim larger.
+func TestLedgerWithClaimsAndDevices(t *testing.T) {
+	claims, met := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := &counter{now: epoch, facts: map[string]*fact{}}
+		c.open()
+		ids := rapid.SampledFrom([]string{"m0", "m1", "m2", "m3", "m4", "m5", "m6"})
+		for range rapid.IntRange(10, 60).Draw(t, "steps") {
+			id := ids.Draw(t, "id")
+			switch rapid.IntRange(0, 11).Draw(t, "what") {
+			case 0, 1, 2, 3:
+				q := ranked("app"+id[1:], id, rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "band"), rapid.Int64Range(0, 600).Draw(t, "cpu"))
+				q.Resources.Memory = rapid.Int64Range(0, 600).Draw(t, "memory")
+				q.Resources.GPU = rapid.SampledFrom([]int64{0, 300, 700, 1000, 2000, 3000}).Draw(t, "gpu")
+				q.GPUKind = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "kind")
+				if f := c.facts[id]; f != nil {
+					q = f.q
+				}
+				c.claim(q)
+			case 4, 5:
+				c.down(id)
+			case 6:
+				for id, f := range c.facts {
+					if f.leaving != "" {
+						c.down(id)
+						break
+					}
+				}
+			case 7:
+				if f := c.facts[id]; f != nil {
+					c.s.Free(id)
+					delete(c.facts, id)
+					c.dropped(id)
+				}
+			case 8:
+				if f := c.facts[id]; f != nil && !f.waits && f.leaving == "" {
+					want := f.q.Resources
+					want.CPU, want.GPU = rapid.Int64Range(0, 600).Draw(t, "cpu"), rapid.SampledFrom([]int64{0, 300, 1000, 2000}).Draw(t, "gpu")
+					if c.s.Resize(c.now, id, want) == nil {
+						f.q.Resources = want
+					}
+				}
+			case 9:
+				if f := c.facts[id]; f != nil {
+					f.q.Scheduling.Band = rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "other band")
+					c.describe(id)
+				}
+			case 10:
+				q := ranked("x", "held", "", rapid.Int64Range(0, 300).Draw(t, "cpu"))
+				q.Resources.GPU = rapid.SampledFrom([]int64{0, 500, 1000}).Draw(t, "gpu")
+				_, _ = c.s.Hold(c.now, q, "token", time.Minute)
+			case 11:
+				before := c.s.Record(c.now)
+				c.s.Release(c.now, "token")
+				before = c.s.Record(c.now)
+				c.open()
+				if after := c.s.Record(c.now); !after.Used.Fits(before.Used) {
+					t.Fatalf("a restart grew the ledger from %v to %v", before.Used, after.Used)
+				}
+			}
+			c.ready()
+			c.s.Check()
+			rec := c.s.Record(c.now)
+			if !rec.Used.Fits(room) {
+				t.Fatalf("granted %v of %v", rec.Used, room)
+			}
+			for i, d := range rec.GPUs {
+				if d.Free < 0 || d.Free > 1000 {
+					t.Fatalf("device %d has %d thousandths free", i, d.Free)
+				}
+			}
+			for id, f := range c.facts {
+				if want := f.q.Resources.GPU; f.up && sum(f.gpus) != want {
+					t.Fatalf("%s wants %d thousandths of GPUs and has %v", id, want, f.gpus)
+				}
+				if f.waits {
+					claims++
+				} else {
+					met++
+				}
+			}
+		}
+		for _, p := range c.past {
+			if p.Rank >= p.ByRank {
+				t.Fatalf("%+v", p)
+			}
+		}
+	})
+	t.Logf("machines waited for room in %d of %d moments", claims, claims+met)
+}
+
+func sum(list []market.Share) (n int64) {
+	for _, s := range list {
+		n += s.Milli
+	}
+	return n
+}
+
+// BenchmarkAskThatEvicts asks a worker that is full of small machines for the room of ten.
+func BenchmarkAskThatEvicts(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := newSeller(cluster.Resources{CPU: int64(n) * 10})
+			for i := range n {
+				if err := s.Grant(epoch, ranked(fmt.Sprint("app", i%20), fmt.Sprint("m", i), "batch", 10), "", true); err != nil {
+					b.Fatal(err)
+				}
+			}
+			q := ranked("s", "s1", "service", 100)
+			for b.Loop() {
+				if e := s.Ask(epoch, q).Evict; e == nil || len(e.Victims) != 10 {
+					b.Fatalf("%+v", e)
+				}
+			}
+		})
+	}
+}
