@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -180,6 +181,9 @@ type ErrorDetail struct {
 	Scope      fault.Scope `json:"scope,omitempty"`
 	Resource   string      `json:"resource,omitempty"`
 	RetryAfter float64     `json:"retry_after,omitempty"` // seconds
+
+	Pending  decision.Pending `json:"pending,omitempty"`  // why nothing was placed, typed
+	Decision string           `json:"decision,omitempty"` // its id
 }
 
 // ErrorAnswer is the body of every error.

@@ -63,19 +63,6 @@ func (c *Client) Doctor(ctx context.Context) ([]Examination, error) {
 	return a.Workers, err
 }
 
-// Explanation is why a machine is where it is, and what each worker would say now.
-type Explanation struct {
-	Placement *machine.Placement  `json:"placement"`
-	Now       []machine.Candidate `json:"now"`
-}
-
-// Explain asks why a machine is where it is. ref is an id or a name.
-func (c *Client) Explain(ctx context.Context, app, ref string) (Explanation, error) {
-	var e Explanation
-	err := c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "machines", ref, "explain")}, &e)
-	return e, err
-}
-
 // Events calls f with every event of an app ("" is all) from now on, until ctx ends or f errs. ready, when not nil, is
 // called once the server listens, so that nothing that happens afterwards is missed.
 func (c *Client) Events(ctx context.Context, app string, ready func(), f func(machine.EventOf) error) error {

@@ -50,9 +50,9 @@ type Decision struct {
 	Evaluated  int          `json:"evaluated,omitempty"`  // workers that a sampling policy looked at; 0: all
 	Candidates int          `json:"candidates,omitempty"` // workers an index left to look at; 0: all
 
-	Asks      []Ask      `json:"asks,omitempty"` // in order; the last one is the winner's where there is one
-	Holds     []Hold     `json:"holds,omitempty"`
-	Evictions []Eviction `json:"evictions,omitempty"`
+	Asks      []Ask       `json:"asks,omitempty"` // in order; the last one is the winner's where there is one
+	Holds     []Hold      `json:"holds,omitempty"`
+	Evictions []Preempted `json:"evictions,omitempty"`
 
 	Winner  cluster.WorkerID `json:"winner,omitempty"`
 	Outcome Outcome          `json:"outcome"`
@@ -122,8 +122,8 @@ type Hold struct {
 	Expires time.Time        `json:"expires,omitzero"`
 }
 
-// Eviction is a machine that had to go for this one.
-type Eviction struct {
+// Preempted is a machine that had to go for this one.
+type Preempted struct {
 	Machine     string           `json:"machine"`
 	App         string           `json:"app"`
 	Worker      cluster.WorkerID `json:"worker"`

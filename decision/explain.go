@@ -56,13 +56,17 @@ func (d *Decision) considered(worker string) *Considered {
 }
 
 // Explain tells a decision in plain sentences: what was decided, why there, why not the next best, who could not, who
-// was asked and said no, and how old what it knew was.
+// was asked and said no, and how old what it knew was. A decision without an id is one that was only foreseen.
 func Explain(d *Decision) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	was := "was"
+	if d.ID == "" {
+		was = "would be"
+	}
 	switch d.Outcome {
 	case Placed:
-		say("It was placed on %s by the policy %s: %s.", d.Winner, policyText(d), d.Reason)
+		say("It %s placed on %s by the policy %s: %s.", was, d.Winner, policyText(d), d.Reason)
 	case Ambiguous:
 		say("It is not known whether it was placed: %s.", d.Reason)
 	case Refused:

@@ -144,7 +144,7 @@ func TestGoldenDecision(t *testing.T) {
 				Failing: []machine.Clause{{Code: "cpu", Wanted: "250m", Had: "0m free of 1000m"}}},
 			{Worker: "w2", Result: "granted"},
 		},
-		Evictions: []decision.Eviction{{Machine: "e784079b449483", App: "nightly", Worker: "w2", Cause: "preempted", Rule: "band batch below service"}},
+		Evictions: []decision.Preempted{{Machine: "e784079b449483", App: "nightly", Worker: "w2", Cause: "preempted", Rule: "band batch below service"}},
 	}
 	same := *d
 	same.Considered = slices.Clone(d.Considered)

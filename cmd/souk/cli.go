@@ -96,7 +96,7 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 			root.AddCommand(cmd)
 		}
 	}
-	group("first", c.cmdDev(), c.cmdRun(), c.cmdPs(), c.cmdExplain())
+	group("first", c.cmdDev(), c.cmdRun(), c.cmdPs(), c.cmdExplain(), c.cmdPlan(), c.cmdWhyNot())
 	group("jobs", c.cmdSubmit(), c.cmdJob())
 	group("machines", c.cmdStatus(), c.cmdLogs(), c.cmdExec(), c.cmdCp(), c.cmdEvents(), c.cmdStart(), c.cmdStop(), c.cmdRestart(),
 		c.cmdSuspend(), c.cmdSignal(), c.cmdWait(), c.cmdDestroy(), c.cmdMetadata(), c.cmdLease())

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/worker"
 )
@@ -33,6 +34,8 @@ type devFlags struct {
 	memory  int64
 	offer   offerFlags
 	verbose bool
+
+	decisionMB int64
 }
 
 // Bounds of souk dev.
@@ -61,6 +64,7 @@ when DIR is the default one.`,
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
 	o.offer.add(f)
+	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20, "how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.doDev(cmd.Context(), o) }
 	return cmd
@@ -100,7 +104,8 @@ func (c *cli) doDev(ctx context.Context, o *devFlags) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
-	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.region), workers: plans, log: log})
+	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.region), workers: plans, log: log,
+		decisionMB: o.decisionMB})
 	if err != nil {
 		ln.Close()
 		return err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -114,13 +116,21 @@ func (c *cli) printError(err error) {
 	if c.json {
 		f := fault.As(err)
 		line := errorLine{Error: err.Error(), Kind: f.Kind, Code: f.Code, Exit: exitCode(err)}
+		if a, ok := f.Detail.(client.ErrorAnswer); ok {
+			d := a.Detail()
+			line.Pending, line.Decision = d.Pending, d.Decision
+		}
 		if _, ok := errors.AsType[usageError](err); ok {
 			line.Kind, line.Code = fault.Invalid, "usage"
 		}
 		c.jsonLine(c.err, line)
 		return
 	}
-	fmt.Fprintf(c.err, "souk: %v\n", err)
+	more := ""
+	if a, ok := fault.As(err).Detail.(client.ErrorAnswer); ok && a.Detail().Decision != "" {
+		more = fmt.Sprintf(" (%s; souk explain %s)", a.Detail().Pending, a.Detail().Decision)
+	}
+	fmt.Fprintf(c.err, "souk: %v%s\n", err, more)
 }
 
 // errorLine is an error in --json, on stderr.
@@ -129,4 +139,7 @@ type errorLine struct {
 	Kind  fault.Kind `json:"kind"`
 	Code  string     `json:"code,omitempty"`
 	Exit  int        `json:"exit"`
+
+	Pending  decision.Pending `json:"pending,omitempty"`  // why nothing was placed, typed
+	Decision string           `json:"decision,omitempty"` // its id, for souk explain
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal"
@@ -30,6 +31,8 @@ type nodeOptions struct {
 	region  cluster.Region
 	workers []workerPlan
 	log     *slog.Logger
+
+	decisionMB int64 // of the decision log; 0: none is kept
 }
 
 // node is the workers and the gateway of this process.
@@ -65,11 +68,15 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	if err := n.openBuyer(o); err != nil {
 		return n, err
 	}
+	decisions, err := n.openDecisions(o)
+	if err != nil {
+		return n, err
+	}
 	known := make([]gateway.Worker, len(n.workers))
 	for i, w := range n.workers {
 		known[i] = w
 	}
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Jobs: n.buyer, Token: o.token,
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Jobs: n.buyer, Decisions: decisions, Token: o.token,
 		Region: o.region, Log: o.log, Version: version()})
 	if err != nil {
 		return n, err
@@ -77,6 +84,22 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	n.server = g.Server()
 	return n, nil
 }
+
+// openDecisions opens the decision log, below the directory of this node's state; nil where it is switched off.
+func (n *node) openDecisions(o nodeOptions) (*decisionlog.Log, error) {
+	if o.decisionMB == 0 {
+		return nil, nil
+	}
+	l, err := decisionlog.Open(decisionlog.Options{Dir: filepath.Join(o.dir, decisionsDir), MaxBytes: o.decisionMB << 20, Log: o.log})
+	if err != nil {
+		return nil, err
+	}
+	n.closers = append(n.closers, l.Close)
+	return l, nil
+}
+
+// decisionsDir is where decisions are recorded, below the directory of souk's state.
+const decisionsDir = "decisions"
 
 func (n *node) openJournal(path string) (journal.Journal, error) {
 	j, err := bolt.Open(path, bolt.Options{})

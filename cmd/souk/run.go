@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
@@ -34,6 +35,7 @@ type runFlags struct {
 	attach   bool
 	detach   bool
 	noStart  bool
+	id       string
 	gpus     string
 	place    placeFlags
 }
@@ -57,6 +59,22 @@ func (c *cli) cmdRun() *cobra.Command {
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
 		Args: args(1, -1, "a command to run, after --")}
 	f := cmd.Flags()
+	o.shape(f)
+	f.StringVar(&o.id, "id", "", "the machine's id, as a plan told it (default: one is drawn)")
+	f.BoolVar(&o.rm, "rm", false, "destroy the machine once it has ended")
+	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
+	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if o.attach && (o.detach || o.noStart) {
+			return usagef("--attach follows a machine that runs, so it does not go with --detach or --no-start")
+		}
+		return c.doRun(cmd.Context(), o, argv)
+	}
+	return cmd
+}
+
+// shape adds the flags that say what the machine is to be, and where.
+func (o *runFlags) shape(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // what follows the command's name is the command's
 	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
 	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
@@ -71,17 +89,7 @@ func (c *cli) cmdRun() *cobra.Command {
 	f.StringArrayVar(&o.volumes, "volume", nil, "VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
 	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
 	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
-	f.BoolVar(&o.rm, "rm", false, "destroy the machine once it has ended")
-	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
-	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
-	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
-		if o.attach && (o.detach || o.noStart) {
-			return usagef("--attach follows a machine that runs, so it does not go with --detach or --no-start")
-		}
-		return c.doRun(cmd.Context(), o, argv)
-	}
-	return cmd
 }
 
 func (c *cli) doRun(ctx context.Context, o *runFlags, argv []string) error {
@@ -186,7 +194,7 @@ func (c *cli) launchOf(ctx context.Context, cl *client.Client, app string, o *ru
 	if policy != "" || o.retries != 0 {
 		cfg.Restart = &machine.Restart{Policy: policy, MaxRetries: o.retries}
 	}
-	return &machine.Launch{Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart, Scheduling: sched}, nil
+	return &machine.Launch{ID: o.id, Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart, Scheduling: sched}, nil
 }
 
 // leastMemory is what the Machines API allows per CPU at least, in MB.

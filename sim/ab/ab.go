@@ -1,0 +1,225 @@
+// Package ab replays the decisions of a log with two policies, each on the view of its time: who would be placed
+// elsewhere, who nowhere, and what that would do to the room left, the regions and the neighbours.
+//
+// Each decision is replayed alone, on what was recorded: the fleet that the new policy would have made by then is not
+// simulated. So it says how the policies differ, decision by decision, and its intervals are over decisions.
+package ab
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/placement"
+)
+
+// MaxMoves is how many moves a report lists; all are counted.
+const MaxMoves = 1000
+
+// Chooser gives the policy of a request.
+type Chooser func(r *placement.Request) placement.Policy
+
+// Report is what came of a replay.
+type Report struct {
+	Decisions int       `json:"decisions"` // replayed
+	Skipped   int       `json:"skipped"`   // not: their records are no longer in the log, or they evicted
+	Partial   int       `json:"partial"`   // of those replayed: on the part of a large fleet that was kept
+	From      time.Time `json:"from,omitzero"`
+	To        time.Time `json:"to,omitzero"`
+
+	As     int     `json:"as_recorded"` // the old policy chooses what was recorded
+	Same   int     `json:"same"`
+	Moved  Share   `json:"moved"`         // placed elsewhere by the new
+	OnlyBy Refusal `json:"refused_by"`    // by one and not by the other
+	Score  Paired  `json:"score"`         // by the new policy's own scores
+	Room   Paired  `json:"headroom"`      // share of the scarcest dimension that is left where it is placed
+	Region Paired  `json:"region"`        // place in the request's list of regions, 0 being the first
+	Mates  Paired  `json:"neighbours"`    // machines of the same app on that worker before
+	Moves  []Move  `json:"moves"`         // the first MaxMoves
+	Apps   []Count `json:"moves_by_app"`  // most first
+	Into   []Count `json:"moves_to"`      // by worker, most first
+	Lost   []Move  `json:"refused_moves"` // placed by the old and not by the new
+}
+
+// Refusal counts what one policy places and the other does not.
+type Refusal struct {
+	New Share `json:"new_only"`
+	Old Share `json:"old_only"`
+}
+
+// Move is one decision that differs.
+type Move struct {
+	Decision string           `json:"decision"`
+	At       time.Time        `json:"at"`
+	App      string           `json:"app"`
+	Machine  string           `json:"machine"`
+	From     cluster.WorkerID `json:"from,omitempty"` // by the old policy; "": nowhere
+	To       cluster.WorkerID `json:"to,omitempty"`   // by the new policy; "": nowhere
+	Gain     float64          `json:"gain"`           // score of To less that of From, both by the new policy
+	Term     string           `json:"term,omitempty"` // of the new policy, that made the difference
+	Why      string           `json:"why,omitempty"`  // what the new policy says of From, where To is ""
+}
+
+// Count is how often something occurs.
+type Count struct {
+	Name string `json:"name"`
+	N    int    `json:"n"`
+}
+
+// Run takes decisions one by one.
+type Run struct {
+	old, then Chooser
+	out       Report
+	moved     int
+	lostNew   int
+	lostOld   int
+	score     pairs
+	room      pairs
+	region    pairs
+	mates     pairs
+	apps      map[string]int
+	into      map[string]int
+}
+
+// New begins a replay of old against then.
+func New(old, then Chooser) *Run {
+	return &Run{old: old, then: then, apps: map[string]int{}, into: map[string]int{}}
+}
+
+// Add replays one decision. at gives the workers' records that it refers to.
+func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
+	view, ok := decision.View(d, at)
+	if !ok || len(d.Evictions) > 0 || slices.ContainsFunc(d.Asks, func(a decision.Ask) bool { return a.Evict }) {
+		r.out.Skipped++
+		return
+	}
+	o := &r.out
+	if o.Decisions++; o.Decisions == 1 || d.At.Before(o.From) {
+		o.From = d.At
+	}
+	if d.At.After(o.To) {
+		o.To = d.At
+	}
+	if !d.Complete() {
+		o.Partial++
+	}
+	old, then := r.old(&d.Request), r.then(&d.Request)
+	from, to := best(&d.Request, view, &old), best(&d.Request, view, &then)
+	if first := d.Winner; from.id() == first || (len(d.Asks) > 0 && from.id() == d.Asks[0].Worker) {
+		o.As++
+	}
+	switch {
+	case from.id() == to.id():
+		o.Same++
+	case from.rec == nil:
+		r.lostOld++
+	case to.rec == nil:
+		r.lostNew++
+	default:
+		r.moved++
+	}
+	if from.rec != nil && to.rec != nil {
+		r.compare(&d.Request, &then, from.rec, to.rec)
+	}
+	if from.id() != to.id() {
+		r.note(d, &then, from, to)
+	}
+}
+
+// chosen is the worker that a policy ranks first, nil where none fits.
+type chosen struct{ rec *cluster.Record }
+
+func (c chosen) id() cluster.WorkerID {
+	if c.rec == nil {
+		return ""
+	}
+	return c.rec.Worker
+}
+
+func best(q *placement.Request, view cluster.View, p *placement.Policy) chosen {
+	ranked := placement.Rank(*q, view, *p)
+	if len(ranked) == 0 || !ranked[0].Fits {
+		return chosen{}
+	}
+	i := slices.IndexFunc(view.Workers, func(w cluster.Record) bool { return string(w.Worker) == ranked[0].Worker })
+	return chosen{&view.Workers[i]}
+}
+
+// compare measures both choices alike.
+func (r *Run) compare(q *placement.Request, then *placement.Policy, from, to *cluster.Record) {
+	r.score.add(then.ScoreAt(q, from), then.ScoreAt(q, to))
+	r.room.add(room(q, from), room(q, to))
+	r.region.add(float64(placement.Nearness(*q, *from)), float64(placement.Nearness(*q, *to)))
+	r.mates.add(float64(from.Apps[q.App]), float64(to.Apps[q.App]))
+}
+
+// room is the share of the scarcest dimension that the request leaves free.
+func room(q *placement.Request, w *cluster.Record) float64 {
+	least := 1.0
+	free := w.Free()
+	for _, d := range w.Capacity.Dims() {
+		if d.Amount > 0 {
+			least = min(least, float64(free.Get(d.Name)-q.Resources.Get(d.Name))/float64(d.Amount))
+		}
+	}
+	return max(0, least)
+}
+
+func (r *Run) note(d *decision.Decision, then *placement.Policy, from, to chosen) {
+	m := Move{Decision: d.ID, At: d.At, App: d.Request.App, Machine: d.Request.Machine, From: from.id(), To: to.id()}
+	switch {
+	case to.rec == nil:
+		m.Why = placement.VerdictText(then.Judge(&d.Request, from.rec))
+		if len(r.out.Lost) < MaxMoves {
+			r.out.Lost = append(r.out.Lost, m)
+		}
+		return
+	case from.rec != nil:
+		m.Gain, m.Term = gain(&d.Request, then, from.rec, to.rec)
+	}
+	r.apps[m.App]++
+	r.into[string(m.To)]++
+	if len(r.out.Moves) < MaxMoves {
+		r.out.Moves = append(r.out.Moves, m)
+	}
+}
+
+// gain is how much more the policy gives to than from, and the term that made most of it.
+func gain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (float64, string) {
+	a, was := p.Score(*q, *from)
+	b, is := p.Score(*q, *to)
+	term, most := "", 0.0
+	for name, v := range is {
+		if by := v - was[name]; by > most || (by == most && by > 0 && name < term) {
+			term, most = name, by
+		}
+	}
+	return b - a, term
+}
+
+// Report gives what has come so far.
+func (r *Run) Report() Report {
+	o := r.out
+	o.Moved = share(r.moved, o.Decisions)
+	o.OnlyBy = Refusal{New: share(r.lostNew, o.Decisions), Old: share(r.lostOld, o.Decisions)}
+	o.Score, o.Room, o.Region, o.Mates = r.score.paired(), r.room.paired(), r.region.paired(), r.mates.paired()
+	o.Apps, o.Into = counts(r.apps), counts(r.into)
+	if o.Moves == nil {
+		o.Moves = []Move{}
+	}
+	if o.Lost == nil {
+		o.Lost = []Move{}
+	}
+	return o
+}
+
+func counts(of map[string]int) []Count {
+	out := make([]Count, 0, len(of))
+	for name, n := range of {
+		out = append(out, Count{name, n})
+	}
+	slices.SortFunc(out, func(a, b Count) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Name, b.Name)) })
+	return out[:min(len(out), 20)]
+}

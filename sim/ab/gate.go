@@ -1,0 +1,82 @@
+package ab
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Gate is a condition on a report that fails it, as `moved > 0.1` or `headroom < 0.9 * old`.
+type Gate struct {
+	text, metric, op string
+	factor           float64
+	old              bool // factor is times the old policy's
+}
+
+func gateForm() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*(moved|refused|skipped|headroom|region|neighbours|score)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(\*\s*old)?\s*$`)
+}
+
+// ParseGate reads a condition. moved is the share that is placed elsewhere, refused the share that only the new policy
+// refuses, skipped that of the decisions that could not be replayed; the others are the new policy's means.
+func ParseGate(text string) (Gate, error) {
+	m := gateForm().FindStringSubmatch(text)
+	bad := func(why string) (Gate, error) {
+		return Gate{}, fault.New(fault.Invalid, "fail-if", "%q is no condition: %s; write one like 'refused > 0' or 'headroom < 0.9 * old'", text, why)
+	}
+	if m == nil {
+		return bad("it must be moved, refused, skipped, headroom, region, neighbours or score, a comparison and a number")
+	}
+	factor, err := strconv.ParseFloat(m[3], 64)
+	if err != nil {
+		return bad(m[3] + " is no number")
+	}
+	g := Gate{text: strings.TrimSpace(text), metric: m[1], op: m[2], factor: factor, old: m[4] != ""}
+	if g.old && (g.metric == "moved" || g.metric == "refused" || g.metric == "skipped") {
+		return bad(g.metric + " is a difference already, so there is no old")
+	}
+	return g, nil
+}
+
+// Fails says whether a report meets the condition.
+func (g Gate) Fails(r Report) (value, limit float64, fails bool) {
+	var p Paired
+	switch g.metric {
+	case "moved":
+		p.New = r.Moved.Of
+	case "refused":
+		p.New = r.OnlyBy.New.Of
+	case "skipped":
+		if all := r.Skipped + r.Decisions; all > 0 {
+			p.New = float64(r.Skipped) / float64(all)
+		}
+	case "headroom":
+		p = r.Room
+	case "region":
+		p = r.Region
+	case "neighbours":
+		p = r.Mates
+	default:
+		p = r.Score
+	}
+	value, limit = p.New, g.factor
+	if g.old {
+		limit *= p.Old
+	}
+	switch g.op {
+	case ">":
+		fails = value > limit
+	case ">=":
+		fails = value >= limit
+	case "<":
+		fails = value < limit
+	default:
+		fails = value <= limit
+	}
+	return value, limit, fails
+}
+
+// String gives the condition as it was written.
+func (g Gate) String() string { return g.text }
