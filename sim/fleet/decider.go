@@ -9,13 +9,13 @@ import (
 
 // Decider makes one decision after another over a fleet: it picks a worker, enters the grant, and lets machines end.
 type Decider struct {
-	Fleet     *Fleet
-	Index     *placement.Index
-	Policy    *placement.Policy
-	Placed    int
-	Refused   int // fitted nowhere
-	Examined  int // workers looked at, of all decisions
-	Candidate int // workers that a decision gives back, best first; 0 is 1
+	Fleet      *Fleet
+	Index      *placement.Index
+	Policy     *placement.Policy
+	Placed     int
+	Refused    int // fitted nowhere
+	Examined   int // workers looked at, of all decisions
+	Candidates int // workers that a decision gives back, best first; 0 is 1
 
 	rng *rand.Rand
 	r   placement.Request
@@ -30,27 +30,46 @@ func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 	return d
 }
 
-// Step makes a decision and enters what came of it. The request is resolved, and the choices are as PickN gives them.
-//
-// The request is the decider's own until the next step.
+// Step makes a decision and enters what came of it. The request is resolved; it is the decider's own until the next step.
 func (d *Decider) Step() (r *placement.Request, choices []placement.Choice) {
+	r, choices, _ = d.Decide()
+	d.Enter(r, choices)
+	d.End(nil)
+	return r, choices
+}
+
+// Decide is the first part of Step: the choices are as PickN gives them, examined is how many workers were looked at.
+func (d *Decider) Decide() (r *placement.Request, choices []placement.Choice, examined int) {
 	d.r = d.Index.Resolve(d.Fleet.Next(), nil)
 	r = &d.r
-	choices, n := d.Index.PickN(r, d.Policy, max(1, d.Candidate), nil, d.rng)
-	d.Examined += n
+	choices, examined = d.Index.PickN(r, d.Policy, max(1, d.Candidates), nil, d.rng)
+	d.Examined += examined
+	return r, choices, examined
+}
+
+// Enter is the second part: the best of the choices has the machine.
+func (d *Decider) Enter(r *placement.Request, choices []placement.Choice) {
 	if len(choices) == 0 {
 		d.Refused++
-	} else {
-		d.Placed++
-		d.Index.Taken(choices[0].Worker, r)
-		d.Fleet.Place(choices[0].Worker)
+		return
 	}
+	d.Placed++
+	d.Index.Taken(choices[0].Worker, r)
+	d.Fleet.Place(choices[0].Worker)
+}
+
+// End is the third: some machines end. gone is told of their workers; it may be nil.
+func (d *Decider) End(gone func(cluster.WorkerID)) {
 	for range 2 {
-		if id, gone, ok := d.Fleet.Release(); ok {
-			d.Index.Freed(id, &gone)
+		id, r, ok := d.Fleet.Release()
+		if !ok {
+			continue
+		}
+		d.Index.Freed(id, &r)
+		if gone != nil {
+			gone(id)
 		}
 	}
-	return r, choices
 }
 
 // Idle does all that Step does but decide: the fleet makes the same requests, places each on some worker, and lets

@@ -121,8 +121,8 @@ func (f *Fleet) Place(id cluster.WorkerID) {
 	f.machines = append(f.machines, f.last)
 }
 
-// Release gives a machine that ends now, if one has to: the fleet fills until it is High full, and then empties until it
-// is Low full.
+// Release gives a machine that ends now, if one has to. Called twice for each machine that comes, the fleet fills until
+// it is nearly High full, and then empties until it is nearly Low full.
 func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	switch full := f.Full(); {
 	case full >= f.high-0.02:
@@ -130,7 +130,7 @@ func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	case full <= f.low+0.02:
 		f.falling = false
 	}
-	if odds := f.rng.IntN(4); len(f.machines) == 0 || (!f.falling && odds < 2) || (f.falling && odds < 1) {
+	if len(f.machines) == 0 || (!f.falling && f.rng.IntN(8) > 0) {
 		return "", r, false
 	}
 	i := f.rng.IntN(len(f.machines))
