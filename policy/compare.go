@@ -30,8 +30,8 @@ type Move struct {
 	Old       cluster.WorkerID `json:"old"`            // where the policy in force would place it now; "": nowhere
 	New       cluster.WorkerID `json:"new"`            // where the other one would; "": nowhere
 	OldPolicy string           `json:"old_policy"`     // its name
-	Why       []machine.Clause `json:"why,omitempty"`  // when New is "": what its own worker says no to
-	Gain      float64          `json:"gain,omitempty"` // score of New less that of Old, both by the new policy
+	Why       []machine.Clause `json:"why,omitempty"`  // what the new policy has against Old, where it does not let it be
+	Gain      float64          `json:"gain,omitempty"` // else: score of New less that of Old, both by the new policy
 	Evicts    []Evicted        `json:"evicts,omitempty"`
 }
 
@@ -117,12 +117,12 @@ func (c *Comparison) compare(r *placement.Request, view cluster.View, m Move, th
 		if x.Fits {
 			score[x.Worker] = x.Score
 		}
-		if x.Worker == string(m.Is) && !x.Fits {
+		if x.Worker == string(m.Old) && !x.Fits {
 			m.Why = x.Failing
 		}
 	}
 	if len(score) > 0 {
-		m.New, m.Why = cluster.WorkerID(ranked[0].Worker), nil
+		m.New = cluster.WorkerID(ranked[0].Worker)
 	}
 	switch {
 	case m.New == m.Old:

@@ -78,10 +78,13 @@ func named(list []clause, name string) *clause {
 
 // String prints a filter as its expression, and a score as its weight times its expression or built-in.
 func (c *clause) String() string {
-	if c.weight == 0 {
+	switch {
+	case !c.scores:
 		return c.text
+	case c.builtin != nil:
+		return numberText(c.weight) + " * " + c.text
 	}
-	return numberText(c.weight) + " * " + c.text
+	return numberText(c.weight) + " * (" + c.text + ")"
 }
 
 // TextDiff is the difference between two files as "diff -u" prints it; "" when they are equal.

@@ -34,6 +34,7 @@ type Source struct {
 // clause is one filter or score.
 type clause struct {
 	name    string
+	scores  bool // not a filter
 	weight  float64
 	text    string // the expression, or the name of the built-in
 	builtin *placement.Builtin
@@ -206,7 +207,7 @@ func (l *loader) filter(path string, t filterText, seen map[string]bool) clause 
 
 func (l *loader) score(path string, t scoreText, typical []typicalText, seen map[string]bool) clause {
 	l.name(path, t.Name, seen)
-	c := clause{name: t.Name, weight: 1, text: oneLine(t.Expr)}
+	c := clause{name: t.Name, scores: true, weight: 1, text: oneLine(t.Expr)}
 	if t.Weight != nil {
 		c.weight = *t.Weight
 	}

@@ -101,7 +101,7 @@ func TestDiff(t *testing.T) {
 	for _, c := range policy.Changes(from, to) {
 		got = append(got, c.String())
 	}
-	want := "- filter zone: worker.region == \"a\"\n~ score s: 2 * region -> 3 * region\n+ score new: 1 * 1\n~ sample: 10 -> 0\n~ strategy: direct -> race"
+	want := "- filter zone: worker.region == \"a\"\n~ score s: 2 * region -> 3 * region\n+ score new: 1 * (1)\n~ sample: 10 -> 0\n~ strategy: direct -> race"
 	if s := strings.Join(got, "\n"); s != want {
 		t.Errorf("got\n%s", s)
 	}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/policy"
+)
+
+func (c *cli) policyPlan() *cobra.Command {
+	cmd := &cobra.Command{Use: "plan FILE", Short: "Say what a policy file would place elsewhere, and who would be evicted, before it is applied",
+		Long: `Say for every running machine where the policy in force would place it now, and where the file would, with the
+machine's own room taken for free. Nothing that runs is moved by applying a policy: it says where machines would go that
+are placed anew. Each is looked at alone. The regions that a launch asked for are not kept with a machine: its own is taken
+to be the nearest, and the others to be possible.`,
+		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | {machine, old, new}'", Args: args(1, 1, "a file")}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		s, err := c.loadPolicy(given[0])
+		if err != nil {
+			return err
+		}
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		plan, err := cl.PlanPolicy(cmd.Context(), s.Text)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			c.jsonLine(c.out, plan)
+			return nil
+		}
+		c.printPlan(plan)
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) printPlan(p client.PolicyPlan) {
+	x := p.Comparison
+	fmt.Fprintf(c.out, "asked about %s\n", p.Scope)
+	fmt.Fprintf(c.out, "%d running machines were compared: %d would be placed where they are placed now, %d elsewhere, %d nowhere\n",
+		x.Compared, x.Same, len(x.Moves), len(x.Nowhere))
+	if p.LeftOut > 0 {
+		fmt.Fprintf(c.out, "%d more were left out\n", p.LeftOut)
+	}
+	evicted := 0
+	var rows [][]cell
+	for _, m := range x.Moves {
+		why := fmt.Sprintf("better by %.3f", m.Gain)
+		if len(m.Why) > 0 {
+			why = clausesText(m.Why)
+		}
+		rows = append(rows, cells(m.Machine, m.App, placeText(m.Is), placeText(m.Old), placeText(m.New), why))
+	}
+	for _, m := range x.Nowhere {
+		why := clausesText(m.Why)
+		for _, e := range m.Evicts {
+			evicted += e.Machines
+			why += fmt.Sprintf("; would evict %d of rank %d on %s", e.Machines, e.Rank, e.Worker)
+		}
+		rows = append(rows, cells(m.Machine, m.App, placeText(m.Is), placeText(m.Old), "nowhere", why))
+	}
+	if len(rows) > 0 {
+		c.table([]string{"MACHINE", "APP", "IS ON", "OLD WOULD", "NEW WOULD", "WHY"}, rows)
+	}
+	if evicted == 0 {
+		fmt.Fprintln(c.out, "nobody would be evicted")
+	} else {
+		fmt.Fprintf(c.out, "%d machines of lower rank would be evicted, if those that fit nowhere were placed anew\n", evicted)
+	}
+}
+
+func placeText(w cluster.WorkerID) string {
+	if w == "" {
+		return "nowhere"
+	}
+	return string(w)
+}
+
+// policyDifference is what diff says in --json.
+type policyDifference struct {
+	Name    string          `json:"name"`
+	Version int             `json:"version"` // in force; 0: there is none, or it comes with souk
+	Changes []policy.Change `json:"changes"`
+	Text    string          `json:"text"`
+}
+
+func (c *cli) policyDiff() *cobra.Command {
+	cmd := &cobra.Command{Use: "diff FILE", Short: "Show what a policy file changes: its text, and its filters, scores and weights",
+		Long: `Show what a policy file changes against the version in force, or against --version: the text as "diff -u", then what
+changes in meaning. The exit code is 0 whether there is a difference or not.`,
+		Example: "  souk policy diff fast.toml\n  souk policy diff fast.toml --version 3\n  souk policy diff mine.toml --with spread", Args: args(1, 1, "a file")}
+	version := cmd.Flags().Int("version", 0, "compare with this version instead of the one in force")
+	with := cmd.Flags().String("with", "", "compare with the policy of this name instead of the file's own")
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		s, err := c.loadPolicy(given[0])
+		if err != nil {
+			return err
+		}
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		name := s.Name
+		if *with != "" {
+			name = *with
+		}
+		old, err := cl.Policy(cmd.Context(), name, *version)
+		isNew := fault.Is(err, fault.NotFound) && *version == 0 && *with == ""
+		if err != nil && !isNew {
+			return err
+		}
+		from := &policy.Source{}
+		if !isNew {
+			if from, err = policy.Load([]byte(old.Text)); err != nil {
+				return err
+			}
+		}
+		label := name + " version " + versionText(old.Version)
+		if old.Version == 0 {
+			label = name + " (built in)"
+		}
+		if isNew {
+			label = "nothing"
+		}
+		d := policyDifference{Name: s.Name, Version: old.Version, Changes: policy.Changes(from, s), Text: policy.TextDiff(label, from.Text, given[0], s.Text)}
+		switch {
+		case c.json:
+			if d.Changes == nil {
+				d.Changes = []policy.Change{}
+			}
+			c.jsonLine(c.out, d)
+		case d.Text == "":
+			fmt.Fprintf(c.out, "%s is the same as %s\n", given[0], label)
+		default:
+			c.printDifference(d)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) printDifference(d policyDifference) {
+	fmt.Fprint(c.out, d.Text)
+	if len(d.Changes) == 0 {
+		fmt.Fprintln(c.out, "\nnothing changes in meaning")
+		return
+	}
+	fmt.Fprintln(c.out, "\nin meaning:")
+	for _, x := range d.Changes {
+		fmt.Fprintf(c.out, "  %s\n", x)
+	}
+}
