@@ -142,6 +142,7 @@ func (s *Supervisor) evict(list []machine.Preemption) {
 		a.For = p.By
 		v.Machine.Preempted = &p
 		v.Evictions++
+		s.evicted++
 		v.RestartAt, v.ReturnAt, v.Returns = time.Time{}, time.Time{}, 0
 		v.Machine.State = machine.Stopping
 		s.noteEvent(v, machine.Event{Type: "preempt", Status: string(machine.Stopping), Source: "flyd", Message: p.String(),

@@ -19,13 +19,19 @@ type Stats struct {
 	CommitTime   time.Duration
 	Refusals     map[string]uint64 // by failing clause
 	HoldsExpired uint64
-	Drift        uint64 // differences between runtime and journal that were found and mended
+	Evicted      map[string]uint64 // machines, by the rule that allowed it, since the worker started
+	Waiting      int               // machines that wait for the room of others
+	Drift        uint64            // differences between runtime and journal that were found and mended
 }
 
 // Stats gives the counters as they stand at now.
 func (s *Supervisor) Stats(now time.Time) Stats {
 	st := Stats{Record: s.seller.Record(now), States: map[machine.State]int{}, Drift: s.drift}
-	for _, r := range s.rows {
+	st.Evicted = map[string]uint64{machine.RuleLowerRank: s.evicted}
+	for id, r := range s.rows {
+		if s.seller.Waiting(id) {
+			st.Waiting++
+		}
 		st.States[r.Machine.State]++
 	}
 	st.RunsActive, st.RunsStuck, st.RunsDone = s.engine.Counts(now)

@@ -37,6 +37,7 @@ type Supervisor struct {
 	waiting map[string][]waiter // by key: who is answered when its run ends
 	gone    []string            // destroyed machines, oldest first
 	drift   uint64
+	evicted uint64
 	lastID  string
 
 	launching map[string]bool // keys of the operations on their way that start something
