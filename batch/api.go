@@ -19,27 +19,26 @@ func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.J
 }
 
 // Status tells of a job.
-func (b *Buyer) Status(ctx context.Context, id string) (s jobs.Job, err error) {
-	var none error
-	if err = b.do(ctx, func(now time.Time) { s, none = b.desk.Status(now, id) }); err == nil {
-		err = none
-	}
-	return s, err
+func (b *Buyer) Status(ctx context.Context, id string) (jobs.Job, error) {
+	return ask(ctx, b, func(now time.Time) (jobs.Job, error) { return b.desk.Status(now, id) })
 }
 
 // List tells of the jobs of an app, "" for all, oldest first.
-func (b *Buyer) List(ctx context.Context, app string) (out []jobs.Job, err error) {
-	err = b.do(ctx, func(now time.Time) { out = b.desk.List(now, app) })
-	return out, err
+func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
+	return ask(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.desk.List(now, app), nil })
 }
 
 // Tasks tells of a job's tasks in order; next is the index to go on with, -1 at the end.
 func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
-	var none error
-	if err = b.do(ctx, func(now time.Time) { out, next, none = b.desk.Tasks(now, id, q) }); err == nil {
-		err = none
+	type page struct {
+		tasks []jobs.Task
+		next  int
 	}
-	return out, next, err
+	p, err := ask(ctx, b, func(now time.Time) (page, error) {
+		tasks, next, err := b.desk.Tasks(now, id, q)
+		return page{tasks, next}, err
+	})
+	return p.tasks, p.next, err
 }
 
 // Cancel ends a job. The answer is durable; tasks that ran are given a moment to end.
@@ -76,38 +75,37 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 
 // Logs gives what a task wrote: of the attempt that runs, else of the newest that ended.
 func (b *Buyer) Logs(ctx context.Context, id string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
-	var result *jobs.Result
-	var live *jobs.Life
-	var seat Seat
-	var none error
 	job, err := b.Status(ctx, id) // id may be a name
 	if err != nil {
 		return err
 	}
 	id = job.ID
-	err = b.do(ctx, func(time.Time) {
-		r, l, worker, err := b.desk.Output(id, index)
-		if none = err; r != nil {
+	type place struct {
+		result *jobs.Result
+		live   *jobs.Life
+		seat   Seat
+	}
+	p, err := ask(ctx, b, func(time.Time) (p place, err error) {
+		r, live, worker, err := b.desk.Output(id, index)
+		if r != nil {
 			copied := *r
-			result = &copied
+			p.result = &copied
 		}
-		live = l
 		b.seatsMu.Lock()
-		seat = b.seats[worker]
-		b.seatsMu.Unlock()
+		defer b.seatsMu.Unlock()
+		p.live, p.seat = live, b.seats[worker]
+		return p, err
 	})
 	switch {
 	case err != nil:
 		return err
-	case none != nil:
-		return none
-	case live != nil && seat != nil:
-		if err := seat.Output(ctx, *live, q, emit); !fault.Is(err, fault.NotFound) {
+	case p.live != nil && p.seat != nil:
+		if err := p.seat.Output(ctx, *p.live, q, emit); !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		return nil // it has not written yet, or has just ended
-	case result == nil || result.Bytes == 0:
+	case p.result == nil || p.result.Bytes == 0:
 		return nil
 	}
-	return b.files.read(id, result.Offset, result.Bytes, q.Tail, emit)
+	return b.files.read(id, p.result.Offset, p.result.Bytes, q.Tail, emit)
 }

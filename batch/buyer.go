@@ -85,11 +85,14 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.desk.Resume(boot != "" && o.Boot != "" && boot != o.Boot)
-	if b.givens, err = openGivens(o.Dir, b.desk.Given); err == nil {
-		err = b.givens.rewrite(b.desk.EachGiven)
+	b.desk.Resume()
+	if b.givens, err = openGivens(o.Dir, b.desk.Given); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	if boot != "" && o.Boot != "" && boot != o.Boot {
+		b.desk.Doubt()
+	}
+	if err := b.givens.rewrite(b.desk.EachGiven); err != nil {
 		return nil, err
 	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
@@ -259,33 +262,45 @@ func (b *Buyer) sealed(err error) {
 
 var errStopped = errors.New("the buyer has stopped")
 
-// do runs f in the loop and waits for it.
-func (b *Buyer) do(ctx context.Context, f func(now time.Time)) error {
-	return b.await(ctx, func(now time.Time, done chan error) {
-		f(now)
-		done <- nil
-	})
+// answered is what came of something that was done in the loop.
+type answered[T any] struct {
+	value T
+	err   error
+}
+
+// ask runs f in the loop and waits for what it gives.
+func ask[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, error)) (T, error) {
+	done := make(chan answered[T], 1) // f's own: whoever asked may be gone
+	var none T
+	select {
+	case b.inputs <- func(now time.Time) { v, err := f(now); done <- answered[T]{v, err} }:
+	case <-b.stopped:
+		return none, gone(errStopped)
+	case <-ctx.Done():
+		return none, late(ctx)
+	}
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-b.stopped:
+		return none, gone(errStopped)
+	case <-ctx.Done():
+		return none, late(ctx)
+	}
 }
 
 // durably runs f in the loop, and unless it fails waits until what it did is in the journal.
 func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error {
-	return b.await(ctx, func(now time.Time, done chan error) {
-		if err := f(now); err != nil {
-			done <- err
-			return
-		}
-		b.sealers = append(b.sealers, sealer{1, done})
-	})
-}
-
-func (b *Buyer) await(ctx context.Context, f func(now time.Time, done chan error)) error {
 	done := make(chan error, 1)
-	select {
-	case b.inputs <- func(now time.Time) { f(now, done) }:
-	case <-b.stopped:
-		return gone(errStopped)
-	case <-ctx.Done():
-		return late(ctx)
+	_, err := ask(ctx, b, func(now time.Time) (struct{}, error) {
+		err := f(now)
+		if err == nil {
+			b.sealers = append(b.sealers, sealer{1, done})
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return err
 	}
 	select {
 	case err := <-done:

@@ -51,6 +51,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	ear     Ear
+	ended   bool // Run has
 	slots   []market.Puller
 	offered []bool
 	tasks   map[string]*task   // that run, or are about to
@@ -108,6 +109,9 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	for {
 		select {
 		case <-ctx.Done():
+			r.mu.Lock()
+			r.ended, r.ear = true, nil // nothing is begun from now on
+			r.mu.Unlock()
 			r.wg.Wait()
 			return
 		case <-r.poke:
@@ -193,6 +197,9 @@ func (r *Runner) offer() {
 func (r *Runner) Order(o *jobs.Orders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return // the next connection tells it anew
+	}
 	for _, k := range o.Kept {
 		r.slots[k.Slot].Kept(k.Number)
 	}

@@ -209,7 +209,7 @@ func (r *Runner) Exited(x runtime.Exit) {
 func (r *Runner) take(l jobs.Life, slot int) *task {
 	t := newTask(l, slot)
 	r.tasks[l.String()] = t
-	if r.ctx != nil { // else Run will follow it
+	if r.ctx != nil && !r.ended { // before, Run will follow it
 		r.wg.Go(func() { r.follow(t, 0) })
 	}
 	return t

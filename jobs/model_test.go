@@ -186,7 +186,7 @@ func (w *world) crash(back int) {
 			w.t.Fatal(err)
 		}
 	}
-	w.desk.Resume(false)
+	w.desk.Resume()
 	for _, l := range w.given {
 		w.desk.Given(l.Job, l.Index, l.Attempt)
 	}

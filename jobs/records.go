@@ -148,9 +148,8 @@ func (d *Desk) Restore(r fsm.Record) error {
 	return nil
 }
 
-// Resume makes the jobs of what was restored. With doubt, workers may have lost what ran on them (the host was down), so
-// that every task's next attempt is one more than it would be.
-func (d *Desk) Resume(doubt bool) {
+// Resume makes the jobs of what was restored.
+func (d *Desk) Resume() {
 	slices.SortFunc(d.heads, func(a, b restored) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id))
 	})
@@ -165,7 +164,7 @@ func (d *Desk) Resume(doubt bool) {
 				d.replay(j, r)
 			}
 		}
-		d.shelve(j, doubt)
+		d.shelve(j)
 	}
 	slices.SortFunc(d.done, func(a, b *job) int { return a.ended.Compare(b.ended) })
 	d.heads, d.groups = nil, nil
@@ -200,18 +199,15 @@ func (d *Desk) replay(j *job, r Result) {
 }
 
 // shelve puts what is left of a restored job into the book.
-func (d *Desk) shelve(j *job, doubt bool) {
+func (d *Desk) shelve(j *job) {
 	j.learn()
 	var rest []int32
 	for i := range j.tasks {
-		switch t := &j.tasks[i]; {
-		case t.state != waiting:
+		switch {
+		case j.tasks[i].state != waiting:
 		case j.why != "":
 			j.set(i, cancelled)
 		default:
-			if doubt {
-				t.attempt++
-			}
 			rest = append(rest, int32(i))
 		}
 	}
@@ -240,6 +236,18 @@ func (d *Desk) Given(id string, index, attempt int) {
 	}
 	if i, ok := j.at(index); ok && j.tasks[i].state < finished {
 		j.tasks[i].attempt = max(j.tasks[i].attempt, int32(min(attempt, MaxAttempt)))
+	}
+}
+
+// Doubt tells, after Given, that the host was down and took all that ran along, and what was not on disk yet: the next
+// attempt of each task is one more than it would be.
+func (d *Desk) Doubt() {
+	for _, j := range d.order {
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.state < finished && t.attempt < MaxAttempt {
+				t.attempt++
+			}
+		}
 	}
 }
 

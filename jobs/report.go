@@ -58,7 +58,7 @@ func (d *Desk) connect(now time.Time, s *seat, lives []Life, results []Result) {
 			o.Kill = append(o.Kill, l) // its result is not wanted any more
 			continue
 		}
-		d.adopt(s, j, i, l)
+		d.adopt(now, s, j, i, l)
 		o.Watch = append(o.Watch, Watch{l, j.terms})
 		if j.why != "" {
 			o.Kill = append(o.Kill, l)
@@ -93,7 +93,7 @@ func (t *task) past(attempt int) bool {
 }
 
 // adopt takes a running life for a task's newest attempt.
-func (d *Desk) adopt(s *seat, j *job, i int, l Life) {
+func (d *Desk) adopt(now time.Time, s *seat, j *job, i int, l Life) {
 	t := &j.tasks[i]
 	switch t.state {
 	case waiting:
@@ -106,7 +106,7 @@ func (d *Desk) adopt(s *seat, j *job, i int, l Life) {
 		}
 	}
 	j.set(i, running)
-	t.attempt, t.worker = int32(l.Attempt), s.id
+	t.attempt, t.worker, t.began = int32(l.Attempt), s.id, now.UnixMicro() // when it began the worker tells with its result
 	s.running[l] = j
 	d.changed(j)
 }
