@@ -101,7 +101,7 @@ func (c *Cluster) spread(raw []byte) {
 	c.mu.Lock()
 	var to []*memberlist.Node
 	if c.queue != nil && len(c.peers) > 0 {
-		for _, i := range rand.Perm(len(c.peers))[:min(c.o.Knobs.Fanout, len(c.peers))] {
+		for _, i := range rand.Perm(len(c.peers))[:min(c.o.Knobs.Push, len(c.peers))] {
 			to = append(to, c.peers[i].node)
 		}
 	}

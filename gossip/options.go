@@ -48,7 +48,8 @@ type Knobs struct {
 	SuspicionMax int
 	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
 	Gossip       time.Duration // between repetitions
-	Fanout       int           // members told at once, and by each repetition
+	Push         int           // members told at once
+	Fanout       int           // members told by each repetition
 	Repeat       int           // multiplier of how often changes are repeated, after they were pushed once
 	PushPull     time.Duration // between memberlist's own full exchanges
 	Sync         time.Duration // between pulls that have no occasion
@@ -63,7 +64,7 @@ type Knobs struct {
 // LAN gives the defaults. A dead worker is noticed by all within 3 s up to some hundred members, see docs/decisions.
 func LAN() Knobs {
 	return Knobs{Probe: 200 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 4, SuspicionMax: 6, Retransmit: 8,
-		Gossip: 100 * time.Millisecond, Fanout: 4, Repeat: 4, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+		Gossip: 100 * time.Millisecond, Push: 8, Fanout: 4, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
 		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
 }
 

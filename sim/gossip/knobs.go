@@ -1,0 +1,82 @@
+package gossip
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/soukhq/souk/sim/ticks"
+)
+
+// Knobs are the carrier's times and amounts; see those of the live package gossip, which a shell turns into these.
+type Knobs struct {
+	Probe, ProbeTimeout, Gossip, Settle, Flush, Sync ticks.Time
+
+	Indirect, Suspicion, SuspicionMax, Retransmit, Awareness int
+	Push, Fanout, Repeat                                     int
+}
+
+// retransmits is memberlist's retransmitLimit.
+func retransmits(mult, n int) int { return mult * int(math.Ceil(math.Log10(float64(n+1)))) }
+
+// suspicionTime is memberlist's suspicionTimeout.
+func suspicionTime(mult, n int, probe ticks.Time) ticks.Time {
+	scale := max(1, math.Log10(max(1, float64(n))))
+	return ticks.Time(mult) * ticks.Time(scale*1000) * probe / 1000
+}
+
+// Times are a distribution of durations, as samples in order.
+type Times []ticks.Time
+
+func sorted(ts []ticks.Time) Times {
+	slices.Sort(ts)
+	return ts
+}
+
+// Quantile gives the q-quantile by nearest rank, in microseconds; 0 when there are none.
+func (t Times) Quantile(q float64) ticks.Time {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[min(max(int(math.Ceil(q*float64(len(t))))-1, 0), len(t)-1)]
+}
+
+// MS gives the q-quantile in milliseconds.
+func (t Times) MS(q float64) float64 { return float64(t.Quantile(q)) / float64(ticks.Millisecond) }
+
+// Delays is how long what a worker says takes to be known to somebody else. Simulations whose schedulers see views take
+// one: a record written at t is in a view from t plus a delay on.
+type Delays interface {
+	Delay(rng *rand.Rand) ticks.Time
+}
+
+// Delay gives one of the samples, each as likely.
+func (t Times) Delay(rng *rand.Rand) ticks.Time {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[rng.IntN(len(t))]
+}
+
+// remaining is Lifeguard's timeout after n of k confirmations, as memberlist's remainingSuspicionTime has it.
+func remaining(n, k int, least, most ticks.Time) ticks.Time {
+	frac := math.Log(float64(n)+1) / math.Log(float64(k)+1)
+	return max(least, most-ticks.Time(frac*float64(most-least)))
+}
+
+// Sorted puts samples of several runs in order.
+func (t Times) Sorted() Times { return sorted(t) }
+
+// entryBytes is what a member takes in memberlist's full exchange, as measured with the live package's meta.
+const entryBytes = 110
+
+// MembershipBytes computes what memberlist's own full exchanges cost a member, in bytes sent and received a second: it
+// asks one member in each interval and is asked by one, and both send all members. The interval grows with the cluster
+// as memberlist's pushPullScale has it.
+func MembershipBytes(members int, interval ticks.Time) float64 {
+	scale := 1.0
+	if members > 32 {
+		scale = math.Ceil(math.Log2(float64(members))-5) + 1
+	}
+	return 4 * float64(members) * entryBytes / (scale * ticks.Seconds(interval))
+}
