@@ -171,6 +171,9 @@ func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launc
 	}
 	if launch.Scheduling != nil {
 		req.Scheduling = *launch.Scheduling
+		if err := checkStrategy(req.Scheduling.Strategy); err != nil {
+			return req, err
+		}
 	}
 	var err error
 	if v := launch.MinSecretsVersion; v != nil {

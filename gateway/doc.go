@@ -71,6 +71,11 @@
 //	GET    /v1/souk/version                             {version, go, region, workers}
 //	GET    /v1/souk/openapi.json                        this API, described
 //	GET    /v1/souk/workers                             {workers: [cluster.Record], unreachable: [{worker, error}]}
+//	POST   /v1/souk/workers/{worker}/quote              {app, launch} -> {verdict, record, evict}
+//	POST   /v1/souk/workers/{worker}/holds              {app, launch, hold, ttl} -> {hold, expires, machine}
+//	DELETE /v1/souk/workers/{worker}/holds/{hold}       {ok: true}
+//	POST   /v1/souk/workers/{worker}/machines           {app, launch, hold, evict, reason} -> Machine
+//	POST   /v1/souk/apps/{app}/gangs                    {size, min, same, wait, launch} -> {gang, machines, size, tries, refusals}
 //	GET    /v1/souk/doctor                              {workers: [{worker, findings}]}
 //	GET    /v1/souk/events                              ?app= -> NDJSON of machine.EventOf, from now on
 //	GET    /v1/souk/apps/{app}/machines/{id}/logs       ?tail= &follow= &cursor= -> NDJSON of runtime.LogLine

@@ -35,19 +35,20 @@ type Options struct {
 
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
-	workers func() []Worker
-	catalog *Catalog
-	jobs    Jobs
-	allow   func(token string) bool
-	region  cluster.Region
-	policy  placement.Policy
-	log     *slog.Logger
-	rand    io.Reader
-	version string
-	metrics *metrics
-	creates *keyLocks // one create at a time for each machine id and each name
-	started time.Time
-	handler http.Handler
+	workers  func() []Worker
+	catalog  *Catalog
+	jobs     Jobs
+	allow    func(token string) bool
+	region   cluster.Region
+	policy   placement.Policy
+	log      *slog.Logger
+	rand     io.Reader
+	version  string
+	metrics  *metrics
+	batching batch
+	creates  *keyLocks // one create at a time for each machine id and each name
+	started  time.Time
+	handler  http.Handler
 
 	decisions *decisionlog.Log
 	decided   decisionIDs

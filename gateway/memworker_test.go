@@ -79,7 +79,7 @@ func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machin
 	if m := w.rows[id]; m != nil {
 		return w.withNonce(m, l), nil
 	}
-	if err := w.sell.Grant(time.Now(), g.Request, "", g.Request.Start); err != nil {
+	if err := w.sell.Grant(time.Now(), g.Request, g.Hold, g.Request.Start); err != nil {
 		return nil, err
 	}
 	w.last = machine.NextULID(w.last, time.Now(), w.rand)

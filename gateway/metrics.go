@@ -20,8 +20,10 @@ type metrics struct {
 	requests  *prometheus.HistogramVec
 	placement *prometheus.HistogramVec
 	bids      *prometheus.CounterVec
-	refused   *prometheus.CounterVec
-	serve     http.Handler
+
+	schedulers *schedulerMetrics
+	refused    *prometheus.CounterVec
+	serve      http.Handler
 }
 
 func newMetrics(g *Gateway) *metrics {
@@ -43,7 +45,9 @@ func newMetrics(g *Gateway) *metrics {
 	for _, p := range decision.PendingOrder() {
 		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
 	}
+	m.schedulers = newSchedulerMetrics(buckets)
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.schedulers.all()...)
 	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g}, g.shadows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})

@@ -20,6 +20,9 @@ func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecy
 	if err != nil {
 		return nil, err
 	}
+	if p := (purchase{req: req, grant: grant, policy: policy}); p.strategy() != Direct {
+		return g.buyOtherwise(ctx, t, p)
+	}
 	view, byID := g.view(ctx)
 	t.viewed = view.At
 	req = g.resolve(ctx, req, view)

@@ -42,7 +42,7 @@ const (
 
 // routes lists the API.
 func routes() []route {
-	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), jobRoutes())
+	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), marketRoutes(), jobRoutes())
 }
 
 func appRoutes() []route {
@@ -124,6 +124,7 @@ func soukRoutes() []route {
 		{"GET", souk + "/workers", (*Gateway).listWorkers, "Give what each worker says of itself.", "", nil, 200, workerList{}, ""},
 		{"GET", souk + "/doctor", (*Gateway).examine, "Say what each worker's host has and lacks.", "", nil, 200, doctorList{}, ""},
 		{"GET", souk + "/events", (*Gateway).streamEvents, "Stream events from now on.", "app", nil, 200, machine.EventOf{}, ndjson},
+		{"POST", souk + "/apps/{app}/gangs", (*Gateway).createGang, "Make several machines that start together, or none.", "", gangBody{}, 200, gangAnswer{}, ""},
 		{"GET", soukOne + "/logs", (*Gateway).streamLogs, "Stream a machine's output.", "tail follow cursor", nil, 200, runtime.LogLine{}, ndjson},
 		{"GET", soukOne + "/files", (*Gateway).copyOut, "Read a machine's files as a tar stream.", "path", nil, 200, nil, tarred},
 		{"PUT", soukOne + "/files", (*Gateway).copyIn, "Write a tar stream into a machine's files.", "path", nil, 204, nil, ""},

@@ -85,6 +85,13 @@ func (g *GangBuyer) SetView(view cluster.View) {
 	g.view = view
 }
 
+// Rename gives a member another machine id. It may be called where a Turn asks for a newer view: nothing is held then. A
+// machine that was undone has used its id up.
+func (g *GangBuyer) Rename(member int, machine string) {
+	g.req.Members = slices.Clone(g.req.Members)
+	g.req.Members[member].Machine = machine
+}
+
 // Placed gives each member's worker; "" for a member that is beyond Min and found no room. Valid once Done without Err.
 func (g *GangBuyer) Placed() []cluster.WorkerID { return slices.Clone(g.home) }
 

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/worker"
+)
+
+// TestFillFirst runs the scheduler against a real gateway and real workers: one worker is filled before the next.
+func TestFillFirst(t *testing.T) {
+	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers []gateway.Worker
+	for i, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
+		w, err := worker.New(ctx, worker.Options{ID: id, Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
+			Capacity: cluster.Resources{CPU: 4000, Memory: int64(512 * (i + 1)), Disk: 1 << 20, Ports: 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		workers = append(workers, w)
+	}
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: catalog, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g.Server().Handler)
+	defer server.Close()
+	if _, err := client.New(server.URL, "secret").CreateApp(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run(ctx, &out, server.URL, "secret", "a", 12, []string{"/bin/sleep", "60"}); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for line := range strings.Lines(out.String()) {
+		order = append(order, strings.TrimSpace(line[strings.LastIndex(line, " "):]))
+	}
+	// 256 MiB each: two fit on w1, four on w2, six on w3.
+	if got := strings.Join(order, " "); got != "w1 w1 w2 w2 w2 w2 w3 w3 w3 w3 w3 w3" {
+		t.Errorf("placed on %s", got)
+	}
+	err = run(ctx, &out, server.URL, "secret", "a", 1, []string{"/bin/sleep", "60"})
+	if err == nil || !strings.Contains(err.Error(), "memory: wanted 256 MiB, had 0 MiB free of 512 MiB") {
+		t.Errorf("a full fleet says %v", err)
+	}
+}

@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+)
+
+// Bounds of a gang's request.
+const (
+	maxGangWait = time.Hour
+	firstPort   = 20000 // of the range that MASTER_PORT is drawn from
+	portRange   = 10000
+)
+
+// gangBody asks for several machines of one launch that start together or not at all.
+type gangBody struct {
+	Size   int             `json:"size"`
+	Min    int             `json:"min,omitempty"`  // 0: all
+	Same   string          `json:"same,omitempty"` // attribute that must have one value on all their workers
+	Wait   float64         `json:"wait,omitempty"` // seconds to go on trying; 0: one try
+	Launch *machine.Launch `json:"launch"`
+}
+
+// gangAnswer lists the machines in the order of their ranks.
+type gangAnswer struct {
+	Gang     string             `json:"gang"`
+	Machines []*machine.Machine `json:"machines"`
+	Size     int                `json:"size"` // that was asked for
+	Tries    int                `json:"tries"`
+	Refusals []string           `json:"refusals,omitempty"`
+}
+
+// createGang places a gang, all or nothing.
+func (g *Gateway) createGang(w http.ResponseWriter, r *http.Request) error {
+	app, err := g.openApp(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	var body gangBody
+	if err := readJSON(w, r, &body, false); err != nil {
+		return err
+	}
+	if err := checkGang(&body); err != nil {
+		return err
+	}
+	purchases, err := g.gangMembers(r.Context(), app.Name, &body)
+	if err != nil {
+		return err
+	}
+	a, err := g.buyGang(r.Context(), body, purchases)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, a)
+	return nil
+}
+
+func checkGang(b *gangBody) error {
+	switch {
+	case b.Launch == nil || b.Launch.Config == nil:
+		return fault.New(fault.Invalid, "gang", "a gang needs a launch: what each of its machines is to run")
+	case b.Size < 1 || b.Size > market.MaxGang || b.Min < 0 || b.Min > b.Size:
+		return fault.New(fault.Invalid, "gang", "a gang has 1 to %d machines, of which min (0 to size) must start; got size %d and min %d", market.MaxGang, b.Size, b.Min)
+	case b.Same != "" && !cluster.ValidAttribute(b.Same):
+		return fault.New(fault.Invalid, "gang", "same names an attribute of workers, such as rack; got %q", clip(b.Same, 60))
+	case !(b.Wait >= 0 && b.Wait <= maxGangWait.Seconds()):
+		return fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", maxGangWait.Seconds(), b.Wait)
+	case len(b.Launch.Config.Mounts) > 0:
+		return fault.New(fault.Invalid, "gang", "a volume can be mounted by one machine only, so the launch of a gang has no mounts")
+	}
+	return checkLaunch(b.Launch)
+}
+
+// gangMembers makes a purchase for each member.
+func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]purchase, error) {
+	out := make([]purchase, b.Size)
+	for i := range out {
+		l := b.Launch.Clone()
+		l.ID = machine.NewID(g.rand)
+		if l.Name != "" && b.Size > 1 {
+			l.Name += "-" + strconv.Itoa(i)
+		}
+		if l.Name != "" {
+			if err := g.nameFree(ctx, app, l.Name); err != nil {
+				return nil, err
+			}
+		}
+		req, err := g.request(ctx, app, l)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := g.policyFor(&req)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = purchase{req: req, grant: lifecycle.Grant{Request: req, Launch: l, Source: "user"}, policy: policy}
+	}
+	return out, nil
+}
+
+// buyGang drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
+func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (*gangAnswer, error) {
+	begin, work := time.Now(), context.WithoutCancel(ctx)
+	req := market.GangRequest{ID: g.holdToken(), Min: b.Min, Same: b.Same, Until: begin.Add(time.Duration(b.Wait * float64(time.Second)))}
+	for _, m := range members {
+		req.Members = append(req.Members, m.req)
+	}
+	view, byID := g.view(ctx)
+	buyer, err := market.NewGangBuyer(req, view, members[0].policy, rand.New(rand.NewPCG(entropy{g.rand}.Uint64(), 0)))
+	if err != nil {
+		return nil, err
+	}
+	made := make([]*machine.Machine, len(members))
+	turn := buyer.Step(time.Now(), nil)
+	for !turn.Done {
+		if err := pause(ctx, turn.After); err != nil && turn.Refresh {
+			return nil, fault.New(fault.Unavailable, "cancelled", "the caller went away before there was room for the gang")
+		}
+		if turn.Refresh {
+			view, byID = g.view(work)
+			buyer.SetView(view)
+			for i := range members { // an id that was undone is used up
+				id := machine.NewID(g.rand)
+				members[i].req.Machine, members[i].grant.Request.Machine, members[i].grant.Launch.ID = id, id, id
+				buyer.Rename(i, id)
+			}
+		}
+		turn = buyer.Step(time.Now(), g.askGang(work, turn.Asks, gangTurn{buyer, members, made, view, byID, req.ID}))
+	}
+	g.metrics.scheduled("gang", turn.Err, time.Since(begin))
+	tries, refusals := buyer.Tries()
+	if turn.Err != nil {
+		return nil, turn.Err
+	}
+	a := &gangAnswer{Gang: req.ID, Size: len(members), Tries: tries, Refusals: refusals}
+	for i, home := range buyer.Placed() {
+		if home != "" {
+			a.Machines = append(a.Machines, made[i])
+		}
+	}
+	return a, nil
+}
+
+// gangTurn is what the asks of a turn need to know.
+type gangTurn struct {
+	buyer   *market.GangBuyer
+	members []purchase
+	made    []*machine.Machine
+	view    cluster.View
+	byID    map[cluster.WorkerID]Worker
+	id      string
+}
+
+// askGang carries out a turn's asks side by side.
+func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []market.Answer {
+	answers := make([]market.Answer, len(asks))
+	done := make(chan struct{}, len(asks))
+	var crew *crew
+	if len(asks) > 0 && asks[0].Act == market.ActGrant {
+		crew = crewOf(t)
+	}
+	for i, a := range asks {
+		p := t.members[a.Member]
+		if a.Act == market.ActGrant {
+			p.grant.Region = regionOf(t.view, a.Worker)
+			p.grant.Launch = crew.launch(p.grant.Launch, a.Member)
+			p.grant.Placement = explained(&p, t.view, a.Worker, fmt.Sprintf("one of a gang of %d that started together", len(crew.rank)))
+		}
+		go func() {
+			in, m := g.carryOut(ctx, t.byID[a.Worker], a, p)
+			if m != nil {
+				t.made[a.Member] = m
+			}
+			answers[i] = in
+			done <- struct{}{}
+		}()
+	}
+	for range asks {
+		<-done
+	}
+	for i, a := range answers {
+		g.metrics.conflict("gang", a.Refused != nil && asks[i].Act != market.ActRelease)
+	}
+	return answers
+}
+
+// crew is a gang whose homes are known: who runs where, in the order of ranks.
+type crew struct {
+	id    string
+	rank  map[int]int // of members that are placed
+	hosts []string    // by rank
+	local []int       // by rank: how many ranks before it are on the same host
+}
+
+func crewOf(t gangTurn) *crew {
+	c := &crew{id: t.id, rank: map[int]int{}}
+	on := map[string]int{}
+	for m, home := range t.buyer.Homes() {
+		if home == "" {
+			continue
+		}
+		c.rank[m] = len(c.hosts)
+		host := addressOf(t.view, home)
+		c.hosts = append(c.hosts, host)
+		c.local = append(c.local, on[host])
+		on[host]++
+	}
+	return c
+}
+
+// AddressAttribute names the attribute by which a worker tells at what address its machines are reached.
+const AddressAttribute = "address"
+
+func addressOf(view cluster.View, w cluster.WorkerID) string {
+	for i := range view.Workers {
+		if view.Workers[i].Worker == w {
+			if v, ok := view.Workers[i].Attributes[AddressAttribute]; ok {
+				return v.String()
+			}
+		}
+	}
+	return "127.0.0.1"
+}
+
+// HostFile is the file, below a gang's machine's directory, that lists the host of each rank, one a line, as MPI reads it.
+const HostFile = "hostfile"
+
+// launch gives a member what torchrun's and MPI's programs expect in their environment, beside souk's own names.
+func (c *crew) launch(base *machine.Launch, member int) *machine.Launch {
+	l, rank := base.Clone(), c.rank[member]
+	if l.Config.Env == nil {
+		l.Config.Env = map[string]string{}
+	}
+	port := firstPort
+	for _, b := range []byte(c.id) {
+		port = firstPort + (port*31+int(b))%portRange
+	}
+	for name, value := range map[string]string{
+		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(len(c.hosts)), "LOCAL_RANK": strconv.Itoa(c.local[rank]),
+		"MASTER_ADDR": c.hosts[0], "MASTER_PORT": strconv.Itoa(port),
+		"SOUK_GANG": c.id, "SOUK_INDEX": strconv.Itoa(rank), "SOUK_COUNT": strconv.Itoa(len(c.hosts)), "SOUK_PEERS_FILE": HostFile,
+		"OMPI_MCA_orte_default_hostfile": HostFile,
+	} {
+		if _, own := l.Config.Env[name]; !own { // what the user set stays
+			l.Config.Env[name] = value
+		}
+	}
+	list := base64.StdEncoding.EncodeToString([]byte(strings.Join(c.hosts, "\n") + "\n"))
+	l.Config.Files = append(l.Config.Files, machine.File{GuestPath: "/" + HostFile, RawValue: &list})
+	return l
+}

@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+func (w *memWorker) Hold(_ context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != nil {
+		return time.Time{}, w.down
+	}
+	return w.sell.Hold(time.Now(), r, token, ttl)
+}
+
+func (w *memWorker) Release(_ context.Context, token string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sell.Release(time.Now(), token)
+	return w.down
+}
+
+// usedAt gives what the ledger will have in use then, and checks that it adds up.
+func (w *memWorker) usedAt(t time.Time) cluster.Resources {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sell.Check()
+	return w.sell.Record(t).Used
+}
+
+func rackWorker(id cluster.WorkerID, rack string) *memWorker {
+	w := newMemWorker(id, "local", room)
+	rec := w.sell.Record(time.Now())
+	rec.Attributes = cluster.Attributes{"rack": cluster.Text(rack)}
+	w.sell = market.NewSeller(rec)
+	return w
+}
+
+func launchBy(strategy string, memory int) string {
+	return fmt.Sprintf(`{"scheduling":{"strategy":%q},"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":%d}}}`, strategy, memory)
+}
+
+// TestStrategies: each strategy places a machine, says so, is counted, and its decision can be explained.
+func TestStrategies(t *testing.T) {
+	for strategy, reason := range map[string]string{
+		Direct: "best score", Race: "the first of those asked to hold room: ", Shared: "planned with 0 others by shared: ",
+		Batching: "planned with 0 others by batching: ",
+	} {
+		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room)).open()
+		var m machine.Machine
+		s.want(200, "POST", "/v1/apps/a/machines", launchBy(strategy, 512)).into(t, &m)
+		if m.Placement == nil || !strings.HasPrefix(m.Placement.Reason, reason) || len(m.Placement.Candidates) != 3 {
+			t.Errorf("%s: placed %+v", strategy, m.Placement)
+		}
+		used := 0
+		for _, w := range s.workers {
+			used += int(w.usedAt(time.Now().Add(2 * time.Second)).Memory) // when the holds of losers have ended at the latest
+		}
+		if used != 512 {
+			t.Errorf("%s: %d MiB are used for one machine of 512", strategy, used)
+		}
+		if strategy == Direct {
+			continue
+		}
+		if metrics := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(metrics, fmt.Sprintf(`souk_scheduler_placements_total{outcome="placed",scheduler=%q} 1`, strategy)) {
+			t.Errorf("%s is not counted:\n%s", strategy, metrics)
+		}
+	}
+	s := newShop(t).open()
+	if e := s.want(400, "POST", "/v1/apps/a/machines", launchBy("guess", 512)).failure(t); !strings.Contains(e.Error, "use direct, race, shared or batching") {
+		t.Error(e.Error)
+	}
+}
+
+// TestStrategiesSideBySide: all schedulers at once on a pool that is too small place what there is room for, and no more.
+func TestStrategiesSideBySide(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room)).open()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	codes := map[int]int{}
+	for i := range 40 { // 24 of 512 MiB fit
+		strategy := []string{Direct, Race, Shared, Batching}[i%4]
+		wg.Go(func() {
+			r := s.do("POST", "/v1/apps/a/machines", launchBy(strategy, 512))
+			mu.Lock()
+			codes[r.code]++
+			mu.Unlock()
+			if r.code != 200 && r.failure(t).Souk.Kind != fault.Exhausted {
+				t.Errorf("%s: %s", strategy, r.raw)
+			}
+		})
+	}
+	wg.Wait()
+	for _, w := range s.workers {
+		w.usedAt(time.Now())
+	}
+	if codes[200] > 24 || codes[200] < 20 { // a race's losers may keep others out for a moment
+		t.Errorf("answers: %v", codes)
+	}
+}
+
+func TestGang(t *testing.T) {
+	s := newShop(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b")).open()
+	body := func(size, least int, same string, wait float64) string {
+		return fmt.Sprintf(`{"size":%d,"min":%d,"same":%q,"wait":%v,"launch":{"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":1024}}}}`, size, least, same, wait)
+	}
+	var g gangAnswer
+	s.want(200, "POST", "/v1/souk/apps/a/gangs", body(6, 0, "rack", 0)).into(t, &g)
+	if len(g.Machines) != 6 || g.Size != 6 {
+		t.Fatalf("%+v", g)
+	}
+	for rank, m := range g.Machines {
+		env := m.Config.Env
+		if m.Worker == "w1" || env["RANK"] != fmt.Sprint(rank) || env["WORLD_SIZE"] != "6" || env["MASTER_ADDR"] != "127.0.0.1" ||
+			env["MASTER_PORT"] != g.Machines[0].Config.Env["MASTER_PORT"] || env["SOUK_GANG"] != g.Gang || env["SOUK_PEERS_FILE"] != HostFile {
+			t.Errorf("rank %d on %s has %v", rank, m.Worker, env)
+		}
+		f := m.Config.Files[len(m.Config.Files)-1]
+		if list, err := base64.StdEncoding.DecodeString(*f.RawValue); err != nil || strings.Count(string(list), "127.0.0.1\n") != 6 {
+			t.Errorf("the host file is %q, %v", list, err)
+		}
+	}
+	if e := s.want(422, "POST", "/v1/souk/apps/a/gangs", body(7, 0, "rack", 0.05)).failure(t); !strings.Contains(e.Error, "no room for 7 of 7 machines at once") {
+		t.Error(e.Error)
+	}
+	s.want(200, "POST", "/v1/souk/apps/a/gangs", body(7, 4, "", 0)).into(t, &g)
+	if len(g.Machines) != 6 { // what is left
+		t.Errorf("%d of 4 to 7 machines", len(g.Machines))
+	}
+	for name, bad := range map[string]string{"size": body(0, 0, "", 0), "min": body(2, 3, "", 0), "wait": body(2, 0, "", -1), "same": body(2, 0, "a b", 0),
+		"launch": `{"size":2}`, "unknown": `{"size":2,"sise":3}`} {
+		if r := s.do("POST", "/v1/souk/apps/a/gangs", bad); r.code != 400 {
+			t.Errorf("%s: %d %s", name, r.code, r.raw)
+		}
+	}
+}
+
+// TestGangIsUndone: a worker that refuses a grant after it has held room leaves nothing of the gang anywhere.
+func TestGangIsUndone(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	w2.before = func(lifecycle.Grant) error {
+		return fault.New(fault.Precondition, "image", "the image cannot be had here")
+	}
+	r := s.do("POST", "/v1/souk/apps/a/gangs", `{"size":2,"launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":4096}}}}`)
+	if r.code != 422 || !strings.Contains(r.failure(t).Error, "the image cannot be had here") {
+		t.Errorf("%d %s", r.code, r.raw)
+	}
+	for _, w := range s.workers {
+		if used := w.usedAt(time.Now()); !used.IsZero() {
+			t.Errorf("%s has %v in use", w.id, used)
+		}
+		for _, m := range w.rows {
+			if m.State != machine.Destroyed {
+				t.Errorf("machine %s is %s", m.ID, m.State)
+			}
+		}
+	}
+}
+
+// TestMarketOverTheAPI: what a scheduler outside of souk may ask.
+func TestMarketOverTheAPI(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)).open()
+	bid := func(extra string, memory int) string {
+		return fmt.Sprintf(`{"app":"a","launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":%d}}%s}`, memory, extra)
+	}
+	if r := s.want(200, "POST", "/v1/souk/workers/w2/quote", bid("}", 512)); !strings.Contains(r.raw, `"fits":true`) {
+		t.Error(r.raw)
+	}
+	var h held
+	s.want(200, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 4096)).into(t, &h)
+	if e := s.want(409, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 512)).failure(t); len(e.Souk.Clauses) != 1 || e.Souk.Clauses[0].Code != "memory" {
+		t.Errorf("%+v", e)
+	}
+	var m machine.Machine
+	s.want(200, "POST", "/v1/souk/workers/w2/machines", bid(fmt.Sprintf(`,"id":%q},"hold":%q,"reason":"it is blue"`, h.Machine, h.Hold), 4096)).into(t, &m)
+	if m.ID != h.Machine || m.Worker != "w2" || m.Placement.Reason != "it is blue" {
+		t.Errorf("%+v", m)
+	}
+	s.want(200, "POST", "/v1/souk/workers/w1/holds", bid(`},"ttl":5,"hold":"mine"`, 4096))
+	s.want(200, "DELETE", "/v1/souk/workers/w1/holds/mine", nil)
+	s.want(200, "POST", "/v1/souk/workers/w1/machines", bid("}", 4096))
+	s.want(404, "POST", "/v1/souk/workers/w/quote", bid("}", 512))
+	s.want(404, "POST", "/v1/souk/workers/w1/quote", strings.Replace(bid("}", 512), `"a"`, `"nobody"`, 1))
+	s.want(400, "POST", "/v1/souk/workers/w1/holds", bid(`},"ttl":1e9`, 512))
+	s.want(400, "POST", "/v1/souk/workers/w1/machines", `{"app":"a"}`)
+	if r := s.send("POST", "/v1/souk/workers/w1/quote", bid("}", 512)); r.code != 401 {
+		t.Errorf("without a token: %d", r.code)
+	}
+}
