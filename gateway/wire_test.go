@@ -16,9 +16,15 @@ import (
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/worker"
 )
 
-var _ Worker = (*wire.Worker)(nil)
+var (
+	_ Worker      = (*wire.Worker)(nil)
+	_ wire.Served = Worker(nil)
+	_ wire.Served = (*worker.Worker)(nil)
+	_ wire.Holder = (*worker.Worker)(nil)
+)
 
 // overWireEnv makes every shop of this package's tests ask its workers over TLS sockets.
 const overWireEnv = "SOUK_TEST_OVER_WIRE"

@@ -29,7 +29,7 @@ func post(t *testing.T, l *Link, path string, body io.Reader, size int64, header
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	_, err := l.raw(t.Context(), l.calls, r)
+	_, err := l.raw(t.Context(), l.wires().calls, r)
 	return err
 }
 
@@ -41,7 +41,7 @@ func TestWhoMayAskWhat(t *testing.T) {
 	anyone := []string{pathHello, pathPull, pathJoin, pathRenew, pathBundle}
 	for _, id := range []string{"w2", "g1", "b1", "i1"} {
 		l := NewClient(c.all[id], nil).Link("i1", pki.Worker, func() string { return addr })
-		defer l.Close()
+		t.Cleanup(l.Close)
 		gateway := c.all[id].Name().Has(pki.Gateway)
 		for path := range routes() {
 			before := k.total()
@@ -60,9 +60,10 @@ func TestWhoMayAskWhat(t *testing.T) {
 	must(t, err)
 	l := NewClient(nil, nil).Link("", "", func() string { return addr })
 	conf := pki.JoinTLS(token, time.Now, "h2")
-	l.calls = transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+	door := transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialTLS(ctx, (&net.Dialer{}).DialContext, addr, conf)
 	})
+	l.now.Store(&wires{calls: door, streams: door})
 	defer l.Close()
 	for path := range routes() {
 		want := "certificate"
@@ -104,7 +105,7 @@ func TestAMemberIsTakenForItself(t *testing.T) {
 		may     bool
 	}{{"w2", "w2", true}, {"w2", "w1", false}, {"w2", "w", false}, {"w2", "w22", false}, {"g1", "g1", false}, {"g1", "w1", false}, {"b1", "b1", true}, {"i1", "w1", false}} {
 		l := NewClient(c.all[x.who], nil).Link("w1", "", func() string { return addr })
-		defer l.Close()
+		t.Cleanup(l.Close)
 		out, err := l.Pull(t.Context(), []byte(x.of))
 		if (err == nil) != x.may || x.may && string(out) != x.of || seen.ID != x.who {
 			t.Errorf("%s tells of %s, taken for %s: %q, %v", x.who, x.of, seen.ID, out, err)
@@ -174,11 +175,11 @@ func TestBadQuestions(t *testing.T) {
 	}
 	r := w.request(t.Context(), pathMachine, nil)
 	r.Method = "GET"
-	_, err := w.raw(t.Context(), w.calls, r)
+	_, err := w.raw(t.Context(), w.wires().calls, r)
 	wantFault(t, err, fault.Invalid, "method")
 	r = w.request(t.Context(), pathMachine, nil)
 	r.Header = http.Header{capabilityHeader: w.header[capabilityHeader], "X": {long + long}}
-	if _, err := w.raw(t.Context(), w.calls, r); !fault.Is(err, fault.Unavailable) {
+	if _, err := w.raw(t.Context(), w.wires().calls, r); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("128 KB of headers: %v", err)
 	}
 	if n := k.total(); n != 0 {
@@ -296,6 +297,24 @@ func TestRemovedAndEndedMembers(t *testing.T) {
 	if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Denied) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestARenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the old one.
+func TestARenewalIsFollowed(t *testing.T) {
+	begin := time.Now()
+	c := newCast(t, begin)
+	now := newClock(begin)
+	addr := c.serve(t, "w1", Options{Worker: newStub(), Now: now.Now}, nil)
+	w, g1 := c.worker(t, "g1", addr, now.Now), c.all["g1"]
+	_, err := w.Record(t.Context())
+	must(t, err)
+	now.set(begin.Add(pki.RenewAfter + time.Minute))
+	must(t, (&Upkeep{Client: NewClient(g1, now.Now), Local: c.ca}).Look(t.Context()))
+	_, err = w.Record(t.Context())
+	must(t, err)
+	now.set(begin.Add(pki.CertificateLife + time.Minute)) // where the first would have ended
+	_, err = w.Record(t.Context())
+	must(t, err)
 }
 
 // TestVersionsTalkOrRefuse: an older and a newer end talk while each understands the other, and otherwise refuse with a

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -45,24 +47,31 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	return &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext}
 }
 
-// certificate tells of the client's own.
-func (c *Client) certificate() string {
+// ends is when the client's own certificate ends; zero for one that has none yet.
+func (c *Client) ends() time.Time {
 	if c.identity == nil {
-		return "there is none yet"
+		return time.Time{}
 	}
-	return "it ends on " + c.identity.Ends().UTC().Format(time.RFC3339)
+	return c.identity.Ends()
 }
 
 // Link is one other member, by its id. It keeps one connection for calls, and one for streams so that they hold up no call;
 // both are made when they are first needed and again when they broke. It is safe for concurrent use.
 type Link struct {
-	client  *Client
-	id      string
-	role    pki.Role
-	addr    func() string
-	header  http.Header
-	calls   *http.Transport
-	streams *http.Transport
+	client *Client
+	id     string
+	role   pki.Role
+	addr   func() string
+	header http.Header
+
+	mu  sync.Mutex // of those who replace the lines
+	now atomic.Pointer[wires]
+}
+
+// wires are a link's connections, made with a certificate that ends at a time.
+type wires struct {
+	calls, streams *http.Transport
+	ends           time.Time
 }
 
 // Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port, each
@@ -70,8 +79,25 @@ type Link struct {
 func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
 	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"}, "User-Agent": {"souk"}}
-	l.calls, l.streams = l.transport(), l.transport()
+	l.now.Store(&wires{l.transport(), l.transport(), c.ends()})
 	return l
+}
+
+// wires gives the connections to use now: others, once there is another certificate. What is under way ends on the old ones;
+// so no connection is asked over when the certificate it was made with has ended.
+func (l *Link) wires() *wires {
+	w, ends := l.now.Load(), l.client.ends()
+	if w.ends.Equal(ends) {
+		return w
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w = l.now.Load(); !w.ends.Equal(ends) {
+		l.Close()
+		w = &wires{l.transport(), l.transport(), ends}
+		l.now.Store(w)
+	}
+	return w
 }
 
 func (l *Link) transport() *http.Transport {
@@ -120,8 +146,9 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 
 // Close ends the connections that nothing is under way on.
 func (l *Link) Close() {
-	l.calls.CloseIdleConnections()
-	l.streams.CloseIdleConnections()
+	w := l.now.Load()
+	w.calls.CloseIdleConnections()
+	w.streams.CloseIdleConnections()
 }
 
 func (l *Link) name() string {
@@ -154,7 +181,7 @@ func (l *Link) call(ctx context.Context, path string, within time.Duration, in, 
 }
 
 func (l *Link) ask(ctx context.Context, r *http.Request, out any) error {
-	raw, err := l.raw(ctx, l.calls, r)
+	raw, err := l.raw(ctx, l.wires().calls, r)
 	if err != nil || out == nil {
 		return err
 	}
@@ -212,7 +239,7 @@ func (l *Link) open(ctx context.Context, path string, in any) (io.ReadCloser, er
 	if err != nil {
 		return nil, err
 	}
-	res, err := l.send(ctx, l.streams, l.request(ctx, path, raw))
+	res, err := l.send(ctx, l.wires().streams, l.request(ctx, path, raw))
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +258,8 @@ func (l *Link) lost(ctx context.Context, err error) error {
 		return fault.Wrap(no.err, fault.Unavailable, "unreachable", "%s cannot be reached, and was not asked", l.name())
 	}
 	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" { // a TLS alert: nothing was read there
-		return fault.Wrap(err, fault.Unavailable, "unreachable", "%s does not take this member's certificate (%s), and was not asked",
-			l.name(), l.client.certificate())
+		return fault.Wrap(err, fault.Unavailable, "unreachable", "%s does not take this member's certificate, which ends on %s, and was not asked",
+			l.name(), l.client.ends().UTC().Format(time.RFC3339))
 	}
 	return fault.Wrap(err, fault.Unavailable, "lost", "the connection to %s broke before the answer", l.name())
 }
@@ -259,7 +286,7 @@ func (l *Link) Hello(ctx context.Context) (g Greeting, err error) {
 func (l *Link) Pull(ctx context.Context, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
 	defer cancel()
-	return l.raw(ctx, l.streams, l.request(ctx, pathPull, body))
+	return l.raw(ctx, l.wires().streams, l.request(ctx, pathPull, body))
 }
 
 // numbered gives the link's header with an ask's number.

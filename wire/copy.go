@@ -54,7 +54,7 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	res, err := l.send(ctx, l.streams, l.request(ctx, pathCopyOut, raw))
+	res, err := l.send(ctx, l.wires().streams, l.request(ctx, pathCopyOut, raw))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 	r := l.request(ctx, pathCopyIn, nil)
 	r.URL.RawQuery = url.Values{"app": {in.App}, "machine": {in.Machine}, "path": {in.Path}}.Encode()
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
-	_, err := l.raw(ctx, l.streams, r)
+	_, err := l.raw(ctx, l.wires().streams, r)
 	select {
 	case cause := <-broke:
 		return cause // the caller's own reader: there was no whole tar to send

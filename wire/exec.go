@@ -184,7 +184,7 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	}()
 	r := l.request(ctx, pathExec, nil)
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
-	res, err := l.send(ctx, l.streams, r)
+	res, err := l.send(ctx, l.wires().streams, r)
 	if err != nil {
 		return 0, err
 	}

@@ -65,10 +65,10 @@ func answer[T any](s *stub, call string, question any) (T, error) {
 func as[T any](given any) (T, error) {
 	var none T
 	switch g := given.(type) {
-	case T:
-		return g, nil
 	case error:
 		return none, g
+	case T:
+		return g, nil
 	}
 	return none, nil
 }

@@ -172,7 +172,9 @@ func TestTheSecretGoesToNobodyElse(t *testing.T) {
 			return
 		}
 		_, _ = io.CopyN(io.Discard, conn, 5)
-		conn.(*net.TCPConn).CloseWrite()
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
 		raw, _ := io.ReadAll(conn)
 		conn.Close()
 		heard <- string(raw)

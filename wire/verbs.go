@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
@@ -126,13 +127,21 @@ func (a *volumeArgs) check() error {
 
 // routes gives everything that a server answers, with who may ask it.
 func routes() map[string]route {
-	return map[string]route{
+	all := map[string]route{
 		pathHello:  {serve: (*Server).hello},
 		pathPull:   {serve: (*Server).pull},
 		pathJoin:   {serve: (*Server).join, open: true},
 		pathRenew:  {serve: (*Server).renew},
 		pathBundle: {serve: (*Server).bundle},
+	}
+	maps.Copy(all, verbs())
+	maps.Copy(all, streams())
+	return all
+}
 
+// verbs are the worker's calls that have one answer.
+func verbs() map[string]route {
+	return map[string]route{
 		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record, error) { return k.Record(ctx) }),
 		pathQuote:  unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote, error) { return k.Quote(ctx, r) }),
 		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
@@ -172,7 +181,12 @@ func routes() map[string]route {
 		}),
 		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]runtime.Finding, error) { return k.Examine(ctx), nil }),
 		pathStats:   unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) { return k.Stats(), nil }),
+	}
+}
 
+// streams are the worker's calls that answer piece by piece.
+func streams() map[string]route {
+	return map[string]route{
 		pathMachines: listed(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
 			return k.Machines(ctx, a.App, a.Destroyed)
 		}),
