@@ -3,14 +3,15 @@ package placement
 import (
 	"encoding/binary"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
 )
 
-// Levels of room that buckets tell apart, as shares of a worker's capacity. Finer ones find better workers and make more
-// buckets.
+// Levels of room that buckets tell apart. Finer ones find better workers and make more buckets. Level l of n of a capacity
+// c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free on an empty one.
 const (
 	fine   = 32 // of CPU and memory
 	coarse = 4  // of disk, ports, and each named resource
@@ -82,13 +83,20 @@ func appendResources(b []byte, r cluster.Resources) []byte {
 	return b
 }
 
-// level gives which of n equal parts of capacity c the amount free reaches into, from 0 for none to n.
+// level gives the first of n levels of capacity c that free does not exceed, 0 for none free.
 func level(free, c, n int64) int64 {
 	if free <= 0 || c <= 0 {
 		return 0
 	}
-	return (free*n + c - 1) / c
+	l := min(n, int64(float64(n)*math.Sqrt(float64(free)/float64(c))))
+	for l < n && upTo(l, c, n) < free { // at most twice: a float's error, and rounding up
+		l++
+	}
+	return l
 }
+
+// upTo gives the most that is free at a level. c is at most cluster.MaxAmount, so nothing overflows.
+func upTo(l, c, n int64) int64 { return l * l * c / (n * n) }
 
 // sound says whether a record's amounts can be put in levels.
 func sound(rec *cluster.Record, free *cluster.Resources) bool {
@@ -199,8 +207,8 @@ func (x *Index) newBucket(k bucketKey, s *slot) int32 {
 	most, middle := *g, *g
 	c := g.Capacity
 	at := func(l uint8, c, n int64) (upper, mid int64) {
-		upper = int64(l) * c / n
-		return upper, upper - min(upper, c/(2*n))
+		upper = upTo(int64(l), c, n)
+		return upper, (upper + upTo(max(0, int64(l)-1), c, n)) / 2
 	}
 	var up, mid cluster.Resources
 	up.CPU, mid.CPU = at(k.cpu, c.CPU, fine)
