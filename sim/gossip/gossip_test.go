@@ -10,7 +10,7 @@ import (
 
 func lan() gossip.Knobs {
 	return gossip.Knobs{Probe: 200 * ticks.Millisecond, ProbeTimeout: 80 * ticks.Millisecond, Gossip: 100 * ticks.Millisecond, Settle: 100 * ticks.Millisecond,
-		Flush: 5 * ticks.Millisecond, Indirect: 6, Suspicion: 4, SuspicionMax: 6, Retransmit: 8, Awareness: 8, Push: 8, Fanout: 4, Repeat: 2}
+		Flush: 5 * ticks.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Awareness: 8, Push: 8, Fanout: 4, Repeat: 2}
 }
 
 // TestNobodyAliveIsHeldForDead in an hour at 10 % loss; and a death is noticed by all within 3 s.
