@@ -31,11 +31,12 @@ const (
 	maxAnswer  = 64 << 20         // bytes
 )
 
-// Client calls other members as one of them.
+// Client calls other members as one of them. A process has one: the asks it sends are numbered in one row.
 type Client struct {
 	identity *pki.Identity
 	now      func() time.Time
 	speaks   capability
+	asked    atomic.Uint64
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
@@ -44,7 +45,11 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	if now == nil {
 		now = time.Now
 	}
-	return &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext}
+	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext}
+	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in between
+	// an ask may be taken for a late one, which costs a refusal.
+	c.asked.Store(uint64(now().UnixMicro()))
+	return c
 }
 
 // ends is when the client's own certificate ends; zero for one that has none yet.

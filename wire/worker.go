@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -19,18 +18,11 @@ import (
 
 // Worker is a worker at the other end of a link. It does what the worker itself does; see gateway.Worker. Calls that change
 // nothing give up after five seconds, others when the worker's patience must be over, streams never; all when ctx ends.
-type Worker struct {
-	*Link
-	asked atomic.Uint64
-}
+type Worker struct{ *Link }
 
 // Worker makes a link to a worker. addr gives its address each time a connection is made.
 func (c *Client) Worker(id cluster.WorkerID, addr func() string) *Worker {
-	w := &Worker{Link: c.Link(string(id), pki.Worker, addr)}
-	// Asks of a life of this process are numbered behind those of its lives before. Where the clock has gone back in between
-	// an ask may be taken for a late one, which costs a refusal, and only for a machine that was asked for before.
-	w.asked.Store(uint64(c.now().UnixMicro()))
-	return w
+	return &Worker{c.Link(string(id), pki.Worker, addr)}
 }
 
 // ID names the worker.
@@ -69,7 +61,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errSlow(changeTime))
 	defer cancel()
 	r := w.request(ctx, pathGrant, raw)
-	r.Header = w.numbered(w.asked.Add(1))
+	r.Header = w.numbered(w.client.asked.Add(1))
 	m := new(machine.Machine)
 	if err := w.ask(ctx, r, m); err != nil {
 		return nil, err
