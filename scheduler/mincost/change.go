@@ -104,9 +104,6 @@ func (g *Graph) Bounds(a Arc) (lower, upper, cost int64) {
 	return lower, lower + int64(g.edges[2*a].res) + int64(g.edges[2*a+1].res), int64(g.edges[2*a].cost)
 }
 
-// Price gives a node's dual price after Solve: what one more unit there would cost, up to a constant.
-func (g *Graph) Price(n Node) int64 { return g.hot[n].price }
-
 // Cost gives the cost of the flow as it stands.
 func (g *Graph) Cost() int64 {
 	sum := g.base

@@ -48,17 +48,6 @@ func (g *Gang) Retry() {
 // Placed says whether all members are granted.
 func (g *Gang) Placed() bool { return g.phase == placed }
 
-// Holds gives how many workers' room the gang keeps without using it.
-func (g *Gang) Holds() int {
-	switch g.phase {
-	case holding, releasing:
-		return g.at
-	case granting:
-		return len(g.workers) - g.at
-	}
-	return 0
-}
-
 // Next gives what to ask of which worker for which member.
 func (g *Gang) Next() (act Act, member, worker int) {
 	switch g.phase {

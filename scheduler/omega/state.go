@@ -39,9 +39,6 @@ func (s *State) CopyFrom(o *State) {
 	s.seq = append(s.seq[:0], o.seq...)
 }
 
-// Workers gives how many there are.
-func (s *State) Workers() int { return len(s.free) }
-
 // Free gives what a worker has left.
 func (s *State) Free(worker int32) Room { return s.free[worker] }
 
