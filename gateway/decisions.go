@@ -81,7 +81,14 @@ func (t *taking) end(trail market.Trail, err error) error {
 	return &f
 }
 
-// unplaced is why a decision ended without a worker, as the error's answer tells it.
+// ended notes in the log that a machine is over, so that the log is a trace of how long machines live.
+func (g *Gateway) ended(app, id string) {
+	if g.decisions != nil {
+		g.decisions.End(decision.End{App: app, Machine: id, At: time.Now()})
+	}
+}
+
+// unplacedDetail is why a decision ended without a worker, as the error's answer tells it.
 type unplacedDetail struct {
 	id         string
 	pending    decision.Pending

@@ -146,6 +146,7 @@ func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.do(r, c); err != nil {
 		return err
 	}
+	g.ended(c.App, c.Machine)
 	return answerOK(w)
 }
 

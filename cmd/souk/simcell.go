@@ -9,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/scheduler/mincost"
 	"github.com/soukhq/souk/scheduler/omega"
 	cellsim "github.com/soukhq/souk/sim/cell"
 	"github.com/soukhq/souk/sim/cellresults"
 	"github.com/soukhq/souk/sim/openb"
 	"github.com/soukhq/souk/sim/ticks"
+	"github.com/soukhq/souk/sim/trace"
 )
 
 // cmdSimCell gives the commands about workers with several resources.
@@ -45,7 +47,7 @@ func (c *cli) cmdSimOmega() *cobra.Command {
 			"second later. The jobs are a CSV file: job,submit_s,workload,tasks,duration_s,cpu,mem_gb; .gz and .xz are read as they are.",
 		Example: "  souk sim omega --jobs e4_hot_12h.csv.gz --workers 1000 --architecture omega,market --think-service 10s --until 12h"}
 	f := cmd.Flags()
-	f.StringVar(&file, "jobs", "", "the list of jobs")
+	f.StringVar(&file, "jobs", "", "the list of jobs, or a file of souk's decision log")
 	f.StringSliceVar(&archs, "architecture", []string{"omega", "market"}, "monolithic, omega, mesos, requests, market")
 	f.IntVar(&cfg.Workers, "workers", 1000, "how many workers")
 	f.Float64Var(&cpu, "cpu", 4, "cores of each worker")
@@ -68,12 +70,7 @@ func (c *cli) cmdSimOmega() *cobra.Command {
 		if file == "" || seeds < 1 || seeds > 10_000 || !(cpu > 0 && cpu <= 1e6 && memory > 0 && memory <= 1e6 && load > 0 && load <= 100) {
 			return usagef("give --jobs FILE, --seeds from 1 to 10000, --load up to 100, and --cpu, --memory and --load above 0")
 		}
-		in, err := cellresults.Open(file)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		jobs, err := cellsim.ReadJobs(in)
+		jobs, err := cellJobs(file)
 		if err != nil {
 			return err
 		}
@@ -235,4 +232,26 @@ func (c *cli) cmdSimCellResults() *cobra.Command {
 		return cellresults.Write(c.out, dir, seeds, runtime.Version()+" on "+runtime.GOARCH, tell)
 	}
 	return cmd
+}
+
+// cellJobs reads a list of jobs, or a file of souk's own decision log.
+func cellJobs(file string) ([]cellsim.Job, error) {
+	if strings.HasSuffix(file, decisionlog.Suffix) {
+		in, _, err := trace.OpenFile(file)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		placed, err := trace.ReadDecisions(file, in)
+		if err != nil {
+			return nil, err
+		}
+		return cellsim.FromDecisions(placed)
+	}
+	in, err := cellresults.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return cellsim.ReadJobs(in)
 }

@@ -11,19 +11,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 
 	"github.com/soukhq/souk/fault"
 )
 
-// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz or .xz after it, or as the only file of a
-// .zip. A .csv whose name has task_events in it is one part of Google's table of 2011; a folder is all of Google's trace,
+// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz, .xz or .zst after it, or as the only file of
+// a .zip; .ndjson and a folder of them are souk's decision log. A .csv whose name has task_events in it is one part of Google's table of 2011; a folder is all of Google's trace,
 // with task_events and, if there is one, job_events below it.
 func Open(path string) (Source, io.Closer, error) {
 	if name, ok := strings.CutSuffix(path, ".zip"); ok {
 		return openZip(path, name)
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if logs, err := filepath.Glob(filepath.Join(path, "decisions-*.ndjson.zst")); err == nil && len(logs) > 0 {
+			return openDecisions(path, logs)
+		}
 		return openGoogle(path)
 	}
 	r, name, err := OpenFile(path)
@@ -48,6 +52,9 @@ func OpenFile(path string) (io.ReadCloser, string, error) {
 	case ".xz":
 		name, kind = strings.TrimSuffix(path, ".xz"), "xz"
 		r, err = xz.NewReader(bufio.NewReaderSize(f, 1<<16))
+	case ".zst":
+		name, kind = strings.TrimSuffix(path, ".zst"), "zstd"
+		r, err = zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<27))
 	default:
 		return f, path, nil
 	}
@@ -56,6 +63,21 @@ func OpenFile(path string) (io.ReadCloser, string, error) {
 		return nil, "", fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with %s as its name says", path, kind)
 	}
 	return readCloser{r, f}, name, nil
+}
+
+// openDecisions opens souk's own decision log, file after file.
+func openDecisions(dir string, names []string) (Source, io.Closer, error) {
+	var files closers
+	var all []io.Reader
+	for _, n := range names {
+		r, _, err := OpenFile(n)
+		if err != nil {
+			files.Close()
+			return nil, nil, err
+		}
+		files, all = append(files, r), append(all, r)
+	}
+	return NewDecisions(dir, all...), files, nil
 }
 
 type readCloser struct {
@@ -120,6 +142,8 @@ func byName(path, name string, r io.Reader) Source {
 		return NewSWF(path, r)
 	case strings.Contains(strings.ReplaceAll(base, "-", "_"), "task_events"):
 		return NewGoogle([]string{path}, []io.Reader{r}, nil, nil)
+	case strings.HasSuffix(base, ".ndjson"):
+		return NewDecisions(path, r)
 	case strings.HasSuffix(base, ".csv"):
 		return NewCSV(path, r)
 	}
