@@ -1,0 +1,146 @@
+package jobs_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/jobs"
+)
+
+// fataler is what testing.T and rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func settled(t fataler, s jobs.Spec) jobs.Spec {
+	t.Helper()
+	s.App, s.Command = "app", []string{"true"}
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// scene runs f in a world without chance.
+func scene(t *testing.T, workers, slots int, f func(t *rapid.T, w *world)) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) { f(t, newWorld(t, workers, slots)) })
+}
+
+// submit submits and has it durable.
+func (w *world) submit(n int, s jobs.Spec) string {
+	id := jobs.ID(uint64(n))
+	if err := w.desk.Submit(w.now, id, s); err != nil {
+		w.t.Fatal(err)
+	}
+	w.flush()()
+	w.obey()
+	return id
+}
+
+// TestALargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until one
+// is saved for it.
+func TestALargeTaskIsNotStarved(t *testing.T) {
+	scene(t, 2, 8, func(t *rapid.T, w *world) {
+		for i := range 20 {
+			w.submit(i+1, settled(t, jobs.Spec{Last: 99, CPUKind: "performance", CPUs: 1, EstimateMS: 1000}))
+		}
+		large := w.submit(100, settled(t, jobs.Spec{CPUKind: "performance", CPUs: 4, EstimateMS: 1000}))
+		for range 200 {
+			w.now = w.now.Add(500 * time.Millisecond)
+			if all := w.lives(); len(all) > 0 {
+				all[rapid.IntRange(0, len(all)-1).Draw(t, "life")](0)
+			}
+			w.desk.Open(w.now)
+			w.obey()
+			w.check()
+			j, err := w.desk.Status(w.now, large)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if j.Running == 1 {
+				return
+			}
+		}
+		t.Fatalf("after 100 s of small tasks the large one waits still: %+v", w.desk.List(w.now, "")[20])
+	})
+}
+
+// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; a band goes before all.
+func TestLeastWorkFirst(t *testing.T) {
+	scene(t, 1, 1, func(t *rapid.T, w *world) {
+		w.submit(1, settled(t, jobs.Spec{Last: 99, EstimateMS: 1000}))
+		short := w.submit(2, settled(t, jobs.Spec{Last: 1, EstimateMS: 10}))
+		high := w.submit(3, settled(t, jobs.Spec{Last: 999, EstimateMS: 9000, Priority: jobs.High}))
+		w.lives()[0](0) // one of the first job, begun before the others came
+		w.obey()
+		for _, want := range []string{high, high} {
+			if j, _ := w.desk.Status(w.now, want); j.Running != 1 {
+				t.Fatalf("%+v", w.desk.List(w.now, ""))
+			}
+			w.lives()[0](0)
+			w.obey()
+		}
+		_ = w.desk.Cancel(w.now, high, "enough")
+		w.obey()
+		w.flush()()
+		w.obey()
+		if j, _ := w.desk.Status(w.now, short); j.Running != 1 {
+			t.Fatalf("%+v", w.desk.List(w.now, ""))
+		}
+		j, _ := w.desk.Status(w.now, jobs.ID(1))
+		if !strings.Contains(j.Why, "1 worker is busy with 1 task") || !strings.Contains(j.Why, "1 task of 1 job come before these") {
+			t.Fatal(j.Why)
+		}
+	})
+}
+
+// TestTheEstimateIsLearned from the tasks that finish.
+func TestTheEstimateIsLearned(t *testing.T) {
+	scene(t, 1, 1, func(t *rapid.T, w *world) {
+		id := w.submit(1, settled(t, jobs.Spec{Last: 9, EstimateMS: 60_000}))
+		w.lives()[0](0) // it took 1 ms
+		w.obey()
+		if j, _ := w.desk.Status(w.now, id); j.TaskMS != 1 {
+			t.Fatalf("%+v", j)
+		}
+	})
+}
+
+func TestLivesReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := jobs.Life{Job: jobs.ID(rapid.Uint64().Draw(t, "job")), Index: rapid.IntRange(0, jobs.MaxIndex).Draw(t, "index"),
+			Attempt: rapid.IntRange(1, jobs.MaxAttempt).Draw(t, "attempt"), CPU: rapid.Int64Range(0, 1<<31).Draw(t, "cpu"),
+			Memory: rapid.Int64Range(0, 1<<31).Draw(t, "memory")}
+		back, ok := jobs.ParseLife(l.String())
+		if !ok || back != l {
+			t.Fatalf("%+v is %s and reads back as %+v, %v", l, l, back, ok)
+		}
+		if s := rapid.String().Draw(t, "any"); jobs.IsLife(s) {
+			_, _ = jobs.ParseLife(s) // does not panic
+		}
+	})
+}
+
+func TestSpecsThatCannotBe(t *testing.T) {
+	for i, s := range []jobs.Spec{
+		{}, {App: "a"}, {App: "../a", Command: []string{"x"}}, {App: "a", Command: []string{"x\x00"}},
+		{App: "a", Command: []string{"x"}, First: 3, Last: 1}, {App: "a", Command: []string{"x"}, Last: jobs.MaxTasks},
+		{App: "a", Command: []string{"x"}, Env: map[string]string{"A=B": ""}}, {App: "a", Command: []string{strings.Repeat("x", 1<<17)}},
+		{App: "a", Command: []string{"x"}, CPUs: -1}, {App: "a", Command: []string{"x"}, Priority: "urgent"},
+		{App: "a", Command: []string{"x"}, TimeoutMS: -1}, {App: "a", Command: []string{"x"}, Name: "A b"},
+	} {
+		if err := s.Settle(); err == nil {
+			t.Errorf("%d: %+v is taken", i, s)
+		}
+	}
+	s := settled(t, jobs.Spec{})
+	if s.CPUs != 1 || s.MemoryMB != 256 || s.Tasks() != 1 {
+		t.Error(fmt.Sprintf("%+v", s))
+	}
+}
