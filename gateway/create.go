@@ -101,6 +101,7 @@ func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.La
 
 // createNew makes the machine. One request at a time for each name.
 func (g *Gateway) createNew(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
+	launch = g.budgeted(app, launch)
 	req, err := g.request(ctx, app, launch)
 	if err != nil {
 		return nil, err

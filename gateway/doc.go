@@ -107,6 +107,8 @@
 //	PUT    /v1/souk/policy-choice                       {default, shadow}: null leaves one, "" gives it up
 //	GET    /v1/souk/apps/{app}/policy                   {policy}
 //	PUT    /v1/souk/apps/{app}/policy                   {policy}
+//	GET    /v1/souk/apps/{app}/eviction-budget          {eviction_budget, default}: how much of it a worker may evict
+//	PUT    /v1/souk/apps/{app}/eviction-budget          for machines made from now on; {default: true} takes it back
 //
 // The id of a machine in souk's own paths may also be the machine's name.
 //

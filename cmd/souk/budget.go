@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/client"
+)
+
+// cmdAppsBudget is "souk apps budget".
+func (c *cli) cmdAppsBudget() *cobra.Command {
+	cmd := &cobra.Command{Use: "budget APP [MAX[/WINDOW]]", Short: "Say how many of an app's machines a worker may evict, or tell it",
+		Long: "Say how many of an app's machines one worker may evict within a time, for machines that are made from then on and name no\n" +
+			"budget of their own (souk run --evictions). 0 is never. The worker that has the machines keeps count, also over restarts.",
+		Example: "  souk apps budget shop\n  souk apps budget shop 3/1h\n  souk apps budget shop 0\n  souk apps budget shop --none",
+		Args:    args(1, 2, "an app, and a budget to set it")}
+	none := cmd.Flags().Bool("none", false, "use the default")
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if *none && len(given) == 2 {
+			return usagef("%s wants a budget or --none, not both", cmd.CommandPath())
+		}
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		var b client.AppBudget
+		switch {
+		case *none:
+			b, err = cl.SetAppBudget(cmd.Context(), given[0], client.AppBudget{Default: true})
+		case len(given) == 2:
+			to, bad := budgetOf(given[1])
+			if bad != nil {
+				return bad
+			}
+			b, err = cl.SetAppBudget(cmd.Context(), given[0], client.AppBudget{Budget: *to})
+		default:
+			b, err = cl.AppBudget(cmd.Context(), given[0])
+		}
+		switch {
+		case err != nil:
+			return err
+		case c.json:
+			c.jsonLine(c.out, b)
+			return nil
+		}
+		text := "app %s: a worker may evict at most %d of its machines within %v\n"
+		if b.Default {
+			text = "app %s: a worker may evict at most %d of its machines within %v (the default)\n"
+		}
+		fmt.Fprintf(c.out, text, given[0], b.Budget.Max, b.Budget.Window.Round(time.Second))
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// appBudget is the eviction budget of an app: what its machines are launched with that name none of their own.
+type appBudget struct {
+	Budget  machine.EvictionBudget `json:"eviction_budget"`
+	Default bool                   `json:"default,omitempty"` // nobody set it
+}
+
+// AppBudget gives the eviction budget that was set for an app; nil where none was.
+func (c *Catalog) AppBudget(app string) *machine.EvictionBudget {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.apps[app].Budget
+}
+
+// SetAppBudget sets the eviction budget of an app; nil is the default.
+func (c *Catalog) SetAppBudget(app string, b *machine.EvictionBudget) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	a, ok := c.apps[app]
+	if !ok {
+		return noApp()
+	}
+	if why := b.Valid(); why != "" {
+		return fault.New(fault.Invalid, "eviction_budget", "%s", why)
+	}
+	a.Budget = b
+	return c.commit(func() { c.apps[app] = a }, record(bucketApp, app, a))
+}
+
+// budgeted gives a launch the eviction budget of its app, unless it names one. What the client sent is not changed.
+func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
+	b := g.catalog.AppBudget(app)
+	if b == nil || (l.Scheduling != nil && l.Scheduling.EvictionBudget != nil) {
+		return l
+	}
+	with, sched := *l, machine.Scheduling{}
+	if l.Scheduling != nil {
+		sched = *l.Scheduling
+	}
+	sched.EvictionBudget, with.Scheduling = b, &sched
+	return &with
+}
+
+func (g *Gateway) getAppBudget(w http.ResponseWriter, r *http.Request) error {
+	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
+		return err
+	}
+	b := g.catalog.AppBudget(r.PathValue("app"))
+	answer(w, http.StatusOK, appBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
+	return nil
+}
+
+func (g *Gateway) setAppBudget(w http.ResponseWriter, r *http.Request) error {
+	var in appBudget
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	b := &in.Budget
+	if in.Default {
+		b = nil
+	}
+	if err := g.catalog.SetAppBudget(r.PathValue("app"), b); err != nil {
+		return err
+	}
+	return g.getAppBudget(w, r)
+}
+
+func budgetRoutes() []route {
+	return []route{
+		{"GET", souk + "/apps/{app}/eviction-budget", (*Gateway).getAppBudget, "Give how much of an app a worker may evict.", "", nil, 200, appBudget{}, ""},
+		{"PUT", souk + "/apps/{app}/eviction-budget", (*Gateway).setAppBudget, "Set how much of an app a worker may evict, for machines that are made from now on.", "", appBudget{}, 200, appBudget{}, ""},
+	}
+}
