@@ -47,6 +47,8 @@ type PolicyPlan struct {
 	Scope      string            `json:"scope"`
 	Comparison policy.Comparison `json:"comparison"`
 	LeftOut    int               `json:"left_out,omitempty"`
+
+	Recorded *policy.Comparison `json:"recorded,omitempty"` // the same for the decisions of the last day
 }
 
 type policyText struct {

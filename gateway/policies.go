@@ -117,6 +117,9 @@ type policyPlan struct {
 	Scope      string            `json:"scope"` // one sentence: which machines it was asked about
 	Comparison policy.Comparison `json:"comparison"`
 	LeftOut    int               `json:"left_out,omitempty"` // machines beyond the most that are compared
+
+	// Recorded is the same for the decisions of the last day; absent where none is recorded.
+	Recorded *policy.Comparison `json:"recorded,omitempty"`
 }
 
 func (g *Gateway) listPolicies(w http.ResponseWriter, _ *http.Request) error {
@@ -252,6 +255,9 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		return &next
 	}
 	if out.Comparison, err = policy.NewPlan(ctx.Err, view, placed, old, then); err != nil {
+		return err
+	}
+	if out.Recorded, err = g.replay(ctx, stands, &next); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, out)

@@ -16,7 +16,9 @@ func (c *cli) policyPlan() *cobra.Command {
 		Long: `Say for every running machine where the policy in force would place it now, and where the file would, with the
 machine's own room taken for free. Nothing that runs is moved by applying a policy: it says where machines would go that
 are placed anew. Each is looked at alone. The regions that a launch asked for are not kept with a machine: its own is taken
-to be the nearest, and the others to be possible.`,
+to be the nearest, and the others to be possible.
+
+Then the same for the decisions of the last day that the log has with their whole view, each on the view of its time.`,
 		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | {machine, old, new}'", Args: args(1, 1, "a file")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		s, err := c.loadPolicy(given[0])
@@ -73,6 +75,10 @@ func (c *cli) printPlan(p client.PolicyPlan) {
 		fmt.Fprintln(c.out, "nobody would be evicted")
 	} else {
 		fmt.Fprintf(c.out, "%d machines of lower rank would be evicted, if those that fit nowhere were placed anew\n", evicted)
+	}
+	if r := p.Recorded; r != nil {
+		fmt.Fprintf(c.out, "of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d nowhere\n",
+			r.Compared, r.Same, len(r.Moves), len(r.Nowhere))
 	}
 }
 
