@@ -65,6 +65,8 @@ type appRow struct {
 	Secrets   uint64    `json:"secrets,omitempty"` // version of the app's secrets: counts their changes
 
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
+
+	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
 }
 
 func (a appRow) app() App {
