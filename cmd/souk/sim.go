@@ -71,7 +71,7 @@ func (c *cli) cmdSim() *cobra.Command {
 	cmp.register(m, 5)
 	m.RunE = func(cmd *cobra.Command, _ []string) error { return c.simCompare(cmd.Context(), cmp) }
 	return parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"},
-		append([]*cobra.Command{r, m, c.cmdSimSchedulers(), c.cmdSimChaos(), c.cmdSimGossip(), c.cmdSimAB(), c.cmdSimResults()}, c.cmdSimCell()...)...)
+		append([]*cobra.Command{r, m, c.cmdSimSchedulers(), c.cmdSimChaos(), c.cmdSimStale(), c.cmdSimGossip(), c.cmdSimAB(), c.cmdSimResults()}, c.cmdSimCell()...)...)
 }
 
 func (o *simFlags) register(cmd *cobra.Command, seeds int) {

@@ -1,0 +1,352 @@
+// Package stale measures what a stale view costs: many buyers that place machines at once on few workers that are nearly
+// full, by views that are some time old. Sellers, buyers and indexes are the real ones; the network and time are not.
+//
+// The fleet stays as full as it was filled: for each machine that ends, one of the buyers wants another one.
+package stale
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/sim/ticks"
+)
+
+// How buyers choose.
+const (
+	Ranked  = "ranked"  // market.Buyer: it ranks its whole view
+	Indexed = "indexed" // each buyer keeps an index, and takes the best
+	Lots    = "lots"    // the same, by lot among the eight best (Policy.Best)
+)
+
+// Modes lists them.
+func Modes() []string { return []string{Ranked, Indexed, Lots} }
+
+// Options is one run. Zero fields are 16 buyers, 100 workers, 95 % full, 2,000 purchases a second, 2 seconds.
+type Options struct {
+	Mode    string
+	Stale   time.Duration // from a change of a worker's record until buyers hear of it
+	Buyers  int
+	Workers int
+	Full    float64
+	Rate    float64 // machines that end, and are wanted again, a second
+	Seconds float64
+	Seed    uint64
+}
+
+// Report is what came of a run.
+type Report struct {
+	Mode     string  `json:"mode"`
+	StaleMS  float64 `json:"stale_ms"`
+	Placed   int     `json:"placed"`
+	Asks     int     `json:"asks"`
+	Refusals int     `json:"refusals"`
+	// Conflicts is refusals a placement: each is an ask that a fresh view would not have made.
+	Conflicts float64 `json:"conflicts_per_placement"`
+	GaveUp    int     `json:"gave_up"` // purchases that found no worker, and were tried again after a pause
+	MeanMS    float64 `json:"place_mean_ms"`
+	P50MS     float64 `json:"place_p50_ms"`
+	P99MS     float64 `json:"place_p99_ms"`
+	Full      float64 `json:"full"`      // at the end
+	Most      float64 `json:"most_full"` // of one worker in one dimension, ever: never above 1
+	Explained int     `json:"refusals_explained"`
+	OverGrant int     `json:"over_grants"`
+}
+
+// The network, and how long a buyer rests that found nothing.
+const (
+	oneWay = 500 // microseconds
+	rest   = 50 * ticks.Millisecond
+)
+
+type buyer struct {
+	view  map[cluster.WorkerID]int // place in recs
+	recs  []cluster.Record
+	index *placement.Index
+}
+
+type run struct {
+	o        Options
+	p        placement.Policy
+	rng      *rand.Rand
+	heap     ticks.Heap[func() error]
+	now      ticks.Time
+	sellers  map[cluster.WorkerID]*market.Seller
+	ids      []cluster.WorkerID
+	buyers   []*buyer
+	capacity cluster.Resources
+	used     cluster.Resources
+	times    []float64
+	next     int
+	begun    ticks.Time // of what is counted
+	rep      Report
+}
+
+// purchase is one machine under way.
+type purchase struct {
+	b     *buyer
+	r     placement.Request
+	began ticks.Time
+	real  *market.Buyer
+	asked map[cluster.WorkerID]bool
+}
+
+// Run makes one run. The error says which invariant does not hold.
+func Run(o Options) (Report, error) {
+	if o.Buyers == 0 {
+		o.Buyers = 16
+	}
+	if o.Workers == 0 {
+		o.Workers = 100
+	}
+	if o.Full == 0 {
+		o.Full = 0.95
+	}
+	if o.Rate == 0 {
+		o.Rate = 2000
+	}
+	if o.Seconds == 0 {
+		o.Seconds = 2
+	}
+	if !slices.Contains(Modes(), o.Mode) {
+		return Report{}, fault.New(fault.Invalid, "stale", "there is no mode %q; use one of %v", o.Mode, Modes())
+	}
+	r := &run{o: o, p: placement.Default(), rng: rand.New(rand.NewPCG(o.Seed, 0x7374616c65)), sellers: map[cluster.WorkerID]*market.Seller{}}
+	if o.Mode == Lots {
+		r.p.Best = 8
+	}
+	r.rep.Mode, r.rep.StaleMS = o.Mode, float64(o.Stale)/float64(time.Millisecond)
+	r.fill()
+	warm := ticks.Second/2 + 2*r.o.Stale.Microseconds()
+	r.begun = warm
+	end := warm + ticks.Time(o.Seconds*float64(ticks.Second))
+	for r.heap.Len() > 0 {
+		at, f, _ := r.heap.Pop()
+		if r.now = at; at > end {
+			break
+		}
+		if err := f(); err != nil {
+			return r.rep, err
+		}
+	}
+	r.finish()
+	return r.rep, nil
+}
+
+// fill makes the fleet, and the ends of what runs on it.
+func (r *run) fill() {
+	for i := range r.o.Workers {
+		id := cluster.WorkerID(fmt.Sprintf("w%03d", i))
+		c := cluster.Resources{CPU: 32_000, Memory: 128 << 10, Disk: 1 << 20}
+		r.sellers[id] = market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: c})
+		r.ids, r.capacity = append(r.ids, id), r.capacity.Add(c)
+	}
+	type running struct {
+		id cluster.WorkerID
+		r  placement.Request
+	}
+	var there []running
+	for misses := 0; misses < 10_000 && r.full() < r.o.Full; {
+		q := r.request()
+		id := r.ids[r.rng.IntN(len(r.ids))]
+		if r.sellers[id].Grant(r.time(), q, "", true) != nil {
+			misses++
+			continue
+		}
+		r.used = r.used.Add(q.Resources)
+		there = append(there, running{id, q})
+	}
+	for range r.o.Buyers {
+		b := &buyer{view: map[cluster.WorkerID]int{}, index: placement.NewIndex()}
+		for i, id := range r.ids {
+			rec := r.sellers[id].Record(r.time())
+			b.view[id], b.recs = i, append(b.recs, rec)
+			b.index.Update(rec)
+		}
+		r.buyers = append(r.buyers, b)
+	}
+	life := float64(len(there)) / r.o.Rate // seconds, mean
+	for _, m := range there {
+		r.ends(m.id, m.r, life)
+	}
+}
+
+// ends lets a machine end after a while; its room is then told of, and wanted again.
+func (r *run) ends(id cluster.WorkerID, q placement.Request, life float64) {
+	r.heap.Push(r.now+ticks.Time(r.rng.ExpFloat64()*life*float64(ticks.Second)), func() error {
+		r.sellers[id].Free(q.Machine)
+		r.used = r.used.Sub(q.Resources)
+		r.tell(id)
+		again := r.request()
+		again.Resources = q.Resources // so that the mix of sizes, and the fullness, stay
+		return r.buy(&purchase{b: r.buyers[r.rng.IntN(len(r.buyers))], r: again, began: r.now}, life)
+	})
+}
+
+// tell has all buyers hear of a worker's record as it is now, when the staleness has passed.
+func (r *run) tell(id cluster.WorkerID) {
+	rec := r.sellers[id].Record(r.time())
+	r.heap.Push(r.now+r.o.Stale.Microseconds(), func() error {
+		for _, b := range r.buyers {
+			b.hear(rec, r.o.Mode)
+		}
+		return nil
+	})
+}
+
+func (b *buyer) hear(rec cluster.Record, mode string) {
+	if mode != Ranked {
+		b.index.Update(rec)
+	} else if i := b.view[rec.Worker]; rec.Newer(b.recs[i]) {
+		b.recs[i] = rec
+	}
+}
+
+// buy begins a purchase, or begins it again.
+func (r *run) buy(p *purchase, life float64) error {
+	p.asked = map[cluster.WorkerID]bool{}
+	if r.o.Mode == Ranked {
+		p.real = market.NewBuyer(p.r, cluster.View{Workers: p.b.recs}, r.p)
+		return r.follow(p, p.real.Step(market.In{}), life)
+	}
+	return r.pick(p, life)
+}
+
+// pick asks the best worker of the buyer's index that it has not asked.
+func (r *run) pick(p *purchase, life float64) error {
+	if len(p.asked) < market.MaxAsked {
+		best, _ := p.b.index.PickN(&p.r, &r.p, 1, func(id cluster.WorkerID) bool { return p.asked[id] }, r.rng)
+		if len(best) > 0 {
+			p.asked[best[0].Worker] = true
+			r.ask(p, best[0].Worker, life)
+			return nil
+		}
+	}
+	r.rests(p, life)
+	return nil
+}
+
+func (r *run) follow(p *purchase, out market.Out, life float64) error {
+	switch {
+	case out.Done && out.Err == nil:
+		return nil
+	case out.Done:
+		r.rests(p, life)
+		return nil
+	}
+	r.ask(p, out.Ask, life)
+	return nil
+}
+
+// rests lets a buyer that found nothing wait, and then try again.
+func (r *run) rests(p *purchase, life float64) {
+	if r.now >= r.begun {
+		r.rep.GaveUp++
+	}
+	r.heap.Push(r.now+rest, func() error { return r.buy(p, life) })
+}
+
+// ask is one round trip.
+func (r *run) ask(p *purchase, id cluster.WorkerID, life float64) {
+	r.heap.Send(r.now+oneWay, func() error {
+		err := r.sellers[id].Grant(r.time(), p.r, "", true)
+		if err == nil {
+			if err := r.granted(id, p.r); err != nil {
+				return err
+			}
+		}
+		r.heap.Send(r.now+oneWay, func() error { return r.answered(p, id, err, life) })
+		return nil
+	})
+}
+
+// granted checks the worker that has said yes.
+func (r *run) granted(id cluster.WorkerID, q placement.Request) error {
+	s := r.sellers[id]
+	s.Check()
+	rec := s.Record(r.time())
+	for _, d := range rec.Used.Dims() {
+		if c := rec.Capacity.Get(d.Name); c > 0 {
+			r.rep.Most = max(r.rep.Most, float64(d.Amount)/float64(c))
+		}
+	}
+	if !rec.Used.Fits(rec.Capacity) {
+		r.rep.OverGrant++
+		return fault.New(fault.Internal, "stale", "worker %s has granted %v of %v", id, rec.Used, rec.Capacity)
+	}
+	r.used = r.used.Add(q.Resources)
+	r.tell(id)
+	return nil
+}
+
+// answered takes what came of an ask back to the buyer.
+func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64) error {
+	counted := r.now >= r.begun
+	if counted {
+		r.rep.Asks++
+	}
+	if err == nil {
+		if counted {
+			r.rep.Placed++
+			r.times = append(r.times, float64(r.now-p.began)/float64(ticks.Millisecond))
+		}
+		if r.o.Mode == Ranked {
+			p.real.Step(market.In{Granted: true, Worker: id})
+		} else {
+			p.b.index.Taken(id, &p.r)
+		}
+		r.ends(id, p.r, life)
+		return nil
+	}
+	refusal, ok := fault.As(err).Detail.(market.Refusal)
+	if !ok {
+		return err
+	}
+	if again := placement.Judge(p.r, refusal.Record); again.Fits || !reflect.DeepEqual(again.Failing, refusal.Verdict.Failing) {
+		return fault.New(fault.Internal, "stale", "worker %s refused for %s; its record says %s", id, placement.VerdictText(refusal.Verdict), placement.VerdictText(again))
+	}
+	if counted {
+		r.rep.Refusals++
+		r.rep.Explained++
+	}
+	p.b.hear(refusal.Record, r.o.Mode)
+	if r.o.Mode == Ranked {
+		return r.follow(p, p.real.Step(market.In{Refused: &refusal, Worker: id}), life)
+	}
+	return r.pick(p, life)
+}
+
+// request draws a machine of one of a few sizes.
+func (r *run) request() placement.Request {
+	r.next++
+	cpu := int64(250) << r.rng.IntN(4) // 250m to 2 cores
+	return placement.Request{App: fmt.Sprintf("app-%d", r.rng.IntN(200)), Machine: fmt.Sprintf("m%07d", r.next),
+		Resources: cluster.Resources{CPU: cpu, Memory: cpu * int64(2+r.rng.IntN(4)), Disk: 1024}}
+}
+
+func (r *run) full() float64 {
+	return max(float64(r.used.CPU)/float64(r.capacity.CPU), float64(r.used.Memory)/float64(r.capacity.Memory))
+}
+
+func (r *run) time() time.Time { return time.UnixMicro(r.now) }
+
+func (r *run) finish() {
+	p := &r.rep
+	p.Full = r.full()
+	if p.Placed == 0 {
+		return
+	}
+	slices.Sort(r.times)
+	for _, t := range r.times {
+		p.MeanMS += t / float64(len(r.times))
+	}
+	at := func(q float64) float64 { return r.times[max(0, int(math.Ceil(q*float64(len(r.times))))-1)] }
+	p.Conflicts, p.P50MS, p.P99MS = float64(p.Refusals)/float64(p.Placed), at(0.5), at(0.99)
+}
