@@ -22,6 +22,12 @@ type Taken struct {
 	Err      error     // what the buyer ended with; nil: it is placed
 	Asked    []float64 // milliseconds of each ask of the trail
 	Took     Timings
+
+	// Where an index decided, the trail's View and Ranked hold only the workers that are to be kept: the totals are then
+	// told here. The zero values count the trail's.
+	Workers   int // of the fleet
+	Fitting   int // of them, as far as is known
+	Evaluated int // workers that were looked at
 }
 
 // From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
@@ -38,6 +44,7 @@ func From(t Taken) *Decision {
 	k.asks()
 	k.outcome()
 	k.consider()
+	d.Workers, d.Fitting, d.Evaluated = max(d.Workers, t.Workers), max(d.Fitting, t.Fitting), t.Evaluated
 	if d.Reason = t.Trail.Consent; d.Reason == "" || d.Winner == "" {
 		d.Reason = reason(d)
 	}

@@ -5,12 +5,15 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decision/decisiontest"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
 )
 
 // through writes a record with one book and reads it with another, by way of JSON.
@@ -140,4 +143,67 @@ func TestBooksAgree(t *testing.T) {
 	if told < 5*whole {
 		t.Errorf("%d records were written whole and %d by what differs", whole, told)
 	}
+}
+
+// TestLinesAreWrittenAsJSON: AppendLine gives the very bytes of encoding/json, whatever the line holds.
+func TestLinesAreWrittenAsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 6))
+		view := decisiontest.Fleet(rng, rng.IntN(90))
+		now := decisiontest.Age(rng, view)
+		r := decisiontest.Request(rng, view)
+		if rng.IntN(2) == 0 { // the plain kind, which is written by hand
+			r.Regions, r.Volumes, r.Scheduling, r.Fleet = nil, nil, machine.Scheduling{}, placement.Fleet{}
+		}
+		if rng.IntN(8) == 0 {
+			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
+		}
+		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
+		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Trail: b.Trail(), Err: err,
+			Asked: []float64{rng.Float64() * 1e-7, rng.Float64(), 3}, Took: decision.Timings{View: rng.ExpFloat64(), Rank: 1e-9, Total: 1e22}})
+		if rng.IntN(4) == 0 {
+			d.Considered, d.Evaluated, d.Candidates, d.Request.Start = nil, 3, 4, false
+			d.Evictions, d.Holds, d.Shadow = []decision.Preempted{{Machine: "m"}}, []decision.Hold{{Worker: "w"}}, &machine.Shadow{Policy: "p"}
+		}
+		lines := []decision.Line{{Decision: d}, {}, {End: &decision.End{App: "a"}}}
+		book := decision.NewBook()
+		for _, v := range []cluster.View{view, now} {
+			for i := range v.Workers {
+				if l, fresh := book.Write(&v.Workers[i]); fresh {
+					lines = append(lines, l)
+				}
+			}
+		}
+		for i := range lines {
+			want, err := json.Marshal(lines[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decision.AppendLine([]byte("x"), &lines[i])
+			if err != nil || string(got[1:]) != string(want) {
+				t.Fatalf("%v\ngot  %s\nwant %s", err, got[1:], want)
+			}
+		}
+	})
+}
+
+func BenchmarkLine(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 7))
+	view := decisiontest.Fleet(rng, 10)
+	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true, Resources: cluster.Resources{CPU: 62, Memory: 256}}
+	buyer, err := decisiontest.Buy(rng, r, view, view, placement.Default())
+	d := decision.From(decision.Taken{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Trail: buyer.Trail(), Err: err})
+	var buf []byte
+	b.Run("AppendLine", func(b *testing.B) {
+		for b.Loop() {
+			buf, _ = decision.AppendLine(buf[:0], &decision.Line{Decision: d})
+		}
+		b.SetBytes(int64(len(buf)))
+	})
+	b.Run("encoding/json", func(b *testing.B) {
+		for b.Loop() {
+			raw, _ := json.Marshal(&decision.Line{Decision: d})
+			b.SetBytes(int64(len(raw)))
+		}
+	})
 }

@@ -2,7 +2,6 @@ package decisionlog
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -97,12 +96,12 @@ func (w *writer) decision(d *decision.Decision) {
 
 // line appends one line to the frame.
 func (w *writer) line(l decision.Line) {
-	raw, err := json.Marshal(l)
+	lines, err := decision.AppendLine(w.lines, &l)
 	if err != nil {
 		w.failed(err)
 		return
 	}
-	w.lines = append(append(w.lines, raw...), '\n')
+	w.lines = append(lines, '\n')
 }
 
 // about enters whom the frame is about, and when.
