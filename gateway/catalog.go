@@ -65,8 +65,6 @@ type appRow struct {
 	Secrets   uint64    `json:"secrets,omitempty"` // version of the app's secrets: counts their changes
 
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
-
-	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
 }
 
 func (a appRow) app() App {
@@ -94,7 +92,6 @@ type Catalog struct {
 	lastApp int32
 
 	policies policies
-	sharing  *Sharing
 	broken   error // of a failed commit: what is on disk is unknown, so nothing more is written
 }
 
@@ -147,19 +144,8 @@ func (c *Catalog) load(r fsm.Record) error {
 	return nil
 }
 
-// commit writes records, has apply change the maps, and tells the other gateways. The caller holds write.
+// commit writes records and then has apply change the maps. The caller holds write.
 func (c *Catalog) commit(apply func(), rs ...fsm.Record) error {
-	err := c.commitOwn(apply, rs...)
-	if err == nil {
-		for _, r := range rs {
-			c.tell(r)
-		}
-	}
-	return err
-}
-
-// commitOwn is commit for what the others know.
-func (c *Catalog) commitOwn(apply func(), rs ...fsm.Record) error {
 	if c.broken != nil {
 		return c.broken
 	}
