@@ -249,6 +249,9 @@ func (x *Index) sweep() {
 		kept, x.byKey[b.key] = append(kept, b), id
 	}
 	x.sizes = x.sizes[:len(kept)]
-	x.buckets, x.born = kept, nil
+	x.buckets = kept
 	x.age++
+	for _, b := range x.books { // what they know is of buckets that are others now
+		b.reset(x.age)
+	}
 }

@@ -18,6 +18,7 @@ type book struct {
 	orders  int // scores of all orders
 	age     int // of the index's buckets, when the orders were made
 	image   interest
+	listing listing
 }
 
 // interest is whether a policy minds something; it is found out by asking it.
@@ -84,7 +85,7 @@ func (x *Index) bookOf(p *Policy) *book {
 }
 
 func (b *book) reset(age int) {
-	b.classes, b.sets, b.orders, b.age = map[string]*class{}, map[string]*set{}, 0, age
+	b.classes, b.sets, b.orders, b.age, b.listing = map[string]*class{}, map[string]*set{}, 0, age, listing{}
 }
 
 // classOf gives the class of a request, up to date with the fleet.
@@ -114,6 +115,7 @@ func (x *Index) classOf(r *Request, p *Policy) *class {
 			c.want.Resources.Named = maps.Clone(r.Resources.Named)
 		}
 		b.classes[string(key)] = c
+		x.begin(&b.listing, c)
 	}
 	x.refresh(c.set, p)
 	b.orders -= len(c.order.scores)

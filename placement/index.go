@@ -22,28 +22,26 @@ import (
 type Index struct {
 	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
 
-	slots    []slot
-	byID     map[cluster.WorkerID]int32
-	vacant   []int32
-	groups   map[string]int32
-	reps     []group
-	buckets  []bucket
-	byKey    map[bucketKey]int32
-	sizes    []int32             // members of each bucket
-	filled   int                 // buckets with a member
-	odd      []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
-	apps     map[string]*[]int32 // slots where an app runs
-	volumes  map[string][]int32
-	images   map[string][]int32
-	spreads  map[string]*valueCount
-	books    []*book
-	log      []int32 // slots whose fixed part changed, for sets to catch up
-	born     []int32 // buckets that have got their first worker, for orders to catch up
-	bornBase int     // births before those
-	age      int     // of the buckets: counts how often they were made anew
-	readApp  int     // workers whose conditions read the app of a request
-	readImg  int     // workers whose conditions read its image
-	scratch  scratch
+	slots   []slot
+	byID    map[cluster.WorkerID]int32
+	vacant  []int32
+	groups  map[string]int32
+	reps    []group
+	buckets []bucket
+	byKey   map[bucketKey]int32
+	sizes   []int32             // members of each bucket
+	filled  int                 // buckets with a member
+	odd     []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps    map[string]*[]int32 // slots where an app runs
+	volumes map[string][]int32
+	images  map[string][]int32
+	spreads map[string]*valueCount
+	books   []*book
+	log     []int32 // slots whose fixed part changed, for sets to catch up
+	age     int     // of the buckets: counts how often they were made anew
+	readApp int     // workers whose conditions read the app of a request
+	readImg int     // workers whose conditions read its image
+	scratch scratch
 }
 
 // slot is one worker.
@@ -216,7 +214,7 @@ func (x *Index) regroup() {
 	for i := range x.slots {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.buckets, x.books, x.log, x.born, x.sizes = map[string]int32{}, nil, nil, nil, nil, nil, nil
+	x.groups, x.reps, x.buckets, x.books, x.log, x.sizes = map[string]int32{}, nil, nil, nil, nil, nil
 	clear(x.byKey)
 	for i := range x.slots {
 		if s := &x.slots[i]; s.used {

@@ -175,9 +175,9 @@ func (d *decision) beaten(s scored, t *tier, best float64) bool {
 // walk looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
 // bucket promises less than best, which another tier has.
 func (d *decision) walk(c *class, t *tier, best float64) float64 {
-	whole, left := t.count == len(d.x.byID), d.enough
+	whole, left, l := t.count == len(d.x.byID), d.enough, &d.x.bookOf(d.p).listing
 	for k := 0; ; k++ {
-		e, more := c.order.nth(d.x, k)
+		e, more := c.order.nth(d.x, l, k)
 		if !more {
 			return best
 		}
