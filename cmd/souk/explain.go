@@ -114,6 +114,13 @@ func (c *cli) printExplanation(title string, e client.Explanation) {
 	default:
 		fmt.Fprintf(c.out, "%s: no decision is recorded for it\n", title)
 	}
+	if e.Placement != nil && e.Placement.Shadow != nil {
+		where := e.Placement.Shadow.Worker
+		if where == "" {
+			where = "no worker"
+		}
+		fmt.Fprintf(c.out, "\nthe policy %s, which only watches, would have chosen %s\n", e.Placement.Shadow.Policy, where)
+	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(c.err, "note: %s\n", n)
 	}
