@@ -113,9 +113,13 @@ func (b *Buyer) next() Out {
 	return Out{Done: true, Err: b.exhausted()}
 }
 
-// Placement tells the decision as it stands: the worker asked last, why, and what every worker of the view scored.
+// MaxTold is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to explain
+// a larger fleet.
+const MaxTold = 64
+
+// Placement tells the decision as it stands: the worker asked last, why, and what the workers of the view scored.
 func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
-	p := &machine.Placement{Policy: b.policy.Name, Worker: string(worker), Candidates: b.decided, Refusals: b.refusals}
+	p := &machine.Placement{Policy: b.policy.Name, Worker: string(worker), Candidates: b.decided[:min(len(b.decided), MaxTold)], Refusals: b.refusals}
 	p.Reason = b.reason(worker)
 	return p
 }
