@@ -251,8 +251,8 @@ func (c *Cluster) whom(regular bool) (Member, bool) {
 	if different && hint.State == Alive {
 		return hint.Member, true
 	}
-	for _, owner := range c.reg.Gaps() {
-		if m := c.members[owner]; m != nil && m.State == Alive && rand.IntN(2) == 0 {
+	if gaps := c.reg.Gaps(); len(gaps) > 0 {
+		if m := c.members[gaps[rand.IntN(len(gaps))]]; m != nil && m.State == Alive && rand.IntN(2) == 0 {
 			return m.Member, true
 		}
 		return anybody, true

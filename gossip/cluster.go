@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -166,7 +165,7 @@ func (c *Cluster) mindContest() {
 func (c *Cluster) config() *memberlist.Config {
 	k, conf := c.o.Knobs, memberlist.DefaultLANConfig()
 	conf.Name, conf.Transport = string(c.o.Self), c.net
-	conf.Logger = log.New(logWriter{c}, "", 0)
+	conf.LogOutput = logWriter{c}
 	conf.Delegate, conf.Events, conf.Ping, conf.Alive = c, c, c, c
 	conf.ProbeInterval, conf.ProbeTimeout, conf.IndirectChecks = k.Probe, k.ProbeTimeout, k.Indirect
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult, conf.RetransmitMult = k.Suspicion, k.SuspicionMax, k.Retransmit

@@ -126,6 +126,9 @@ type logWriter struct{ c *Cluster }
 
 func (w logWriter) Write(line []byte) (int, error) {
 	text := bytes.TrimSpace(line)
+	if i := bytes.IndexByte(text, '['); i > 0 { // after the time, of which ours has one, too
+		text = text[i:]
+	}
 	if m := suspected.FindSubmatch(text); m != nil {
 		// memberlist may hold its lock here, and whoever holds ours may wait for it: not at once.
 		select {

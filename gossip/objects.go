@@ -62,6 +62,13 @@ func (o Objects) List(kind registry.Kind) []registry.Object {
 	return o.c.reg.Objects(kind, false)
 }
 
+// All gives the objects of a kind by key, deleted ones too.
+func (o Objects) All(kind registry.Kind) []registry.Object {
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	return o.c.reg.Objects(kind, true)
+}
+
 // keep writes objects that others wrote to disk, without waiting for it. It is called with the lock.
 func (c *Cluster) keep(objs []registry.Object) {
 	for _, x := range objs {

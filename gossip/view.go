@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -130,9 +131,8 @@ func (c *Cluster) Announce(w cluster.Record) error {
 }
 
 func sameButTime(a, b cluster.Record) bool {
-	return a.Worker == b.Worker && a.Region == b.Region && a.State == b.State && a.Machines == b.Machines && a.Starting == b.Starting &&
-		a.MaxStarting == b.MaxStarting && a.Capacity.Sub(b.Capacity).IsZero() && a.Used.Sub(b.Used).IsZero() &&
-		maps.Equal(a.Apps, b.Apps) && slices.Equal(a.Images, b.Images) && maps.Equal(a.Volumes, b.Volumes)
+	a.At, a.Version = b.At, b.Version
+	return reflect.DeepEqual(a, b)
 }
 
 // AnnounceMachine tells what a machine of this worker is now.
