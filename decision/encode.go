@@ -3,6 +3,7 @@ package decision
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -176,25 +177,32 @@ func (e *encoder) list(name string, n int, null bool, each func(i int)) {
 	e.raw("]")
 }
 
-// request writes the plain part of a request; one with more to it is left to encoding/json.
+// request writes a request; its wishes, which most have none of, are left to encoding/json.
 func (e *encoder) request(r *placement.Request) {
-	s := &r.Scheduling
-	if len(r.Regions)+len(r.Volumes)+len(r.Fleet.Affinity)+len(r.Fleet.Spread)+len(s.Require)+len(s.Prefer)+len(s.Tolerate)+
-		len(s.Affinity)+len(s.Spread)+len(s.Labels)+s.Priority > 0 || s.Band != "" || s.Policy != "" || s.Strategy != "" ||
-		s.EvictionBudget != nil {
-		e.other(r)
-		return
-	}
 	e.raw(`{"app":`)
 	e.text(r.App)
 	e.str("machine", r.Machine)
+	if len(r.Regions) > 0 {
+		e.list("regions", len(r.Regions), false, func(i int) { e.text(string(r.Regions[i])) })
+	}
 	e.key("resources")
 	e.resources(r.Resources)
 	e.opt("image", r.Image)
+	if len(r.Volumes) > 0 {
+		e.list("volumes", len(r.Volumes), false, func(i int) { e.text(r.Volumes[i]) })
+	}
 	e.key("start")
 	e.b = strconv.AppendBool(e.b, r.Start)
 	e.opt("namespace", r.Namespace)
 	e.opt("gpu_kind", r.GPUKind)
+	if !reflect.ValueOf(&r.Scheduling).Elem().IsZero() {
+		e.key("scheduling")
+		e.other(&r.Scheduling)
+	}
+	if r.Fleet.Affinity != nil || r.Fleet.Spread != nil {
+		e.key("fleet")
+		e.other(&r.Fleet)
+	}
 	e.raw(`}`)
 }
 

@@ -130,13 +130,14 @@ func (k *keeper) consider() {
 			}
 		} else {
 			never = placement.JudgeAt(&d.Request, w).Never
-			if groups.add(c, never) {
-				groups.list[len(groups.list)-1].Ref = k.keep(w)
-			}
+			groups.add(c, w, never, &d.Request)
 		}
 		if keep {
 			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keep(w), Age: ageOf(k.t.At, w), Never: never})
 		}
+	}
+	for i := range groups.list {
+		groups.list[i].Ref = k.keep(groups.examples[i])
 	}
 	d.Groups = groups.list
 }
@@ -150,24 +151,28 @@ func ageOf(at time.Time, w *cluster.Record) float64 {
 
 // groupList gathers workers that fail alike, at most MaxGroups kinds.
 type groupList struct {
-	list  []Group
-	index map[string]int
+	list     []Group
+	examples []*cluster.Record
+	index    map[string]int
 }
 
-// add counts a worker that fails, and says whether it is the first of a group.
-func (g *groupList) add(c *machine.Candidate, never bool) bool {
+// add counts a worker that fails. The example of its group is the one that lacks least of what the first clause is about.
+func (g *groupList) add(c *machine.Candidate, w *cluster.Record, never bool, r *placement.Request) {
 	key := groupKey(c.Failing, never)
 	if i, there := g.index[key]; there {
 		g.list[i].Count++
-		return false
+		if code := c.Failing[0].Code; r.Resources.Get(code) > 0 && w.Free().Get(code) > g.examples[i].Free().Get(code) {
+			g.list[i].Example, g.list[i].Failing, g.examples[i] = w.Worker, c.Failing, w
+		}
+		return
 	}
 	if len(g.list) >= MaxGroups {
 		last := &g.list[MaxGroups-1]
 		if last.Codes[0] != Other {
-			*last = Group{Codes: []string{Other}, Count: last.Count, Example: last.Example, Ref: last.Ref, Failing: last.Failing}
+			*last = Group{Codes: []string{Other}, Count: last.Count, Example: last.Example, Failing: last.Failing}
 		}
 		last.Count++
-		return false
+		return
 	}
 	g.index[key] = len(g.list)
 	codes := make([]string, 0, len(c.Failing))
@@ -176,8 +181,8 @@ func (g *groupList) add(c *machine.Candidate, never bool) bool {
 			codes = append(codes, f.Code)
 		}
 	}
-	g.list = append(g.list, Group{Codes: codes, Count: 1, Example: cluster.WorkerID(c.Worker), Failing: c.Failing, Never: never})
-	return true
+	g.list = append(g.list, Group{Codes: codes, Count: 1, Example: w.Worker, Failing: c.Failing, Never: never})
+	g.examples = append(g.examples, w)
 }
 
 // Other is the code of the group that holds what had no group left.

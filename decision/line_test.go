@@ -153,7 +153,7 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 		now := decisiontest.Age(rng, view)
 		r := decisiontest.Request(rng, view)
 		if rng.IntN(2) == 0 { // the plain kind, which is written by hand
-			r.Regions, r.Volumes, r.Scheduling, r.Fleet = nil, nil, machine.Scheduling{}, placement.Fleet{}
+			r.Scheduling, r.Fleet = machine.Scheduling{}, placement.Fleet{}
 		}
 		if rng.IntN(8) == 0 {
 			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
@@ -206,4 +206,53 @@ func BenchmarkLine(b *testing.B) {
 			b.SetBytes(int64(len(raw)))
 		}
 	})
+}
+
+// TestNoFieldIsForgotten sets every field there is: one that was added to a record and not to AppendLine fails here.
+func TestNoFieldIsForgotten(t *testing.T) {
+	var d decision.Decision
+	var c decision.Changed
+	fill(reflect.ValueOf(&d).Elem())
+	fill(reflect.ValueOf(&c).Elem())
+	d.At, c.At = decisiontest.Epoch(), decisiontest.Epoch()
+	for _, l := range []decision.Line{{Decision: &d}, {Changed: &c}} {
+		got, err := decision.AppendLine(nil, &l)
+		if err != nil || string(got) != asJSON(l) {
+			t.Errorf("%v\ngot  %s\nwant %s", err, got, asJSON(l))
+		}
+	}
+}
+
+// fill sets all that is exported to something that is not zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0))
+		fill(v.Index(1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		e := reflect.New(v.Type().Elem()).Elem()
+		fill(e)
+		v.SetMapIndex(reflect.ValueOf("k").Convert(v.Type().Key()), e)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint64:
+		v.SetUint(7)
+	case reflect.Float64:
+		v.SetFloat(1.5)
+	}
 }
