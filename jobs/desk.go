@@ -67,7 +67,7 @@ type seat struct {
 type given struct {
 	job   *job
 	index int
-	grant market.Granted
+	life  Life
 }
 
 // Offer is a free slot of a worker. Number grows with each.

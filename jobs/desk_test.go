@@ -71,7 +71,7 @@ func TestALargeTaskIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; a band goes before all.
+// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; priority goes before all.
 func TestLeastWorkFirst(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		w.submit(1, settled(t, jobs.Spec{Last: 99, EstimateMS: 1000}))

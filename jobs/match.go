@@ -101,7 +101,7 @@ func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
 	t.attempt++
 	t.worker = s.id
 	g := market.Granted{Offer: offer.Number, Job: lot.Job, Task: n}
-	s.given[offer] = &given{job: j, index: i, grant: g}
+	s.given[offer] = &given{job: j, index: i, life: j.life(i)}
 	s.ahead = s.ahead.Add(sh.shape)
 	o := d.to(s.id)
 	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.life(i), Terms: j.terms})

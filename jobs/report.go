@@ -79,12 +79,21 @@ func (d *Desk) forget(now time.Time, s *seat) {
 	}) {
 		g := s.given[offer]
 		delete(s.given, offer)
-		if g.job.why != "" {
+		switch {
+		case !g.open():
+			continue
+		case g.job.why != "":
 			d.end(now, g.job, g.index, cancelled)
 			continue
 		}
 		d.back(g.job, g.index) // it may have been begun: then the worker will say so, and the newer attempt counts
 	}
+}
+
+// open says whether the task still waits for the answer to this grant: a result of the same attempt may have come first.
+func (g *given) open() bool {
+	t := &g.job.tasks[g.index]
+	return t.state == granted && int(t.attempt) == g.life.Attempt
 }
 
 // past says whether an attempt is not the newest, or has a result.
@@ -144,6 +153,11 @@ func (d *Desk) replied(now time.Time, s *seat, a Reply) {
 	s.ahead = s.ahead.Sub(g.job.terms.Shape)
 	j, i := g.job, g.index
 	switch {
+	case !g.open():
+		if a.Answer != market.Refuse {
+			o := d.to(s.id)
+			o.Kill = append(o.Kill, g.life)
+		}
 	case a.Answer == market.Refuse:
 		j.tasks[i].attempt-- // it was never begun
 		if j.why != "" {

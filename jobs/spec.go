@@ -40,25 +40,25 @@ type Spec struct {
 	Priority   Priority          `json:"priority,omitempty"`
 }
 
-// Priority is the band of a job: each goes before the next, whatever its work.
+// Priority puts a job before those of the next one, whatever their work.
 type Priority string
 
-// The bands; "" is Normal.
+// The priorities, first to last; "" is Normal.
 const (
 	High   Priority = "high"
 	Normal Priority = "normal"
 	Low    Priority = "low"
 )
 
-// bandStep is the head start of one band over the next, in microseconds: more than any job's work makes up for.
-const bandStep = int64(1) << 60
+// headStart is what one priority has over the next, in microseconds: more than any job's work makes up for.
+const headStart = int64(1) << 60
 
 func (p Priority) start() int64 {
 	switch p {
 	case High:
-		return -bandStep
+		return -headStart
 	case Low:
-		return bandStep
+		return headStart
 	}
 	return 0
 }
