@@ -86,7 +86,7 @@ func TestEveryClauseIsComputedAgainAfterRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		all := history(rng, 15+rng.IntN(50))
+		all := history(rng, 10+rng.IntN(30))
 		l := open(t, dir, decisionlog.MinMaxBytes)
 		for i, d := range all {
 			for !l.Append(d) {
