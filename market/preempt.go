@@ -196,7 +196,9 @@ func (h *hunt) cost(e *evictee, chosen []*evictee) float64 {
 }
 
 // byCost prefers the lowest rank, then what loses least.
-func byCost(e *evictee, cost float64, _ []cluster.Dim) float64 { return float64(e.g.tenant.Rank)*1e12 + cost }
+func byCost(e *evictee, cost float64, _ []cluster.Dim) float64 {
+	return float64(e.g.tenant.Rank)*1e12 + cost
+}
 
 // byWorth prefers what loses least for what it frees of the room that is missing.
 func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {

@@ -3,14 +3,18 @@ package market
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
 )
 
-// MaxEvictAsks is how many workers are asked to evict before the buyer gives up: each no was one trip.
-const MaxEvictAsks = 8
+// Bounds of a buyer's search for a worker that evicts.
+const (
+	MaxEvictAsks = 8  // workers asked before it gives up: each no was one trip
+	MaxProspects = 64 // workers that could, of which it takes the cheapest
+)
 
 // prospect is a worker that could take the request by evicting, as its record sums up what ranks lower.
 type prospect struct {
@@ -22,15 +26,22 @@ type prospect struct {
 
 // evicting gives the worker to be asked next to evict for the request, where none has room; ok is false when there is none,
 // or the request may not preempt. The order is that of the cheapest eviction, as the view has it: lowest rank first, then
-// fewest machines, then the policy's score. The worker chooses whom, anew.
+// fewest machines, then the policy's score. It looks until it has MaxProspects, from a place in the view that its machine's
+// id decides, so that buyers of one view differ. The worker chooses whom, anew.
 func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 	if !b.req.Scheduling.MayPreempt() || !b.req.Start || len(b.evicted) >= MaxEvictAsks {
 		return "", false
 	}
 	var found []prospect
-	for i := range b.view.Workers {
-		w := &b.view.Workers[i]
-		if p, ok := prospectOf(&b.req, *w, &b.policy); ok && !b.evicted[w.Worker] {
+	all := b.view.Workers
+	h := fnv.New32a()
+	h.Write([]byte(b.req.Machine))
+	for i := 0; i < len(all) && len(found) < MaxProspects; i++ {
+		w := &all[(i+int(h.Sum32()>>1))%len(all)]
+		if b.evicted[w.Worker] {
+			continue
+		}
+		if p, ok := prospectOf(&b.req, *w, &b.policy); ok {
 			found = append(found, p)
 		}
 	}
@@ -38,7 +49,7 @@ func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 		return "", false
 	}
 	best := slices.MinFunc(found, func(x, y prospect) int {
-		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.machines, y.machines), cmp.Compare(y.score, x.score), cmp.Compare(x.worker, y.worker))
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.machines, y.machines), cmp.Compare(y.score, x.score)) // else the first found
 	})
 	if b.evicted == nil {
 		b.evicted = map[cluster.WorkerID]bool{}

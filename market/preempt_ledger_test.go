@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,4 +231,46 @@ func BenchmarkAskThatEvicts(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkPreemptionOn5000Workers places services on 5,000 workers that are full of 20,000 batch machines: rank the view,
+// find the cheapest prospect, have its seller choose whom and make the claim, and let the victim go.
+func BenchmarkPreemptionOn5000Workers(b *testing.B) {
+	const workers = 5000
+	sellers, view := map[cluster.WorkerID]*market.Seller{}, cluster.View{}
+	for i := range workers {
+		id := cluster.WorkerID(fmt.Sprintf("w%04d", i))
+		s := market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 4000, Memory: 4000}})
+		for k := range 4 {
+			q := placement.Request{App: fmt.Sprint("app", i%50), Machine: fmt.Sprint(id, "-", k), Resources: cluster.Resources{CPU: 1000, Memory: 1000},
+				Scheduling: machine.Scheduling{Band: "batch"}}
+			if err := s.Grant(epoch, q, "", true); err != nil {
+				b.Fatal(err)
+			}
+		}
+		sellers[id] = s
+		view.Workers = append(view.Workers, s.Record(epoch))
+	}
+	n := 0
+	for b.Loop() {
+		q := placement.Request{App: "s", Machine: fmt.Sprint("s", n), Start: true, Resources: cluster.Resources{CPU: 1000, Memory: 1000},
+			Scheduling: machine.Scheduling{Band: "service"}}
+		n++
+		out := market.NewBuyer(q, view, placement.Default()).Step(market.In{})
+		s := sellers[out.Ask]
+		list, err := s.Claim(epoch, q, "")
+		if !out.Evict || err != nil || len(list) != 1 {
+			b.Fatalf("%+v: %v, %v", out, list, err)
+		}
+		if err := s.SetUp(epoch, list[0].Machine, false); err != nil {
+			b.Fatal(err)
+		}
+		i, _ := slices.BinarySearchFunc(view.Workers, out.Ask, func(r cluster.Record, id cluster.WorkerID) int { return strings.Compare(string(r.Worker), string(id)) })
+		view.Workers[i] = s.Record(epoch)
+		if n%workers == 0 {
+			b.StopTimer() // no more than one each
+			return
+		}
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "evictions/s")
 }
