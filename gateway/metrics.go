@@ -165,6 +165,10 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 	for reason, n := range s.Refusals {
 		emit(counter, "souk_refusals_total", "Grants refused, by the clause that failed.", float64(n), "reason", reason)
 	}
+	for rule, n := range s.Evicted {
+		emit(counter, "souk_preemptions_total", "Machines evicted, by the rule that allowed it.", float64(n), "rule", rule)
+	}
+	emit(gauge, "souk_waiting_for_room", "Machines that wait for the room of those they evict.", float64(s.Waiting))
 	emit(counter, "souk_holds_expired_total", "Holds that ended without a grant.", float64(s.HoldsExpired))
 	emit(counter, "souk_drift_total", "Differences between runtime and journal that were found and mended.", float64(s.Drift))
 }
