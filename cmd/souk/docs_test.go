@@ -52,6 +52,9 @@ Generated from cmd/souk/exit.go. They do not change: scripts may depend on them.
 it. A code of souk's own can then look the same, so tell them apart by stderr: whenever it is souk that failed, the last
 line there begins with ` + "`souk: `" + ` (with ` + "`--json`" + ` it is an object with the keys error, kind, code and exit).
 
+` + "`souk plan`" + ` answers with its code: 0 fits now, 1 not now, 2 never as it stands. When souk could not say, it ends with a code
+of the table from 65 on, or with 2 and a message about the command line.
+
 A command that is given several machines does all it can, prints an error for each that failed, and ends with the
 largest of their codes.
 `)
