@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
@@ -77,4 +78,13 @@ func (c *Client) LaunchGang(ctx context.Context, app string, r GangRequest) (*Ga
 		return nil, err
 	}
 	return g, nil
+}
+
+// Members lists the members of the cluster, as the one that answers knows them; none where souk is alone.
+func (c *Client) Members(ctx context.Context) ([]gossip.Member, error) {
+	var a struct {
+		Members []gossip.Member `json:"members"`
+	}
+	err := c.do(ctx, call{method: "GET", path: route("souk", "members")}, &a)
+	return a.Members, err
 }

@@ -92,6 +92,7 @@ type Catalog struct {
 	lastApp int32
 
 	policies policies
+	sharing  *Sharing
 	broken   error // of a failed commit: what is on disk is unknown, so nothing more is written
 }
 
@@ -144,8 +145,19 @@ func (c *Catalog) load(r fsm.Record) error {
 	return nil
 }
 
-// commit writes records and then has apply change the maps. The caller holds write.
+// commit writes records, has apply change the maps, and tells the other gateways. The caller holds write.
 func (c *Catalog) commit(apply func(), rs ...fsm.Record) error {
+	err := c.commitOwn(apply, rs...)
+	if err == nil {
+		for _, r := range rs {
+			c.tell(r)
+		}
+	}
+	return err
+}
+
+// commitOwn is commit for what the others know.
+func (c *Catalog) commitOwn(apply func(), rs ...fsm.Record) error {
 	if c.broken != nil {
 		return c.broken
 	}

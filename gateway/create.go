@@ -133,17 +133,12 @@ func (g *Gateway) again(ctx context.Context, old found, app string, launch *mach
 
 // nameFree refuses a name that a machine of the app has, on whichever worker.
 func (g *Gateway) nameFree(ctx context.Context, app, name string) error {
-	all, err := g.machines(ctx, app, false)
-	if err != nil {
-		return err
+	names, err := g.names(ctx, app)
+	if id, taken := names[name]; taken && err == nil {
+		return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
+			Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", id, name)}
 	}
-	for _, m := range all {
-		if m.Name == name {
-			return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: m.ID,
-				Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", m.ID, name)}
-		}
-	}
-	return nil
+	return err
 }
 
 // stillThere looks once more whether the app goes on: one that was deleted while its machine was made may have been
@@ -219,15 +214,11 @@ func (g *Gateway) mountedVolumes(ctx context.Context, app string, launch *machin
 // the gateway draws one that none of them has.
 func (g *Gateway) placeUnnamed(ctx context.Context, req placement.Request, grant lifecycle.Grant) (*machine.Machine, error) {
 	if len(g.workers()) > 1 {
-		all, err := g.machines(ctx, req.App, false)
+		taken, err := g.names(ctx, req.App)
 		if err != nil {
 			return nil, err
 		}
-		taken := make(map[string]bool, len(all))
-		for _, m := range all {
-			taken[m.Name] = true
-		}
-		for grant.Launch.Name = machine.NewName(entropy{g.rand}); taken[grant.Launch.Name]; { // ends: there are millions
+		for grant.Launch.Name == "" || taken[grant.Launch.Name] != "" { // ends: there are millions
 			grant.Launch.Name = machine.NewName(entropy{g.rand})
 		}
 	}

@@ -76,6 +76,7 @@
 //	DELETE /v1/souk/workers/{worker}/holds/{hold}       {ok: true}
 //	POST   /v1/souk/workers/{worker}/machines           {app, launch, hold, evict, reason} -> Machine
 //	POST   /v1/souk/apps/{app}/gangs                    {size, min, same, wait, launch} -> {gang, machines, size, tries, refusals}
+//	GET    /v1/souk/members                             {members: [{id, addr, api, state, since, rtt_ns, self}]}
 //	GET    /v1/souk/doctor                              {workers: [{worker, findings}]}
 //	GET    /v1/souk/events                              ?app= -> NDJSON of machine.EventOf, from now on
 //	GET    /v1/souk/apps/{app}/machines/{id}/logs       ?tail= &follow= &cursor= -> NDJSON of runtime.LogLine

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -19,6 +20,10 @@ type Options struct {
 	Workers func() []Worker
 	Catalog *Catalog
 	Jobs    Jobs // nil: jobs are not taken
+	// Where says which worker has a machine, as far as it is known here; nil: every worker is asked.
+	Where func(id string) (cluster.WorkerID, bool)
+	// Members lists the members of the cluster; nil: this process is alone.
+	Members func() []gossip.Member
 	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
 	Token        string
 	Authenticate func(token string) bool
@@ -37,6 +42,8 @@ type Options struct {
 type Gateway struct {
 	workers  func() []Worker
 	catalog  *Catalog
+	where    func(id string) (cluster.WorkerID, bool)
+	members  func() []gossip.Member
 	jobs     Jobs
 	allow    func(token string) bool
 	region   cluster.Region
@@ -64,7 +71,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
 	}
 	g := &Gateway{
-		workers: o.Workers, catalog: o.Catalog, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
+		workers: o.Workers, catalog: o.Catalog, where: o.Where, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
 		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
 		decisions: o.Decisions,
 	}

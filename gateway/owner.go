@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"github.com/soukhq/souk/fault"
@@ -50,8 +51,50 @@ type found struct {
 	machine *machine.Machine
 }
 
-// find gives a machine and its worker.
+// Namer is a worker far away of which it is known here, from what it told all, how its machines are called.
+type Namer interface {
+	// Names gives the ids of an app's machines by their names.
+	Names(app string) map[string]string
+}
+
+// names gives the ids of an app's machines by their names. Those of workers far away are as they last told.
+func (g *Gateway) names(ctx context.Context, app string) (map[string]string, error) {
+	lists, errs := fanOut(g.workers(), func(w Worker) (map[string]string, error) {
+		if n, far := w.(Namer); far {
+			return n.Names(app), nil
+		}
+		ms, err := w.Machines(ctx, app, false)
+		names := make(map[string]string, len(ms))
+		for _, m := range ms {
+			names[m.Name] = m.ID
+		}
+		return names, err
+	})
+	all := map[string]string{}
+	for i, l := range lists {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		maps.Copy(all, l)
+	}
+	return all, nil
+}
+
+// find gives a machine and its worker. Where it is known whose it is, that worker is asked first, and alone when it has it.
 func (g *Gateway) find(ctx context.Context, app, id string) (found, error) {
+	if g.where != nil {
+		if home, known := g.where(id); known {
+			for _, w := range g.workers() {
+				if w.ID() != home {
+					continue
+				}
+				m, err := w.Machine(ctx, app, id)
+				if fault.CodeOf(err) != machineMissing {
+					return found{w, m}, err
+				}
+			}
+		}
+	}
 	return owner(ctx, g, app, machineMissing, func(w Worker) (found, error) {
 		m, err := w.Machine(ctx, app, id)
 		return found{w, m}, err

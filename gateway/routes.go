@@ -122,6 +122,7 @@ func soukRoutes() []route {
 		{"GET", souk + "/version", (*Gateway).getVersion, "Tell which souk this is.", "", nil, 200, versionInfo{}, ""},
 		{"GET", souk + "/openapi.json", (*Gateway).getOpenAPI, "Describe this API.", "", nil, 200, map[string]any{}, ""},
 		{"GET", souk + "/workers", (*Gateway).listWorkers, "Give what each worker says of itself.", "", nil, 200, workerList{}, ""},
+		{"GET", souk + "/members", (*Gateway).listMembers, "List the members of the cluster, as this one knows them.", "", nil, 200, memberList{}, ""},
 		{"GET", souk + "/doctor", (*Gateway).examine, "Say what each worker's host has and lacks.", "", nil, 200, doctorList{}, ""},
 		{"GET", souk + "/events", (*Gateway).streamEvents, "Stream events from now on.", "app", nil, 200, machine.EventOf{}, ndjson},
 		{"POST", souk + "/apps/{app}/gangs", (*Gateway).createGang, "Make several machines that start together, or none.", "", gangBody{}, 200, gangAnswer{}, ""},

@@ -112,15 +112,18 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	for k, w := range homes {
 		i := members[k]
 		s := &t.state[i]
-		if w == "" {
-			s.over, s.err = true, NewBuyer(t.reqs[i], t.view, t.policy).exhausted()
-			none = append(none, i)
-			continue
+		if w != "" {
+			s.asked = append(s.asked, w)
+			asks = append(asks, Ask{Act: ActGrant, Worker: w, Member: i})
 		}
-		s.asked = append(s.asked, w)
-		asks = append(asks, Ask{Act: ActGrant, Worker: w, Member: i})
 	}
-	return asks, none
+	if len(asks)+len(again) > 0 {
+		return asks, nil // what is refused of these may leave room for the others
+	}
+	for _, i := range members {
+		t.state[i].over, t.state[i].err = true, NewBuyer(t.reqs[i], t.view, t.policy).exhausted()
+	}
+	return nil, members
 }
 
 // View gives the view as the refusals have healed it, for the next transaction.

@@ -25,7 +25,7 @@ const (
 	MaxName        = 128      // bytes of an owner's id and of a key
 	MaxKind        = 32       // bytes of a kind
 	MaxPayload     = 64 << 10 // bytes of a payload
-	MaxSig         = 128      // bytes of a signature
+	MaxSig         = 1024     // bytes of a signature, which may carry the signer's certificate
 	MaxIncarnation = 1 << 40  // an owner that begins once a second reaches it in 30,000 years
 	MaxVersion     = 1 << 48  // of changes in one incarnation
 	MaxOwners      = 16 << 10 // owners in one registry

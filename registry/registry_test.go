@@ -297,7 +297,7 @@ func TestOddRecordsAreRefused(t *testing.T) {
 		"no UTF-8": func(r *registry.Record) { r.Key = "\xff\xfe" }, "no version": func(r *registry.Record) { r.Version = 0 },
 		"huge version": func(r *registry.Record) { r.Version = 1<<64 - 1 }, "huge incarnation": func(r *registry.Record) { r.Incarnation = 1 << 50 },
 		"huge payload": func(r *registry.Record) { r.Payload = make([]byte, 1<<20) }, "deleted with payload": func(r *registry.Record) { r.Deleted = true },
-		"huge signature": func(r *registry.Record) { r.Sig = make([]byte, 1000) },
+		"huge signature": func(r *registry.Record) { r.Sig = make([]byte, registry.MaxSig+1) },
 	} {
 		r, rec := registry.New("z", registry.Options{}), good
 		spoil(&rec)

@@ -37,11 +37,13 @@ func (w *Worker) publish(out lifecycle.Out) {
 		w.view.mu.Lock()
 		for _, id := range out.Changed {
 			old := w.view.machines[id]
-			if m := w.sup.MachineOf(id); m != nil {
+			m := w.sup.MachineOf(id)
+			if m != nil {
 				w.view.machines[id] = &entry{m: m, changed: make(chan struct{})}
 			} else {
 				delete(w.view.machines, id)
 			}
+			w.tell(id, m)
 			if old != nil {
 				close(old.changed)
 			}
@@ -50,6 +52,17 @@ func (w *Worker) publish(out lifecycle.Out) {
 	}
 	for _, e := range out.Events {
 		w.feed.send(e)
+	}
+}
+
+// tell tells the observer of a machine; nil: it is no longer kept.
+func (w *Worker) tell(id string, m *machine.Machine) {
+	switch {
+	case w.o.Observer == nil:
+	case m == nil:
+		w.o.Observer.Gone(id)
+	default:
+		w.o.Observer.Machine(m)
 	}
 }
 

@@ -38,8 +38,17 @@ type Options struct {
 	Runtime     runtime.Runtime
 	Secrets     func(app string) (map[string]string, error) // nil: none
 	Tasks       Tasks                                       // nil: none
+	Observer    Observer                                    // nil: none
 	Log         *slog.Logger
 	Rand        *rand.Rand // nil: seeded by the system; leases' nonces come from it
+}
+
+// Observer is told what the worker is and has, whenever that changes, once it is durable. It is called from the worker's
+// loop, so it must not wait, and must not call the worker.
+type Observer interface {
+	Worker(cluster.Record)
+	Machine(*machine.Machine) // also one that is destroyed, which is kept for a while
+	Gone(machine string)      // it is no longer kept
 }
 
 // Offer is what a worker says of itself to those who look for a place, beside its capacity. See cluster.Record.
@@ -66,6 +75,7 @@ type Worker struct {
 	acks     acks
 	pending  []fsm.Record // not yet committed, none of them promised
 	held     []fsm.Effect // wait for the commit of pending
+	told     uint64       // version of the record that the observer knows
 	record   atomic.Pointer[cluster.Record]
 	stopped  chan struct{}
 	stopOnce sync.Once

@@ -89,18 +89,19 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 	pf.StringVar(&c.addr, "addr", "", "HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
 	pf.StringVar(&c.app, "app", "", "the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
 	root.AddGroup(&cobra.Group{ID: "first", Title: "First:"}, &cobra.Group{ID: "jobs", Title: "Short tasks:"}, &cobra.Group{ID: "machines", Title: "Machines:"},
-		&cobra.Group{ID: "things", Title: "What machines use:"}, &cobra.Group{ID: "souk", Title: "souk itself:"})
+		&cobra.Group{ID: "things", Title: "What machines use:"}, &cobra.Group{ID: "cluster", Title: "A cluster of several hosts:"}, &cobra.Group{ID: "souk", Title: "souk itself:"})
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
 			cmd.GroupID = id
 			root.AddCommand(cmd)
 		}
 	}
-	group("first", c.cmdDev(), c.cmdRun(), c.cmdPs(), c.cmdExplain(), c.cmdPlan(), c.cmdWhyNot())
+	group("first", c.cmdDev(), c.cmdRun(), c.cmdPs(), c.cmdExplain(), c.cmdPlan(), c.cmdWhyNot(), c.cmdGang())
 	group("jobs", c.cmdSubmit(), c.cmdJob())
 	group("machines", c.cmdStatus(), c.cmdLogs(), c.cmdExec(), c.cmdCp(), c.cmdEvents(), c.cmdStart(), c.cmdStop(), c.cmdRestart(),
 		c.cmdSuspend(), c.cmdSignal(), c.cmdWait(), c.cmdDestroy(), c.cmdMetadata(), c.cmdLease())
 	group("things", c.cmdApps(), c.cmdVolumes(), c.cmdSecrets())
+	group("cluster", c.cmdInit(), c.cmdToken(), c.cmdJoin(), c.cmdAgent(), c.cmdMembers())
 	group("souk", c.cmdWorkers(), c.cmdPolicy(), c.cmdDoctor(), c.cmdBench(), c.cmdSim(), c.cmdTrace(), c.cmdVersion())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -21,6 +21,7 @@ import (
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -32,7 +33,8 @@ type nodeOptions struct {
 	workers []workerPlan
 	log     *slog.Logger
 
-	decisionMB int64 // of the decision log; 0: none is kept
+	decisionMB int64          // of the decision log; 0: none is kept
+	member     *member.Member // of a cluster; nil: this process is alone
 }
 
 // node is the workers and the gateway of this process.
@@ -41,12 +43,14 @@ type node struct {
 	buyer   *batch.Buyer
 	runners []*batch.Runner // of workers, in the same order
 	server  *http.Server
+	member  *member.Member
+	catalog *gateway.Catalog
 	closers []func() error // in the order of opening
 }
 
 // startNode opens all there is. On an error everything that was opened is closed again.
 func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
-	n = &node{}
+	n = &node{member: o.member}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -60,6 +64,7 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	if err != nil {
 		return n, err
 	}
+	n.catalog = catalog
 	for _, p := range o.workers {
 		if err := n.addWorker(ctx, o, p, catalog.Secrets); err != nil {
 			return n, err
@@ -72,17 +77,42 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	if err != nil {
 		return n, err
 	}
-	known := make([]gateway.Worker, len(n.workers))
-	for i, w := range n.workers {
-		known[i] = w
-	}
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return known }, Catalog: catalog, Jobs: n.buyer, Decisions: decisions, Token: o.token,
-		Region: o.region, Log: o.log, Version: version()})
+	g, err := n.openGateway(ctx, o, decisions)
 	if err != nil {
 		return n, err
 	}
 	n.server = g.Server()
 	return n, nil
+}
+
+// openGateway makes the gateway: over the workers of this process, and of the cluster's other members if it is one's.
+func (n *node) openGateway(ctx context.Context, o nodeOptions, decisions *decisionlog.Log) (*gateway.Gateway, error) {
+	own := make([]gateway.Worker, len(n.workers))
+	for i, w := range n.workers {
+		own[i] = w
+	}
+	options := gateway.Options{Workers: func() []gateway.Worker { return own }, Catalog: n.catalog, Jobs: n.buyer, Decisions: decisions, Token: o.token,
+		Region: o.region, Log: o.log, Version: version()}
+	if m := o.member; m != nil {
+		if err := m.Attach(ctx, n.workers[0]); err != nil {
+			return nil, err
+		}
+		if err := m.Share(n.catalog); err != nil {
+			return nil, err
+		}
+		if err := m.AllowToken(o.token); err != nil {
+			return nil, err
+		}
+		options.Workers = func() []gateway.Worker {
+			all := []gateway.Worker{n.workers[0]}
+			for _, far := range m.Others() {
+				all = append(all, far)
+			}
+			return all
+		}
+		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
+	}
+	return gateway.New(options)
 }
 
 // openDecisions opens the decision log, below the directory of this node's state; nil where it is switched off.
@@ -135,7 +165,11 @@ func (n *node) addWorker(ctx context.Context, o nodeOptions, p workerPlan, secre
 	}
 	n.closers = append(n.closers, r.Close)
 	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.id, Runtime: r, Log: o.log})
-	w, err := worker.New(ctx, worker.Options{ID: p.id, Region: o.region, Dir: p.dir, Capacity: p.capacity, Offer: p.offer, Journal: j, Runtime: r,
+	var observer worker.Observer
+	if o.member != nil {
+		observer = o.member
+	}
+	w, err := worker.New(ctx, worker.Options{ID: p.id, Observer: observer, Region: o.region, Dir: p.dir, Capacity: p.capacity, Offer: p.offer, Journal: j, Runtime: r,
 		Secrets: secrets, Tasks: tasks, Log: o.log})
 	if err != nil {
 		return err
@@ -173,6 +207,10 @@ func (n *node) serve(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	if n.member != nil {
+		g.Go(func() error { return n.member.Run(gctx) })
+		g.Go(func() error { n.member.Import(gctx, n.catalog); return nil })
+	}
 	g.Go(func() error {
 		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")

@@ -1,0 +1,168 @@
+package member
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wire"
+)
+
+// Far is another member's worker: what it told is answered here, and what it must be asked for goes over the wire.
+type Far struct {
+	*wire.Worker
+	m  *Member
+	id cluster.WorkerID
+}
+
+// refreshEvery bounds how often the list of workers is made anew while much changes.
+const refreshEvery = 20 * time.Millisecond
+
+// follow keeps the list of other workers until ctx ends.
+func (m *Member) follow(ctx context.Context) {
+	for {
+		moved := m.cluster.Moved()
+		m.refresh()
+		select {
+		case <-ctx.Done():
+			return
+		case <-moved:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(refreshEvery):
+		}
+	}
+}
+
+// refresh makes a link to each worker that is new.
+func (m *Member) refresh() {
+	old := *m.far.Load()
+	var next []*Far
+	for _, k := range m.cluster.Known() {
+		id := k.Owner
+		if id == m.ID() || m.removed(id) {
+			continue
+		}
+		i := slices.IndexFunc(old, func(f *Far) bool { return f.id == id })
+		if i >= 0 {
+			next = append(next, old[i])
+			continue
+		}
+		next = append(next, &Far{Worker: m.client.Worker(id, func() string { return m.addressOf(id) }), m: m, id: id})
+	}
+	m.far.Store(&next)
+	for _, f := range old {
+		if !slices.Contains(next, f) {
+			f.Close()
+		}
+	}
+}
+
+func (m *Member) removed(id cluster.WorkerID) bool {
+	_, removed := m.cluster.Objects().Get(KindRemoved, string(id))
+	return removed
+}
+
+func (m *Member) addressOf(id cluster.WorkerID) string {
+	for _, x := range m.cluster.Members() {
+		if x.ID == id {
+			return x.API
+		}
+	}
+	return ""
+}
+
+// Others lists the other members' workers, in the order of their ids.
+func (m *Member) Others() []*Far { return *m.far.Load() }
+
+// state tells whether the member can be heard.
+func (f *Far) state() gossip.State {
+	for _, x := range f.m.cluster.Members() {
+		if x.ID == f.id {
+			return x.State
+		}
+	}
+	return gossip.Left
+}
+
+// gone is the error of a member that cannot be heard; nil while it can.
+func (f *Far) gone() error {
+	switch f.state() {
+	case gossip.Dead, gossip.Left:
+		return fault.New(fault.Unavailable, "worker_gone", "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
+	}
+	return nil
+}
+
+// Record is what the worker last told: nobody is asked.
+func (f *Far) Record(context.Context) (cluster.Record, error) {
+	if err := f.gone(); err != nil {
+		return cluster.Record{}, err
+	}
+	for _, w := range f.m.cluster.View().Workers {
+		if w.Worker == f.id {
+			return w, nil
+		}
+	}
+	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has", f.id)
+}
+
+// Names gives the ids of an app's machines by their names, as the worker told.
+func (f *Far) Names(app string) map[string]string {
+	out := map[string]string{}
+	for _, x := range f.m.cluster.Machines(app) {
+		if x.Worker == f.id && x.Name != "" {
+			out[x.Name] = x.ID
+		}
+	}
+	return out
+}
+
+// Machine asks the worker; of one that cannot be heard, what it last told is given, with host_status "unreachable".
+func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
+	if f.gone() == nil {
+		return f.Worker.Machine(ctx, app, id)
+	}
+	if x, known := f.m.cluster.Machine(id); known && x.Worker == f.id && x.App == app {
+		return f.told(x), nil
+	}
+	return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+}
+
+// Machines is Machine for lists.
+func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
+	if f.gone() == nil {
+		list, err := f.Worker.Machines(ctx, app, destroyed)
+		if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Timeout) {
+			return list, err
+		}
+	}
+	list := []*machine.Machine{}
+	for _, x := range f.m.cluster.Machines(app) {
+		if x.Worker == f.id {
+			list = append(list, f.told(x))
+		}
+	}
+	return list, nil
+}
+
+// told makes a machine of what its worker last told.
+func (f *Far) told(x gossip.Machine) *machine.Machine {
+	at := x.UpdatedAt.UTC().Format(time.RFC3339)
+	return &machine.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Region: string(x.Region), InstanceID: x.Instance,
+		Version: x.Instance, CreatedAt: at, UpdatedAt: at, Worker: f.id, HostStatus: "unreachable", Events: []machine.Event{}, Config: &machine.Config{}}
+}
+
+// Volumes lists the worker's volumes. Of one that cannot be heard none are known.
+func (f *Far) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
+	if err := f.gone(); err != nil {
+		return nil, nil
+	}
+	return f.Worker.Volumes(ctx, app)
+}

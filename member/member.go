@@ -1,0 +1,307 @@
+// Package member makes one process a member of a cluster: it tells the others what its worker is and has, knows what
+// theirs are and have, reaches them over mutual TLS, and keeps its certificate fresh. It needs nobody to start: a member
+// that is alone serves its own worker, and joins the others when they can be heard.
+//
+// What a member knows of others is a view of their truth. It may choose by it; only the worker itself decides.
+package member
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/wire"
+)
+
+// Below a member's directory.
+const (
+	IdentityDir = "identity" // certificate, key and roots: package pki
+	CADir       = "ca"       // only of an issuer
+	gossipDir   = "gossip"
+)
+
+// Options make a member. Dir, Wire and Gossip are needed.
+type Options struct {
+	Dir    string
+	Region cluster.Region
+	Wire   string // host:port to listen on for the other members' calls
+	Gossip string // host:port for gossip, packets and streams
+	Host   string // host at which others reach both; "": as listened on
+	Peers  []string
+	Knobs  gossip.Knobs // zero: gossip.LAN
+	Log    *slog.Logger
+	Now    func() time.Time // nil: time.Now; for certificates
+}
+
+// Member is one. New, then Attach the worker, then Run.
+type Member struct {
+	o        Options
+	identity *pki.Identity
+	issuer   *pki.CA // nil: it is none
+	cluster  *gossip.Cluster
+	client   *wire.Client
+	listener net.Listener
+	worker   Worker
+	far      atomic.Pointer[[]*Far]
+	api      string
+	begun    atomic.Bool
+}
+
+// Worker is the member's own worker.
+type Worker interface {
+	wire.Served
+	wire.Holder
+}
+
+// New opens what the member's directory holds. NotFound says that it has not joined any cluster yet.
+func New(o Options) (m *Member, err error) {
+	if o.Knobs == (gossip.Knobs{}) {
+		o.Knobs = gossip.LAN()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m = &Member{o: o}
+	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
+		return nil, err
+	}
+	m.issuer, err = pki.OpenCA(filepath.Join(o.Dir, CADir))
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if m.listener, err = net.Listen("tcp", o.Wire); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for other members", o.Wire)
+	}
+	m.client = wire.NewClient(m.identity, o.Now)
+	m.api = reachable(m.listener.Addr().String(), o.Host)
+	if err := m.openGossip(); err != nil {
+		return nil, errors.Join(err, m.listener.Close())
+	}
+	m.far.Store(&[]*Far{})
+	return m, nil
+}
+
+// openGossip makes the member's part of the registry. Every record and object is signed by who wrote it.
+func (m *Member) openGossip() (err error) {
+	sign := func(raw []byte) []byte {
+		s, err := m.identity.Sign(signContext, raw)
+		if err != nil {
+			m.o.Log.Error("a record could not be signed, so others will refuse it", "err", err)
+			return nil
+		}
+		return append(s.Signature, s.Certificate...) // the first is of a fixed length
+	}
+	m.cluster, err = gossip.New(gossip.Options{
+		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip, Advertise: advertise(m.o.Gossip, m.o.Host),
+		Keys: m.identity.GossipKeys(), Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers, Knobs: m.o.Knobs, Log: m.o.Log,
+		Sign: sign, Verify: m.verify,
+		Stuck: func(consumer string, since time.Duration) {
+			m.o.Log.Error("something does not move", "who", consumer, "since", since)
+		},
+	})
+	return err
+}
+
+const signContext = "souk registry"
+
+// verify keeps out what its owner has not signed: no member, whatever its role, can speak as another.
+func (m *Member) verify(owner cluster.WorkerID, signed, raw []byte) error {
+	if len(raw) <= ed25519.SignatureSize {
+		return fault.New(fault.Denied, "signature", "what is told of %s is not signed", owner)
+	}
+	s := pki.Signature{Signature: raw[:ed25519.SignatureSize], Certificate: raw[ed25519.SignatureSize:]}
+	who, err := m.identity.Signed(signContext, signed, s, m.o.Now())
+	if err != nil {
+		return err
+	}
+	if !who.SpeaksFor(string(owner)) && who.ID != string(owner) {
+		return fault.New(fault.Denied, "signature", "member %s tells of %s, which only that member itself may", who.ID, owner)
+	}
+	return nil
+}
+
+// advertise gives the address that others are told; "" is as listened on.
+func advertise(listen, host string) string {
+	if host == "" {
+		return ""
+	}
+	return reachable(listen, host)
+}
+
+func reachable(listen, host string) string {
+	if host == "" {
+		return listen
+	}
+	_, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// ID is the member's, and its worker's.
+func (m *Member) ID() cluster.WorkerID { return cluster.WorkerID(m.identity.Name().ID) }
+
+// Address is where other members call this one; what a token is joined at, when it is an issuer.
+func (m *Member) Address() string { return m.api }
+
+// GossipAddress is where others join the gossip.
+func (m *Member) GossipAddress() string { return m.cluster.Addr() }
+
+// Cluster gives what is known of all members.
+func (m *Member) Cluster() *gossip.Cluster { return m.cluster }
+
+// Identity gives the member's certificate.
+func (m *Member) Identity() *pki.Identity { return m.identity }
+
+// Issuer gives the certificate authority; nil where it is elsewhere.
+func (m *Member) Issuer() *pki.CA { return m.issuer }
+
+// Attach gives the member its worker, with the machines it has. The worker's Observer should be the member.
+func (m *Member) Attach(ctx context.Context, w Worker) error {
+	m.worker = w
+	rec, err := w.Record(ctx)
+	if err != nil {
+		return err
+	}
+	ms, err := w.Machines(ctx, "", false)
+	if err != nil {
+		return err
+	}
+	summaries := make([]gossip.Machine, len(ms))
+	for i, x := range ms {
+		summaries[i] = summary(x)
+	}
+	if err := m.cluster.Begin(&rec, summaries); err != nil {
+		return err
+	}
+	m.begun.Store(true)
+	return nil
+}
+
+// Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
+func (m *Member) Run(ctx context.Context) error {
+	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: m.worker, Signer: m.signer(), Members: m.addresses,
+		Known: m.known, Denied: m.denied, Log: m.o.Log, Now: m.o.Now})
+	if err != nil {
+		return err
+	}
+	upkeep := &wire.Upkeep{Client: m.client, Issuers: m.issuers, Local: m.signer()}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Serve(ctx, m.listener) })
+	g.Go(func() error { return m.cluster.Run(ctx) })
+	g.Go(func() error { m.follow(ctx); return nil })
+	g.Go(func() error {
+		upkeep.Run(ctx, time.Duration(rand.Int64N(int64(time.Hour))), func(err error) {
+			m.o.Log.Warn("the certificate could not be looked after", "err", err)
+		})
+		return nil
+	})
+	return g.Wait()
+}
+
+func (m *Member) signer() wire.Signer {
+	if m.issuer == nil {
+		return nil // a nil *pki.CA in an interface would not be nil
+	}
+	return m.issuer
+}
+
+// addresses are the gossip addresses that a member which joins is told.
+func (m *Member) addresses() []string {
+	var out []string
+	for _, x := range m.cluster.Members() {
+		if x.State == gossip.Alive {
+			out = append(out, x.Addr)
+		}
+	}
+	return out
+}
+
+func (m *Member) known(id string) bool {
+	for _, x := range m.cluster.Members() {
+		if string(x.ID) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// KindRemoved is the kind of objects that name members which may not come back: `souk node rm`.
+const KindRemoved = "removed"
+
+func (m *Member) denied(p wire.Peer) bool {
+	_, removed := m.cluster.Objects().Get(KindRemoved, p.ID)
+	return removed
+}
+
+// issuers are the addresses of members that sign certificates.
+func (m *Member) issuers() []string {
+	var out []string
+	for _, o := range m.cluster.Objects().List(KindIssuer) {
+		for _, x := range m.cluster.Members() {
+			if string(x.ID) == o.Key && x.State == gossip.Alive {
+				out = append(out, x.API)
+			}
+		}
+	}
+	return out
+}
+
+// KindIssuer is the kind of objects that name the members which sign certificates.
+const KindIssuer = "issuer"
+
+// Worker is told by the member's own worker when its record changes.
+func (m *Member) Worker(r cluster.Record) {
+	if m.begun.Load() {
+		m.failed("record", m.cluster.Announce(r))
+	}
+}
+
+// Machine is told by the member's own worker when a machine changes.
+func (m *Member) Machine(x *machine.Machine) {
+	if !m.begun.Load() {
+		return
+	}
+	if x.State == machine.Destroyed {
+		m.failed("machine", m.cluster.RemoveMachine(x.ID))
+		return
+	}
+	m.failed("machine", m.cluster.AnnounceMachine(summary(x)))
+}
+
+// Gone is told by the member's own worker when a machine is no longer kept.
+func (m *Member) Gone(id string) {
+	if m.begun.Load() {
+		m.failed("machine", m.cluster.RemoveMachine(id))
+	}
+}
+
+// failed logs what could not be told: others then see what was, until it is told again whole at the next start.
+func (m *Member) failed(what string, err error) {
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		m.o.Log.Error("the cluster could not be told", "of", what, "err", err)
+	}
+}
+
+func summary(x *machine.Machine) gossip.Machine {
+	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: only shown
+	return gossip.Machine{ID: x.ID, App: x.App, Name: x.Name, State: string(x.State), Instance: x.InstanceID, UpdatedAt: at,
+		Worker: x.Worker, Region: cluster.Region(x.Region)}
+}
