@@ -66,7 +66,7 @@ func Explain(d *Decision) []string {
 	}
 	switch d.Outcome {
 	case Placed:
-		say("It %s placed on %s by the policy %s: %s.", was, d.Winner, policyText(d), d.Reason)
+		say("It %s placed on %s by policy %s: %s.", was, d.Winner, policyText(d), d.Reason)
 	case Ambiguous:
 		say("It is not known whether it was placed: %s.", d.Reason)
 	case Refused:

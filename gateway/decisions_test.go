@@ -47,7 +47,7 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	}
 	e = explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain", nil).into(t, &e)
-	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 || !strings.HasPrefix(e.Sentences[0], "It was placed on w2 by the policy spread") {
+	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 || !strings.HasPrefix(e.Sentences[0], "It was placed on w2 by policy spread") {
 		t.Fatalf("%+v", e)
 	}
 	s.want(404, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain?decision=2", nil)

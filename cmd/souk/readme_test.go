@@ -205,6 +205,7 @@ func mask(text string) string {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "$ ") {
 			line = regexp.MustCompile(`in the worker: .*`).ReplaceAllString(line, "in the worker: PHASES")
+			line = regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`).ReplaceAllString(line, "DECISION")
 			line = regexp.MustCompile(`\b[0-9a-f]{14}\b`).ReplaceAllString(line, "ID")
 			line = regexp.MustCompile(`\bw\d-[a-z0-9]{6}\b`).ReplaceAllString(line, "WORKER")
 			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line, func(s string) string {
