@@ -20,14 +20,20 @@ func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecy
 	if err != nil {
 		return nil, err
 	}
-	if p := (purchase{req: req, grant: grant, policy: policy}); p.strategy() != Direct {
+	p := purchase{req: req, grant: grant, policy: policy}
+	if p.strategy() != Direct {
 		return g.buyOtherwise(ctx, t, p)
 	}
+	return g.placeDirect(ctx, t, p)
+}
+
+// placeDirect asks one worker after the other, the best first.
+func (g *Gateway) placeDirect(ctx context.Context, t *taking, p purchase) (*machine.Machine, error) {
 	view, byID := g.view(ctx)
 	t.viewed = view.At
-	req = g.resolve(ctx, req, view)
+	grant, req := p.grant, g.resolve(ctx, p.req, view)
 	grant.Request = req
-	b := market.NewBuyer(req, view, policy)
+	b := market.NewBuyer(req, view, p.policy)
 	shadow := g.shadow(req, view)
 	var m *machine.Machine
 	var in market.In

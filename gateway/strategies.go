@@ -73,6 +73,9 @@ func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*mac
 		g.transact(ctx, Shared, orders, view, byID)
 		m, err = orders[0].machine, orders[0].err
 	}
+	if f := fault.As(err); f != nil && f.Code == "no_capacity" && p.req.Scheduling.MayPreempt() {
+		return g.placeDirect(ctx, t, p) // to evict is decided with one worker at a time, by the worker
+	}
 	err = t.end(*p.trail, err)
 	g.metrics.placed(err, time.Since(t.begin))
 	g.metrics.scheduled(p.strategy(), err, time.Since(t.begin))
