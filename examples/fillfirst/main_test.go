@@ -23,6 +23,7 @@ func TestFillFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var workers []gateway.Worker
 	for i, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
 		w, err := worker.New(ctx, worker.Options{ID: id, Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
