@@ -135,6 +135,9 @@ type Identity struct {
 	dir string
 	mu  sync.Mutex // of those who change it
 	now atomic.Pointer[held]
+
+	authorsMu sync.Mutex
+	authors   map[string]author // by certificate
 }
 
 // Load reads a member's directory; NotFound when it has not joined.

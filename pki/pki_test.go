@@ -363,21 +363,23 @@ func TestWhatAMemberSignsIsProvable(t *testing.T) {
 	foreign := member(t, newCA(t), now, "w1", Worker)
 	s, err := w1.Sign("record", []byte("I have room"))
 	must(t, err)
-	n, err := w2.Signed("record", []byte("I have room"), s, now)
+	n, err := w2.Authored("record", []byte("I have room"), s, now)
 	must(t, err)
 	if !n.SpeaksFor("w1") {
 		t.Errorf("signed by %v", n)
 	}
+	if _, err := w2.Authored("record", []byte("I have room"), s, now.Add(100*days)); err != nil {
+		t.Errorf("what was said before the certificate ended: %v", err)
+	}
 	forged, err := foreign.Sign("record", []byte("I have room"))
 	must(t, err)
 	for name, try := range map[string]func() error{
-		"message": func() error { _, err := w2.Signed("record", []byte("I have none"), s, now); return err },
-		"context": func() error { _, err := w2.Signed("other", []byte("I have room"), s, now); return err },
-		"ended":   func() error { _, err := w2.Signed("record", []byte("I have room"), s, now.Add(100*days)); return err },
-		"foreign": func() error { _, err := w2.Signed("record", []byte("I have room"), forged, now); return err },
-		"nothing": func() error { _, err := w2.Signed("record", []byte("I have room"), Signature{}, now); return err },
+		"message": func() error { _, err := w2.Authored("record", []byte("I have none"), s, now); return err },
+		"context": func() error { _, err := w2.Authored("other", []byte("I have room"), s, now); return err },
+		"foreign": func() error { _, err := w2.Authored("record", []byte("I have room"), forged, now); return err },
+		"nothing": func() error { _, err := w2.Authored("record", []byte("I have room"), Signature{}, now); return err },
 		"mixed": func() error {
-			_, err := w2.Signed("record", []byte("I have room"), Signature{w2.now.Load().tls.Leaf.Raw, s.Signature}, now)
+			_, err := w2.Authored("record", []byte("I have room"), Signature{w2.now.Load().tls.Leaf.Raw, s.Signature}, now)
 			return err
 		},
 	} {

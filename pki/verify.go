@@ -139,19 +139,62 @@ func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 	return Signature{h.tls.Leaf.Raw, sig}, nil
 }
 
-// Signed gives who signed the message under the context; Denied when nobody of this cluster did.
-func (i *Identity) Signed(context string, message []byte, s Signature, now time.Time) (Name, error) {
-	c, err := x509.ParseCertificate(s.Certificate)
-	if err != nil {
-		return Name{}, fault.Wrap(err, fault.Denied, "signature", "the signer's certificate cannot be read")
-	}
-	n, err := verify(c, i.now.Load().roots, now)
+// Authored gives who signed the message under the context, also where the signer's certificate has ended since: what a
+// member once said is still its own word. The certificates of those who say much are judged once an hour.
+func (i *Identity) Authored(context string, message []byte, s Signature, now time.Time) (Name, error) {
+	a, err := i.author(s.Certificate, now)
 	if err != nil {
 		return Name{}, err
 	}
-	pub, ok := c.PublicKey.(ed25519.PublicKey)
-	if !ok || ed25519.VerifyWithOptions(pub, message, s.Signature, &ed25519.Options{Context: context}) != nil {
-		return Name{}, fault.New(fault.Denied, "signature", "the signature of %s does not fit the message", n.ID)
+	if ed25519.VerifyWithOptions(a.key, message, s.Signature, &ed25519.Options{Context: context}) != nil {
+		return Name{}, fault.New(fault.Denied, "signature", "the signature of %s does not fit the message", a.name.ID)
 	}
-	return n, nil
+	return a.name, nil
+}
+
+// author is a certificate that was judged.
+type author struct {
+	name  Name
+	key   ed25519.PublicKey
+	roots *held     // by which it was judged
+	until time.Time // when it is judged again
+}
+
+const (
+	maxAuthors  = 4096 // certificates that are remembered
+	authorsLast = time.Hour
+)
+
+func (i *Identity) author(der []byte, now time.Time) (author, error) {
+	h := i.now.Load()
+	i.authorsMu.Lock()
+	a, known := i.authors[string(der)]
+	i.authorsMu.Unlock()
+	if known && a.roots == h && now.Before(a.until) {
+		return a, nil
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return a, fault.Wrap(err, fault.Denied, "signature", "the signer's certificate cannot be read")
+	}
+	at := now
+	if at.After(c.NotAfter) {
+		at = c.NotAfter
+	}
+	n, err := verify(c, h.roots, at)
+	if err != nil {
+		return a, err
+	}
+	key, ok := c.PublicKey.(ed25519.PublicKey)
+	if !ok {
+		return a, fault.New(fault.Denied, "signature", "the certificate of %s has a key of another kind", n.ID)
+	}
+	a = author{name: n, key: key, roots: h, until: now.Add(authorsLast)}
+	i.authorsMu.Lock()
+	defer i.authorsMu.Unlock()
+	if i.authors == nil || len(i.authors) >= maxAuthors {
+		i.authors = make(map[string]author)
+	}
+	i.authors[string(der)] = a
+	return a, nil
 }
