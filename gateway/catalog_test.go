@@ -95,7 +95,7 @@ func TestIdempotency(t *testing.T) {
 		n := 0
 		lost := func(lifecycle.Grant) error {
 			if n++; n == 1 {
-				return unavailable()
+				return fault.New(fault.Unavailable, "lost", "the connection broke before the answer")
 			}
 			return nil
 		}

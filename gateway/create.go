@@ -39,14 +39,16 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key := r.Header.Get(IdempotencyHeader)
-	create := g.createOnce
-	if launch.ID == "" && key == "" {
-		create = g.createNew // its id is drawn now, so there can be no machine of it
-	}
-	if err := g.chooseID(app.Name, key, launch); err != nil {
+	fresh, err := g.chooseID(app.Name, key, launch)
+	if err != nil {
 		return err
 	}
-	m, err := create(ctx, app.Name, launch)
+	var m *machine.Machine
+	if fresh && key == "" {
+		m, err = g.createNew(ctx, app.Name, launch) // nobody else has the id, so there can be no machine of it
+	} else {
+		m, err = g.createOnce(ctx, app.Name, launch, fresh)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,25 +68,28 @@ func (g *Gateway) openApp(name string) (App, error) {
 	return app, err
 }
 
-// chooseID sets the launch's id, from the idempotency key when there is one.
-func (g *Gateway) chooseID(app, key string, launch *machine.Launch) error {
+// chooseID sets the launch's id, from the idempotency key when there is one. fresh says that it was drawn now.
+func (g *Gateway) chooseID(app, key string, launch *machine.Launch) (fresh bool, err error) {
 	raw, err := json.Marshal(launch) // with the client's own id in it, if any
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
+		return false, fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
 	}
+	drawn := ""
 	if launch.ID == "" {
-		launch.ID = machine.NewID(g.rand)
+		drawn = machine.NewID(g.rand)
+		launch.ID = drawn
 	}
 	if key == "" {
-		return nil
+		return drawn != "", nil
 	}
 	sum := sha256.Sum256(raw)
 	launch.ID, err = g.catalog.Claim(app, key, hex.EncodeToString(sum[:]), launch.ID)
-	return err
+	return launch.ID == drawn, err
 }
 
-// createOnce makes the machine unless there is one of that id. One request at a time for each id.
-func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
+// createOnce makes the machine unless there is one of that id. One request at a time for each id. Of a fresh id it is no
+// matter that a worker cannot be asked: a machine of it can only have been made here, while this waited.
+func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.Launch, fresh bool) (*machine.Machine, error) {
 	unlock, err := g.creates.lock(ctx, "id/"+app+"/"+launch.ID)
 	if err != nil {
 		return nil, err
@@ -93,6 +98,7 @@ func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.La
 	switch old, err := g.find(ctx, app, launch.ID); {
 	case err == nil:
 		return g.again(ctx, old, app, launch)
+	case fresh && fault.Is(err, fault.Unavailable):
 	case !fault.Is(err, fault.NotFound):
 		return nil, err
 	}
@@ -100,7 +106,8 @@ func (g *Gateway) createOnce(ctx context.Context, app string, launch *machine.La
 }
 
 // createNew makes the machine. One request at a time for each name.
-func (g *Gateway) createNew(ctx context.Context, app string, launch *machine.Launch) (*machine.Machine, error) {
+func (g *Gateway) createNew(ctx context.Context, app string, launch *machine.Launch) (m *machine.Machine, err error) {
+	defer func() { g.recent.add(m) }()
 	launch = g.budgeted(app, launch)
 	req, err := g.request(ctx, app, launch)
 	if err != nil {
@@ -134,6 +141,12 @@ func (g *Gateway) again(ctx context.Context, old found, app string, launch *mach
 // nameFree refuses a name that a machine of the app has, on whichever worker.
 func (g *Gateway) nameFree(ctx context.Context, app, name string) error {
 	names, err := g.names(ctx, app)
+	if id, made := g.recent.named(app, name); made && err == nil && names[name] == "" {
+		// Its worker has not told of it yet, or has told that it is gone: only the worker knows which.
+		if f, err := g.find(ctx, app, id); err == nil && f.machine.State != machine.Destroyed {
+			names[name] = id
+		}
+	}
 	if id, taken := names[name]; taken && err == nil {
 		return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
 			Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", id, name)}

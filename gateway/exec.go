@@ -76,7 +76,7 @@ func (g *Gateway) execMachine(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	var stdout, stderr bounded
 	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
-	code, err := owner(ctx, g, app, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
+	code, err := owner(ctx, g, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ type Gateway struct {
 	decisions *decisionlog.Log
 	decided   decisionIDs
 	shadows   *shadowCounts
+	recent    recent // machines made through this gateway
 }
 
 // New makes a gateway.

@@ -29,7 +29,7 @@ type leaseBody struct {
 
 func (g *Gateway) getLease(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	l, err := owner(r.Context(), g, app, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
+	l, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -89,5 +89,5 @@ func leaseOwner(in leaseBody) string {
 }
 
 func (g *Gateway) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	return owner(r.Context(), g, c.App, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
+	return owner(r.Context(), g, c.App, c.Machine, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
 }

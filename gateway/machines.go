@@ -91,7 +91,7 @@ func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 
 // do has the machine's owner carry out a command.
 func (g *Gateway) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
-	return owner(r.Context(), g, c.App, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
+	return owner(r.Context(), g, c.App, c.Machine, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
 
 // plain serves the verbs that take nothing and tell nothing.
@@ -267,7 +267,7 @@ func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
 
 func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g, app, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
+	list, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (g *Gateway) listProcesses(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g, app, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	list, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}

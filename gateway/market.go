@@ -169,6 +169,7 @@ func (g *Gateway) grantAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	g.recent.add(m)
 	answer(w, http.StatusOK, m)
 	return nil
 }

@@ -322,6 +322,9 @@ func (w *memWorker) Events(ctx context.Context, app string, f func(machine.Event
 	w.mu.Lock()
 	seen, bell := w.last, w.bell
 	w.mu.Unlock()
+	if err := f(machine.EventOf{}); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-bell:

@@ -84,6 +84,8 @@ func (m *metrics) bid(in market.In) {
 		result = "refused"
 	case in.Lost:
 		result = "lost"
+	case in.Unasked:
+		result = "unreachable"
 	}
 	m.bids.WithLabelValues(result).Inc()
 }

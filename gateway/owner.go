@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -12,17 +14,29 @@ import (
 // owner asks one worker after the other until one does not say that it has no such machine (or volume): that one is the
 // owner, and its answer the answer. Only when every worker has said no is it NotFound; when one could not be asked it is
 // not known, and said so. A machine's id does not tell where it is: machines may move.
-func owner[T any](ctx context.Context, g *Gateway, app string, missing string, ask func(Worker) (T, error)) (T, error) {
+//
+// Where it is known whose id it is, that worker is asked first, and alone when it has it.
+func owner[T any](ctx context.Context, g *Gateway, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
 	var none T
 	if _, err := g.catalog.App(app); err != nil {
 		return none, err
 	}
+	if missing == machineMissing && !machine.ValidID(id) {
+		return none, fault.New(fault.NotFound, machineMissing, "machine not found") // nobody need be asked
+	}
+	workers := g.workers()
+	home, known := g.homeOf(id)
+	if known {
+		workers = homeFirst(workers, home)
+	}
 	var unsure error
-	for _, w := range g.workers() {
+	for _, w := range workers {
 		out, err := ask(w)
 		switch {
 		case fault.CodeOf(err) == missing:
-		case fault.Is(err, fault.Unavailable) && len(g.workers()) > 1:
+		case known && w.ID() == home:
+			return out, err
+		case fault.Is(err, fault.Unavailable) && len(workers) > 1:
 			unsure = err
 		default:
 			return out, err
@@ -80,25 +94,22 @@ func (g *Gateway) names(ctx context.Context, app string) (map[string]string, err
 	return all, nil
 }
 
-// find gives a machine and its worker. Where it is known whose it is, that worker is asked first, and alone when it has it.
+// find gives a machine and its worker.
 func (g *Gateway) find(ctx context.Context, app, id string) (found, error) {
-	if g.where != nil {
-		if home, known := g.where(id); known {
-			for _, w := range g.workers() {
-				if w.ID() != home {
-					continue
-				}
-				m, err := w.Machine(ctx, app, id)
-				if fault.CodeOf(err) != machineMissing {
-					return found{w, m}, err
-				}
-			}
-		}
-	}
-	return owner(ctx, g, app, machineMissing, func(w Worker) (found, error) {
+	return owner(ctx, g, app, id, machineMissing, func(w Worker) (found, error) {
 		m, err := w.Machine(ctx, app, id)
 		return found{w, m}, err
 	})
+}
+
+// homeFirst gives the workers with one of them in front.
+func homeFirst(workers []Worker, home cluster.WorkerID) []Worker {
+	i := slices.IndexFunc(workers, func(w Worker) bool { return w.ID() == home })
+	if i <= 0 {
+		return workers
+	}
+	out := append(make([]Worker, 0, len(workers)), workers[i])
+	return append(append(out, workers[:i]...), workers[i+1:]...)
 }
 
 // fanOut asks all workers at once and gives the answers in the workers' order. One that errs has the error beside it.

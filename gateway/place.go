@@ -75,6 +75,13 @@ func (g *Gateway) view(ctx context.Context) (cluster.View, map[cluster.WorkerID]
 	return view, byID
 }
 
+// Codes of Unavailable errors which say that the worker surely was not asked: nothing of the ask can have been done. Any
+// other Unavailable leaves that open.
+const (
+	CodeUnreachable = "unreachable" // no connection could be made
+	CodeGone        = "worker_gone" // it has not been heard of for a while, and was not tried
+)
+
 // bought tells the buyer what came of a grant.
 func bought(w cluster.WorkerID, err error) market.In {
 	if err == nil {
@@ -83,6 +90,9 @@ func bought(w cluster.WorkerID, err error) market.In {
 	f := asFault(err)
 	if refusal, ok := f.Detail.(market.Refusal); ok && f.Kind == fault.Exhausted {
 		return market.In{Refused: &refusal, Worker: w}
+	}
+	if f.Kind == fault.Unavailable && (f.Code == CodeUnreachable || f.Code == CodeGone) {
+		return market.In{Unasked: true, Worker: w}
 	}
 	if f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
 		return market.In{Lost: true, Worker: w}

@@ -98,7 +98,7 @@ func (p *purchase) asked(a market.Ask, in market.Answer) {
 		x.Result = market.ResultGranted
 	case in.Failed != nil:
 		x.Result = market.ResultFailed
-	case in.Lost:
+	case in.Lost, in.Unasked:
 		x.Result = market.ResultLost
 	case in.Refused != nil:
 		x.Result, x.Refusal = market.ResultRefused, in.Refused
@@ -134,13 +134,13 @@ func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purcha
 		m, err := w.Grant(ctx, p.grant)
 		in := bought(w.ID(), err)
 		g.metrics.bid(in)
-		return market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Failed: in.Failed}, m
+		return market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, m
 	}
 	if err == nil {
 		return market.Answer{Done: true}, nil
 	}
 	in := bought(w.ID(), err)
-	return market.Answer{Refused: in.Refused, Lost: in.Lost, Failed: in.Failed}, nil
+	return market.Answer{Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, nil
 }
 
 // explained gives the record of a decision that another scheduler than the direct one made.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -114,12 +115,33 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	l := newLines(w)
-	if err := l.begin(); err != nil {
-		return g.end(l, r, err)
+	l, workers := newLines(w), g.workers()
+	var deaf atomic.Int64 // workers that do not listen yet
+	deaf.Store(int64(len(workers)))
+	all := make(chan struct{}) // closed when all listen and the answer has begun
+	if len(workers) == 0 {
+		close(all)
 	}
-	_, errs := fanOut(g.workers(), func(k Worker) (struct{}, error) {
-		err := k.Events(ctx, app, func(e machine.EventOf) error { return l.send(e) })
+	_, errs := fanOut(workers, func(k Worker) (struct{}, error) {
+		listens := false
+		err := k.Events(ctx, app, func(e machine.EventOf) error {
+			if e.ID == "" {
+				if listens {
+					return nil
+				}
+				if listens = true; deaf.Add(-1) > 0 {
+					return nil
+				}
+				defer close(all)
+				return l.begin()
+			}
+			select { // the client may count on all once it hears anything
+			case <-all:
+				return l.send(e)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 		cancel() // a stream that lacks a worker would look complete: it ends whole
 		return struct{}{}, err
 	})

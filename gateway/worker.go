@@ -40,7 +40,8 @@ type Worker interface {
 	Versions(ctx context.Context, app, id string) ([]machine.Version, error)
 	// Watch calls f with the machine now and after every change, until f returns false or ctx ends.
 	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
-	// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs.
+	// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
+	// call is with the zero EventOf: the worker listens now, so nothing that happens afterwards is missed.
 	Events(ctx context.Context, app string, f func(machine.EventOf) error) error
 
 	Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error)

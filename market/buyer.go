@@ -53,6 +53,7 @@ type In struct {
 	Granted bool     // the worker has the machine
 	Refused *Refusal // the worker said no, and what it has now
 	Lost    bool     // no answer: the worker may or may not have the machine
+	Unasked bool     // no answer, because the worker surely was not asked: it could not be reached
 	Failed  error    // an answer that is neither yes nor no: the request itself is wrong
 	Worker  cluster.WorkerID
 }
@@ -68,6 +69,7 @@ type Out struct {
 
 // Step takes what came of the last ask and says what to do next. It is pure.
 func (b *Buyer) Step(in In) Out {
+	in = in.doubt(&b.view, b.lost)
 	b.note(in)
 	switch {
 	case in.Granted:

@@ -169,6 +169,7 @@ func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Turn {
 	whole := true
 	for i, a := range in {
 		m := asked[i].Member
+		a = a.doubt(&g.view, asked[i].Worker, 0)
 		switch {
 		case a.Done:
 			if g.expires.IsZero() || a.Expires.Before(g.expires) {
@@ -211,6 +212,8 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Turn {
 	broken, lost := false, false
 	for i, a := range in {
 		m := asked[i].Member
+		a = a.doubt(&g.view, asked[i].Worker, 1) // it holds room there: as if it was lost
+		in[i] = a
 		switch {
 		case a.Done:
 			g.granted[m], g.held[m] = true, false

@@ -54,8 +54,9 @@ func (b *RaceBuyer) Begin() Turn { return b.next() }
 func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Turn {
 	switch asked.Act {
 	case ActHold:
-		return b.held(asked, in)
+		return b.held(asked, in.doubt(&b.view, asked.Worker, 0))
 	case ActGrant:
+		in = in.doubt(&b.view, asked.Worker, b.lost)
 		return b.granted(asked, in)
 	}
 	return Turn{} // a release has no answer that matters

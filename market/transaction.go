@@ -56,6 +56,7 @@ func (t *Transaction) Step(in []Answer) (turn Turn, settled []int) {
 	for i, a := range in {
 		ask := t.asked[i]
 		s := &t.state[ask.Member]
+		a = a.doubt(&t.view, ask.Worker, s.lost)
 		switch {
 		case a.Done:
 			s.over, s.home = true, ask.Worker

@@ -32,12 +32,13 @@ type Ask struct {
 	TTL    time.Duration // of a hold
 }
 
-// Answer is what became of one ask. Exactly one of the first four is set; a release and an undo cannot be refused, and
+// Answer is what became of one ask. Exactly one of the first five is set; a release and an undo cannot be refused, and
 // are Done also where nothing was there.
 type Answer struct {
 	Done    bool
 	Refused *Refusal
 	Lost    bool      // no answer: the worker may have done it or not
+	Unasked bool      // no answer, because the worker surely was not asked: it could not be reached
 	Failed  error     // an answer that is neither yes nor no: the request itself is wrong
 	Expires time.Time // of a hold that was made
 }

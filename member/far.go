@@ -7,7 +7,9 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/wire"
 )
@@ -95,7 +97,7 @@ func (f *Far) state() gossip.State {
 func (f *Far) gone() error {
 	switch f.state() {
 	case gossip.Dead, gossip.Left:
-		return fault.New(fault.Unavailable, "worker_gone", "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
+		return fault.New(fault.Unavailable, gateway.CodeGone, "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
 	}
 	return nil
 }
@@ -124,15 +126,57 @@ func (f *Far) Names(app string) map[string]string {
 	return out
 }
 
-// Machine asks the worker; of one that cannot be heard, what it last told is given, with host_status "unreachable".
+// Machine asks the worker; of one that cannot be heard, what it last told is given, with host_status "unreachable". Where
+// nobody is known to have the machine it may be one that the worker told nobody of: that is Unavailable, not NotFound.
 func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	if f.gone() == nil {
 		return f.Worker.Machine(ctx, app, id)
 	}
-	if x, known := f.m.cluster.Machine(id); known && x.Worker == f.id && x.App == app {
-		return f.told(x), nil
+	if x, known := f.m.cluster.Machine(id); known {
+		if x.Worker == f.id && x.App == app {
+			return f.told(x), nil
+		}
+		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
 	}
-	return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+	return nil, f.gone() // it may have one that it has told nobody of
+}
+
+// Events listens to the worker. Of one that cannot be heard there are none, until it is back: then the stream ends, for who
+// listens must list the machines anew.
+func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf) error) error {
+	if f.gone() == nil {
+		return f.Worker.Events(ctx, app, emit)
+	}
+	if err := emit(machine.EventOf{}); err != nil {
+		return err
+	}
+	for {
+		moved := f.m.cluster.Moved()
+		if f.gone() == nil {
+			return fault.New(fault.Unavailable, "worker_back", "worker %s is heard of again; list the machines and listen again", f.id)
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Grant is not tried at a worker that cannot be heard.
+func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
+	if err := f.gone(); err != nil {
+		return nil, err
+	}
+	return f.Worker.Grant(ctx, g)
+}
+
+// Do is Grant for verbs.
+func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
+	if err := f.gone(); err != nil {
+		return lifecycle.Outcome{}, err
+	}
+	return f.Worker.Do(ctx, c)
 }
 
 // Machines is Machine for lists.

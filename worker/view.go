@@ -134,7 +134,8 @@ func (f *feed) send(e machine.EventOf) {
 	}
 }
 
-// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs.
+// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
+// is with the zero EventOf and says that it listens.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
 	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
 	w.feed.mu.Lock()
@@ -145,6 +146,9 @@ func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf)
 		delete(w.feed.subs, s)
 		w.feed.mu.Unlock()
 	}()
+	if err := f(machine.EventOf{}); err != nil {
+		return err
+	}
 	for {
 		select {
 		case e := <-s.ch:
