@@ -41,7 +41,7 @@ func (g *Graph) Solve() (Result, error) {
 		g.stats.Searches++
 		reach := g.searchAll(left)
 		if reach < 0 {
-			return Result{}, fault.New(fault.Exhausted, "flow_infeasible", "No flow meets every supply: %d units have nowhere to go.", left)
+			return Result{}, fault.New(fault.Exhausted, "flow_infeasible", "no flow meets every supply: %d units have nowhere to go", left)
 		}
 		for _, s := range g.sources {
 			g.augment(s, reach)
@@ -308,12 +308,12 @@ func (g *Graph) Verify() error {
 		net[to] += g.Flow(Arc(a))
 		rc := int64(g.edges[e].cost) + g.hot[to].price - g.hot[from].price
 		if g.edges[e].res < 0 || g.edges[e^1].res < 0 || g.edges[e].res > 0 && rc < 0 || g.edges[e^1].res > 0 && rc > 0 {
-			return fault.New(fault.Internal, "flow_not_optimal", "Arc %d has reduced cost %d with flow %d.", a, rc, g.Flow(Arc(a)))
+			return fault.New(fault.Internal, "flow_not_optimal", "arc %d has reduced cost %d with flow %d", a, rc, g.Flow(Arc(a)))
 		}
 	}
 	for n := range net {
 		if c := &g.cold[n]; !c.gone && net[n]+c.supply != 0 {
-			return fault.New(fault.Internal, "flow_not_conserved", "Node %d keeps %d units.", n, net[n]+c.supply)
+			return fault.New(fault.Internal, "flow_not_conserved", "node %d keeps %d units", n, net[n]+c.supply)
 		}
 	}
 	return nil

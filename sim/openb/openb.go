@@ -78,7 +78,7 @@ func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) 
 	c.ReuseRecord = true
 	first, err := c.Read()
 	if err != nil || len(first) < len(head) || !slices.Equal(first[:len(head)], head) {
-		return fault.New(fault.Invalid, "openb", "The list must start with a line of the columns %s.", strings.Join(head, ","))
+		return fault.New(fault.Invalid, "openb", "the list must start with a line of the columns %s", strings.Join(head, ","))
 	}
 	for line := 2; ; line++ {
 		rec, err := c.Read()

@@ -1,0 +1,178 @@
+package souk_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var updateErrors = flag.Bool("update-errors", false, "write docs/reference/errors.md anew")
+
+const errorsFile = "docs/reference/errors.md"
+
+const errorsHead = `# Every error souk makes
+
+One line for each place where an error is made: its package, its kind, its code, its text. %s stands for what was wanted,
+what there was, or where. The kind decides the exit code (exit-codes.md) and the HTTP status; codes are for programs; texts
+are for people. This file is written by ` + "`go test . -run ErrorTexts -update-errors`" + `, and a test fails when it is not what the
+code says.
+
+| package | kind | code | text |
+| --- | --- | --- | --- |
+`
+
+// errorText is one place where an error is made.
+type errorText struct{ pkg, kind, code, text string }
+
+// TestErrorTexts holds the list of all error texts against the code, so that each is read as a sentence before it changes.
+func TestErrorTexts(t *testing.T) {
+	var all []errorText
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "tools") || s.pkg == "fault" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch x := n.(type) {
+			case *ast.CallExpr:
+				if e, ok := madeByCall(x); ok {
+					e.pkg = s.pkg
+					all = append(all, e)
+				}
+			case *ast.CompositeLit:
+				if e, ok := madeByLiteral(x); ok {
+					e.pkg = s.pkg
+					all = append(all, e)
+				}
+			}
+			return true
+		})
+	}
+	if len(all) < 300 {
+		t.Fatalf("only %d errors were found", len(all))
+	}
+	var b strings.Builder
+	b.WriteString(errorsHead)
+	var lines []string
+	for _, e := range all {
+		if e.text == "" {
+			continue // put together elsewhere; its parts are tested where they are made
+		}
+		checkSentence(t, e)
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |\n", e.pkg, e.kind, e.code, strings.ReplaceAll(strings.ReplaceAll(e.text, "|", "\\|"), "\n", "\\n")))
+	}
+	slices.Sort(lines)
+	for _, l := range slices.Compact(lines) {
+		b.WriteString(l)
+	}
+	if *updateErrors {
+		if err := os.WriteFile(errorsFile, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(errorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != b.String() {
+		t.Errorf("%s is not what the code says; read the texts that changed, then run go test . -run ErrorTexts -update-errors", errorsFile)
+	}
+}
+
+// checkSentence wants words with a beginning and an end: no trailing full stop or newline, no "failed to", more than one word.
+func checkSentence(t *testing.T, e errorText) {
+	t.Helper()
+	text := strings.TrimSpace(e.text)
+	switch {
+	case text != e.text && !strings.HasSuffix(e.text, ": "): // what follows is put behind it
+		t.Errorf("%s: %q has blanks around it", e.pkg, e.text)
+	case strings.HasSuffix(text, "."):
+		t.Errorf("%s: %q ends with a full stop; errors are joined", e.pkg, e.text)
+	case strings.HasPrefix(strings.ToLower(text), "failed to"), strings.HasPrefix(strings.ToLower(text), "error "):
+		t.Errorf("%s: %q says that it failed, not what to do", e.pkg, e.text)
+	}
+}
+
+// madeByCall reads fault.New(kind, code, text, ...), fault.Wrap(err, kind, code, text, ...) and usagef(text, ...).
+func madeByCall(c *ast.CallExpr) (e errorText, ok bool) {
+	at := -1
+	switch f := c.Fun.(type) {
+	case *ast.SelectorExpr:
+		if id, isID := f.X.(*ast.Ident); isID && id.Name == "fault" {
+			switch f.Sel.Name {
+			case "New":
+				at = 0
+			case "Wrap":
+				at = 1
+			}
+		}
+	case *ast.Ident:
+		if f.Name == "usagef" && len(c.Args) > 0 {
+			return errorText{kind: "usage", text: literal(c.Args[0])}, true
+		}
+	}
+	if at < 0 || len(c.Args) < at+3 {
+		return e, false
+	}
+	return errorText{kind: name(c.Args[at]), code: literal(c.Args[at+1]), text: literal(c.Args[at+2])}, true
+}
+
+// madeByLiteral reads fault.Error{Kind: ..., Code: ..., Text: ...}.
+func madeByLiteral(l *ast.CompositeLit) (e errorText, ok bool) {
+	s, isSel := l.Type.(*ast.SelectorExpr)
+	if !isSel || s.Sel.Name != "Error" {
+		return e, false
+	}
+	if id, isID := s.X.(*ast.Ident); !isID || id.Name != "fault" {
+		return e, false
+	}
+	for _, el := range l.Elts {
+		kv, isKV := el.(*ast.KeyValueExpr)
+		if !isKV {
+			continue
+		}
+		switch key, _ := kv.Key.(*ast.Ident); key.Name {
+		case "Kind":
+			e.kind = name(kv.Value)
+		case "Code":
+			e.code = literal(kv.Value)
+		case "Text":
+			e.text = literal(kv.Value)
+		}
+	}
+	return e, true
+}
+
+func name(x ast.Expr) string {
+	if s, ok := x.(*ast.SelectorExpr); ok {
+		return strings.ToLower(s.Sel.Name)
+	}
+	return ""
+}
+
+// literal gives a string that is written out, also in parts, also as fmt.Sprintf's first argument; "" for others.
+func literal(x ast.Expr) string {
+	switch v := x.(type) {
+	case *ast.BasicLit:
+		if v.Kind == token.STRING {
+			s, err := strconv.Unquote(v.Value)
+			if err == nil {
+				return s
+			}
+		}
+	case *ast.BinaryExpr:
+		if v.Op == token.ADD {
+			return literal(v.X) + literal(v.Y)
+		}
+	case *ast.CallExpr:
+		if s, ok := v.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Sprintf" && len(v.Args) > 0 {
+			return literal(v.Args[0])
+		}
+	}
+	return ""
+}
