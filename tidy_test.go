@@ -24,7 +24,7 @@ var layers = map[string]int{
 	"placement": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "jobs": 1, "decision": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2,
 	"worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
-	"sim":      4,
+	"sim": 4, "testcluster": 4,
 	"cmd/souk": 5, "examples": 5,
 }
 

@@ -1,0 +1,115 @@
+// Package history keeps what clients of a cluster asked and what they were told, and says whether one truth explains all
+// of it: each call took effect once, at some moment between its beginning and its answer (linearizability; Herlihy and
+// Wing, TOPLAS 1990). The search is porcupine's.
+//
+// A history is a file of lines of JSON, one Op each, in the order of their answers.
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Kind is what was asked, or what befell a worker.
+type Kind string
+
+// The kinds.
+const (
+	Create       Kind = "create"
+	Destroy      Kind = "destroy"
+	Hold         Kind = "hold"
+	Release      Kind = "release"
+	Lease        Kind = "lease"         // take one that nobody has; Nonce is told
+	ReleaseLease Kind = "release_lease" // of Nonce
+
+	Killed   Kind = "killed"   // the worker's process, from Call until it served again: its holds are gone
+	Restored Kind = "restored" // the worker came back from a copy of its disk that was made at Call: what it did since is gone
+)
+
+// Outcome is what a client knows in the end.
+type Outcome string
+
+// The outcomes.
+const (
+	Yes    Outcome = "yes"
+	No     Outcome = "no"     // an answer that nothing was done
+	Unsure Outcome = "unsure" // no answer: it was done or not, or will be
+)
+
+// Op is one question with its answer. A call that was repeated until it was answered is one Op from its first beginning.
+type Op struct {
+	Kind     Kind             `json:"kind"`
+	Client   int              `json:"client"`
+	Call     int64            `json:"call"`   // Unix nanoseconds, of the host's one clock
+	Return   int64            `json:"return"` // the same
+	Gateway  string           `json:"gateway,omitempty"`
+	App      string           `json:"app,omitempty"`
+	Machine  string           `json:"machine,omitempty"`
+	Instance string           `json:"instance,omitempty"` // of a create that was answered
+	Worker   cluster.WorkerID `json:"worker,omitempty"`   // who has it, or was asked
+	Token    string           `json:"token,omitempty"`    // of a hold, to be made or redeemed
+	Nonce    string           `json:"nonce,omitempty"`    // of a lease
+	Expires  int64            `json:"expires,omitempty"`  // of a hold, Unix nanoseconds
+	Outcome  Outcome          `json:"outcome"`
+	Code     string           `json:"code,omitempty"`  // of a No
+	Tries    int              `json:"tries,omitempty"` // how often it was asked
+}
+
+// Recorder writes a history. It may be used by many goroutines.
+type Recorder struct {
+	mu  sync.Mutex
+	out *json.Encoder
+	ops []Op
+	err error
+}
+
+// NewRecorder makes a recorder that writes each Op to w at once, and keeps it.
+func NewRecorder(w io.Writer) *Recorder { return &Recorder{out: json.NewEncoder(w)} }
+
+// Add records an Op.
+func (r *Recorder) Add(o Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, o)
+	if err := r.out.Encode(o); r.err == nil {
+		r.err = err
+	}
+}
+
+// Ops gives what was recorded, or why it could not be written.
+func (r *Recorder) Ops() ([]Op, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Op(nil), r.ops...), r.err
+}
+
+// maxLine bounds a line of a history, in bytes.
+const maxLine = 1 << 16
+
+// Read reads a history's file.
+func Read(path string) (ops []Op, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "history", "the history %s cannot be read", path)
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, maxLine)
+	for n := 1; sc.Scan(); n++ {
+		var o Op
+		if err := json.Unmarshal(sc.Bytes(), &o); err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "history", "line %d of the history %s is no call with its answer", n, path)
+		}
+		ops = append(ops, o)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "history", "the history %s cannot be read", path)
+	}
+	return ops, nil
+}

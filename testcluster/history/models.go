@@ -1,0 +1,225 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Result is what a search found.
+type Result struct {
+	Ops        int // looked at
+	Parts      int // histories that stand for themselves: of one machine, of one worker
+	Violations []string
+	Unknown    int // parts whose search took longer than it may
+}
+
+// Check holds a history against the models: of each machine, and of each worker's room. slots is how many machines a
+// worker has room for; 0 leaves the room out, as it must be where machines end by themselves. Searches take at most limit.
+func Check(ops []Op, slots int, limit time.Duration) Result {
+	res := Result{Ops: len(ops)}
+	deadline := time.Now().Add(limit)
+	run := func(what string, m porcupine.Model, part []Op) {
+		res.Parts++
+		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
+		case porcupine.Illegal:
+			res.Violations = append(res.Violations, fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, tell(part)))
+		case porcupine.Unknown:
+			res.Unknown++
+		}
+	}
+	restored := map[cluster.WorkerID]bool{}
+	for _, o := range ops {
+		if o.Kind == Restored {
+			restored[o.Worker] = true
+		}
+	}
+	machines, workers := map[string][]Op{}, map[cluster.WorkerID][]Op{}
+	odd := map[string]bool{} // it was on a worker that forgot
+	for _, o := range ops {
+		if o.Machine != "" && o.Kind != Hold && o.Kind != Release {
+			machines[o.Machine] = append(machines[o.Machine], o)
+			odd[o.Machine] = odd[o.Machine] || restored[o.Worker]
+		}
+		if o.Worker != "" && !restored[o.Worker] {
+			workers[o.Worker] = append(workers[o.Worker], o)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(machines)) {
+		if !odd[id] {
+			run("machine "+id, machineModel(), machines[id])
+		}
+	}
+	if slots > 0 {
+		for _, id := range slices.Sorted(maps.Keys(workers)) {
+			run("the room of worker "+string(id), roomModel(slots), workers[id])
+		}
+	}
+	return res
+}
+
+func operations(ops []Op) []porcupine.Operation {
+	var out []porcupine.Operation
+	for _, o := range ops {
+		p := porcupine.Operation{ClientId: o.Client, Input: o, Output: o, Call: o.Call, Return: o.Return}
+		if o.Outcome == Unsure {
+			p.Return = math.MaxInt64 // it may still come
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func tell(ops []Op) string {
+	ops = slices.Clone(ops)
+	slices.SortFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	text := ""
+	for i, o := range ops {
+		if i == 12 {
+			return text + fmt.Sprintf("; and %d more", len(ops)-i)
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s at %s by %s %s", o.Kind, cmp.Or(string(o.Worker), "?"), cmp.Or(o.Gateway, "?"), o.Outcome)
+		if o.Code != "" {
+			text += " (" + o.Code + ")"
+		}
+	}
+	return text
+}
+
+// one is the state of one machine.
+type one struct {
+	there    bool
+	gone     bool
+	worker   cluster.WorkerID
+	instance string
+	lease    string // nonce of the lease in force
+}
+
+// machineModel: a machine is made once, at one worker, as one instance; once destroyed it never comes back; its lease has
+// one holder. Leases of the history outlast it.
+func machineModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return one{} },
+		Step: func(s, in, _ any) (bool, any) {
+			st, o := s.(one), in.(Op)
+			if o.Outcome == Unsure {
+				return true, st.unsure(o)
+			}
+			return st.step(o)
+		},
+	}
+}
+
+func (s one) step(o Op) (bool, any) {
+	yes := o.Outcome == Yes
+	switch o.Kind {
+	case Create:
+		if !yes {
+			return !s.there, s
+		}
+		if s.there {
+			return s.worker == o.Worker && s.instance == o.Instance, s
+		}
+		return !s.gone, one{there: true, worker: o.Worker, instance: o.Instance}
+	case Destroy:
+		if yes {
+			return s.there || s.gone, one{gone: true}
+		}
+		return !s.there || s.lease != "", s
+	case Lease:
+		if yes {
+			s.lease = o.Nonce
+			return s.there, s
+		}
+		return !s.there || s.lease != "", s
+	case ReleaseLease:
+		if yes {
+			ok := s.there && s.lease == o.Nonce
+			s.lease = ""
+			return ok, s
+		}
+		return !s.there || s.lease != o.Nonce, s
+	}
+	return true, s
+}
+
+// unsure is an Op without an answer, which took effect: had it not, it would stand at the end of all, where nobody looks.
+func (s one) unsure(o Op) any {
+	switch {
+	case o.Kind == Destroy && s.there:
+		return one{gone: true}
+	case o.Kind == ReleaseLease && s.lease == o.Nonce:
+		s.lease = ""
+	}
+	return s // a create or a lease that was never told is never looked for
+}
+
+// room is the state of one worker.
+type room struct {
+	used  int
+	holds string // tokens with their ends, sorted; a string, so that states can be compared
+}
+
+// roomModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets its
+// room. A hold ends when its time is over, or with its worker's process.
+func roomModel(slots int) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return room{} },
+		Step: func(s, in, _ any) (bool, any) {
+			st, o := s.(room), in.(Op)
+			held := st.held(o)
+			switch {
+			case o.Kind == Killed:
+				held = map[string]int64{}
+			case o.Outcome != Yes:
+				_, redeems := held[o.Token]
+				return !(o.Kind == Create && o.Outcome == No && redeems && o.Return < held[o.Token] && o.Code == "no_capacity"), st
+			case o.Kind == Create:
+				delete(held, o.Token)
+				st.used++
+			case o.Kind == Destroy:
+				st.used--
+			case o.Kind == Hold:
+				held[o.Token] = o.Expires
+			case o.Kind == Release:
+				delete(held, o.Token)
+			}
+			st.holds = pack(held)
+			return st.used+len(held) <= slots, st
+		},
+	}
+}
+
+// held gives the holds that may still be in force when an Op takes effect.
+func (s room) held(o Op) map[string]int64 {
+	held := map[string]int64{}
+	for rest := s.holds; rest != ""; {
+		var token string
+		var until int64
+		line := rest
+		if i := slices.Index([]byte(rest), '\n'); i >= 0 {
+			line, rest = rest[:i], rest[i+1:]
+		}
+		if _, err := fmt.Sscanf(line, "%s %d", &token, &until); err == nil && until > o.Return {
+			held[token] = until
+		}
+	}
+	return held
+}
+
+func pack(held map[string]int64) (text string) {
+	for _, token := range slices.Sorted(maps.Keys(held)) {
+		text += fmt.Sprintf("%s %d\n", token, held[token])
+	}
+	return text
+}
