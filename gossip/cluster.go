@@ -269,6 +269,9 @@ func (c *Cluster) poke(ch chan struct{}) {
 	}
 }
 
+// Root gives one hash of all that this member knows: two members with one root know the same.
+func (c *Cluster) Root() uint64 { return c.root.Load() }
+
 // Stats counts what this member has moved since it began.
 type Stats struct {
 	Sent     int64 `json:"sent_bytes"` // in packets and streams

@@ -20,13 +20,22 @@ import (
 
 func (c *cli) cmdDoctor() *cobra.Command {
 	var dirFlag string
+	var inv invariantFlags
 	cmd := &cobra.Command{Use: "doctor", Short: "Tell what this host can do for souk and what it lacks",
 		Long: `Examine this host (kernel, cgroups, limits, disk) and, when a souk answers, what its workers find on theirs.
 It works without a souk that runs. The exit code is 0 also when something is lacking: souk does without it, and the
-advice tells what is lost.`,
-		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'", Args: args(0, 0, "no argument")}
+advice tells what is lost.
+
+With --invariants the whole cluster is checked instead, through the souk that answers: what every member says of itself,
+and the processes of this host, against what souk promises (the invariants of the design, by their numbers). It changes
+nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and what was found.`,
+		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants", Args: args(0, 0, "no argument")}
 	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in")
+	inv.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if inv.on || inv.history != "" {
+			return c.doInvariants(cmd.Context(), &inv)
+		}
 		dir, err := c.devDir(dirFlag)
 		if err != nil {
 			return err

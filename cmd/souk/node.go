@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -104,7 +105,7 @@ func (n *node) openGateway(ctx context.Context, o nodeOptions, decisions *decisi
 			return nil, err
 		}
 		options.Workers = func() []gateway.Worker {
-			all := []gateway.Worker{n.workers[0]}
+			all := []gateway.Worker{ownWorker{n.workers[0], m}}
 			for _, far := range m.Others() {
 				all = append(all, far)
 			}
@@ -113,6 +114,17 @@ func (n *node) openGateway(ctx context.Context, o nodeOptions, decisions *decisi
 		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
 	}
 	return gateway.New(options)
+}
+
+// ownWorker is a member's own worker, whose examination tells what the member knows of the others, too.
+type ownWorker struct {
+	*worker.Worker
+	m *member.Member
+}
+
+// Examine is the worker's, and the member's.
+func (o ownWorker) Examine(ctx context.Context) []runtime.Finding {
+	return append(o.Worker.Examine(ctx), o.m.Finding())
 }
 
 // openDecisions opens the decision log, below the directory of this node's state; nil where it is switched off.

@@ -1,0 +1,37 @@
+package member
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/soukhq/souk/runtime"
+)
+
+// FindingRegistry names the finding of a member's examination that tells what it knows; its Have begins with DigestWord
+// and 16 digits. Members with one digest know the same of everybody.
+const (
+	FindingRegistry = "registry"
+	DigestWord      = "digest "
+)
+
+// examined is the member's own worker, as other members see it: its examination tells what the member knows, too.
+type examined struct {
+	Worker
+	m *Member
+}
+
+// Examine is the worker's, and the member's.
+func (e examined) Examine(ctx context.Context) []runtime.Finding {
+	return append(e.Worker.Examine(ctx), e.m.Finding())
+}
+
+// Finding tells how much the member knows, and its digest.
+func (m *Member) Finding() runtime.Finding {
+	known, gaps := m.cluster.Known(), 0
+	for _, k := range known {
+		if k.Gap {
+			gaps++
+		}
+	}
+	return runtime.Finding{Name: FindingRegistry, OK: gaps == 0, Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known), gaps)}
+}
