@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/sim/stale"
 )
 
 func (c *cli) cmdSimStale() *cobra.Command {
-	o, report := stale.Options{}, ""
+	o, report, members := stale.Options{}, "", 0
 	cmd := &cobra.Command{Use: "stale", Short: "Measure what a stale view costs: conflicts and time to place by its age", Args: args(0, 0, "no argument"),
 		Long: "Run 16 buyers that place machines at once on 100 workers that are 95 % full, by views of every age, with real sellers,\n" +
 			"buyers and indexes. It ends with an error where a worker grants more than it has, or a refusal's clauses do not come\n" +
@@ -27,6 +28,7 @@ func (c *cli) cmdSimStale() *cobra.Command {
 	f.Float64Var(&o.Full, "full", 0.95, "how full they are")
 	f.Float64Var(&o.Rate, "rate", 2000, "machines that end, and are wanted again, a second")
 	f.Float64Var(&o.Seconds, "seconds", 2, "simulated, of each run")
+	f.IntVar(&members, "gossip", 0, "also with views as old as gossip among so many members makes them, by the registry's own code; 0: not")
 	f.StringVar(&report, "report", "", "write the table to this file, and the plots beside it as .svg")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Buyers < 1 || o.Workers < 1 || o.Full <= 0 || o.Full > 1 || o.Rate <= 0 || o.Seconds <= 0 {
@@ -38,6 +40,13 @@ func (c *cli) cmdSimStale() *cobra.Command {
 			done = c.progress("simulating %s, views %v old", mode, age)
 		})
 		done()
+		if err == nil && members > 1 {
+			done = c.progress("simulating gossip among %d members", members)
+			var more []stale.Report
+			more, err = stale.Gossiped(o, members, simKnobs(gossip.LAN()))
+			reps = append(reps, more...)
+			done()
+		}
 		if err != nil {
 			return err
 		}

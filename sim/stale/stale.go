@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/sim/gossip"
 	"github.com/soukhq/souk/sim/ticks"
 )
 
@@ -33,6 +34,7 @@ func Modes() []string { return []string{Ranked, Indexed, Lots} }
 type Options struct {
 	Mode    string
 	Stale   time.Duration // from a change of a worker's record until buyers hear of it
+	Delays  gossip.Delays // how long each buyer takes to hear of a change, in place of Stale; nil: Stale
 	Buyers  int
 	Workers int
 	Full    float64
@@ -44,7 +46,8 @@ type Options struct {
 // Report is what came of a run.
 type Report struct {
 	Mode     string  `json:"mode"`
-	StaleMS  float64 `json:"stale_ms"`
+	StaleMS  float64 `json:"stale_ms"` // with Gossip: half of the changes are heard of sooner
+	Gossip   int     `json:"gossip_members,omitempty"`
 	Placed   int     `json:"placed"`
 	Asks     int     `json:"asks"`
 	Refusals int     `json:"refusals"`
@@ -193,6 +196,15 @@ func (r *run) ends(id cluster.WorkerID, q placement.Request, life float64) {
 // tell has all buyers hear of a worker's record as it is now, when the staleness has passed.
 func (r *run) tell(id cluster.WorkerID) {
 	rec := r.sellers[id].Record(r.time())
+	if r.o.Delays != nil {
+		for _, b := range r.buyers {
+			r.heap.Push(r.now+r.o.Delays.Delay(r.rng), func() error {
+				b.hear(rec, r.o.Mode)
+				return nil
+			})
+		}
+		return
+	}
 	r.heap.Push(r.now+r.o.Stale.Microseconds(), func() error {
 		for _, b := range r.buyers {
 			b.hear(rec, r.o.Mode)
@@ -203,7 +215,9 @@ func (r *run) tell(id cluster.WorkerID) {
 
 func (b *buyer) hear(rec cluster.Record, mode string) {
 	if mode != Ranked {
-		b.index.Update(rec)
+		if known, there := b.index.Record(rec.Worker); !there || rec.Newer(*known) { // what was told first may come last
+			b.index.Update(rec)
+		}
 	} else if i := b.view[rec.Worker]; rec.Newer(b.recs[i]) {
 		b.recs[i] = rec
 	}
