@@ -117,7 +117,7 @@ func (g *GangBuyer) Step(now time.Time, in []Answer) Turn {
 	case gangGranting:
 		return g.grants(now, asked, in)
 	case gangReleasing:
-		return g.released(now)
+		return g.released(now, asked, in)
 	}
 	return Turn{Done: true}
 }
@@ -257,14 +257,33 @@ func (g *GangBuyer) release(now time.Time) Turn {
 			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.token(m)})
 		}
 	}
+	g.lost = 0
 	if len(asks) == 0 {
-		return g.released(now)
+		return g.pause(now)
 	}
 	return g.ask(Turn{Asks: asks})
 }
 
-// released goes on outside. Answers to releases do not matter: holds end by themselves.
-func (g *GangBuyer) released(now time.Time) Turn { return g.pause(now) }
+// released goes on outside once what was granted is undone. Answers to releases do not matter: holds end by themselves.
+// A machine does not, so it is asked again.
+func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Turn {
+	var again []Ask
+	for i, a := range in {
+		if asked[i].Act == ActUndo && !a.Done {
+			again = append(again, asked[i])
+		}
+	}
+	if len(again) == 0 {
+		return g.pause(now)
+	}
+	if g.lost++; g.lost > MaxLost {
+		g.phase = gangOver
+		left := again[0]
+		return Turn{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
+			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
+	}
+	return g.ask(Turn{Asks: again, After: LostWait << (g.lost - 1)})
+}
 
 // pause waits for longer each time, by lot, so that gangs that met do not meet again.
 func (g *GangBuyer) pause(now time.Time) Turn {

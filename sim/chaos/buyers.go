@@ -2,7 +2,10 @@ package chaos
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -69,71 +72,141 @@ func (r *run) bought(q placement.Request, err error) error {
 	return nil
 }
 
-// gang places two to four machines on different workers or not at all: hold everywhere, then grant everywhere. A
-// member that cannot be granted in time releases the others, whose holds would also end by themselves.
+// gang runs a real market.GangBuyer on stale views.
 type gang struct {
 	r       *run
 	id      string
-	members []member
+	buyer   *market.GangBuyer
+	members []placement.Request
+	least   int
+	tries   int
+	asked   []market.Ask
+	answers []market.Answer
 	left    int // answers outstanding
-	failed  bool
-}
-
-type member struct {
-	w     *worker
-	q     placement.Request
-	token string
-	held  bool
+	homes   []cluster.WorkerID
+	over    bool
+	err     error
 }
 
 func (r *run) gang(id string) error {
 	r.rep.Gangs++
 	g := &gang{r: r, id: id}
-	for i := range min(2+r.rng.IntN(3), len(r.workers)) {
-		q := r.request(fmt.Sprintf("%s-%d", id, i))
-		g.members = append(g.members, member{w: r.workers[i], q: q, token: q.Machine + "-token"})
+	for i := range 2 + r.rng.IntN(4) {
+		g.members = append(g.members, r.request(fmt.Sprintf("%s-%d", id, i)))
 	}
-	g.left = len(g.members)
-	for i := range g.members {
-		m := &g.members[i]
-		r.call(m.w, func() error { _, err := m.w.seller.Hold(r.time(), m.q, m.token, holdFor); return err }, func(err error, lost bool) error {
-			m.held = err == nil && !lost
-			return g.answered(m.held)
+	g.least = 1 + r.rng.IntN(len(g.members))
+	var err error
+	g.buyer, err = market.NewGangBuyer(market.GangRequest{ID: id, Members: g.members, Min: g.least, Until: r.time().Add(5 * time.Second)}, r.view(), placement.Default(), r.rng)
+	if err != nil {
+		return err
+	}
+	r.gangs = append(r.gangs, g)
+	return g.step(nil)
+}
+
+// step carries out what the buyer asks side by side, and steps it with the answers.
+func (g *gang) step(in []market.Answer) error {
+	t := g.buyer.Step(g.r.time(), in)
+	if t.Done {
+		g.over, g.err, g.homes = true, t.Err, g.buyer.Placed()
+		return g.settled()
+	}
+	if len(t.Asks) == 0 {
+		g.r.heap.Push(g.r.now+t.After.Microseconds()+1, func() error {
+			g.renew()
+			return g.step(nil)
 		})
-	}
-	return nil
-}
-
-func (g *gang) answered(ok bool) error {
-	g.failed = g.failed || !ok
-	if g.left--; g.left > 0 {
 		return nil
 	}
-	if g.failed {
-		for i := range g.members { // a release that is lost costs the hold's time and no more
-			m := &g.members[i]
-			g.r.call(m.w, func() error { m.w.seller.Release(g.r.time(), m.token); return nil }, func(error, bool) error { return nil })
-		}
-		return nil
-	}
-	g.r.rep.Whole++
-	for i := range g.members {
-		g.commit(&g.members[i], 0)
-	}
-	return nil
-}
-
-// commit grants a member under its hold, and asks again until it is answered: the id makes a repeat harmless.
-func (g *gang) commit(m *member, try int) {
-	r := g.r
-	r.call(m.w, func() error { return r.grant(m.w, m.q, m.token, false) }, func(err error, lost bool) error {
-		switch {
-		case lost && try < 20:
-			g.commit(m, try+1)
-		case err == nil && !lost:
-			r.rep.Granted++
-			r.ended[m.q.Machine] = m.w.cap.Worker
+	g.asked, g.answers, g.left = t.Asks, make([]market.Answer, len(t.Asks)), len(t.Asks)
+	g.r.heap.Push(g.r.now+t.After.Microseconds(), func() error {
+		for i := range g.asked {
+			g.carryOut(i)
 		}
 		return nil
 	})
+	return nil
+}
+
+// renew gives the buyer a newer view, and its members other ids: one that was undone has used its own up.
+func (g *gang) renew() {
+	g.tries++
+	g.buyer.SetView(g.r.view())
+	for i := range g.members {
+		g.members[i].Machine = fmt.Sprintf("%s-%d-%d", g.id, i, g.tries)
+		g.buyer.Rename(i, g.members[i].Machine)
+	}
+}
+
+func (g *gang) carryOut(i int) {
+	r, a := g.r, g.asked[i]
+	w, q := r.find(a.Worker), g.members[a.Member]
+	in := market.Answer{Done: true}
+	r.call(w, func() (err error) {
+		switch a.Act {
+		case market.ActHold:
+			in.Expires, err = w.seller.Hold(r.time(), q, a.Token, a.TTL)
+		case market.ActGrant:
+			err = r.grant(w, q, a.Token, false)
+		case market.ActRelease:
+			w.seller.Release(r.time(), a.Token)
+		case market.ActUndo:
+			r.gone[q.Machine] = true
+			w.forget(q.Machine)
+		}
+		return err
+	}, func(err error, lost bool) error {
+		switch {
+		case lost:
+			in = market.Answer{Lost: true}
+		case err != nil:
+			if refusal, ok := fault.As(err).Detail.(market.Refusal); ok {
+				in = market.Answer{Refused: &refusal}
+			} else {
+				in = market.Answer{Failed: err}
+			}
+		}
+		g.answers[i] = in
+		if g.left--; g.left > 0 {
+			return nil
+		}
+		return g.step(g.answers)
+	})
+}
+
+// settled counts a gang that was placed, and enters what it was promised.
+func (g *gang) settled() error {
+	if g.err != nil {
+		return nil
+	}
+	g.r.rep.Whole++
+	placed := 0
+	for i, home := range g.homes {
+		if home != "" {
+			placed++
+			g.r.rep.Granted++
+			g.r.ended[g.members[i].Machine] = home
+		}
+	}
+	if placed < g.least {
+		return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("gang %s is told to be placed and has %d of %d", g.id, placed, g.least))
+	}
+	return nil
+}
+
+// stranded says whether a gang that did not come about has left machines behind; "" when not. One whose buyer could not
+// undo it says so itself.
+func (g *gang) stranded(where map[string]cluster.WorkerID) string {
+	switch {
+	case !g.over:
+		return fmt.Sprintf("gang %s never ends", g.id)
+	case g.err == nil || fault.CodeOf(g.err) == "ambiguous":
+		return ""
+	}
+	for id, at := range where {
+		if strings.HasPrefix(id, g.id+"-") {
+			return fmt.Sprintf("gang %s did not come about (%v), and %s is on %s", g.id, g.err, id, at)
+		}
+	}
+	return ""
 }

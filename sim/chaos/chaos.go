@@ -40,7 +40,6 @@ const (
 	machines  = 60
 	maxTicks  = 100_000
 	patience  = 300 * ticks.Millisecond // until an answer counts as lost
-	holdFor   = 3 * time.Second
 	broken    = "invariant %d is broken: %s"
 	mostViews = 5 * ticks.Second // age of a view
 )
@@ -64,6 +63,7 @@ type run struct {
 	now     ticks.Time
 	loss    float64
 	workers []*worker
+	gangs   []*gang
 	ended   map[string]cluster.WorkerID // machines whose buyer was told yes, and where
 	gone    map[string]bool             // destroyed since
 	rep     Report
@@ -174,6 +174,11 @@ func (r *run) final() error {
 		}
 		if used := w.seller.Record(r.time()).Used; !used.Sub(sum).IsZero() {
 			return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v", w.cap.Worker, used, sum))
+		}
+	}
+	for _, g := range r.gangs {
+		if why := g.stranded(where); why != "" {
+			return fault.New(fault.Internal, "chaos", broken, 6, why)
 		}
 	}
 	for id, at := range r.ended {
