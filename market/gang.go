@@ -233,9 +233,9 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Turn {
 			return g.askGrants(LostWait << (g.lost - 1))
 		}
 		broken = true
-		for i, a := range in {
-			g.granted[asked[i].Member] = g.granted[asked[i].Member] || a.Lost // it may exist, so it is undone too
-		}
+	}
+	for i, a := range in { // what did not say no may exist, so it is undone too
+		g.granted[asked[i].Member] = g.granted[asked[i].Member] || (broken && a.Refused == nil)
 	}
 	if broken {
 		return g.release(now)

@@ -291,6 +291,9 @@ func (r *run) request(id string) placement.Request {
 
 // grant asks a worker for a machine, which is durable before the answer.
 func (r *run) grant(w *worker, q placement.Request, token string, evict bool) error {
+	if _, here := w.durable[q.Machine]; here {
+		return nil // a repeat is answered with the machine that is there, up or evicted since, as lifecycle does
+	}
 	if evict {
 		list, err := w.seller.Claim(r.time(), q, token)
 		if err != nil {
