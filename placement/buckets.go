@@ -10,10 +10,11 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Levels of room that buckets tell apart. Finer ones find better workers and make more buckets. Level l of n of a capacity
-// c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free on an empty one.
+// Levels of room that cells and buckets tell apart. Finer ones find better workers and make more buckets. Level l of n of a
+// capacity c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free on an empty one.
 const (
-	fine   = 32 // of CPU and memory
+	fine   = 32 // of CPU and memory, in buckets
+	inCell = 4  // of them, in one cell
 	coarse = 4  // of disk, ports, and each named resource
 )
 
@@ -24,8 +25,8 @@ type group struct {
 	free cluster.Resources
 }
 
-// bucketKey tells workers of a group apart by room: each number a level, 0 for none.
-type bucketKey struct {
+// cellKey tells workers of a group apart by room: each number a level, 0 for none.
+type cellKey struct {
 	group            int32
 	named            uint32
 	cpu, memory      uint8
@@ -35,14 +36,16 @@ type bucketKey struct {
 	backlog, startup uint8
 }
 
-// bucket is the workers of one key.
-type bucket struct {
-	key     bucketKey
-	members []int32
-	recs    *standing
+// cell is the workers of one key. They are in buckets by finer levels of CPU and memory: bucket b is number b%perCell of
+// cell b/perCell. So few cells make up a fleet that each class of requests keeps them in order, and few are ever new.
+type cell struct {
+	key  cellKey
+	recs *standing
 }
 
-// standing is the two records that stand for the workers of a bucket.
+const perCell = inCell * inCell
+
+// standing is the two records that stand for the workers of a cell.
 type standing struct {
 	middle cluster.Record // about what they are, to score
 	most   cluster.Record // at least what each of them has free, to judge
@@ -118,9 +121,11 @@ func sound(rec *cluster.Record, free *cluster.Resources) bool {
 	return true
 }
 
-func (s *slot) key() bucketKey {
+// key gives the cell of a worker, and which of its buckets.
+func (s *slot) key() (k cellKey, bucket int32) {
 	c, f := &s.rec.Capacity, &s.free
-	k := bucketKey{group: s.group, cpu: uint8(level(f.CPU, c.CPU, fine)), memory: uint8(level(f.Memory, c.Memory, fine)),
+	cpu, memory := level(f.CPU, c.CPU, fine)+inCell-1, level(f.Memory, c.Memory, fine)+inCell-1
+	k = cellKey{group: s.group, cpu: uint8(cpu / inCell), memory: uint8(memory / inCell),
 		disk: uint8(level(f.Disk, c.Disk, coarse)), ports: uint8(level(f.Ports, c.Ports, coarse)),
 		backlog: uint8(bits.Len64(uint64(max(0, s.rec.Backlog)))), startup: uint8(min(7, max(0, s.rec.Starting)))}
 	if c.GPU > 0 {
@@ -142,65 +147,67 @@ func (s *slot) key() bucketKey {
 		}
 		k.named = h
 	}
-	return k
+	return k, int32(cpu%inCell*inCell + memory%inCell)
 }
 
 // place puts a worker into the bucket of its room.
 func (x *Index) place(i int32) {
 	s := &x.slots[i]
-	s.free = s.rec.Free()
+	s.free = s.rec.Capacity.Sub(s.rec.Used)
+	m := &x.rooms[i]
+	m.cpu, m.memory, m.disk, m.ports = s.free.CPU, s.free.Memory, s.free.Disk, s.free.Ports
 	if !sound(&s.rec, &s.free) {
-		if s.bucket >= 0 || s.at < 0 {
+		if m.bucket >= 0 || m.at < 0 {
 			x.leave(i)
-			s.at = int32(len(x.odd))
+			m.at = int32(len(x.odd))
 			x.odd = append(x.odd, i)
 		}
 		return
 	}
-	k := s.key()
-	if s.bucket >= 0 && x.buckets[s.bucket].key == k {
+	k, sub := s.key()
+	if m.bucket >= 0 && m.bucket%perCell == sub && x.cells[m.bucket/perCell].key == k {
 		return
 	}
 	x.leave(i)
-	b, ok := x.byKey[k]
+	n, ok := x.byKey[k]
 	if !ok {
-		b = x.newBucket(k, s)
+		n = x.newCell(k, s)
 	}
-	bk := &x.buckets[b]
-	if len(bk.members) == 0 {
+	if x.live[n] == 0 {
 		x.filled++
-		x.bear(b)
 	}
-	s.bucket, s.at = b, int32(len(bk.members))
-	bk.members = append(bk.members, i)
-	x.sizes[b]++
+	x.live[n] |= 1 << sub
+	b := n*perCell + sub
+	m.bucket, m.at = b, int32(len(x.members[b]))
+	x.members[b] = append(x.members[b], i)
 }
 
 // leave takes a worker out of where it is.
 func (x *Index) leave(i int32) {
-	s := &x.slots[i]
-	if s.at < 0 {
+	m := &x.rooms[i]
+	if m.at < 0 {
 		return
 	}
 	list := &x.odd
-	if s.bucket >= 0 {
-		list = &x.buckets[s.bucket].members
+	if m.bucket >= 0 {
+		list = &x.members[m.bucket]
 	}
 	last := (*list)[len(*list)-1]
-	(*list)[s.at] = last
-	x.slots[last].at = s.at
+	(*list)[m.at] = last
+	x.rooms[last].at = m.at
 	*list = (*list)[:len(*list)-1]
-	if s.bucket >= 0 {
-		if x.sizes[s.bucket]--; len(*list) == 0 {
+	if m.bucket >= 0 && len(*list) == 0 {
+		n := m.bucket / perCell
+		if x.live[n] &^= 1 << (m.bucket % perCell); x.live[n] == 0 {
 			x.filled--
 		}
 	}
-	s.bucket, s.at = -1, -1
+	m.bucket, m.at = -1, -1
 }
 
-// newBucket makes a bucket for the room that worker s has.
-func (x *Index) newBucket(k bucketKey, s *slot) int32 {
-	if n := len(x.buckets); n > 1<<14 && n > 4*x.filled {
+// newCell makes a cell for the room that worker s has.
+func (x *Index) newCell(k cellKey, s *slot) int32 {
+	if n := len(x.cells); n > 1<<14 && n > 4*x.filled {
 		x.sweep()
 	}
 	g := &x.reps[k.group].rec
@@ -211,8 +218,8 @@ func (x *Index) newBucket(k bucketKey, s *slot) int32 {
 		return upper, (upper + upTo(max(0, int64(l)-1), c, n)) / 2
 	}
 	var up, mid cluster.Resources
-	up.CPU, mid.CPU = at(k.cpu, c.CPU, fine)
-	up.Memory, mid.Memory = at(k.memory, c.Memory, fine)
+	up.CPU, mid.CPU = at(k.cpu, c.CPU, fine/inCell)
+	up.Memory, mid.Memory = at(k.memory, c.Memory, fine/inCell)
 	up.Disk, mid.Disk = at(k.disk, c.Disk, coarse)
 	up.Ports, mid.Ports = at(k.ports, c.Ports, coarse)
 	up.GPU, mid.GPU = min(c.GPU, int64(k.gpu)*250), max(0, s.free.GPU)
@@ -227,31 +234,41 @@ func (x *Index) newBucket(k bucketKey, s *slot) int32 {
 	}
 	most.Used, middle.Used = c.Sub(up), c.Sub(mid)
 	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog
-	b := int32(len(x.buckets))
-	x.sizes = append(x.sizes, 0)
-	x.buckets, x.byKey[k] = append(x.buckets, bucket{key: k, recs: &standing{middle, most}}), b
-	return b
+	n := int32(len(x.cells))
+	x.live, x.members = append(x.live, 0), append(x.members, make([][]int32, perCell)...)
+	x.cells, x.byKey[k] = append(x.cells, cell{key: k, recs: &standing{middle, most}}), n
+	return n
 }
 
-// sweep throws away the buckets that are empty, and with them the orders of all classes.
+// levels gives the levels of CPU and memory of a bucket.
+func (x *Index) levels(b int32) (cpu, memory int64) {
+	k := &x.cells[b/perCell].key
+	sub := int64(b % perCell)
+	return max(0, int64(k.cpu)*inCell+sub/inCell+1-inCell), max(0, int64(k.memory)*inCell+sub%inCell+1-inCell)
+}
+
+// sweep throws away the cells that are empty, and with them the orders of all classes.
 func (x *Index) sweep() {
-	kept := make([]bucket, 0, 2*x.filled)
+	var cells []cell
+	var live []uint16
+	var members [][]int32
 	clear(x.byKey)
-	for _, b := range x.buckets {
-		if len(b.members) == 0 {
+	for n, c := range x.cells {
+		if x.live[n] == 0 {
 			continue
 		}
-		id := int32(len(kept))
-		for _, m := range b.members {
-			x.slots[m].bucket = id
+		id := int32(len(cells))
+		for sub, list := range x.members[n*perCell : (n+1)*perCell] {
+			for _, m := range list {
+				x.rooms[m].bucket = id*perCell + int32(sub)
+			}
 		}
-		x.sizes[id] = int32(len(b.members)) // id is at most where b was
-		kept, x.byKey[b.key] = append(kept, b), id
+		cells, live, members = append(cells, c), append(live, x.live[n]), append(members, x.members[n*perCell:(n+1)*perCell]...)
+		x.byKey[c.key] = id
 	}
-	x.sizes = x.sizes[:len(kept)]
-	x.buckets = kept
+	x.cells, x.live, x.members = cells, live, members
 	x.age++
-	for _, b := range x.books { // what they know is of buckets that are others now
+	for _, b := range x.books { // what they know is of cells that are others now
 		b.reset(x.age)
 	}
 }

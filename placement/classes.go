@@ -15,10 +15,9 @@ type book struct {
 	policy  *Policy
 	classes map[string]*class
 	sets    map[string]*set
-	orders  int // scores of all orders
-	age     int // of the index's buckets, when the orders were made
+	orders  int // cells and scores of all orders
+	age     int // of the index's cells, when the orders were made
 	image   interest
-	listing listing
 }
 
 // interest is whether a policy minds something; it is found out by asking it.
@@ -65,7 +64,9 @@ type scratch struct {
 	key   []byte
 	found []Choice
 	slots []int32
-	order []scored
+	order front
+	rec   cluster.Record
+	won   int32
 }
 
 // bookOf gives the policy's book.
@@ -85,7 +86,7 @@ func (x *Index) bookOf(p *Policy) *book {
 }
 
 func (b *book) reset(age int) {
-	b.classes, b.sets, b.orders, b.age, b.listing = map[string]*class{}, map[string]*set{}, 0, age, listing{}
+	b.classes, b.sets, b.orders, b.age = map[string]*class{}, map[string]*set{}, 0, age
 }
 
 // classOf gives the class of a request, up to date with the fleet.
@@ -115,12 +116,10 @@ func (x *Index) classOf(r *Request, p *Policy) *class {
 			c.want.Resources.Named = maps.Clone(r.Resources.Named)
 		}
 		b.classes[string(key)] = c
-		x.begin(&b.listing, c)
 	}
 	x.refresh(c.set, p)
-	b.orders -= len(c.order.scores)
+	b.orders += len(x.cells) - c.order.seen
 	x.extend(c, p)
-	b.orders += len(c.order.scores)
 	return c
 }
 

@@ -27,10 +27,12 @@ type Index struct {
 	vacant  []int32
 	groups  map[string]int32
 	reps    []group
-	buckets []bucket
-	byKey   map[bucketKey]int32
-	sizes   []int32             // members of each bucket
-	filled  int                 // buckets with a member
+	rooms   []room // and places, of each slot
+	cells   []cell
+	byKey   map[cellKey]int32
+	live    []uint16            // for each cell, a bit for each bucket that has a member
+	members [][]int32           // of each bucket
+	filled  int                 // cells with a member
 	odd     []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
 	apps    map[string]*[]int32 // slots where an app runs
 	volumes map[string][]int32
@@ -38,7 +40,7 @@ type Index struct {
 	spreads map[string]*valueCount
 	books   []*book
 	log     []int32 // slots whose fixed part changed, for sets to catch up
-	age     int     // of the buckets: counts how often they were made anew
+	age     int     // of the cells: counts how often they were made anew
 	readApp int     // workers whose conditions read the app of a request
 	readImg int     // workers whose conditions read its image
 	scratch scratch
@@ -46,13 +48,11 @@ type Index struct {
 
 // slot is one worker.
 type slot struct {
-	rec    cluster.Record
-	free   cluster.Resources
-	group  int32
-	bucket int32 // -1: in odd, or nowhere
-	at     int32 // place in the bucket, or in odd
-	used   bool
-	owns   bool // rec.Apps is the index's own map
+	rec   cluster.Record
+	free  cluster.Resources
+	group int32
+	used  bool
+	owns  bool // rec.Apps is the index's own map
 }
 
 // Bounds of an index.
@@ -60,14 +60,14 @@ const (
 	maxBooks   = 16      // policies that have classes; the oldest goes
 	maxClasses = 4096    // of requests, per policy; then all are made anew as they come
 	maxSets    = 1024    // of workers that match, per policy; the same
-	maxScores  = 1 << 24 // of buckets, in the orders of all classes together, per policy; the same
+	maxScores  = 1 << 22 // of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
 	smallSet   = 64      // where so few workers match, all are looked at
-	look       = 6       // workers that fit that are scored for one decision, per tier
+	look       = 4       // workers that fit that are scored for one decision, per tier
 )
 
 // NewIndex makes an index of no workers.
 func NewIndex() *Index {
-	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[bucketKey]int32{},
+	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[cellKey]int32{},
 		apps: map[string]*[]int32{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
 }
 
@@ -141,7 +141,7 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	for v := range s.rec.Volumes {
 		unlist(x.volumes, v, i)
 	}
-	*s = slot{bucket: -1, at: -1}
+	*s, x.rooms[i] = slot{}, room{bucket: -1, at: -1}
 	x.vacant = append(x.vacant, i)
 	x.changed(i)
 }
@@ -153,9 +153,12 @@ func (x *Index) Taken(id cluster.WorkerID, r *Request) { x.note(id, r, 1) }
 func (x *Index) Freed(id cluster.WorkerID, r *Request) { x.note(id, r, -1) }
 
 func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
-	i, ok := x.byID[id]
-	if !ok {
-		return
+	i := x.scratch.won // most often it is the worker chosen last
+	if int(i) >= len(x.slots) || x.slots[i].rec.Worker != id || !x.slots[i].used {
+		var ok bool
+		if i, ok = x.byID[id]; !ok {
+			return
+		}
 	}
 	s := &x.slots[i]
 	if sign > 0 {
@@ -179,7 +182,9 @@ func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
 			x.listApp(r.App, i)
 		}
 	default:
-		delete(s.rec.Apps, r.App)
+		if n == 0 && sign < 0 {
+			delete(s.rec.Apps, r.App)
+		}
 		x.unlistApp(r.App, i)
 	}
 	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
@@ -214,7 +219,7 @@ func (x *Index) regroup() {
 	for i := range x.slots {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.buckets, x.books, x.log, x.sizes = map[string]int32{}, nil, nil, nil, nil, nil
+	x.groups, x.reps, x.cells, x.live, x.members, x.books, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil, nil, nil, 0
 	clear(x.byKey)
 	for i := range x.slots {
 		if s := &x.slots[i]; s.used {
@@ -231,7 +236,7 @@ func (x *Index) room() int32 {
 		x.vacant = x.vacant[:n-1]
 		return i
 	}
-	x.slots = append(x.slots, slot{bucket: -1, at: -1})
+	x.slots, x.rooms = append(x.slots, slot{}), append(x.rooms, room{bucket: -1, at: -1})
 	return int32(len(x.slots) - 1)
 }
 
@@ -386,7 +391,7 @@ func (x *Index) Best(r *Request, p *Policy) (best Choice, ok bool) {
 		if !s.used || !p.Judge(r, &s.rec).Fits {
 			continue
 		}
-		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec)}
+		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), slot: int32(i)}
 		if !ok || c.before(&best, r.Machine) {
 			best, ok = c, true
 		}

@@ -1,143 +1,130 @@
 package placement
 
 import (
+	"cmp"
 	"math"
-	"math/bits"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
 )
 
-// order is the buckets for one class of requests, best first, as far as they are not empty: a binary heap. A bucket that
-// is met empty leaves it, and waits to be taken in again when a worker comes to it. A score is worked out once for a
-// bucket, since a bucket's room never changes.
+// order is the cells for one class of requests, best first. Those that have too little for the class are left out. Nothing
+// in it changes when workers come and go: a cell that is empty now is passed over, which costs one look at a word that all
+// classes share. A bucket's score is worked out when a decision first comes to it, and holds for ever, since the room that
+// a bucket stands for never changes.
 type order struct {
-	heap    []scored
-	waiting []int32   // buckets to take in before the next decision
-	scores  []float32 // for each bucket; NaN: not known, -Inf: refused
-	out     []scored  // taken off the heap by the decision under way
-	number  int       // of the class in its book
+	cells  []ranked
+	seen   int     // cells of the index that are in order, or left out
+	blocks []int32 // for each cell, where its buckets' scores begin in scores; -1: not yet
+	scores []float32
 }
 
-// listing says, for each bucket, which classes of a book have it in their heap or among those that wait: a bit for each
-// class. When a bucket gets its first worker, a few words tell who has to hear of it, which is nearly always nobody: an
-// empty bucket stays in a heap until it comes to the top.
-type listing struct {
-	rows  [][]uint64 // by bucket
-	mask  []uint64   // the classes there are
-	class []*class
+// ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and looks
+// into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and costs little.
+type ranked struct {
+	cell   int32
+	block  int32 // as order.blocks has it, or -1
+	middle float32
 }
 
-func (l *listing) add(c *class) {
-	c.order.number = len(l.class)
-	if l.class = append(l.class, c); len(l.class) > 64*len(l.mask) {
-		l.mask = append(l.mask, 0)
-	}
-	l.mask[c.order.number>>6] |= 1 << (c.order.number & 63)
-}
-
-// row gives the bits of a bucket, as long as the mask.
-func (l *listing) row(b int32) []uint64 {
-	for int(b) >= len(l.rows) {
-		l.rows = append(l.rows, nil)
-	}
-	for len(l.rows[b]) < len(l.mask) {
-		l.rows[b] = append(l.rows[b], 0)
-	}
-	return l.rows[b]
-}
-
-// bear tells the classes that have not got it that a bucket has a worker.
-func (x *Index) bear(b int32) {
-	for _, bk := range x.books {
-		l := &bk.listing
-		row := l.row(b)
-		for w, mask := range l.mask {
-			for missing := mask &^ row[w]; missing != 0; missing &= missing - 1 {
-				o := &l.class[w<<6+bits.TrailingZeros64(missing)].order
-				o.waiting = append(o.waiting, b)
-			}
-			row[w] |= mask
-		}
-	}
-}
-
-// begin has a new class wait for all buckets that are not empty.
-func (x *Index) begin(l *listing, c *class) {
-	l.add(c)
-	k := c.order.number
-	for b := range int32(len(x.buckets)) {
-		if x.sizes[b] > 0 {
-			l.row(b)[k>>6] |= 1 << (k & 63)
-			c.order.waiting = append(c.order.waiting, b)
-		}
-	}
-}
-
+// scored is a bucket, or a slot, and its score.
 type scored struct {
-	bucket int32 // or a slot
+	bucket int32
 	score  float32
 }
 
-// extend takes in the buckets that wait. One that has too little for the class at its most, as the judge says, is left
-// out for ever: none of its members fits, now or later.
+// extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left out
+// for ever: none of its workers fits, now or later.
 func (x *Index) extend(c *class, p *Policy) {
 	o := &c.order
-	for len(o.scores) < len(x.buckets) {
-		o.scores = append(o.scores, float32(math.NaN()))
-	}
-	for _, b := range o.waiting {
-		s := o.scores[b]
-		if s != s { // NaN
-			s = x.promise(c, p, b)
-			o.scores[b] = s
+	before, rec := len(o.cells), &x.scratch.rec
+	for ; o.seen < len(x.cells); o.seen++ {
+		n := int32(o.seen)
+		o.blocks = append(o.blocks, -1)
+		if !JudgeAt(&c.want, &x.cells[n].recs.most).Fits {
+			continue
 		}
-		if s >= -math.MaxFloat32 {
-			o.push(scored{b, s})
+		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
+		*rec = x.cells[n].recs.middle
+		for _, sub := range [...]int32{0, inCell - 1, perCell - inCell, perCell - 1} { // the corners
+			s := x.score(c, p, rec, n*perCell+sub)
+			low, high = min(low, s), max(high, s)
+		}
+		o.cells = append(o.cells, ranked{n, -1, low/2 + high/2})
+	}
+	switch fresh := len(o.cells) - before; {
+	case fresh > 8:
+		slices.SortFunc(o.cells, compareRanked)
+	case fresh > 0:
+		for k := before; k < len(o.cells); k++ {
+			r := o.cells[k]
+			at, _ := slices.BinarySearchFunc(o.cells[:k], r, compareRanked)
+			copy(o.cells[at+1:k+1], o.cells[at:k])
+			o.cells[at] = r
 		}
 	}
-	o.waiting = o.waiting[:0]
 }
 
-// promise is what a bucket's workers score, about; -Inf where none of them can fit.
-func (x *Index) promise(c *class, p *Policy, b int32) float32 {
-	recs := x.buckets[b].recs
-	if !JudgeAt(&c.want, &recs.most).Fits {
-		return float32(math.Inf(-1))
-	}
-	if v := p.ScoreAt(&c.want, &recs.middle); v > -math.MaxFloat32 { // false for what is not a number
+func compareRanked(a, b ranked) int {
+	return cmp.Or(cmp.Compare(b.middle, a.middle), cmp.Compare(a.cell, b.cell))
+}
+
+// score is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
+func (x *Index) score(c *class, p *Policy, rec *cluster.Record, b int32) float32 {
+	cpu, memory := x.levels(b)
+	middle := func(l, c int64) int64 { return c - (upTo(l, c, fine)+upTo(max(0, l-1), c, fine))/2 }
+	rec.Used.CPU, rec.Used.Memory = middle(cpu, rec.Capacity.CPU), middle(memory, rec.Capacity.Memory)
+	if v := p.ScoreAt(&c.want, rec); v > -math.MaxFloat32 { // false for what is not a number
 		return float32(min(v, math.MaxFloat32))
 	}
 	return -math.MaxFloat32
 }
 
-// nth gives the bucket at place k of those that are not empty; ok is false when there are no more.
-func (o *order) nth(x *Index, l *listing, k int) (scored, bool) {
-	for k >= len(o.out) {
-		if len(o.heap) == 0 {
-			return scored{}, false
-		}
-		top := o.pop()
-		if x.sizes[top.bucket] == 0 {
-			l.rows[top.bucket][o.number>>6] &^= 1 << (o.number & 63)
-			continue
-		}
-		o.out = append(o.out, top)
+// known gives the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
+func (x *Index) known(c *class, p *Policy, b int32) float32 {
+	if s := c.order.scores[c.order.block(b/perCell)+b%perCell]; s == s { // not NaN
+		return s
 	}
-	return o.out[k], true
+	return x.learn(c, p, b)
 }
 
-// restore ends a decision: what was taken off goes back.
-func (o *order) restore() {
-	for _, s := range o.out {
-		o.push(s)
+// block gives the place of the scores of a cell's buckets.
+func (o *order) block(n int32) int32 {
+	at := o.blocks[n]
+	if at < 0 {
+		at = int32(len(o.scores))
+		o.blocks[n] = at
+		for range perCell {
+			o.scores = append(o.scores, float32(math.NaN()))
+		}
 	}
-	o.out = o.out[:0]
+	return at
+}
+
+func (x *Index) learn(c *class, p *Policy, b int32) float32 {
+	n := b / perCell
+	rec := &x.scratch.rec
+	*rec = x.cells[n].recs.most
+	cpu, memory := x.levels(b)
+	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine), rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
+	v := float32(math.Inf(-1))
+	if JudgeAt(&c.want, rec).Fits {
+		*rec = x.cells[n].recs.middle
+		v = x.score(c, p, rec, b)
+	}
+	c.order.scores[c.order.block(n)+b%perCell] = v
+	return v
 }
 
 func (s scored) before(t scored) bool {
 	return s.score > t.score || (s.score == t.score && s.bucket < t.bucket)
 }
 
-func (o *order) push(s scored) {
-	h := append(o.heap, s)
+// front is a binary heap of what has been met, best first.
+type front []scored
+
+func (f *front) push(s scored) {
+	h := append(*f, s)
 	i := len(h) - 1
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -147,14 +134,14 @@ func (o *order) push(s scored) {
 		h[i] = h[parent]
 		i = parent
 	}
-	h[i], o.heap = s, h
+	h[i], *f = s, h
 }
 
-func (o *order) pop() scored {
-	h := o.heap
+func (f *front) pop() scored {
+	h := *f
 	top, last := h[0], h[len(h)-1]
 	h = h[:len(h)-1]
-	o.heap = h
+	*f = h
 	i := 0
 	for {
 		child := 2*i + 1
@@ -174,4 +161,17 @@ func (o *order) pop() scored {
 		h[i] = last
 	}
 	return top
+}
+
+// room is what a worker has free, of what nearly every request wants, and where it is. All workers' rooms lie side by side,
+// so that to refuse one for its size, or to move one, touches little memory.
+type room struct {
+	cpu, memory, disk, ports int64
+	bucket                   int32 // -1: in odd, or nowhere
+	at                       int32 // place in the bucket, or in odd; -1: nowhere
+}
+
+// takes says whether it is worth asking the judge.
+func (r *room) takes(want *cluster.Resources) bool {
+	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports
 }

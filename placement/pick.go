@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 type Choice struct {
 	Worker cluster.WorkerID
 	Score  float64
+	slot   int32
 }
 
 // before says whether a goes before b for a machine: by score, then by lot, then by id, as Rank has it.
@@ -64,6 +66,9 @@ func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) 
 		rng := rand.New(rand.NewPCG(d.turn, 1))
 		rng.Shuffle(k, func(i, j int) { d.found[i], d.found[j] = d.found[j], d.found[i] })
 	}
+	if len(d.found) > 0 {
+		x.scratch.won = d.found[0].slot
+	}
 	best = make([]Choice, 0, min(n, len(d.found)))
 	return append(best, d.found[:min(n, len(d.found))]...), d.examined
 }
@@ -93,7 +98,7 @@ func (d *decision) decide() {
 		for t := range c.set.tiers {
 			d.x.scratch.slots = c.set.tiers[t].list(d.x.scratch.slots[:0])
 			for _, i := range d.x.scratch.slots {
-				if d.x.slots[i].bucket >= 0 { // else it is odd, and was looked at
+				if d.x.rooms[i].bucket >= 0 { // else it is odd, and was looked at
 					d.look(i)
 				}
 			}
@@ -111,7 +116,6 @@ func (d *decision) decide() {
 			best = max(best, d.walk(c, &c.set.tiers[t], best))
 		}
 	}
-	c.order.restore()
 	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.bookOf(d.p).mindsImages(d.r) {
 		d.some(at, 0)
 	}
@@ -144,17 +148,17 @@ func (b *book) mindsImages(r *Request) bool {
 // pickOut looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few, that is
 // fewer steps than to walk until enough of them are met.
 func (d *decision) pickOut(c *class, t *tier, best float64) float64 {
-	o := order{heap: d.x.scratch.order[:0]}
+	o := d.x.scratch.order[:0]
 	d.x.scratch.slots = t.list(d.x.scratch.slots[:0])
 	for _, i := range d.x.scratch.slots {
-		if b := d.x.slots[i].bucket; b >= 0 {
-			if s := c.order.scores[b]; s >= -math.MaxFloat32 {
+		if b := d.x.rooms[i].bucket; b >= 0 && d.x.rooms[i].takes(&d.r.Resources) {
+			if s := d.x.known(c, d.p, b); s >= -math.MaxFloat32 {
 				o.push(scored{i, s})
 			}
 		}
 	}
-	d.x.scratch.order = o.heap
-	for left := d.enough; left > 0 && len(o.heap) > 0; {
+	d.x.scratch.order = o
+	for left := d.enough; left > 0 && len(o) > 0; {
 		top := o.pop()
 		if d.beaten(top, t, best) && left == d.enough {
 			break
@@ -175,24 +179,52 @@ func (d *decision) beaten(s scored, t *tier, best float64) bool {
 // walk looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
 // bucket promises less than best, which another tier has.
 func (d *decision) walk(c *class, t *tier, best float64) float64 {
-	whole, left, l := t.count == len(d.x.byID), d.enough, &d.x.bookOf(d.p).listing
-	for k := 0; ; k++ {
-		e, more := c.order.nth(d.x, l, k)
-		if !more {
+	x, cells := d.x, c.order.cells
+	whole, left, next := t.count == len(x.byID), d.enough, 0
+	others, begin := 4*t.count+64, len(d.found) // how many workers of other tiers are met before this one's are picked out
+	o := x.scratch.order[:0]
+	defer func() { x.scratch.order = o[:0] }()
+	for {
+		for next < len(cells) && (len(o) == 0 || cells[next].middle > o[0].score) {
+			r := &cells[next]
+			next++
+			live := x.live[r.cell]
+			if live != 0 && r.block < 0 {
+				r.block = c.order.block(r.cell)
+			}
+			for ; live != 0; live &= live - 1 {
+				sub := int32(bits.TrailingZeros16(live))
+				s := c.order.scores[r.block+sub]
+				if s != s { // NaN
+					s = x.learn(c, d.p, r.cell*perCell+sub)
+				}
+				if s >= -math.MaxFloat32 {
+					o.push(scored{r.cell*perCell + sub, s})
+				}
+			}
+		}
+		if len(o) == 0 {
 			return best
 		}
-		b := &d.x.buckets[e.bucket]
-		n := len(b.members)
+		e := o.pop()
 		if d.beaten(e, t, best) && left == d.enough {
 			return best // nothing of this tier comes near
 		}
-		at := int(d.turn % uint64(n))
-		for range n {
-			if at++; at >= n {
+		members := x.members[e.bucket]
+		at := int(d.turn % uint64(len(members)))
+		for range members {
+			if at++; at >= len(members) {
 				at = 0
 			}
-			i := b.members[at]
+			i := members[at]
 			if !whole && !t.has(i) {
+				if others--; others == 0 && !x.Exact {
+					d.found = d.found[:begin]
+					return d.pickOut(c, t, best)
+				}
+				continue
+			}
+			if !x.rooms[i].takes(&d.r.Resources) {
 				continue
 			}
 			if d.look(i) {
@@ -211,12 +243,15 @@ const tierSlack = 0.2
 // look judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge, which
 // sees the worker in any case, refuses for them as well.
 func (d *decision) look(i int32) bool {
-	s := &d.x.slots[i]
 	d.examined++
+	if !d.x.rooms[i].takes(&d.r.Resources) {
+		return false
+	}
+	s := &d.x.slots[i]
 	if !d.r.Resources.Fits(s.free) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.Judge(d.r, &s.rec).Fits {
 		return false
 	}
-	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec)})
+	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec), i})
 	return true
 }
 

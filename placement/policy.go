@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"hash/fnv"
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
@@ -211,9 +210,14 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 }
 
 func lot(machineID, worker string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(machineID))
-	h.Write([]byte{0})
-	h.Write([]byte(worker))
-	return h.Sum64()
+	const prime = 1099511628211 // FNV-1a
+	h := uint64(14695981039346656037)
+	for i := range len(machineID) {
+		h = (h ^ uint64(machineID[i])) * prime
+	}
+	h *= prime // a 0 between
+	for i := range len(worker) {
+		h = (h ^ uint64(worker[i])) * prime
+	}
+	return h
 }

@@ -34,7 +34,6 @@ type Fleet struct {
 	images   [][]string
 	machines []placed
 	last     placed // the request that Next gave
-	byID     map[cluster.WorkerID]int32
 	used     cluster.Resources
 	capacity cluster.Resources
 	low      float64
@@ -58,11 +57,10 @@ func New(o Options) *Fleet {
 	if o.High == 0 {
 		o.Low, o.High = 0.60, 0.95
 	}
-	f := &Fleet{rng: rand.New(rand.NewPCG(o.Seed, uint64(o.Workers))), byID: make(map[cluster.WorkerID]int32, o.Workers), low: o.Low, high: o.High}
+	f := &Fleet{rng: rand.New(rand.NewPCG(o.Seed, uint64(o.Workers))), low: o.Low, high: o.High}
 	f.makeShapes(o.Shapes, o.Apps)
 	for i := range o.Workers {
 		w := f.worker(i)
-		f.byID[w.Worker] = int32(i)
 		f.capacity = f.capacity.Add(w.Capacity)
 		f.Records = append(f.Records, w)
 	}
@@ -116,9 +114,17 @@ func (f *Fleet) put(w *cluster.Record, r *placement.Request) {
 
 // Place notes that the newest request was placed. Records do not change: the index has them now.
 func (f *Fleet) Place(id cluster.WorkerID) {
-	f.last.worker = f.byID[id]
+	f.last.worker = number(id)
 	f.used = f.used.Add(f.shapes[f.last.shape].request.Resources)
 	f.machines = append(f.machines, f.last)
+}
+
+// number gives the place of a worker by its id, which ends in it.
+func number(id cluster.WorkerID) (n int32) {
+	for i := len("worker-"); i < len(id); i++ {
+		n = n*10 + int32(id[i]-'0')
+	}
+	return n
 }
 
 // Release gives a machine that ends now, if one has to. Called twice for each machine that comes, the fleet fills until
