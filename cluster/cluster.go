@@ -48,6 +48,8 @@ type Record struct {
 	At         time.Time     `json:"at"`                   // when the worker said so
 }
 
+	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
+
 // GPU is one device.
 type GPU struct {
 	Kind string `json:"kind"`

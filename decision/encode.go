@@ -203,6 +203,10 @@ func (e *encoder) request(r *placement.Request) {
 		e.key("fleet")
 		e.other(&r.Fleet)
 	}
+	if r.Funds != nil {
+		e.key("funds")
+		e.other(r.Funds)
+	}
 	e.raw(`}`)
 }
 

@@ -68,7 +68,7 @@ func PendingText(p Pending) string {
 }
 
 // CodeQuota is the code of the clauses of a tenant's limits.
-const CodeQuota = "quota"
+const CodeQuota = placement.CodeQuota
 
 // Classify says why no worker of the view takes the request under a policy.
 func Classify(r *placement.Request, view cluster.View, policy *placement.Policy) Pending {

@@ -168,6 +168,7 @@ func (s *Supervisor) judgeStart(r *row, a opArgs) (bool, error) {
 	case r.Life != nil:
 		return false, nil
 	}
+	s.borrow(r)
 	if err := s.startEvicting(r, a); err != nil {
 		return false, hostFull(err)
 	}
@@ -264,7 +265,9 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	r.Want = *c.Resources
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 	if l.Scheduling != nil { // one that says nothing of it keeps what there is
-		r.Machine.Scheduling = l.Scheduling
+		sc := *l.Scheduling
+		sc.Lent = r.scheduling().Lent // whether it is paid for is not the client's to say
+		r.Machine.Scheduling = &sc
 	}
 	r.Machine.Config, r.Machine.InstanceID = l.Config, s.ulid()
 	r.Machine.Version = r.Machine.InstanceID
@@ -356,6 +359,9 @@ func (s *Supervisor) start(r *row, op string, a opArgs) error {
 // hostFull gives a refusal of the machine's own worker the words the Machines API's clients look for.
 func hostFull(err error) error {
 	e := *fault.As(err)
+	if e.Scope == fault.ScopeQuota {
+		return &e
+	}
 	what := map[string]string{"cpu": "insufficient CPUs available", "memory": "insufficient memory available"}[e.Resource]
 	if what == "" {
 		what = "insufficient resources available"

@@ -92,6 +92,7 @@ func (s *Supervisor) timers(r *row) {
 		if r.Life != nil || s.engine.Active(machineKey(r.Machine.ID)) != nil {
 			return
 		}
+		s.borrow(r)
 		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil {
 			s.note(r, "schedule_failed", r.Machine.State, "flyd", err.Error())
 			return

@@ -58,7 +58,7 @@ func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
 // create makes the row and begins the operation; evicted are those who leave for it.
 func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
 	l, id, key := g.Launch, g.Request.Machine, machineKey(g.Request.Machine)
-	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets}
+	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Namespace: g.Request.Namespace}
 	instance := s.ulid()
 	r.Machine = machine.Machine{
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region, InstanceID: instance, Version: instance,

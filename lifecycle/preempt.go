@@ -249,6 +249,7 @@ func (s *Supervisor) comeBack(r *row) {
 	if r.Life != nil {
 		return
 	}
+	s.borrow(r)
 	if s.seller.SetUp(s.now, r.Machine.ID, true) != nil {
 		r.ReturnAt = s.now.Add(min(returnCap, returnBase<<min(r.Returns, 8)))
 		r.Returns++

@@ -36,8 +36,9 @@ type row struct {
 	Evictions   int               `json:"evictions,omitempty"` // of it, so far
 	Devices     []market.Share    `json:"devices,omitempty"`   // of GPUs, that it has
 	SkipSecrets bool              `json:"skip_secrets,omitempty"`
-	Launched    bool              `json:"launched,omitempty"` // has been up at least once
-	Failure     string            `json:"failure,omitempty"`  // why the newest operation failed
+	Launched    bool              `json:"launched,omitempty"`  // has been up at least once
+	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
+	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
 
 	versions []machine.Version // newest last; journalled apart
 	early    *Exit             // an exit heard of before the launch it belongs to

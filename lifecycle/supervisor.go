@@ -40,6 +40,7 @@ type Supervisor struct {
 	evicted uint64
 	lastID  string
 
+	purse     purse
 	launching map[string]bool // keys of the operations on their way that start something
 	timed     map[string]bool // machines with a restart or a schedule to come
 
@@ -86,10 +87,11 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 		seller: market.NewSeller(rec), rand: rng,
 		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
-		timed: map[string]bool{}, launching: map[string]bool{},
+		timed: map[string]bool{}, launching: map[string]bool{}, purse: newPurse(),
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
 	s.seller.Busy(s.occupied)
+	s.seller.Funding(s.funds)
 	return s
 }
 
@@ -168,6 +170,7 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	s.reconcile(lives, now)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil && !r.destroyed() {
+	s.resumeMeter(lives)
 			r.Machine.State = r.settle()
 		}
 	}
@@ -363,8 +366,10 @@ func (s *Supervisor) end() Out {
 		}
 	}
 	s.seller.SetStarting(len(s.launching))
+		s.count(id)
 	clear(s.dirty)
 	out := s.out
+	s.settleMeter()
 	s.out = Out{}
 	return out
 }

@@ -20,6 +20,10 @@ type Scheduling struct {
 	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
 	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching; "" is the policy's
 
+	// Lent says that it is not paid for: it runs on room that is idle, ranks below all others, evicts nobody, and its
+	// namespace is charged nothing. souk sets it where a namespace's balance is gone; what a client says is not heeded.
+	Lent bool `json:"lent,omitempty"`
+
 	EvictionBudget *EvictionBudget `json:"eviction_budget,omitempty"` // of its app, on its worker; nil is the default
 }
 
@@ -53,8 +57,14 @@ const (
 // MaxPriority is the largest priority within a band.
 const MaxPriority = 999
 
+// LentRank is the rank of every machine that is not paid for.
+const LentRank = -1
+
 // Rank puts bands and priorities in one order: larger goes first. The zero Scheduling ranks as Service, 0.
 func (s Scheduling) Rank() int {
+	if s.Lent {
+		return LentRank
+	}
 	base := 0
 	switch s.Band {
 	case BandBatch:
@@ -67,8 +77,8 @@ func (s Scheduling) Rank() int {
 	return base*(MaxPriority+1) + s.Priority
 }
 
-// MayPreempt says whether the launch may evict what ranks lower. One that names no band never does.
-func (s Scheduling) MayPreempt() bool { return s.Band != "" && s.Band != BandFree }
+// MayPreempt says whether the launch may evict what ranks lower. One that names no band, or is lent to, never does.
+func (s Scheduling) MayPreempt() bool { return !s.Lent && s.Band != "" && s.Band != BandFree }
 
 // Valid says why the wishes cannot be taken; "" when they can.
 func (s Scheduling) Valid() string {

@@ -41,6 +41,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 		own.Scheduling.Band, own.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
 		r, rec = own, owned(rec)
 	}
+	s.fund(now, &r)
 	v := placement.Judge(r, rec)
 	if v.Fits {
 		if here {

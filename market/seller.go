@@ -37,6 +37,7 @@ type Seller struct {
 	ranks   map[int]*cluster.Evictable      // what could be evicted, by rank
 	summary []cluster.Evictable             // of ranks; nil: to be made anew
 	busy    func(machine string) bool       // see Busy; nil: none is
+	funds   Funding                         // nil: everything can be paid for
 }
 
 type grant struct {
@@ -92,6 +93,7 @@ func (s *Seller) Record(now time.Time) cluster.Record {
 // Claim would evict.
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	s.expire(now)
+	s.fund(now, &r)
 	q := Quote{Verdict: s.judge(r), Record: s.Record(now)}
 	if !q.Verdict.Fits {
 		q.Evict = s.search(now, &r, s.apart(r.Machine))
@@ -146,6 +148,7 @@ func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time
 	if len(s.holds) >= MaxHolds {
 		return time.Time{}, s.refuse(now, r, placement.Verdict{}, "the worker has %d holds already, the most it keeps; try again when they end", MaxHolds)
 	}
+	s.fund(now, &r)
 	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
 	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuse(now, r, v, "")
@@ -173,6 +176,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	if h, ok := s.holds[token]; ok && h.machine == r.Machine {
 		s.release(token)
 	}
+	s.fund(now, &r)
 	if v := s.judge(r); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
@@ -280,6 +284,9 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 	}
 	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) { // only the growth must fit, whatever the worker's state
 		r := s.mine(id, grown.res)
+		if s.funds != nil {
+			r.Funds = s.funds(now, id, &r)
+		}
 		v := placement.Judge(r, owned(rec))
 		if v.Fits && len(rec.GPUs) > 0 && grown.res.GPU > 0 && to.gpus == nil {
 			v = placement.Verdict{Failing: []machine.Clause{{Code: placement.CodeGPUDevice,
@@ -431,6 +438,8 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 }
 
 // GrantVolume gives a volume its disk. Repeating it changes nothing.
+		} else if c.Code == placement.CodeQuota {
+			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait
 func (s *Seller) GrantVolume(now time.Time, id string, want cluster.Resources) error {
 	s.expire(now)
 	if _, here := s.grants[id]; here {

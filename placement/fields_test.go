@@ -18,9 +18,10 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 		of   any
 		know []string
 	}{
-		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start", "Namespace", "GPUKind", "Scheduling", "Fleet"}},
+		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start", "Namespace", "GPUKind", "Scheduling", "Fleet",
+			"Funds"}},
 		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band", "Priority",
-			"Policy", "Strategy", "EvictionBudget"}}, // the last three are not read
+			"Policy", "Strategy", "EvictionBudget", "Lent"}}, // the last four are not read
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used", "Machines", "Starting", "MaxStarting",
 			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable", "Backlog", "At"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},

@@ -24,7 +24,8 @@ type Request struct {
 	GPUKind   string            `json:"gpu_kind,omitempty"` // "" is any
 
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
-	Fleet      Fleet              `json:"fleet,omitzero"` // see Resolve
+	Fleet      Fleet              `json:"fleet,omitzero"`  // see Resolve
+	Funds      *Funds             `json:"funds,omitempty"` // of its namespace; nil: it is free
 }
 
 // Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
@@ -93,6 +94,7 @@ func JudgeAt(r *Request, w *cluster.Record) (v Verdict) {
 	judgeGPUs(r, w, &v)
 	judgeAttributes(r, w, &v)
 	judgeNeighbours(r, w, &v)
+	r.Funds.judge(&v)
 	v.Fits = len(v.Failing) == 0
 	return v
 }

@@ -1,0 +1,250 @@
+package quota
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Meter is one worker's counters: what each namespace's machines there have spent. Nobody else writes them. It is not safe
+// for concurrent use.
+type Meter struct {
+	spaces  map[string]*space
+	charges map[string]Charge // by machine
+	told    map[string]cluster.Spending
+	changes uint64 // of told
+}
+
+// Charge is what one machine costs.
+type Charge struct {
+	Namespace string
+	Rate      float64 // credits an hour
+	Lent      bool    // Rate is not charged
+	Used      cluster.Resources
+}
+
+// Saved is what a worker's journal keeps of a namespace.
+type Saved struct {
+	Spent float64   `json:"spent"`
+	Lent  float64   `json:"lent,omitempty"`
+	Owed  float64   `json:"owed,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+type space struct {
+	Saved
+	rate, lentRate float64
+	used           cluster.Resources
+	machines       int
+	tau            float64   // of its budget; infinite until somebody has told, 0: it has none, and owes nothing
+	saved          time.Time // At as it was restored
+	written        Saved
+	before, away   float64 // what was owed when the worker went away, and for how many hours: not made good yet
+}
+
+// NewMeter makes the meter of a worker that has nothing yet.
+func NewMeter() *Meter {
+	return &Meter{spaces: map[string]*space{}, charges: map[string]Charge{}, told: map[string]cluster.Spending{}}
+}
+
+// Restore takes back what the journal has of a namespace. Begin follows.
+func (m *Meter) Restore(namespace string, s Saved) {
+	m.spaces[namespace] = &space{Saved: s, saved: s.At, written: s, tau: math.Inf(1)}
+}
+
+// Begin says that the worker is back: the time since the counters were written is charged only for what ran on (Resume).
+func (m *Meter) Begin(now time.Time) {
+	for _, s := range m.spaces {
+		s.before, s.away = s.Owed, max(0, now.Sub(s.At).Hours())
+		s.At = later0(s.At, now)
+	}
+	m.tell()
+}
+
+// Resume enters a machine that has run on while the worker was away, since when it started, and charges that time.
+func (m *Meter) Resume(now time.Time, id string, c Charge, since time.Time) {
+	s := m.space(now, c.Namespace)
+	if from := later0(s.saved, since); now.After(from) {
+		s.charge(c, now.Sub(from).Hours())
+	}
+	m.Put(now, id, c)
+}
+
+func (s *space) charge(c Charge, hours float64) {
+	switch {
+	case c.Lent:
+		s.Lent += c.Rate * hours
+	default:
+		s.Spent += c.Rate * hours
+		s.Owed += c.Rate * hours
+	}
+}
+
+func later0(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (m *Meter) space(now time.Time, namespace string) *space {
+	s := m.spaces[namespace]
+	if s == nil {
+		s = &space{Saved: Saved{At: now}, tau: math.Inf(1)}
+		m.spaces[namespace] = s
+	}
+	s.advance(now)
+	return s
+}
+
+// advance counts up to now. A clock that goes back counts nothing, so counters never fall.
+func (s *space) advance(now time.Time) {
+	hours := now.Sub(s.At).Hours()
+	if hours <= 0 {
+		return
+	}
+	rate, lent := max(0, s.rate), max(0, s.lentRate) // sums that come back to 0 may miss it by a rounding
+	s.Spent += rate * hours
+	s.Lent += lent * hours
+	s.Owed = later(s.Owed, rate, hours, s.tau)
+	s.At = now
+}
+
+// Put enters what a machine costs from now on. The zero Charge takes it out.
+func (m *Meter) Put(now time.Time, id string, c Charge) {
+	old, had := m.charges[id]
+	if had && same(old, c) {
+		return
+	}
+	if had {
+		m.enter(now, old, -1)
+		delete(m.charges, id)
+	}
+	if c.Namespace != "" {
+		m.enter(now, c, 1)
+		m.charges[id] = c
+	}
+}
+
+func same(a, b Charge) bool {
+	diff := a.Used.Sub(b.Used)
+	return a.Namespace == b.Namespace && a.Rate == b.Rate && a.Lent == b.Lent && diff.IsZero()
+}
+
+func (m *Meter) enter(now time.Time, c Charge, sign int) {
+	s := m.space(now, c.Namespace)
+	if c.Lent {
+		s.lentRate += float64(sign) * c.Rate
+	} else {
+		s.rate += float64(sign) * c.Rate
+	}
+	s.used = s.used.Add(c.Used.Scale(int64(sign), 1))
+	if s.machines += sign; s.machines == 0 {
+		s.rate, s.lentRate = 0, 0 // no rest of rounding
+	}
+	t := m.told[c.Namespace]
+	if t.Rate == 0 && t.LentRate == 0 && s.Spent == s.written.Spent && s.Lent == s.written.Lent {
+		t.Spent, t.Lent, t.Owed, t.At = s.Spent, s.Lent, s.Owed, s.At // nothing was spent since it was written
+	}
+	t.Rate, t.LentRate, t.Used, t.Machines = max(0, s.rate), max(0, s.lentRate), s.used, s.machines
+	m.told = maps.Clone(m.told)
+	m.changes++
+	m.told[c.Namespace] = t
+}
+
+// Budget tells the meter the budget of a namespace; nil is none, and then nothing is owed.
+func (m *Meter) Budget(now time.Time, namespace string, b *Budget) {
+	if b == nil {
+		if s := m.spaces[namespace]; s != nil {
+			s.advance(now)
+			s.tau, s.Owed = 0, 0
+		}
+		return
+	}
+	s := m.space(now, namespace)
+	if s.tau = b.tau(); s.away > 0 {
+		s.Owed += later(s.before, 0, s.away, s.tau) - s.before
+		s.away = 0
+	}
+}
+
+// Now gives a namespace's counters as they stand, for the worker itself.
+func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
+	s := m.spaces[namespace]
+	if s == nil {
+		return cluster.Spending{At: now}
+	}
+	s.advance(now)
+	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate), LentRate: max(0, s.lentRate), Used: s.used, Machines: s.machines, At: s.At}
+}
+
+// Write gives the counters that have changed since they were last written, for the journal. The caller commits them before
+// it tells anybody (Told), so that what others have heard never falls.
+func (m *Meter) Write(now time.Time) map[string]Saved {
+	out := map[string]Saved{}
+	for name, s := range m.spaces {
+		s.advance(now)
+		if s.Spent == s.written.Spent && s.Lent == s.written.Lent {
+			continue
+		}
+		s.written = s.Saved
+		out[name] = s.Saved
+	}
+	if len(out) > 0 {
+		m.tell()
+	}
+	return out
+}
+
+// tell makes what is told anew, from what was written.
+func (m *Meter) tell() {
+	told := make(map[string]cluster.Spending, len(m.spaces))
+	for name, s := range m.spaces {
+		told[name] = cluster.Spending{Spent: s.written.Spent, Lent: s.written.Lent, Owed: s.written.Owed, At: s.written.At,
+			Rate: max(0, s.rate), LentRate: max(0, s.lentRate), Used: s.used, Machines: s.machines}
+		if s.written.At.IsZero() {
+			t := told[name]
+			t.At = s.At
+			told[name] = t
+		}
+	}
+	m.told = told
+	m.changes++
+}
+
+// Changes counts how often what is told has changed.
+func (m *Meter) Changes() uint64 { return m.changes }
+
+// Told gives what the worker's record says of each namespace: the counters as written, with the rates of now. The map is
+// not changed afterwards.
+func (m *Meter) Told() map[string]cluster.Spending { return m.told }
+
+// Running says whether anything is being spent, so that the counters are to be written every Every.
+func (m *Meter) Running() bool {
+	for _, s := range m.spaces {
+		if s.rate > 0 || s.lentRate > 0 || s.Spent != s.written.Spent || s.Lent != s.written.Lent {
+			return true
+		}
+	}
+	return false
+}
+
+// Machines lists the machines of a namespace that cost something, in order.
+func (m *Meter) Machines(namespace string) (ids []string) {
+	for id, c := range m.charges {
+		if c.Namespace == namespace && c.Rate > 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Charge gives what a machine costs now; the zero Charge for none.
+func (m *Meter) Charge(id string) Charge { return m.charges[id] }
+
+// Namespaces lists those that are counted, in order.
+func (m *Meter) Namespaces() []string { return slices.Sorted(maps.Keys(m.spaces)) }

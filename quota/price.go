@@ -1,0 +1,113 @@
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Price is what resources cost, as data.
+type Price struct {
+	// PerHour gives the credits for an hour of one: cpu (a core), memory and disk (a GiB), ports, gpu, or the name of an
+	// extra. What is not named costs nothing.
+	PerHour map[string]float64 `json:"per_hour"`
+	// Bands multiply it. A band that is not named counts 1, but free, which is always 0: it is evicted before all others
+	// that pay, as Borg's best-effort quota at priority 0 is unlimited (Verma et al., EuroSys 2015, section 2.5).
+	Bands map[machine.Band]float64 `json:"bands"`
+}
+
+// MaxPrice bounds a price, a factor, and the credits of a budget.
+const MaxPrice = 1e9
+
+// DefaultPrice is in force until another is set. One credit is about an hour of one core with 4 GiB in the service band.
+func DefaultPrice() Price {
+	return Price{
+		PerHour: map[string]float64{"cpu": 0.8, "memory": 0.05, "disk": 0.0002, "gpu": 20},
+		Bands:   map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandService: 1, machine.BandSystem: 2},
+	}
+}
+
+// Valid says why a price cannot be taken; "" when it can.
+func (p Price) Valid() string {
+	if len(p.PerHour) > cluster.MaxAttributes {
+		return fmt.Sprintf("%d prices are too many; at most %d", len(p.PerHour), cluster.MaxAttributes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.PerHour)) {
+		if v := p.PerHour[name]; !cluster.ValidAttribute(name) || !amount(v) {
+			return fmt.Sprintf("the price of %.64q is %v; use credits an hour from 0 to %.0f", name, v, MaxPrice)
+		}
+	}
+	for _, b := range slices.Sorted(maps.Keys(p.Bands)) {
+		if why := (machine.Scheduling{Band: b}).Valid(); b == "" || why != "" {
+			return fmt.Sprintf("there is no band %.64q; use batch, service or system", b)
+		}
+		if v := p.Bands[b]; !amount(v) || b == machine.BandFree && v != 0 {
+			return fmt.Sprintf("band %s counts %v; use a factor from 0 to %.0f, and free is always 0", b, v, MaxPrice)
+		}
+	}
+	return ""
+}
+
+func amount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what is not a number
+
+// Rate gives what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
+func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
+	factor, named := p.Bands[s.BandName()]
+	if s.BandName() == machine.BandFree || named && factor == 0 {
+		return 0
+	}
+	if !named {
+		factor = 1
+	}
+	sum := 0.0
+	for _, d := range want.Dims() {
+		unit := 1.0
+		switch d.Name {
+		case "cpu", "gpu":
+			unit = 1000
+		case "memory", "disk":
+			unit = 1024
+		}
+		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unit
+	}
+	return sum * factor
+}
+
+// Budget is what a namespace may spend.
+type Budget struct {
+	PerHour float64 `json:"credits_per_hour"` // that it may spend for ever; 0: Burst is all it ever gets
+	Burst   float64 `json:"burst"`            // that it may spend at once, after a long rest
+	Lend    bool    `json:"lend"`             // what goes beyond it may start all the same, lent, where there is idle room
+}
+
+// Valid says why a budget cannot be taken; "" when it can.
+func (b Budget) Valid() string {
+	switch {
+	case !amount(b.PerHour) || !amount(b.Burst):
+		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice, b.PerHour, b.Burst)
+	case b.PerHour > 0 && b.Burst < b.PerHour*Ahead:
+		return fmt.Sprintf("a burst of %s is less than %s of %s credits an hour; give at least %s", Text(b.Burst), aheadText, Text(b.PerHour), Text(b.PerHour*Ahead))
+	}
+	return ""
+}
+
+// tau is how long the budget takes to make good all but a third (1/e) of what is owed, in hours; infinite for one that
+// makes nothing good.
+func (b Budget) tau() float64 {
+	if b.PerHour == 0 {
+		return math.Inf(1)
+	}
+	return b.Burst / b.PerHour
+}
+
+// Text prints credits as people read them: three digits that count.
+func Text(credits float64) string {
+	if a := math.Abs(credits); a >= 100 || a == 0 {
+		return fmt.Sprintf("%.0f", credits)
+	}
+	return fmt.Sprintf("%.3g", credits)
+}
