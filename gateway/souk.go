@@ -94,10 +94,10 @@ func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.C
 func (g *Gateway) named(r *http.Request) (found, error) {
 	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
 	f, err := g.find(ctx, app, id)
-	if fault.CodeOf(err) != machineMissing {
+	if fault.CodeOf(err) != machineMissing && !fault.Is(err, fault.Unavailable) {
 		return f, err
 	}
-	for _, w := range g.workers() {
+	for _, w := range g.workers() { // also where a worker cannot be asked for the id: it may be a name at another
 		machines, listErr := w.Machines(ctx, app, false)
 		if listErr != nil {
 			return found{}, listErr

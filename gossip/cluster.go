@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type Cluster struct {
 	facts    factRing
 	moved    chan struct{} // closed and replaced when anything changes
 	unsaved  bool
-	mended   time.Time // when we last began a new incarnation
+	before   map[cluster.WorkerID]string // the members as an earlier life saved them; never changed
+	mended   time.Time                   // when we last began a new incarnation
 	roots    [32]uint64
 	rootAt   int
 	hint     cluster.WorkerID // who was seen to have something else
@@ -83,6 +85,7 @@ func New(o Options) (*Cluster, error) {
 		}
 	}
 	d.objects = nil
+	c.before = maps.Clone(d.Members)
 	c.queue = &memberlist.TransmitLimitedQueue{NumNodes: c.count, RetransmitMult: o.Knobs.Repeat}
 	if c.net, err = listen(o.Bind, o.Advertise, o.lose); err != nil {
 		return nil, errors.Join(err, d.close())

@@ -170,6 +170,22 @@ func (c *Cluster) Members() []Member {
 	return out
 }
 
+// Expected lists the members that were known when they were last saved, of which nothing was heard since this one began.
+func (c *Cluster) Expected() []cluster.WorkerID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []cluster.WorkerID
+	for id := range c.before {
+		_, member := c.members[id]
+		_, owner := c.reg.Owner(id)
+		if !member && !owner && id != c.o.Self {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Fact is a change of what is believed of a member.
 type Fact struct {
 	Index  uint64           `json:"index"`

@@ -46,8 +46,12 @@ func (m *Member) follow(ctx context.Context) {
 func (m *Member) refresh() {
 	old := *m.far.Load()
 	var next []*Far
+	ids := m.cluster.Expected() // one that has not been heard yet may have what nobody else has: it must be asked, and cannot
 	for _, k := range m.cluster.Known() {
-		id := k.Owner
+		ids = append(ids, k.Owner)
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
 		if id == m.ID() || m.removed(id) {
 			continue
 		}

@@ -95,6 +95,7 @@ func New(o Options) (m *Member, err error) {
 		return nil, errors.Join(err, m.listener.Close())
 	}
 	m.far.Store(&[]*Far{})
+	m.refresh() // those that are expected: nothing may be answered as if they did not exist
 	return m, nil
 }
 
