@@ -57,7 +57,7 @@ func (d *Desk) pump(now time.Time, s *seat) bool {
 	}
 	who, way, ok := market.Choose(bids, false, false)
 	if ok && way == market.ByLong {
-		if d.turns += d.rules.Share(bids); d.turns >= 100 {
+		if d.turns += d.rules.Share(bids, now.UnixMicro()); d.turns >= 100 {
 			d.turns -= 100
 			who, way, ok = market.Choose(bids, false, true)
 		}

@@ -82,7 +82,9 @@ func (d *Desk) Saved(now time.Time) {
 		j.saving = nil
 		j.sealed = j.sealed || j.ending
 		if j.fresh && j.why == "" {
-			d.shelf(j.terms.Shape).book.Add(j.lot())
+			book := d.shelf(j.terms.Shape).book
+			book.See(j.lot())
+			book.Add(j.lot())
 		}
 		j.fresh = false
 		d.changed(j)
@@ -212,7 +214,9 @@ func (d *Desk) shelve(j *job) {
 		}
 	}
 	if len(rest) > 0 {
-		d.shelf(j.terms.Shape).book.AddTasks(j.lot(), rest)
+		book := d.shelf(j.terms.Shape).book
+		book.See(j.lot())
+		book.AddTasks(j.lot(), rest)
 		return
 	}
 	d.done = append(d.done, j)

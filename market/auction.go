@@ -18,6 +18,7 @@ type Auction struct {
 	Patient int64 // the same, where a long job's turn is by age
 	Turns   int64 // of a hundred tasks of long jobs, how many go by age
 	Calm    int64 // the same, while all that waits takes all workers less than a quarter of the oldest job's own task
+	Unusual int64 // no task goes by age before a job's time is this many times a usual long job's task
 }
 
 // DefaultAuction gives the constants for a market of about n workers.
@@ -28,8 +29,12 @@ type Auction struct {
 // begins one task before its submission, as a job of long tasks that starts late ends last of all (Jackson's rule),
 // and thrice the time of all workers for the work that it has left counts against it. While little waits all of
 // them do: nobody then waits for long, and what ends last is the job of the longest tasks, whenever it starts.
+//
+// Age is for the few jobs that would end last of all. So nothing goes by age before the first job by age would have
+// taken, if its last task began now, four times as long as a task of a long job does on average: until then it ends
+// among the others whatever comes first, and least work first is the best for all of them.
 func DefaultAuction(n int) Auction {
-	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 100}
+	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 100, Unusual: 4}
 }
 
 // Lot is the unstarted tasks of one job. Task numbers from Next on have never been given out.
@@ -55,8 +60,12 @@ type Bid struct {
 	Long  int64 // by remaining work, of long jobs
 	Age   int64 // by age, of long jobs
 
-	Work int64 // estimated work of all long jobs that wait
-	Task int64 // estimate of one task of the job that is first by age
+	Work  int64 // estimated work of all long jobs that wait
+	Task  int64 // estimate of one task of the job that is first by age
+	Since int64 // one such task before that job's submission
+
+	Seen  int64 // long jobs that the buyer has been given of late, about
+	Tasks int64 // estimates of one task of each of them, together
 }
 
 // NoBid is the bid of a buyer that has no work.
@@ -97,13 +106,17 @@ func Choose(bids []Bid, reserved, aged bool) (who int, way Way, ok bool) {
 }
 
 // Share gives how many of a hundred tasks of long jobs go by age now.
-func (a Auction) Share(bids []Bid) int64 {
-	oldest, work := 0, int64(0)
+func (a Auction) Share(bids []Bid, now int64) int64 {
+	oldest := 0
+	work, seen, tasks := int64(0), int64(0), int64(0)
 	for i, b := range bids {
-		work += b.Work
+		work, seen, tasks = work+b.Work, seen+b.Seen, tasks+b.Tasks
 		if b.Age < bids[oldest].Age {
 			oldest = i
 		}
+	}
+	if seen > 0 && now-bids[oldest].Since < a.Unusual*(tasks/seen) {
+		return 0
 	}
 	if 4*(work/a.Workers) < bids[oldest].Task {
 		return a.Calm
@@ -118,6 +131,8 @@ type Book struct {
 	heaps [3][]*Lot
 	tasks int32
 	work  int64  // estimated, of long jobs
+	seen  int64  // long jobs, of late
+	usual int64  // estimates of one task of each of them, together
 	free  []*Lot // records to use again
 }
 
@@ -130,12 +145,14 @@ func (b *Book) Tasks() int32 { return b.tasks }
 // Bid gives the book's best offers.
 func (b *Book) Bid() Bid {
 	bid := NoBid()
+	bid.Seen, bid.Tasks = b.seen, b.usual
 	if h := b.heaps[ByShort]; len(h) > 0 {
 		bid.Short = h[0].rank[ByShort]
 	}
 	if h := b.heaps[ByLong]; len(h) > 0 {
 		oldest := b.heaps[ByAge][0]
-		bid.Long, bid.Age, bid.Work, bid.Task = h[0].rank[ByLong], oldest.rank[ByAge], b.work, oldest.Estimate
+		bid.Long, bid.Age = h[0].rank[ByLong], oldest.rank[ByAge]
+		bid.Work, bid.Task, bid.Since = b.work, oldest.Estimate, oldest.Submitted-oldest.Estimate
 	}
 	return bid
 }

@@ -66,12 +66,20 @@ func TestChoose(t *testing.T) {
 func TestShareOfTurnsByAge(t *testing.T) {
 	rules := market.DefaultAuction(10)
 	bid := market.Bid{Short: market.None, Long: 1, Age: 1, Work: 1000, Task: 500} // 100 for all workers: less than a quarter
-	if got := rules.Share([]market.Bid{market.NoBid(), bid}); got != rules.Calm {
+	if got := rules.Share([]market.Bid{market.NoBid(), bid}, 600); got != rules.Calm {
 		t.Errorf("while little waits it is %d", got)
 	}
 	bid.Work = 10_000
-	if got := rules.Share([]market.Bid{market.NoBid(), bid}); got != rules.Turns {
+	if got := rules.Share([]market.Bid{market.NoBid(), bid}, 600); got != rules.Turns {
 		t.Errorf("while much waits it is %d", got)
+	}
+	other := market.NoBid()
+	other.Seen, other.Tasks = 3, 600 // usually 200, by what both have seen
+	bid.Seen, bid.Tasks, bid.Since = 1, 200, 50
+	for now, want := range map[int64]int64{849: 0, 850: rules.Turns} {
+		if got := rules.Share([]market.Bid{other, bid}, now); got != want {
+			t.Errorf("for a job that will have taken %d, where 200 is usual, it is %d, not %d", now-bid.Since, got, want)
+		}
 	}
 }
 

@@ -13,10 +13,27 @@ func (b *Book) Revise(job int32, long bool, estimate int64) {
 	b.count(l, -n)
 	if l.Long != long {
 		b.unlist(l)
+		b.See(Lot{Long: long, Estimate: estimate})
 	}
 	l.Long, l.Estimate = long, estimate
 	b.count(l, n)
 	b.rerank(l)
+}
+
+// remembered is how many long jobs a book remembers the tasks of: at twice as many what it has seen counts half.
+const remembered = 512
+
+// See tells of a job that has come to the buyer, whether or not its tasks will ever wait in the book. Long ones are how
+// the market knows what is usual.
+func (b *Book) See(l Lot) {
+	if !l.Long {
+		return
+	}
+	b.seen++
+	b.usual += l.Estimate
+	if b.seen >= 2*remembered {
+		b.seen, b.usual = b.seen/2, b.usual/2
+	}
 }
 
 // Withdraw takes a job's tasks out of the book, and gives how many there were.

@@ -38,7 +38,8 @@ type Kind uint8
 // of the worker or of the buyer it is for, as its Kind says.
 type Msg struct {
 	X, Y, Z  Time
-	V, W     Time
+	V, W, U  Time
+	S, T     int64
 	At       Time // when it was sent, where its age counts
 	To, From int32
 	Job, N   int32

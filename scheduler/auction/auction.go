@@ -143,6 +143,7 @@ func (m *Market) Arrive(d *scheduler.Desk, job int32) {
 	d.Jobs[job].Buyer %= int32(len(m.buyers))
 	b := &m.buyers[d.Jobs[job].Buyer]
 	lot := terms(d, job)
+	b.book.See(lot)
 	lot.Next = m.grantRange(d, b, lot, 0, lot.Tasks)
 	lot.Next = m.delegate(d, b, lot)
 	if lot.Next < lot.Tasks {
@@ -294,7 +295,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	b.bids[b.id] = b.book.Bid()
 	who, way, ok := market.Choose(b.bids, reserved, msg.Flag)
 	if ok && way == market.ByLong && msg.Hops == 0 {
-		if b.turns += m.rules.Share(b.bids); b.turns >= 100 {
+		if b.turns += m.rules.Share(b.bids, d.Now); b.turns >= 100 {
 			b.turns -= 100
 			msg.Flag = true
 			who, way, ok = market.Choose(b.bids, reserved, true)
