@@ -44,11 +44,12 @@ type Record struct {
 	Headroom   Resources     `json:"headroom,omitzero"`    // kept free for requests at least as large in one dimension of it
 	GPUs       []GPU         `json:"gpus,omitempty"`       // the devices behind Capacity.GPU; empty: they are only counted
 	Evictable  []Evictable   `json:"evictable,omitempty"`  // what lower ranks occupy, by rank, lowest first
+	Cordon     *Cordon       `json:"cordon,omitempty"`     // why State is not ready; nil while it is
 	Backlog    int64         `json:"backlog,omitempty"`    // milliseconds of work that waits here, estimated
 	At         time.Time     `json:"at"`                   // when the worker said so
-}
 
 	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
+}
 
 // GPU is one device.
 type GPU struct {

@@ -112,7 +112,7 @@ func (b *Book) put(r cluster.Record) {
 
 // diff tells r by what differs from old; false when more does than a Changed can tell.
 func diff(old, r *cluster.Record) (*Changed, bool) {
-	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State || old.MaxStarting != r.MaxStarting ||
+	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State || old.MaxStarting != r.MaxStarting || !old.Cordon.Same(r.Cordon) ||
 		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) || !slices.Equal(old.Images, r.Images) ||
 		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) || !slices.Equal(old.Reserved, r.Reserved) ||
 		!sameLists(old, r) {

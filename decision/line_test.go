@@ -96,6 +96,8 @@ func other(f reflect.Value) bool {
 		*v = map[string]int{"b": 7}
 	case *map[string]string:
 		*v = map[string]string{"vol_9": ""}
+	case **cluster.Cordon:
+		*v = &cluster.Cordon{Owner: "x"}
 	case *cluster.Attributes:
 		*v = cluster.Attributes{"x": cluster.Number(2)}
 	default:

@@ -53,16 +53,17 @@ type Organization struct {
 
 // appRow is an app as it is stored.
 type appRow struct {
-	ID        string    `json:"id"`
-	Number    int32     `json:"number"`
-	Name      string    `json:"name"`
-	Org       string    `json:"org"`
-	Network   string    `json:"network,omitempty"`
-	Role      string    `json:"role,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	Deleting  bool      `json:"deleting,omitempty"`
-	Policy    string    `json:"policy,omitempty"`  // of placement, by name; "": the default
-	Secrets   uint64    `json:"secrets,omitempty"` // version of the app's secrets: counts their changes
+	ID         string    `json:"id"`
+	Number     int32     `json:"number"`
+	Name       string    `json:"name"`
+	Org        string    `json:"org"`
+	Network    string    `json:"network,omitempty"`
+	Role       string    `json:"role,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	Deleting   bool      `json:"deleting,omitempty"`
+	Disconnect string    `json:"disconnect,omitempty"` // "": never
+	Policy     string    `json:"policy,omitempty"`     // of placement, by name; "": the default
+	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: counts their changes
 
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
 }

@@ -76,6 +76,17 @@
 //	DELETE /v1/souk/workers/{worker}/holds/{hold}       {ok: true}
 //	POST   /v1/souk/workers/{worker}/machines           {app, launch, hold, evict, reason} -> Machine
 //	POST   /v1/souk/apps/{app}/gangs                    {size, min, same, wait, launch} -> {gang, machines, size, tries, refusals}
+//	PUT    /v1/souk/workers/{worker}/cordon             {owner, reason, ttl, drain} -> cluster.Record
+//	DELETE /v1/souk/workers/{worker}/cordon             -> cluster.Record
+//	GET    /v1/souk/workers/{worker}/drain              -> {worker, moves: [{app, machine, name, state, fate, to, reason}]}; nothing is done
+//	POST   /v1/souk/apps/{app}/machines/{id}/move       made anew at another worker -> {from, worker, machine, down_ms}
+//	GET    /v1/souk/top                                 {at, workers: [{worker, member, age_ms, record, starts, stuck}]}
+//	GET    /v1/souk/health                              {member, at, ok, findings: [{member, check, ok, have, advice}]}
+//	POST   /v1/souk/leave                               the member that answers says goodbye and ends; its machines go on
+//	GET    /v1/souk/removed                             {removed: [{member, by, reason, at}]}
+//	DELETE /v1/souk/members/{member}                    ?force= &by= &reason= : it may come back only by joining anew
+//	GET    /v1/souk/apps/{app}/disconnect               {policy}: never, fast or fenced
+//	PUT    /v1/souk/apps/{app}/disconnect               {policy}
 //	GET    /v1/souk/members                             {members: [{id, addr, api, state, since, rtt_ns, self}]}
 //	GET    /v1/souk/doctor                              {workers: [{worker, findings}]}
 //	GET    /v1/souk/events                              ?app= -> NDJSON of machine.EventOf, from now on

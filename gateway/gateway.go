@@ -24,6 +24,8 @@ type Options struct {
 	Where func(id string) (cluster.WorkerID, bool)
 	// Members lists the members of the cluster; nil: this process is alone.
 	Members func() []gossip.Member
+	// Cluster is the member that this process is; nil: it is alone.
+	Cluster Cluster
 	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
 	Token        string
 	Authenticate func(token string) bool
@@ -60,6 +62,7 @@ type Gateway struct {
 	decisions *decisionlog.Log
 	decided   decisionIDs
 	shadows   *shadowCounts
+	cluster   Cluster
 	recent    recent // machines made through this gateway
 }
 
@@ -74,7 +77,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{
 		workers: o.Workers, catalog: o.Catalog, where: o.Where, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
 		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
-		decisions: o.Decisions,
+		decisions: o.Decisions, cluster: o.Cluster,
 	}
 	if g.allow == nil {
 		g.allow = oneToken(o.Token)

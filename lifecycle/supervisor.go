@@ -130,6 +130,10 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 		return s.restoreVolume(rec)
 	case EvictionBucket:
 		return s.restoreEvictions(rec)
+	case MeterBucket:
+		return s.restoreMeter(rec)
+	case CordonBucket:
+		return s.restoreCordon(rec)
 	default:
 		return fault.New(fault.Internal, "journal_damaged", "the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one", rec.Bucket)
 	}
@@ -166,11 +170,11 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 			s.launching[r.Key] = true
 		}
 	})
+	s.resumeMeter(lives)
 	s.engine.Resume(now, &s.out.Out)
 	s.reconcile(lives, now)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil && !r.destroyed() {
-	s.resumeMeter(lives)
 			r.Machine.State = r.settle()
 		}
 	}
@@ -269,6 +273,8 @@ func (s *Supervisor) Tick(now time.Time) Out {
 		s.timers(s.rows[id])
 	}
 	s.purge()
+	s.meterDue()
+	s.endCordon()
 	return s.end()
 }
 
@@ -281,6 +287,8 @@ func (s *Supervisor) Next() time.Time {
 		}
 	}
 	sooner(s.seller.NextExpiry())
+	sooner(s.purse.next)
+	sooner(s.cordonEnds())
 	for id := range s.timed {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil {
 			sooner(r.RestartAt)
@@ -358,18 +366,18 @@ func (s *Supervisor) end() Out {
 				delete(s.timed, id)
 			}
 		}
+		s.count(id)
 		s.out.Changed = append(s.out.Changed, id)
 	}
+	s.settleMeter()
 	for _, f := range s.out.Finished {
 		if run := s.engine.Active(f.Key); run == nil || !launches(run) {
 			delete(s.launching, f.Key)
 		}
 	}
 	s.seller.SetStarting(len(s.launching))
-		s.count(id)
 	clear(s.dirty)
 	out := s.out
-	s.settleMeter()
 	s.out = Out{}
 	return out
 }

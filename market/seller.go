@@ -352,6 +352,15 @@ func (s *Seller) SetState(st cluster.State) {
 	s.touch()
 }
 
+// SetCordon cordons the worker; nil opens it. What is given is not changed afterwards.
+func (s *Seller) SetCordon(c *cluster.Cordon) {
+	s.rec.Cordon = c
+	s.SetState(c.State())
+}
+
+// Cordon gives the cordon; nil when there is none.
+func (s *Seller) Cordon() *cluster.Cordon { return s.rec.Cordon }
+
 // SetVolume enters a volume with the machine it is attached to ("" for none); gone takes it out.
 func (s *Seller) SetVolume(id, holder string, gone bool) {
 	if gone {
@@ -429,6 +438,8 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 		s.refusals[c.Code]++
 		if c.Code == placement.CodeStartRate {
 			e.Code, e.RetryAfter = "busy", 100*time.Millisecond
+		} else if c.Code == placement.CodeQuota {
+			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait
 		} else if e.Resource == "" && r.Resources.Get(c.Code) > 0 {
 			e.Resource = c.Code
 		}
@@ -438,8 +449,6 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 }
 
 // GrantVolume gives a volume its disk. Repeating it changes nothing.
-		} else if c.Code == placement.CodeQuota {
-			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait
 func (s *Seller) GrantVolume(now time.Time, id string, want cluster.Resources) error {
 	s.expire(now)
 	if _, here := s.grants[id]; here {

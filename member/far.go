@@ -29,6 +29,7 @@ func (m *Member) follow(ctx context.Context) {
 	for {
 		moved := m.cluster.Moved()
 		m.refresh()
+		m.forget()
 		select {
 		case <-ctx.Done():
 			return
@@ -44,6 +45,7 @@ func (m *Member) follow(ctx context.Context) {
 
 // refresh makes a link to each worker that is new.
 func (m *Member) refresh() {
+	m.readRemovals()
 	old := *m.far.Load()
 	var next []*Far
 	ids := m.cluster.Expected() // one that has not been heard yet may have what nobody else has: it must be asked, and cannot
@@ -52,7 +54,7 @@ func (m *Member) refresh() {
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		if id == m.ID() || m.removed(id) {
+		if id == m.ID() || m.removedFor(id) {
 			continue
 		}
 		i := slices.IndexFunc(old, func(f *Far) bool { return f.id == id })
@@ -68,11 +70,6 @@ func (m *Member) refresh() {
 			f.Close()
 		}
 	}
-}
-
-func (m *Member) removed(id cluster.WorkerID) bool {
-	_, removed := m.cluster.Objects().Get(KindRemoved, string(id))
-	return removed
 }
 
 func (m *Member) addressOf(id cluster.WorkerID) string {

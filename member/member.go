@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
@@ -45,6 +47,7 @@ type Options struct {
 	Knobs  gossip.Knobs // zero: gossip.LAN
 	Log    *slog.Logger
 	Now    func() time.Time // nil: time.Now; for certificates
+	Left   func()           // called when the member has said goodbye; nil: nobody is
 }
 
 // Member is one. New, then Attach the worker, then Run.
@@ -59,12 +62,16 @@ type Member struct {
 	far      atomic.Pointer[[]*Far]
 	api      string
 	begun    atomic.Bool
+
+	removals  atomic.Pointer[map[string]gateway.Removed] // as of the newest refresh; read where the registry's lock is held
+	forgotten map[cluster.WorkerID]time.Time             // removed members that were forgotten, by when they were removed; follow's own
 }
 
 // Worker is the member's own worker.
 type Worker interface {
 	wire.Served
 	wire.Holder
+	wire.Cordoner
 }
 
 // New opens what the member's directory holds. NotFound says that it has not joined any cluster yet.
@@ -78,7 +85,8 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o}
+	m = &Member{o: o, forgotten: map[cluster.WorkerID]time.Time{}}
+	m.removals.Store(&map[string]gateway.Removed{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
 	}
@@ -135,6 +143,9 @@ func (m *Member) verify(owner cluster.WorkerID, signed, raw []byte) error {
 	who, err := m.identity.Authored(signContext, signed, s, m.o.Now())
 	if err != nil {
 		return err
+	}
+	if c, err := x509.ParseCertificate(s.Certificate); err == nil && m.denied(who.ID, c.NotBefore) {
+		return fault.New(fault.Denied, "removed", "member %s was removed from the cluster; it must join anew", who.ID)
 	}
 	if !who.SpeaksFor(string(owner)) {
 		return fault.New(fault.Denied, "signature", "member %s tells of %s, which only that member itself may", who.ID, owner)
@@ -198,13 +209,20 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 		return err
 	}
 	m.begun.Store(true)
-	return nil
+	if m.issuer == nil {
+		return nil
+	}
+	if _, told := m.cluster.Objects().Get(KindIssuer, string(m.ID())); told {
+		return nil
+	}
+	_, err = m.cluster.Objects().Put(KindIssuer, string(m.ID()), 1, []byte("{}"))
+	return err
 }
 
 // Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examined{m.worker, m}, Signer: m.signer(), Members: m.addresses,
-		Known: m.known, Denied: m.denied, Log: m.o.Log, Now: m.o.Now})
+		Known: m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Log: m.o.Log, Now: m.o.Now})
 	if err != nil {
 		return err
 	}
@@ -241,20 +259,10 @@ func (m *Member) addresses() []string {
 }
 
 func (m *Member) known(id string) bool {
-	for _, x := range m.cluster.Members() {
-		if string(x.ID) == id {
-			return true
-		}
+	if _, removed := m.removal(id); removed {
+		return m.stateOf(cluster.WorkerID(id)) == gossip.Alive
 	}
-	return false
-}
-
-// KindRemoved is the kind of objects that name members which may not come back: `souk node rm`.
-const KindRemoved = "removed"
-
-func (m *Member) denied(p wire.Peer) bool {
-	_, removed := m.cluster.Objects().Get(KindRemoved, p.ID)
-	return removed
+	return m.stateOf(cluster.WorkerID(id)) != ""
 }
 
 // issuers are the addresses of members that sign certificates.

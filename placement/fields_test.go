@@ -23,7 +23,7 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band", "Priority",
 			"Policy", "Strategy", "EvictionBudget", "Lent"}}, // the last four are not read
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used", "Machines", "Starting", "MaxStarting",
-			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable", "Backlog", "At"}},
+			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable", "Cordon", "Backlog", "Spending", "At"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)

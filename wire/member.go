@@ -13,13 +13,14 @@ type Greeting struct {
 	pki.Name
 	Speaks int       `json:"speaks"` // its Capability
 	Now    time.Time `json:"now"`    // by its clock
+	Ends   time.Time `json:"ends"`   // of its certificate
 }
 
 func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if err := s.read(w, r, &none{}); err != nil {
 		return err
 	}
-	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now()})
+	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends()})
 }
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {

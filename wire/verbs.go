@@ -157,7 +157,8 @@ func verbs() map[string]route {
 			}
 			return none{}, nil
 		}),
-		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
+		pathCordon: unary(read, serveCordon),
+		pathGrant:  {role: pki.Gateway, class: change, serve: (*Server).grant},
 		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
 			return k.Do(ctx, a.Command)
 		}),

@@ -53,7 +53,7 @@ func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 }
 
 // environment gives a machine's whole environment: the platform's names, then the app's secrets, then the config's own,
-// and the GPUs it was given, which neither may hide.
+// and the GPUs it was given and its fencing token, which neither may hide.
 func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
@@ -78,6 +78,7 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 		env["SOUK_GPUS"] = strings.Join(list, ",")
 		env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
 	}
+	env["SOUK_FENCE"] = strconv.FormatUint(machine.Fence(m, t.Attempt), 10)
 	out := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		out = append(out, k+"="+env[k])

@@ -390,8 +390,13 @@ func (w *Worker) post(f func(now time.Time) lifecycle.Out) {
 
 // inspect runs f where the supervisor may be read.
 func (w *Worker) inspect(ctx context.Context, f func(now time.Time)) error {
+	return w.change(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
+}
+
+// change runs f where the supervisor may be stepped, and waits until what came of it is settled.
+func (w *Worker) change(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
 	done := make(chan struct{})
-	in := input{done: done, f: func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} }}
+	in := input{done: done, f: f}
 	select {
 	case w.inputs <- in:
 	case <-w.stopped:

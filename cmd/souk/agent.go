@@ -73,6 +73,7 @@ func (c *cli) cmdAgent() *cobra.Command {
 	o := new(agentFlags)
 	cmd := &cobra.Command{Use: "agent", Short: "Run this host as a member of a cluster", Long: agentLong,
 		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host 10.0.0.7 --attr zone=a", Args: args(0, 0, "no argument")}
+	cmd.AddCommand(c.cmdAgentLeave())
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
 	f.StringVar(&o.Dir, "dir", "", "where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below $XDG_STATE_HOME)")
@@ -147,6 +148,8 @@ func (c *cli) agentDir(given string) (string, error) {
 
 func (c *cli) doAgent(ctx context.Context, o *agentFlags) error {
 	begin := time.Now()
+	ctx, end := context.WithCancel(ctx) // ended by a goodbye, too
+	defer end()
 	if err := checkListen(o.Addr); err != nil {
 		return err
 	}
@@ -169,7 +172,7 @@ func (c *cli) doAgent(ctx context.Context, o *agentFlags) error {
 		return err
 	}
 	m, err := member.New(member.Options{Dir: dir, Region: cluster.Region(o.Region), Wire: o.Wire, Gossip: o.Gossip, Host: hostOf(o.Host, o.Wire),
-		Peers: append(readLines(filepath.Join(dir, peersFile)), o.Peers...), Log: log})
+		Peers: append(readLines(filepath.Join(dir, peersFile)), o.Peers...), Log: log, Left: end})
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.Precondition, "not_a_member", "%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another", dir)
 	}

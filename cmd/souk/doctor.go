@@ -21,6 +21,7 @@ import (
 func (c *cli) cmdDoctor() *cobra.Command {
 	var dirFlag string
 	var inv invariantFlags
+	var whole bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Tell what this host can do for souk and what it lacks",
 		Long: `Examine this host (kernel, cgroups, limits, disk) and, when a souk answers, what its workers find on theirs.
 It works without a souk that runs. The exit code is 0 also when something is lacking: souk does without it, and the
@@ -28,13 +29,21 @@ advice tells what is lost.
 
 With --invariants the whole cluster is checked instead, through the souk that answers: what every member says of itself,
 and the processes of this host, against what souk promises (the invariants of the design, by their numbers). It changes
-nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and what was found.`,
+nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and what was found.
+
+With --cluster it is what the members of the cluster have and lack, as the souk that answers finds it: who can be heard,
+what is known of them and how old that is, drift between runtime, journal and registry, clocks, certificates, cordons.
+The exit code is 65 when something needs attention.`,
 		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants", Args: args(0, 0, "no argument")}
 	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in")
 	inv.add(cmd.Flags())
+	cmd.Flags().BoolVar(&whole, "cluster", false, "examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is well")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if inv.on || inv.history != "" {
 			return c.doInvariants(cmd.Context(), &inv)
+		}
+		if whole {
+			return c.doHealth(cmd.Context())
 		}
 		dir, err := c.devDir(dirFlag)
 		if err != nil {

@@ -112,6 +112,7 @@ func (n *node) openGateway(ctx context.Context, o nodeOptions, decisions *decisi
 			return all
 		}
 		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
+		options.Cluster = m
 	}
 	return gateway.New(options)
 }

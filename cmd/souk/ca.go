@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/pki"
+)
+
+func (c *cli) cmdCA() *cobra.Command {
+	var dir string
+	ca := func() (*pki.CA, error) {
+		d, err := c.agentDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		return pki.OpenCA(filepath.Join(d, member.CADir))
+	}
+	cmd := parent(&cobra.Command{Use: "ca", Short: "Rotate a cluster's root, and give certificates by hand",
+		Long: `What is done with the cluster's authority, on a host that has its directory (DIR/ca), whether or not an agent runs there.
+
+To rotate the root: prepare; a week later activate; 90 days later retire. Members follow by themselves.
+When certificates have ended: issue, and bring what it writes to the member. See docs/break-glass.md.`,
+		Example: "  souk ca list\n  souk ca prepare\n  souk ca issue fra-2 --out /media/key/fra-2"},
+		c.cmdCAIssue(ca), c.cmdCAStep(ca, "prepare", "Make the next root; it is trusted from now on, and signs nothing yet", (*pki.CA).Prepare),
+		c.cmdCAActivate(ca), c.cmdCAStep(ca, "retire", "Stop trusting the roots before the one that signs", (*pki.CA).Retire), c.cmdCAList(ca))
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "the directory of the member with the authority (default: as souk agent)")
+	return cmd
+}
+
+type openCA func() (*pki.CA, error)
+
+func (c *cli) cmdCAStep(open openCA, name, short string, step func(*pki.CA, time.Time) error) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Example: "  souk ca " + name, Args: args(0, 0, "no argument"), RunE: func(*cobra.Command, []string) error {
+		ca, err := open()
+		if err != nil {
+			return err
+		}
+		if err := step(ca, c.clock()); err != nil {
+			return err
+		}
+		c.say(did{name + "d", "root"}, "%sd", name)
+		return nil
+	}}
+}
+
+func (c *cli) cmdCAActivate(open openCA) *cobra.Command {
+	cmd := &cobra.Command{Use: "activate", Short: "Let the next root sign", Example: "  souk ca activate", Args: args(0, 0, "no argument")}
+	force := cmd.Flags().Bool("force", false, "before a week is over: members that have not heard of it refuse whoever has a certificate of it")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		ca, err := open()
+		if err != nil {
+			return err
+		}
+		if err := ca.Activate(c.clock(), *force); err != nil {
+			return err
+		}
+		c.say(did{"activated", "root"}, "the next root signs now; give the issuers new certificates of it (souk ca issue), the others renew by themselves")
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) cmdCAIssue(open openCA) *cobra.Command {
+	var out string
+	var roles []string
+	cmd := &cobra.Command{Use: "issue MEMBER", Short: "Give a member a new certificate by hand, without asking anybody",
+		Long: `Make a new key and certificate for a member, and write them as the member keeps them: the files in --out belong into its
+directory's identity/, mode 0600. Whoever has them is that member. A running agent reads them within an hour, or at its
+next start.`,
+		Example: "  souk ca issue fra-2 --out /media/key/fra-2\n  souk ca issue a --role gateway,issuer,worker --out /var/lib/souk/identity", Args: args(1, 1, "a member's id")}
+	cmd.Flags().StringVar(&out, "out", "", "the directory to write to; needed")
+	cmd.Flags().StringSliceVar(&roles, "role", []string{"gateway", "worker"}, "what it may do: gateway, worker, issuer")
+	cmd.RunE = func(_ *cobra.Command, argv []string) error {
+		if out == "" {
+			return usagef("--out is needed: where should the certificate be written?")
+		}
+		ca, err := open()
+		if err != nil {
+			return err
+		}
+		name := pki.Name{ID: argv[0]}
+		for _, r := range roles {
+			name.Roles = append(name.Roles, pki.Role(r))
+		}
+		if err := ca.IssueTo(out, name, c.clock()); err != nil {
+			return err
+		}
+		c.say(did{"issued", argv[0]}, "%s: a certificate for %s until %s; it belongs into the member's directory, below identity", out, argv[0],
+			c.clock().Add(pki.CertificateLife).UTC().Format(time.DateOnly))
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) cmdCAList(open openCA) *cobra.Command {
+	return &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List who was given a certificate by this directory", Example: "  souk ca list",
+		Args: args(0, 0, "no argument"), RunE: func(*cobra.Command, []string) error {
+			ca, err := open()
+			if err != nil {
+				return err
+			}
+			list, err := ca.Issued()
+			if err != nil {
+				return err
+			}
+			if c.json {
+				jsonList(c, list)
+				return nil
+			}
+			rows := make([][]cell, len(list))
+			for i, g := range list {
+				roles := make([]string, len(g.Roles))
+				for j, r := range g.Roles {
+					roles[j] = string(r)
+				}
+				left := g.Ends.Sub(c.clock()).Round(time.Hour)
+				rows[i] = cells(g.ID, strings.Join(roles, ","), g.Ends.UTC().Format(time.DateTime), leftText(left))
+			}
+			c.table([]string{"MEMBER", "ROLES", "ENDS", "LEFT"}, rows)
+			return nil
+		}}
+}
+
+func leftText(left time.Duration) string {
+	if left <= 0 {
+		return "ended"
+	}
+	return fmt.Sprintf("%d days", int(left.Hours()/24))
+}
+
+// clock gives the time as the authority's commands take it. SOUK_TEST_CLOCK moves it, for tests of what happens in years.
+func (c *cli) clock() time.Time {
+	if at, err := time.Parse(time.RFC3339, c.getenv("SOUK_TEST_CLOCK")); err == nil {
+		return at
+	}
+	return time.Now()
+}

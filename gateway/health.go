@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/pki"
+)
+
+// Limits beyond which a finding of the cluster's health is not ok.
+const (
+	maxSkew  = 5 * time.Second  // of a clock: objects that two members write at once are ordered by it
+	maxStale = 30 * time.Second // of what is known of a live worker
+	// settleTime is how long a difference between a worker and what it has told must last to count: its word takes a moment.
+	settleTime = 500 * time.Millisecond
+)
+
+// HealthFinding is one thing that was looked at.
+type HealthFinding struct {
+	Member cluster.WorkerID `json:"member"`
+	Check  string           `json:"check"` // member, drift, registry, clock, certificate, staleness, cordon, removed
+	OK     bool             `json:"ok"`
+	Have   string           `json:"have"`
+	Advice string           `json:"advice,omitempty"`
+}
+
+// ClusterHealth is the health of a cluster as one member finds it.
+type ClusterHealth struct {
+	Member   cluster.WorkerID `json:"member,omitempty"` // who looked; none: this souk is alone
+	At       time.Time        `json:"at"`
+	OK       bool             `json:"ok"`
+	Findings []HealthFinding        `json:"findings"`
+}
+
+func (g *Gateway) clusterHealth(w http.ResponseWriter, r *http.Request) error {
+	h := ClusterHealth{At: time.Now().UTC(), Findings: []HealthFinding{}}
+	if g.cluster != nil {
+		h.Findings = append(h.Findings, g.memberFindings(&h)...)
+		h.Findings = append(h.Findings, g.staleness()...)
+		h.Findings = append(h.Findings, g.expiry(h.Member)...)
+	}
+	lists, _ := fanOut(g.workers(), func(k Worker) ([]HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
+	h.Findings = append(h.Findings, slices.Concat(lists...)...)
+	slices.SortStableFunc(h.Findings, func(a, b HealthFinding) int { return cmp.Compare(a.Member, b.Member) })
+	h.OK = !slices.ContainsFunc(h.Findings, func(f HealthFinding) bool { return !f.OK })
+	answer(w, http.StatusOK, h)
+	return nil
+}
+
+// memberFindings tells who can be heard, and who may not come back.
+func (g *Gateway) memberFindings(h *ClusterHealth) (out []HealthFinding) {
+	for _, m := range g.cluster.Members() {
+		if m.Self {
+			h.Member = m.ID
+		}
+		f := HealthFinding{Member: m.ID, Check: "member", OK: m.State == gossip.Alive, Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
+		switch m.State {
+		case gossip.Dead:
+			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
+		case gossip.Left:
+			f.OK = true
+		case gossip.Suspect:
+			f.Advice = "it did not answer a probe; it is dead to this member shortly, or was slow once"
+		}
+		out = append(out, f)
+	}
+	for _, r := range g.cluster.Removed() {
+		out = append(out, HealthFinding{Member: r.Member, Check: "removed", OK: true,
+			Have: fmt.Sprintf("since %s, by %s: %s", r.At.Format(time.RFC3339), cmp.Or(r.By, "somebody"), cmp.Or(r.Reason, "no reason given"))})
+	}
+	return out
+}
+
+func (g *Gateway) staleness() (out []HealthFinding) {
+	for _, p := range g.cluster.Parts() {
+		f := HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
+		if p.Gap {
+			f.Have += ", and lacks something"
+		}
+		if p.State == gossip.Left {
+			f.OK = true
+		}
+		if !f.OK {
+			f.Advice = "its machines may be others than shown"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (g *Gateway) expiry(self cluster.WorkerID) (out []HealthFinding) {
+	for _, w := range g.cluster.Expiry() {
+		f := HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
+		if !f.OK {
+			f.Advice = "docs/break-glass.md"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// workerFindings asks one worker.
+func (g *Gateway) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []HealthFinding) {
+	rec, err := k.Record(ctx)
+	if err != nil {
+		return nil // its member's state says so
+	}
+	if g.cluster != nil && k.ID() != self {
+		out = append(out, g.greeted(ctx, k.ID())...)
+	}
+	if c := rec.Cordon; c != nil {
+		out = append(out, HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c), Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
+	}
+	drift := k.Stats().Drift
+	out = append(out, HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0, Have: fmt.Sprintf("%d differences between runtime and journal since its start", drift),
+		Advice: unlessText(drift == 0, "they were put right; its log says what they were")})
+	if g.cluster != nil {
+		out = append(out, g.registryDrift(ctx, k))
+	}
+	return out
+}
+
+// greeted tells a member's clock and certificate.
+func (g *Gateway) greeted(ctx context.Context, id cluster.WorkerID) []HealthFinding {
+	asked := time.Now()
+	hello, err := g.cluster.Hello(ctx, id)
+	took := time.Since(asked)
+	if err != nil {
+		return []HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " + err.Error(), Advice: "see that its wire address can be reached from here"}}
+	}
+	skew := hello.Now.Sub(asked.Add(took / 2)) // wrong by half of took at most
+	clock := HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew, Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
+	clock.Advice = unlessText(clock.OK, "set the clocks by NTP: the newer of two writes wins by the clock, and certificates hold by it")
+	out := []HealthFinding{clock}
+	if !hello.Ends.IsZero() {
+		left := time.Until(hello.Ends)
+		f := HealthFinding{Member: id, Check: "certificate", OK: left > pki.CertificateLife-pki.RenewAfter-7*24*time.Hour, Have: "holds until " + hello.Ends.UTC().Format(time.RFC3339)}
+		f.Advice = unlessText(f.OK, "it should have been renewed: an issuer must be reachable from there; see docs/break-glass.md")
+		out = append(out, f)
+	}
+	return out
+}
+
+// registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
+func (g *Gateway) registryDrift(ctx context.Context, k Worker) HealthFinding {
+	f := HealthFinding{Member: k.ID(), Check: "registry"}
+	first, n, err := g.untold(ctx, k)
+	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
+		var second []string
+		second, n, err = g.untold(ctx, k)
+		first = slices.DeleteFunc(first, func(s string) bool { return !slices.Contains(second, s) })
+	}
+	switch {
+	case err != nil:
+		f.Have, f.Advice = err.Error(), "ask again"
+	case len(first) == 0:
+		f.OK, f.Have = true, fmt.Sprintf("%d machines, all as told", n)
+	default:
+		f.Have = fmt.Sprintf("%d of its machines are not as told: %s", len(first), clip(fmt.Sprint(first[:min(len(first), 5)]), 300))
+		f.Advice = "others see it otherwise than it is; restarting its agent tells all anew"
+	}
+	return f
+}
+
+// untold lists what differs, as "id state told".
+func (g *Gateway) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
+	told := map[string]string{}
+	for _, m := range g.cluster.Told(k.ID()) {
+		told[m.ID] = m.State
+	}
+	machines, err := k.Machines(ctx, "", false)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range machines {
+		if m.State != machine.Destroyed && told[m.ID] != string(m.State) {
+			diff = append(diff, fmt.Sprintf("%s %s (%s)", m.ID, m.State, cmp.Or(told[m.ID], "unknown")))
+		}
+		delete(told, m.ID)
+	}
+	for id, state := range told {
+		diff = append(diff, fmt.Sprintf("%s gone (%s)", id, state))
+	}
+	return diff, len(machines), nil
+}
+
+func cordonText(c *cluster.Cordon) string {
+	text := fmt.Sprintf("by %s since %s: %s", c.Owner, c.Since.Format(time.RFC3339), c.Reason)
+	if c.Until.IsZero() {
+		return text + "; no end is set"
+	}
+	return text + "; until " + c.Until.Format(time.RFC3339)
+}
+
+func unlessText(ok bool, advice string) string {
+	if ok {
+		return ""
+	}
+	return advice
+}
+
+// clusterCollector tells of certificates, members and the age of what is known.
+type clusterCollector struct{ g *Gateway }
+
+// Describe describes nothing, as workerCollector's does.
+func (clusterCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells them, where this process is a member of a cluster.
+func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
+	if c.g.cluster == nil {
+		return
+	}
+	emit := func(name, help, label, value string, v float64) {
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, v, value)
+	}
+	for _, w := range c.g.cluster.Expiry() {
+		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.", "what", w.What, float64(w.Ends.Unix()))
+	}
+	for _, p := range c.g.cluster.Parts() {
+		emit("souk_view_age_seconds", "For how long a worker may have changed without this member's knowing.", "worker", string(p.Worker), p.Age.Seconds())
+	}
+	states := map[gossip.State]int{gossip.Alive: 0, gossip.Suspect: 0, gossip.Dead: 0, gossip.Left: 0}
+	for _, m := range c.g.cluster.Members() {
+		states[m.State]++
+	}
+	for s, n := range states {
+		emit("souk_members", "Members of the cluster as this one knows them, itself among them.", "state", string(s), float64(n))
+	}
+}

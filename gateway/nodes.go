@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/wire"
+)
+
+// Cluster is the member that a gateway is part of.
+type Cluster interface {
+	Members() []gossip.Member
+	// Parts says how old what is known of each worker is.
+	Parts() []gossip.Part
+	// Told gives the machines that a worker has told all of.
+	Told(worker cluster.WorkerID) []gossip.Machine
+	// Hello asks another member who it is.
+	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
+	// Expiry tells when this member's certificate and the roots end.
+	Expiry() []pki.Warning
+	// Leave says goodbye and has the process end. The machines go on running.
+	Leave(ctx context.Context) error
+	// Remove makes a member one that may not come back, unless it joins anew.
+	Remove(r Removed, force bool) error
+	Removed() []Removed
+}
+
+// Removed is a member that may not come back with the certificate that it has.
+type Removed struct {
+	Member cluster.WorkerID `json:"member"`
+	By     string           `json:"by,omitempty"`
+	Reason string           `json:"reason,omitempty"`
+	At     time.Time        `json:"at"`
+}
+
+// Cordoner is a worker that can be told to take nothing new.
+type Cordoner = wire.Cordoner
+
+// cordonBody is what a cordon says.
+type cordonBody struct {
+	Owner  string  `json:"owner"`
+	Reason string  `json:"reason"`
+	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: somebody must end it
+	Drain  bool    `json:"drain,omitempty"`
+}
+
+type removedList struct {
+	Removed []Removed `json:"removed"`
+}
+
+func nodeRoutes() []route {
+	const worker, member = souk + "/workers/{worker}", souk + "/members/{member}"
+	return []route{
+		{"PUT", worker + "/cordon", (*Gateway).cordonWorker, "Make a worker take nothing new; what it has stays.", "", cordonBody{}, 200, cluster.Record{}, ""},
+		{"DELETE", worker + "/cordon", (*Gateway).uncordonWorker, "Make a worker take things again.", "", nil, 200, cluster.Record{}, ""},
+		{"GET", worker + "/drain", (*Gateway).planDrain, "Say where a worker's machines would go if it were emptied now.", "", nil, 200, DrainPlan{}, ""},
+		{"POST", soukOne + "/move", (*Gateway).moveMachine, "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, moved{}, ""},
+		{"POST", souk + "/leave", (*Gateway).leave, "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, okay{}, ""},
+		{"GET", souk + "/removed", (*Gateway).listRemoved, "List members that may not come back.", "", nil, 200, removedList{}, ""},
+		{"DELETE", member, (*Gateway).removeMember, "Make a member one that may not come back.", "force by reason", nil, 200, okay{}, ""},
+		{"GET", souk + "/top", (*Gateway).top, "Tell what each worker has, uses and does.", "", nil, 200, usageList{}, ""},
+		{"GET", souk + "/health", (*Gateway).clusterHealth, "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, ClusterHealth{}, ""},
+		{"GET", souk + "/apps/{app}/disconnect", (*Gateway).getDisconnect, "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, disconnectBody{}, ""},
+		{"PUT", souk + "/apps/{app}/disconnect", (*Gateway).setDisconnect, "Set what is to become of an app's machines on a worker that cannot be heard.", "", disconnectBody{}, 200, disconnectBody{}, ""},
+	}
+}
+
+func (g *Gateway) cordonWorker(w http.ResponseWriter, r *http.Request) error {
+	var in cordonBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	most := lifecycle.MaxCordon.Seconds()
+	ttl := time.Duration(min(max(in.TTL, -1), most+1) * float64(time.Second))
+	return g.cordon(w, r, lifecycle.CordonCommand{Owner: in.Owner, Reason: in.Reason, TTL: ttl, Drain: in.Drain})
+}
+
+func (g *Gateway) uncordonWorker(w http.ResponseWriter, r *http.Request) error {
+	return g.cordon(w, r, lifecycle.CordonCommand{End: true})
+}
+
+func (g *Gateway) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.CordonCommand) error {
+	worker, err := g.workerOf(r)
+	if err != nil {
+		return err
+	}
+	k, ok := worker.(Cordoner)
+	if !ok {
+		return fault.New(fault.Unimplemented, "cordon", "worker %s cannot be cordoned", worker.ID())
+	}
+	rec, err := k.Cordon(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, rec)
+	return nil
+}
+
+// member gives the cluster that this process is a member of.
+func (g *Gateway) member() (Cluster, error) {
+	if g.cluster == nil {
+		return nil, fault.New(fault.Precondition, "alone", "this souk is alone and no member of a cluster; \"souk init\" makes one")
+	}
+	return g.cluster, nil
+}
+
+func (g *Gateway) leave(w http.ResponseWriter, r *http.Request) error {
+	c, err := g.member()
+	if err != nil {
+		return err
+	}
+	if err := c.Leave(context.WithoutCancel(r.Context())); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (g *Gateway) listRemoved(w http.ResponseWriter, _ *http.Request) error {
+	out := removedList{Removed: []Removed{}}
+	if g.cluster != nil {
+		out.Removed = append(out.Removed, g.cluster.Removed()...)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (g *Gateway) removeMember(w http.ResponseWriter, r *http.Request) error {
+	c, err := g.member()
+	if err != nil {
+		return err
+	}
+	force, err := queryBool(r, "force")
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	gone := Removed{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256), Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
+	if err := c.Remove(gone, force); err != nil {
+		return err
+	}
+	return answerOK(w)
+}

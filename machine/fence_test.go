@@ -1,0 +1,26 @@
+package machine
+
+import (
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestFenceGrows: with each life, and with each machine that takes another's place whatever that one's lives do.
+func TestFenceGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		epoch, attempt := rapid.Uint64Range(0, 1<<30).Draw(t, "epoch"), rapid.Uint64Range(1, 1<<31).Draw(t, "attempt")
+		m := &Machine{Config: &Config{Metadata: map[string]string{MetadataEpoch: strconv.FormatUint(epoch, 10)}}}
+		next := &Machine{Config: &Config{Metadata: map[string]string{MetadataEpoch: strconv.FormatUint(epoch+1, 10)}}}
+		late := rapid.Uint64().Draw(t, "late")
+		if Fence(m, attempt+1) <= Fence(m, attempt) || Fence(next, 1) <= Fence(m, late) {
+			t.Fatal(epoch, attempt, late)
+		}
+	})
+	for _, odd := range []string{"", "-1", "x", "99999999999999999999"} {
+		if n := FenceEpoch(&Machine{Config: &Config{Metadata: map[string]string{MetadataEpoch: odd}}}); n != 0 {
+			t.Errorf("%q: %d", odd, n)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// Cordon makes the worker take nothing new, or ends that. It gives the worker's record afterwards, and what it says is
+// durable.
+func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
+	var refused error
+	err := w.change(ctx, func(now time.Time) (out lifecycle.Out) {
+		out, refused = w.sup.Cordon(now, c)
+		return out
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return cluster.Record{}, err
+	}
+	return w.Record(ctx)
+}
