@@ -17,7 +17,7 @@ import (
 // DrainPlan says where a worker's machines would go if it were emptied now.
 type DrainPlan struct {
 	Worker cluster.WorkerID `json:"worker"`
-	Moves  []DrainMove           `json:"moves"`
+	Moves  []DrainMove      `json:"moves"`
 }
 
 // Fate is what becomes of a machine when its worker is emptied.

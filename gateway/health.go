@@ -38,7 +38,7 @@ type ClusterHealth struct {
 	Member   cluster.WorkerID `json:"member,omitempty"` // who looked; none: this souk is alone
 	At       time.Time        `json:"at"`
 	OK       bool             `json:"ok"`
-	Findings []HealthFinding        `json:"findings"`
+	Findings []HealthFinding  `json:"findings"`
 }
 
 func (g *Gateway) clusterHealth(w http.ResponseWriter, r *http.Request) error {
