@@ -197,7 +197,7 @@ func (e *encoder) request(r *placement.Request) {
 	e.opt("gpu_kind", r.GPUKind)
 	if !reflect.ValueOf(&r.Scheduling).Elem().IsZero() {
 		e.key("scheduling")
-		e.other(&r.Scheduling)
+		e.scheduling(&r.Scheduling)
 	}
 	if r.Fleet.Affinity != nil || r.Fleet.Spread != nil {
 		e.key("fleet")
@@ -208,6 +208,18 @@ func (e *encoder) request(r *placement.Request) {
 		e.other(r.Funds)
 	}
 	e.raw(`}`)
+}
+
+// scheduling writes wishes; all but the band and the priority, which is what most have, are left to encoding/json.
+func (e *encoder) scheduling(s *machine.Scheduling) {
+	if rest := (machine.Scheduling{Band: s.Band, Priority: s.Priority}); !reflect.DeepEqual(&rest, s) {
+		e.other(s)
+		return
+	}
+	at := len(e.b)
+	e.opt("band", string(s.Band))
+	e.optInt("priority", int64(s.Priority))
+	e.object(at)
 }
 
 func (e *encoder) resources(r cluster.Resources) {
@@ -271,6 +283,24 @@ func (e *encoder) terms(terms map[string]float64) {
 		e.text(name)
 		e.raw(":")
 		e.number(terms[name])
+	}
+	e.object(at)
+}
+
+// counts writes a map of counts, which is not empty.
+func (e *encoder) counts(counts map[string]int) {
+	var space [8]string
+	names := space[:0]
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	at := len(e.b)
+	for _, name := range names {
+		e.raw(",")
+		e.text(name)
+		e.raw(":")
+		e.b = strconv.AppendInt(e.b, int64(counts[name]), 10)
 	}
 	e.object(at)
 }
@@ -341,7 +371,7 @@ func (e *encoder) changed(c *Changed) {
 	}
 	if len(c.Apps) > 0 {
 		e.key("apps")
-		e.other(c.Apps)
+		e.counts(c.Apps)
 	}
 	e.when("at", c.At)
 	if c.GPUs != nil {

@@ -43,7 +43,7 @@ type Counts struct {
 // writes a record that its book lacks, so a reader's book has it when a decision refers to it. Each file of a log begins
 // with an empty book.
 type Book struct {
-	workers map[cluster.WorkerID][]cluster.Record // newest last
+	workers map[cluster.WorkerID][]*cluster.Record // newest last
 }
 
 // BookDepth is how many versions of each worker's record a Book keeps.
@@ -53,20 +53,21 @@ const BookDepth = 8
 const MaxBookWorkers = 1 << 17
 
 // NewBook makes an empty book.
-func NewBook() *Book { return &Book{workers: map[cluster.WorkerID][]cluster.Record{}} }
+func NewBook() *Book { return &Book{workers: map[cluster.WorkerID][]*cluster.Record{}} }
 
 // Get gives a version of a worker's record; false when the book does not have it, or no longer.
 func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 	versions := b.workers[w]
 	for i := len(versions) - 1; i >= 0; i-- {
-		if RefOf(&versions[i]) == ref {
-			return versions[i], true
+		if RefOf(versions[i]) == ref {
+			return *versions[i], true
 		}
 	}
 	return cluster.Record{}, false
 }
 
-// Write enters a record and gives the line that tells it; false when the book has it, and nothing is to be written.
+// Write enters a record and gives the line that tells it; false when the book has it, and nothing is to be written. The
+// book keeps r, which must not change any more.
 func (b *Book) Write(r *cluster.Record) (Line, bool) {
 	versions := b.workers[r.Worker]
 	for i := range versions {
@@ -76,11 +77,11 @@ func (b *Book) Write(r *cluster.Record) (Line, bool) {
 	}
 	line := Line{Record: r}
 	if n := len(versions); n > 0 {
-		if c, ok := diff(&versions[n-1], r); ok {
+		if c, ok := diff(versions[n-1], r); ok {
 			line = Line{Changed: c}
 		}
 	}
-	b.put(*r)
+	b.put(r)
 	return line, true
 }
 
@@ -88,18 +89,19 @@ func (b *Book) Write(r *cluster.Record) (Line, bool) {
 func (b *Book) Read(l *Line) bool {
 	switch {
 	case l.Record != nil:
-		b.put(*l.Record)
+		b.put(l.Record)
 	case l.Changed != nil:
 		versions := b.workers[l.Changed.Worker]
 		if len(versions) == 0 {
 			return false
 		}
-		b.put(l.Changed.apply(versions[len(versions)-1]))
+		r := l.Changed.apply(*versions[len(versions)-1])
+		b.put(&r)
 	}
 	return true
 }
 
-func (b *Book) put(r cluster.Record) {
+func (b *Book) put(r *cluster.Record) {
 	versions, known := b.workers[r.Worker]
 	if !known && len(b.workers) >= MaxBookWorkers {
 		return
@@ -131,20 +133,38 @@ func diff(old, r *cluster.Record) (*Changed, bool) {
 	if !slices.EqualFunc(old.Evictable, r.Evictable, sameEvictable) {
 		c.Evictable = &r.Evictable
 	}
-	if !sameMap(old.Apps, r.Apps) {
-		c.Apps = map[string]int{}
-		for app, n := range r.Apps {
-			if old.Apps[app] != n {
-				c.Apps[app] = n
-			}
+	c.Apps = diffApps(old.Apps, r.Apps)
+	return c, true
+}
+
+// diffApps gives the counts that differ; nil where none does. It goes through each map once, the old one only where one
+// of its apps is gone.
+func diffApps(old, now map[string]int) (out map[string]int) {
+	note := func(app string, n int) {
+		if out == nil {
+			out = map[string]int{}
 		}
-		for app := range old.Apps {
-			if _, there := r.Apps[app]; !there {
-				c.Apps[app] = 0
-			}
+		out[app] = n
+	}
+	still := 0
+	for app, n := range now {
+		was, there := old[app]
+		if there {
+			still++
+		}
+		if was != n {
+			note(app, n)
 		}
 	}
-	return c, true
+	if still == len(old) {
+		return out
+	}
+	for app := range old {
+		if _, there := now[app]; !there {
+			note(app, 0)
+		}
+	}
+	return out
 }
 
 func (c *Changed) apply(old cluster.Record) cluster.Record {

@@ -95,14 +95,20 @@ func spreadTerm(r *Request, w *cluster.Record) float64 {
 // Score gives a worker's score and its weighted parts, which add up to it. What the request itself prefers is a part,
 // whatever the policy.
 func (p Policy) Score(r Request, w cluster.Record) (float64, map[string]float64) {
+	return p.Parts(&r, &w)
+}
+
+// Parts is Score without copying its arguments.
+func (p *Policy) Parts(r *Request, w *cluster.Record) (float64, map[string]float64) {
 	terms := make(map[string]float64, len(p.Terms)+1)
 	total := 0.0
-	for _, t := range p.Terms {
-		s := t.Weight * t.Of(&r, &w)
+	for i := range p.Terms {
+		t := &p.Terms[i]
+		s := t.Weight * t.Of(r, w)
 		terms[t.Name] = s
 		total += s
 	}
-	if wish := Wishes(&r, &w); wish != 0 {
+	if wish := Wishes(r, w); wish != 0 {
 		terms[TermWishes] = wish
 		total += wish
 	}

@@ -149,9 +149,11 @@ func warm(d *synth.Decider) {
 	d.Placed, d.Refused, d.Examined = 0, 0, 0
 }
 
-// decide measures in rounds, and holds one decision of each against the scan.
+// decide measures in rounds, and holds some decisions after each against the scan. Rounds are so long that the scans, which
+// push all else out of the processor's caches, are little of what is measured.
 func (o *decideRates) decide(ctx context.Context, d *synth.Decider, decisions int) error {
-	const round = 500
+	round := min(5000, decisions)
+	const compared = 10
 	var took, cpu time.Duration
 	var each []time.Duration
 	o.FullLowest = 1
@@ -171,7 +173,9 @@ func (o *decideRates) decide(ctx context.Context, d *synth.Decider, decisions in
 			return context.Cause(ctx)
 		}
 		o.FullLowest, o.FullMost = min(o.FullLowest, d.Fleet.Full()), max(o.FullMost, d.Fleet.Full())
-		o.compare(d)
+		for range compared {
+			o.compare(d)
+		}
 	}
 	n := float64(decisions / round * round)
 	o.PerCPU = n / cpu.Seconds()
@@ -325,6 +329,7 @@ func (w *decisionRecorder) step() *decision.Decision {
 	w.last = machine.NextULID(w.last, at, w.rng)
 	rec := &decision.Decision{ID: w.last, At: at, Why: decision.Create, Request: *r, Strategy: decision.Direct, Outcome: decision.Refused,
 		Policy: decision.Policy{Name: w.d.Policy.Name}, Workers: w.d.Index.Len(), Evaluated: examined, Candidates: examined, Fitting: len(choices)}
+	rec.Considered = make([]decision.Considered, 0, len(choices))
 	for _, c := range choices {
 		now, _ := w.d.Index.Record(c.Worker)
 		ref := decision.Ref{Incarnation: now.Incarnation, Version: w.versions[c.Worker] + 1}
@@ -334,7 +339,7 @@ func (w *decisionRecorder) step() *decision.Decision {
 			kept.Version, kept.Apps, kept.GPUs = ref.Version, maps.Clone(now.Apps), slices.Clone(now.GPUs)
 			rec.Records = append(rec.Records, kept)
 		}
-		score, terms := w.d.Policy.Score(*r, *now)
+		score, terms := w.d.Policy.Parts(r, now)
 		rec.Considered = append(rec.Considered, decision.Considered{Ref: ref,
 			Candidate: machine.Candidate{Worker: string(c.Worker), Fits: true, Score: score, Terms: terms}})
 	}
