@@ -31,6 +31,7 @@ type Cluster struct {
 	suspects chan cluster.WorkerID
 	toFlush  chan struct{}
 	toSync   chan struct{}
+	toSave   chan struct{}
 	root     atomic.Uint64 // of the registry, to be read without the lock
 	dropped  atomic.Int64
 	leaving  atomic.Bool
@@ -71,7 +72,7 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, seal: seal, disk: d, ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), suspects: make(chan cluster.WorkerID, 64),
-		toFlush: make(chan struct{}, 1), toSync: make(chan struct{}, 1), members: map[cluster.WorkerID]*seen{}, moved: make(chan struct{}), watches: map[*Watch]bool{}}
+		toFlush: make(chan struct{}, 1), toSync: make(chan struct{}, 1), toSave: make(chan struct{}, 1), members: map[cluster.WorkerID]*seen{}, moved: make(chan struct{}), watches: map[*Watch]bool{}}
 	ro := o.Registry
 	ro.Verify = o.Verify
 	if ro.FirstIndex == 0 {

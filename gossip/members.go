@@ -89,6 +89,9 @@ func (c *Cluster) noted(n *memberlist.Node, s State) {
 	node := *n
 	c.members[id] = &seen{Member: now, node: &node}
 	c.peersChanged()
+	if was == nil {
+		c.poke(c.toSave)
+	}
 	c.facts.add(Fact{Member: id, State: s, At: now.Since})
 	if s == Alive && !now.Self {
 		c.poke(c.toSync) // it may know what we do not

@@ -11,12 +11,26 @@ import (
 
 // tend does what must be done now and then: saving, forgetting, looking for what is stuck.
 func (c *Cluster) tend(ctx context.Context, l *loop) {
-	every := min(c.o.Knobs.Save, c.o.Knobs.StuckAfter/2)
-	for pause(ctx, every) {
-		c.watchdog(time.Now())
-		l.do(c.tidy, c.o)
+	every := time.NewTicker(min(c.o.Knobs.Save, c.o.Knobs.StuckAfter/2))
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			c.watchdog(time.Now())
+			l.do(c.tidy, c.o)
+		case <-c.toSave: // a new member is saved soon: after a power loss it must be known that there is one to be asked
+			if !pause(ctx, saveSoon) {
+				return
+			}
+			l.do(c.saveOrLog, c.o)
+		}
 	}
 }
+
+// saveSoon is how long new members are waited for, to be saved together.
+const saveSoon = 50 * time.Millisecond
 
 func (c *Cluster) tidy() {
 	now := time.Now()
@@ -41,6 +55,10 @@ func (c *Cluster) tidy() {
 	}
 	c.changed()
 	c.mu.Unlock()
+	c.saveOrLog()
+}
+
+func (c *Cluster) saveOrLog() {
 	if err := c.save(); err != nil {
 		c.o.Log.Error("the members were not saved", "err", err)
 	}
@@ -67,7 +85,8 @@ func (c *Cluster) save() error {
 	return nil
 }
 
-// addresses gives the members that are not gone for good. When all but we seem gone, they are kept: we may be cut off.
+// addresses gives the members that are not gone for good, and those that were saved and have not been heard since: we may be
+// cut off, or have just begun.
 func (c *Cluster) addresses() map[cluster.WorkerID]string {
 	out := map[cluster.WorkerID]string{}
 	for id, m := range c.members {
@@ -75,11 +94,9 @@ func (c *Cluster) addresses() map[cluster.WorkerID]string {
 			out[id] = m.Addr
 		}
 	}
-	if len(c.peers) == 0 { // nobody yet
-		for id, addr := range c.disk.Members {
-			if m := c.members[id]; m == nil || m.State != Left {
-				out[id] = addr
-			}
+	for id, addr := range c.disk.Members {
+		if c.members[id] == nil && id != c.o.Self {
+			out[id] = addr
 		}
 	}
 	return out

@@ -265,6 +265,7 @@ func (c *Cluster) Forget(id cluster.WorkerID) error {
 	if k, ok := c.reg.Owner(id); ok {
 		c.reg.Forget(id, k.Incarnation)
 		delete(c.members, id)
+		delete(c.disk.Members, id)
 		c.peersChanged()
 		c.changed()
 	}
