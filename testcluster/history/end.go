@@ -26,7 +26,7 @@ func End(ops []Op) []Machine {
 		if o.Kind == Restored {
 			restored[o.Worker] = o.Call
 		}
-		if o.Kind == Create {
+		if o.Kind == Create && o.Machine != "" { // one without an id was never answered, or refused
 			m := all[o.Machine]
 			if m == nil {
 				m = &Machine{ID: o.Machine, App: o.App, MustNot: true}

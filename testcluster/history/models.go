@@ -160,8 +160,10 @@ func (s one) unsure(o Op) any {
 		return one{gone: true}
 	case o.Kind == ReleaseLease && s.lease == o.Nonce:
 		s.lease = ""
+	case o.Kind == Lease && s.there && s.lease == "":
+		s.lease = "of somebody who does not know"
 	}
-	return s // a create or a lease that was never told is never looked for
+	return s // a create that was never told is never looked for
 }
 
 // room is the state of one worker.

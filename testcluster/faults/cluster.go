@@ -1,0 +1,248 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/testcluster/netns"
+)
+
+// Ports of a member on its host.
+const (
+	apiAddr    = "127.0.0.1:4280"
+	wirePort   = ":4281"
+	gossipPort = ":4282"
+)
+
+// startPatience bounds how long a member may take until its API serves.
+const startPatience = 30 * time.Second
+
+// member is one agent on one host.
+type member struct {
+	id   string
+	dir  string
+	host *netns.Host
+	o    *Options
+	cl   *client.Client
+	log  *os.File
+
+	mu     sync.Mutex
+	wanted bool // it is started again when it ends by itself, as a service manager would
+	cmd    *exec.Cmd
+	ended  chan struct{} // of cmd
+	exits  int           // how often it ended by itself
+}
+
+// souk runs a command of the program on the member's host.
+func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, m.o.Exe, argv...)
+	cmd.Env = append(os.Environ(), "SOUK_ADDR="+apiAddr, "SOUK_TOKEN="+m.token(), "XDG_STATE_HOME="+m.o.Dir)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := m.host.Do(cmd.Run)
+	if err != nil {
+		err = fault.Wrap(err, fault.Internal, "souk", "souk %s: %s", strings.Join(argv[:1], " "), strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+func (m *member) token() string {
+	raw, err := os.ReadFile(filepath.Join(m.o.Dir, "m1", "token")) // the first member's is good at all
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// start starts the agent, and again whenever it ends by itself.
+func (m *member) start() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = true
+	return m.launch()
+}
+
+// launch is called with the lock.
+func (m *member) launch() error {
+	if m.cmd != nil {
+		return nil
+	}
+	cmd := exec.Command(m.o.Exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip", m.host.Addr+gossipPort,
+		"--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB), "--log", "info")
+	cmd.Stdout, cmd.Stderr = m.log, m.log
+	if err := m.host.Do(cmd.Start); err != nil {
+		return fault.Wrap(err, fault.Internal, "agent", "the agent of %s cannot be started", m.id)
+	}
+	m.cmd, m.ended = cmd, make(chan struct{})
+	go m.wait(cmd, m.ended)
+	return nil
+}
+
+func (m *member) wait(cmd *exec.Cmd, ended chan struct{}) {
+	_ = cmd.Wait() // how it ended stands in its log
+	m.mu.Lock()
+	m.cmd = nil
+	again := m.wanted
+	if again {
+		m.exits++
+	}
+	m.mu.Unlock()
+	close(ended)
+	if !again {
+		return
+	}
+	time.Sleep(500 * time.Millisecond) // what a service manager waits
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wanted {
+		_ = m.launch() // it is tried again with the next start
+	}
+}
+
+// kill ends the agent with SIGKILL and waits until it has ended; with its reaper if hard.
+func (m *member) kill(hard bool) {
+	m.mu.Lock()
+	m.wanted = false
+	cmd, ended := m.cmd, m.ended
+	m.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill() // it may have ended by itself
+		<-ended
+	}
+	if !hard {
+		return
+	}
+	for _, pid := range m.host.Processes() {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if argv := strings.Split(string(raw), "\x00"); err == nil && len(argv) > 1 && argv[1] == "reaper" {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		}
+	}
+}
+
+// powerOff kills everything on the host.
+func (m *member) powerOff() {
+	m.kill(false)
+	m.host.PowerOff()
+}
+
+// ready waits until the member's API serves.
+func (m *member) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
+		if _, err := m.cl.Version(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Timeout, "agent", "%s does not serve after %v; its log is %s", m.id, startPatience, m.log.Name())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// build makes a cluster of members that know each other.
+func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error) {
+	var ms []*member
+	for i, h := range hosts {
+		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o}
+		m.dir = filepath.Join(o.Dir, m.id)
+		var err error
+		if m.log, err = os.Create(m.dir + ".log"); err != nil {
+			return nil, fault.Wrap(err, fault.Internal, "log", "a log cannot be made in %s", o.Dir)
+		}
+		ms = append(ms, m)
+		if o.Fault == DiskFull && i == len(hosts)-1 {
+			if err := smallDisk(m.dir); err != nil {
+				return nil, err
+			}
+		}
+		if i == 0 {
+			_, err = m.souk(ctx, "init", "--dir", m.dir, "--id", m.id)
+		} else {
+			var token string
+			if token, err = ms[0].souk(ctx, "token", "join", "--dir", ms[0].dir); err == nil {
+				_, err = m.souk(ctx, "join", ms[0].host.Addr+wirePort, "--dir", m.dir, "--id", m.id, "--token", token)
+			}
+		}
+		if err == nil {
+			err = m.start()
+		}
+		if err != nil {
+			return nil, err
+		}
+		for m.token() == "" && ctx.Err() == nil { // the first start makes it
+			time.Sleep(5 * time.Millisecond)
+		}
+		m.cl = client.WithHTTP(apiAddr, m.token(), &http.Client{Transport: &http.Transport{DialContext: h.Dial, MaxIdleConnsPerHost: 32}})
+		if i > 0 {
+			continue // all at once
+		}
+		if err := m.ready(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range ms {
+		if err := m.ready(ctx); err != nil {
+			return ms, err
+		}
+	}
+	return ms, nil
+}
+
+// end ends everything on all hosts and removes what the kernel keeps of it.
+func end(ms []*member) {
+	for _, m := range ms {
+		m.powerOff()
+		_ = m.log.Close()
+		if dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run")); err == nil {
+			removeGroups(reaper.TreeName(dir))
+		}
+	}
+}
+
+// removeGroups removes the cgroups of a reaper that is gone.
+func removeGroups(name string) {
+	trees, _ := filepath.Glob("/sys/fs/cgroup/*/" + name) // the pattern is well-formed
+	more, _ := filepath.Glob("/sys/fs/cgroup/*/*/*/" + name)
+	for _, t := range append(trees, more...) {
+		groups, _ := filepath.Glob(t + "/*/")
+		for _, g := range append(groups, t) {
+			_ = os.Remove(g) // one that is in use stays
+		}
+	}
+}
+
+// copyTree copies a directory as it is now.
+func copyTree(from, to string) error {
+	out, err := exec.Command("cp", "-a", "--", from, to).CombinedOutput()
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "copy", "%s cannot be copied: %s", from, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// lockedWriter is a writer for several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,92 @@
+// Package faults runs a cluster of real souk agents on hosts of package netns, breaks it in one of several ways while clients
+// launch and destroy machines through all its members, mends it, and then checks that nothing was lost or done twice: with
+// `souk doctor --invariants` over the history of the clients, and with the models of package history.
+//
+// A run is bounded in time. What it does follows from its seed; when what happens does not, for the processes are real.
+package faults
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The faults. Each is done for Options.For while clients are at work.
+const (
+	Kill      = "kill"      // agents are killed with SIGKILL, one after another, some with their reaper; each comes back
+	Partition = "partition" // the hosts are cut in two, both halves go on
+	OneWay    = "oneway"    // a host hears some others no more, they hear it; another every few seconds
+	Loss      = "loss"      // each host loses 30 % of what it receives
+	Delay     = "delay"     // what each host receives is 300 ms late
+	Power     = "power"     // every process of every host is killed, machines too; all boot, another boot id
+	DiskFull  = "diskfull"  // the disk of a member is full
+	OldDisk   = "olddisk"   // a host dies, and comes back with a copy of its disk that is as old as the fault
+)
+
+// All lists the faults.
+func All() []string { return []string{Kill, Partition, OneWay, Loss, Delay, Power, DiskFull, OldDisk} }
+
+// Options say what a run is. Exe and Dir are needed.
+type Options struct {
+	Fault   string
+	Seed    uint64
+	Exe     string        // souk
+	Dir     string        // of this run alone; the members' directories come below it
+	Nodes   int           // members; 0: 5
+	Slots   int           // machines that a member has room for; 0: 24
+	Clients int           // at work at once; 0: 10
+	For     time.Duration // how long the fault lasts; 0: 10 s
+	Most    int           // launches; clients rest when there have been so many. 0: no bound
+	Log     io.Writer     // what happens, a line each; nil: nowhere
+}
+
+func (o *Options) settle() error {
+	if !slices.Contains(All(), o.Fault) {
+		return fmt.Errorf("there is no fault %q; there are %s", o.Fault, strings.Join(All(), ", "))
+	}
+	for _, d := range []struct {
+		n  *int
+		or int
+	}{{&o.Nodes, 5}, {&o.Slots, 24}, {&o.Clients, 10}, {&o.Most, 1 << 30}} {
+		if *d.n == 0 {
+			*d.n = d.or
+		}
+	}
+	if o.Nodes < 2 {
+		return fmt.Errorf("a cluster of %d cannot be broken; 2 is the least", o.Nodes)
+	}
+	if o.For == 0 {
+		o.For = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	return nil
+}
+
+// Report is what came of a run.
+type Report struct {
+	Fault      string   `json:"fault"`
+	Seed       uint64   `json:"seed"`
+	Nodes      int      `json:"nodes"`
+	FaultSecs  float64  `json:"fault_seconds"`
+	TookSecs   float64  `json:"seconds"`
+	Launches   int      `json:"launches"`    // asked for
+	Started    int      `json:"started"`     // acknowledged
+	Refused    int      `json:"refused"`     // there was no room, or another answer that nothing was done
+	Unsure     int      `json:"unsure"`      // never answered
+	Repeated   int      `json:"repeated"`    // asked more than once, for an answer was lost
+	During     int      `json:"during"`      // acknowledged while the fault lasted
+	Destroyed  int      `json:"destroyed"`   // acknowledged
+	Holds      int      `json:"holds"`       // granted by a worker
+	Leases     int      `json:"leases"`      // taken
+	Agreed     float64  `json:"agreed_s"`    // seconds from the end of the fault until all members knew the same
+	Histories  int      `json:"histories"`   // of machines and workers, each searched for an order in which it is true
+	Undecided  int      `json:"undecided"`   // of them, whose search took too long
+	Violations []string `json:"violations"`  // sentences
+	Repeat     string   `json:"repeat"`      // one line that does it again
+	Kills      int      `json:"kills"`       // of agents, or hosts
+	Answers    []string `json:"odd_answers"` // that were neither yes, nor no room, nor no answer; at most 5
+}

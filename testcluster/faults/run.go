@@ -1,0 +1,235 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/testcluster/history"
+	"github.com/soukhq/souk/testcluster/netns"
+)
+
+// The phases around a fault, and the bounds of what comes behind it.
+const (
+	before   = time.Second      // of clients at work before the fault
+	after    = time.Second      // and behind it
+	resolve  = 60 * time.Second // until calls without an answer are given up
+	agreeIn  = 45 * time.Second // until all members must know the same
+	searchIn = 60 * time.Second // for the models
+)
+
+// run is one run.
+type run struct {
+	o     Options
+	hosts netns.Hosts
+	ms    []*member
+	rng   *rand.Rand
+	rec   *history.Recorder
+	load  *load
+	rep   Report
+	begin time.Time
+	from  time.Time // of the fault
+	till  time.Time
+}
+
+// Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did wrong is in
+// the report.
+func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err error) {
+	if err := o.settle(); err != nil {
+		return rep, fault.Wrap(err, fault.Invalid, "fault", "there can be no such run")
+	}
+	if len(hosts) < o.Nodes {
+		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts; there are %d", o.Nodes, len(hosts))
+	}
+	o.Log = &lockedWriter{w: o.Log}
+	file, err := os.Create(filepath.Join(o.Dir, "history"))
+	if err != nil {
+		return rep, fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
+	}
+	defer file.Close()
+	r := &run{o: o, hosts: hosts[:o.Nodes], rng: rand.New(rand.NewPCG(o.Seed, 1)), rec: history.NewRecorder(file), begin: time.Now()}
+	r.rep = Report{Fault: o.Fault, Seed: o.Seed, Nodes: o.Nodes, FaultSecs: o.For.Seconds(), Violations: []string{}, Answers: []string{},
+		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --for %s", o.Fault, o.Seed, o.Nodes, o.For)}
+	defer func() { end(r.ms) }()
+	if r.ms, err = build(ctx, &r.o, r.hosts); err != nil {
+		return r.rep, err
+	}
+	r.say("%d members serve", len(r.ms))
+	if _, err := r.ms[0].cl.CreateApp(ctx, app); err != nil {
+		return r.rep, err
+	}
+	if err := r.everywhere(ctx); err != nil {
+		return r.rep, err
+	}
+	if err := r.breakIt(ctx); err != nil {
+		return r.rep, err
+	}
+	err = r.judge(ctx)
+	r.rep.TookSecs = time.Since(r.begin).Seconds()
+	return r.rep, err
+}
+
+func (r *run) say(format string, a ...any) {
+	fmt.Fprintf(r.o.Log, "%7.3fs %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, a...))
+}
+
+// everywhere waits until each member knows the app and all others.
+func (r *run) everywhere(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for _, m := range r.ms {
+		for {
+			_, err := m.cl.App(ctx, app)
+			w, errW := m.cl.Workers(ctx)
+			if err == nil && errW == nil && len(w.Workers) == len(r.ms) {
+				break
+			}
+			if err := wait(ctx, 20*time.Millisecond); err != nil {
+				return fault.New(fault.Timeout, "cluster", "%s does not know all others after %v", m.id, startPatience)
+			}
+		}
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// breakIt has the clients work before, during and after the fault, and mends it.
+func (r *run) breakIt(ctx context.Context) error {
+	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, stop: make(chan struct{})}
+	r.load.work(ctx)
+	defer r.load.wg.Wait()
+	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
+	r.from = time.Now()
+	if err == nil {
+		r.say("fault: %s", r.o.Fault)
+		err = r.fault(ctx)
+	}
+	if heal := r.hosts.Heal(); err == nil {
+		err = heal
+	}
+	r.till = time.Now()
+	r.say("all is mended")
+	if err == nil {
+		err = wait(ctx, after)
+	}
+	r.load.until = time.Now().Add(resolve)
+	close(r.load.stop)
+	if err != nil {
+		return err
+	}
+	r.load.wg.Wait()
+	r.say("every call has its answer, or was given up")
+	return nil
+}
+
+// judge holds what clients were told against the cluster and the models.
+func (r *run) judge(ctx context.Context) error {
+	ops, err := r.rec.Ops()
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
+	}
+	r.count(ops)
+	for _, m := range r.ms {
+		if err := m.ready(ctx); err != nil {
+			r.rep.Violations = append(r.rep.Violations, err.Error())
+			return nil
+		}
+		m.mu.Lock()
+		if m.exits > 0 && r.o.Fault != DiskFull {
+			r.rep.Violations = append(r.rep.Violations, fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
+		}
+		m.mu.Unlock()
+	}
+	if err := r.doctor(ctx); err != nil {
+		return err
+	}
+	slots := r.o.Slots
+	if r.o.Fault == Power || r.o.Fault == OldDisk || r.o.Fault == DiskFull {
+		slots = 0 // a machine that is down has no room, and the history does not tell which are
+	}
+	res := history.Check(ops, slots, searchIn)
+	r.rep.Histories, r.rep.Undecided = res.Parts, res.Unknown
+	r.rep.Violations = append(r.rep.Violations, res.Violations...)
+	r.rep.Answers = append(r.rep.Answers, r.load.odd...)
+	r.say("%d histories searched, %d violations in all", res.Parts, len(r.rep.Violations))
+	return nil
+}
+
+// doctor runs the checker that users have, on a member's host.
+func (r *run) doctor(ctx context.Context) error {
+	at := r.ms[r.rng.IntN(len(r.ms))]
+	begin := time.Now()
+	out, err := at.souk(ctx, "doctor", "--invariants", "--json", "--history", filepath.Join(r.o.Dir, "history"), "--within", agreeIn.String())
+	found := 0
+	for line := range strings.Lines(out) {
+		var i struct {
+			Number   int
+			Name     string
+			OK       bool
+			Checked  string
+			Evidence []string
+		}
+		if json.Unmarshal([]byte(line), &i) != nil {
+			continue
+		}
+		found++
+		r.say("invariant %d: %v, %s", i.Number, i.OK, i.Checked)
+		if i.Number == 12 && i.OK {
+			if at := strings.LastIndex(i.Checked, ", for "); at >= 0 {
+				if d, err := time.ParseDuration(i.Checked[at+len(", for "):]); err == nil {
+					r.rep.Agreed = (begin.Sub(r.till) + d).Seconds()
+				}
+			}
+		}
+		if !i.OK {
+			for _, e := range i.Evidence {
+				r.rep.Violations = append(r.rep.Violations, fmt.Sprintf("invariant %d: %s", i.Number, e))
+			}
+		}
+	}
+	if found == 0 {
+		return fault.Wrap(err, fault.Internal, "doctor", "souk doctor --invariants says nothing")
+	}
+	return nil
+}
+
+func (r *run) count(ops []history.Op) {
+	for _, o := range ops {
+		if o.Tries > 1 {
+			r.rep.Repeated++
+		}
+		switch {
+		case o.Kind == history.Create && o.Outcome == history.Yes:
+			r.rep.Launches++
+			r.rep.Started++
+			if o.Return > r.from.UnixNano() && o.Return < r.till.UnixNano() {
+				r.rep.During++
+			}
+		case o.Kind == history.Create && o.Outcome == history.No:
+			r.rep.Launches++
+			r.rep.Refused++
+		case o.Outcome == history.Unsure:
+			r.rep.Unsure++
+		case o.Kind == history.Destroy && o.Outcome == history.Yes:
+			r.rep.Destroyed++
+		case o.Kind == history.Hold && o.Outcome == history.Yes:
+			r.rep.Holds++
+		case o.Kind == history.Lease && o.Outcome == history.Yes:
+			r.rep.Leases++
+		}
+	}
+}
