@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,9 @@ func From(t Taken) *Decision {
 	d.Workers, d.Fitting, d.Evaluated = max(d.Workers, t.Workers), max(d.Fitting, t.Fitting), t.Evaluated
 	if d.Reason = t.Trail.Consent; d.Reason == "" || d.Winner == "" {
 		d.Reason = reason(d)
+		if n := t.Trail.Policy.Best; n > 1 && d.Winner != "" && d.Strategy == Direct && d.Fitting > 1 {
+			d.Reason += fmt.Sprintf("; drawn by lot among the best %d", min(n, d.Fitting))
+		}
 	}
 	return d
 }

@@ -156,6 +156,9 @@ func (b *Buyer) reason(worker cluster.WorkerID) string {
 	case len(b.refusals) > 0:
 		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, len(b.refusals))
 	}
+	if n := min(b.policy.Best, fit); n > 1 {
+		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n, fit, len(b.decided))
+	}
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(b.decided))
 }
 

@@ -209,3 +209,38 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 		t.Fatal(x.Len())
 	}
 }
+
+// TestTheBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the best,
+// and to none but those; the same machine always to the same, by the scan and by the index.
+func TestTheBestAreDrawnByLot(t *testing.T) {
+	x, f := placement.NewIndex(), &plain{map[cluster.WorkerID]cluster.Record{}}
+	x.Exact = true
+	for i := range 20 {
+		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", i)), State: cluster.Ready, Version: 1,
+			Capacity: cluster.Resources{CPU: 1000, Memory: 1000}, Used: cluster.Resources{CPU: int64(10 * i)}}
+		f.recs[w.Worker] = w
+		x.Update(w)
+	}
+	p := placement.Default()
+	p.Best = 5
+	won := map[string]int{}
+	for k := range 500 {
+		r := placement.Request{App: "a", Machine: fmt.Sprintf("m%d", k), Resources: cluster.Resources{CPU: 100}}
+		ranked := placement.Rank(r, f.view(), p)
+		if again := placement.Rank(r, f.view(), p); again[0].Worker != ranked[0].Worker {
+			t.Fatalf("%s, then %s", ranked[0].Worker, again[0].Worker)
+		}
+		if best, _, ok := x.Pick(&r, &p, nil); !ok || string(best.Worker) != ranked[0].Worker {
+			t.Fatalf("%+v, the ranking begins with %+v", best, ranked[0])
+		}
+		won[ranked[0].Worker]++
+	}
+	for i := range 5 {
+		if n := won[fmt.Sprintf("w%03d", i)]; n < 60 || n > 140 {
+			t.Errorf("%v: not about a fifth each", won)
+		}
+	}
+	if len(won) != 5 {
+		t.Errorf("%v", won)
+	}
+}

@@ -34,8 +34,8 @@ func (c *Choice) before(b *Choice, machine string) bool {
 //
 // All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or an
 // app to be near to, these are all that fit; else they are the best of the first that were found in the best buckets,
-// and of Policy.Sample instead of that many where it is set. Policy.Best workers are put in order by lot. chance may be
-// nil: then what is drawn depends on the machine's id only.
+// and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of Rank's lots. chance
+// may be nil: then what is drawn depends on the machine's id only.
 func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
 	d := decision{x: x, r: r, p: p, skip: skip, enough: max(look, n, p.Best), found: x.scratch.found[:0]}
 	if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 {
@@ -62,10 +62,7 @@ func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) 
 		}
 		return 1
 	})
-	if k := min(p.Best, len(d.found)); k > 1 {
-		rng := rand.New(rand.NewPCG(d.turn, 1))
-		rng.Shuffle(k, func(i, j int) { d.found[i], d.found[j] = d.found[j], d.found[i] })
-	}
+	byLot(d.found[:min(p.Best, len(d.found))], r.Machine, func(c *Choice) string { return string(c.Worker) })
 	if len(d.found) > 0 {
 		x.scratch.won = d.found[0].slot
 	}

@@ -186,7 +186,8 @@ func (r *Request) evenness(i int, w *cluster.Record) float64 {
 
 // Rank judges and scores every worker of the view: those that fit first, best first, then those that do not, by id.
 // Equal scores are put in an order that depends on the request's machine id, so that buyers with the same view do not
-// all ask the same worker first; the same request always gives the same order.
+// all ask the same worker first; the same request always gives the same order. For the same reason, the best Policy.Best
+// are put in such an order whatever they score.
 func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	out := make([]machine.Candidate, 0, len(view.Workers))
 	for _, w := range view.Workers {
@@ -212,7 +213,31 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 		}
 		return cmp.Compare(a.Worker, b.Worker)
 	})
+	fits := 0
+	for fits < min(len(out), p.Best) && out[fits].Fits {
+		fits++
+	}
+	byLot(out[:fits], r.Machine, func(c *machine.Candidate) string { return c.Worker })
 	return out
+}
+
+// byLot puts workers in an order that depends on the machine's id only.
+func byLot[T any](list []T, machineID string, worker func(*T) string) {
+	if len(list) < 2 {
+		return
+	}
+	slices.SortFunc(list, func(a, b T) int {
+		x, y := worker(&a), worker(&b)
+		return cmp.Or(cmp.Compare(mixed(lot(machineID, x)), mixed(lot(machineID, y))), cmp.Compare(x, y))
+	})
+}
+
+// mixed spreads what the low bits of a lot say over all (the last steps of MurmurHash3): FNV leaves ids that differ in their
+// last digit close together.
+func mixed(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
 }
 
 func lot(machineID, worker string) uint64 {
