@@ -173,16 +173,23 @@ func (c *Cluster) Members() []Member {
 	return out
 }
 
-// Expected lists the members that were known when they were last saved, of which nothing was heard since this one began.
+// Expected lists the members of whose records nothing is known here yet: those that an earlier life of this one saved, and
+// those that are members now. They may have anything.
 func (c *Cluster) Expected() []cluster.WorkerID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []cluster.WorkerID
-	for id := range c.before {
-		_, member := c.members[id]
-		_, owner := c.reg.Owner(id)
-		if !member && !owner && id != c.o.Self {
+	expect := func(id cluster.WorkerID) {
+		if _, owner := c.reg.Owner(id); !owner && id != c.o.Self && !slices.Contains(out, id) {
 			out = append(out, id)
+		}
+	}
+	for id := range c.before {
+		expect(id)
+	}
+	for id, m := range c.members {
+		if m.State != Left {
+			expect(id)
 		}
 	}
 	slices.Sort(out)
