@@ -29,6 +29,8 @@ func reason(d *Decision) string {
 		return "chosen by hand"
 	case d.Workers == 1:
 		return "the only worker, and it has room"
+	case d.Candidates > 0 && refused == 0:
+		return fmt.Sprintf("best score %.2f of the %d candidates of an index of %d workers", won.Score, d.Candidates, d.Workers)
 	case d.Fitting == 1 && refused == 0:
 		return fmt.Sprintf("the only one of %d workers that fits", d.Workers)
 	case refused > 0:
@@ -73,6 +75,9 @@ func Explain(d *Decision) []string {
 		say("No worker takes it: %s.", d.Reason)
 	default:
 		say("It was not placed: %s.", d.Reason)
+	}
+	if d.Request.Scheduling.Lent {
+		say("Namespace %s could not pay for it, so it asked on lent terms: it costs nothing, has only room that is idle, and is the first to be evicted.", d.Request.Namespace)
 	}
 	if d.Winner != "" {
 		out = append(out, whyNotNext(d)...)

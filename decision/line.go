@@ -69,6 +69,11 @@ func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 // Write enters a record and gives the line that tells it; false when the book has it, and nothing is to be written. The
 // book keeps r, which must not change any more.
 func (b *Book) Write(r *cluster.Record) (Line, bool) {
+	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
+		bare := *r
+		bare.Spending = nil
+		r = &bare
+	}
 	versions := b.workers[r.Worker]
 	for i := range versions {
 		if versions[i].Version == r.Version && versions[i].Incarnation == r.Incarnation {

@@ -60,7 +60,7 @@ func TestABookTellsEveryFieldOfARecord(t *testing.T) {
 	typ := reflect.TypeFor[cluster.Record]()
 	for i := range typ.NumField() {
 		name := typ.Field(i).Name
-		if name == "Worker" || name == "Incarnation" || name == "Version" {
+		if name == "Worker" || name == "Incarnation" || name == "Version" || name == "Spending" { // the last is left out
 			continue
 		}
 		next := base

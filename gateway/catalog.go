@@ -65,6 +65,8 @@ type appRow struct {
 	Policy     string    `json:"policy,omitempty"`     // of placement, by name; "": the default
 	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: counts their changes
 
+	Namespace string `json:"namespace,omitempty"` // "": the default one
+
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
 }
 
@@ -93,6 +95,7 @@ type Catalog struct {
 	lastApp int32
 
 	policies policies
+	quotas   quotas
 	sharing  *Sharing
 	broken   error // of a failed commit: what is on disk is unknown, so nothing more is written
 }
@@ -135,6 +138,8 @@ func (c *Catalog) load(r fsm.Record) error {
 		}
 	case bucketPolicy:
 		err = c.loadPolicy(r)
+	case bucketNamespace, bucketPrice:
+		err = c.quotas.loadQuota(r)
 	case bucketSetting:
 		err = json.Unmarshal(r.Value, &c.policies.choice)
 	default:

@@ -113,6 +113,7 @@ func (g *Gateway) createNew(ctx context.Context, app string, launch *machine.Lau
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = unpaid(err, &req) }()
 	grant := lifecycle.Grant{Request: req, Launch: launch, Source: "user"}
 	if launch.Name == "" {
 		return g.placeUnnamed(ctx, req, grant)
@@ -197,7 +198,10 @@ func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launc
 	if len(req.Volumes) > 0 && launch.Region == "" {
 		req.Regions = nil // the volume says where
 	}
-	return req, err
+	if err != nil {
+		return req, err
+	}
+	return req, g.fund(ctx, &req, launch, 1)
 }
 
 // mountedVolumes gives the ids of the volumes a launch mounts, which must be the app's own and free.

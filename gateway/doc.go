@@ -121,6 +121,15 @@
 //	PUT    /v1/souk/apps/{app}/policy                   {policy}
 //	GET    /v1/souk/apps/{app}/eviction-budget          {eviction_budget, default}: how much of it a worker may evict
 //	PUT    /v1/souk/apps/{app}/eviction-budget          for machines made from now on; {default: true} takes it back
+//	GET    /v1/souk/namespaces                          {namespaces: [{name, apps, budget, balance, spent, lent, rate, workers, ...}]}
+//	POST   /v1/souk/namespaces                          {name}
+//	DELETE /v1/souk/namespaces/{namespace}              one that no app is in
+//	GET    /v1/souk/namespaces/{namespace}/quota        one of the list
+//	PUT    /v1/souk/namespaces/{namespace}/quota        {budget: {credits_per_hour, burst, lend} | null, weight}
+//	GET    /v1/souk/price                               {per_hour: {cpu, ...}, bands: {batch, ...}}
+//	PUT    /v1/souk/price                               the same
+//	GET    /v1/souk/apps/{app}/namespace                {namespace}
+//	PUT    /v1/souk/apps/{app}/namespace                {namespace}: who pays for machines that are made from now on
 //
 // The id of a machine in souk's own paths may also be the machine's name.
 //

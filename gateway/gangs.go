@@ -61,7 +61,7 @@ func (g *Gateway) createGang(w http.ResponseWriter, r *http.Request) error {
 	}
 	a, err := g.buyGang(r.Context(), body, purchases)
 	if err != nil {
-		return err
+		return unpaid(err, &purchases[0].req)
 	}
 	answer(w, http.StatusOK, a)
 	return nil
@@ -99,6 +99,9 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 		}
 		req, err := g.request(ctx, app, l)
 		if err != nil {
+			return nil, err
+		}
+		if err := g.fund(ctx, &req, l, b.Size); err != nil { // what all of them take
 			return nil, err
 		}
 		policy, err := g.policyFor(&req)

@@ -61,7 +61,9 @@ type Gateway struct {
 
 	decisions *decisionlog.Log
 	decided   decisionIDs
+	index     candidates
 	shadows   *shadowCounts
+	spent     spendings
 	cluster   Cluster
 	recent    recent // machines made through this gateway
 }

@@ -42,7 +42,7 @@ const (
 
 // routes lists the API.
 func routes() []route {
-	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), marketRoutes(), jobRoutes(), budgetRoutes(), nodeRoutes())
+	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), marketRoutes(), jobRoutes(), budgetRoutes(), quotaRoutes(), nodeRoutes())
 }
 
 func appRoutes() []route {

@@ -25,7 +25,9 @@ type Sharing struct {
 }
 
 // SharedBuckets lists the buckets of the catalog that are shared.
-func SharedBuckets() []string { return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting} }
+func SharedBuckets() []string {
+	return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice}
+}
 
 // Share begins to share, with all that there is.
 func (c *Catalog) Share(s Sharing) error {
@@ -91,6 +93,10 @@ func (c *Catalog) Import(bucket, key string, value []byte) error {
 
 // has says whether a row is here as it stands.
 func (c *Catalog) has(r fsm.Record) bool {
+	if r.Bucket == bucketNamespace || r.Bucket == bucketPrice {
+		old, there := c.quotas.row(r.Bucket, r.Key)
+		return there == (r.Value != nil) && (!there || bytes.Equal(old.Value, r.Value))
+	}
 	if r.Value == nil {
 		switch r.Bucket {
 		case bucketApp:
@@ -129,6 +135,8 @@ func (c *Catalog) apply(r fsm.Record) error {
 		return err
 	}
 	switch r.Bucket {
+	case bucketNamespace, bucketPrice:
+		c.quotas.drop(r)
 	case bucketApp:
 		delete(c.apps, r.Key)
 		delete(c.secrets, r.Key)

@@ -77,6 +77,9 @@ func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
 	s.note(r, "launch", machine.Created, g.Source, "")
 	s.warn(r)
+	if sc := r.scheduling(); sc.Lent {
+		s.lend(r, true, "namespace "+r.namespace()+" cannot pay for it now")
+	}
 	if l.LeaseTTL > 0 {
 		s.putLease(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})

@@ -111,6 +111,9 @@ func (s *Supervisor) charge(r *row) quota.Charge {
 		return quota.Charge{}
 	}
 	has, sc := s.seller.Occupied(r.Machine.ID), r.scheduling()
+	if has.IsZero() {
+		return quota.Charge{}
+	}
 	return quota.Charge{Namespace: r.namespace(), Rate: s.purse.price.Rate(has, sc), Lent: sc.Lent, Used: has}
 }
 
@@ -126,7 +129,7 @@ func (s *Supervisor) funds(now time.Time, id string, r *placement.Request) *plac
 		name = quota.Default
 	}
 	a, limited := s.purse.account(now, name)
-	if !limited || sc.Lent && (id != "" || a.Budget.Lend) {
+	if !limited || sc.Lent { // who is lent to pays nothing: whether that may be is the buyer's to judge
 		return nil
 	}
 	return a.Afford(name, s.purse.price.Rate(r.Resources, sc)-has)

@@ -30,6 +30,7 @@ type Buyer struct {
 	req      placement.Request
 	policy   placement.Policy
 	view     cluster.View
+	fleet    cluster.View // where view has only the candidates of an index: all workers; else empty
 	asked    map[cluster.WorkerID]bool
 	lost     int
 	trips    int
@@ -46,6 +47,33 @@ type Buyer struct {
 func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer {
 	view.Workers = slices.Clone(view.Workers)
 	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
+}
+
+// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of the fleet. When none of them
+// takes the machine, it goes on with the whole fleet: to ask, to evict, and to say why not.
+func NewNarrowBuyer(r placement.Request, few, fleet cluster.View, p placement.Policy) *Buyer {
+	b := NewBuyer(r, few, p)
+	b.fleet = fleet
+	return b
+}
+
+// widen goes over to the whole fleet, with what refusals have told; false when the view is whole.
+func (b *Buyer) widen() bool {
+	if len(b.fleet.Workers) == 0 {
+		return false
+	}
+	known := make(map[cluster.WorkerID]cluster.Record, len(b.view.Workers))
+	for _, w := range b.view.Workers {
+		known[w.Worker] = w
+	}
+	all := slices.Clone(b.fleet.Workers)
+	for i := range all {
+		if w, ok := known[all[i].Worker]; ok && w.Newer(all[i]) {
+			all[i] = w
+		}
+	}
+	b.view, b.fleet = cluster.View{Workers: all, At: b.fleet.At}, cluster.View{}
+	return true
 }
 
 // In is what came of an ask. Exactly one field is set; the zero In begins.
@@ -108,6 +136,9 @@ func (b *Buyer) next() Out {
 			}
 		}
 	}
+	if b.widen() {
+		return b.next()
+	}
 	if id, ok := b.evicting(); ok {
 		b.asks(id)
 		return Out{Ask: id, Evict: true}
@@ -123,6 +154,9 @@ const MaxTold = 64
 func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
 	p := &machine.Placement{Policy: b.policy.Name, Worker: string(worker), Candidates: b.decided[:min(len(b.decided), MaxTold)], Refusals: b.refusals}
 	p.Reason = b.reason(worker)
+	if b.req.Scheduling.Lent {
+		p.Reason += "; lent, for namespace " + b.req.Namespace + " cannot pay for it now: it is the first to be evicted"
+	}
 	return p
 }
 
@@ -149,6 +183,8 @@ func (b *Buyer) reason(worker cluster.WorkerID) string {
 	switch {
 	case b.consent != "":
 		return b.consent
+	case len(b.fleet.Workers) > 0 && len(b.refusals) == 0:
+		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, b.drawn(), len(b.decided), len(b.fleet.Workers))
 	case len(b.decided) == 1:
 		return "the only worker, and it has room"
 	case fit == 1 && len(b.refusals) == 0:
@@ -160,6 +196,14 @@ func (b *Buyer) reason(worker cluster.WorkerID) string {
 		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n, fit, len(b.decided))
 	}
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(b.decided))
+}
+
+// drawn says how the first of the candidates came to be that.
+func (b *Buyer) drawn() string {
+	if b.policy.Best > 1 {
+		return fmt.Sprintf("drawn by lot among the best %d of", min(b.policy.Best, len(b.decided)))
+	}
+	return "the best of"
 }
 
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.

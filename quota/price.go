@@ -56,12 +56,9 @@ func amount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what
 
 // Rate gives what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
 func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
-	factor, named := p.Bands[s.BandName()]
-	if s.BandName() == machine.BandFree || named && factor == 0 {
+	factor := p.Factor(s.BandName())
+	if factor == 0 {
 		return 0
-	}
-	if !named {
-		factor = 1
 	}
 	sum := 0.0
 	for _, d := range want.Dims() {
@@ -75,6 +72,18 @@ func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unit
 	}
 	return sum * factor
+}
+
+// Factor gives by what a band multiplies prices.
+func (p Price) Factor(b machine.Band) float64 {
+	factor, named := p.Bands[b]
+	switch {
+	case b == machine.BandFree:
+		return 0
+	case !named:
+		return 1
+	}
+	return factor
 }
 
 // Budget is what a namespace may spend.

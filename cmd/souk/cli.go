@@ -102,7 +102,7 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 		c.cmdSuspend(), c.cmdSignal(), c.cmdWait(), c.cmdDestroy(), c.cmdMetadata(), c.cmdLease())
 	group("things", c.cmdApps(), c.cmdVolumes(), c.cmdSecrets())
 	group("cluster", c.cmdInit(), c.cmdToken(), c.cmdJoin(), c.cmdAgent(), c.cmdMembers(), c.cmdNode(), c.cmdTop(), c.cmdCA())
-	group("souk", c.cmdWorkers(), c.cmdPolicy(), c.cmdDoctor(), c.cmdBench(), c.cmdSim(), c.cmdTrace(), c.cmdVersion())
+	group("souk", c.cmdWorkers(), c.cmdPolicy(), c.cmdNamespace(), c.cmdQuota(), c.cmdDoctor(), c.cmdBench(), c.cmdSim(), c.cmdTrace(), c.cmdVersion())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

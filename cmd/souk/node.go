@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/worker"
 )
@@ -35,6 +36,7 @@ type nodeOptions struct {
 	log     *slog.Logger
 
 	decisionMB int64          // of the decision log; 0: none is kept
+	dns        *names.Server  // nil: none
 	member     *member.Member // of a cluster; nil: this process is alone
 }
 
@@ -43,15 +45,17 @@ type node struct {
 	workers []*worker.Worker
 	buyer   *batch.Buyer
 	runners []*batch.Runner // of workers, in the same order
+	gateway *gateway.Gateway
 	server  *http.Server
 	member  *member.Member
+	dns     *names.Server
 	catalog *gateway.Catalog
 	closers []func() error // in the order of opening
 }
 
 // startNode opens all there is. On an error everything that was opened is closed again.
 func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
-	n = &node{member: o.member}
+	n = &node{member: o.member, dns: o.dns}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -82,7 +86,7 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	if err != nil {
 		return n, err
 	}
-	n.server = g.Server()
+	n.gateway, n.server = g, g.Server()
 	return n, nil
 }
 
@@ -220,6 +224,10 @@ func (n *node) serve(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	if n.dns != nil {
+		g.Go(func() error { return n.dns.Run(gctx) })
+	}
+	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	if n.member != nil {
 		g.Go(func() error { return n.member.Run(gctx) })
 		g.Go(func() error { n.member.Import(gctx, n.catalog); return nil })

@@ -82,7 +82,7 @@ func (c *cli) cmdApps() *cobra.Command {
 		return nil
 	}
 	return parent(&cobra.Command{Use: "apps", Short: "List, make and destroy apps", Example: "  souk apps\n  souk apps --json",
-		Args: args(0, 0, "no argument, or create, destroy, policy, budget or disconnect"), RunE: list}, create, destroy, c.cmdAppsPolicy(), c.cmdAppsBudget(), c.cmdAppsDisconnect())
+		Args: args(0, 0, "no argument, or create, destroy, policy, budget, namespace or disconnect"), RunE: list}, create, destroy, c.cmdAppsPolicy(), c.cmdAppsBudget(), c.cmdAppsNamespace(), c.cmdAppsDisconnect())
 }
 
 func (c *cli) cmdSecrets() *cobra.Command {

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/soukhq/souk/quota"
+)
+
+// tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere. It is
+// a part of the time by which a quota can be overdrawn.
+const tellEvery = time.Second
+
+// tellBudgets tells the workers until ctx ends.
+func (n *node) tellBudgets(ctx context.Context) {
+	every := time.NewTicker(tellEvery)
+	defer every.Stop()
+	told := make([]*quota.Book, len(n.workers))
+	for {
+		for i, w := range n.workers {
+			if b := n.gateway.Book(ctx, w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
+				told[i] = &b
+				w.Budgets(b)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}

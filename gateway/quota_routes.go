@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/quota"
+)
+
+// namespaceInfo is a namespace: who is in it, what it may spend, and what it does.
+type namespaceInfo struct {
+	Name     string            `json:"name"`
+	Apps     []string          `json:"apps"`
+	Budget   *quota.Budget     `json:"budget"` // null: no limit
+	Weight   float64           `json:"weight"` // of its fair share
+	Balance  *float64          `json:"balance"`
+	Owed     float64           `json:"owed"`  // spent, and not made good yet
+	Spent    float64           `json:"spent"` // ever; what this cluster's workers have counted
+	Lent     float64           `json:"lent"`  // what its lent machines would have cost, ever
+	Rate     float64           `json:"rate"`  // credits an hour, now
+	LentRate float64           `json:"lent_rate"`
+	Used     cluster.Resources `json:"used"`
+	Machines int               `json:"machines"` // that occupy something
+	Workers  []spendingAt      `json:"workers"`  // where it spends
+}
+
+type spendingAt struct {
+	Worker cluster.WorkerID `json:"worker"`
+	cluster.Spending
+}
+
+type namespaceList struct {
+	Namespaces []namespaceInfo `json:"namespaces"`
+}
+
+type namespaceBody struct {
+	Name string `json:"name"`
+}
+
+// quotaBody sets a namespace's quota. A null budget takes the limit away.
+type quotaBody struct {
+	Budget *quota.Budget `json:"budget"`
+	Weight *float64      `json:"weight,omitempty"` // null: as it is
+}
+
+type appNamespace struct {
+	Namespace string `json:"namespace"`
+}
+
+func quotaRoutes() []route {
+	const spaces = souk + "/namespaces"
+	const of = spaces + "/{namespace}"
+	return []route{
+		{"GET", spaces, (*Gateway).listNamespaces, "List namespaces, with what they may spend and do.", "", nil, 200, namespaceList{}, ""},
+		{"POST", spaces, (*Gateway).createNamespace, "Make a namespace.", "", namespaceBody{}, 201, namespaceInfo{}, ""},
+		{"DELETE", of, (*Gateway).deleteNamespace, "Remove a namespace that no app is in.", "", nil, 200, okay{}, ""},
+		{"GET", of + "/quota", (*Gateway).getQuota, "Tell what a namespace may spend, and where it does.", "", nil, 200, namespaceInfo{}, ""},
+		{"PUT", of + "/quota", (*Gateway).setQuota, "Set what a namespace may spend; a null budget is no limit.", "", quotaBody{}, 200, namespaceInfo{}, ""},
+		{"GET", souk + "/price", (*Gateway).getPrice, "Give what resources cost.", "", nil, 200, quota.Price{}, ""},
+		{"PUT", souk + "/price", (*Gateway).setPrice, "Set what resources cost from now on.", "", quota.Price{}, 200, quota.Price{}, ""},
+		{"GET", souk + "/apps/{app}/namespace", (*Gateway).getAppNamespace, "Give the namespace of an app.", "", nil, 200, appNamespace{}, ""},
+		{"PUT", souk + "/apps/{app}/namespace", (*Gateway).setAppNamespace, "Put an app into a namespace; machines that are there stay in theirs.", "", appNamespace{}, 200, appNamespace{}, ""},
+	}
+}
+
+// inform tells of namespaces as they stand now.
+func (g *Gateway) inform(r *http.Request, rows []namespaceRow) []namespaceInfo {
+	told := g.spent.hear(r.Context(), g.workers())
+	apps := g.catalog.appsBySpace()
+	now := time.Now()
+	out := make([]namespaceInfo, 0, len(rows))
+	for _, n := range rows {
+		i := namespaceInfo{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Workers: []spendingAt{}}
+		if i.Weight == 0 {
+			i.Weight = 1
+		}
+		if i.Apps == nil {
+			i.Apps = []string{}
+		}
+		var all []cluster.Spending
+		for _, id := range slices.Sorted(maps.Keys(told)) {
+			if s, some := told[id][n.Name]; some {
+				all = append(all, s)
+				i.Workers = append(i.Workers, spendingAt{id, s})
+			}
+		}
+		var b quota.Budget
+		if n.Budget != nil {
+			b = *n.Budget
+		}
+		a, sum := quota.Of(b, all, now), quota.Fold(b, all, now)
+		i.Spent, i.Lent, i.Rate, i.LentRate, i.Used, i.Machines = a.Spent, a.Lent, a.Rate, sum.LentRate, a.Used, sum.Machines
+		if n.Budget != nil {
+			balance := a.Balance()
+			i.Owed, i.Balance = a.Owed, &balance
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
+// appsBySpace gives the names of the apps of each namespace, in order.
+func (c *Catalog) appsBySpace() map[string][]string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.apps)) {
+		n, _ := c.quotas.space(c.apps[name].Namespace)
+		out[n.Name] = append(out[n.Name], name)
+	}
+	return out
+}
+
+func (g *Gateway) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+	answer(w, http.StatusOK, namespaceList{g.inform(r, g.catalog.Namespaces())})
+	return nil
+}
+
+func (g *Gateway) createNamespace(w http.ResponseWriter, r *http.Request) error {
+	var in namespaceBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := g.catalog.CreateNamespace(in.Name); err != nil {
+		return err
+	}
+	return g.answerNamespace(w, r, in.Name, http.StatusCreated)
+}
+
+func (g *Gateway) answerNamespace(w http.ResponseWriter, r *http.Request, name string, code int) error {
+	n, err := g.catalog.Namespace(name)
+	if err != nil {
+		return err
+	}
+	answer(w, code, g.inform(r, []namespaceRow{n})[0])
+	return nil
+}
+
+// Namespace gives one namespace.
+func (c *Catalog) Namespace(name string) (namespaceRow, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.space(name)
+}
+
+func (g *Gateway) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
+	if err := g.catalog.DeleteNamespace(r.PathValue("namespace")); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (g *Gateway) getQuota(w http.ResponseWriter, r *http.Request) error {
+	return g.answerNamespace(w, r, r.PathValue("namespace"), http.StatusOK)
+}
+
+func (g *Gateway) setQuota(w http.ResponseWriter, r *http.Request) error {
+	var in quotaBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	name := r.PathValue("namespace")
+	n, err := g.catalog.Namespace(name)
+	if err != nil {
+		return err
+	}
+	weight := n.Weight
+	if in.Weight != nil {
+		weight = *in.Weight
+	}
+	if err := g.catalog.SetBudget(name, in.Budget, weight); err != nil {
+		return err
+	}
+	return g.answerNamespace(w, r, name, http.StatusOK)
+}
+
+func (g *Gateway) getPrice(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, g.catalog.Price())
+	return nil
+}
+
+func (g *Gateway) setPrice(w http.ResponseWriter, r *http.Request) error {
+	var in quota.Price
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := g.catalog.SetPrice(in); err != nil {
+		return err
+	}
+	return g.getPrice(w, r)
+}
+
+func (g *Gateway) getAppNamespace(w http.ResponseWriter, r *http.Request) error {
+	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
+		return err
+	}
+	n, err := g.catalog.NamespaceOf(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, appNamespace{n.Name})
+	return nil
+}
+
+func (g *Gateway) setAppNamespace(w http.ResponseWriter, r *http.Request) error {
+	var in appNamespace
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := g.catalog.SetNamespace(r.PathValue("app"), in.Namespace); err != nil {
+		return err
+	}
+	return g.getAppNamespace(w, r)
+}

@@ -1,0 +1,14 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/quota"
+)
+
+// Budgets tells the worker what namespaces may spend and what is spent elsewhere. Until it is first told, and for
+// namespaces that it is not told of, everything may be spent: a worker starts without anybody.
+func (w *Worker) Budgets(b quota.Book) {
+	w.post(func(now time.Time) lifecycle.Out { return w.sup.Budgets(now, b) })
+}
