@@ -129,6 +129,13 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 	if wrong, eagle := run("market", 0.5), run("eagle", 0); wrong.Mean > eagle.Mean {
 		t.Errorf("with wrong estimates the mean is %.1f, and Eagle's with right ones %.1f", wrong.Mean, eagle.Mean)
 	}
+	bounds, err := sim.Yardsticks(open, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over := sim.Regret(ours, bounds.C); over > 0.05 { // 0.059 when turns by age were not for the unusual only
+		t.Errorf("the mean is %.1f %% over bound C", 100*over)
+	}
 	if ours.Messages > 15 {
 		t.Errorf("%.1f messages a task", ours.Messages)
 	}

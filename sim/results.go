@@ -86,9 +86,10 @@ const resultsFoot = `
 Ten buyers share the jobs. A worker that is free offers itself to the buyer whose task it ran; the buyer grants it its
 own best task, or sends the offer on to the buyer whose bid is better. Buyers tell each other of their bids when those
 change, not for each task. Offers that nobody has work for rest with one buyer. Bids are by least remaining estimated
-work. Three in ten tasks of long jobs go by age instead, and all of them while little waits. See package market
-(auction.go) and scheduler/auction. Its properties (every job ends under loss of messages and death of workers, each
-task ends once when no worker dies) are tested with random fleets, jobs and faults.
+work. Once a job's time would be four times a usual long task, three in ten tasks of long jobs go by age instead, and all
+of them while little waits. See package market (auction.go) and scheduler/auction, and docs/decisions/0004 for what else
+was tried. Its properties (every job ends under loss of messages and death of workers, each task ends once when no worker
+dies) are tested with random fleets, jobs and faults.
 `
 
 func (r *results) row(name string, short, long [4]float64, all float64, more string) {
