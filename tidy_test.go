@@ -22,7 +22,7 @@ const module = "github.com/soukhq/souk/"
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
 	"placement": 1, "quota": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "jobs": 1, "decision": 1,
-	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2,
+	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"sim": 4, "testcluster": 4,
 	"cmd/souk": 5, "examples": 5,

@@ -29,6 +29,7 @@ type Machine struct {
 	UpdatedAt time.Time        `json:"updated_at"`
 	Worker    cluster.WorkerID `json:"worker"`
 	Region    cluster.Region   `json:"region,omitempty"`
+	Port      uint16           `json:"port,omitempty"` // of its first service
 }
 
 // Part says how old what we know of one worker is.

@@ -120,7 +120,7 @@ func (m *Member) openGossip() (err error) {
 	m.cluster, err = gossip.New(gossip.Options{
 		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip, Advertise: advertise(m.o.Gossip, m.o.Host),
 		Keys: m.identity.GossipKeys(), Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers, Knobs: m.o.Knobs, Log: m.o.Log,
-		Sign: sign, Verify: m.verify,
+		Sign: sign, Verify: m.verify, Incarnation: m.born(),
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
 		},
@@ -316,6 +316,6 @@ func (m *Member) failed(what string, err error) {
 
 func summary(x *machine.Machine) gossip.Machine {
 	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: only shown
-	return gossip.Machine{ID: x.ID, App: x.App, Name: x.Name, State: string(x.State), Instance: x.InstanceID, UpdatedAt: at,
+	return gossip.Machine{Port: portOf(x), ID: x.ID, App: x.App, Name: x.Name, State: string(x.State), Instance: x.InstanceID, UpdatedAt: at,
 		Worker: x.Worker, Region: cluster.Region(x.Region)}
 }

@@ -132,6 +132,12 @@ func (m *Member) removedFor(id cluster.WorkerID) bool {
 	return removed && s != gossip.Alive && s != gossip.Suspect
 }
 
+// born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its disk was
+// lost so begins beyond all that it told before, which the others have forgotten and refuse.
+func (m *Member) born() uint64 {
+	return uint64(max(0, m.identity.Ends().Add(-pki.CertificateLife).Unix()))
+}
+
 // Members lists all members.
 func (m *Member) Members() []gossip.Member { return m.cluster.Members() }
 

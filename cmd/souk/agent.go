@@ -20,6 +20,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/names"
 )
 
 // agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
@@ -34,6 +35,7 @@ type agentConfig struct {
 	CPUs   int      `toml:"cpus"`
 	Memory int64    `toml:"memory"`
 	Attr   []string `toml:"attr"`
+	DNS    string   `toml:"dns"`
 	Level  string   `toml:"log"`
 }
 
@@ -61,6 +63,7 @@ When the agent ends, is upgraded or is killed, the machines go on running; the n
   API     127.0.0.1:4280   HTTP with a token; loopback only
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
   gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
+  dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask
 
 The file named by --config is TOML and has the flags' names as keys:
 
@@ -85,6 +88,7 @@ func (c *cli) cmdAgent() *cobra.Command {
 	f.StringVar(&o.Region, "region", "local", "the region of the worker")
 	f.IntVar(&o.CPUs, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.Memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	f.StringVar(&o.DNS, "dns", "", "HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
 	o.offer.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -124,7 +128,7 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr }, "wire": func() { o.Wire = flags.Wire },
 		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host }, "peer": func() { o.Peers = flags.Peers },
 		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs }, "memory": func() { o.Memory = flags.Memory },
-		"log": func() { o.Level = flags.Level },
+		"dns": func() { o.DNS = flags.DNS }, "log": func() { o.Level = flags.Level },
 	} {
 		if f.Changed(name) {
 			keep()
@@ -187,7 +191,13 @@ func (c *cli) doAgent(ctx context.Context, o *agentFlags) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr)
 	}
-	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.Region), workers: []workerPlan{plan}, log: log,
+	var dns *names.Server
+	if o.DNS != "" {
+		if dns, err = names.Listen(o.DNS, m.Names()); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+	}
+	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.Region), workers: []workerPlan{plan}, log: log, dns: dns,
 		decisionMB: decisionlog.DefaultMaxBytes >> 20, member: m})
 	if err != nil {
 		ln.Close()

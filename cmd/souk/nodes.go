@@ -305,8 +305,31 @@ func (c *cli) cmdAgentLeave() *cobra.Command {
 		if err := client.New(addr, token).Leave(cmd.Context()); err != nil {
 			return err
 		}
-		c.say(did{"left", d}, "the agent of %s has said goodbye and ends; its machines go on", d)
+		if err := c.agentEnds(cmd.Context(), d); err != nil {
+			return err
+		}
+		c.say(did{"left", d}, "the agent of %s has said goodbye and has ended; its machines go on", d)
 		return nil
 	}
 	return cmd
+}
+
+const leaveWait = 15 * time.Second
+
+// agentEnds waits until no agent has the directory any more.
+func (c *cli) agentEnds(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if lock, err := lockMember(dir); err == nil {
+			return lock.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v", dir, leaveWait)
+		case <-look.C:
+		}
+	}
 }

@@ -1,0 +1,141 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of a server.
+const (
+	MaxQueries = 256 // under way at once
+	MaxConns   = 64  // TCP connections at once
+	maxPerConn = 128 // queries of one connection
+	idleTime   = 5 * time.Second
+	maxUDP     = 1232 // bytes of an answer over UDP: what fits everywhere (DNS flag day 2020); more is cut, and asked for by TCP
+)
+
+// Server answers on one address, by UDP and TCP.
+type Server struct {
+	view  View
+	slots chan struct{}
+	udp   net.PacketConn
+	tcp   net.Listener
+}
+
+// Listen takes the sockets. With port 0 both get the same free port.
+func Listen(addr string, v View) (*Server, error) {
+	tcp, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "dns_listen", "%s cannot be listened on for DNS; give another --dns", addr)
+	}
+	udp, err := net.ListenPacket("udp", tcp.Addr().String())
+	if err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "dns_listen", "%s cannot be listened on for DNS by UDP; give another --dns", addr), tcp.Close())
+	}
+	return &Server{view: v, slots: make(chan struct{}, MaxQueries), udp: udp, tcp: &few{Listener: tcp, slots: make(chan struct{}, MaxConns)}}, nil
+}
+
+// Addr is where it listens.
+func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
+
+// Run answers until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	handler := dns.HandlerFunc(s.serve)
+	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime, WriteTimeout: idleTime}
+	tcp := &dns.Server{Listener: s.tcp, Handler: handler, MaxTCPQueries: maxPerConn, ReadTimeout: idleTime, WriteTimeout: idleTime,
+		IdleTimeout: func() time.Duration { return idleTime }}
+	results := make(chan error, 2)
+	var begun sync.WaitGroup
+	for _, srv := range []*dns.Server{udp, tcp} {
+		begun.Add(1)
+		srv.NotifyStartedFunc = begun.Done
+		go func() { results <- srv.ActivateAndServe() }()
+	}
+	begun.Wait() // a server that has not begun cannot be shut down
+	var err error
+	left := 2
+	select {
+	case <-ctx.Done():
+	case err = <-results:
+		left--
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	for _, srv := range []*dns.Server{udp, tcp} {
+		_ = srv.ShutdownContext(grace) // one that is over already says so
+	}
+	for ; left > 0; left-- {
+		<-results
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fault.Wrap(err, fault.Unavailable, "dns", "the DNS server stopped")
+}
+
+// serve answers one query, if there is a free slot.
+func (s *Server) serve(w dns.ResponseWriter, q *dns.Msg) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return // who asks asks again
+	}
+	m := Answer(s.view, q)
+	if m == nil {
+		return
+	}
+	size := dns.MaxMsgSize
+	if _, udp := w.RemoteAddr().(*net.UDPAddr); udp {
+		size = dns.MinMsgSize
+	}
+	if o := q.IsEdns0(); o != nil {
+		size = max(size, min(int(o.UDPSize()), maxUDP))
+		m.SetEdns0(maxUDP, false)
+		if o.Version() != 0 {
+			m.Answer, m.Extra, m.Rcode = nil, m.Extra[len(m.Extra)-1:], dns.RcodeBadVers
+		}
+	}
+	m.Truncate(size)
+	_ = w.WriteMsg(m) // who asked may be gone
+}
+
+// few is a listener that keeps at most so many connections open.
+type few struct {
+	net.Listener
+	slots chan struct{}
+}
+
+// Accept closes at once what is too many.
+func (l *few) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &counted{Conn: c, done: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+type counted struct {
+	net.Conn
+	done func()
+}
+
+// Close gives the slot back.
+func (c *counted) Close() error {
+	c.done()
+	return c.Conn.Close()
+}

@@ -1,0 +1,156 @@
+package names
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// Zone is what all names end with.
+const Zone = "souk."
+
+// Bounds of an answer.
+const (
+	MaxAnswers = 64 // machines
+	ttl        = 2  // seconds
+)
+
+// Machine is one that is started on a worker that can be heard.
+type Machine struct {
+	ID, Name, Worker, Region string
+	Addr                     netip.Addr // of its worker's host
+	Port                     uint16     // 0: it has none
+}
+
+// View tells what there is now. Its methods are called from many goroutines.
+type View interface {
+	// Started lists the started machines of an app; known says whether there is such an app.
+	Started(app string) (list []Machine, known bool)
+}
+
+// Answer gives the answer to one message. It never panics and never fails: what is odd gets the code that says so. A nil
+// answer is for what deserves none.
+func Answer(v View, q *dns.Msg) *dns.Msg {
+	if q.Response {
+		return nil // or two servers would answer each other for ever
+	}
+	m := new(dns.Msg)
+	m.SetReply(q)
+	m.Authoritative = true
+	switch {
+	case q.Opcode != dns.OpcodeQuery:
+		m.Rcode = dns.RcodeNotImplemented
+		return m
+	case len(q.Question) != 1:
+		m.Question, m.Rcode = nil, dns.RcodeFormatError
+		return m
+	}
+	ask := q.Question[0]
+	name := dns.CanonicalName(ask.Name)
+	if ask.Qclass != dns.ClassINET || !dns.IsSubDomain(Zone, name) || ask.Qtype == dns.TypeANY || ask.Qtype == dns.TypeAXFR || ask.Qtype == dns.TypeIXFR {
+		m.Rcode, m.Authoritative = dns.RcodeRefused, false
+		return m
+	}
+	list, known := lookup(v, name)
+	if !known {
+		m.Rcode = dns.RcodeNameError
+	}
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	app := appOf(name)
+	for _, x := range list[:min(len(list), MaxAnswers)] {
+		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, app, x)
+	}
+	if len(m.Answer) == 0 {
+		m.Ns = append(m.Ns, soa())
+		if ask.Qtype == dns.TypeSOA && name == Zone {
+			m.Answer, m.Ns = m.Ns, nil
+		}
+	}
+	return m
+}
+
+// lookup gives the machines that a canonical name of the zone stands for.
+func lookup(v View, name string) ([]Machine, bool) {
+	labels := dns.SplitDomainName(name)
+	switch len(labels) {
+	case 1:
+		return nil, true // the zone itself
+	case 2:
+		list, known := v.Started(labels[0])
+		return list, known
+	case 3:
+		list, _ := v.Started(labels[1])
+		for _, m := range list {
+			if m.ID == labels[0] || strings.EqualFold(m.Name, labels[0]) {
+				return []Machine{m}, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func appOf(name string) string {
+	labels := dns.SplitDomainName(name)
+	if len(labels) < 2 {
+		return ""
+	}
+	return labels[len(labels)-2]
+}
+
+// add appends what a machine answers to the question.
+func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ []dns.RR) {
+	head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
+	switch ask.Qtype {
+	case dns.TypeA, dns.TypeAAAA:
+		if rr := address(ask.Name, m.Addr); rr != nil && rr.Header().Rrtype == ask.Qtype && !has(answer, rr) {
+			answer = append(answer, rr)
+		}
+	case dns.TypeSRV:
+		if m.Port == 0 {
+			break
+		}
+		target := m.ID + "." + app + "." + Zone
+		answer = append(answer, &dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: m.Port, Target: target})
+		if rr := address(target, m.Addr); rr != nil {
+			extra = append(extra, rr)
+		}
+	case dns.TypeTXT:
+		answer = append(answer, &dns.TXT{Hdr: head, Txt: []string{text("id", m.ID), text("name", m.Name), text("worker", m.Worker), text("region", m.Region)}})
+	}
+	return answer, extra
+}
+
+// text is one string of a TXT record, of at most 255 bytes.
+func text(key, value string) string {
+	s := key + "=" + value
+	return s[:min(len(s), 255)]
+}
+
+func address(name string, a netip.Addr) dns.RR {
+	a = a.Unmap()
+	switch {
+	case a.Is4():
+		return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}, A: a.AsSlice()}
+	case a.Is6():
+		return &dns.AAAA{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeAAAA, Class: dns.ClassINET, Ttl: ttl}, AAAA: a.AsSlice()}
+	}
+	return nil
+}
+
+// has says whether an address is told already: several machines of one app may be on one host.
+func has(list []dns.RR, rr dns.RR) bool {
+	for _, x := range list {
+		if dns.IsDuplicate(x, rr) {
+			return true
+		}
+	}
+	return false
+}
+
+// soa is what a negative answer carries (RFC 2308): for how long it may be believed.
+func soa() dns.RR {
+	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl}, Ns: "ns." + Zone, Mbox: "nobody." + Zone,
+		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: ttl}
+}
