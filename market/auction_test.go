@@ -188,3 +188,22 @@ func TestPuller(t *testing.T) {
 		t.Fatal("an offer's number is used twice")
 	}
 }
+
+// TestABookKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long, and
+// what came long ago counts for little.
+func TestABookKnowsWhatIsUsual(t *testing.T) {
+	b := market.NewBook(market.DefaultAuction(1))
+	b.See(lot(1, 2, 50, false))
+	b.See(lot(2, 3, 100, true))
+	b.Add(lot(3, 1, 20, false))
+	b.Revise(3, true, 300)
+	if bid := b.Bid(); bid.Seen != 2 || bid.Tasks != 400 || bid.Since != 3-300 {
+		t.Fatalf("%+v", bid)
+	}
+	for range 10_000 {
+		b.See(lot(4, 1, 1000, true))
+	}
+	if bid := b.Bid(); bid.Seen >= 1024 || bid.Tasks/bid.Seen != 999 {
+		t.Fatalf("after many of 1000: %+v", bid)
+	}
+}
