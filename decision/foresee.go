@@ -34,10 +34,14 @@ type Answer func(w cluster.WorkerID, evict bool) market.In
 //
 // ask is who knows better than the view; nil is AsRecorded. Whom a worker would evict only it can say.
 func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits, ask Answer) Plan {
+	return ForeseeBuyer(now, market.NewBuyer(r, view, p), r, view, p, limits, ask)
+}
+
+// ForeseeBuyer is Foresee for a buyer that was made in another way: with the candidates of an index.
+func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view cluster.View, p placement.Policy, limits Limits, ask Answer) Plan {
 	if ask == nil {
 		ask = AsRecorded(r, view)
 	}
-	b := market.NewBuyer(r, view, p)
 	out := b.Step(market.In{})
 	for !out.Done { // ends: a buyer asks no worker twice of one kind
 		out = b.Step(ask(out.Ask, out.Evict))

@@ -45,6 +45,9 @@ func From(t Taken) *Decision {
 	k.asks()
 	k.outcome()
 	k.consider()
+	if t.Trail.Fleet > 0 {
+		d.Workers, d.Candidates = t.Trail.Fleet, len(t.Trail.View.Workers)
+	}
 	d.Workers, d.Fitting, d.Evaluated = max(d.Workers, t.Workers), max(d.Fitting, t.Fitting), t.Evaluated
 	if d.Reason = t.Trail.Consent; d.Reason == "" || d.Winner == "" {
 		d.Reason = reason(d)

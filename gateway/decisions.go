@@ -25,6 +25,7 @@ type taking struct {
 	viewed time.Time
 	asks   []float64 // milliseconds
 	last   cluster.WorkerID
+	looked int // workers that an index looked at; 0: there was none
 }
 
 // decisionIDs draws the ids of decisions, each above the one before.
@@ -65,7 +66,7 @@ func (t *taking) end(trail market.Trail, err error) error {
 	if t.g.decisions == nil && err == nil {
 		return nil
 	}
-	d := decision.From(decision.Taken{ID: t.id, At: t.viewed, Why: t.why, Strategy: trail.Request.Scheduling.Strategy,
+	d := decision.From(decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: trail.Request.Scheduling.Strategy,
 		Trail: trail, Err: err, Asked: t.asks, Took: took})
 	if t.g.decisions != nil {
 		t.g.decisions.Append(d)

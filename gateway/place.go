@@ -33,7 +33,8 @@ func (g *Gateway) placeDirect(ctx context.Context, t *taking, p purchase) (*mach
 	t.viewed = view.At
 	grant, req := p.grant, g.resolve(ctx, p.req, view)
 	grant.Request = req
-	b := market.NewBuyer(req, view, p.policy)
+	b, looked := g.directBuyer(req, view, p.policy)
+	t.looked = looked
 	shadow := g.shadow(req, view)
 	var m *machine.Machine
 	var in market.In

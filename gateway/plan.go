@@ -54,7 +54,8 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	}
 	view, _ := g.view(r.Context())
 	req = g.resolve(r.Context(), req, view)
-	p := decision.Foresee(view.At, req, view, policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
+	b, _ := g.directBuyer(req, view, policy)
+	p := decision.ForeseeBuyer(view.At, b, req, view, policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
 	d := p.Decision
 	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}

@@ -32,6 +32,7 @@ type Trail struct {
 	Request placement.Request
 	Policy  placement.Policy
 	View    cluster.View        // as healed by the refusals
+	Fleet   int                 // workers there are, where View has only the candidates of an index; else 0
 	Ranked  []machine.Candidate // of that view, in the order of the newest ranking
 	Asked   []Asked             // in order
 	Consent string              // why the newest ask consents to evictions; "" where it does not
@@ -39,7 +40,7 @@ type Trail struct {
 
 // Trail gives the purchase as it stands.
 func (b *Buyer) Trail() Trail {
-	return Trail{Request: b.req, Policy: b.policy, View: b.view, Ranked: b.decided, Asked: b.trail, Consent: b.consent}
+	return Trail{Request: b.req, Policy: b.policy, View: b.view, Fleet: len(b.fleet.Workers), Ranked: b.decided, Asked: b.trail, Consent: b.consent}
 }
 
 // note enters what came of the newest ask.
