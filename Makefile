@@ -3,7 +3,7 @@
 GO ?= go
 export CGO_ENABLED = 1
 
-.PHONY: dev build test lint bench compiler
+.PHONY: dev build test lint bench faults compiler
 
 dev:
 	$(GO) run ./cmd/souk dev
@@ -24,6 +24,15 @@ lint:
 
 bench:
 	$(GO) run ./cmd/souk bench launch
+
+# Twenty runs of each way to break a cluster of real agents, with random seeds: some hours, as root, with iproute2, nftables and
+# iptables. FAULTS, RUNS and FOR choose less. What came of them is appended to bin/fault-runs, and the document made anew.
+FAULTS ?= all
+RUNS ?= 20
+FOR ?= 60s
+faults: build
+	$(GO) run ./testcluster/faultrun --souk bin/souk --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --json >> bin/fault-runs; \
+		code=$$?; $(GO) run ./testcluster/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
 
 compiler:
 	@if ! command -v gcc > /dev/null; then \

@@ -211,6 +211,7 @@ func end(ms []*member) {
 		if dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run")); err == nil {
 			removeGroups(reaper.TreeName(dir))
 		}
+		bigDisk(m.dir)
 	}
 }
 

@@ -26,6 +26,9 @@ func smallDisk(dir string) error {
 	return nil
 }
 
+// bigDisk takes a small disk away, where there is one.
+func bigDisk(dir string) { _ = unix.Unmount(dir, unix.MNT_DETACH) }
+
 const ballast = "ballast"
 
 // fill writes until nothing more goes.
