@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/quota"
+)
+
+// TestNamespaces: an app is in the default one until it is put into another that is there; one that is in use stays.
+func TestNamespaces(t *testing.T) {
+	s := newShop(t).open()
+	s.want(201, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
+	s.want(409, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
+	s.want(409, "POST", "/v1/souk/namespaces", `{"name":"default"}`)
+	s.want(400, "POST", "/v1/souk/namespaces", `{"name":"M L"}`)
+	if r := s.want(200, "GET", "/v1/souk/apps/a/namespace", nil); r.raw != `{"namespace":"default"}`+"\n" {
+		t.Error(r.raw)
+	}
+	s.want(404, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"nobody"}`)
+	s.want(404, "PUT", "/v1/souk/apps/b/namespace", `{"namespace":"ml"}`)
+	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"ml"}`)
+	if e := s.want(412, "DELETE", "/v1/souk/namespaces/ml", nil).failure(t); !strings.Contains(e.Error, "app a is in namespace ml") {
+		t.Error(e.Error)
+	}
+	var list namespaceList
+	s.want(200, "GET", "/v1/souk/namespaces", nil).into(t, &list)
+	if len(list.Namespaces) != 2 || list.Namespaces[1].Name != "ml" || list.Namespaces[1].Apps[0] != "a" || list.Namespaces[1].Balance != nil {
+		t.Errorf("%+v", list)
+	}
+	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"default"}`)
+	s.want(200, "DELETE", "/v1/souk/namespaces/ml", nil)
+	s.want(404, "DELETE", "/v1/souk/namespaces/ml", nil)
+	s.want(400, "DELETE", "/v1/souk/namespaces/default", nil)
+	s.want(404, "PUT", "/v1/souk/namespaces/ml/quota", `{"budget":null}`)
+	s.want(400, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":10,"burst":1,"lend":true}}`)
+	s.want(400, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":null,"weight":-1}`)
+	s.want(400, "PUT", "/v1/souk/price", `{"per_hour":{"cpu":-1},"bands":{}}`)
+	var p quota.Price
+	s.want(200, "PUT", "/v1/souk/price", `{"per_hour":{"cpu":3},"bands":{"batch":0.5}}`).into(t, &p)
+	if p.PerHour["cpu"] != 3 || s.catalog.Price().Bands[machine.BandBatch] != 0.5 {
+		t.Errorf("%+v", p)
+	}
+}
+
+const paidLaunch = `{"config":{"image":"demo:1","guest":{"cpu_kind":"performance","cpus":1,"memory_mb":2048}},"scheduling":{"band":"service","lent":true}}`
+
+// TestQuotaRefuses: what a namespace cannot pay for is refused with what was wanted and had, in credits, before a worker is
+// asked; the free band and namespaces without a budget are not. A worker that cannot be heard is not forgotten.
+func TestQuotaRefuses(t *testing.T) {
+	w := newMemWorker("w1", "local", room.Scale(4, 1))
+	s := newShop(t, w).open()
+	var last lifecycle.Grant
+	w.before = func(g lifecycle.Grant) error { last = g; return nil }
+	s.want(200, "POST", "/v1/apps/a/machines", paidLaunch)
+	if last.Launch.Scheduling.Lent || last.Request.Scheduling.Lent || last.Request.Namespace != quota.Default {
+		t.Error("whether a machine is lent to is not for the client to say")
+	}
+	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":2,"burst":2,"lend":false}}`)
+	s.want(200, "POST", "/v1/apps/a/machines", paidLaunch)
+	w.sell.SetSpending(map[string]cluster.Spending{"default": {Spent: 9, Owed: 2.3, At: time.Now()}})
+	asked := w.grants
+	r := s.want(403, "POST", "/v1/apps/a/machines", paidLaunch)
+	e := r.failure(t)
+	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || w.grants != asked ||
+		!strings.Contains(e.Error, "wanted 0.138 credits of namespace default, had 0.053") || !strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
+		t.Errorf("%s, retry after %q, asked %d times", r.raw, r.header.Get("Retry-After"), w.grants-asked)
+	}
+	var plan planAnswer
+	s.want(200, "POST", "/v1/souk/apps/a/plan", paidLaunch).into(t, &plan)
+	if plan.Verdict != decision.NotNow || plan.Pending != decision.Quota {
+		t.Errorf("%+v", plan)
+	}
+	gang := `{"size":3,"launch":{"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":2048}}}}`
+	if e := s.want(403, "POST", "/v1/souk/apps/a/gangs", gang).failure(t); e.Souk.Code != "quota" {
+		t.Errorf("%+v", e)
+	}
+	var info namespaceInfo
+	s.want(200, "GET", "/v1/souk/namespaces/default/quota", nil).into(t, &info)
+	if info.Spent != 9 || *info.Balance < -0.31 || *info.Balance > -0.29 || info.Workers[0].Worker != "w1" {
+		t.Errorf("%+v", info)
+	}
+	s.want(200, "POST", "/v1/apps/a/machines", strings.Replace(paidLaunch, `"service"`, `"free"`, 1))
+	w.down = unavailable()
+	if a := s.gateway.account(t.Context(), s.catalog.Namespaces()[0]); a.Owed < 2.29 {
+		t.Errorf("%+v", a)
+	}
+	if b := s.gateway.Book(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Book(t.Context(), "w1").Others) != 0 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestQuotaLends: where a budget lends, what goes beyond it runs on idle room, is told so, and evicts nobody.
+func TestQuotaLends(t *testing.T) {
+	w := newMemWorker("w1", "local", room)
+	s := newShop(t, w).open()
+	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":0,"burst":0,"lend":true}}`)
+	var last lifecycle.Grant
+	w.before = func(g lifecycle.Grant) error { last = g; return nil }
+	s.want(200, "POST", "/v1/apps/a/machines", paidLaunch)
+	if sc := last.Launch.Scheduling; sc == nil || !sc.Lent || sc.Rank() != machine.LentRank || sc.MayPreempt() || !last.Request.Scheduling.Lent || last.Evict ||
+		!strings.HasSuffix(last.Placement.Reason, "lent, for namespace default cannot pay for it now: it is the first to be evicted") {
+		t.Errorf("%+v, %q", sc, last.Placement.Reason)
+	}
+	huge := strings.Replace(paidLaunch, `2048`, `32768`, 1)
+	if r := s.do("POST", "/v1/apps/a/machines", strings.Replace(huge, `"cpus":1`, `"cpus":16`, 1)); r.code != 422 || !strings.Contains(r.raw, "namespace default cannot pay for it now (souk quota show default), so it may only have room that is idle") {
+		t.Errorf("%d %s", r.code, r.raw)
+	}
+}
+
+// TestQuotasAreShared: namespaces and prices go to the other gateways, and a row that does not read changes nothing.
+func TestQuotasAreShared(t *testing.T) {
+	all := sharers(t, 2)
+	a, b := all[0], all[1]
+	if err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3), b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}})); err != nil {
+		t.Fatal(err)
+	}
+	n, err := b.Namespace("ml")
+	if err != nil || n.Budget.Burst != 2 || n.Weight != 3 || a.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
+	}
+	raw, err := json.Marshal(n)
+	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil || b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
+		t.Fatal(err)
+	}
+	if err := a.DeleteNamespace("ml"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Namespace("ml"); !fault.Is(err, fault.NotFound) {
+		t.Fatal(err)
+	}
+	again := &Catalog{apps: map[string]appRow{}, journal: a.journal}
+	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 || again.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
+	}
+}
