@@ -1,0 +1,230 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/wire"
+)
+
+// Cordon is a worker's own, without a journal.
+func (w *memWorker) Cordon(_ context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != nil {
+		return cluster.Record{}, w.down
+	}
+	var to *cluster.Cordon
+	if !c.End {
+		if c.Owner == "" || c.Reason == "" {
+			return cluster.Record{}, fault.New(fault.Invalid, "cordon", "a cordon needs an owner and a reason")
+		}
+		to = &cluster.Cordon{Owner: c.Owner, Reason: c.Reason, Since: time.Now(), Drain: c.Drain}
+	}
+	w.sell.SetCordon(to)
+	return w.sell.Record(time.Now()), nil
+}
+
+func TestCordonOverTheAPI(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)).open()
+	var rec cluster.Record
+	s.want(200, "PUT", "/v1/souk/workers/w1/cordon", `{"owner":"ann","reason":"disks","ttl":60}`).into(t, &rec)
+	if rec.State != cluster.Cordoned || rec.Cordon.Owner != "ann" {
+		t.Fatalf("%+v", rec)
+	}
+	s.want(400, "PUT", "/v1/souk/workers/w1/cordon", `{"owner":"ann"}`)
+	s.want(404, "PUT", "/v1/souk/workers/w9/cordon", `{"owner":"ann","reason":"disks"}`)
+	for range 3 {
+		if m := s.launch(hostLaunch); m.Worker != "w2" {
+			t.Fatalf("placed at %s", m.Worker)
+		}
+	}
+	rec = cluster.Record{}
+	s.want(200, "DELETE", "/v1/souk/workers/w1/cordon", nil).into(t, &rec)
+	if rec.State != cluster.Ready || rec.Cordon != nil {
+		t.Fatalf("%+v", rec)
+	}
+}
+
+// TestDrain: the plan says of each machine what becomes of it and changes nothing; a move keeps what it should, raises the
+// fencing token, and where nobody takes the machine it runs on where it was.
+func TestDrain(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"})
+	web := s.launch(`{"name":"web","config":{"image":"demo:1","metadata":{"k":"v"},"guest":{"cpus":1,"memory_mb":1024}}}`)
+	down := s.launch(`{"name":"down","skip_launch":true,"config":{"image":"demo:1"}}`)
+	s.launch(`{"name":"passing","config":{"image":"demo:1","auto_destroy":true}}`)
+	s.launch(`{"name":"leased","lease_ttl":600,"config":{"image":"demo:1"}}`)
+	w2.sell.SetCordon(nil)
+	var plan DrainPlan
+	s.want(200, "GET", "/v1/souk/workers/w1/drain", nil).into(t, &plan)
+	got := map[string]Fate{}
+	for _, m := range plan.Moves {
+		got[m.Name] = m.Fate
+		if m.Fate == FateMoves && m.To != "w2" || m.Reason == "" {
+			t.Errorf("%+v", m)
+		}
+	}
+	if len(got) != 4 || got["web"] != FateMoves || got["down"] != FateMoves || got["passing"] != FateStays || got["leased"] != FateStays {
+		t.Fatal(got)
+	}
+	if w2.grants != 0 {
+		t.Fatal("a plan asked for something")
+	}
+	s.want(412, "POST", "/v1/souk/apps/a/machines/passing/move", nil)
+
+	w2.before = func(lifecycle.Grant) error { return fault.New(fault.Precondition, "image", "not here") }
+	s.want(412, "POST", "/v1/souk/apps/a/machines/web/move", nil)
+	if m := w1.rows[web.ID]; m.State != machine.Started {
+		t.Fatalf("it is %s after a move that failed", m.State)
+	}
+	w2.before = nil
+	var out moved
+	s.want(200, "POST", "/v1/souk/apps/a/machines/web/move", nil).into(t, &out)
+	m := out.Machine
+	if out.From != web.ID || m.ID == web.ID || m.Worker != "w2" || m.Name != "web" || m.State != machine.Started || m.Config.Metadata["k"] != "v" ||
+		m.Config.Metadata[MetadataMoved] != web.ID || machine.FenceEpoch(m) != 1 || w1.rows[web.ID].State != machine.Destroyed {
+		t.Fatalf("%+v", m)
+	}
+	s.want(404, "POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil)
+	s.want(200, "POST", "/v1/souk/apps/a/machines/"+down.ID+"/move", nil).into(t, &out)
+	if out.Machine.State == machine.Started || out.DownMS != 0 {
+		t.Fatalf("it was down, and is %s", out.Machine.State)
+	}
+	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil)
+}
+
+// TestAMoveGoesOn: one that broke off before the old machine was destroyed makes no third machine.
+func TestAMoveGoesOn(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"})
+	web := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
+	w2.sell.SetCordon(nil)
+	w2.after = func(lifecycle.Grant) error { return fault.New(fault.Internal, "broken", "the gateway ended here") }
+	if r := s.do("POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil); r.code != 500 {
+		t.Fatal(r.code, r.raw)
+	}
+	w2.after = nil
+	s.want(200, "POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil)
+	if len(w2.rows) != 1 || w1.rows[web.ID].State != machine.Destroyed {
+		t.Fatalf("%d machines", len(w2.rows))
+	}
+}
+
+func TestDisconnectPolicy(t *testing.T) {
+	s := newShop(t).open()
+	path := "/v1/souk/apps/a/disconnect"
+	if r := s.want(200, "GET", path, nil); !strings.Contains(r.raw, "never") {
+		t.Fatal(r.raw)
+	}
+	s.want(400, "PUT", path, `{"policy":"quickly"}`)
+	s.want(200, "PUT", path, `{"policy":"fenced"}`)
+	if r := s.want(200, "GET", path, nil); !strings.Contains(r.raw, "fenced") {
+		t.Fatal(r.raw)
+	}
+	s.want(404, "GET", "/v1/souk/apps/nobody/disconnect", nil)
+	s.want(404, "PUT", "/v1/souk/apps/nobody/disconnect", `{"policy":"never"}`)
+}
+
+// toldCluster is a cluster that a test makes up.
+type toldCluster struct {
+	members []gossip.Member
+	parts   []gossip.Part
+	told    map[cluster.WorkerID][]gossip.Machine
+	skew    time.Duration
+	ends    time.Time
+	removed []Removed
+	left    bool
+}
+
+func (c *toldCluster) Members() []gossip.Member                  { return c.members }
+func (c *toldCluster) Parts() []gossip.Part                      { return c.parts }
+func (c *toldCluster) Told(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
+func (c *toldCluster) Expiry() []pki.Warning {
+	return []pki.Warning{{What: "certificate", Level: pki.Fine, Text: "holds"}}
+}
+func (c *toldCluster) Leave(context.Context) error    { c.left = true; return nil }
+func (c *toldCluster) Remove(r Removed, _ bool) error { c.removed = append(c.removed, r); return nil }
+func (c *toldCluster) Removed() []Removed             { return c.removed }
+func (c *toldCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
+	if id == "deaf" {
+		return wire.Greeting{}, errors.New("no route")
+	}
+	return wire.Greeting{Now: time.Now().Add(c.skew), Ends: c.ends}, nil
+}
+
+// TestClusterHealth: each thing that can be wrong is found, and nothing is when all is well.
+func TestClusterHealth(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	c := &toldCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
+		members: []gossip.Member{{ID: "w1", State: gossip.Alive, Self: true}, {ID: "w2", State: gossip.Alive}},
+		parts:   []gossip.Part{{Worker: "w1", State: gossip.Alive}, {Worker: "w2", State: gossip.Alive}}}
+	s.gateway.cluster = c
+	look := func() (bad []string) {
+		t.Helper()
+		var h ClusterHealth
+		s.want(200, "GET", "/v1/souk/health", nil).into(t, &h)
+		for _, f := range h.Findings {
+			if !f.OK {
+				bad = append(bad, string(f.Member)+" "+f.Check)
+			}
+		}
+		if h.OK != (len(bad) == 0) || h.Member != "w1" {
+			t.Fatalf("%+v", h)
+		}
+		return bad
+	}
+	if bad := look(); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	m := s.launch(hostLaunch)
+	c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
+	if bad := look(); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	for want, wrong := range map[string]func(){
+		"w2 clock":       func() { c.skew = -time.Hour },
+		"w2 certificate": func() { c.ends = time.Now().Add(20 * 24 * time.Hour) },
+		"w2 staleness":   func() { c.parts[1].Age = time.Hour },
+		"w2 member":      func() { c.members[1].State = gossip.Dead },
+		"w2 cordon":      func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "ann", Reason: "disks"}) },
+		m.Worker + " registry": func() {
+			c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "stopped"}}
+		},
+	} {
+		skew, ends := c.skew, c.ends
+		wrong()
+		if bad := look(); len(bad) != 1 || bad[0] != want {
+			t.Errorf("%s: found %v", want, bad)
+		}
+		c.skew, c.ends, c.parts[1].Age, c.members[1].State = skew, ends, 0, gossip.Alive
+		c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
+		w2.sell.SetCordon(nil)
+	}
+	s.want(200, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil)
+	if r := s.want(200, "GET", "/v1/souk/removed", nil); !strings.Contains(r.raw, "sold") {
+		t.Fatal(r.raw)
+	}
+	if s.want(200, "POST", "/v1/souk/leave", nil); !c.left {
+		t.Fatal("it stayed")
+	}
+	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) || !strings.Contains(r.raw, `souk_members{state="alive"} 2`) {
+		t.Fatal("no metrics of the cluster")
+	}
+	s.want(200, "GET", "/v1/souk/top", nil)
+	s.gateway.cluster = nil
+	s.want(412, "POST", "/v1/souk/leave", nil)
+	s.want(412, "DELETE", "/v1/souk/members/w2", nil)
+}
