@@ -388,7 +388,7 @@ func sameResources(a, b cluster.Resources) bool {
 func (x *Index) Best(r *Request, p *Policy) (best Choice, ok bool) {
 	for i := range x.slots {
 		s := &x.slots[i]
-		if !s.used || !p.Judge(r, &s.rec).Fits {
+		if !s.used || !p.admits(r, &s.rec) {
 			continue
 		}
 		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), slot: int32(i)}

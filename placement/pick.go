@@ -245,7 +245,7 @@ func (d *decision) look(i int32) bool {
 		return false
 	}
 	s := &d.x.slots[i]
-	if !d.r.Resources.Fits(s.free) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.Judge(d.r, &s.rec).Fits {
+	if !d.r.Resources.Fits(s.free) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.admits(d.r, &s.rec) {
 		return false
 	}
 	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec), i})

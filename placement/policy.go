@@ -53,6 +53,19 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	return v
 }
 
+// admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets through.
+func (p *Policy) admits(r *Request, w *cluster.Record) bool {
+	if !JudgeAt(r, w).Fits {
+		return false
+	}
+	for i := range p.Filters {
+		if ok, _ := p.Filters[i].Of(r, w); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // Default is the policy used where none is named: the nearest region first, then room left on every dimension, then
 // few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom.
 func Default() Policy {
