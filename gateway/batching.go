@@ -13,6 +13,7 @@ import (
 // batch gathers purchases and has them placed together. The first that comes leads: it waits for market.Gather, takes
 // what has come meanwhile, and places it; who comes later waits for the next batch.
 type batch struct {
+	fair    bool // the strategy is FairShare
 	mu      sync.Mutex
 	waiting []*order
 	leading bool
@@ -40,6 +41,10 @@ func (b *batch) buy(ctx context.Context, g *Gateway, t *taking, p purchase) (*ma
 
 // lead places batch after batch until nothing waits.
 func (b *batch) lead(ctx context.Context, g *Gateway) {
+	name := Batching
+	if b.fair {
+		name = FairShare
+	}
 	for {
 		_ = pause(ctx, market.Gather) // it cannot be cancelled
 		b.mu.Lock()
@@ -53,7 +58,7 @@ func (b *batch) lead(ctx context.Context, g *Gateway) {
 		began, cancel := context.WithTimeout(ctx, createTimeout)
 		view, byID := g.view(began)
 		for _, same := range byPolicy(orders) {
-			g.transact(began, Batching, same, view, byID)
+			g.transact(began, name, same, view, byID)
 		}
 		cancel()
 	}

@@ -55,6 +55,7 @@ type Gateway struct {
 	version  string
 	metrics  *metrics
 	batching batch
+	fair     batch
 	creates  *keyLocks // one create at a time for each machine id and each name
 	started  time.Time
 	handler  http.Handler
@@ -94,6 +95,7 @@ func New(o Options) (*Gateway, error) {
 		g.rand = rand.Reader
 	}
 	g.shadows = newShadowCounts()
+	g.fair.fair = true
 	g.metrics = newMetrics(g)
 	g.handler = g.serve(g.mux())
 	return g, nil

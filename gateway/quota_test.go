@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
 )
 
@@ -141,4 +143,26 @@ func TestQuotasAreShared(t *testing.T) {
 	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 || again.Price().PerHour["cpu"] != 7 {
 		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
 	}
+}
+
+// TestFairShare: of requests that come at once, those of the namespace with the least share go first; the strategy places
+// as the others do.
+func TestFairShare(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "local", room)).open()
+	c := s.catalog
+	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"), c.SetBudget("web", nil, 2)); err != nil {
+		t.Fatal(err)
+	}
+	cpu := func(n int64) cluster.Resources { return cluster.Resources{CPU: n} }
+	view := cluster.View{Workers: []cluster.Record{{Capacity: cpu(10000), Spending: map[string]cluster.Spending{"ml": {Used: cpu(2000)}, "web": {Used: cpu(3000)}}}}}
+	var reqs []placement.Request
+	for _, ns := range []string{"ml", "ml", "web", "web", "default"} {
+		reqs = append(reqs, placement.Request{Namespace: ns, Resources: cpu(1000)})
+	}
+	// Shares by weight: default 0, web 0.15 and then 0.2 (with ml, which wished first), ml 0.2 and 0.3.
+	if got := c.fairOrder(reqs, view); !slices.Equal(got, []int{4, 2, 0, 3, 1}) {
+		t.Errorf("%v", got)
+	}
+	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)
+	s.want(400, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair"}}`)
 }

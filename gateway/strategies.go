@@ -25,6 +25,8 @@ const (
 	Race     = "race"     // hold at several at once, grant at the first that says yes
 	Shared   = "shared"   // a transaction of its own from a private copy of the view
 	Batching = "batching" // gathers what comes within some milliseconds, and places it together, largest first
+
+	FairShare = "fair-share" // gathers as batching does, and places it in the order of fair shares between namespaces
 )
 
 // Holder is a worker that can keep room for a while, which races and gangs need.
@@ -49,10 +51,10 @@ func (p *purchase) strategy() string {
 // checkStrategy refuses a name that no scheduler has.
 func checkStrategy(name string) error {
 	switch name {
-	case "", Direct, Race, Shared, Batching:
+	case "", Direct, Race, Shared, Batching, FairShare:
 		return nil
 	}
-	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s or %s", clip(name, 60), Direct, Race, Shared, Batching)
+	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60), Direct, Race, Shared, Batching, FairShare)
 }
 
 // buyOtherwise places a machine by a strategy other than the direct one, and records the decision.
@@ -67,6 +69,8 @@ func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*mac
 		m, err = g.race(ctx, t, p)
 	case Batching:
 		m, err = g.batching.buy(ctx, g, t, p)
+	case FairShare:
+		m, err = g.fair.buy(ctx, g, t, p)
 	default:
 		view, byID := g.view(ctx)
 		orders := []*order{{p: p, t: t}}
@@ -238,6 +242,9 @@ func (g *Gateway) transact(ctx context.Context, name string, orders []*order, vi
 		o.t.viewed, o.p.trail.View, reqs[i] = view.At, view, o.p.req
 	}
 	x := market.NewTransaction(reqs, view, orders[0].p.policy)
+	if name == FairShare {
+		x.InOrder(g.catalog.fairOrder)
+	}
 	g.metrics.busy(name, time.Since(began))
 	var answers []market.Answer
 	for {

@@ -80,7 +80,7 @@ func TestStrategies(t *testing.T) {
 		}
 	}
 	s := newShop(t).open()
-	if e := s.want(400, "POST", "/v1/apps/a/machines", launchBy("guess", 512)).failure(t); !strings.Contains(e.Error, "use direct, race, shared or batching") {
+	if e := s.want(400, "POST", "/v1/apps/a/machines", launchBy("guess", 512)).failure(t); !strings.Contains(e.Error, "use direct, race, shared, batching or fair-share") {
 		t.Error(e.Error)
 	}
 }

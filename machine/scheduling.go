@@ -18,7 +18,7 @@ type Scheduling struct {
 	Band     Band                  `json:"band,omitempty"`     // "" is Service, and never preempts
 	Priority int                   `json:"priority,omitempty"` // within the band, 0 to MaxPriority; larger goes first
 	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
-	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching; "" is the policy's
+	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching, fair-share; "" is the policy's
 
 	// Lent says that it is not paid for: it runs on room that is idle, ranks below all others, evicts nobody, and its
 	// namespace is charged nothing. souk sets it where a namespace's balance is gone; what a client says is not heeded.

@@ -47,22 +47,30 @@ func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 // packGang places members one after the other, largest first, on a ledger of its own. n is how many found room, stop what
 // the first worker says, as it is then, of the first that did not.
 func packGang(members []placement.Request, workers []cluster.Record, p placement.Policy) (homes []cluster.WorkerID, n int, stop string) {
-	return packAvoiding(members, workers, p, func(int, cluster.WorkerID) bool { return false })
+	return packAvoiding(members, workers, p, LargestFirst, func(int, cluster.WorkerID) bool { return false })
 }
 
-// packAvoiding is packGang where a member avoids some workers.
-func packAvoiding(members []placement.Request, workers []cluster.Record, p placement.Policy, avoid func(member int, w cluster.WorkerID) bool) (homes []cluster.WorkerID, n int, stop string) {
-	room := cluster.View{Workers: slices.Clone(workers)}
-	homes = make([]cluster.WorkerID, len(members))
-	order := make([]int, len(members))
+// Order says in which order requests are planned together: indices into reqs, each once. view is what is known of the room.
+type Order func(reqs []placement.Request, view cluster.View) []int
+
+// LargestFirst is the order of gangs and batches: what is hard to place goes first, by GPUs, CPU and memory.
+func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
+	order := make([]int, len(reqs))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := members[a].Resources, members[b].Resources
+		x, y := reqs[a].Resources, reqs[b].Resources
 		return cmp.Or(cmp.Compare(y.GPU, x.GPU), cmp.Compare(y.CPU, x.CPU), cmp.Compare(y.Memory, x.Memory))
 	})
-	for _, m := range order {
+	return order
+}
+
+// packAvoiding is packGang in an order of its own, where a member avoids some workers.
+func packAvoiding(members []placement.Request, workers []cluster.Record, p placement.Policy, order Order, avoid func(member int, w cluster.WorkerID) bool) (homes []cluster.WorkerID, n int, stop string) {
+	room := cluster.View{Workers: slices.Clone(workers)}
+	homes = make([]cluster.WorkerID, len(members))
+	for _, m := range order(members, room) {
 		r := placement.Resolve(members[m], room, nil)
 		best, score := -1, 0.0
 		for i := range room.Workers {

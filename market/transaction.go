@@ -19,6 +19,7 @@ type Transaction struct {
 	reqs   []placement.Request
 	view   cluster.View
 	policy placement.Policy
+	order  Order
 
 	asked     []Ask
 	state     []txnState // by request
@@ -37,7 +38,13 @@ type txnState struct {
 // NewTransaction makes a transaction of requests that are independent of each other.
 func NewTransaction(reqs []placement.Request, view cluster.View, p placement.Policy) *Transaction {
 	view.Workers = slices.Clone(view.Workers)
-	return &Transaction{reqs: reqs, view: view, policy: p, state: make([]txnState, len(reqs))}
+	return &Transaction{reqs: reqs, view: view, policy: p, order: LargestFirst, state: make([]txnState, len(reqs))}
+}
+
+// InOrder has the requests planned in another order than largest first. It must depend on its arguments only.
+func (t *Transaction) InOrder(o Order) *Transaction {
+	t.order = o
+	return t
 }
 
 // Conflicts gives how many grants were refused, and how often it has committed.
@@ -106,7 +113,7 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	homes, _, _ := packAvoiding(reqs, room, t.policy, func(k int, w cluster.WorkerID) bool {
+	homes, _, _ := packAvoiding(reqs, room, t.policy, t.order, func(k int, w cluster.WorkerID) bool {
 		asked := t.state[members[k]].asked
 		return len(asked) >= MaxAsked || slices.Contains(asked, w)
 	})

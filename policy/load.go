@@ -171,8 +171,8 @@ func (l *loader) head(f *fileText) {
 	if f.Best < 0 || f.Best > MaxBest {
 		l.at("best", "best is %d; use 0 or 1 (the best) to %d", f.Best, MaxBest)
 	}
-	if !slices.Contains([]string{"", "direct", "race", "shared", "batching"}, f.Strategy) {
-		l.at("strategy", "there is no strategy %q; use direct, race, shared or batching", clip(f.Strategy))
+	if !slices.Contains([]string{"", "direct", "race", "shared", "batching", "fair-share"}, f.Strategy) {
+		l.at("strategy", "there is no strategy %q; use direct, race, shared, batching or fair-share", clip(f.Strategy))
 	}
 	switch n := len(f.Filter) + len(f.Score); {
 	case n == 0:

@@ -38,7 +38,7 @@ func (o *placeFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.spread, "spread", nil, "ATTRIBUTE or ATTRIBUTE:SKEW: the app's machines evenly over its values, with SKEW at most so uneven; repeatable")
 	f.StringArrayVar(&o.labels, "label", nil, "NAME=VALUE, which the requirements of workers may read; repeatable")
 	f.StringVar(&o.policy, "policy", "", "the placement policy, by name (default: the app's)")
-	f.StringVar(&o.strategy, "strategy", "", "direct, race, shared or batching (default: the policy's)")
+	f.StringVar(&o.strategy, "strategy", "", "direct, race, shared, batching or fair-share (default: the policy's)")
 	f.StringVar(&o.evictions, "evictions", "", "MAX or MAX/WINDOW, such as 3/1h: how many machines of the app a worker may evict in that time; 0 is never")
 }
 

@@ -1,0 +1,31 @@
+package gateway
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/quota"
+)
+
+// fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view has
+// it. What a worker has of a namespace stands in its own counters (cluster.Spending).
+func (c *Catalog) fairOrder(reqs []placement.Request, view cluster.View) []int {
+	shares := map[string]quota.Share{}
+	for _, n := range c.Namespaces() {
+		shares[n.Name] = quota.Share{Weight: n.Weight}
+	}
+	var pool cluster.Resources
+	for i := range view.Workers {
+		w := &view.Workers[i]
+		pool = pool.Add(w.Capacity)
+		for name, s := range w.Spending {
+			has := shares[name]
+			has.Used = has.Used.Add(s.Used)
+			shares[name] = has
+		}
+	}
+	wishes := make([]quota.Wish, len(reqs))
+	for i := range reqs {
+		wishes[i] = quota.Wish{Namespace: reqs[i].Namespace, Want: reqs[i].Resources}
+	}
+	return quota.Order(shares, pool, wishes)
+}
