@@ -249,11 +249,13 @@ func (g *GangBuyer) release(now time.Time) Turn {
 	g.phase = gangReleasing
 	var asks []Ask
 	for m, w := range g.home {
-		switch {
-		case w == "":
-		case g.granted[m]:
+		if w == "" {
+			continue
+		}
+		if g.granted[m] {
 			asks = append(asks, Ask{Act: ActUndo, Worker: w, Member: m})
-		case g.held[m]:
+		}
+		if g.held[m] { // also where a grant failed that is undone to be sure: its hold stands
 			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.token(m)})
 		}
 	}
