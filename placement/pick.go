@@ -37,6 +37,9 @@ func (c *Choice) before(b *Choice, machine string) bool {
 // and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of Rank's lots. chance
 // may be nil: then what is drawn depends on the machine's id only.
 func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
+	if !r.Funds.Enough() {
+		return nil, 0 // no worker takes who cannot pay
+	}
 	d := decision{x: x, r: r, p: p, skip: skip, enough: max(look, n, p.Best), found: x.scratch.found[:0]}
 	if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 {
 		d.enough = max(4*look, d.enough) // neighbours are looked up worker by worker
