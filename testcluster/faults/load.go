@@ -48,7 +48,7 @@ func (l *load) stopped() bool {
 // work starts the clients.
 func (l *load) work(ctx context.Context) {
 	for n := range l.o.Clients {
-		c := &caller{load: l, number: n, rng: rand.New(rand.NewPCG(l.o.Seed, uint64(n)+100)), slow: make(chan bool, maxSlow)}
+		c := &caller{load: l, number: n, rng: rand.New(rand.NewPCG(l.o.Seed, uint64(n)+100)), slow: make(chan bool, maxSlow), late: make(chan history.Op, maxGoing)}
 		l.wg.Go(func() {
 			c.work(ctx)
 			c.calls.Wait()
@@ -65,7 +65,16 @@ type caller struct {
 	mine   []history.Op // machines it made and has not destroyed, oldest first
 	slow   chan bool    // calls that go on while it does something else, at most maxSlow
 	calls  sync.WaitGroup
+	late   chan history.Op // answers of creates that went on in the background
+	going  int             // how many do, at most maxGoing
 }
+
+// maxGoing bounds the creates of one client that have no answer yet, and soon is how long it waits for one before it does
+// something else: a create that may have been granted at the other side of a cut is not answered before that is mended.
+const (
+	maxGoing = 8
+	soon     = 500 * time.Millisecond
+)
 
 // maxSlow bounds the calls of one client that go on in the background: of a machine that is cut off there is no answer for long.
 const maxSlow = 4
@@ -75,6 +84,7 @@ const maxSlow = 4
 func (c *caller) work(ctx context.Context) {
 	share := max(1, c.o.Slots*len(c.ms)*6/5/c.o.Clients) // a fifth more than there is room for, so that some are refused
 	for !c.stopped() && ctx.Err() == nil {
+		c.takeLate(c.going >= maxGoing)
 		if len(c.mine) > 0 && (len(c.mine) >= share || c.rng.IntN(4) == 0 || c.count.Load() >= int64(c.o.Most)) {
 			i := c.rng.IntN(len(c.mine))
 			m := c.mine[i]
@@ -90,8 +100,8 @@ func (c *caller) work(ctx context.Context) {
 		var made history.Op
 		if c.rng.IntN(5) == 0 {
 			made = c.holdAndGrant(ctx, at)
-		} else {
-			made = c.create(ctx, at)
+		} else if made = c.createSoon(ctx, at); made.Outcome == "" {
+			continue // it goes on in the background
 		}
 		if made.Outcome != history.Yes {
 			c.pause(ctx, time.Duration(20+c.rng.IntN(80))*time.Millisecond)
@@ -176,7 +186,46 @@ func (r reader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (c *caller) create(ctx context.Context, at *member) history.Op {
+// takeLate takes in what creates in the background made; with wait it waits for one first, or for the end.
+func (c *caller) takeLate(wait bool) {
+	keep := func(m history.Op) {
+		if c.going--; m.Outcome == history.Yes {
+			c.mine = append(c.mine, m)
+		}
+	}
+	if wait {
+		select {
+		case m := <-c.late:
+			keep(m)
+		case <-c.stop:
+		}
+	}
+	for {
+		select {
+		case m := <-c.late:
+			keep(m)
+		default:
+			return
+		}
+	}
+}
+
+// createSoon creates, and gives what came of it, or nothing when that takes long.
+func (c *caller) createSoon(ctx context.Context, at *member) history.Op {
+	create := c.create(at)
+	c.going++
+	c.calls.Go(func() { c.late <- create(ctx) })
+	select {
+	case m := <-c.late: // this one's answer, or an earlier one's
+		c.going--
+		return m
+	case <-time.After(soon):
+		return history.Op{}
+	}
+}
+
+// create chooses what is to be created, and gives what does it.
+func (c *caller) create(at *member) func(ctx context.Context) history.Op {
 	op := history.Op{Kind: history.Create, Gateway: at.id}
 	c.made++
 	l, o := launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", c.o.Seed, c.number, c.made)}
@@ -184,14 +233,16 @@ func (c *caller) create(ctx context.Context, at *member) history.Op {
 		l, o = launchOf(c.id()), client.LaunchOptions{}
 		op.Machine = l.ID
 	}
-	c.ask(ctx, &op, func(ctx context.Context) error {
-		m, err := at.cl.Launch(ctx, app, l, o)
-		if err == nil {
-			op.Machine, op.Worker, op.Instance = m.ID, m.Worker, m.InstanceID
-		}
-		return err
-	})
-	return op
+	return func(ctx context.Context) history.Op {
+		c.ask(ctx, &op, func(ctx context.Context) error {
+			m, err := at.cl.Launch(ctx, app, l, o)
+			if err == nil {
+				op.Machine, op.Worker, op.Instance = m.ID, m.Worker, m.InstanceID
+			}
+			return err
+		})
+		return op
+	}
 }
 
 // holdAndGrant has a worker hold room, and then either redeems the hold, gives it back, or lets it end.

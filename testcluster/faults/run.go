@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -111,7 +112,6 @@ func wait(ctx context.Context, d time.Duration) error {
 func (r *run) breakIt(ctx context.Context) error {
 	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, stop: make(chan struct{})}
 	r.load.work(ctx)
-	defer r.load.wg.Wait()
 	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
 	r.from = time.Now()
 	if err == nil {
@@ -131,7 +131,14 @@ func (r *run) breakIt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.load.wg.Wait()
+	ended := make(chan struct{})
+	go func() { r.load.wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(resolve + 30*time.Second):
+		_ = pprof.Lookup("goroutine").WriteTo(r.o.Log, 1) // only to find out why
+		return fault.New(fault.Internal, "clients", "the clients did not come to an end: a bug of the harness")
+	}
 	r.say("every call has its answer, or was given up")
 	return nil
 }
