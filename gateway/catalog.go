@@ -97,13 +97,14 @@ type Catalog struct {
 	policies policies
 	quotas   quotas
 	sharing  *Sharing
-	broken   error // of a failed commit: what is on disk is unknown, so nothing more is written
+	failed   chan struct{} // closed when broken is set
+	broken   error         // of a failed commit: what is on disk is unknown, so nothing more is written
 }
 
 // OpenCatalog reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it
 // is made when there are no secrets yet, and refused when others may read it.
 func OpenCatalog(j journal.Journal, keyFile string) (*Catalog, error) {
-	c := &Catalog{journal: j, apps: map[string]appRow{}, secrets: map[string]map[string]secretRow{}, keys: map[string]keyRow{}, policies: newPolicies()}
+	c := &Catalog{journal: j, failed: make(chan struct{}), apps: map[string]appRow{}, secrets: map[string]map[string]secretRow{}, keys: map[string]keyRow{}, policies: newPolicies()}
 	if err := j.Load(c.load); err != nil {
 		return nil, err
 	}
@@ -162,6 +163,9 @@ func (c *Catalog) commit(apply func(), rs ...fsm.Record) error {
 	return err
 }
 
+// Failed is closed when a commit has failed. What is on disk is unknown then: the process is to end, and to be started again.
+func (c *Catalog) Failed() <-chan struct{} { return c.failed }
+
 // commitOwn is commit for what the others know.
 func (c *Catalog) commitOwn(apply func(), rs ...fsm.Record) error {
 	if c.broken != nil {
@@ -169,6 +173,7 @@ func (c *Catalog) commitOwn(apply func(), rs ...fsm.Record) error {
 	}
 	if err := c.journal.Commit(rs); err != nil {
 		c.broken = fault.Wrap(err, fault.Unavailable, "catalog", "the catalog could not be written, so nothing more is changed until souk is started again")
+		close(c.failed)
 		return c.broken
 	}
 	c.mu.Lock()

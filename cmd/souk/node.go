@@ -239,6 +239,14 @@ func (n *node) serve(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	g.Go(func() error {
+		select {
+		case <-n.catalog.Failed():
+			return fault.New(fault.Unavailable, "catalog", "the catalog could not be written: see that the disk is well and has room, then start souk again; what runs goes on")
+		case <-gctx.Done():
+			return nil
+		}
+	})
+	g.Go(func() error {
 		<-gctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
