@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -169,7 +170,7 @@ type gangTurn struct {
 // askGang carries out a turn's asks side by side.
 func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []market.Answer {
 	answers := make([]market.Answer, len(asks))
-	done := make(chan struct{}, len(asks))
+	var all sync.WaitGroup
 	var crew *crew
 	if len(asks) > 0 && asks[0].Act == market.ActGrant {
 		crew = crewOf(t)
@@ -181,18 +182,15 @@ func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []
 			p.grant.Launch = crew.launch(p.grant.Launch, a.Member)
 			p.grant.Placement = explained(&p, t.view, a.Worker, fmt.Sprintf("one of a gang of %d that started together", len(crew.rank)))
 		}
-		go func() {
+		all.Go(func() {
 			in, m := g.carryOut(ctx, t.byID[a.Worker], a, p)
 			if m != nil {
 				t.made[a.Member] = m
 			}
 			answers[i] = in
-			done <- struct{}{}
-		}()
+		})
 	}
-	for range asks {
-		<-done
-	}
+	all.Wait()
 	for i, a := range answers {
 		g.metrics.conflict("gang", a.Refused != nil && asks[i].Act != market.ActRelease)
 	}

@@ -70,16 +70,6 @@ func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *bidBody,
 	return worker, &b, req, err
 }
 
-// checkLaunch fills a launch in, and says what of it cannot be honoured.
-func checkLaunch(l *machine.Launch) error {
-	l.Normalize()
-	where := l.Region
-	l.Region = "" // an expression, which regions judges
-	err := l.Validate()
-	l.Region = where
-	return err
-}
-
 func (g *Gateway) workerOf(r *http.Request) (Worker, error) {
 	id := cluster.WorkerID(r.PathValue("worker"))
 	for _, w := range g.workers() {

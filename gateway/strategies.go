@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -269,24 +270,21 @@ func (g *Gateway) transact(ctx context.Context, name string, orders []*order, vi
 // commit asks all workers of a transaction's turn side by side.
 func (g *Gateway) commit(ctx context.Context, name string, orders []*order, asks []market.Ask, view cluster.View, byID map[cluster.WorkerID]Worker) []market.Answer {
 	answers := make([]market.Answer, len(asks))
-	done := make(chan struct{}, len(asks))
+	var all sync.WaitGroup
 	for i, a := range asks {
 		o := orders[a.Member]
 		p := o.p
 		p.grant.Region = regionOf(view, a.Worker)
 		p.grant.Placement = explained(&p, view, a.Worker, fmt.Sprintf("planned with %d others by %s", len(orders)-1, name))
-		go func() {
+		all.Go(func() {
 			in, m := g.carryOut(ctx, byID[a.Worker], a, p)
 			if m != nil {
 				o.machine = m
 			}
 			answers[i] = in
-			done <- struct{}{}
-		}()
+		})
 	}
-	for range asks {
-		<-done
-	}
+	all.Wait()
 	for i, a := range answers {
 		orders[asks[i].Member].p.asked(asks[i], a)
 		g.metrics.conflict(name, a.Refused != nil)

@@ -173,6 +173,17 @@ func (c *Cluster) Members() []Member {
 	return out
 }
 
+// Member gives what is known of one member.
+func (c *Cluster) Member(id cluster.WorkerID) (Member, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.members[id]
+	if m == nil {
+		return Member{}, false
+	}
+	return m.Member, true
+}
+
 // Expected lists the members of whose records nothing is known here yet: those that an earlier life of this one saved, and
 // those that are members now. They may have anything.
 func (c *Cluster) Expected() []cluster.WorkerID {

@@ -176,7 +176,7 @@ func (c *Cluster) View() View {
 	if c.view == nil {
 		c.view = make([]cluster.Record, 0, len(c.workers))
 		for _, id := range slices.Sorted(maps.Keys(c.workers)) {
-			if m := c.members[id]; id == c.o.Self || m != nil && (m.State == Alive || m.State == Suspect) {
+			if c.heard(id) {
 				c.view = append(c.view, c.workers[id])
 			}
 		}
@@ -186,6 +186,20 @@ func (c *Cluster) View() View {
 		v.Parts = append(v.Parts, c.part(id, now))
 	}
 	return v
+}
+
+// Record gives one worker's record as View has it.
+func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rec, told := c.workers[id]
+	return rec, told && c.heard(id)
+}
+
+// heard says whether a worker's member can be heard. It is called with the lock.
+func (c *Cluster) heard(id cluster.WorkerID) bool {
+	m := c.members[id]
+	return id == c.o.Self || m != nil && (m.State == Alive || m.State == Suspect)
 }
 
 func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {

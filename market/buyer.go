@@ -106,8 +106,7 @@ func (b *Buyer) Step(in In) Out {
 		return Out{Done: true, Err: in.Failed}
 	case in.Lost:
 		if b.lost++; b.lost > MaxLost {
-			return Out{Done: true, Err: &fault.Error{Kind: fault.Unavailable, Code: "ambiguous", Op: "market.buyer",
-				Text: fmt.Sprintf("worker %s does not answer, so machine %s may exist or not; ask again with the same id", in.Worker, b.req.Machine)}}
+			return Out{Done: true, Err: ambiguous(in.Worker, b.req.Machine)}
 		}
 		return Out{Ask: in.Worker, Evict: b.consent != "", After: LostWait << (b.lost - 1)}
 	case in.Refused != nil:
@@ -119,11 +118,7 @@ func (b *Buyer) Step(in In) Out {
 func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
 	b.lost, b.last = 0, &r
 	b.refusals = append(b.refusals, fmt.Sprintf("%s: %s", w, placement.VerdictText(r.Verdict)))
-	for i := range b.view.Workers {
-		if b.view.Workers[i].Worker == w && r.Record.Newer(b.view.Workers[i]) {
-			b.view.Workers[i] = r.Record
-		}
-	}
+	healView(&b.view, w, r)
 }
 
 func (b *Buyer) next() Out {

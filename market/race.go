@@ -74,7 +74,7 @@ func (b *RaceBuyer) held(asked Ask, in Answer) Turn {
 		b.winner = asked.Worker
 		return Turn{Asks: []Ask{{Act: ActGrant, Worker: asked.Worker, Token: asked.Token}}}
 	case in.Refused != nil:
-		b.heal(asked.Worker, *in.Refused)
+		healView(&b.view, asked.Worker, *in.Refused)
 	case in.Failed != nil && len(b.open) == 0:
 		return Turn{Done: true, Err: in.Failed}
 	}
@@ -100,7 +100,7 @@ func (b *RaceBuyer) granted(asked Ask, in Answer) Turn {
 		}
 		return Turn{Asks: []Ask{asked}, After: LostWait << (b.lost - 1)}
 	}
-	b.heal(asked.Worker, *in.Refused)
+	healView(&b.view, asked.Worker, *in.Refused)
 	b.winner = "" // its hold had ended
 	if len(b.open) > 0 {
 		return Turn{}
@@ -133,8 +133,6 @@ func (b *RaceBuyer) next() Turn {
 	return t
 }
 
-func (b *RaceBuyer) heal(w cluster.WorkerID, r Refusal) { healView(&b.view, w, r) }
-
 // healView puts a refusal's record into a view that is the caller's own.
 func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 	if i := slices.IndexFunc(v.Workers, func(rec cluster.Record) bool { return rec.Worker == w }); i >= 0 && r.Record.Newer(v.Workers[i]) {
@@ -142,6 +140,9 @@ func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 	}
 }
 
+// ambiguous is the end of a purchase whose grant was never answered.
 func ambiguous(w cluster.WorkerID, id string) error {
-	return fault.New(fault.Unavailable, "ambiguous", "worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
+	e := fault.New(fault.Unavailable, "ambiguous", "worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
+	e.Op = "market.buyer"
+	return e
 }

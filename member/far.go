@@ -73,31 +73,17 @@ func (m *Member) refresh() {
 }
 
 func (m *Member) addressOf(id cluster.WorkerID) string {
-	for _, x := range m.cluster.Members() {
-		if x.ID == id {
-			return x.API
-		}
-	}
-	return ""
+	x, _ := m.cluster.Member(id)
+	return x.API
 }
 
 // Others lists the other members' workers, in the order of their ids.
 func (m *Member) Others() []*Far { return *m.far.Load() }
 
-// state tells whether the member can be heard.
-func (f *Far) state() gossip.State {
-	for _, x := range f.m.cluster.Members() {
-		if x.ID == f.id {
-			return x.State
-		}
-	}
-	return gossip.Left
-}
-
 // gone is the error of a member that cannot be heard; nil while it can.
 func (f *Far) gone() error {
-	switch f.state() {
-	case gossip.Dead, gossip.Left:
+	switch f.m.stateOf(f.id) {
+	case gossip.Dead, gossip.Left, "":
 		return fault.New(fault.Unavailable, gateway.CodeGone, "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
 	}
 	return nil
@@ -108,10 +94,8 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if err := f.gone(); err != nil {
 		return cluster.Record{}, err
 	}
-	for _, w := range f.m.cluster.View().Workers {
-		if w.Worker == f.id {
-			return w, nil
-		}
+	if w, told := f.m.cluster.Record(f.id); told {
+		return w, nil
 	}
 	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has", f.id)
 }

@@ -269,10 +269,8 @@ func (m *Member) known(id string) bool {
 func (m *Member) issuers() []string {
 	var out []string
 	for _, o := range m.cluster.Objects().List(KindIssuer) {
-		for _, x := range m.cluster.Members() {
-			if string(x.ID) == o.Key && x.State == gossip.Alive {
-				out = append(out, x.API)
-			}
+		if x, known := m.cluster.Member(cluster.WorkerID(o.Key)); known && x.State == gossip.Alive {
+			out = append(out, x.API)
 		}
 	}
 	return out

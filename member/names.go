@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
@@ -43,23 +44,17 @@ func (v nameView) Started(app string) ([]names.Machine, bool) {
 // hostOf gives the address of a worker's host: its attribute "address", else where its member is called. None while the worker
 // cannot be heard.
 func (m *Member) hostOf(id cluster.WorkerID) (none netip.Addr) {
-	api := ""
-	for _, x := range m.cluster.Members() {
-		if x.ID == id && (x.State == gossip.Alive || x.State == gossip.Suspect) {
-			api = x.API
-		}
-	}
-	if api == "" || m.removedFor(id) {
+	x, _ := m.cluster.Member(id)
+	if (x.State != gossip.Alive && x.State != gossip.Suspect) || x.API == "" || m.removedFor(id) {
 		return none
 	}
-	for _, w := range m.cluster.View().Workers {
-		if a, ok := w.Attributes["address"]; w.Worker == id && ok {
-			if addr, err := netip.ParseAddr(a.String()); err == nil {
-				return addr
-			}
+	w, _ := m.cluster.Record(id)
+	if a, ok := w.Attributes[gateway.AddressAttribute]; ok {
+		if addr, err := netip.ParseAddr(a.String()); err == nil {
+			return addr
 		}
 	}
-	host, _, err := net.SplitHostPort(api)
+	host, _, err := net.SplitHostPort(x.API)
 	if err != nil {
 		return none
 	}

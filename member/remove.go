@@ -86,13 +86,10 @@ func (m *Member) Remove(r gateway.Removed, force bool) error {
 	return nil
 }
 
+// stateOf tells whether a member can be heard; "" where none of the id is known.
 func (m *Member) stateOf(id cluster.WorkerID) gossip.State {
-	for _, x := range m.cluster.Members() {
-		if x.ID == id {
-			return x.State
-		}
-	}
-	return ""
+	x, _ := m.cluster.Member(id)
+	return x.State
 }
 
 func (m *Member) told(id cluster.WorkerID) bool {

@@ -6,16 +6,15 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/sim/gate"
 )
 
 // Gate is a condition on a row that fails a comparison, as `p99(short) > 1.05 * baseline`.
 type Gate struct {
 	text   string
-	metric string // p50, p90, p99 or mean; messages or unfinished
-	class  string // short, long or "" for all
-	op     string
-	factor float64
-	base   bool // factor is times the baseline's
+	metric string     // p50, p90, p99 or mean; messages or unfinished
+	class  string     // short, long or "" for all
+	limit  gate.Limit // Times the baseline's
 }
 
 // gateForm is METRIC[(CLASS)] OP NUMBER [* baseline].
@@ -32,15 +31,15 @@ func ParseGate(text string) (Gate, error) {
 	if m == nil {
 		return bad("it must be a metric, a comparison and a number")
 	}
-	g := Gate{text: strings.TrimSpace(text), metric: m[1], class: m[2], op: m[3], factor: 1, base: m[6] != ""}
+	g := Gate{text: strings.TrimSpace(text), metric: m[1], class: m[2], limit: gate.Limit{Op: m[3], Factor: 1, Times: m[6] != ""}}
 	switch percentile := strings.HasPrefix(g.metric, "p"); {
 	case percentile && g.class == "":
 		return bad("a percentile is of (short) or of (long) jobs")
 	case !percentile && g.metric != "mean" && g.class != "":
 		return bad(g.metric + " is of all jobs")
-	case m[4] == "" && !g.base:
+	case m[4] == "" && !g.limit.Times:
 		return bad("the number is missing")
-	case (m[4] != "" && g.base) != (m[5] != ""):
+	case (m[4] != "" && g.limit.Times) != (m[5] != ""):
 		return bad("a factor is written `1.05 * baseline`")
 	}
 	if m[4] != "" {
@@ -48,7 +47,7 @@ func ParseGate(text string) (Gate, error) {
 		if err != nil {
 			return bad(m[4] + " is no number")
 		}
-		g.factor = v
+		g.limit.Factor = v
 	}
 	return g, nil
 }
@@ -78,20 +77,8 @@ func (g Gate) of(s Summary) float64 {
 
 // Fails says whether a row meets the condition, beside the baseline's row, and so fails.
 func (g Gate) Fails(row, baseline Summary) (value, limit float64, fails bool) {
-	value, limit = g.of(row), g.factor
-	if g.base {
-		limit *= g.of(baseline)
-	}
-	switch g.op {
-	case ">":
-		fails = value > limit
-	case ">=":
-		fails = value >= limit
-	case "<":
-		fails = value < limit
-	default:
-		fails = value <= limit
-	}
+	value = g.of(row)
+	limit, fails = g.limit.Fails(value, g.of(baseline))
 	return value, limit, fails
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 )
@@ -225,10 +226,10 @@ func (c *cli) planAgent(dir string, o *agentFlags, m *member.Member) (p workerPl
 	if p.offer, err = o.offer.of(1, &p.capacity); err != nil {
 		return p, err
 	}
-	if _, set := p.offer.Attributes["address"]; !set {
+	if _, set := p.offer.Attributes[gateway.AddressAttribute]; !set {
 		host, _, err := net.SplitHostPort(m.Address())
 		if err == nil {
-			p.offer.Attributes["address"] = cluster.Text(host) // where the machines of a gang find each other
+			p.offer.Attributes[gateway.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
 		}
 	}
 	return p, nil

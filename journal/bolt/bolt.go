@@ -149,16 +149,7 @@ func create(path string) (err error) {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return openError(err, path)
 	}
-	return syncDir(path)
-}
-
-// syncDir makes path's directory entry durable.
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return openError(err, path)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := journal.SyncDir(path); err != nil {
 		return openError(err, path)
 	}
 	return nil

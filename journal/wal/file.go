@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
+
+	"github.com/soukhq/souk/journal"
 )
 
 // logFile is one log. It is appended to by one goroutine at a time.
@@ -28,7 +29,7 @@ func createLog(path string, generation uint64, size int64) (*logFile, error) {
 		return nil, openError(err, path)
 	}
 	l := &logFile{f: f, size: size}
-	if err := errors.Join(f.Truncate(size), l.reuse(generation), syncDir(path)); err != nil {
+	if err := errors.Join(f.Truncate(size), l.reuse(generation), journal.SyncDir(path)); err != nil {
 		return nil, errors.Join(openError(err, path), f.Close())
 	}
 	return l, nil
@@ -92,12 +93,3 @@ func (l *logFile) read() ([]byte, error) {
 }
 
 func (l *logFile) close() error { return l.f.Close() }
-
-// syncDir makes path's directory entry durable.
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

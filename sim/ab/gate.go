@@ -6,13 +6,13 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/sim/gate"
 )
 
 // Gate is a condition on a report that fails it, as `moved > 0.1` or `headroom < 0.9 * old`.
 type Gate struct {
-	text, metric, op string
-	factor           float64
-	old              bool // factor is times the old policy's
+	text, metric string
+	limit        gate.Limit // Times the old policy's
 }
 
 func gateForm() *regexp.Regexp {
@@ -33,8 +33,8 @@ func ParseGate(text string) (Gate, error) {
 	if err != nil {
 		return bad(m[3] + " is no number")
 	}
-	g := Gate{text: strings.TrimSpace(text), metric: m[1], op: m[2], factor: factor, old: m[4] != ""}
-	if g.old && (g.metric == "moved" || g.metric == "refused" || g.metric == "skipped") {
+	g := Gate{text: strings.TrimSpace(text), metric: m[1], limit: gate.Limit{Op: m[2], Factor: factor, Times: m[4] != ""}}
+	if g.limit.Times && (g.metric == "moved" || g.metric == "refused" || g.metric == "skipped") {
 		return bad(g.metric + " is a difference already, so there is no old")
 	}
 	return g, nil
@@ -61,21 +61,8 @@ func (g Gate) Fails(r Report) (value, limit float64, fails bool) {
 	default:
 		p = r.Score
 	}
-	value, limit = p.New, g.factor
-	if g.old {
-		limit *= p.Old
-	}
-	switch g.op {
-	case ">":
-		fails = value > limit
-	case ">=":
-		fails = value >= limit
-	case "<":
-		fails = value < limit
-	default:
-		fails = value <= limit
-	}
-	return value, limit, fails
+	limit, fails = g.limit.Fails(p.New, p.Old)
+	return p.New, limit, fails
 }
 
 // String gives the condition as it was written.

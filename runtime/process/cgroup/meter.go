@@ -107,10 +107,5 @@ func (f *meterFile) text() string {
 	if f.key == "" {
 		return strings.TrimSpace(text)
 	}
-	for line := range strings.Lines(text) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == f.key {
-			return v
-		}
-	}
-	return ""
+	return valueOf(text, f.key)
 }

@@ -109,8 +109,10 @@ func open(path string, mode int) (int, error) {
 }
 
 // field gives the value of "key value" in a file of such lines, "" when there is none.
-func field(path, key string) string {
-	for line := range strings.Lines(content(path)) {
+func field(path, key string) string { return valueOf(content(path), key) }
+
+func valueOf(text, key string) string {
+	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
 			return v
 		}
