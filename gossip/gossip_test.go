@@ -268,6 +268,29 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	})
 }
 
+// TestTwoThatFindEachOtherLookForTheThird: two that were restarted and have each other still look for whom they knew before. The
+// third may believe that they were never away, and does not look for them; here it knows nobody.
+func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
+	dirs := map[cluster.WorkerID]string{"a": t.TempDir(), "b": t.TempDir()}
+	a := start(t, Options{Self: "a", Dir: dirs["a"]})
+	b := start(t, Options{Self: "b", Dir: dirs["b"]}, a)
+	c := start(t, Options{Self: "c"}, a)
+	await(t, "all see all", func() bool {
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
+	})
+	at := c.Addr()
+	for _, m := range []*member{a, b, c} {
+		m.stop()
+	}
+	a = start(t, Options{Self: "a", Dir: dirs["a"], Bind: a.Addr()})
+	b = start(t, Options{Self: "b", Dir: dirs["b"], Bind: b.Addr()}, a)
+	await(t, "two see each other", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	c = start(t, Options{Self: "c", Bind: at})
+	await(t, "the third is found", func() bool {
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3 && sameRoot(a, b, c)()
+	})
+}
+
 // TestAnOldDisk: a worker comes back that remembers less of itself than the others do.
 func TestAnOldDisk(t *testing.T) {
 	a := start(t, Options{Self: "a"})

@@ -102,25 +102,38 @@ func (c *Cluster) addresses() map[cluster.WorkerID]string {
 	return out
 }
 
-// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for the first
-// one after a restart. memberlist itself forgets who is dead.
+// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all that are
+// not met yet after a restart. memberlist itself forgets who is dead.
 func (c *Cluster) reconnect(ctx context.Context, l *loop) {
 	wait := c.o.Knobs.Reconnect / 4
 	for pause(ctx, jitter(wait)) {
 		wait = c.o.Knobs.Reconnect
-		if addrs := c.lost(); len(addrs) > 0 {
-			l.do(func() {
-				for _, a := range addrs {
-					if err := c.Join(ctx, []string{a}); err == nil || ctx.Err() != nil {
-						return
-					}
-				}
-			}, c.o)
+		if len(c.lost()) > 0 {
+			l.do(func() { c.lookForLost(ctx) }, c.o)
 		}
 	}
 }
 
-// lost gives up to three addresses to try, at random: of members that are gone, and when there is nobody of all ever known.
+// lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked anew who
+// is still lost: two that have just begun and found each other must go on to look for the others.
+func (c *Cluster) lookForLost(ctx context.Context) {
+	tried := map[string]bool{}
+	for range 3 {
+		addrs := slices.DeleteFunc(c.lost(), func(a string) bool { return tried[a] })
+		if len(addrs) == 0 {
+			return
+		}
+		tried[addrs[0]] = true
+		if err := c.Join(ctx, addrs[:1]); ctx.Err() != nil {
+			return
+		} else if err != nil {
+			c.o.Log.Debug("a member that is gone does not answer", "addr", addrs[0], "err", err)
+		}
+	}
+}
+
+// lost gives the addresses to try, in a random order: of members that are gone, and of those that were saved and have not been
+// met since. The latter may know us as alive from before our restart: they would not look for us.
 func (c *Cluster) lost() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,18 +147,16 @@ func (c *Cluster) lost() []string {
 			out = append(out, m.Addr)
 		}
 	}
+	for id, addr := range c.disk.Members {
+		if c.members[id] == nil {
+			out = append(out, addr)
+		}
+	}
 	if len(c.peers) == 0 || rand.IntN(8) == 0 { // a seed may be the way to a part of the cluster that we never met
 		out = append(out, c.o.Peers...)
-	}
-	if len(c.peers) == 0 {
-		for id, addr := range c.disk.Members {
-			if m := c.members[id]; m == nil || m.State != Left {
-				out = append(out, addr)
-			}
-		}
 	}
 	slices.Sort(out)
 	out = slices.DeleteFunc(slices.Compact(out), func(a string) bool { return reached[a] })
 	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out[:min(len(out), 3)]
+	return out
 }
