@@ -50,6 +50,9 @@ type Decision struct {
 	Evaluated  int          `json:"evaluated,omitempty"`  // workers that a sampling policy looked at; 0: all
 	Candidates int          `json:"candidates,omitempty"` // workers an index left to look at; 0: all
 
+	// Own is of a machine that has its place: what it had at its worker when it was judged there.
+	Own *market.Own `json:"own,omitempty"`
+
 	Asks      []Ask       `json:"asks,omitempty"` // in order; the last one is the winner's where there is one
 	Holds     []Hold      `json:"holds,omitempty"`
 	Evictions []Preempted `json:"evictions,omitempty"`

@@ -133,6 +133,10 @@ func (e *encoder) decision(d *Decision) {
 	}
 	e.optInt("evaluated", int64(d.Evaluated))
 	e.optInt("candidates", int64(d.Candidates))
+	if d.Own != nil {
+		e.key("own")
+		e.other(d.Own)
+	}
 	if len(d.Asks) > 0 {
 		e.list("asks", len(d.Asks), false, func(i int) { e.ask(&d.Asks[i]) })
 	}

@@ -72,6 +72,10 @@ func Explain(d *Decision) []string {
 	case Ambiguous:
 		say("It is not known whether it was placed: %s.", d.Reason)
 	case Refused:
+		if d.Own != nil {
+			say("It was not %s: %s.", ownText(d.Why), d.Reason)
+			break
+		}
 		say("No worker takes it: %s.", d.Reason)
 	default:
 		say("It was not placed: %s.", d.Reason)
@@ -86,7 +90,7 @@ func Explain(d *Decision) []string {
 		out = append(out, groupText(d, &d.Groups[i]))
 	}
 	for i := range d.Asks {
-		if a := &d.Asks[i]; a.Result == market.ResultRefused {
+		if a := &d.Asks[i]; a.Result == market.ResultRefused && d.Own == nil {
 			say("%s was asked and said no%s%s.", a.Worker, because(a), healedText(a))
 		}
 	}
@@ -97,6 +101,17 @@ func Explain(d *Decision) []string {
 		say("What it knew of the workers was up to %s old.", (time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
 	}
 	return out
+}
+
+// ownText says what a machine that has its place asked for.
+func ownText(why string) string {
+	switch why {
+	case Update:
+		return "updated"
+	case Restart:
+		return "restarted"
+	}
+	return "started"
 }
 
 func policyText(d *Decision) string {

@@ -2,6 +2,7 @@ package decision
 
 import (
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -128,9 +129,12 @@ func misspelt(r *placement.Request, view cluster.View) bool {
 
 // ofWorker gives the hardest of one worker's reasons.
 func ofWorker(r *placement.Request, w *cluster.Record, policy *placement.Policy) Pending {
-	v := policy.Judge(r, w)
+	return hardest(r, w, policy.Judge(r, w).Failing)
+}
+
+func hardest(r *placement.Request, w *cluster.Record, failing []machine.Clause) Pending {
 	p := PendingEvaluation
-	for _, c := range v.Failing {
+	for _, c := range failing {
 		q := ofCode(c.Code)
 		if q == Capacity && r.Resources.Get(c.Code) > w.Capacity.Get(c.Code) {
 			q = NeverFits

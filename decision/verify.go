@@ -20,6 +20,10 @@ type Recorded func(cluster.WorkerID, Ref) (cluster.Record, bool)
 // the policy that the decision names.
 func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 	v := verifier{d: d, at: at, p: p}
+	if d.Own != nil {
+		v.own()
+		return v.wrong
+	}
 	for i := range d.Considered {
 		v.candidate(&d.Considered[i])
 	}
@@ -42,6 +46,22 @@ func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 		v.replay()
 	}
 	return v.wrong
+}
+
+// own computes again what a machine's own worker said to it.
+func (v *verifier) own() {
+	for i := range v.d.Considered {
+		c := &v.d.Considered[i]
+		w, ok := v.record(cluster.WorkerID(c.Worker), c.Ref)
+		if !ok {
+			continue
+		}
+		got := v.d.Own.Judge(v.d.Request, w)
+		v.clauses(c.Worker, got.Failing, c.Failing)
+		if got.Fits != c.Fits || got.Fits {
+			v.say("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded", c.Worker, c.Fits, got.Fits)
+		}
+	}
 }
 
 type verifier struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -82,6 +83,33 @@ func (t *taking) end(trail market.Trail, err error) error {
 	return &f
 }
 
+// askOwner has a machine's own worker start or update it, and records the decision where the worker says no: there is nobody
+// else to ask, so what it says is all there is to explain. What goes well is in the machine's events.
+func (g *Gateway) askOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error) {
+	t := g.taken(why)
+	out, err := do()
+	f := fault.As(err)
+	if f == nil || f.Kind != fault.Exhausted {
+		return out, err
+	}
+	refusal, ok := f.Detail.(market.Refusal)
+	if !ok {
+		return out, err
+	}
+	took := decision.Millis(time.Since(t.begin))
+	d, ok := decision.FromOwner(t.id, t.begin, why, &refusal, decision.Timings{Ask: took, Total: took})
+	if !ok {
+		return out, err
+	}
+	if g.decisions != nil {
+		g.decisions.Append(d)
+	}
+	g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
+	told := *f
+	told.Detail = unplaced(d)
+	return out, &told
+}
+
 // ended notes in the log that a machine is over, so that the log is a trace of how long machines live.
 func (g *Gateway) ended(app, id string) {
 	if g.decisions != nil {
@@ -94,12 +122,16 @@ type unplacedDetail struct {
 	id         string
 	pending    decision.Pending
 	candidates []machine.Candidate
+	clauses    []machine.Clause // where there is one worker alone to ask: what it said no to
 }
 
 func unplaced(d *decision.Decision) unplacedDetail {
 	u := unplacedDetail{id: d.ID, pending: d.Pending, candidates: []machine.Candidate{}}
 	for i := range d.Considered {
 		u.candidates = append(u.candidates, d.Considered[i].Candidate)
+	}
+	if d.Own != nil {
+		u.clauses = d.Considered[0].Failing
 	}
 	return u
 }

@@ -172,3 +172,49 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestARefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the update
+// that its worker refuses are in the log with what it said, and explained until the machine has started after all.
+func TestARefusedStartIsExplained(t *testing.T) {
+	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "ord", small))
+	m := s.launch(strings.Replace(guest("web", 512), `{"name"`, `{"region":"local","name"`, 1))
+	path := "/v1/apps/a/machines/" + m.ID
+	s.want(200, "POST", path+"/stop", nil)
+	other := s.launch(strings.Replace(guest("other", 768), `{"name"`, `{"region":"local","name"`, 1))
+
+	no := s.want(409, "POST", path+"/start", nil).failure(t)
+	if no.Status != "" || no.Souk.Decision == "" || no.Souk.Pending != decision.Capacity || len(no.Souk.Clauses) != 1 || no.Souk.Clauses[0].Code != "memory" {
+		t.Fatalf("%+v", no)
+	}
+	var e explanation
+	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
+	if e.Number != 2 || len(e.Decisions) != 2 || e.Decision.ID != no.Souk.Decision || e.Decision.Why != decision.Start || e.Decision.Took.Ask <= 0 ||
+		len(e.Decision.Considered) != 1 || e.Decision.Considered[0].Worker != "w1" || !strings.HasPrefix(e.Sentences[0], "It was not started: its own worker, w1, said no: memory") {
+		t.Fatalf("%+v", e)
+	}
+	s.want(409, "POST", path, strings.Replace(guest("web", 2048), `"cpus":1`, `"cpus":4`, 1))
+	s.want(412, "POST", path+"/exec", map[string]string{"cmd": "true"}) // another refusal, which is no decision about room
+	e = explanation{}
+	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
+	if e.Number != 3 || e.Decision.Why != decision.Update || !strings.HasPrefix(e.Sentences[0], "It was not updated: ") {
+		t.Fatalf("%+v", e)
+	}
+	s.want(200, "DELETE", "/v1/apps/a/machines/"+other.ID+"?kill=true", nil)
+	s.want(200, "POST", path+"/start", nil)
+	e = explanation{}
+	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
+	if e.Number != 1 || len(e.Decisions) != 3 || e.Decision.Outcome != decision.Placed {
+		t.Fatalf("after it has started, its placement is what is told: %+v", e)
+	}
+	_, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+		if l.Decision != nil {
+			for _, wrong := range decision.Verify(l.Decision, book.Get, placement.Default()) {
+				t.Error(wrong)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -108,7 +108,7 @@ func bodyOf(e *fault.Error, status, request string) ErrorBody {
 	case []machine.Candidate:
 		b.Souk.Candidates = d
 	case unplacedDetail:
-		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates = d.pending, d.id, d.candidates
+		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.pending, d.id, d.candidates, d.clauses
 	case []machine.Clause:
 		b.Souk.Clauses = d
 	case string:

@@ -59,6 +59,9 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
 		return missing
 	}
 	out.Notes = notesOf(found)
+	if number == 0 && missing == nil {
+		number = len(found.Decisions) - overtaken(found.Decisions, f.machine)
+	}
 	if err := out.choose(found.Decisions, number); err != nil {
 		return err
 	}
@@ -67,6 +70,25 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// overtaken counts the refused starts and updates, of decisions that are newest first, that no longer say how the machine
+// stands: it has started, or become another instance, since.
+func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
+	var last time.Time
+	for _, e := range m.Events {
+		if e.Type == "start" || e.Type == "launch" {
+			last = time.UnixMilli(e.Timestamp)
+			break // newest first
+		}
+	}
+	for n < len(found) && found[n].Own != nil && found[n].At.Before(last) {
+		n++
+	}
+	if n == len(found) {
+		return 0 // there is nothing else to tell
+	}
+	return n
 }
 
 // choose takes the decision that is asked for: the newest when number is 0. found is newest first.
@@ -92,7 +114,7 @@ func (e *explanation) choose(found []*decision.Decision, number int) error {
 
 // request is what to ask the workers now: what the decision asked, or what the machine's config says.
 func (e *explanation) request(m *machine.Machine) placement.Request {
-	if e.Decision != nil {
+	if e.Decision != nil && e.Decision.Own == nil {
 		r := e.Decision.Request
 		r.Resources = machine.Resources(m.Config) // an update may have changed it
 		return r

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -124,7 +125,7 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.mountedVolumes(r.Context(), c.App, c.Launch); err != nil {
 		return err
 	}
-	out, err := f.worker.Do(r.Context(), c)
+	out, err := g.askOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ type startAnswer struct {
 }
 
 func (g *Gateway) startMachine(w http.ResponseWriter, r *http.Request) error {
-	out, err := g.do(r, command(r, lifecycle.Start))
+	out, err := g.askOwner(decision.Start, func() (lifecycle.Outcome, error) { return g.do(r, command(r, lifecycle.Start)) })
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (g *Gateway) restartMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := checkSignal(c.Signal); err != nil {
 		return err
 	}
-	if _, err := g.do(r, c); err != nil {
+	if _, err := g.askOwner(decision.Restart, func() (lifecycle.Outcome, error) { return g.do(r, c) }); err != nil {
 		return err
 	}
 	return answerOK(w)

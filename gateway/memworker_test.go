@@ -170,10 +170,16 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 	}
 	switch c.Verb {
 	case lifecycle.Start:
+		if err := w.sell.SetUp(time.Now(), m.ID, true); err != nil {
+			return out, err
+		}
 		out.Machine = w.note(m, "start", machine.Started)
 	case lifecycle.Stop, lifecycle.Signal:
+		if err := w.sell.SetUp(time.Now(), m.ID, false); err != nil {
+			return out, err
+		}
 		out.Machine = w.note(m, "stop", machine.Stopped)
-	case lifecycle.Suspend:
+	case lifecycle.Suspend: // it keeps its room
 		out.Machine = w.note(m, "suspend", machine.Suspended)
 	case lifecycle.Restart:
 		out.Machine = w.note(m, "restart", machine.Started)
@@ -205,7 +211,16 @@ func (w *memWorker) update(m *machine.Machine, c lifecycle.Command) (*machine.Ma
 	if v := c.Launch.CurrentVersion; v != "" && v != m.InstanceID {
 		return m, fault.New(fault.Conflict, "concurrent_update", "aborted: machine update failed due to concurrent update")
 	}
-	if err := w.sell.Resize(time.Now(), m.ID, *c.Resources); err != nil {
+	was := machine.Resources(m.Config)
+	err := w.sell.Resize(time.Now(), m.ID, *c.Resources)
+	if err == nil && !c.Launch.SkipLaunch {
+		if err = w.sell.SetUp(time.Now(), m.ID, true); err != nil {
+			if back := w.sell.Resize(time.Now(), m.ID, was); back != nil {
+				panic(back)
+			}
+		}
+	}
+	if err != nil {
 		f := fault.As(err)
 		return m, &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Resource: "memory", Detail: f.Detail,
 			Text: "aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host"}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
@@ -58,7 +57,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 
 // refuseEvict is refuse for one that would have evicted others.
 func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Verdict) error {
-	e := fault.As(s.refuse(now, r, v, ""))
+	e := s.refuseOwn(now, r, v, s.own(r.Machine))
 	switch {
 	case !r.Scheduling.MayPreempt():
 	case !s.mayEvict(&r):

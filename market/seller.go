@@ -287,13 +287,9 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 		if s.funds != nil {
 			r.Funds = s.funds(now, id, &r)
 		}
-		v := placement.Judge(r, owned(rec))
-		if v.Fits && len(rec.GPUs) > 0 && grown.res.GPU > 0 && to.gpus == nil {
-			v = placement.Verdict{Failing: []machine.Clause{{Code: placement.CodeGPUDevice,
-				Wanted: "room on the devices it runs on", Had: "others have a part of them: stop it first"}}}
-		}
-		if !v.Fits {
-			return s.refuse(now, r, v, "")
+		own := s.own(id)
+		if v := own.Judge(r, s.rec); !v.Fits {
+			return s.refuseOwn(now, r, v, own)
 		}
 	}
 	if g.claim != nil && !up {
@@ -307,12 +303,6 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 func (s *Seller) mine(id string, want cluster.Resources) placement.Request {
 	g := s.grants[id]
 	return placement.Request{App: g.app, Machine: id, Resources: want, GPUKind: g.tenant.GPUKind}
-}
-
-// owned gives the record as a machine sees it that has its place here already: whom the worker takes is no longer asked.
-func owned(rec cluster.Record) cluster.Record {
-	rec.State, rec.Require, rec.Reserved = cluster.Ready, nil, nil
-	return rec
 }
 
 // Free takes a machine out of the ledger. Nothing happens when it is not in it.
@@ -427,7 +417,7 @@ func (s *Seller) release(token string) {
 func (s *Seller) touch() { s.rec.Version++ }
 
 // refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
-func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string, args ...any) error {
+func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string, args ...any) *fault.Error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Op: "market.seller"}
 	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)
 	if format != "" {

@@ -19,4 +19,8 @@ type Refusal struct {
 	Verdict    placement.Verdict `json:"verdict"`
 	Record     cluster.Record    `json:"record"`
 	RetryAfter time.Duration     `json:"retry_after,omitempty"`
+
+	// Of a machine that has its place at the worker and asked for more: what was judged, and what it had.
+	Request *placement.Request `json:"request,omitempty"`
+	Own     *Own               `json:"own,omitempty"`
 }

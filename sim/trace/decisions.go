@@ -108,7 +108,7 @@ func (g *gathered) line(l *decision.Line) bool {
 		at := float64(d.At.UnixMicro()) / 1e6
 		g.last, g.first = max(g.last, at), min(g.first, at)
 		key := d.Request.App + "/" + d.Request.Machine
-		if g.byID[key] == nil {
+		if g.byID[key] == nil && d.Own == nil { // a refused start of one that is there is no arrival
 			s := &lived{at: at, end: math.NaN(), want: d.Request.Resources, batch: below(d.Request.Scheduling.BandName())}
 			g.byID[key], g.order = s, append(g.order, s)
 		}
