@@ -222,6 +222,10 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 	emit := func(name, help, label, value string, v float64) {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, v, value)
 	}
+	calls := prometheus.NewDesc("souk_member_calls_total", "Questions sent to other members over the wire, a round trip each.", []string{"call"}, nil)
+	for call, n := range c.g.cluster.Calls() {
+		out <- prometheus.MustNewConstMetric(calls, prometheus.CounterValue, float64(n), call)
+	}
 	for _, w := range c.g.cluster.Expiry() {
 		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.", "what", w.What, float64(w.Ends.Unix()))
 	}

@@ -22,6 +22,8 @@ type Cluster interface {
 	Told(worker cluster.WorkerID) []gossip.Machine
 	// Hello asks another member who it is.
 	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
+	// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
+	Calls() map[string]uint64
 	// Expiry tells when this member's certificate and the roots end.
 	Expiry() []pki.Warning
 	// Leave says goodbye and has the process end. The machines go on running.

@@ -151,6 +151,7 @@ type toldCluster struct {
 func (c *toldCluster) Members() []gossip.Member                  { return c.members }
 func (c *toldCluster) Parts() []gossip.Part                      { return c.parts }
 func (c *toldCluster) Told(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
+func (c *toldCluster) Calls() map[string]uint64                  { return map[string]uint64{"grant": 3} }
 func (c *toldCluster) Expiry() []pki.Warning {
 	return []pki.Warning{{What: "certificate", Level: pki.Fine, Text: "holds"}}
 }
@@ -220,7 +221,8 @@ func TestClusterHealth(t *testing.T) {
 	if s.want(200, "POST", "/v1/souk/leave", nil); !c.left {
 		t.Fatal("it stayed")
 	}
-	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) || !strings.Contains(r.raw, `souk_members{state="alive"} 2`) {
+	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) || !strings.Contains(r.raw, `souk_members{state="alive"} 2`) ||
+		!strings.Contains(r.raw, `souk_member_calls_total{call="grant"} 3`) {
 		t.Fatal("no metrics of the cluster")
 	}
 	s.want(200, "GET", "/v1/souk/top", nil)

@@ -161,6 +161,9 @@ func (m *Member) Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting,
 	return wire.Greeting{}, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
 }
 
+// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
+func (m *Member) Calls() map[string]uint64 { return m.client.Calls() }
+
 // Expiry tells when this member's certificate and the roots end.
 func (m *Member) Expiry() []pki.Warning { return m.identity.Expiry(m.o.Now()) }
 

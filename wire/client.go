@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Client struct {
 	now      func() time.Time
 	speaks   capability
 	asked    atomic.Uint64
+	calls    map[string]*atomic.Uint64 // by path; see Calls
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
@@ -45,11 +47,27 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	if now == nil {
 		now = time.Now
 	}
-	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext}
+	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext,
+		calls: map[string]*atomic.Uint64{}}
+	for path := range routes() {
+		c.calls[path] = new(atomic.Uint64)
+	}
 	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in between
 	// an ask may be taken for a late one, which costs a refusal.
 	c.asked.Store(uint64(now().UnixMicro()))
 	return c
+}
+
+// Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine" and
+// so on. Each is one round trip. What was never asked is not in it.
+func (c *Client) Calls() map[string]uint64 {
+	out := map[string]uint64{}
+	for path, n := range c.calls {
+		if v := n.Load(); v > 0 {
+			out[strings.TrimPrefix(path, "/wire/")] = v
+		}
+	}
+	return out
 }
 
 // ends is when the client's own certificate ends; zero for one that has none yet.
@@ -215,6 +233,9 @@ func (l *Link) raw(ctx context.Context, via *http.Transport, r *http.Request) ([
 
 // send gives the answer to a request, if it is no error; its body is the caller's to close.
 func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (*http.Response, error) {
+	if n := l.client.calls[r.URL.Path]; n != nil {
+		n.Add(1)
+	}
 	res, err := via.RoundTrip(r)
 	if err != nil {
 		return nil, l.lost(ctx, err)

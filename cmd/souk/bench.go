@@ -69,7 +69,7 @@ func (c *cli) cmdBench() *cobra.Command {
 		}
 		return c.benchLaunch(cmd.Context(), o)
 	}
-	return parent(&cobra.Command{Use: "bench", Short: "Measure this machine", Example: "  souk bench launch --json\n  souk bench submit"}, launch, c.cmdBenchSubmit(), c.cmdBenchPropagation(), c.cmdBenchDecide())
+	return parent(&cobra.Command{Use: "bench", Short: "Measure this machine", Example: "  souk bench launch --json\n  souk bench submit"}, launch, c.cmdBenchSubmit(), c.cmdBenchPropagation(), c.cmdBenchForward(), c.cmdBenchDecide())
 }
 
 // benchStep measures some rows.
