@@ -84,7 +84,7 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 		return http.StatusConflict, "" // a status that clients do not know would outrank the text
 	case fault.ScopeVolume:
 		return http.StatusPreconditionFailed, "volume_placement_capacity"
-	case fault.ScopeQuota:
+	case fault.ScopeQuota: // not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
 		return http.StatusForbidden, ""
 	}
 	if e.Code == "no_volume_capacity" {

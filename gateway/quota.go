@@ -124,7 +124,7 @@ func unpaid(err error, req *placement.Request) error {
 	case !req.Funds.Enough():
 		wanted, had := req.Funds.Clause()
 		e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, req.Funds.Wait
-		e.Text = "the quota is used up: wanted " + wanted + ", had " + had + "; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " + req.Namespace + ")"
+		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had + "; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " + req.Namespace + ")"
 	case req.Scheduling.Lent:
 		e.Text += "; namespace " + req.Namespace + " cannot pay for it now (souk quota show " + req.Namespace + "), so it may only have room that is idle"
 	default:

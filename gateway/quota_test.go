@@ -73,7 +73,7 @@ func TestQuotaRefuses(t *testing.T) {
 	r := s.want(403, "POST", "/v1/apps/a/machines", paidLaunch)
 	e := r.failure(t)
 	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || w.grants != asked ||
-		!strings.Contains(e.Error, "wanted 0.138 credits of namespace default, had 0.053") || !strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
+		!strings.Contains(e.Error, "over the allowed quota: wanted 0.138 credits of namespace default, had 0.053") || !strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
 		t.Errorf("%s, retry after %q, asked %d times", r.raw, r.header.Get("Retry-After"), w.grants-asked)
 	}
 	var plan planAnswer
@@ -97,6 +97,23 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	if b := s.gateway.Book(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Book(t.Context(), "w1").Others) != 0 {
 		t.Errorf("%+v", b)
+	}
+}
+
+// TestQuotaAtAStart: a worker that knows of the quota refuses a start with the code and the words that the Machines API has
+// for a tenant over its quota, and the decision is recorded.
+func TestQuotaAtAStart(t *testing.T) {
+	w := newMemWorker("w1", "local", room)
+	s := logged(t, w)
+	m := s.launch(guest("web", 512))
+	s.want(200, "POST", "/v1/apps/a/machines/"+m.ID+"/stop", nil)
+	w.sell.Funding(func(time.Time, string, *placement.Request) *placement.Funds {
+		return &placement.Funds{Namespace: "default", Wanted: 2, Had: 1, Wait: time.Minute}
+	})
+	r := s.want(403, "POST", "/v1/apps/a/machines/"+m.ID+"/start", nil)
+	e := r.failure(t)
+	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || e.Souk.Decision == "" || r.header.Get("Retry-After") != "60" {
+		t.Errorf("%s", r.raw)
 	}
 }
 

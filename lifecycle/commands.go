@@ -360,6 +360,7 @@ func (s *Supervisor) start(r *row, op string, a opArgs) error {
 func hostFull(err error) error {
 	e := *fault.As(err)
 	if e.Scope == fault.ScopeQuota {
+		e.Text = "over the allowed quota: " + strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") + "; stop something, or have the quota raised"
 		return &e
 	}
 	what := map[string]string{"cpu": "insufficient CPUs available", "memory": "insufficient memory available"}[e.Resource]
