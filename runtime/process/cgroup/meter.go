@@ -12,6 +12,8 @@ import (
 // times what reading it does. It is for one goroutine at a time.
 type Meter struct {
 	cpu, slow, memory, oom, populated meterFile
+
+	dir int // the group's directory on the v2 mount
 }
 
 // meterFile is one number of one open file. The zero value has none and reads 0.
@@ -23,7 +25,7 @@ type meterFile struct {
 // OpenMeter opens what the group's tree has; nil where something of it cannot be opened, or where there is no v2 tree.
 func (g Group) OpenMeter() *Meter {
 	m, ok := &Meter{}, true
-	open := func(f *meterFile, dir, name, key string) {
+	add := func(f *meterFile, dir, name, key string) {
 		fd, err := open(filepath.Join(dir, g.name, name), syscall.O_RDONLY)
 		if err != nil || fd == 0 {
 			ok = false
@@ -33,8 +35,11 @@ func (g Group) OpenMeter() *Meter {
 	}
 	v2 := func(controller string) bool { return slices.Contains(g.t.Controllers, controller) }
 	if g.t.V2 != "" {
-		open(&m.cpu, g.t.V2, "cpu.stat", "usage_usec")
-		open(&m.populated, g.t.V2, "cgroup.events", "populated")
+		add(&m.cpu, g.t.V2, "cpu.stat", "usage_usec")
+		add(&m.populated, g.t.V2, "cgroup.events", "populated")
+		var err error
+		m.dir, err = open(filepath.Join(g.t.V2, g.name), syscall.O_RDONLY|syscall.O_DIRECTORY)
+		ok = ok && err == nil
 	} else {
 		ok = false // to look for processes is another thing there; nobody is in a hurry with such a kernel
 	}
@@ -42,15 +47,15 @@ func (g Group) OpenMeter() *Meter {
 	case v2("cpu"):
 		m.slow = meterFile{m.cpu.fd, "throttled_usec"}
 	case g.t.V1["cpu"] != "":
-		open(&m.slow, g.t.V1["cpu"], "cpu.stat", "throttled_time")
+		add(&m.slow, g.t.V1["cpu"], "cpu.stat", "throttled_time")
 	}
 	switch {
 	case v2("memory"):
-		open(&m.memory, g.t.V2, "memory.current", "")
-		open(&m.oom, g.t.V2, "memory.events", "oom_kill")
+		add(&m.memory, g.t.V2, "memory.current", "")
+		add(&m.oom, g.t.V2, "memory.events", "oom_kill")
 	case g.t.V1["memory"] != "":
-		open(&m.memory, g.t.V1["memory"], "memory.usage_in_bytes", "")
-		open(&m.oom, g.t.V1["memory"], "memory.oom_control", "oom_kill")
+		add(&m.memory, g.t.V1["memory"], "memory.usage_in_bytes", "")
+		add(&m.oom, g.t.V1["memory"], "memory.oom_control", "oom_kill")
 	}
 	if !ok {
 		m.Close()
@@ -72,6 +77,14 @@ func (m *Meter) Counters() Usage {
 // Empty says whether no process is left in the group.
 func (m *Meter) Empty() bool { return m.populated.text() == "0" }
 
+// Dir is the group's directory for CLONE_INTO_CGROUP, open for as long as the meter is. 0 of nil.
+func (m *Meter) Dir() int {
+	if m == nil {
+		return 0
+	}
+	return m.dir
+}
+
 // Close lets go of the files. nil has none.
 func (m *Meter) Close() {
 	if m == nil {
@@ -85,6 +98,10 @@ func (m *Meter) Close() {
 			_ = syscall.Close(f.fd)
 			f.fd = 0
 		}
+	}
+	if m.dir > 0 {
+		_ = syscall.Close(m.dir)
+		m.dir = 0
 	}
 }
 

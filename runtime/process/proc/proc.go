@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TicksPerSecond is USER_HZ, which is 100 on every Linux that Go runs on.
@@ -69,6 +71,16 @@ func Parse(b []byte) (Stat, error) {
 		s.Exit = int(num(49))
 	}
 	return s, nil
+}
+
+// Tick is the present in ticks since boot, as Stat.Start counts: a process that is started between two equal Ticks has
+// that one for its Start. 0: the kernel does not tell.
+func Tick() uint64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0
+	}
+	return uint64(t.Nano()) / uint64(time.Second/TicksPerSecond)
 }
 
 // Running says whether the process is there, has not ended, and is the one that started at tick start.

@@ -59,3 +59,24 @@ func TestSelf(t *testing.T) {
 		t.Errorf("%s is not among the sockets", ln.Addr())
 	}
 }
+
+func TestTickIsWhatAProcessStartsWith(t *testing.T) {
+	for range 100 {
+		before := proc.Tick()
+		c := exec.Command("/bin/true")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		after := proc.Tick()
+		st, err := proc.Read(c.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before == 0 || st.Start < before || st.Start > after {
+			t.Errorf("a process started between ticks %d and %d says %d", before, after, st.Start)
+		}
+		if err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

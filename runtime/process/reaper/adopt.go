@@ -174,7 +174,7 @@ func (r *Reaper) adopt(l *life) {
 		if err == nil {
 			_ = unix.Close(fd)
 		}
-		go r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
+		go func() { r.finish(l, r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})) }()
 		return
 	}
 	go r.watchAdopted(l, os.NewFile(uintptr(fd), "pidfd"))
@@ -222,7 +222,7 @@ func (r *Reaper) watchAdopted(l *life, pidfd *os.File) {
 			}
 		})
 	}
-	r.ended(l, x)
+	r.finish(l, r.ended(l, x))
 }
 
 // exitStatus learns how a process ended that is not a child: from the pidfd once its parent has waited for it (Linux

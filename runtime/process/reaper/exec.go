@@ -76,7 +76,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	fds.fds = nil
 	defer closeAll(k.files[:])
 	x := &execution{ended: make(chan int, 1)}
-	err = r.fork(k, func(pid int) {
+	err = r.fork(k, func(pid int, _ uint64) {
 		x.pid = pid
 		r.mu.Lock()
 		defer r.mu.Unlock()

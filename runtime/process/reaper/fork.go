@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // child is what is to be executed.
@@ -18,6 +19,7 @@ type child struct {
 	owner *owner
 	group *cgroup.Group // nil: none
 	seat  *seat         // in the group; nil: none is needed
+	v2    int           // the group's directory on the v2 mount, open; 0: not yet
 	files [3]*os.File
 }
 
@@ -25,20 +27,24 @@ type child struct {
 // it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program nor
 // ptrace is needed.
 //
-// registered is called with the pid while nobody can wait for it.
-func (r *Reaper) fork(c *child, registered func(pid int)) error {
+// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since boot,
+// if that is known: 0 if not.
+func (r *Reaper) fork(c *child, registered func(pid int, ticks uint64)) error {
 	if c.seat == nil {
 		return r.forkHere(c, registered)
 	}
 	return c.seat.run(func() error { return r.forkHere(c, registered) })
 }
 
-func (r *Reaper) forkHere(c *child, registered func(pid int)) error {
+func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) error {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if c.owner != nil {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.owner.uid), Gid: uint32(c.owner.gid), Groups: c.owner.groups}
 	}
-	if c.group != nil {
+	switch {
+	case c.v2 != 0:
+		sys.UseCgroupFD, sys.CgroupFD = true, c.v2
+	case c.group != nil:
 		f, err := c.group.OpenV2()
 		if err != nil {
 			return fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of a machine cannot be opened")
@@ -57,6 +63,7 @@ func (r *Reaper) forkHere(c *child, registered func(pid int)) error {
 	}
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
+	before := proc.Tick()
 	pid, err := syscall.ForkExec(c.path, c.argv, attr)
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
@@ -64,6 +71,11 @@ func (r *Reaper) forkHere(c *child, registered func(pid int)) error {
 		}
 		return execFault(err, c.argv[0], c.dir, c.owner)
 	}
-	registered(pid)
+	// The process began between the two. Most often they are one tick, and then nobody needs to be asked which.
+	ticks := proc.Tick()
+	if ticks != before {
+		ticks = 0
+	}
+	registered(pid, ticks)
 	return nil
 }

@@ -92,10 +92,11 @@ func (g *slot) make() (err error) {
 	return err
 }
 
-// bestLocked chooses a free group: a seat saves more than limits that fit. -1 when none is free.
+// bestLocked chooses a free group: a seat saves more than limits that fit, and of equals the one that was used last is
+// still in the CPU's caches. -1 when none is free.
 func (s *slots) bestLocked(l cgroup.Limits) int {
 	best, most := -1, -1
-	for i, f := range s.free {
+	for i, f := range slices.Backward(s.free) {
 		worth := 0
 		if f.seat != nil {
 			worth += 2
@@ -196,8 +197,11 @@ func (s *slots) look(g *slot) (u cgroup.Usage, empty bool) {
 	return g.meter.Counters(), g.meter.Empty()
 }
 
-// forget closes a group's meter.
+// forget closes a group's meter, if it has one.
 func (s *slots) forget(g *slot) {
+	if g.meter == nil {
+		return
+	}
 	g.meter.Close()
 	g.meter = nil
 	s.mu.Lock()
@@ -208,9 +212,7 @@ func (s *slots) forget(g *slot) {
 // drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
 func (s *slots) drop(g slot) error {
 	g.seat.leave()
-	if g.meter != nil {
-		s.forget(&g)
-	}
+	s.forget(&g)
 	err := g.group.Remove() // patient: the thread may need a moment to be gone
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,6 +13,10 @@ import (
 	"github.com/soukhq/souk/runtime/process/proc"
 )
 
+// maxStarting is how many starts are under way at once; more wait. They would wait for the fork anyway, each with four
+// ends of pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes them.
+const maxStarting = 4
+
 // start starts an attempt, or answers the one that was started.
 func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, err error) {
 	if s != nil && s.Fresh {
@@ -34,7 +38,9 @@ func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (
 	if st, done, err := r.judge(m, attempt); done || err != nil {
 		return st, err
 	}
+	r.desks <- struct{}{}
 	l, err := r.launch(m, attempt, s, data)
+	<-r.desks
 	if err != nil {
 		return st, err
 	}
@@ -138,11 +144,11 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		return fail(err)
 	}
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, seat: l.slot.seat,
+		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, seat: l.slot.seat, v2: l.slot.meter.Dir(),
 		files: [3]*os.File{r.null, ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
-	if err := r.fork(c, func(pid int) { r.register(l, pid) }); err != nil {
+	if err := r.fork(c, func(pid int, ticks uint64) { r.register(l, pid, ticks) }); err != nil {
 		if group != nil {
 			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
@@ -152,23 +158,25 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	return nil
 }
 
-// freeSeat gives up the thread that started a life, which goes on for longer.
+// freeSeat gives up the thread that started a life, which goes on for longer, and the files that would count for it at
+// its end: they are of use to those who come and go.
 func (r *Reaper) freeSeat(l *life) {
-	r.mu.Lock()
-	s := l.slot.seat
-	l.slot.seat = nil
-	r.mu.Unlock()
-	s.leave()
+	s := r.takeBack(l)
+	s.seat.leave()
+	r.slots.forget(&s)
 }
 
-// register makes a process the machine's life. It runs before the process can be waited for.
-func (r *Reaper) register(l *life, pid int) {
-	l.rec.PID = pid
-	if l.slot.seat != nil {
+// register makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
+// 0: that must be asked.
+func (r *Reaper) register(l *life, pid int, ticks uint64) {
+	l.rec.PID, l.rec.Ticks = pid, ticks
+	if l.slot.seat != nil || l.slot.meter != nil {
 		l.retire = time.AfterFunc(seatPatience, func() { r.freeSeat(l) })
 	}
-	if st, err := proc.Read(pid); err == nil {
-		l.rec.Ticks = st.Start
+	if ticks == 0 {
+		if st, err := proc.Read(pid); err == nil {
+			l.rec.Ticks = st.Start
+		}
 	}
 	rec := l.rec
 	err := r.record(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {

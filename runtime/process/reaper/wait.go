@@ -52,11 +52,12 @@ func (r *Reaper) reap() {
 		who := r.procs[pid]
 		delete(r.procs, pid)
 		r.mu.Unlock()
-		switch p := who.(type) {
-		case *life:
-			r.ended(p, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
-		case *execution:
-			p.ended <- code
+		var exit runtime.Exit
+		l, is := who.(*life)
+		if is {
+			exit = r.ended(l, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+		} else if x, is := who.(*execution); is {
+			x.ended <- code
 		}
 		var ws syscall.WaitStatus
 		for {
@@ -64,11 +65,14 @@ func (r *Reaper) reap() {
 				break
 			}
 		}
+		if is {
+			go r.finish(l, exit)
+		}
 	}
 }
 
-// ended writes down how the main process of a life ended, and has the rest cleared away.
-func (r *Reaper) ended(l *life, x runtime.Exit) {
+// ended writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it gives.
+func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
 	x.Machine, x.Attempt = l.m.id, l.attempt
 	if r.tree != nil && x.Code == 128+int(syscall.SIGKILL) && l.slot.group.OOMKills() > 0 {
 		x.OOM = true
@@ -86,7 +90,7 @@ func (r *Reaper) ended(l *life, x runtime.Exit) {
 		apply()
 		r.mu.Unlock()
 	}
-	go r.finish(l, x)
+	return x
 }
 
 // drainPatience bounds how long the end of a life waits for the last of its output.
@@ -94,7 +98,13 @@ const drainPatience = 2 * time.Second
 
 // finish ends what the main process left running, takes in the last output, and announces the exit.
 func (r *Reaper) finish(l *life, x runtime.Exit) {
-	r.killAll(l)
+	if l.retire != nil {
+		l.retire.Stop()
+	}
+	slot := r.takeBack(l)
+	if slot.meter == nil || !slot.meter.Empty() {
+		r.killAll(l)
+	}
 	drained := make(chan struct{})
 	go func() {
 		l.pumps.Wait()
@@ -112,13 +122,9 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
 	}
 	if r.tree != nil {
-		if l.retire != nil {
-			l.retire.Stop()
-		}
 		l.slotMu.Lock()
 		r.mu.Lock()
-		slot := l.slot
-		l.slot.seat = nil // it goes back with the slot
+		slot.killed = l.slot.killed
 		r.mu.Unlock()
 		l.slotGone = true
 		l.slotMu.Unlock()
@@ -133,6 +139,15 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	close(l.done)
 	l.m.grown()
 	r.announce(x)
+}
+
+// takeBack takes the slot of a life: its seat and its meter are the caller's alone from here on.
+func (r *Reaper) takeBack(l *life) slot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := l.slot
+	l.slot.seat, l.slot.meter = nil, nil
+	return s
 }
 
 // killAll sends SIGKILL to all processes of a life.
