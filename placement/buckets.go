@@ -21,8 +21,7 @@ const (
 // group is the workers that are alike but for their attributes and conditions: of one region, state, capacity, headroom
 // and kinds of GPU.
 type group struct {
-	rec  cluster.Record // stands for them: nothing used, no attributes, no conditions
-	free cluster.Resources
+	rec cluster.Record // stands for them: nothing used, no attributes, no conditions
 }
 
 // cellKey tells workers of a group apart by room: each number a level, 0 for none.
@@ -122,8 +121,8 @@ func sound(rec *cluster.Record, free *cluster.Resources) bool {
 }
 
 // key gives the cell of a worker, and which of its buckets.
-func (s *slot) key() (k cellKey, bucket int32) {
-	c, f := &s.rec.Capacity, &s.free
+func (s *slot) key(f *cluster.Resources) (k cellKey, bucket int32) {
+	c := &s.rec.Capacity
 	cpu, memory := level(f.CPU, c.CPU, fine)+inCell-1, level(f.Memory, c.Memory, fine)+inCell-1
 	k = cellKey{group: s.group, cpu: uint8(cpu / inCell), memory: uint8(memory / inCell),
 		disk: uint8(level(f.Disk, c.Disk, coarse)), ports: uint8(level(f.Ports, c.Ports, coarse)),
@@ -153,10 +152,10 @@ func (s *slot) key() (k cellKey, bucket int32) {
 // place puts a worker into the bucket of its room.
 func (x *Index) place(i int32) {
 	s := &x.slots[i]
-	s.free = s.rec.Capacity.Sub(s.rec.Used)
+	free := s.rec.Capacity.Sub(s.rec.Used)
 	m := &x.rooms[i]
-	m.cpu, m.memory, m.disk, m.ports = s.free.CPU, s.free.Memory, s.free.Disk, s.free.Ports
-	if !sound(&s.rec, &s.free) {
+	m.cpu, m.memory, m.disk, m.ports, m.gpu = free.CPU, free.Memory, free.Disk, free.Ports, free.GPU
+	if !sound(&s.rec, &free) {
 		if m.bucket >= 0 || m.at < 0 {
 			x.leave(i)
 			m.at = int32(len(x.odd))
@@ -164,14 +163,14 @@ func (x *Index) place(i int32) {
 		}
 		return
 	}
-	k, sub := s.key()
+	k, sub := s.key(&free)
 	if m.bucket >= 0 && m.bucket%perCell == sub && x.cells[m.bucket/perCell].key == k {
 		return
 	}
 	x.leave(i)
 	n, ok := x.byKey[k]
 	if !ok {
-		n = x.newCell(k, s)
+		n = x.newCell(k, s, &free)
 	}
 	if x.live[n] == 0 {
 		x.filled++
@@ -206,7 +205,7 @@ func (x *Index) leave(i int32) {
 }
 
 // newCell makes a cell for the room that worker s has.
-func (x *Index) newCell(k cellKey, s *slot) int32 {
+func (x *Index) newCell(k cellKey, s *slot, free *cluster.Resources) int32 {
 	if n := len(x.cells); n > 1<<14 && n > 4*x.filled {
 		x.sweep()
 	}
@@ -222,7 +221,7 @@ func (x *Index) newCell(k cellKey, s *slot) int32 {
 	up.Memory, mid.Memory = at(k.memory, c.Memory, fine/inCell)
 	up.Disk, mid.Disk = at(k.disk, c.Disk, coarse)
 	up.Ports, mid.Ports = at(k.ports, c.Ports, coarse)
-	up.GPU, mid.GPU = min(c.GPU, int64(k.gpu)*250), max(0, s.free.GPU)
+	up.GPU, mid.GPU = min(c.GPU, int64(k.gpu)*250), max(0, free.GPU)
 	if k.gpu >= 1<<15 {
 		up.GPU = c.GPU
 	}
@@ -230,7 +229,7 @@ func (x *Index) newCell(k cellKey, s *slot) int32 {
 		if up.Named == nil {
 			up.Named, mid.Named = map[string]int64{}, map[string]int64{}
 		}
-		up.Named[name], mid.Named[name] = c.Named[name], max(0, s.free.Named[name])
+		up.Named[name], mid.Named[name] = c.Named[name], max(0, free.Named[name])
 	}
 	most.Used, middle.Used = c.Sub(up), c.Sub(mid)
 	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog

@@ -49,7 +49,6 @@ type Index struct {
 // slot is one worker.
 type slot struct {
 	rec   cluster.Record
-	free  cluster.Resources
 	group int32
 	used  bool
 	owns  bool // rec.Apps is the index's own map

@@ -166,12 +166,12 @@ func (f *front) pop() scored {
 // room is what a worker has free, of what nearly every request wants, and where it is. All workers' rooms lie side by side,
 // so that to refuse one for its size, or to move one, touches little memory.
 type room struct {
-	cpu, memory, disk, ports int64
-	bucket                   int32 // -1: in odd, or nowhere
-	at                       int32 // place in the bucket, or in odd; -1: nowhere
+	cpu, memory, disk, ports, gpu int64
+	bucket                        int32 // -1: in odd, or nowhere
+	at                            int32 // place in the bucket, or in odd; -1: nowhere
 }
 
 // takes says whether it is worth asking the judge.
 func (r *room) takes(want *cluster.Resources) bool {
-	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports
+	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports && want.GPU <= r.gpu
 }

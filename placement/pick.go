@@ -50,12 +50,16 @@ func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) 
 	if x.Exact {
 		d.enough = math.MaxInt
 	}
+	d.content = d.enough == look && n == 1
 	d.turn = lot(r.Machine, "")
 	if chance != nil {
 		d.turn = chance.Uint64()
 	}
 	d.decide()
 	x.scratch.found = d.found
+	if n == 1 && p.Best <= 1 { // the common case
+		return x.first(d.found, r.Machine), d.examined
+	}
 	slices.SortFunc(d.found, func(a, b Choice) int {
 		switch {
 		case a.Score != b.Score:
@@ -73,13 +77,29 @@ func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) 
 	return append(best, d.found[:min(n, len(d.found))]...), d.examined
 }
 
+// first gives the best of what was found, in a list of one.
+func (x *Index) first(found []Choice, machine string) []Choice {
+	if len(found) == 0 {
+		return nil
+	}
+	best := &found[0]
+	for k := range found[1:] {
+		if c := &found[k+1]; c.before(best, machine) {
+			best = c
+		}
+	}
+	x.scratch.won = best.slot
+	return []Choice{*best}
+}
+
 // decision is one pick under way.
 type decision struct {
 	x        *Index
 	r        *Request
 	p        *Policy
 	skip     func(cluster.WorkerID) bool
-	enough   int // workers that fit, of a tier
+	enough   int  // workers that fit, of a tier
+	content  bool // with one worker that is as good as its bucket promised
 	turn     uint64
 	found    []Choice
 	examined int
@@ -164,8 +184,12 @@ func (d *decision) pickOut(c *class, t *tier, best float64) float64 {
 			break
 		}
 		if d.look(top.bucket) {
-			best = max(best, d.found[len(d.found)-1].Score)
+			score := d.found[len(d.found)-1].Score
+			best = max(best, score)
 			left--
+			if d.content && score >= float64(top.score)+t.bonus {
+				return best
+			}
 		}
 	}
 	return best
@@ -228,8 +252,9 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 				continue
 			}
 			if d.look(i) {
-				best = max(best, d.found[len(d.found)-1].Score)
-				if left--; left == 0 {
+				score := d.found[len(d.found)-1].Score
+				best = max(best, score)
+				if left--; left == 0 || (d.content && score >= float64(e.score)+t.bonus) {
 					return best
 				}
 			}
@@ -248,7 +273,7 @@ func (d *decision) look(i int32) bool {
 		return false
 	}
 	s := &d.x.slots[i]
-	if !d.r.Resources.Fits(s.free) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.admits(d.r, &s.rec) {
+	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(s.rec.Capacity.Sub(s.rec.Used))) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.admits(d.r, &s.rec) {
 		return false
 	}
 	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec), i})
