@@ -61,10 +61,11 @@ type Knobs struct {
 	StuckAfter   time.Duration // until a consumer that does not read counts as stuck
 }
 
-// LAN gives the defaults. A dead worker is noticed by all within 3 s up to some hundred members, see docs/decisions.
+// LAN gives the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's suspicion lasts
+// longer the more there are, by the logarithm, and the pace leaves room for that. See docs/decisions/0010-registry.md.
 func LAN() Knobs {
-	return Knobs{Probe: 200 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8,
-		Gossip: 100 * time.Millisecond, Push: 8, Fanout: 4, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8,
+		Gossip: 50 * time.Millisecond, Push: 8, Fanout: 4, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
 		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 func lan() gossip.Knobs {
-	return gossip.Knobs{Probe: 200 * ticks.Millisecond, ProbeTimeout: 80 * ticks.Millisecond, Gossip: 100 * ticks.Millisecond, Settle: 100 * ticks.Millisecond,
+	return gossip.Knobs{Probe: 170 * ticks.Millisecond, ProbeTimeout: 80 * ticks.Millisecond, Gossip: 50 * ticks.Millisecond, Settle: 100 * ticks.Millisecond,
 		Flush: 5 * ticks.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Awareness: 8, Push: 8, Fanout: 4, Repeat: 2}
 }
 
@@ -27,6 +27,23 @@ func TestNobodyAliveIsHeldForDead(t *testing.T) {
 			if n > 2 && (r.AllDead == 0 || r.AllDead > 3*ticks.Second) || r.FirstDead == 0 || r.False > 0 {
 				t.Errorf("%d members, seed %d: %+v", n, seed, r)
 			}
+		}
+	}
+}
+
+// TestLargeClusters: suspicion grows with the logarithm of the members, and a death is noticed by all within 3 s all the same;
+// nor is anybody held for dead at 10 % loss, in as many member-hours as an hour of 17 members has.
+func TestLargeClusters(t *testing.T) {
+	for n, seeds := range map[int]uint64{200: 50, 1000: 25} {
+		for seed := range seeds {
+			r := gossip.Detect(gossip.DetectOptions{Members: n, Seed: seed, Duration: 60 * ticks.Second, Kill: 5*ticks.Second + ticks.Time(seed)*777, Knobs: lan()})
+			if r.AllDead == 0 || r.AllDead > 3*ticks.Second || r.False > 0 {
+				t.Errorf("%d members, seed %d: %+v", n, seed, r)
+			}
+		}
+		duration := 60_000 / int64(n) * ticks.Second
+		if r := gossip.Detect(gossip.DetectOptions{Members: n, Seed: 7, Loss: 0.1, Duration: duration, Knobs: lan()}); r.False > 0 || r.Suspicions == 0 {
+			t.Errorf("%d members at 10 %% loss: %+v", n, r)
 		}
 	}
 }
