@@ -33,19 +33,19 @@ const (
 // the app, the image, volumes, and neighbours.
 type class struct {
 	set   *set
-	want  Request // stands for them, without conditions
 	order order
+	want  Request // stands for them, without conditions
 }
 
 // set is the workers that could ever take a class of requests as far as the fixed part of their records goes: state,
 // region, attributes, and the conditions of both sides. Requests of different size share it.
 type set struct {
-	want  Request
 	tiers []tier // by bonus, largest first
 	count int
 	seen  int // entries of the index's log
-	base  map[int32]float64
 	fresh bool
+	base  map[int32]float64
+	want  Request
 }
 
 // tier is those workers of a set that attributes and conditions make about equally welcome: bonus is by how much the

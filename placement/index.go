@@ -135,7 +135,7 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	x.forget(i, &s.rec)
 	x.leave(i)
 	for app := range s.rec.Apps {
-		x.unlistApp(app, i)
+		x.unlistApp(x.apps[app], app, i)
 	}
 	for v := range s.rec.Volumes {
 		unlist(x.volumes, v, i)
@@ -173,18 +173,19 @@ func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
 			s.rec.Apps = map[string]int{}
 		}
 	}
+	list := x.apps[r.App] // beside the other look-up, so that the processor waits for both at once
 	n := s.rec.Apps[r.App] + sign
 	switch {
 	case n > 0:
 		s.rec.Apps[r.App] = n
 		if n == 1 && sign > 0 {
-			x.listApp(r.App, i)
+			x.listApp(list, r.App, i)
 		}
 	default:
 		if n == 0 && sign < 0 {
 			delete(s.rec.Apps, r.App)
 		}
-		x.unlistApp(r.App, i)
+		x.unlistApp(list, r.App, i)
 	}
 	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
 		noteGPUs(s.rec.GPUs, r, sign)
@@ -262,7 +263,7 @@ func (x *Index) moving(i int32, old *cluster.Record) {
 	if old != nil {
 		for app := range old.Apps {
 			if s.rec.Apps[app] <= 0 {
-				x.unlistApp(app, i)
+				x.unlistApp(x.apps[app], app, i)
 			}
 		}
 		for v := range old.Volumes {
@@ -273,7 +274,7 @@ func (x *Index) moving(i int32, old *cluster.Record) {
 	}
 	for app, n := range s.rec.Apps {
 		if n > 0 && (old == nil || old.Apps[app] <= 0) {
-			x.listApp(app, i)
+			x.listApp(x.apps[app], app, i)
 		}
 	}
 	for v := range s.rec.Volumes {
@@ -284,9 +285,8 @@ func (x *Index) moving(i int32, old *cluster.Record) {
 	x.place(i)
 }
 
-// listApp notes that an app has come to a worker, where it was not.
-func (x *Index) listApp(app string, i int32) {
-	m := x.apps[app]
+// listApp notes that an app has come to a worker, where it was not. m is the app's list, nil where it has none.
+func (x *Index) listApp(m *[]int32, app string, i int32) {
 	if m == nil {
 		m = new([]int32)
 		x.apps[app] = m
@@ -294,8 +294,7 @@ func (x *Index) listApp(app string, i int32) {
 	*m = append(*m, i)
 }
 
-func (x *Index) unlistApp(app string, i int32) {
-	m := x.apps[app]
+func (x *Index) unlistApp(m *[]int32, app string, i int32) {
 	if m == nil {
 		return
 	}

@@ -15,15 +15,39 @@ import (
 type order struct {
 	cells  []ranked
 	seen   int     // cells of the index that are in order, or left out
-	blocks []int32 // for each cell, where its buckets' scores begin in scores; -1: not yet
-	scores []float32
+	blocks []block // of each cell
+	scores []half  // of buckets, over the middle of their cell
+}
+
+// block is where the scores of a cell's buckets begin, -1 where there are none yet, and the cell's middle.
+type block struct {
+	at     int32
+	middle float32
+}
+
+// half is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets are what
+// a decision reads most of, and half as many bytes of them are half as many waits for memory.
+type half uint16
+
+// unknownScore is a NaN: no decision has come to the bucket yet.
+const unknownScore = half(0x7fc0)
+
+func (h half) float() float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// over gives v less middle; -Inf only for that.
+func over(v, middle float32) half {
+	d := v - middle
+	if v >= -math.MaxFloat32 {
+		d = max(d, -math.MaxFloat32)
+	}
+	return half(math.Float32bits(d) >> 16)
 }
 
 // ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and looks
 // into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and costs little.
 type ranked struct {
 	cell   int32
-	block  int32 // as order.blocks has it, or -1
+	block  int32 // its place in order.scores, or -1
 	middle float32
 }
 
@@ -40,7 +64,7 @@ func (x *Index) extend(c *class, p *Policy) {
 	before, rec := len(o.cells), &x.scratch.rec
 	for ; o.seen < len(x.cells); o.seen++ {
 		n := int32(o.seen)
-		o.blocks = append(o.blocks, -1)
+		o.blocks = append(o.blocks, block{at: -1})
 		if !JudgeAt(&c.want, &x.cells[n].recs.most).Fits {
 			continue
 		}
@@ -50,7 +74,8 @@ func (x *Index) extend(c *class, p *Policy) {
 			s := x.score(c, p, rec, n*perCell+sub)
 			low, high = min(low, s), max(high, s)
 		}
-		o.cells = append(o.cells, ranked{n, -1, low/2 + high/2})
+		o.blocks[n].middle = low/2 + high/2
+		o.cells = append(o.cells, ranked{n, -1, o.blocks[n].middle})
 	}
 	switch fresh := len(o.cells) - before; {
 	case fresh > 8:
@@ -82,20 +107,21 @@ func (x *Index) score(c *class, p *Policy, rec *cluster.Record, b int32) float32
 
 // known gives the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
 func (x *Index) known(c *class, p *Policy, b int32) float32 {
-	if s := c.order.scores[c.order.block(b/perCell)+b%perCell]; s == s { // not NaN
-		return s
+	at := c.order.block(b / perCell)
+	if s := c.order.scores[at+b%perCell]; s != unknownScore {
+		return c.order.blocks[b/perCell].middle + s.float()
 	}
 	return x.learn(c, p, b)
 }
 
 // block gives the place of the scores of a cell's buckets.
 func (o *order) block(n int32) int32 {
-	at := o.blocks[n]
+	at := o.blocks[n].at
 	if at < 0 {
 		at = int32(len(o.scores))
-		o.blocks[n] = at
+		o.blocks[n].at = at
 		for range perCell {
-			o.scores = append(o.scores, float32(math.NaN()))
+			o.scores = append(o.scores, unknownScore)
 		}
 	}
 	return at
@@ -112,8 +138,10 @@ func (x *Index) learn(c *class, p *Policy, b int32) float32 {
 		*rec = x.cells[n].recs.middle
 		v = x.score(c, p, rec, b)
 	}
-	c.order.scores[c.order.block(n)+b%perCell] = v
-	return v
+	at, middle := c.order.block(n), c.order.blocks[n].middle
+	h := over(v, middle)
+	c.order.scores[at+b%perCell] = h
+	return middle + h.float() // as the next decision will have it
 }
 
 func (s scored) before(t scored) bool {

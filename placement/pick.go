@@ -218,8 +218,10 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 			}
 			for ; live != 0; live &= live - 1 {
 				sub := int32(bits.TrailingZeros16(live))
-				s := c.order.scores[r.block+sub]
-				if s != s { // NaN
+				var s float32
+				if h := c.order.scores[r.block+sub]; h != unknownScore {
+					s = r.middle + h.float()
+				} else {
 					s = x.learn(c, d.p, r.cell*perCell+sub)
 				}
 				if s >= -math.MaxFloat32 {
