@@ -97,6 +97,13 @@ func Explain(d *Decision) []string {
 	for _, e := range d.Evictions {
 		say("%s of app %s was evicted from %s for it: %s, by the rule %s.", e.Machine, e.App, e.Worker, e.Cause, e.Rule)
 	}
+	if d.Shadow != nil {
+		where := d.Shadow.Worker
+		if where == "" {
+			where = "no worker"
+		}
+		say("The policy %s, which only watches, would have chosen %s.", d.Shadow.Policy, where)
+	}
 	if age := oldest(d); age >= 1000 {
 		say("What it knew of the workers was up to %s old.", (time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
 	}

@@ -20,7 +20,7 @@ type batch struct {
 }
 
 // buy places a machine with whatever else comes in time. It answers Exhausted "busy" when market.Backlog machines wait.
-func (b *batch) buy(ctx context.Context, g *Gateway, t *taking, p purchase) (*machine.Machine, error) {
+func (b *batch) buy(ctx context.Context, g *Gateway, t *taking, p *purchase) (*machine.Machine, error) {
 	o := &order{p: p, t: t, done: make(chan struct{})}
 	b.mu.Lock()
 	if len(b.waiting) >= market.Backlog {

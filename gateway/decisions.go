@@ -58,7 +58,7 @@ func (t *taking) asked(w cluster.WorkerID, took time.Duration) {
 }
 
 // end records what came of the placement, and gives the error that whoever asked is told.
-func (t *taking) end(trail market.Trail, err error) error {
+func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) error {
 	took := decision.Timings{View: decision.Millis(t.viewed.Sub(t.begin)), Total: decision.Millis(time.Since(t.begin))}
 	for _, ms := range t.asks {
 		took.Ask += ms
@@ -69,6 +69,7 @@ func (t *taking) end(trail market.Trail, err error) error {
 	}
 	d := decision.From(decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: trail.Request.Scheduling.Strategy,
 		Trail: trail, Err: err, Asked: t.asks, Took: took})
+	d.Shadow = shadow
 	if t.g.decisions != nil {
 		t.g.decisions.Append(d)
 	}

@@ -206,15 +206,24 @@ func TestARefusedStartIsExplained(t *testing.T) {
 	if e.Number != 1 || len(e.Decisions) != 3 || e.Decision.Outcome != decision.Placed {
 		t.Fatalf("after it has started, its placement is what is told: %+v", e)
 	}
+	s.verifyLog()
+}
+
+// verifyLog computes all that is in the log again.
+func (s *shop) verifyLog() {
+	s.t.Helper()
+	if err := s.gateway.decisions.Flush(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
 	_, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
 		if l.Decision != nil {
 			for _, wrong := range decision.Verify(l.Decision, book.Get, placement.Default()) {
-				t.Error(wrong)
+				s.t.Error(wrong)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		t.Error(err)
+		s.t.Error(err)
 	}
 }

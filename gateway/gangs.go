@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
 // Bounds of a gang's request.
@@ -118,10 +119,13 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (*gangAnswer, error) {
 	begin, work := time.Now(), context.WithoutCancel(ctx)
 	req := market.GangRequest{ID: g.holdToken(), Min: b.Min, Same: b.Same, Until: begin.Add(time.Duration(b.Wait * float64(time.Second)))}
-	for _, m := range members {
-		req.Members = append(req.Members, m.req)
-	}
 	view, byID := g.view(ctx)
+	fleet := g.resolve(ctx, members[0].req, view).Fleet // the members are alike
+	for i := range members {
+		members[i].planned(fleet)
+		req.Members = append(req.Members, members[i].req)
+	}
+	g.watchGang(req, members, view)
 	buyer, err := market.NewGangBuyer(req, view, members[0].policy, rand.New(rand.NewPCG(entropy{g.rand}.Uint64(), 0)))
 	if err != nil {
 		return nil, err
@@ -140,6 +144,7 @@ func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (
 				members[i].req.Machine, members[i].grant.Request.Machine, members[i].grant.Launch.ID = id, id, id
 				buyer.Rename(i, id)
 			}
+			g.watchGang(req, members, view)
 		}
 		turn = buyer.Step(time.Now(), g.askGang(work, turn.Asks, gangTurn{buyer, members, made, view, byID, req.ID}))
 	}
@@ -155,6 +160,23 @@ func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (
 		}
 	}
 	return a, nil
+}
+
+// watchGang says for each member where the policy that only watches would have placed it, with the others; "" where it finds
+// no room for the gang.
+func (g *Gateway) watchGang(gang market.GangRequest, members []purchase, view cluster.View) {
+	list := make([]*purchase, len(members))
+	for i := range members {
+		list[i] = &members[i]
+	}
+	g.watch(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		gang.Members = reqs
+		homes, ok := market.PlanGang(gang, view, watcher)
+		if !ok {
+			return make([]cluster.WorkerID, len(reqs))
+		}
+		return homes
+	})
 }
 
 // gangTurn is what the asks of a turn need to know.
@@ -177,6 +199,7 @@ func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []
 	}
 	for i, a := range asks {
 		p := t.members[a.Member]
+		p.planned(a.Fleet)
 		if a.Act == market.ActGrant {
 			p.grant.Region = regionOf(t.view, a.Worker)
 			p.grant.Launch = crew.launch(p.grant.Launch, a.Member)

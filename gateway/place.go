@@ -30,35 +30,27 @@ func (g *Gateway) place(ctx context.Context, req placement.Request, grant lifecy
 // placeDirect asks one worker after the other, the best first.
 func (g *Gateway) placeDirect(ctx context.Context, t *taking, p purchase) (*machine.Machine, error) {
 	view, byID := g.view(ctx)
-	t.viewed = view.At
-	grant, req := p.grant, g.resolve(ctx, p.req, view)
-	grant.Request = req
-	b, looked := g.directBuyer(req, view, p.policy)
+	p.trail = nil // the buyer keeps it
+	g.see(ctx, t, &p, view)
+	g.watchAlone(&p, view)
+	b, looked := g.directBuyer(p.req, view, p.policy)
 	t.looked = looked
-	shadow := g.shadow(req, view)
 	var m *machine.Machine
 	var in market.In
 	for {
 		out := b.Step(in)
 		if out.Done {
-			err := t.end(b.Trail(), out.Err)
+			err := t.end(b.Trail(), p.shadow, out.Err)
 			g.metrics.placed(err, time.Since(t.begin))
-			g.shadows.placed(shadow, grant.Placement, err)
 			return m, err
 		}
 		if err := pause(ctx, out.After); err != nil {
-			return nil, t.end(b.Trail(), err)
+			return nil, t.end(b.Trail(), p.shadow, err)
 		}
-		grant.Region = regionOf(view, out.Ask)
-		grant.Placement = b.Placement(out.Ask)
-		grant.Placement.Shadow = shadow
-		grant.Evict = out.Evict
-		var err error
+		p.grant.Region, p.grant.Placement, p.grant.Evict = regionOf(view, out.Ask), b.Placement(out.Ask), out.Evict
 		asked := time.Now()
-		m, err = byID[out.Ask].Grant(ctx, grant)
+		in, m = g.grant(ctx, byID[out.Ask], &p)
 		t.asked(out.Ask, time.Since(asked))
-		in = bought(out.Ask, err)
-		g.metrics.bid(in)
 	}
 }
 

@@ -33,18 +33,14 @@ func (g *Gateway) policyFor(r *placement.Request) (placement.Policy, error) {
 	return g.catalog.BoundPolicy(name)
 }
 
-// shadow gives what the shadow policy would choose on a view; nil when there is none. It places nothing.
-func (g *Gateway) shadow(req placement.Request, view cluster.View) *machine.Shadow {
+// watcher gives the policy that only watches; false when there is none. It places nothing.
+func (g *Gateway) watcher() (placement.Policy, bool) {
 	name := g.catalog.PolicyChoice().Shadow
 	if name == "" {
-		return nil
+		return placement.Policy{}, false
 	}
 	p, err := g.catalog.BoundPolicy(name)
-	if err != nil {
-		return nil // it was taken away meanwhile
-	}
-	winner := policy.Best(placement.Resolve(req, view, nil), view, p)
-	return &machine.Shadow{Policy: policyLabel(p.Name, p.Version), Worker: string(winner)}
+	return p, err == nil // it may have been taken away meanwhile
 }
 
 func policyLabel(name string, version int) string {
@@ -335,8 +331,8 @@ func newShadowCounts() *shadowCounts {
 	}, []string{"same"})}
 }
 
-func (s *shadowCounts) placed(shadow *machine.Shadow, p *machine.Placement, err error) {
-	if shadow != nil && p != nil && err == nil {
-		s.WithLabelValues(strconv.FormatBool(shadow.Worker == p.Worker)).Inc()
+func (s *shadowCounts) placed(shadow *machine.Shadow, worker cluster.WorkerID) {
+	if shadow != nil {
+		s.WithLabelValues(strconv.FormatBool(shadow.Worker == string(worker))).Inc()
 	}
 }

@@ -153,24 +153,71 @@ func TestPolicyRefusals(t *testing.T) {
 	s.want(404, "GET", "/v1/souk/policies/east", nil)
 }
 
-// A shadow is recorded with the machine and counted, and changes nothing.
+// A shadow is recorded with the machine and with its decision, and counted, whatever the strategy; it changes nothing.
 func TestShadowOnlyWatches(t *testing.T) {
-	s := newShop(t, twoWorkers()...).open()
-	s.want(200, "POST", "/v1/souk/policies", east(1))
-	s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"east"}`)
-	seen := map[string]int{}
-	for range 6 {
-		var m machine.Machine
-		s.want(200, "GET", "/v1/apps/a/machines/"+s.launch(hostLaunch).ID, nil).into(t, &m)
-		if p := m.Placement; p.Policy != "spread" || p.Shadow == nil || p.Shadow.Policy != "east version 1" || p.Shadow.Worker != "w2" {
-			t.Fatalf("%+v", p)
+	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare, "gang"} {
+		s := logged(t, twoWorkers()...)
+		s.want(200, "POST", "/v1/souk/policies", east(1))
+		s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"east"}`)
+		seen, n := map[string]int{}, 0
+		check := func(m *machine.Machine) {
+			if p := m.Placement; p.Policy != "spread" || p.Shadow == nil || p.Shadow.Policy != "east version 1" || p.Shadow.Worker != "w2" {
+				t.Fatalf("%s: %+v", strategy, p)
+			}
+			n++
+			seen[m.Placement.Worker]++
 		}
-		seen[m.Placement.Worker]++
+		if strategy == "gang" {
+			var g gangAnswer
+			s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":6,"launch":`+hostLaunch+`}`).into(t, &g)
+			for _, m := range g.Machines {
+				check(m)
+			}
+		} else {
+			for range 6 {
+				var m machine.Machine
+				s.want(200, "POST", "/v1/apps/a/machines", launchBy(strategy, 256)).into(t, &m)
+				check(&m)
+			}
+			var page decisionPage
+			s.want(200, "GET", "/v1/souk/decisions?app=a", nil).into(t, &page)
+			for _, d := range page.Decisions {
+				if d.Strategy != strategy || d.Shadow == nil || d.Shadow.Worker != "w2" {
+					t.Errorf("%s: the decision has %+v", strategy, d)
+				}
+			}
+			if len(page.Decisions) != n {
+				t.Errorf("%s: %d decisions about %d machines", strategy, len(page.Decisions), n)
+			}
+		}
+		metrics := s.want(200, "GET", "/metrics", nil).raw
+		for same, worker := range map[string]string{"true": "w2", "false": "w1"} {
+			want := fmt.Sprintf("souk_policy_shadow_total{same=%q} %d", same, seen[worker])
+			if n != 6 || seen[worker] > 0 && !strings.Contains(metrics, want) || seen[worker] == 0 && strategy != Race {
+				t.Errorf("%s: %v, but no %s", strategy, seen, want)
+			}
+		}
 	}
-	metrics := s.want(200, "GET", "/metrics", nil).raw
-	for same, worker := range map[string]string{"true": "w2", "false": "w1"} {
-		if want := fmt.Sprintf("souk_policy_shadow_total{same=%q} %d", same, seen[worker]); seen[worker] == 0 || !strings.Contains(metrics, want) {
-			t.Errorf("%v, but no %s", seen, want)
+}
+
+// What a shadow would have placed is recorded of a request that was refused, too, and told.
+func TestShadowOfARefusal(t *testing.T) {
+	for _, strategy := range []string{Direct, Race, Shared} {
+		s := logged(t, twoWorkers()...)
+		s.want(200, "POST", "/v1/souk/policies", east(1))
+		s.want(200, "PUT", "/v1/souk/policy-choice", `{"default":"east","shadow":"spread"}`)
+		s.want(200, "POST", "/v1/apps/a/machines", launchBy(strategy, 2048))
+		for range 2 { // w2 is full, and east wants no other
+			r := s.do("POST", "/v1/apps/a/machines", launchBy(strategy, 2048))
+			if r.code == 200 {
+				continue
+			}
+			var d decisionAnswer
+			s.want(200, "GET", "/v1/souk/decisions/"+r.failure(t).Souk.Decision, nil).into(t, &d)
+			told := strings.Join(d.Sentences, " ")
+			if r.code != 422 || d.Decision.Shadow == nil || d.Decision.Shadow.Worker != "w1" || !strings.Contains(told, "The policy spread, which only watches, would have chosen w1.") {
+				t.Errorf("%s: %+v, %s", strategy, d.Decision.Shadow, told)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,76 @@ type purchase struct {
 	req    placement.Request
 	grant  lifecycle.Grant
 	policy placement.Policy
-	trail  *market.Trail // what has been asked so far, for the decision log
+	trail  *market.Trail   // what has been asked so far, for the decision log; nil: it is not logged, or its buyer keeps it
+	shadow *machine.Shadow // what the policy that only watches would have chosen
+}
+
+// see enters the view on which a purchase is decided, and resolves it there. Every strategy begins with it.
+func (g *Gateway) see(ctx context.Context, t *taking, p *purchase, view cluster.View) {
+	t.viewed = view.At
+	p.know(g.resolve(ctx, p.req, view))
+	if p.trail != nil {
+		p.trail.View = view
+	}
+}
+
+// know makes a request that knows more of the fleet the one that is judged, granted and recorded.
+func (p *purchase) know(r placement.Request) {
+	p.req, p.grant.Request = r, r
+	if p.trail != nil {
+		p.trail.Request = r
+	}
+}
+
+// planned is know for one that was planned together with others.
+func (p *purchase) planned(f placement.Fleet) {
+	if f.Affinity != nil || f.Spread != nil {
+		r := p.req
+		r.Fleet = f
+		p.know(r)
+	}
+}
+
+// unplaced enters what the workers of the view, as the refusals have healed it, say to a purchase that found none.
+func (p *purchase) unplaced(view cluster.View) {
+	view.Workers = slices.Clone(view.Workers) // the scheduler goes on with its own
+	p.trail.View, p.trail.Ranked = view, placement.Rank(p.req, view, p.policy)
+}
+
+// watch asks the policy that only watches, if there is one, where it would have placed purchases that are planned together
+// on a view. plan is how: it gives each one's worker, or "". Nothing is placed.
+func (g *Gateway) watch(list []*purchase, plan func(reqs []placement.Request, p placement.Policy) []cluster.WorkerID) {
+	watcher, ok := g.watcher()
+	if !ok {
+		return
+	}
+	reqs := make([]placement.Request, len(list))
+	for i, p := range list {
+		reqs[i] = p.req
+	}
+	for i, home := range plan(reqs, watcher) {
+		list[i].shadow = &machine.Shadow{Policy: policyLabel(watcher.Name, watcher.Version), Worker: string(home)}
+	}
+}
+
+// watchAlone is watch for one that is placed for itself.
+func (g *Gateway) watchAlone(p *purchase, view cluster.View) {
+	g.watch([]*purchase{p}, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		return market.PlanEach(reqs, view, watcher, market.LargestFirst)
+	})
+}
+
+// grant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the shadow
+// policy would have chosen, and it is counted.
+func (g *Gateway) grant(ctx context.Context, w Worker, p *purchase) (market.In, *machine.Machine) {
+	p.grant.Placement.Shadow = p.shadow
+	m, err := w.Grant(ctx, p.grant)
+	in := bought(w.ID(), err)
+	g.metrics.bid(in)
+	if in.Granted {
+		g.shadows.placed(p.shadow, w.ID())
+	}
+	return in, m
 }
 
 // strategy gives how a purchase is gone about: as the launch says, else as its policy does.
@@ -61,27 +131,26 @@ func checkStrategy(name string) error {
 // buyOtherwise places a machine by a strategy other than the direct one, and records the decision.
 func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*machine.Machine, error) {
 	p.req.Scheduling.Strategy = p.strategy() // as it will be recorded
-	p.grant.Request = p.req
-	p.trail = &market.Trail{Request: p.req, Policy: p.policy}
+	p.trail = &market.Trail{Policy: p.policy}
 	var m *machine.Machine
 	var err error
 	switch p.strategy() {
 	case Race:
-		m, err = g.race(ctx, t, p)
+		m, err = g.race(ctx, t, &p)
 	case Batching:
-		m, err = g.batching.buy(ctx, g, t, p)
+		m, err = g.batching.buy(ctx, g, t, &p)
 	case FairShare:
-		m, err = g.fair.buy(ctx, g, t, p)
+		m, err = g.fair.buy(ctx, g, t, &p)
 	default:
 		view, byID := g.view(ctx)
-		orders := []*order{{p: p, t: t}}
+		orders := []*order{{p: &p, t: t}}
 		g.transact(ctx, Shared, orders, view, byID)
 		m, err = orders[0].machine, orders[0].err
 	}
 	if f := fault.As(err); f != nil && f.Code == "no_capacity" && p.req.Scheduling.MayPreempt() {
 		return g.placeDirect(ctx, t, p) // to evict is decided with one worker at a time, by the worker
 	}
-	err = t.end(*p.trail, err)
+	err = t.end(*p.trail, p.shadow, err)
 	g.metrics.placed(err, time.Since(t.begin))
 	g.metrics.scheduled(p.strategy(), err, time.Since(t.begin))
 	return m, err
@@ -136,9 +205,7 @@ func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purcha
 		err = destroy(ctx, w, p.req.App, p.req.Machine)
 	case market.ActGrant:
 		p.grant.Hold = a.Token
-		m, err := w.Grant(ctx, p.grant)
-		in := bought(w.ID(), err)
-		g.metrics.bid(in)
+		in, m := g.grant(ctx, w, &p)
 		return market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, m
 	}
 	if err == nil {
@@ -161,10 +228,10 @@ func explained(p *purchase, view cluster.View, home cluster.WorkerID, how string
 }
 
 // race places a machine at the first of several workers that holds room for it.
-func (g *Gateway) race(ctx context.Context, t *taking, p purchase) (*machine.Machine, error) {
+func (g *Gateway) race(ctx context.Context, t *taking, p *purchase) (*machine.Machine, error) {
 	view, byID := g.view(ctx)
-	t.viewed, p.trail.View = view.At, view
-	p.req = g.resolve(ctx, p.req, view)
+	g.see(ctx, t, p, view)
+	g.watchAlone(p, view)
 	b := market.NewRaceBuyer(p.req, view, p.policy, g.holdToken(), 0)
 	type answer struct {
 		ask market.Ask
@@ -177,9 +244,9 @@ func (g *Gateway) race(ctx context.Context, t *taking, p purchase) (*machine.Mac
 		for _, a := range t.Asks {
 			if a.Act == market.ActGrant {
 				p.grant.Region = regionOf(view, a.Worker)
-				p.grant.Placement = explained(&p, view, a.Worker, "the first of those asked to hold room")
+				p.grant.Placement = explained(p, view, a.Worker, "the first of those asked to hold room")
 			}
-			mine := p
+			mine := *p
 			open++
 			go func() {
 				if err := pause(ctx, t.After); err != nil {
@@ -213,6 +280,9 @@ func (g *Gateway) race(ctx context.Context, t *taking, p purchase) (*machine.Mac
 			}
 		}()
 	}
+	if turn.Err != nil {
+		p.unplaced(b.View())
+	}
 	return m, turn.Err
 }
 
@@ -227,7 +297,7 @@ func (g *Gateway) holdToken() string {
 
 // order is one purchase within a transaction, and what came of it.
 type order struct {
-	p       purchase
+	p       *purchase
 	t       *taking
 	machine *machine.Machine
 	err     error
@@ -237,15 +307,19 @@ type order struct {
 // transact places orders in one transaction, and settles each.
 func (g *Gateway) transact(ctx context.Context, name string, orders []*order, view cluster.View, byID map[cluster.WorkerID]Worker) {
 	began := time.Now()
-	reqs := make([]placement.Request, len(orders))
+	reqs, list := make([]placement.Request, len(orders)), make([]*purchase, len(orders))
 	for i, o := range orders {
-		o.p.req = g.resolve(ctx, o.p.req, view)
-		o.t.viewed, o.p.trail.View, reqs[i] = view.At, view, o.p.req
+		g.see(ctx, o.t, o.p, view)
+		reqs[i], list[i] = o.p.req, o.p
 	}
-	x := market.NewTransaction(reqs, view, orders[0].p.policy)
+	first := market.LargestFirst
 	if name == FairShare {
-		x.InOrder(g.catalog.fairOrder)
+		first = g.catalog.fairOrder
 	}
+	g.watch(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		return market.PlanEach(reqs, view, watcher, first)
+	})
+	x := market.NewTransaction(reqs, view, orders[0].p.policy).InOrder(first)
 	g.metrics.busy(name, time.Since(began))
 	var answers []market.Answer
 	for {
@@ -254,7 +328,9 @@ func (g *Gateway) transact(ctx context.Context, name string, orders []*order, vi
 		g.metrics.busy(name, time.Since(thought))
 		for _, i := range settled {
 			_, err, _ := x.Result(i)
-			orders[i].err = err
+			if orders[i].err = err; err != nil {
+				orders[i].p.unplaced(x.View())
+			}
 			if orders[i].done != nil {
 				close(orders[i].done)
 			}
@@ -273,7 +349,8 @@ func (g *Gateway) commit(ctx context.Context, name string, orders []*order, asks
 	var all sync.WaitGroup
 	for i, a := range asks {
 		o := orders[a.Member]
-		p := o.p
+		o.p.planned(a.Fleet)
+		p := *o.p
 		p.grant.Region = regionOf(view, a.Worker)
 		p.grant.Placement = explained(&p, view, a.Worker, fmt.Sprintf("planned with %d others by %s", len(orders)-1, name))
 		all.Go(func() {

@@ -85,9 +85,37 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
+// TestStrategiesKnowTheFleet: what a launch wants of other machines is known to each strategy: a machine that it must be on
+// the worker of, an app that it must not be beside, a spread; and what is recorded can be computed again.
+func TestStrategiesKnowTheFleet(t *testing.T) {
+	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare, "gang"} {
+		s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
+		first := s.launch(launchBy(Direct, 512))
+		for _, want := range []struct{ scheduling, of string }{
+			{`"affinity":[{"machine":"` + first.ID + `"}]`, first.Worker},
+			{`"affinity":[{"machine":"` + first.ID + `","anti":true,"within":"rack"}]`, ""},
+			{`"spread":[{"attribute":"rack","max_skew":1}]`, ""},
+		} {
+			config := `"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":256}}`
+			var m machine.Machine
+			if strategy == "gang" {
+				var g gangAnswer
+				s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":1,"launch":{"scheduling":{`+want.scheduling+`},`+config+`}}`).into(t, &g)
+				m = *g.Machines[0]
+			} else {
+				s.want(200, "POST", "/v1/apps/a/machines", `{"scheduling":{"strategy":"`+strategy+`",`+want.scheduling+`},`+config+`}`).into(t, &m)
+			}
+			if want.of != "" && string(m.Worker) != want.of || strings.Contains(want.scheduling, "anti") && m.Worker == cluster.WorkerID(first.Worker) {
+				t.Errorf("%s: %s went to %s, and %s is on %s", strategy, want.scheduling, m.Worker, first.ID, first.Worker)
+			}
+		}
+		s.verifyLog()
+	}
+}
+
 // TestStrategiesSideBySide: all schedulers at once on a pool that is too small place what there is room for, and no more.
 func TestStrategiesSideBySide(t *testing.T) {
-	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room)).open()
+	s := logged(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	codes := map[int]int{}
@@ -107,6 +135,7 @@ func TestStrategiesSideBySide(t *testing.T) {
 	for _, w := range s.workers {
 		w.usedAt(time.Now())
 	}
+	s.verifyLog()
 	if codes[200] > 24 || codes[200] < 1 { // a race's losers may keep others out for a moment
 		t.Errorf("answers: %v", codes)
 	}

@@ -48,6 +48,7 @@ type GangBuyer struct {
 	held     []bool             // by member
 	granted  []bool             // by member
 	home     []cluster.WorkerID // by member; "" is not in the plan
+	fleets   []placement.Fleet  // by member: see Ask
 	expires  time.Time          // of the first hold that ends
 	asked    []Ask
 	try      int
@@ -133,11 +134,12 @@ func (g *GangBuyer) plans(now time.Time) Turn {
 		return g.giveUp()
 	}
 	g.try++
-	plan, ok := PlanGang(g.req, g.view, g.policy)
-	if !ok {
+	p := planGang(g.req, g.view, g.policy)
+	if p.n < max(1, g.req.Min) {
 		return g.pause(now)
 	}
-	g.home, g.workers, g.plan, g.at, g.expires = plan, nil, nil, 0, time.Time{}
+	plan := p.homes
+	g.fleets, g.home, g.workers, g.plan, g.at, g.expires = p.fleets, plan, nil, nil, 0, time.Time{}
 	clear(g.held)
 	clear(g.granted)
 	for m, w := range plan {
@@ -157,7 +159,7 @@ func (g *GangBuyer) plans(now time.Time) Turn {
 func (g *GangBuyer) askHolds() Turn {
 	var asks []Ask
 	for _, m := range g.plan[g.at] {
-		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL})
+		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL, Fleet: g.fleets[m]})
 	}
 	return g.ask(Turn{Asks: asks})
 }
@@ -199,7 +201,7 @@ func (g *GangBuyer) askGrants(after time.Duration) Turn {
 	for i, members := range g.plan {
 		for _, m := range members {
 			if !g.granted[m] {
-				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m)})
+				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m), Fleet: g.fleets[m]})
 			}
 		}
 	}
@@ -327,8 +329,8 @@ func (g *GangBuyer) shortfall() string {
 
 func (g *GangBuyer) fits() (best int, stop string) {
 	for _, group := range groupsOf(g.view.Workers, g.req.Same) {
-		if _, n, why := packGang(g.req.Members, group, g.policy); n >= best {
-			best, stop = n, why
+		if one := pack(g.req.Members, group, g.policy, LargestFirst, nil); one.n >= best {
+			best, stop = one.n, one.stop
 		}
 	}
 	return best, stop

@@ -13,16 +13,20 @@ import (
 // set all lie on workers of one value of that attribute: of the values that have room for most members, the first in
 // order. Members beyond Min that find no room have "".
 func PlanGang(r GangRequest, view cluster.View, p placement.Policy) (homes []cluster.WorkerID, ok bool) {
-	most := 0
+	plan := planGang(r, view, p)
+	return plan.homes, plan.n >= max(1, r.Min)
+}
+
+func planGang(r GangRequest, view cluster.View, p placement.Policy) (best packing) {
 	for _, group := range groupsOf(view.Workers, r.Same) {
-		if h, n, _ := packGang(r.Members, group, p); n > most || homes == nil {
-			homes, most = h, n
+		if one := pack(r.Members, group, p, LargestFirst, nil); one.n > best.n || best.homes == nil {
+			best = one
 		}
-		if most == len(r.Members) {
+		if best.n == len(r.Members) {
 			break
 		}
 	}
-	return homes, most >= max(1, r.Min)
+	return best
 }
 
 // groupsOf splits workers by the value of an attribute, in the order of the values; all are one group where there is no
@@ -44,12 +48,6 @@ func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 	return out
 }
 
-// packGang places members one after the other, largest first, on a ledger of its own. n is how many found room, stop what
-// the first worker says, as it is then, of the first that did not.
-func packGang(members []placement.Request, workers []cluster.Record, p placement.Policy) (homes []cluster.WorkerID, n int, stop string) {
-	return packAvoiding(members, workers, p, LargestFirst, func(int, cluster.WorkerID) bool { return false })
-}
-
 // Order says in which order requests are planned together: indices into reqs, each once. view is what is known of the room.
 type Order func(reqs []placement.Request, view cluster.View) []int
 
@@ -66,37 +64,63 @@ func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
 	return order
 }
 
-// packAvoiding is packGang in an order of its own, where a member avoids some workers.
-func packAvoiding(members []placement.Request, workers []cluster.Record, p placement.Policy, order Order, avoid func(member int, w cluster.WorkerID) bool) (homes []cluster.WorkerID, n int, stop string) {
+// PlanEach chooses a worker for each of some requests that are planned together, as a Transaction does first on this view;
+// "" for one that finds none.
+func PlanEach(reqs []placement.Request, view cluster.View, p placement.Policy, order Order) []cluster.WorkerID {
+	return pack(reqs, view.Workers, p, order, nil).homes
+}
+
+// packing is where requests go that are planned together.
+type packing struct {
+	homes  []cluster.WorkerID // by request; "": nowhere
+	fleets []placement.Fleet  // what each that has a home knew of the fleet when it was planned: of those before it too
+	n      int                // how many found room
+	stop   string             // what the first worker says, as it is then, to the first that did not
+}
+
+// pack places requests one after the other on a ledger of its own, each on the worker that placement.Rank would put first.
+// avoid names workers that a request does not go to; it may be nil.
+func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order, avoid func(i int, w cluster.WorkerID) bool) packing {
 	room := cluster.View{Workers: slices.Clone(workers)}
-	homes = make([]cluster.WorkerID, len(members))
-	for _, m := range order(members, room) {
-		r := placement.Resolve(members[m], room, nil)
-		best, score := -1, 0.0
-		for i := range room.Workers {
-			if avoid(m, room.Workers[i].Worker) || !p.Judge(&r, &room.Workers[i]).Fits {
-				continue
-			}
-			if s := p.ScoreAt(&r, &room.Workers[i]); best < 0 || s > score {
-				best, score = i, s
-			}
+	out := packing{homes: make([]cluster.WorkerID, len(reqs)), fleets: make([]placement.Fleet, len(reqs))}
+	for _, m := range order(reqs, room) {
+		r := knowing(reqs[m], room)
+		var skip func(cluster.WorkerID) bool
+		if avoid != nil {
+			skip = func(w cluster.WorkerID) bool { return avoid(m, w) }
 		}
+		best := placement.Choose(&r, room.Workers, &p, skip)
 		if best < 0 {
-			if stop == "" && len(room.Workers) > 0 {
-				stop = placement.VerdictText(p.Judge(&r, &room.Workers[0]))
+			if out.stop == "" && len(room.Workers) > 0 {
+				out.stop = placement.VerdictText(p.Judge(&r, &room.Workers[0]))
 			}
 			continue
 		}
-		homes[m] = room.Workers[best].Worker
-		n++
+		out.homes[m], out.fleets[m] = room.Workers[best].Worker, r.Fleet
+		out.n++
 		occupy(&room.Workers[best], r)
 	}
-	return homes, n, stop
+	return out
+}
+
+// knowing resolves a request anew, beside those that were planned before it. Where single machines are that it wants to be
+// near to only its buyer knows, who has resolved it: that stays.
+func knowing(r placement.Request, room cluster.View) placement.Request {
+	known := r.Fleet.Affinity
+	r = placement.Resolve(r, room, nil)
+	for i := range min(len(known), len(r.Fleet.Affinity)) {
+		for _, v := range known[i] {
+			if !slices.Contains(r.Fleet.Affinity[i], v) {
+				r.Fleet.Affinity[i] = append(r.Fleet.Affinity[i], v)
+			}
+		}
+	}
+	return r
 }
 
 // occupy enters a request in a copy of a worker's record, as its seller would.
 func occupy(w *cluster.Record, r placement.Request) {
-	w.Used = w.Used.Add(r.Resources)
+	w.Used, w.GPUs = w.Used.Add(r.Resources), freed(w.GPUs, pick(w.GPUs, r.Resources.GPU, r.GPUKind, nil), -1)
 	w.Machines++
 	if r.Start {
 		w.Starting++

@@ -47,6 +47,9 @@ func NewRaceBuyer(r placement.Request, view cluster.View, p placement.Policy, to
 // Winner gives the worker that was granted, or is being granted; "" when there is none.
 func (b *RaceBuyer) Winner() cluster.WorkerID { return b.winner }
 
+// View gives the view as the refusals have healed it.
+func (b *RaceBuyer) View() cluster.View { return b.view }
+
 // Begin gives the first asks.
 func (b *RaceBuyer) Begin() Turn { return b.next() }
 

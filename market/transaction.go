@@ -99,7 +99,6 @@ func (t *Transaction) Step(in []Answer) (turn Turn, settled []int) {
 // plan finds a worker for each request that is open and not asked for again. none lists those that have none.
 func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	busy := make(map[int]bool, len(again))
-	room := slices.Clone(t.view.Workers)
 	for _, a := range again {
 		busy[a.Member] = true
 	}
@@ -113,16 +112,16 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	homes, _, _ := packAvoiding(reqs, room, t.policy, t.order, func(k int, w cluster.WorkerID) bool {
+	plan := pack(reqs, t.view.Workers, t.policy, t.order, func(k int, w cluster.WorkerID) bool {
 		asked := t.state[members[k]].asked
 		return len(asked) >= MaxAsked || slices.Contains(asked, w)
 	})
-	for k, w := range homes {
+	for k, w := range plan.homes {
 		i := members[k]
 		s := &t.state[i]
 		if w != "" {
 			s.asked = append(s.asked, w)
-			asks = append(asks, Ask{Act: ActGrant, Worker: w, Member: i})
+			asks = append(asks, Ask{Act: ActGrant, Worker: w, Member: i, Fleet: plan.fleets[k]})
 		}
 	}
 	if len(asks)+len(again) > 0 {

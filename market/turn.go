@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
 // Buyers that ask several workers at once are stepped in turns: a Turn says what to ask, the owner carries all of it out
@@ -30,6 +31,10 @@ type Ask struct {
 	Member int           // which of the buyer's requests
 	Token  string        // of the hold; "" with a grant that redeems none
 	TTL    time.Duration // of a hold
+
+	// Fleet is what the request knew of the fleet when it was planned together with others: it goes with a hold and a grant.
+	// Empty where it was planned alone, or asks nothing of the fleet.
+	Fleet placement.Fleet
 }
 
 // Answer is what became of one ask. Exactly one of the first five is set; a release and an undo cannot be refused, and

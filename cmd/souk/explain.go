@@ -114,7 +114,7 @@ func (c *cli) printExplanation(title string, e client.Explanation) {
 	default:
 		fmt.Fprintf(c.out, "%s: no decision is recorded for it\n", title)
 	}
-	if e.Placement != nil && e.Placement.Shadow != nil {
+	if e.Placement != nil && e.Placement.Shadow != nil && (e.Decision == nil || e.Decision.Shadow == nil) {
 		where := e.Placement.Shadow.Worker
 		if where == "" {
 			where = "no worker"
