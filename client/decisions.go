@@ -98,6 +98,7 @@ type Plan struct {
 	Reason    string             `json:"reason"`
 	Pending   decision.Pending   `json:"pending,omitempty"`
 	Equal     []cluster.WorkerID `json:"equal,omitempty"`
+	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
 	Sentences []string           `json:"sentences"`
 	Changes   []decision.Change  `json:"changes"`
 	Victims   []Victims          `json:"victims,omitempty"`

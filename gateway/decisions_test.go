@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -114,29 +116,44 @@ func TestDecisionsPage(t *testing.T) {
 	}
 }
 
-// TestThePlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API.
+// TestThePlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API, by each strategy.
 func TestThePlanIsWhatRunDoes(t *testing.T) {
+	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare} {
+		planAndRun(t, strategy)
+	}
+}
+
+func planAndRun(t *testing.T, strategy string) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", small), newMemWorker("w3", "ord", small))
 	for i := range 13 {
-		body := guest(fmt.Sprintf("m%d", i), 256)
+		body := strings.Replace(guest(fmt.Sprintf("m%d", i), 256), `{"name"`, `{"scheduling":{"strategy":"`+strategy+`"},"name"`, 1)
 		if i%3 == 0 {
-			body = strings.Replace(body, `{"name"`, `{"region":"ord,any","name"`, 1)
+			body = strings.Replace(body, `{`, `{"region":"ord,any",`, 1)
+		}
+		if strategy == Race { // until no loser of the last one holds room any more
+			for _, w := range s.workers {
+				w.usedAt(time.Now().Add(market.RaceHoldTTL))
+			}
 		}
 		var p planAnswer
 		s.want(200, "POST", "/v1/souk/apps/a/plan", body).into(t, &p)
 		body = strings.Replace(body, `{`, `{"id":"`+p.Machine+`",`, 1)
+		if p.Decision.Strategy != strategy || strategy != Direct && p.Verdict == decision.FitsNow && !strings.Contains(strings.Join(p.Sentences, " "), "Its strategy is "+strategy) {
+			t.Errorf("%s: strategy %s, %q", strategy, p.Decision.Strategy, p.Sentences)
+		}
 		switch p.Verdict {
 		case decision.FitsNow:
-			if m := s.launch(body); m.Worker != string(p.Worker) {
-				t.Fatalf("machine %d: the plan says %s, and it went to %s", i, p.Worker, m.Worker)
+			m := s.launch(body)
+			if goes := append(p.Among, p.Worker); (strategy == Race) != (len(p.Among) > 0) || !slices.Contains(goes, cluster.WorkerID(m.Worker)) {
+				t.Fatalf("%s, machine %d: the plan says %s of %v, and it went to %s", strategy, i, p.Worker, p.Among, m.Worker)
 			}
 		case decision.NotNow:
 			if i != 12 || p.Pending != decision.Capacity {
-				t.Fatalf("machine %d: %s, %s", i, p.Verdict, p.Pending)
+				t.Fatalf("%s, machine %d: %s, %s", strategy, i, p.Verdict, p.Pending)
 			}
 			s.want(422, "POST", "/v1/apps/a/machines", body)
 		default:
-			t.Fatalf("machine %d: %s", i, p.Verdict)
+			t.Fatalf("%s, machine %d: %s", strategy, i, p.Verdict)
 		}
 	}
 	var p planAnswer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
@@ -21,6 +22,7 @@ type planAnswer struct {
 	Reason    string             `json:"reason"`
 	Pending   decision.Pending   `json:"pending,omitempty"`
 	Equal     []cluster.WorkerID `json:"equal,omitempty"` // workers that score the same as Worker: the id decides among them
+	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
 	Sentences []string           `json:"sentences"`
 	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first
 	Victims   []victimsOf        `json:"victims,omitempty"` // whom a worker would evict for it, as it says itself
@@ -54,16 +56,46 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	}
 	view, _ := g.view(r.Context())
 	req = g.resolve(r.Context(), req, view)
-	b, _ := g.directBuyer(req, view, policy)
+	strategy := (&purchase{req: req, policy: policy}).strategy()
+	req.Scheduling.Strategy = strategy // as it is recorded
+	b := market.NewBuyer(req, view, policy)
+	if strategy == Direct { // the others ask no index
+		b, _ = g.directBuyer(req, view, policy)
+	}
 	p := decision.ForeseeBuyer(view.At, b, req, view, policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
 	d := p.Decision
 	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}
+	if strategy != Direct && p.Verdict == decision.FitsNow {
+		out.byStrategy(strategy)
+	}
 	if p.Verdict != decision.FitsNow {
 		out.Victims = g.victims(r.Context(), req, p.Changes)
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where nothing
+// changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not decided
+// beforehand. One that has to evict is placed by direct whatever its strategy.
+func (p *planAnswer) byStrategy(name string) {
+	asks := p.Decision.Asks
+	if len(asks) > 0 && asks[len(asks)-1].Evict {
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+"; as it has to evict for its room, it asks one worker after the other.")
+		return
+	}
+	if name != Race {
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+": alone, it is placed as by direct; what else is to be placed in the same moment is planned together with it.")
+		return
+	}
+	var names []string
+	for i := range p.Decision.Considered {
+		if c := &p.Decision.Considered[i]; c.Fits && len(p.Among) < market.RaceWidth {
+			p.Among, names = append(p.Among, cluster.WorkerID(c.Worker)), append(names, c.Worker)
+		}
+	}
+	p.Sentences = append(p.Sentences, "Its strategy is race: "+strings.Join(names, ", ")+" are asked at once to hold room for it, and it goes to the first that answers.")
 }
 
 // wouldAnswer asks a worker itself what it would say to a request that evicts; for the rest the view is fresh.

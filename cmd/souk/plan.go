@@ -31,7 +31,8 @@ func (c *cli) cmdPlan() *cobra.Command {
 
 The exit code is 0 when it fits now, 1 when it does not fit now, and 2 when it never can as it stands: then souk says why,
 and what the smallest change is that would help. As long as nothing changes meanwhile, "souk run" with the --id that the
-plan tells does what the plan says; without it, only the choice among equals may differ.
+plan tells does what the plan says; without it, only the choice among equals may differ. By the strategy race it goes to
+whichever of several workers answers first, which no plan can say: it names them.
 
 `+specHelp, `  souk plan --memory 512 --region iad -- /opt/server
   souk plan launch.json && souk run ...
@@ -156,11 +157,15 @@ func (c *cli) printForeseen(p client.Plan) {
 		c.printChanges(p)
 		return
 	}
-	fmt.Fprintf(c.out, "fits now, on %s\n", p.Worker)
+	if len(p.Among) > 1 {
+		fmt.Fprintf(c.out, "fits now, on one of %d workers that race for it\n", len(p.Among))
+	} else {
+		fmt.Fprintf(c.out, "fits now, on %s\n", p.Worker)
+	}
 	for _, s := range p.Sentences {
 		fmt.Fprintf(c.out, "  %s\n", s)
 	}
-	if len(p.Equal) > 0 {
+	if len(p.Equal) > 0 && len(p.Among) == 0 {
 		fmt.Fprintf(c.out, "  %s as good as that: souk run --id %s goes where this plan says.\n", numberOf(len(p.Equal), "other is", "others are"), p.Machine)
 	}
 	fmt.Fprintln(c.out)
