@@ -171,7 +171,7 @@ func checkAgreement(ctx context.Context, cl *client.Client, within time.Duration
 			return i, err
 		}
 		digests := digestsOf(ex)
-		why := disagreement(members, digests)
+		why := disagreement(members, ex, digests)
 		took := time.Since(begin).Round(10 * time.Millisecond)
 		if len(why) == 0 || took > within {
 			i.Checked = fmt.Sprintf("the digests of %d members' records, for %v", len(digests), took)
@@ -198,7 +198,14 @@ func digestsOf(ex []client.Examination) map[string]string {
 	return digests
 }
 
-func disagreement(members []gossip.Member, digests map[string]string) (why []string) {
+// disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member expects and has
+// not met are such, too: a member that does not know of the others agrees with itself.
+func disagreement(members []gossip.Member, ex []client.Examination, digests map[string]string) (why []string) {
+	for _, e := range ex {
+		if len(members) > 0 && !slices.ContainsFunc(members, func(m gossip.Member) bool { return string(m.ID) == e.Worker }) {
+			why = append(why, fmt.Sprintf("worker %s is expected, and no member has heard of it", e.Worker))
+		}
+	}
 	for _, m := range members {
 		switch {
 		case m.State == gossip.Dead || m.State == gossip.Left:

@@ -1,8 +1,13 @@
 // Command faultrun breaks a cluster of real souk agents in network namespaces, again and again with other seeds, and says
 // whether it kept its promises. See packages faults and netns, and docs/decisions/0019-fault-harness.md.
 //
-//	go run ./testcluster/faultrun --fault partition --for 60s --runs 20 --json >> runs
+//	go run ./testcluster/faultrun --fault partition --for 60s --seed 7
+//	go run ./testcluster/faultrun --runs 20 --for 8s,partition=60s --rate 20 --parallel 3 --results runs
 //	go run ./testcluster/faultrun --report runs > docs/results-faults.md
+//
+// With --results each run is a process with namespaces of its own, and so many as --parallel says are at work at once. What came
+// of a run is appended to the file when it is over; runs that the file has are not done again, so a campaign that was broken off
+// goes on where it was. The directory of a run that failed or found something stays.
 package main
 
 import (
@@ -11,12 +16,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -26,51 +31,122 @@ import (
 )
 
 func main() {
-	os.Exit(netns.Main(func() int {
-		if err := run(); err != nil {
-			fmt.Fprintln(os.Stderr, "faultrun:", err)
-			return 1
-		}
-		return 0
-	}))
+	var o options
+	o.flags()
+	if o.report != "" || o.results != "" {
+		exit(o.campaignOrReport())
+	}
+	os.Exit(netns.Main(func() int { return code(o.here()) }))
+}
+
+func exit(err error) { os.Exit(code(err)) }
+
+func code(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faultrun:", err)
+		return 1
+	}
+	return 0
 }
 
 var errViolated = errors.New("at least one promise was broken")
 
-func run() error {
-	var o faults.Options
-	which := flag.String("fault", "all", "the faults, with commas between: "+strings.Join(faults.All(), ", ")+", or all")
-	flag.Uint64Var(&o.Seed, "seed", 0, "of the first run; the next have the next. 0: drawn, and printed")
+// options are what the command line says.
+type options struct {
+	faults.Options
+	which    string
+	lasts    lasting
+	runs     int
+	parallel int
+	keep     string
+	asJSON   bool
+	report   string
+	results  string
+}
+
+func (o *options) flags() {
+	o.lasts = lasting{"": 10 * time.Second}
+	flag.StringVar(&o.which, "fault", "all", "the faults, with commas between: "+strings.Join(faults.All(), ", ")+", or all")
+	flag.Uint64Var(&o.Seed, "seed", 0, "of the first run of each fault; the next have the next. 0: drawn, and printed")
 	flag.IntVar(&o.Nodes, "nodes", 5, "members")
 	flag.IntVar(&o.Clients, "clients", 10, "clients at work at once")
-	flag.DurationVar(&o.For, "for", 10*time.Second, "how long a fault lasts")
+	flag.Float64Var(&o.Rate, "rate", 0, "launches a second that all clients together try (default: as many as they can)")
+	flag.Var(o.lasts, "for", "how long a fault lasts; also for one of them: 8s,partition=60s (default 10s)")
 	flag.IntVar(&o.Most, "launches", 0, "launches of a run at most (default: as many as there is time for)")
 	flag.StringVar(&o.Exe, "souk", "", "the program (default: built from this directory)")
-	runs := flag.Int("runs", 1, "runs of each fault, with a seed each")
-	keep := flag.String("keep", "", "directory for the members' directories, logs and histories, which then stay")
-	asJSON := flag.Bool("json", false, "print each report as a line of JSON")
-	report := flag.String("report", "", "run nothing: read lines of reports from this file and print docs/results-faults.md")
+	flag.IntVar(&o.runs, "runs", 1, "runs of each fault, with a seed each")
+	flag.StringVar(&o.keep, "keep", "", "directory for the members' directories, logs and histories, which then stay")
+	flag.BoolVar(&o.asJSON, "json", false, "print each report as a line of JSON")
+	flag.StringVar(&o.results, "results", "", "append reports to this file, and leave out the runs that it has")
+	flag.IntVar(&o.parallel, "parallel", 1, "clusters at once, with --results")
+	flag.StringVar(&o.report, "report", "", "run nothing: read lines of reports from this file and print docs/results-faults.md")
 	flag.Parse()
-	if *report != "" {
-		return writeReport(os.Stdout, *report)
+}
+
+// all lists the faults that are asked for.
+func (o *options) all() []string {
+	if o.which == "all" {
+		return faults.All()
 	}
+	return strings.Split(o.which, ",")
+}
+
+func (o *options) campaignOrReport() error {
+	if o.report != "" {
+		return writeReport(os.Stdout, o.report)
+	}
+	if lacks := netns.Lacks(); lacks != "" {
+		return fmt.Errorf("hosts cannot be made here; lacking: %s", lacks)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return o.campaign(ctx)
+}
+
+// lasting is how long faults last, by name; "" is all that have no time of their own.
+type lasting map[string]time.Duration
+
+func (l lasting) String() string { return "" }
+
+// Set is flag.Value's.
+func (l lasting) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		name, long, named := strings.Cut(part, "=")
+		if !named {
+			name, long = "", part
+		}
+		d, err := time.ParseDuration(long)
+		if err != nil {
+			return err
+		}
+		l[name] = d
+	}
+	return nil
+}
+
+func (l lasting) of(fault string) time.Duration {
+	if d, own := l[fault]; own {
+		return d
+	}
+	return l[""]
+}
+
+// here does all runs one after the other, in this process, which is in its namespaces.
+func (o *options) here() error {
 	if !netns.Inside() {
 		return fmt.Errorf("hosts cannot be made here; lacking: %s", netns.Lacks())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	base, err := workDir(*keep)
+	base, err := workDir(o.keep)
 	if err != nil {
 		return err
 	}
-	if *keep == "" {
+	if o.keep == "" {
 		defer os.RemoveAll(base)
 	}
-	if o.Exe == "" {
-		o.Exe = filepath.Join(base, "souk")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.Exe, "./cmd/souk").CombinedOutput(); err != nil {
-			return fmt.Errorf("go build ./cmd/souk: %w\n%s", err, out)
-		}
+	if err := o.build(ctx, base); err != nil {
+		return err
 	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 32)
@@ -79,24 +155,32 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	all := strings.Split(*which, ",")
-	if *which == "all" {
-		all = faults.All()
-	}
 	violated := false
-	for _, f := range all {
-		for range *runs {
-			o.Fault = f
-			bad, err := once(ctx, hosts, o, base, *asJSON)
+	for _, f := range o.all() {
+		for k := range o.runs {
+			run := o.Options
+			run.Fault, run.Seed, run.For = f, o.Seed+uint64(k), o.lasts.of(f)
+			bad, err := once(ctx, hosts, run, base, o.asJSON)
 			if err != nil {
-				return fmt.Errorf("%s, seed %d: %w", f, o.Seed, err)
+				return fmt.Errorf("%s, seed %d: %w", f, run.Seed, err)
 			}
 			violated = violated || bad
-			o.Seed++
 		}
 	}
 	if violated {
 		return errViolated
+	}
+	return nil
+}
+
+// build builds the program, unless there is one.
+func (o *options) build(ctx context.Context, dir string) error {
+	if o.Exe != "" {
+		return nil
+	}
+	o.Exe = filepath.Join(dir, "souk")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-o", o.Exe, "./cmd/souk").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build ./cmd/souk: %w\n%s", err, out)
 	}
 	return nil
 }
@@ -119,9 +203,11 @@ func once(ctx context.Context, hosts netns.Hosts, o faults.Options, base string,
 		return false, err
 	}
 	o.Log = os.Stderr
-	if asJSON {
-		o.Log = io.Discard
-	}
+	stuck := time.AfterFunc(o.For+faults.Bound+time.Minute, func() { // even what ends it is stuck
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // it is only to find out why
+		os.Exit(3)
+	})
+	defer stuck.Stop()
 	rep, err := faults.Run(ctx, hosts, o)
 	if err != nil {
 		return false, err

@@ -1,75 +1,114 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/testcluster/faults"
 )
 
+const head = `# What a cluster does when it is broken
+
+Written by ` + "`go run ./testcluster/faultrun --report FILE`, from runs of `go run ./testcluster/faultrun --results FILE` (`make faults`)" + `.
+Each run is a cluster of real agents in network namespaces, with clients that launch and destroy machines through all members,
+before, during and after the fault; then ` + "`souk doctor --invariants --history`" + ` and the models of ` + "`testcluster/history`" + ` judge it. See
+` + "`docs/decisions/0019-fault-harness.md`" + `.
+
+"Launches" counts creates that were answered, "started" those that the answer said of that a machine is started, "during" those of
+them while the fault lasted; "again" calls that were repeated, for an answer was lost, and "unsure" those that never had one;
+"histories" those of one machine or one worker that porcupine searched. The last three are in seconds from the end of the fault,
+median and most: until each member heard all others, until every call had its answer (clients go on for a second), and until it was
+seen that all members know the same (which is looked for when every call has its answer).
+
+| fault | runs | seconds | launches | started | during | again | unsure | histories | all heard | all answered | all agree | runs with violations |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`
+
+// tally sums up reports.
+type tally struct {
+	faults.Report
+	runs, bad                int
+	whole, answered, agreed  []float64
+	least, most              uint64 // seeds
+	commits                  map[string]bool
+	members, harness, unwell int
+}
+
+func (t *tally) add(r faults.Report) {
+	if t.commits == nil {
+		t.commits = map[string]bool{}
+	}
+	if r.Harness != "" {
+		t.harness++
+		return
+	}
+	t.runs++
+	t.Launches, t.Started, t.During, t.Repeated = t.Launches+r.Launches, t.Started+r.Started, t.During+r.During, t.Repeated+r.Repeated
+	t.Unsure, t.Histories, t.Undecided = t.Unsure+r.Unsure, t.Histories+r.Histories, t.Undecided+r.Undecided
+	t.Destroyed, t.Holds, t.Leases, t.Kills = t.Destroyed+r.Destroyed, t.Holds+r.Holds, t.Leases+r.Leases, t.Kills+r.Kills
+	t.FaultSecs, t.members = max(t.FaultSecs, r.FaultSecs), max(t.members, r.Nodes)
+	if t.least == 0 || r.Seed < t.least {
+		t.least = r.Seed
+	}
+	t.most, t.commits[r.Commit] = max(t.most, r.Seed), true
+	if len(r.Violations) > 0 {
+		t.bad++
+	}
+	if r.Whole == 0 {
+		t.unwell++
+	} else {
+		t.whole = append(t.whole, r.Whole)
+	}
+	t.answered = append(t.answered, r.Answered)
+	if r.Agreed > 0 {
+		t.agreed = append(t.agreed, r.Agreed)
+	}
+}
+
+// spread gives the median and the most.
+func spread(of []float64) string {
+	if len(of) == 0 {
+		return "-"
+	}
+	slices.Sort(of)
+	return fmt.Sprintf("%.1f / %.1f", of[len(of)/2], of[len(of)-1])
+}
+
 // writeReport makes docs/results-faults.md of the reports of runs.
 func writeReport(w io.Writer, path string) error {
-	f, err := os.Open(path)
+	reports, err := readReports(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	by := map[string][]faults.Report{}
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<22)
-	for sc.Scan() {
-		var r faults.Report
-		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
-			return fmt.Errorf("%s holds a line that is no report: %w", path, err)
-		}
-		by[r.Fault] = append(by[r.Fault], r)
-	}
-	if err := sc.Err(); err != nil {
-		return err
-	}
-	fmt.Fprint(w, "# What a cluster does when it is broken\n\n"+
-		"Written by `go run ./testcluster/faultrun --report FILE`, from runs of `go run ./testcluster/faultrun --json`. Each run is a cluster\n"+
-		"of real agents in network namespaces, with clients that launch and destroy machines through all members, before, during and after\n"+
-		"the fault; then `souk doctor --invariants --history` and the models of `testcluster/history` judge it. See\n"+
-		"`docs/decisions/0019-fault-harness.md`. \"Started\" counts answers that a machine is started, \"during\" those while the fault lasted,\n"+
-		"\"again\" calls that were repeated because an answer was lost; \"agree\" is the time from the end of the fault until it was seen that all\n"+
-		"members know the same, in seconds, median and most; the search for it begins when every call has its answer.\n\n"+
-		"| fault | runs | members | seconds | launches | started | during | again | histories | agree | runs with violations |\n"+
-		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
-	var sum faults.Report
-	runs, bad := 0, []faults.Report{}
+	fmt.Fprint(w, head)
+	var sum tally
+	var bad []faults.Report
 	for _, name := range faults.All() {
-		rs := by[name]
-		if len(rs) == 0 {
-			continue
-		}
-		var t faults.Report
-		var agreed []float64
-		broken := 0
-		for _, r := range rs {
-			t.Launches, t.Started, t.During, t.Repeated, t.Histories = t.Launches+r.Launches, t.Started+r.Started, t.During+r.During, t.Repeated+r.Repeated, t.Histories+r.Histories
-			if r.Agreed > 0 {
-				agreed = append(agreed, r.Agreed)
+		var t tally
+		for _, r := range reports {
+			if r.Fault != name {
+				continue
 			}
-			if len(r.Violations) > 0 {
-				broken++
+			t.add(r)
+			if sum.add(r); len(r.Violations) > 0 {
 				bad = append(bad, r)
 			}
 		}
-		agree := "-"
-		if len(agreed) > 0 {
-			slices.Sort(agreed)
-			agree = fmt.Sprintf("%.1f / %.1f", agreed[len(agreed)/2], agreed[len(agreed)-1])
+		if t.runs > 0 {
+			fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %s | %s | %d |\n", name, t.runs, t.FaultSecs, t.Launches, t.Started, t.During,
+				t.Repeated, t.Unsure, t.Histories, spread(t.whole), spread(t.answered), spread(t.agreed), t.bad)
 		}
-		fmt.Fprintf(w, "| %s | %d | %d | %.0f | %d | %d | %d | %d | %d | %s | %d |\n", name, len(rs), rs[0].Nodes, rs[0].FaultSecs, t.Launches, t.Started,
-			t.During, t.Repeated, t.Histories, agree, broken)
-		sum.Launches, sum.Started, runs = sum.Launches+t.Launches, sum.Started+t.Started, runs+len(rs)
 	}
-	fmt.Fprintf(w, "\nIn all %d runs, %d launches, %d started, %d runs with violations.\n", runs, sum.Launches, sum.Started, len(bad))
+	fmt.Fprintf(w, "\nIn all: %d runs of %d members, %d launches, %d started, %d destroyed, %d holds granted, %d leases taken, %d agents killed; %d histories, of\n"+
+		"which the search left %d undecided; %d runs with violations. Seeds %d to %d of each fault, commit %s. Runs that say nothing, for the\n"+
+		"harness failed, and that were repeated: %d.\n", sum.runs, sum.members, sum.Launches, sum.Started, sum.Destroyed, sum.Holds, sum.Leases, sum.Kills,
+		sum.Histories, sum.Undecided, sum.bad, sum.least, sum.most, strings.Join(slices.Sorted(maps.Keys(sum.commits)), ", "), sum.harness)
+	if sum.unwell > 0 {
+		fmt.Fprintf(w, "In %d runs it was not seen in a minute that all members hear all others.\n", sum.unwell)
+	}
 	for _, r := range bad {
 		fmt.Fprintf(w, "\n`%s`\n\n", r.Repeat)
 		for i, v := range r.Violations {

@@ -26,8 +26,11 @@ const (
 	gossipPort = ":4282"
 )
 
-// startPatience bounds how long a member may take until its API serves.
-const startPatience = 30 * time.Second
+// What may take how long: a member until its API serves; a command, of which doctor waits twice for agreeIn and once for holds.
+const (
+	startPatience   = 30 * time.Second
+	commandPatience = 2*agreeIn + 90*time.Second
+)
 
 // member is one agent on one host.
 type member struct {
@@ -47,7 +50,10 @@ type member struct {
 
 // souk runs a command of the program on the member's host.
 func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, m.o.Exe, argv...)
+	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "SOUK_ADDR="+apiAddr, "SOUK_TOKEN="+m.token(), "XDG_STATE_HOME="+m.o.Dir)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -154,6 +160,34 @@ func (m *member) ready(ctx context.Context) error {
 	}
 }
 
+// hasToken waits until the first start of the first member has made the API's token.
+func (m *member) hasToken(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for m.token() == "" {
+		if err := wait(ctx, 5*time.Millisecond); err != nil {
+			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s", startPatience, m.log.Name())
+		}
+	}
+	return nil
+}
+
+// dump has the agent write into its log where its goroutines are, which ends it.
+func (m *member) dump() {
+	m.mu.Lock()
+	m.wanted = false
+	cmd, ended := m.cmd, m.ended
+	m.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(syscall.SIGQUIT) // it may have ended by itself
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second): // it cannot even do that
+	}
+}
+
 // build makes a cluster of members that know each other.
 func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error) {
 	var ms []*member
@@ -167,7 +201,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		ms = append(ms, m)
 		if o.Fault == DiskFull && i == len(hosts)-1 {
 			if err := smallDisk(m.dir); err != nil {
-				return nil, err
+				return ms, err
 			}
 		}
 		if i == 0 {
@@ -182,17 +216,17 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 			err = m.start()
 		}
 		if err != nil {
-			return nil, err
+			return ms, err
 		}
-		for m.token() == "" && ctx.Err() == nil { // the first start makes it
-			time.Sleep(5 * time.Millisecond)
+		if err := m.hasToken(ctx); err != nil {
+			return ms, err
 		}
 		m.cl = client.WithHTTP(apiAddr, m.token(), &http.Client{Transport: &http.Transport{DialContext: h.Dial, MaxIdleConnsPerHost: 32}})
 		if i > 0 {
 			continue // all at once
 		}
 		if err := m.ready(ctx); err != nil {
-			return nil, err
+			return ms, err
 		}
 	}
 	for _, m := range ms {

@@ -38,6 +38,7 @@ type Options struct {
 	Slots   int           // machines that a member has room for; 0: 24
 	Clients int           // at work at once; 0: 10
 	For     time.Duration // how long the fault lasts; 0: 10 s
+	Rate    float64       // launches a second that the clients together try; 0: as many as they can
 	Most    int           // launches; clients rest when there have been so many. 0: no bound
 	Log     io.Writer     // what happens, a line each; nil: nowhere
 }
@@ -73,20 +74,24 @@ type Report struct {
 	Nodes      int      `json:"nodes"`
 	FaultSecs  float64  `json:"fault_seconds"`
 	TookSecs   float64  `json:"seconds"`
-	Launches   int      `json:"launches"`    // asked for
-	Started    int      `json:"started"`     // acknowledged
-	Refused    int      `json:"refused"`     // there was no room, or another answer that nothing was done
-	Unsure     int      `json:"unsure"`      // never answered
-	Repeated   int      `json:"repeated"`    // asked more than once, for an answer was lost
-	During     int      `json:"during"`      // acknowledged while the fault lasted
-	Destroyed  int      `json:"destroyed"`   // acknowledged
-	Holds      int      `json:"holds"`       // granted by a worker
-	Leases     int      `json:"leases"`      // taken
-	Agreed     float64  `json:"agreed_s"`    // seconds from the end of the fault until all members knew the same
-	Histories  int      `json:"histories"`   // of machines and workers, each searched for an order in which it is true
-	Undecided  int      `json:"undecided"`   // of them, whose search took too long
-	Violations []string `json:"violations"`  // sentences
-	Repeat     string   `json:"repeat"`      // one line that does it again
-	Kills      int      `json:"kills"`       // of agents, or hosts
-	Answers    []string `json:"odd_answers"` // that were neither yes, nor no room, nor no answer; at most 5
+	Launches   int      `json:"launches"`   // asked for
+	Started    int      `json:"started"`    // acknowledged
+	Refused    int      `json:"refused"`    // there was no room, or another answer that nothing was done
+	Unsure     int      `json:"unsure"`     // never answered
+	Repeated   int      `json:"repeated"`   // asked more than once, for an answer was lost
+	During     int      `json:"during"`     // acknowledged while the fault lasted
+	Destroyed  int      `json:"destroyed"`  // acknowledged
+	Holds      int      `json:"holds"`      // granted by a worker
+	Leases     int      `json:"leases"`     // taken
+	Whole      float64  `json:"whole_s"`    // seconds from the end of the fault until each member heard all others
+	Answered   float64  `json:"answered_s"` // until every call had its answer, which ends a second after the fault at the earliest
+	Agreed     float64  `json:"agreed_s"`   // until all members were seen to know the same; looked for when every call has its answer
+	Histories  int      `json:"histories"`  // of machines and workers, each searched for an order in which it is true
+	Undecided  int      `json:"undecided"`  // of them, whose search took too long
+	Violations []string `json:"violations"` // sentences
+	Repeat     string   `json:"repeat"`     // one line that does it again
+	Commit     string   `json:"commit,omitempty"`
+	Harness    string   `json:"harness,omitempty"` // why the run says nothing: the harness failed
+	Kills      int      `json:"kills"`             // of agents, or hosts
+	Answers    []string `json:"odd_answers"`       // that were neither yes, nor no room, nor no answer; at most 5
 }

@@ -20,7 +20,9 @@ const (
 	app     = "load"
 	slotMB  = 256             // memory of a machine
 	askTime = 5 * time.Second // until a client gives one try up
+	maxRest = time.Second     // between tries
 	holdFor = 5 * time.Second
+	soon    = 500 * time.Millisecond // until a client does something else while a launch goes on
 )
 
 // load is the clients at work.
@@ -28,8 +30,9 @@ type load struct {
 	ms    []*member
 	o     *Options
 	rec   *history.Recorder
+	soon  time.Duration
 	stop  chan struct{} // no new calls
-	until time.Time     // after stop: when calls without an answer are given up
+	until time.Time     // set before stop is closed: when calls without an answer are given up
 	wg    sync.WaitGroup
 	count atomic.Int64 // launches
 	mu    sync.Mutex
@@ -45,6 +48,11 @@ func (l *load) stopped() bool {
 	}
 }
 
+// over says that a call without an answer is given up, and no other begun.
+func (l *load) over(ctx context.Context) bool {
+	return ctx.Err() != nil || l.stopped() && time.Now().After(l.until)
+}
+
 // work starts the clients.
 func (l *load) work(ctx context.Context) {
 	for n := range l.o.Clients {
@@ -56,61 +64,83 @@ func (l *load) work(ctx context.Context) {
 	}
 }
 
-// caller is one client: it asks one thing after the other.
+// caller is one client: it asks one thing after the other. What is not answered soon goes on in the background: of what is cut
+// off there is no answer before the cut is mended, and the other side is to be asked meanwhile.
 type caller struct {
 	*load
 	number int
 	rng    *rand.Rand
 	made   int
 	mine   []history.Op // machines it made and has not destroyed, oldest first
-	slow   chan bool    // calls that go on while it does something else, at most maxSlow
+	slow   chan bool    // destroys that go on, at most maxSlow
 	calls  sync.WaitGroup
-	late   chan history.Op // answers of creates that went on in the background
-	going  int             // how many do, at most maxGoing
+	late   chan history.Op // what came of launches
+	going  int             // how many launches go on, at most maxGoing: late takes all of them, so that none waits for a reader
 }
 
-// maxGoing bounds the creates of one client that have no answer yet, and soon is how long it waits for one before it does
-// something else: a create that may have been granted at the other side of a cut is not answered before that is mended.
+// The bounds of what goes on in the background of one client.
 const (
-	maxGoing = 8
-	soon     = 500 * time.Millisecond
+	maxGoing = 48
+	maxSlow  = 48
 )
 
-// maxSlow bounds the calls of one client that go on in the background: of a machine that is cut off there is no answer for long.
-const maxSlow = 4
-
-// work launches, and destroys what it launched, until it is told to stop. Every few launches go the long way: a hold at one
-// worker, redeemed there, and a lease on what came of it.
+// work launches, and destroys what it launched, until it is told to stop.
 func (c *caller) work(ctx context.Context) {
 	share := max(1, c.o.Slots*len(c.ms)*6/5/c.o.Clients) // a fifth more than there is room for, so that some are refused
 	for !c.stopped() && ctx.Err() == nil {
-		c.takeLate(c.going >= maxGoing)
-		if len(c.mine) > 0 && (len(c.mine) >= share || c.rng.IntN(4) == 0 || c.count.Load() >= int64(c.o.Most)) {
+		c.takeLate()
+		many := len(c.mine) >= share || c.count.Load() >= int64(c.o.Most)
+		if len(c.mine) > 0 && len(c.slow) < maxSlow && (many || c.rng.IntN(4) == 0) {
 			i := c.rng.IntN(len(c.mine))
 			m := c.mine[i]
 			c.mine = slices.Delete(c.mine, i, i+1)
-			c.destroy(ctx, m, c.some(m))
+			c.destroy(ctx, m)
 			continue
 		}
-		if c.count.Add(1) > int64(c.o.Most) {
+		if many || c.going == maxGoing {
 			c.pause(ctx, 20*time.Millisecond)
 			continue
 		}
-		at := c.ms[c.rng.IntN(len(c.ms))]
-		var made history.Op
-		if c.rng.IntN(5) == 0 {
-			made = c.holdAndGrant(ctx, at)
-		} else if made = c.createSoon(ctx, at); made.Outcome == "" {
-			continue // it goes on in the background
+		if c.o.Rate > 0 {
+			c.pause(ctx, time.Duration(2*c.rng.Float64()*float64(c.o.Clients)/c.o.Rate*float64(time.Second)))
 		}
-		if made.Outcome != history.Yes {
+		c.count.Add(1)
+		c.launch(ctx)
+	}
+}
+
+// takeLate takes in what came of launches in the background.
+func (c *caller) takeLate() {
+	for {
+		select {
+		case m := <-c.late:
+			c.keep(m)
+		default:
+			return
+		}
+	}
+}
+
+func (c *caller) keep(m history.Op) {
+	if c.going--; m.Outcome == history.Yes {
+		c.mine = append(c.mine, m)
+	}
+}
+
+// launch launches at any member, and waits for a while for what comes of it. Every few launches go the long way: a hold at
+// one worker, redeemed there; and there is a lease on what came of some.
+func (c *caller) launch(ctx context.Context) {
+	c.made++
+	at := c.ms[c.rng.IntN(len(c.ms))]
+	one := &launching{caller: c, at: at, number: c.made, rng: rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))}
+	c.going++
+	c.calls.Go(func() { c.late <- one.run(ctx) })
+	select {
+	case m := <-c.late: // this one's answer, or an earlier one's
+		if c.keep(m); m.Outcome != history.Yes {
 			c.pause(ctx, time.Duration(20+c.rng.IntN(80))*time.Millisecond)
-			continue
 		}
-		if c.rng.IntN(4) == 0 {
-			c.lease(ctx, at, made)
-		}
-		c.mine = append(c.mine, made)
+	case <-time.After(c.soon):
 	}
 }
 
@@ -125,7 +155,11 @@ func (c *caller) pause(ctx context.Context, d time.Duration) {
 // A client that repeats a create goes to the gateway that it asked first: gateway.Sharing.
 func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Context) error) {
 	op.Client, op.Call, op.App = c.number, time.Now().UnixNano(), app
-	for {
+	if c.over(ctx) {
+		op.Outcome = history.No
+		return // it is the end of all: what nobody was asked is no part of the history
+	}
+	for rest := 50 * time.Millisecond; ; rest = min(2*rest, maxRest) {
 		op.Tries++
 		try, cancel := context.WithTimeout(ctx, askTime)
 		err := do(try)
@@ -135,8 +169,8 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 		case err == nil:
 			op.Outcome = history.Yes
 		case unanswered(f):
-			if ctx.Err() == nil && (!c.stopped() || time.Now().Before(c.until)) {
-				c.pause(ctx, time.Duration(50+rand.IntN(200))*time.Millisecond) // of no seed: a caller's chance is not for several goroutines
+			if !c.over(ctx) {
+				c.pause(ctx, rest/2+rand.N(rest)) // of no seed: a caller's chance is not for several goroutines
 				continue
 			}
 			op.Outcome, op.Code = history.Unsure, f.Code
@@ -173,9 +207,6 @@ func launchOf(id string) *machine.Launch {
 		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB}, Restart: &machine.Restart{Policy: "always"}}}
 }
 
-// id draws the id of a machine, before anybody is asked for it.
-func (c *caller) id() string { return machine.NewID(reader{c.rng}) }
-
 type reader struct{ rng *rand.Rand }
 
 // Read never fails.
@@ -186,72 +217,53 @@ func (r reader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeLate takes in what creates in the background made; with wait it waits for one first, or for the end.
-func (c *caller) takeLate(wait bool) {
-	keep := func(m history.Op) {
-		if c.going--; m.Outcome == history.Yes {
-			c.mine = append(c.mine, m)
-		}
-	}
-	if wait {
-		select {
-		case m := <-c.late:
-			keep(m)
-		case <-c.stop:
-		}
-	}
-	for {
-		select {
-		case m := <-c.late:
-			keep(m)
-		default:
-			return
-		}
-	}
+// launching is one launch of a client.
+type launching struct {
+	*caller
+	at     *member
+	number int
+	rng    *rand.Rand
 }
 
-// createSoon creates, and gives what came of it, or nothing when that takes long.
-func (c *caller) createSoon(ctx context.Context, at *member) history.Op {
-	create := c.create(at)
-	c.going++
-	c.calls.Go(func() { c.late <- create(ctx) })
-	select {
-	case m := <-c.late: // this one's answer, or an earlier one's
-		c.going--
-		return m
-	case <-time.After(soon):
-		return history.Op{}
+func (l *launching) run(ctx context.Context) history.Op {
+	made := history.Op{}
+	if l.rng.IntN(5) == 0 {
+		made = l.holdAndGrant(ctx)
+	} else {
+		made = l.create(ctx)
 	}
+	if made.Outcome == history.Yes && l.rng.IntN(4) == 0 {
+		l.lease(ctx, made)
+	}
+	return made
 }
 
-// create chooses what is to be created, and gives what does it.
-func (c *caller) create(at *member) func(ctx context.Context) history.Op {
-	op := history.Op{Kind: history.Create, Gateway: at.id}
-	c.made++
-	l, o := launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", c.o.Seed, c.number, c.made)}
-	if c.number%5 == 0 { // a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
-		l, o = launchOf(c.id()), client.LaunchOptions{}
-		op.Machine = l.ID
+// id draws the id of a machine, before anybody is asked for it.
+func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
+
+func (l *launching) create(ctx context.Context) history.Op {
+	op := history.Op{Kind: history.Create, Gateway: l.at.id}
+	m, o := launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
+	if l.caller.number%5 == 0 { // a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
+		m, o = launchOf(l.id()), client.LaunchOptions{}
+		op.Machine = m.ID
 	}
-	return func(ctx context.Context) history.Op {
-		c.ask(ctx, &op, func(ctx context.Context) error {
-			m, err := at.cl.Launch(ctx, app, l, o)
-			if err == nil {
-				op.Machine, op.Worker, op.Instance = m.ID, m.Worker, m.InstanceID
-			}
-			return err
-		})
-		return op
-	}
+	l.ask(ctx, &op, func(ctx context.Context) error {
+		m, err := l.at.cl.Launch(ctx, app, m, o)
+		if err == nil {
+			op.Machine, op.Worker, op.Instance = m.ID, m.Worker, m.InstanceID
+		}
+		return err
+	})
+	return op
 }
 
 // holdAndGrant has a worker hold room, and then either redeems the hold, gives it back, or lets it end.
-func (c *caller) holdAndGrant(ctx context.Context, at *member) history.Op {
-	w := cluster.WorkerID(c.ms[c.rng.IntN(len(c.ms))].id)
-	c.made++
-	bid := client.Bid{App: app, Launch: launchOf(c.id()), Hold: fmt.Sprintf("h-%d-%d-%d", c.o.Seed, c.number, c.made), TTL: holdFor.Seconds()}
+func (l *launching) holdAndGrant(ctx context.Context) history.Op {
+	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
+	bid := client.Bid{App: app, Launch: launchOf(l.id()), Hold: fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number), TTL: holdFor.Seconds()}
 	hold := history.Op{Kind: history.Hold, Gateway: at.id, Machine: bid.Launch.ID, Worker: w, Token: bid.Hold}
-	c.ask(ctx, &hold, func(ctx context.Context) error {
+	l.ask(ctx, &hold, func(ctx context.Context) error {
 		h, err := at.cl.Hold(ctx, w, bid)
 		hold.Expires = h.Expires.UnixNano()
 		return err
@@ -259,17 +271,17 @@ func (c *caller) holdAndGrant(ctx context.Context, at *member) history.Op {
 	if hold.Outcome != history.Yes {
 		return hold
 	}
-	switch c.rng.IntN(4) {
+	switch l.rng.IntN(4) {
 	case 0:
 		op := history.Op{Kind: history.Release, Gateway: at.id, Worker: w, Token: bid.Hold}
-		c.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseHold(ctx, w, bid.Hold) })
+		l.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseHold(ctx, w, bid.Hold) })
 		op.Outcome = history.No // there is no machine
 		return op
 	case 1:
 		return history.Op{Outcome: history.No} // it ends by itself
 	}
 	op := history.Op{Kind: history.Create, Gateway: at.id, Machine: bid.Launch.ID, Worker: w, Token: bid.Hold}
-	c.ask(ctx, &op, func(ctx context.Context) error {
+	l.ask(ctx, &op, func(ctx context.Context) error {
 		m, err := at.cl.GrantAt(ctx, w, bid)
 		if err == nil {
 			op.Instance = m.InstanceID
@@ -280,12 +292,13 @@ func (c *caller) holdAndGrant(ctx context.Context, at *member) history.Op {
 }
 
 // lease takes a lease, sees that nobody else can, and gives it back.
-func (c *caller) lease(ctx context.Context, at *member, of history.Op) {
+func (l *launching) lease(ctx context.Context, of history.Op) {
+	at := l.at
 	take := func() history.Op {
 		op := history.Op{Kind: history.Lease, Gateway: at.id, Machine: of.Machine, Worker: of.Worker}
-		c.ask(ctx, &op, func(ctx context.Context) error {
-			l, err := at.cl.TakeLease(ctx, app, of.Machine, "", time.Hour)
-			op.Nonce = l.Nonce
+		l.ask(ctx, &op, func(ctx context.Context) error {
+			x, err := at.cl.TakeLease(ctx, app, of.Machine, "", time.Hour)
+			op.Nonce = x.Nonce
 			return err
 		})
 		return op
@@ -294,40 +307,37 @@ func (c *caller) lease(ctx context.Context, at *member, of history.Op) {
 	if first.Outcome != history.Yes {
 		return
 	}
-	at = c.ms[c.rng.IntN(len(c.ms))]
+	at = l.ms[l.rng.IntN(len(l.ms))]
 	second := take()
 	if second.Outcome == history.Yes {
 		return // the model says what is wrong
 	}
 	op := history.Op{Kind: history.ReleaseLease, Gateway: at.id, Machine: of.Machine, Worker: of.Worker, Nonce: first.Nonce}
-	c.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseLease(ctx, app, of.Machine, first.Nonce) })
+	l.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseLease(ctx, app, of.Machine, first.Nonce) })
 }
 
-// some gives a member to ask about a machine: its own, or any.
-func (c *caller) some(of history.Op) *member {
-	at := c.ms[c.rng.IntN(len(c.ms))]
-	if c.rng.IntN(2) == 0 {
-		for _, m := range c.ms {
-			if m.id == string(of.Worker) {
-				at = m
-			}
-		}
+// destroy destroys in the background. What one member does not answer, another is asked, mostly; half of the first are the
+// machine's own.
+func (c *caller) destroy(ctx context.Context, m history.Op) {
+	rng := rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
+	at := c.ms[rng.IntN(len(c.ms))]
+	if i := slices.IndexFunc(c.ms, func(x *member) bool { return x.id == string(m.Worker) }); i >= 0 && rng.IntN(2) == 0 {
+		at = c.ms[i]
 	}
-	return at
-}
-
-// destroy destroys, in the background unless too much goes on there already.
-func (c *caller) destroy(ctx context.Context, m history.Op, at *member) {
 	c.slow <- true
 	c.calls.Go(func() {
-		c.destroyNow(ctx, m, at)
+		c.destroyNow(ctx, m, at, rng)
 		<-c.slow
 	})
 }
 
-func (c *caller) destroyNow(ctx context.Context, m history.Op, at *member) {
+func (c *caller) destroyNow(ctx context.Context, m history.Op, at *member, rng *rand.Rand) {
 	op := history.Op{Kind: history.Destroy, Gateway: at.id, Machine: m.Machine, Worker: m.Worker}
 	c.ask(ctx, &op, func(ctx context.Context) error {
+		if op.Tries > 1 && rng.IntN(4) > 0 {
+			at = c.ms[rng.IntN(len(c.ms))]
+			op.Gateway = at.id
+		}
 		err := at.cl.Destroy(ctx, app, m.Machine, "", true)
 		if fault.CodeOf(err) == "machine_not_found" && op.Tries > 1 {
 			return nil // a try before was carried out: what it answered was lost

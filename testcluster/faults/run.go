@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/testcluster/history"
 	"github.com/soukhq/souk/testcluster/netns"
 )
@@ -23,7 +24,18 @@ const (
 	resolve  = 60 * time.Second // until calls without an answer are given up
 	agreeIn  = 45 * time.Second // until all members must know the same
 	searchIn = 60 * time.Second // for the models
+
+	// Bound is for how long a run may last beyond its fault, whatever happens: its context ends then.
+	Bound = 6 * time.Minute
 )
+
+// explain writes where all goroutines are, of the harness and (into their logs) of the agents, which ends them.
+func (r *run) explain() {
+	_ = pprof.Lookup("goroutine").WriteTo(r.o.Log, 1) // it is only to find out why
+	for _, m := range r.ms {
+		m.dump()
+	}
+}
 
 // run is one run.
 type run struct {
@@ -54,10 +66,17 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		return rep, fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
 	}
 	defer file.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.For+Bound, fault.New(fault.Timeout, "run", "the run was not over after %v", o.For+Bound))
+	defer cancel()
 	r := &run{o: o, hosts: hosts[:o.Nodes], rng: rand.New(rand.NewPCG(o.Seed, 1)), rec: history.NewRecorder(file), begin: time.Now()}
 	r.rep = Report{Fault: o.Fault, Seed: o.Seed, Nodes: o.Nodes, FaultSecs: o.For.Seconds(), Violations: []string{}, Answers: []string{},
-		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --for %s", o.Fault, o.Seed, o.Nodes, o.For)}
-	defer func() { end(r.ms) }()
+		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g --for %s", o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For)}
+	defer func() {
+		if err != nil {
+			r.explain()
+		}
+		end(r.ms)
+	}()
 	if r.ms, err = build(ctx, &r.o, r.hosts); err != nil {
 		return r.rep, err
 	}
@@ -102,7 +121,7 @@ func (r *run) everywhere(ctx context.Context) error {
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-time.After(d):
 		return nil
 	}
@@ -110,7 +129,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // breakIt has the clients work before, during and after the fault, and mends it.
 func (r *run) breakIt(ctx context.Context) error {
-	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, stop: make(chan struct{})}
+	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, soon: soon, stop: make(chan struct{})}
 	r.load.work(ctx)
 	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
 	r.from = time.Now()
@@ -123,6 +142,10 @@ func (r *run) breakIt(ctx context.Context) error {
 	}
 	r.till = time.Now()
 	r.say("all is mended")
+	whole := make(chan float64, 1)
+	looking, found := context.WithTimeout(ctx, after+resolve)
+	defer found()
+	go func() { whole <- r.whole(looking) }()
 	if err == nil {
 		err = wait(ctx, after)
 	}
@@ -136,11 +159,36 @@ func (r *run) breakIt(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-time.After(resolve + 30*time.Second):
-		_ = pprof.Lookup("goroutine").WriteTo(r.o.Log, 1) // only to find out why
 		return fault.New(fault.Internal, "clients", "the clients did not come to an end: a bug of the harness")
 	}
-	r.say("every call has its answer, or was given up")
+	r.rep.Answered = time.Since(r.till).Seconds()
+	r.rep.Whole = <-whole
+	r.say("every call has its answer, or was given up; all members hear all others after %.1f s", r.rep.Whole)
 	return nil
+}
+
+// whole waits until each member says that all are alive, and gives how long after the fault that was; 0 for never.
+func (r *run) whole(ctx context.Context) float64 {
+	for _, m := range r.ms {
+		for {
+			try, cancel := context.WithTimeout(ctx, askTime)
+			list, err := m.cl.Members(try)
+			cancel()
+			alive := 0
+			for _, x := range list {
+				if x.State == gossip.Alive {
+					alive++
+				}
+			}
+			if err == nil && alive == len(r.ms) {
+				break
+			}
+			if wait(ctx, 50*time.Millisecond) != nil {
+				return 0
+			}
+		}
+	}
+	return time.Since(r.till).Seconds()
 }
 
 // judge holds what clients were told against the cluster and the models.

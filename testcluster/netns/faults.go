@@ -35,7 +35,7 @@ func (h *Host) Delay(d time.Duration) (err error) {
 		return err
 	}
 	return h.Do(func() error {
-		return command("iptables", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num", "0")
+		return command("iptables", "-w", "10", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num", "0")
 	})
 }
 
@@ -43,7 +43,7 @@ func (h *Host) Delay(d time.Duration) (err error) {
 func (h *Host) Heal() error {
 	h.cuts, h.loss = nil, 0
 	if h.late != nil {
-		if err := h.Do(func() error { return command("iptables", "-t", "mangle", "-F", "INPUT") }); err != nil {
+		if err := h.Do(func() error { return command("iptables", "-w", "10", "-t", "mangle", "-F", "INPUT") }); err != nil {
 			return err
 		}
 		h.late.close()
