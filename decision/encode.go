@@ -17,20 +17,34 @@ import (
 // holds it to that), several times faster: the log is written beside a hundred thousand decisions a second. What is rare
 // in a decision is left to encoding/json.
 func AppendLine(b []byte, l *Line) ([]byte, error) {
-	if l.Record != nil || l.End != nil || (l.Decision == nil) == (l.Changed == nil) {
+	if l.End != nil || trues(l.Record != nil, l.Decision != nil, l.Changed != nil) != 1 {
 		raw, err := json.Marshal(l)
 		return append(b, raw...), err
 	}
 	e := encoder{b: b}
-	if l.Changed != nil {
+	switch {
+	case l.Changed != nil:
 		e.raw(`{"changed":`)
 		e.changed(l.Changed)
-	} else {
+	case l.Record != nil:
+		e.raw(`{"record":`)
+		e.record(l.Record)
+	default:
 		e.raw(`{"decision":`)
 		e.decision(l.Decision)
 	}
 	e.raw(`}`)
 	return e.b, e.err
+}
+
+// trues counts those that are true.
+func trues(is ...bool) (n int) {
+	for _, b := range is {
+		if b {
+			n++
+		}
+	}
+	return n
 }
 
 type encoder struct {
@@ -353,38 +367,5 @@ func (e *encoder) ask(a *Ask) {
 		e.object(healed)
 	}
 	e.float("ms", a.Millis)
-	e.object(at)
-}
-
-func (e *encoder) changed(c *Changed) {
-	at := len(e.b)
-	e.str("worker", string(c.Worker))
-	e.key("version")
-	e.b = strconv.AppendUint(e.b, c.Version, 10)
-	if c.Used != nil {
-		e.key("used")
-		e.resources(*c.Used)
-	}
-	if c.Counts != nil {
-		e.key("counts")
-		counts := len(e.b)
-		e.integer("machines", int64(c.Counts.Machines))
-		e.integer("starting", int64(c.Counts.Starting))
-		e.optInt("backlog", c.Counts.Backlog)
-		e.object(counts)
-	}
-	if len(c.Apps) > 0 {
-		e.key("apps")
-		e.counts(c.Apps)
-	}
-	e.when("at", c.At)
-	if c.GPUs != nil {
-		e.key("gpus")
-		e.other(*c.GPUs)
-	}
-	if c.Evictable != nil {
-		e.key("evictable")
-		e.other(*c.Evictable)
-	}
 	e.object(at)
 }

@@ -39,9 +39,54 @@ type Counts struct {
 	Backlog  int64 `json:"backlog,omitempty"`
 }
 
-// Book keeps the newest versions of each worker's record, as the writer of a log and its readers do alike: the writer
-// writes a record that its book lacks, so a reader's book has it when a decision refers to it. Each file of a log begins
-// with an empty book.
+// Teller knows which versions of each worker's record the readers of a log have in their books, so that its writer tells
+// what they lack before a decision refers to it. Each file of a log begins with a new one. Of the records it keeps the
+// newest only, which the next is told against.
+type Teller struct {
+	workers map[cluster.WorkerID]*told
+}
+
+// told is the newest versions of one worker's record: as many as a Book keeps.
+type told struct {
+	refs   [BookDepth]Ref // in a ring
+	next   int            // place of the next
+	count  int
+	newest *cluster.Record
+}
+
+// NewTeller makes one for readers who have nothing.
+func NewTeller() *Teller { return &Teller{workers: map[cluster.WorkerID]*told{}} }
+
+// Line gives the line that tells a record; false when readers have it, and nothing is to be written. The teller keeps r,
+// which must not change any more.
+func (t *Teller) Line(r *cluster.Record) (Line, bool) {
+	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
+		bare := *r
+		bare.Spending = nil
+		r = &bare
+	}
+	w := t.workers[r.Worker]
+	if w == nil {
+		if w = new(told); len(t.workers) < MaxBookWorkers {
+			t.workers[r.Worker] = w
+		}
+	}
+	if slices.Contains(w.refs[:w.count], RefOf(r)) {
+		return Line{}, false
+	}
+	line := Line{Record: r}
+	if w.newest != nil {
+		if c, ok := diff(w.newest, r); ok {
+			line = Line{Changed: c}
+		}
+	}
+	w.newest, w.refs[w.next] = r, RefOf(r)
+	w.next, w.count = (w.next+1)%BookDepth, min(w.count+1, BookDepth)
+	return line, true
+}
+
+// Book keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision refers to.
+// Each file of a log begins with an empty book.
 type Book struct {
 	workers map[cluster.WorkerID][]*cluster.Record // newest last
 }
@@ -64,30 +109,6 @@ func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 		}
 	}
 	return cluster.Record{}, false
-}
-
-// Write enters a record and gives the line that tells it; false when the book has it, and nothing is to be written. The
-// book keeps r, which must not change any more.
-func (b *Book) Write(r *cluster.Record) (Line, bool) {
-	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
-		bare := *r
-		bare.Spending = nil
-		r = &bare
-	}
-	versions := b.workers[r.Worker]
-	for i := range versions {
-		if versions[i].Version == r.Version && versions[i].Incarnation == r.Incarnation {
-			return Line{}, false
-		}
-	}
-	line := Line{Record: r}
-	if n := len(versions); n > 0 {
-		if c, ok := diff(versions[n-1], r); ok {
-			line = Line{Changed: c}
-		}
-	}
-	b.put(r)
-	return line, true
 }
 
 // Read enters the record that a line tells, if it tells one. False: it tells a change of a record that is not there.

@@ -16,13 +16,13 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// through writes a record with one book and reads it with another, by way of JSON.
+// through tells a record and reads it into a book, by way of JSON.
 func through(t interface {
 	Helper()
 	Fatal(...any)
-}, w, r *decision.Book, rec cluster.Record) (cluster.Record, decision.Line) {
+}, w *decision.Teller, r *decision.Book, rec cluster.Record) (cluster.Record, decision.Line) {
 	t.Helper()
-	line, fresh := w.Write(&rec)
+	line, fresh := w.Line(&rec)
 	if fresh {
 		raw, err := json.Marshal(line)
 		if err != nil {
@@ -69,7 +69,7 @@ func TestABookTellsEveryFieldOfARecord(t *testing.T) {
 		if !other(f) {
 			t.Fatalf("the test cannot change %s, a %v; teach it to", name, f.Type())
 		}
-		w, r := decision.NewBook(), decision.NewBook()
+		w, r := decision.NewTeller(), decision.NewBook()
 		through(t, w, r, base)
 		if got, _ := through(t, w, r, next); asJSON(got) != asJSON(next) {
 			t.Errorf("%s: got  %s\nwant %s", name, asJSON(got), asJSON(next))
@@ -126,7 +126,7 @@ func TestBooksAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 4))
 		view := decisiontest.Fleet(rng, 1+rng.IntN(5))
-		w, r := decision.NewBook(), decision.NewBook()
+		w, r := decision.NewTeller(), decision.NewBook()
 		for range 30 {
 			for _, rec := range view.Workers {
 				got, line := through(t, w, r, rec)
@@ -168,10 +168,10 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 			d.Evictions, d.Holds, d.Shadow = []decision.Preempted{{Machine: "m"}}, []decision.Hold{{Worker: "w"}}, &machine.Shadow{Policy: "p"}
 		}
 		lines := []decision.Line{{Decision: d}, {}, {End: &decision.End{App: "a"}}}
-		book := decision.NewBook()
+		teller := decision.NewTeller()
 		for _, v := range []cluster.View{view, now} {
 			for i := range v.Workers {
-				if l, fresh := book.Write(&v.Workers[i]); fresh {
+				if l, fresh := teller.Line(&v.Workers[i]); fresh {
 					lines = append(lines, l)
 				}
 			}
@@ -215,9 +215,11 @@ func TestNoFieldIsForgotten(t *testing.T) {
 	var d decision.Decision
 	var c decision.Changed
 	fill(reflect.ValueOf(&d).Elem())
+	var rec cluster.Record
 	fill(reflect.ValueOf(&c).Elem())
-	d.At, c.At = decisiontest.Epoch(), decisiontest.Epoch()
-	for _, l := range []decision.Line{{Decision: &d}, {Changed: &c}} {
+	fill(reflect.ValueOf(&rec).Elem())
+	d.At, c.At, rec.At = decisiontest.Epoch(), decisiontest.Epoch(), decisiontest.Epoch()
+	for _, l := range []decision.Line{{Decision: &d}, {Changed: &c}, {Record: &rec}} {
 		got, err := decision.AppendLine(nil, &l)
 		if err != nil || string(got) != asJSON(l) {
 			t.Errorf("%v\ngot  %s\nwant %s", err, got, asJSON(l))

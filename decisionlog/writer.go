@@ -26,9 +26,9 @@ type writer struct {
 	file    *os.File
 	size    int64
 	number  int
-	book    *decision.Book
-	lines   []byte // of the frame that is being filled
-	count   uint64 // decisions in it
+	teller  *decision.Teller // of this file; nil before its first line
+	lines   []byte           // of the frame that is being filled
+	count   uint64           // decisions in it
 	first   int64
 	last    int64
 	marks   map[uint32]bool
@@ -81,11 +81,11 @@ func (w *writer) take(it item) {
 }
 
 func (w *writer) decision(d *decision.Decision) {
-	if w.book == nil {
-		w.book = decision.NewBook()
+	if w.teller == nil {
+		w.teller = decision.NewTeller()
 	}
 	for i := range d.Records {
-		if line, fresh := w.book.Write(&d.Records[i]); fresh {
+		if line, fresh := w.teller.Line(&d.Records[i]); fresh {
 			w.line(line)
 		}
 	}
@@ -139,7 +139,7 @@ func (w *writer) flush() error {
 	}
 	w.trouble = false
 	w.l.recorded.Add(count)
-	// A file is ended only between frames: the next one begins with an empty book, which it must be written with.
+	// A file is ended only between frames: the next one begins with a new teller, which it must be written with.
 	if w.size >= w.fileBytes-frameBytes/4 || w.size+int64(len(frame)) > w.fileBytes {
 		w.end()
 	}
@@ -149,7 +149,7 @@ func (w *writer) flush() error {
 func (w *writer) write(frame []byte) error {
 	if w.file == nil {
 		if err := w.begin(); err != nil {
-			w.book = nil
+			w.teller = nil
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (w *writer) write(frame []byte) error {
 	if err != nil {
 		// The file has a torn end now: leave it, and begin another.
 		w.file.Close()
-		w.file, w.book = nil, nil
+		w.file, w.teller = nil, nil
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (w *writer) end() {
 	if err := cmp.Or(err, w.file.Sync(), w.file.Close()); err != nil {
 		w.failed(err)
 	}
-	w.file, w.book = nil, nil
+	w.file, w.teller = nil, nil
 }
 
 // drop removes the oldest files until the rest and one more are within the bound.

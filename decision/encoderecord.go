@@ -1,0 +1,149 @@
+package decision
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// record writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are as much
+// to write as its decisions are, whenever a file begins.
+func (e *encoder) record(r *cluster.Record) {
+	at := len(e.b)
+	e.str("worker", string(r.Worker))
+	e.str("region", string(r.Region))
+	e.str("state", string(r.State))
+	e.ref(RefOf(r))
+	e.key("capacity")
+	e.resources(r.Capacity)
+	e.key("used")
+	e.resources(r.Used)
+	e.integer("machines", int64(r.Machines))
+	e.integer("starting", int64(r.Starting))
+	e.integer("max_starting", int64(r.MaxStarting))
+	if len(r.Apps) > 0 {
+		e.key("apps")
+		e.counts(r.Apps)
+	}
+	if len(r.Images) > 0 {
+		e.list("images", len(r.Images), false, func(i int) { e.text(r.Images[i]) })
+	}
+	if len(r.Volumes) > 0 {
+		e.key("volumes")
+		e.other(r.Volumes)
+	}
+	if len(r.Attributes) > 0 {
+		e.key("attributes")
+		e.attributes(r.Attributes)
+	}
+	if len(r.Require) > 0 {
+		e.key("require")
+		e.other(r.Require)
+	}
+	if len(r.Prefer) > 0 {
+		e.key("prefer")
+		e.other(r.Prefer)
+	}
+	if len(r.Reserved) > 0 {
+		e.list("reserved", len(r.Reserved), false, func(i int) { e.text(r.Reserved[i]) })
+	}
+	if !r.Headroom.IsZero() {
+		e.key("headroom")
+		e.resources(r.Headroom)
+	}
+	if len(r.GPUs) > 0 {
+		e.key("gpus")
+		e.devices(r.GPUs)
+	}
+	if len(r.Evictable) > 0 {
+		e.key("evictable")
+		e.other(r.Evictable)
+	}
+	if r.Cordon != nil {
+		e.key("cordon")
+		e.other(r.Cordon)
+	}
+	e.optInt("backlog", r.Backlog)
+	e.when("at", r.At)
+	if len(r.Spending) > 0 {
+		e.key("spending")
+		e.other(r.Spending)
+	}
+	e.object(at)
+}
+
+func (e *encoder) attributes(attributes cluster.Attributes) {
+	var space [32]string
+	names := slices.AppendSeq(space[:0], maps.Keys(attributes))
+	slices.Sort(names)
+	at := len(e.b)
+	for _, name := range names {
+		e.raw(",")
+		e.text(name)
+		e.raw(":")
+		switch v := attributes[name].Any().(type) {
+		case string:
+			e.text(v)
+		case float64:
+			e.number(v)
+		case bool:
+			e.b = strconv.AppendBool(e.b, v)
+		}
+	}
+	e.object(at)
+}
+
+// devices writes GPUs; a list that is nil is null.
+func (e *encoder) devices(gpus []cluster.GPU) {
+	if gpus == nil {
+		e.raw("null")
+		return
+	}
+	e.raw("[")
+	for i := range gpus {
+		if i > 0 {
+			e.raw(",")
+		}
+		e.raw(`{"kind":`)
+		e.text(gpus[i].Kind)
+		e.integer("free_milli", gpus[i].Free)
+		e.raw("}")
+	}
+	e.raw("]")
+}
+
+// changed writes a record as what differs.
+func (e *encoder) changed(c *Changed) {
+	at := len(e.b)
+	e.str("worker", string(c.Worker))
+	e.key("version")
+	e.b = strconv.AppendUint(e.b, c.Version, 10)
+	if c.Used != nil {
+		e.key("used")
+		e.resources(*c.Used)
+	}
+	if c.Counts != nil {
+		e.key("counts")
+		counts := len(e.b)
+		e.integer("machines", int64(c.Counts.Machines))
+		e.integer("starting", int64(c.Counts.Starting))
+		e.optInt("backlog", c.Counts.Backlog)
+		e.object(counts)
+	}
+	if len(c.Apps) > 0 {
+		e.key("apps")
+		e.counts(c.Apps)
+	}
+	e.when("at", c.At)
+	if c.GPUs != nil {
+		e.key("gpus")
+		e.devices(*c.GPUs)
+	}
+	if c.Evictable != nil {
+		e.key("evictable")
+		e.other(*c.Evictable)
+	}
+	e.object(at)
+}
