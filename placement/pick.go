@@ -92,6 +92,14 @@ func (x *Index) first(found []Choice, machine string) []Choice {
 	return []Choice{*best}
 }
 
+// Chosen gives the record of a worker that PickN gave, as Record does, and sooner.
+func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
+	if s := int(c.slot); s < len(x.slots) && x.slots[s].used && x.slots[s].rec.Worker == c.Worker {
+		return &x.slots[s].rec, true
+	}
+	return x.Record(c.Worker)
+}
+
 // decision is one pick under way.
 type decision struct {
 	x        *Index

@@ -285,7 +285,7 @@ func (o *decideRates) logged(ctx context.Context, d *synth.Decider, decisions in
 		return err
 	}
 	defer log.Close()
-	w := &decisionRecorder{d: d, versions: map[cluster.WorkerID]uint64{}, written: map[cluster.WorkerID]uint64{}, rng: rand.New(rand.NewPCG(1, 4))}
+	w := &decisionRecorder{d: d, workers: map[cluster.WorkerID]*recorded{}, rng: rand.New(rand.NewPCG(1, 4))}
 	d.Candidates = 1 + decision.KeepLosers
 	defer func() { d.Candidates = 0 }()
 	begin := time.Now()
@@ -316,11 +316,25 @@ func (o *decideRates) logged(ctx context.Context, d *synth.Decider, decisions in
 // decisionRecorder makes the record of each decision as a buyer that keeps an index does: with the workers that were looked at
 // and fit, their subscores, and their records as they were, where the log has not got them yet.
 type decisionRecorder struct {
-	d        *synth.Decider
-	versions map[cluster.WorkerID]uint64 // of workers, as they would count them
-	written  map[cluster.WorkerID]uint64
-	last     string
-	rng      *rand.Rand
+	d       *synth.Decider
+	workers map[cluster.WorkerID]*recorded
+	last    string
+	rng     *rand.Rand
+}
+
+// recorded is how far a worker's record has come.
+type recorded struct {
+	version uint64 // as the worker would count it
+	written uint64 // handed to the log
+}
+
+func (w *decisionRecorder) worker(id cluster.WorkerID) *recorded {
+	v := w.workers[id]
+	if v == nil {
+		v = &recorded{version: 1}
+		w.workers[id] = v
+	}
+	return v
 }
 
 func (w *decisionRecorder) step() *decision.Decision {
@@ -330,14 +344,17 @@ func (w *decisionRecorder) step() *decision.Decision {
 	rec := &decision.Decision{ID: w.last, At: at, Why: decision.Create, Request: *r, Strategy: decision.Direct, Outcome: decision.Refused,
 		Policy: decision.Policy{Name: w.d.Policy.Name}, Workers: w.d.Index.Len(), Evaluated: examined, Candidates: examined, Fitting: len(choices)}
 	rec.Considered = make([]decision.Considered, 0, len(choices))
-	for _, c := range choices {
-		now, _ := w.d.Index.Record(c.Worker)
-		ref := decision.Ref{Incarnation: now.Incarnation, Version: w.versions[c.Worker] + 1}
-		if w.written[c.Worker] != ref.Version {
-			w.written[c.Worker] = ref.Version
-			kept := *now
+	rec.Records = make([]cluster.Record, 0, len(choices))
+	for i := range choices {
+		c := &choices[i]
+		now, _ := w.d.Index.Chosen(c)
+		known := w.worker(c.Worker)
+		ref := decision.Ref{Incarnation: now.Incarnation, Version: known.version}
+		if known.written != ref.Version {
+			known.written = ref.Version
+			rec.Records = append(rec.Records, *now)
+			kept := &rec.Records[len(rec.Records)-1]
 			kept.Version, kept.Apps, kept.GPUs = ref.Version, maps.Clone(now.Apps), slices.Clone(now.GPUs)
-			rec.Records = append(rec.Records, kept)
 		}
 		score, terms := w.d.Policy.Parts(r, now)
 		rec.Considered = append(rec.Considered, decision.Considered{Ref: ref,
@@ -347,11 +364,11 @@ func (w *decisionRecorder) step() *decision.Decision {
 		rec.Outcome, rec.Winner = decision.Placed, choices[0].Worker
 		rec.Asks = []decision.Ask{{Worker: rec.Winner, Ref: rec.Considered[0].Ref, Result: market.ResultGranted}}
 		rec.Reason = fmt.Sprintf("best score %.2f of %d workers looked at (of %d)", choices[0].Score, examined, rec.Workers)
-		w.versions[rec.Winner]++
+		w.worker(rec.Winner).version++
 	}
 	rec.Took.Rank = decision.Millis(time.Since(at))
 	w.d.Enter(r, choices)
-	w.d.End(func(id cluster.WorkerID) { w.versions[id]++ })
+	w.d.End(func(id cluster.WorkerID) { w.worker(id).version++ })
 	return rec
 }
 
