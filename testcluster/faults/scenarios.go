@@ -150,18 +150,18 @@ func (r *run) power(ctx context.Context) error {
 	return wait(ctx, r.o.For)
 }
 
-// diskFull fills the disk of the last member, and empties it at the end. Its agent may end by itself and is started again; one
-// that goes on is started anew in the end, for its catalog asks for that.
+// diskFull fills the disk of the last member, and empties it at the end. An agent that cannot write ends by itself, and is
+// started again as a service manager does; nobody does anything else.
 func (r *run) diskFull(ctx context.Context) error {
 	m := r.ms[len(r.ms)-1]
 	if err := fill(m.dir); err != nil {
 		return err
 	}
 	r.say("the disk of %s is full", m.id)
-	err := wait(ctx, r.o.For)
-	err = errors.Join(err, empty(m.dir))
-	m.kill(false)
-	return errors.Join(err, m.start(), m.ready(ctx))
+	if err := errors.Join(wait(ctx, r.o.For), empty(m.dir)); err != nil {
+		return err
+	}
+	return m.ready(ctx)
 }
 
 // oldDisk copies a member's disk, lets it go on, and then has its host die and come back with the copy.
