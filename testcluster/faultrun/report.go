@@ -17,11 +17,12 @@ Each run is a cluster of real agents in network namespaces, with clients that la
 before, during and after the fault; then ` + "`souk doctor --invariants --history`" + ` and the models of ` + "`testcluster/history`" + ` judge it. See
 ` + "`docs/decisions/0019-fault-harness.md`" + `.
 
-"Launches" counts creates that were answered, "started" those that the answer said of that a machine is started, "during" those of
-them while the fault lasted; "again" calls that were repeated, for an answer was lost, and "unsure" those that never had one;
-"histories" those of one machine or one worker that porcupine searched. The last three are in seconds from the end of the fault,
-median and most: until each member heard all others, until every call had its answer (clients go on for a second), and until it was
-seen that all members know the same (which is looked for when every call has its answer).
+"Launches" counts creates that were answered, "started" those whose answer was that a machine is started, "during" those of them
+while the fault lasted; "again" calls that were repeated, for an answer was lost, and "unsure" those that never had one, or had one
+that an earlier try explains as well; "histories" those of one machine or one worker that porcupine searched. The last three are in
+seconds from the end of the fault, median and most: until each member heard all others, until every call had its answer (clients go
+on for a second), and until it was seen that all members know the same (which is looked for when every call has its answer). After
+a power loss the time that is given is one of work behind the start of all.
 
 | fault | runs | seconds | launches | started | during | again | unsure | histories | all heard | all answered | all agree | runs with violations |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -48,6 +49,7 @@ func (t *tally) add(r faults.Report) {
 	t.runs++
 	t.Launches, t.Started, t.During, t.Repeated = t.Launches+r.Launches, t.Started+r.Started, t.During+r.During, t.Repeated+r.Repeated
 	t.Unsure, t.Histories, t.Undecided = t.Unsure+r.Unsure, t.Histories+r.Histories, t.Undecided+r.Undecided
+	t.Smaller += r.Smaller
 	t.Destroyed, t.Holds, t.Leases, t.Kills = t.Destroyed+r.Destroyed, t.Holds+r.Holds, t.Leases+r.Leases, t.Kills+r.Kills
 	t.FaultSecs, t.members = max(t.FaultSecs, r.FaultSecs), max(t.members, r.Nodes)
 	if t.least == 0 || r.Seed < t.least {
@@ -108,6 +110,9 @@ func writeReport(w io.Writer, path string) error {
 		sum.Histories, sum.Undecided, sum.bad, sum.least, sum.most, strings.Join(slices.Sorted(maps.Keys(sum.commits)), ", "), sum.harness)
 	if sum.unwell > 0 {
 		fmt.Fprintf(w, "In %d runs it was not seen in a minute that all members hear all others.\n", sum.unwell)
+	}
+	if sum.Smaller > 0 {
+		fmt.Fprintf(w, "Of what was started during partitions, %d were asked of members on the smaller side.\n", sum.Smaller)
 	}
 	for _, r := range bad {
 		fmt.Fprintf(w, "\n`%s`\n\n", r.Repeat)

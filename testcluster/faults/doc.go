@@ -80,6 +80,7 @@ type Report struct {
 	Unsure     int      `json:"unsure"`     // never answered
 	Repeated   int      `json:"repeated"`   // asked more than once, for an answer was lost
 	During     int      `json:"during"`     // acknowledged while the fault lasted
+	Smaller    int      `json:"smaller"`    // of During, by members on the smaller side of a partition
 	Destroyed  int      `json:"destroyed"`  // acknowledged
 	Holds      int      `json:"holds"`      // granted by a worker
 	Leases     int      `json:"leases"`     // taken

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,8 @@ type run struct {
 	begin time.Time
 	from  time.Time // of the fault
 	till  time.Time
+
+	smaller []string // members on the smaller side of a partition
 }
 
 // Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did wrong is in
@@ -273,6 +276,9 @@ func (r *run) count(ops []history.Op) {
 			r.rep.Started++
 			if o.Return > r.from.UnixNano() && o.Return < r.till.UnixNano() {
 				r.rep.During++
+				if slices.Contains(r.smaller, o.Gateway) {
+					r.rep.Smaller++
+				}
 			}
 		case o.Kind == history.Create && o.Outcome == history.No:
 			r.rep.Launches++

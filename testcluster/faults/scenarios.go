@@ -89,6 +89,7 @@ func (r *run) partition(ctx context.Context) error {
 	side := map[int]bool{}
 	for _, i := range r.rng.Perm(len(r.ms))[:len(r.ms)/2] {
 		side[i] = true
+		r.smaller = append(r.smaller, r.ms[i].id)
 		r.say("%s is on the smaller side", r.ms[i].id)
 	}
 	if err := r.hosts.Part(func(i int) bool { return side[i] }); err != nil {
