@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/worker"
@@ -189,7 +190,7 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
-	if err := h.TaskRoom(t.Context(), "held", cluster.Resources{CPU: 1500}); err != nil {
+	if err := h.TaskRoom(t.Context(), lifecycle.Task{Name: "held", App: "other", Want: cluster.Resources{CPU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Submit(t.Context(), job1, spec(2, "true")); err != nil {
@@ -245,8 +246,8 @@ func TestTheBuyerDies(t *testing.T) {
 	}
 }
 
-// endOne ends one of the tasks that run, with 0; one that is said to run may be about to.
-func endOne(t *testing.T, h *host) {
+// endOne ends one of the tasks that run, with 0; one that is said to run may be about to. not names what is no task.
+func endOne(t *testing.T, h *host, not ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -256,7 +257,7 @@ func endOne(t *testing.T, h *host) {
 			t.Fatal(err)
 		}
 		for _, l := range lives {
-			if l.Running && h.rt.End(l.Machine, 0) == nil {
+			if l.Running && !slices.Contains(not, l.Machine) && h.rt.End(l.Machine, 0) == nil {
 				return
 			}
 		}

@@ -9,26 +9,30 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/runtime"
 )
 
 // Bounds of one runner.
 const (
-	DefaultSlots = 64               // tasks at once, whatever room there is
-	maxHeld      = 4096             // results that are not recorded; with more no slot is offered
-	maxOutput    = 64 << 10         // bytes kept of what one task wrote, the last ones
-	endGrace     = 5 * time.Second  // between SIGTERM and SIGKILL
-	effectTime   = 30 * time.Second // for one call of the runtime
-	removers     = 2                // lives that are removed at once
+	DefaultSlots = 64                  // tasks at once, whatever room there is
+	maxHeld      = 4096                // results that are not recorded; with more no slot is offered
+	maxOutput    = 64 << 10            // bytes kept of what one task wrote, the last ones
+	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
+	effectTime   = 30 * time.Second    // for one call of the runtime
+	removers     = 2                   // lives that are removed at once
 )
 
 // Host is what a runner needs of its worker.
 type Host interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	// TaskRoom takes a task's room from the ledger until TaskGone. The error is a refusal.
-	TaskRoom(ctx context.Context, name string, want cluster.Resources) error
+	TaskRoom(ctx context.Context, t lifecycle.Task) error
 	TaskGone(ctx context.Context, name string) error
+	// TaskTold tells whose a task is that runs since before.
+	TaskTold(ctx context.Context, t lifecycle.Task) error
 }
 
 // RunnerOptions say what a runner is made of.
@@ -55,6 +59,8 @@ type Runner struct {
 	slots   []market.Puller
 	offered []bool
 	tasks   map[string]*task   // that run, or are about to
+	evicted map[string]bool    // that must go before they have begun
+	untold  []lifecycle.Task   // of which the worker is to be told when there is one
 	held    map[string]holding // results that are not recorded
 	gone    []string           // lives to remove
 	out     Message
@@ -69,6 +75,7 @@ type task struct {
 	exit  chan runtime.Exit
 	end   chan string        // why it is to be ended before its time
 	watch chan time.Duration // its timeout, learned later
+	evict chan string        // what it makes room for
 	began time.Time          // under the runner's mu until it is followed
 	known time.Time          // since when it is in the runner's table
 	doubt bool               // it may never have been begun
@@ -89,7 +96,7 @@ func NewRunner(o RunnerOptions) *Runner {
 	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1), drop: make(chan struct{}, 1),
 		slots: make([]market.Puller, o.Slots), offered: make([]bool, o.Slots),
-		tasks: map[string]*task{}, held: map[string]holding{}}
+		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]holding{}}
 }
 
 // Run works for a worker until ctx ends. What runs goes on running then.
@@ -99,6 +106,10 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	for _, t := range r.tasks { // from before
 		r.wg.Go(func() { r.follow(t, 0) })
 	}
+	for _, t := range r.untold {
+		r.wg.Go(func() { _ = host.TaskTold(ctx, t) }) // fails only when the worker ends
+	}
+	r.untold = nil
 	r.mu.Unlock()
 	for range removers {
 		r.wg.Go(r.remove)
@@ -207,12 +218,23 @@ func (r *Runner) Order(o *jobs.Orders) {
 		r.wg.Go(func() { r.granted(g) })
 	}
 	for _, w := range o.Watch {
-		if t := r.tasks[w.Life.String()]; t != nil && w.Terms.Timeout > 0 {
+		t := r.tasks[w.Life.String()]
+		if t == nil {
+			continue
+		}
+		if w.Terms.Timeout > 0 {
 			select {
 			case t.watch <- w.Terms.Timeout:
 			default: // it knows
 			}
 		}
+		told := taskOf(w.Life, w.Terms)
+		told.Since = t.began
+		if r.host == nil {
+			r.untold = append(r.untold, told) // until Run
+			continue
+		}
+		r.wg.Go(func() { _ = r.host.TaskTold(r.ctx, told) }) // fails only when the worker ends
 	}
 	for _, l := range o.Kill {
 		if t := r.tasks[l.String()]; t != nil {
@@ -233,6 +255,26 @@ func (r *Runner) Order(o *jobs.Orders) {
 		r.offer()
 		wake(r.drop)
 		wake(r.poke)
+	}
+}
+
+// taskOf says what a worker is to know of a task.
+func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
+	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling, Want: l.Shape()}
+}
+
+// Evict implements worker.Tasks.
+func (r *Runner) Evict(p machine.Preemption) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tasks[p.Machine]
+	if t == nil {
+		r.evicted[p.Machine] = true // it has its room and has not begun
+		return
+	}
+	select {
+	case t.evict <- p.String():
+	default: // it has been told
 	}
 }
 

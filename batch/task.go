@@ -15,10 +15,13 @@ import (
 // granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
 func (r *Runner) granted(g jobs.Grant) {
 	name := g.Life.String()
-	err := r.host.TaskRoom(r.ctx, name, g.Life.Shape())
+	err := r.host.TaskRoom(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
 	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: market.Refuse, Life: g.Life}
-	if err == nil && r.tasks[name] == nil {
+	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
+		reply.Unpaid = max(time.Second, f.RetryAfter)
+	}
+	if err == nil && r.tasks[name] == nil && !r.evicted[name] {
 		reply.Answer = r.slots[g.Slot].Grant(g.Granted)
 	}
 	r.out.Replies = append(r.out.Replies, reply)
@@ -28,6 +31,7 @@ func (r *Runner) granted(g jobs.Grant) {
 			r.offer()
 		}
 		runs := r.tasks[name] != nil
+		delete(r.evicted, name)
 		r.mu.Unlock()
 		if err == nil && !runs {
 			_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
@@ -65,7 +69,7 @@ func (r *Runner) granted(g jobs.Grant) {
 const exitNotStarted = 127
 
 func newTask(l jobs.Life, slot int) *task {
-	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), began: time.Now(), known: time.Now()}
+	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
 }
 
 // follow waits for a task's exit, and ends it at its timeout or when it is told to.
@@ -79,6 +83,7 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 		late.Reset(time.Until(r.beganAt(t).Add(timeout)))
 	}
 	var timedOut, told bool
+	evicted := ""
 	for {
 		select {
 		case <-r.ctx.Done():
@@ -90,6 +95,12 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			timedOut = timedOut || !told
 			r.kill(name, hard)
 			late.Reset(endGrace)
+		case evicted = <-t.evict:
+			if !told && !timedOut {
+				r.kill(name, false)
+				late.Reset(endGrace)
+			}
+			told = true
 		case <-t.end:
 			if !told && !timedOut {
 				r.kill(name, false)
@@ -102,7 +113,9 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			res.TimedOut = timedOut && x.Code != 0
 			res.Ended = x.At.UnixMicro()
 			res.Began = min(res.Ended, r.beganAt(t).UnixMicro())
-			if told && res.Lost {
+			if evicted != "" && res.Code != 0 && !timedOut {
+				res.Lost, res.Evicted, res.Error = false, evicted, evicted
+			} else if told && res.Lost {
 				res.Error = "it was ended because its job was cancelled, or a newer attempt was begun"
 			}
 			r.finish(t, res)

@@ -82,7 +82,7 @@ func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
 			break // newest first
 		}
 	}
-	for n < len(found) && found[n].Own != nil && found[n].At.Before(last) {
+	for n < len(found) && found[n].Own != nil && !found[n].At.Truncate(time.Millisecond).After(last) { // events count milliseconds
 		n++
 	}
 	if n == len(found) {

@@ -91,6 +91,9 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := g.fitsEver(r.Context(), n.Spec); err != nil {
 		return err
 	}
+	if err := g.means(&n.Spec); err != nil {
+		return err
+	}
 	if n.ID == "" {
 		var random [8]byte
 		if _, err := io.ReadFull(g.rand, random[:]); err != nil {
@@ -106,6 +109,17 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, http.StatusCreated, j)
+	return nil
+}
+
+// means says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the client's to
+// say. An app that is not there is the default namespace's, as tasks need none.
+func (g *Gateway) means(spec *jobs.Spec) error {
+	space, err := g.catalog.NamespaceOf(spec.App)
+	if err != nil {
+		return err
+	}
+	spec.Namespace, spec.Budget = space.Name, g.catalog.AppBudget(spec.App)
 	return nil
 }
 

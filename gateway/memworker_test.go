@@ -430,7 +430,7 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 	v := w.vols[c.Volume]
 	if c.Verb == "create" {
 		room := cluster.Resources{Disk: int64(c.Spec.SizeGB) * 1024}
-		if err := w.sell.GrantVolume(time.Now(), c.Volume, room); err != nil {
+		if err := w.sell.GrantVolume(time.Now(), placement.Request{Machine: c.Volume, Resources: room, Namespace: c.Namespace}); err != nil {
 			return machine.Volume{}, err
 		}
 		made := c.Spec

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
@@ -114,6 +115,43 @@ func TestQuotaAtAStart(t *testing.T) {
 	e := r.failure(t)
 	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || e.Souk.Decision == "" || r.header.Get("Retry-After") != "60" {
 		t.Errorf("%s", r.raw)
+	}
+}
+
+// TestTasksAndVolumesKnowTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the gateway's to
+// say; what a worker refuses for quota is told with the contract's code, and no other worker is asked.
+func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	s.gateway.jobs = newDeskJobs()
+	s.want(201, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
+	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"ml"}`)
+	s.want(200, "PUT", "/v1/souk/apps/a/eviction-budget", `{"eviction_budget":{"max":3,"window":"1m0s"}}`)
+	var j jobs.Job
+	s.want(201, "POST", "/v1/souk/jobs", `{"app":"a","command":["true"],"namespace":"mine","band":"free"}`).into(t, &j)
+	if sc := j.Spec.Scheduling(); j.Spec.Namespace != "ml" || sc.Band != machine.BandFree || sc.Budget().Max != 3 {
+		t.Errorf("%+v", j.Spec)
+	}
+	j = jobs.Job{}
+	s.want(201, "POST", "/v1/souk/jobs", `{"app":"nowhere","command":["true"]}`).into(t, &j)
+	if sc := j.Spec.Scheduling(); j.Spec.Namespace != quota.Default || sc.Band != machine.BandBatch {
+		t.Errorf("%+v", j.Spec)
+	}
+	if e := s.want(400, "POST", "/v1/souk/jobs", `{"app":"a","command":["true"],"band":"gold"}`).failure(t); !strings.Contains(e.Error, "band") {
+		t.Error(e.Error)
+	}
+	asked := 0
+	for _, w := range s.workers {
+		w.sell.Funding(func(_ time.Time, _ string, r *placement.Request) *placement.Funds {
+			if asked++; r.Namespace != "ml" {
+				t.Errorf("the worker hears of %q", r.Namespace)
+			}
+			return &placement.Funds{Namespace: r.Namespace, Wanted: 2, Had: 1, Wait: time.Minute}
+		})
+	}
+	e := s.want(403, "POST", "/v1/apps/a/volumes", `{"name":"data","region":"local","size_gb":1}`).failure(t)
+	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || asked != 1 {
+		t.Errorf("%+v, asked %d times", e, asked)
 	}
 }
 

@@ -103,7 +103,11 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(g.rand)}
+	space, err := g.catalog.NamespaceOf(app.Name)
+	if err != nil {
+		return err
+	}
+	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(g.rand), Namespace: space.Name}
 	if c.Spec, err = in.spec(); err != nil {
 		return err
 	}
@@ -147,7 +151,7 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		}
 		c.Spec.Region = regionOf(view, cluster.WorkerID(cand.Worker))
 		v, err := byID[cluster.WorkerID(cand.Worker)].Volume(ctx, c)
-		if !fault.Is(err, fault.Exhausted) {
+		if f := fault.As(err); f == nil || f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota { // what it may spend is the same everywhere
 			return v, err
 		}
 	}

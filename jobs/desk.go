@@ -36,6 +36,7 @@ type Desk struct {
 	seats   []*seat // as they came
 	turns   int64   // towards the next turn by age
 	ready   bool    // tasks are given out
+	unpaid  []*job  // whose tasks are not in the book, as nobody can pay for them
 	dirty   map[*job]bool
 	saving  []*job // in the commit that is under way
 	heads   []restored
@@ -89,6 +90,7 @@ type Reply struct {
 	Offer  Offer
 	Answer market.Reply
 	Life   Life
+	Unpaid time.Duration // with market.Refuse: its namespace cannot pay for it now, and may be able to after so long
 }
 
 // Report is what a worker says: all that has come up since its last report.
@@ -130,9 +132,11 @@ func NewDesk(rules market.Auction) *Desk {
 	return &Desk{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*seat{}, dirty: map[*job]bool{}}
 }
 
-// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up.
+// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is called
+// again now and then, as what was put by until a time comes up then.
 func (d *Desk) Open(now time.Time) {
 	d.ready = true
+	d.tryUnpaid(now)
 	d.pumpAll(now)
 }
 

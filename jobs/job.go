@@ -25,6 +25,8 @@ type job struct {
 	estimate  int64              // microseconds, of one task
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
+	evicted   int                // attempts that made room for a machine
+	unpaid    time.Time          // until when nothing of it is given out, as nobody can pay for it; zero: it is in the book
 
 	headDirty bool
 	fresh     bool // nothing is given out before it is durable
@@ -69,6 +71,7 @@ type Result struct {
 	TimedOut bool             `json:"t,omitempty"`
 	OOM      bool             `json:"m,omitempty"`
 	Lost     bool             `json:"l,omitempty"` // nobody saw its end, or it could not be begun for want of something that passes
+	Evicted  string           `json:"v,omitempty"` // it made room for a machine: why, by which rule and for which
 	Error    string           `json:"e,omitempty"` // why it could not be begun
 	Worker   cluster.WorkerID `json:"w"`
 	Began    int64            `json:"b"`
@@ -93,7 +96,7 @@ func (r *Result) Life() Life {
 	return Life{Job: r.Job, Index: r.Index, Attempt: r.Attempt, CPU: r.CPU, Memory: r.Memory}
 }
 
-func (r *Result) good() bool { return r.Code == 0 && r.Error == "" && !r.Lost }
+func (r *Result) good() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
 
 func (j *job) over() bool { return j.counts[finished]+j.counts[cancelled] == len(j.tasks) }
 

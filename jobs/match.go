@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/market"
@@ -112,7 +113,46 @@ func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
 func (d *Desk) back(j *job, i int) {
 	j.set(i, waiting)
 	j.tasks[i].worker = ""
-	d.shelf(j.terms.Shape).book.Return(j.lot(), int32(i))
+	if j.unpaid.IsZero() {
+		d.shelf(j.terms.Shape).book.Return(j.lot(), int32(i))
+	}
+}
+
+// How long a job waits at least and at most before it is tried again whether its namespace can pay for a task of it. A
+// worker's counters are told every ten seconds.
+const (
+	unpaidLeast = time.Second
+	unpaidMost  = 10 * time.Second
+)
+
+// hold takes a job's tasks out of the book until its namespace may be able to pay for one.
+func (d *Desk) hold(now time.Time, j *job, wait time.Duration) {
+	if j.unpaid.IsZero() {
+		d.shelf(j.terms.Shape).book.Withdraw(j.number)
+		d.unpaid = append(d.unpaid, j)
+	}
+	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
+	d.changed(j)
+}
+
+// tryUnpaid puts the tasks of jobs back whose wait is over.
+func (d *Desk) tryUnpaid(now time.Time) {
+	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
+		if now.Before(j.unpaid) && !j.over() && j.why == "" {
+			return false
+		}
+		j.unpaid = time.Time{}
+		var rest []int32
+		for i := range j.tasks {
+			if j.tasks[i].state == waiting {
+				rest = append(rest, int32(i))
+			}
+		}
+		if len(rest) > 0 {
+			d.shelf(j.terms.Shape).book.AddTasks(j.lot(), rest)
+		}
+		return true
+	})
 }
 
 // revise lets the book know what has been learned of a job's tasks.

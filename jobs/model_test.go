@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -27,6 +28,8 @@ type world struct {
 	started map[string]int // lives that were begun, by their text
 	ids     []string
 	given   []jobs.Life // as written down before a worker hears of it
+	unpaid  int         // grants that workers refuse next, as nobody can pay for them
+	evicted int
 }
 
 type peer struct {
@@ -130,7 +133,13 @@ func (p *peer) granted(g jobs.Grant) {
 	}
 	slot := &p.slots[g.Slot]
 	answer := market.Refuse
-	if p.sell.GrantVolume(p.w.now, name, g.Life.Shape()) == nil {
+	if p.w.unpaid > 0 { // its namespace cannot pay for it now
+		p.w.unpaid--
+		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
+		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
+		return
+	}
+	if p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil {
 		if answer = slot.Grant(g.Granted); answer == market.Refuse {
 			p.sell.Free(name)
 		}
@@ -144,13 +153,20 @@ func (p *peer) granted(g jobs.Grant) {
 	}
 }
 
+// evictedCode ends a task that makes room for a machine.
+const evictedCode = -2
+
 // end ends a running task with a code; -1 is an end that nobody saw.
 func (p *peer) end(l jobs.Life, code int) {
 	name := l.String()
 	delete(p.running, name)
 	p.sell.Free(name)
 	r := jobs.NewResult(l, p.id)
-	r.Code, r.Lost, r.Began, r.Ended = code, code < 0, p.w.now.UnixMicro()-1000, p.w.now.UnixMicro()
+	if code == evictedCode {
+		r.Evicted = "preempted by machine m of app a (rank 2000 > 1000), rule lower-rank: for the test"
+		p.w.evicted++
+	}
+	r.Code, r.Lost, r.Began, r.Ended = code, code == -1, p.w.now.UnixMicro()-1000, p.w.now.UnixMicro()
 	p.results[name] = r
 	p.out.Results = append(p.out.Results, r)
 	p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: p.at[name], Number: p.slots[p.at[name]].Free()})

@@ -49,9 +49,10 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 			},
 			"end": func(t *rapid.T) {
 				if all := w.lives(); len(all) > 0 {
-					rapid.SampledFrom(all).Draw(t, "life")(rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(t, "code"))
+					rapid.SampledFrom(all).Draw(t, "life")(rapid.SampledFrom([]int{0, 0, 0, 1, -1, evictedCode}).Draw(t, "code"))
 				}
 			},
+			"overdraw": func(t *rapid.T) { w.unpaid = rapid.IntRange(0, 5).Draw(t, "refusals") },
 			"begin a commit": func(*rapid.T) {
 				if commit == nil {
 					commit = w.flush()
@@ -175,7 +176,7 @@ func (w *world) checkJournal() {
 	w.crash(7)
 	for i, a := range w.desk.List(w.now, "") {
 		b := before[i]
-		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled || a.Retried != b.Retried {
+		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled || a.Retried != b.Retried || a.Evicted != b.Evicted {
 			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
 		}
 		if a.Cancelled == 0 {
@@ -190,4 +191,79 @@ func (w *world) checkJournal() {
 			}
 		}
 	}
+}
+
+// TestEvictedTasksAreNotLost: a task makes room more often than one may be lost, and is run again each time; it is counted,
+// and no try of its own is used up, over a restart too.
+func TestEvictedTasksAreNotLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, 1, 1)
+		id := jobs.ID(1)
+		w.ids = []string{id}
+		spec := jobs.Spec{App: "app", Command: []string{"true"}}
+		if err := spec.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.desk.Submit(w.now, id, spec); err != nil {
+			t.Fatal(err)
+		}
+		n := rapid.IntRange(jobs.MaxLost+1, 3*jobs.MaxLost).Draw(t, "evictions")
+		for range n {
+			w.flush()()
+			w.obey()
+			if all := w.lives(); len(all) != 1 {
+				t.Fatalf("%d lives", len(all))
+			} else {
+				all[0](evictedCode)
+			}
+			w.obey()
+		}
+		w.flush()()
+		w.crash(1)
+		w.drain(0)
+		if s := w.desk.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != n || s.Retried != 0 {
+			t.Fatalf("%+v", s)
+		}
+		w.checkJournal()
+	})
+}
+
+// TestWhoCannotPayWaits: a job whose tasks are refused because its namespace has nothing left waits, says so, is not tried
+// again and again, and goes on when there is enough; meanwhile others have the room.
+func TestWhoCannotPayWaits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, 1, 1)
+		spec := jobs.Spec{App: "app", Command: []string{"true"}, Last: 3, Namespace: "poor"}
+		if err := spec.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		w.unpaid = 1
+		for i := range 2 {
+			if err := w.desk.Submit(w.now, jobs.ID(uint64(i+1)), spec); err != nil {
+				t.Fatal(err)
+			}
+			w.flush()()
+			w.obey()
+		}
+		first, err := w.desk.Status(w.now, jobs.ID(1))
+		if err != nil || first.Waiting != 4 || !strings.Contains(first.Why, "namespace poor cannot pay") {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		if second, err := w.desk.Status(w.now, jobs.ID(2)); err != nil || second.Running != 1 {
+			t.Fatalf("%+v, %v", second, err)
+		}
+		w.desk.Open(w.now) // too early
+		if first, _ := w.desk.Status(w.now, jobs.ID(1)); !strings.Contains(first.Why, "cannot pay") {
+			t.Fatalf("%+v", first)
+		}
+		if rapid.Bool().Draw(t, "cancel") {
+			if err := w.desk.Cancel(w.now, jobs.ID(1), "the user wanted it"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.now = w.now.Add(10 * time.Second)
+		w.desk.Open(w.now)
+		w.drain(0)
+		w.checkJournal()
+	})
 }

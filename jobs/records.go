@@ -182,6 +182,8 @@ func (d *Desk) replay(j *job, r Result) {
 	r.Job, r.CPU, r.Memory = j.id, j.terms.Shape.CPU, j.terms.Shape.Memory
 	t.attempt, t.result, t.began = int32(r.Attempt), &r, r.Began
 	switch {
+	case r.Retry && r.Evicted != "":
+		j.evicted++
 	case r.Retry && r.Lost:
 		t.lost++
 	case r.Retry:

@@ -164,6 +164,9 @@ func (d *Desk) replied(now time.Time, s *seat, a Reply) {
 			d.end(now, j, i, cancelled)
 		} else {
 			d.back(j, i)
+			if a.Unpaid > 0 {
+				d.hold(now, j, a.Unpaid)
+			}
 			d.pumpAll(now)
 		}
 	default:
@@ -252,6 +255,9 @@ func (d *Desk) settle(now time.Time, j *job, i int, r Result) {
 	again := false
 	switch {
 	case j.why != "" || r.good():
+	case r.Evicted != "": // it is no fault of its own, and counts as nothing but an eviction
+		j.evicted++
+		again = true
 	case r.Lost && int(t.lost) < MaxLost:
 		t.lost++
 		again = true

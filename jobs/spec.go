@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,6 +39,16 @@ type Spec struct {
 	TimeoutMS  int64             `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
 	EstimateMS int64             `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
 	Priority   Priority          `json:"priority,omitempty"`
+	Band       machine.Band      `json:"band,omitempty"` // what its tasks cost, and who may evict them; "" is batch
+
+	// Whose means it takes, and how often its app's tasks may be evicted. The gateway says so, whatever the client does.
+	Namespace string                  `json:"namespace,omitempty"`
+	Budget    *machine.EvictionBudget `json:"eviction_budget,omitempty"`
+}
+
+// Scheduling says how its tasks rank among machines.
+func (s *Spec) Scheduling() machine.Scheduling {
+	return machine.Scheduling{Band: cmp.Or(s.Band, machine.BandBatch), EvictionBudget: s.Budget}
 }
 
 // Priority puts a job before those of the next one, whatever their work.
@@ -112,6 +123,8 @@ func (s *Spec) Settle() error {
 		return no("a timeout and an estimate are from 0 to %s", MaxTimeout)
 	case s.Priority != "" && s.Priority != High && s.Priority != Normal && s.Priority != Low:
 		return no("%.40q is no priority; use high, normal or low", s.Priority)
+	case s.Scheduling().Valid() != "":
+		return no("%s", s.Scheduling().Valid())
 	}
 	return nil
 }
@@ -138,11 +151,14 @@ type Terms struct {
 	Shape   cluster.Resources
 	Shared  bool // its CPU is a share
 	Timeout time.Duration
+
+	Namespace  string
+	Scheduling machine.Scheduling
 }
 
 func (s *Spec) terms(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
-		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond}
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})

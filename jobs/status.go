@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,8 @@ type Job struct {
 	Succeeded int        `json:"succeeded"`
 	Failed    int        `json:"failed"`
 	Cancelled int        `json:"cancelled"`
-	Retried   int        `json:"retried"` // attempts that failed and were run again
+	Retried   int        `json:"retried"`           // attempts that failed and were run again
+	Evicted   int        `json:"evicted,omitempty"` // attempts that made room for machines, and were run again
 	FirstFail *FirstFail `json:"first_failure,omitempty"`
 	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
 	Submitted time.Time  `json:"submitted_at"`
@@ -106,7 +108,7 @@ func (d *Desk) List(now time.Time, app string) []Job {
 
 func (d *Desk) status(now time.Time, j *job, why bool) Job {
 	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
-		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Submitted: j.submitted,
+		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Evicted: j.evicted, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
 	end := now
 	switch {
@@ -141,6 +143,9 @@ func (d *Desk) status(now time.Time, j *job, why bool) Job {
 
 // why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
 func (d *Desk) why(j *job) string {
+	if !j.unpaid.IsZero() {
+		return "namespace " + cmp.Or(j.spec.Namespace, "default") + " cannot pay for another task of it now; it is tried again every few seconds"
+	}
 	sh := d.shelf(j.terms.Shape)
 	here, room, saved, tasks := 0, 0, 0, 0
 	var clauses []machine.Clause

@@ -77,4 +77,5 @@ type VolumeCommand struct {
 	Spec      machine.Volume `json:"spec"`                    // create: name, size_gb, ...; update: snapshot_retention, auto_backup_enabled; extend: size_gb
 	Snapshot  string         `json:"snapshot,omitempty"`      // create from this snapshot
 	SourceVol string         `json:"source_volume,omitempty"` // create as a copy of this volume
+	Namespace string         `json:"namespace,omitempty"`     // create: whose means it takes; "" is quota.Default
 }

@@ -43,6 +43,12 @@ func (s *Supervisor) Budgets(now time.Time, b quota.Book) Out {
 		for id, r := range s.rows {
 			p.meter.Put(now, id, s.charge(r))
 		}
+		for _, t := range s.tasks {
+			p.meter.Put(now, t.Name, s.chargeTask(t))
+		}
+		for id, v := range s.volumes {
+			p.meter.Put(now, id, s.chargeVolume(v))
+		}
 	}
 	return s.end()
 }
@@ -122,8 +128,10 @@ func (s *Supervisor) funds(now time.Time, id string, r *placement.Request) *plac
 	name, sc, has := r.Namespace, r.Scheduling, 0.0
 	if row := s.rows[id]; row != nil {
 		name, sc, has = row.namespace(), row.scheduling(), s.purse.meter.Charge(id).Rate
+	} else if v := s.volumes[id]; v != nil {
+		name, has = v.namespace(), s.purse.meter.Charge(id).Rate
 	} else if id != "" {
-		return nil // a volume, or a task
+		return nil // a task that has its room
 	}
 	if name == "" {
 		name = quota.Default
@@ -213,7 +221,13 @@ func (s *Supervisor) meterDue() {
 // shift lends to machines of a namespace that has overdrawn, and takes that back where its balance has grown.
 func (s *Supervisor) shift(namespace string, a quota.Account) {
 	var mine []quota.Payer
-	for _, id := range s.purse.meter.Machines(namespace) {
+	for _, id := range s.purse.meter.Payers(namespace) {
+		if t := s.tasks[id]; t != nil {
+			c, sc := s.purse.meter.Charge(id), t.Scheduling
+			sc.Lent = false
+			mine = append(mine, quota.Payer{ID: id, Rate: c.Rate, Lent: c.Lent, Rank: sc.Rank(), Since: t.Since})
+			continue
+		}
 		r := s.rows[id]
 		sc := r.scheduling()
 		c := s.purse.meter.Charge(id)
@@ -226,11 +240,19 @@ func (s *Supervisor) shift(namespace string, a quota.Account) {
 	}
 	lend, pay := quota.Shift(a, mine)
 	for _, id := range lend {
-		s.lend(s.rows[id], true, "namespace "+namespace+" has overdrawn: "+a.String())
+		s.shiftOne(id, true, "namespace "+namespace+" has overdrawn: "+a.String())
 	}
 	for _, id := range pay {
-		s.lend(s.rows[id], false, a.String())
+		s.shiftOne(id, false, a.String())
 	}
+}
+
+func (s *Supervisor) shiftOne(id string, lent bool, why string) {
+	if t := s.tasks[id]; t != nil {
+		s.lendTask(t, lent)
+		return
+	}
+	s.lend(s.rows[id], lent, why)
 }
 
 // resumeMeter begins to count again after a restart. What ran on is charged for the time between, what did not is not.
@@ -253,6 +275,10 @@ func (s *Supervisor) resumeMeter(lives []Life) {
 		default:
 			m.Resume(s.now, id, c, r.Life.StartedAt)
 		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.volumes)) { // a disk is occupied whether or not souk is there
+		v := s.volumes[id]
+		m.Resume(s.now, id, s.chargeVolume(v), v.Volume.CreatedAt)
 	}
 }
 

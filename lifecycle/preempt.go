@@ -137,6 +137,9 @@ func (s *Supervisor) claim(req placement.Request, hold string) ([]machine.Preemp
 // evict stops those who leave for a machine, whose own operation waits already.
 func (s *Supervisor) evict(list []machine.Preemption) {
 	for _, p := range list {
+		if s.evictTask(p) {
+			continue
+		}
 		v := s.rows[p.Machine]
 		a := s.graceful(v)
 		a.For = p.By
@@ -183,7 +186,11 @@ func (s *Supervisor) noteEvict(r *row, list []machine.Preemption) {
 // graceOf gives the longest time that those who leave may take to end by themselves.
 func (s *Supervisor) graceOf(list []machine.Preemption) (grace time.Duration) {
 	for _, p := range list {
-		grace = max(grace, s.graceful(s.rows[p.Machine]).Grace)
+		if r := s.rows[p.Machine]; r != nil {
+			grace = max(grace, s.graceful(r).Grace)
+		} else {
+			grace = max(grace, TaskGrace)
+		}
 	}
 	return grace
 }
@@ -280,7 +287,7 @@ func (s *Supervisor) spare(by string) {
 // restoreClaims brings the claims back whose machines still wait: those leave for one that were evicted for it and are
 // still up.
 func (s *Supervisor) restoreClaims() {
-	leaving := map[string][]string{}
+	leaving, again := s.leavingTasks()
 	for id, r := range s.rows {
 		if p := r.Machine.Preempted; p != nil {
 			leaving[p.By] = append(leaving[p.By], id)
@@ -296,6 +303,11 @@ func (s *Supervisor) restoreClaims() {
 	for _, id := range waits {
 		slices.Sort(leaving[id])
 		s.seller.RestoreClaim(id, leaving[id])
+	}
+	for _, p := range again {
+		if s.seller.Leaving(p.Machine) != "" {
+			s.out.Evict = append(s.out.Evict, p)
+		}
 	}
 }
 

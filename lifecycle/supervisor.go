@@ -32,6 +32,7 @@ type Supervisor struct {
 	rows    map[string]*row
 	names   map[fullName]string // to the id of the machine that has it
 	volumes map[string]*volumeRow
+	tasks   map[string]*Task // that have room, by name
 	leases  map[string]machine.Lease
 	pending map[string][]pendingCommand
 	waiting map[string][]waiter // by key: who is answered when its run ends
@@ -70,6 +71,7 @@ type Out struct {
 	Replies []Reply
 	Changed []string // machine ids
 	Events  []machine.EventOf
+	Evict   []machine.Preemption // tasks that are to go
 }
 
 // Reply answers the command that was given with Ticket.
@@ -85,7 +87,7 @@ type Reply struct {
 func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s := &Supervisor{
 		seller: market.NewSeller(rec), rand: rng,
-		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, leases: map[string]machine.Lease{},
+		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, tasks: map[string]*Task{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
 		timed: map[string]bool{}, launching: map[string]bool{}, purse: newPurse(),
 	}

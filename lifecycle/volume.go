@@ -10,6 +10,8 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/quota"
 )
 
 // MaxSnapshots bounds the snapshots kept of one volume.
@@ -23,7 +25,30 @@ const (
 )
 
 type volumeRow struct {
-	Volume machine.Volume `json:"volume"`
+	Volume    machine.Volume `json:"volume"`
+	Namespace string         `json:"namespace,omitempty"` // of its app when it was made
+}
+
+func (v *volumeRow) namespace() string {
+	if v.Namespace == "" {
+		return quota.Default
+	}
+	return v.Namespace
+}
+
+// chargeVolume is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it is never lent to.
+func (s *Supervisor) chargeVolume(v *volumeRow) quota.Charge {
+	has := s.seller.Occupied(v.Volume.ID)
+	if has.IsZero() {
+		return quota.Charge{}
+	}
+	return quota.Charge{Namespace: v.namespace(), Rate: s.purse.price.Rate(has, machine.Scheduling{}), Used: has, Kind: quota.Volume}
+}
+
+// meterVolume brings the meter up to date with a volume.
+func (s *Supervisor) meterVolume(v *volumeRow) {
+	s.purse.meter.Put(s.now, v.Volume.ID, s.chargeVolume(v))
+	s.purse.limit(s.now, v.namespace())
 }
 
 type volumeArgs struct {
@@ -86,6 +111,7 @@ func finishVolumeRemove(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	}
 	v.Volume.State = "destroyed"
 	s.seller.Free(v.Volume.ID)
+	s.meterVolume(v)
 	s.seller.SetVolume(v.Volume.ID, "", true)
 	s.out.Records = append(s.out.Records, fsm.Record{Bucket: VolumeBucket, Key: v.Volume.ID})
 	s.engine.Forget(r.Key, &s.out.Out)
@@ -142,6 +168,7 @@ func (s *Supervisor) volumeCommand(c VolumeCommand) (machine.Volume, bool, error
 			return v.public(), false, hostFull(err)
 		}
 		v.Volume.SizeGB = c.Spec.SizeGB
+		s.meterVolume(v)
 		s.putVolume(v)
 	case "snapshot":
 		if len(v.Volume.Snapshots) >= MaxSnapshots {
@@ -164,15 +191,17 @@ func (s *Supervisor) makeVolume(c VolumeCommand) (machine.Volume, bool, error) {
 	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
 		return machine.Volume{}, false, fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
 	}
-	if err := s.seller.GrantVolume(s.now, c.Volume, volumeRoom(c.Spec.SizeGB)); err != nil {
+	r := placement.Request{App: c.App, Machine: c.Volume, Resources: volumeRoom(c.Spec.SizeGB), Namespace: c.Namespace}
+	if err := s.seller.GrantVolume(s.now, r); err != nil {
 		return machine.Volume{}, false, hostFull(err)
 	}
-	v := &volumeRow{Volume: c.Spec}
+	v := &volumeRow{Volume: c.Spec, Namespace: c.Namespace}
 	v.Volume.ID, v.Volume.App, v.Volume.State, v.Volume.HostStatus = c.Volume, c.App, "creating", "ok"
 	rec := s.seller.Record(s.now)
 	v.Volume.Worker, v.Volume.Region, v.Volume.Zone = rec.Worker, string(rec.Region), string(rec.Worker)
 	v.Volume.CreatedAt, v.Volume.AttachedMachine, v.Volume.Snapshots = s.now.UTC(), nil, nil
 	s.volumes[c.Volume] = v
+	s.meterVolume(v)
 	s.seller.SetVolume(c.Volume, "", false)
 	return v.public(), true, s.startVolume(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot, Source: c.SourceVol})
 }

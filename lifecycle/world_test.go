@@ -25,16 +25,20 @@ type world struct {
 	procs      map[string]*proc
 	dirs       map[string]bool
 	volumes    map[string]bool
-	exits      map[string]lifecycle.Exit // kept until acknowledged
-	starts     map[string]int            // real process starts, by machine
-	failures   map[string][]error        // by effect kind: what the next ones answer
-	cpu        map[string]int64          // what machines were granted; those that were updated count for nothing
-	broken     string                    // the machine that never starts
-	stubborn   bool                      // ignores signals
-	instant    bool                      // every process ends with code 3 at once, and its exit overtakes the launch's answer
-	ended      int                       // lives that have ended
-	preempted  []machine.Preemption      // as the victims' events told, which are durable with the eviction
-	anyAck     bool                      // answers are not held against what a restart finds
+	exits      map[string]lifecycle.Exit     // kept until acknowledged
+	starts     map[string]int                // real process starts, by machine
+	failures   map[string][]error            // by effect kind: what the next ones answer
+	cpu        map[string]int64              // what machines were granted; those that were updated count for nothing
+	broken     string                        // the machine that never starts
+	stubborn   bool                          // ignores signals
+	instant    bool                          // every process ends with code 3 at once, and its exit overtakes the launch's answer
+	ended      int                           // lives that have ended
+	preempted  []machine.Preemption          // as the victims' events told, which are durable with the eviction
+	tasks      map[string]lifecycle.Task     // that run beside the machines
+	leaving    map[string]machine.Preemption // tasks that were asked to go, by name
+	evicted    []machine.Preemption          // all of them, once each
+	askedAgain int                           // times that one was asked again
+	anyAck     bool                          // answers are not held against what a restart finds
 	violations []string
 }
 
@@ -45,7 +49,7 @@ type proc struct {
 
 func newWorld() *world {
 	return &world{journal: map[string]fsm.Record{}, procs: map[string]*proc{}, dirs: map[string]bool{}, volumes: map[string]bool{},
-		exits: map[string]lifecycle.Exit{}, starts: map[string]int{}, cpu: map[string]int64{}, failures: map[string][]error{}}
+		exits: map[string]lifecycle.Exit{}, starts: map[string]int{}, cpu: map[string]int64{}, tasks: map[string]lifecycle.Task{}, leaving: map[string]machine.Preemption{}, failures: map[string][]error{}}
 }
 
 func (w *world) commit(batch []fsm.Record) {
@@ -70,6 +74,9 @@ func (w *world) records() []fsm.Record {
 func (w *world) lives() []lifecycle.Life {
 	var out []lifecycle.Life
 	for _, id := range slices.Sorted(maps.Keys(w.procs)) {
+		if _, task := w.tasks[id]; task {
+			continue // its worker tells of it apart
+		}
 		p := w.procs[id]
 		_, kept := w.exits[id]
 		out = append(out, lifecycle.Life{Machine: id, Attempt: p.attempt, PID: 100, Running: p.running, Paused: p.paused, HasExit: kept, StartedAt: epoch})
@@ -224,6 +231,9 @@ func (d *driver) boot() {
 	if d.w.anyAck || d.ended != d.w.ended {
 		promised = ""
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.w.tasks)) {
+		d.sup.TaskKnown(name, d.w.tasks[name].Want)
+	}
 	d.take(d.sup.Recover(d.now, d.w.lives()))
 	for _, id := range slices.Sorted(maps.Keys(d.w.exits)) { // told again until acknowledged
 		d.take(d.sup.Exited(d.now, d.w.exits[id]))
@@ -270,6 +280,16 @@ func (d *driver) take(o lifecycle.Out) {
 	for _, e := range o.Events {
 		if e.Type == "preempt" {
 			d.w.preempted = append(d.w.preempted, e.Request.Preemptions[0])
+		}
+	}
+	for _, p := range o.Evict {
+		if _, there := d.w.tasks[p.Machine]; !there {
+			d.w.violate("%+v is not there", p)
+		}
+		if d.w.leaving[p.Machine] = p; slices.Contains(d.w.evicted, p) {
+			d.w.askedAgain++
+		} else {
+			d.w.evicted = append(d.w.evicted, p)
 		}
 	}
 	d.trace("%s", describe(o))

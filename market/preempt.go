@@ -162,9 +162,9 @@ func (s *Seller) evictees(h *hunt) []*evictee {
 	return out[:min(len(out), MaxEvictees)]
 }
 
-// stands says whether a machine is where it is to stay: up, and neither leaving nor waiting for room itself.
+// stands says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room itself.
 func (s *Seller) stands(id string, g *grant) bool {
-	return g.up && !g.volume && g.claim == nil && s.leaving[id] == ""
+	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
 
 func (h *hunt) fits(freed room) bool {

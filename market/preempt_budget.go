@@ -2,6 +2,7 @@ package market
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,6 +63,9 @@ func (s *Seller) remember(list []machine.Preemption) {
 
 // Evictions gives an app's evictions on this worker, oldest first: what is to be kept across a restart.
 func (s *Seller) Evictions(app string) []machine.Preemption { return s.history[app] }
+
+// EvictedApps lists the apps of which something was evicted here, in order.
+func (s *Seller) EvictedApps() []string { return slices.Sorted(maps.Keys(s.history)) }
 
 // RestoreEvictions takes an app's evictions back at start-up.
 func (s *Seller) RestoreEvictions(app string, list []machine.Preemption) {

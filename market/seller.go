@@ -46,6 +46,7 @@ type grant struct {
 	gpus   []Share // that it has while it is up
 	up     bool
 	volume bool // counts as no machine
+	task   bool // a volume that may be evicted: see DescribeTask
 	tenant Tenant
 	claim  *claim // it waits for the room of others; nil: it has what it wants
 }
@@ -436,23 +437,4 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 	}
 	e.Detail = Refusal{Verdict: v, Record: s.Record(now), RetryAfter: e.RetryAfter}
 	return e
-}
-
-// GrantVolume gives a volume its disk. Repeating it changes nothing.
-func (s *Seller) GrantVolume(now time.Time, id string, want cluster.Resources) error {
-	s.expire(now)
-	if _, here := s.grants[id]; here {
-		return nil
-	}
-	r := placement.Request{Machine: id, Resources: want}
-	if v := s.judge(r); !v.Fits {
-		return s.refuse(now, r, v, "")
-	}
-	s.RestoreVolume(id, want)
-	return nil
-}
-
-// RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
-func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
-	s.enter(id, &grant{want: want, up: true, volume: true})
 }

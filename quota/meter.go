@@ -24,7 +24,18 @@ type Charge struct {
 	Rate      float64 // credits an hour
 	Lent      bool    // Rate is not charged
 	Used      cluster.Resources
+	Kind      Kind
 }
+
+// Kind is what is charged for.
+type Kind uint8
+
+// The kinds. A volume is never lent to.
+const (
+	Machine Kind = iota
+	Task
+	Volume
+)
 
 // Saved is what a worker's journal keeps of a namespace.
 type Saved struct {
@@ -39,6 +50,7 @@ type space struct {
 	rate, lentRate float64
 	used           cluster.Resources
 	machines       int
+	charges        int       // of machines, tasks and volumes
 	tau            float64   // of its budget; infinite until somebody has told, 0: it has none, and owes nothing
 	saved          time.Time // At as it was restored
 	written        Saved
@@ -131,7 +143,7 @@ func (m *Meter) Put(now time.Time, id string, c Charge) {
 
 func same(a, b Charge) bool {
 	diff := a.Used.Sub(b.Used)
-	return a.Namespace == b.Namespace && a.Rate == b.Rate && a.Lent == b.Lent && diff.IsZero()
+	return a.Namespace == b.Namespace && a.Rate == b.Rate && a.Lent == b.Lent && a.Kind == b.Kind && diff.IsZero()
 }
 
 func (m *Meter) enter(now time.Time, c Charge, sign int) {
@@ -142,7 +154,10 @@ func (m *Meter) enter(now time.Time, c Charge, sign int) {
 		s.rate += float64(sign) * c.Rate
 	}
 	s.used = s.used.Add(c.Used.Scale(int64(sign), 1))
-	if s.machines += sign; s.machines == 0 {
+	if c.Kind == Machine {
+		s.machines += sign
+	}
+	if s.charges += sign; s.charges == 0 {
 		s.rate, s.lentRate = 0, 0 // no rest of rounding
 	}
 	t := m.told[c.Namespace]
@@ -232,10 +247,10 @@ func (m *Meter) Running() bool {
 	return false
 }
 
-// Machines lists the machines of a namespace that cost something, in order.
-func (m *Meter) Machines(namespace string) (ids []string) {
+// Payers lists what a namespace pays for and may be lent to instead: its machines and tasks that cost something, in order.
+func (m *Meter) Payers(namespace string) (ids []string) {
 	for id, c := range m.charges {
-		if c.Namespace == namespace && c.Rate > 0 {
+		if c.Namespace == namespace && c.Rate > 0 && c.Kind != Volume {
 			ids = append(ids, id)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -20,18 +21,28 @@ type Tasks interface {
 	Exited(x runtime.Exit)
 	// Changed tells that the worker's record is another.
 	Changed(rec *cluster.Record)
+	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. TaskGone is the answer.
+	Evict(p machine.Preemption)
 }
 
-// TaskRoom gives a task its room until TaskGone; see market.Seller for the refusal.
-func (w *Worker) TaskRoom(ctx context.Context, name string, want cluster.Resources) error {
+// TaskRoom gives a task its room until TaskGone; see lifecycle.Supervisor for the refusal.
+func (w *Worker) TaskRoom(ctx context.Context, t lifecycle.Task) error {
 	var refused error
-	err := w.inspect(ctx, func(now time.Time) { refused = w.sup.TaskRoom(now, name, want) })
+	err := w.change(ctx, func(now time.Time) (out lifecycle.Out) {
+		out, refused = w.sup.TaskRoom(now, t)
+		return out
+	})
 	return cmp.Or(err, refused)
+}
+
+// TaskTold tells whose a task is that has run since before this process.
+func (w *Worker) TaskTold(ctx context.Context, t lifecycle.Task) error {
+	return w.change(ctx, func(now time.Time) lifecycle.Out { return w.sup.TaskTold(now, t) })
 }
 
 // TaskGone gives a task's room back.
 func (w *Worker) TaskGone(ctx context.Context, name string) error {
-	return w.inspect(ctx, func(time.Time) { w.sup.TaskGone(name) })
+	return w.change(ctx, func(now time.Time) lifecycle.Out { return w.sup.TaskGone(now, name) })
 }
 
 // split parts the lives of machines from those of tasks.

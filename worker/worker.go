@@ -332,6 +332,9 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 		for _, r := range o.Replies {
 			w.answers.give(r)
 		}
+		for _, p := range o.Evict {
+			w.o.Tasks.Evict(p)
+		}
 	}
 	if len(w.pending) == 0 {
 		for _, e := range w.held {

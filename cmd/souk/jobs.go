@@ -142,6 +142,9 @@ func (c *cli) printJob(j *jobs.Job) {
 	if j.Retried > 0 {
 		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
 	}
+	if j.Evicted > 0 {
+		line("evicted", "%s made room for machines of a higher band and were run again", countOf(j.Evicted, "attempt", "attempts"))
+	}
 	if j.Why != "" {
 		line("why", "%s", j.Why)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -30,6 +31,7 @@ type submitFlags struct {
 	estimate time.Duration
 	env      []string
 	priority string
+	band     string
 	wait     bool
 }
 
@@ -40,9 +42,9 @@ Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in it
 gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept (the last 64 KiB of each)
 for "souk job logs"; its exit code is kept until the job is the oldest of a thousand finished ones.
 
-A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, and when its
-worker was lost before its result was recorded. When souk itself ends or is killed, tasks that run go on, and no
-result is lost or recorded twice.
+A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when its
+worker was lost before its result was recorded, and when it had to make room for a machine of a higher band. When souk itself
+ends or is killed, tasks that run go on, and no result is lost or recorded twice.
 
 With --wait souk's exit code is that of the task that failed first, else 0. ^C then ends the waiting, not the job.`
 
@@ -66,6 +68,7 @@ func (c *cli) cmdSubmit() *cobra.Command {
 	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
+	f.StringVar(&o.band, "band", "batch", "free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return c.doSubmit(cmd.Context(), o, argv) }
 	return cmd
@@ -104,7 +107,7 @@ func (c *cli) specOf(o *submitFlags, argv []string) (jobs.Spec, error) {
 		return jobs.Spec{}, err
 	}
 	s := jobs.Spec{App: c.appOrDefault(), Name: o.name, Command: argv, Env: env, CPUKind: o.cpuKind, CPUs: o.cpus, MemoryMB: o.memory,
-		Retries: o.retries, TimeoutMS: o.timeout.Milliseconds(), EstimateMS: o.estimate.Milliseconds(), Priority: jobs.Priority(o.priority)}
+		Retries: o.retries, TimeoutMS: o.timeout.Milliseconds(), EstimateMS: o.estimate.Milliseconds(), Priority: jobs.Priority(o.priority), Band: machine.Band(o.band)}
 	if o.memory == 0 {
 		s.MemoryMB = leastMemory(o.cpuKind) * max(o.cpus, 1)
 	}
@@ -214,7 +217,7 @@ func tallyText(j *jobs.Job) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"}} {
+	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"}, {j.Evicted, "evicted and run again"}} {
 		if p.n > 0 {
 			text += fmt.Sprintf(", %s %s", thousands(p.n), p.what)
 		}

@@ -1,0 +1,172 @@
+package batch_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/runtime/fake"
+)
+
+// service asks a worker for a machine of one CPU that may evict.
+func (h *host) service(n int, band machine.Band) (*machine.Machine, error) {
+	launch := &machine.Launch{Name: fmt.Sprintf("web-%d", n), Scheduling: &machine.Scheduling{Band: band},
+		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}}}}
+	req := placement.Request{App: "shop", Machine: fmt.Sprintf("%014x", n), Resources: cluster.Resources{CPU: 1000}, Start: true, Scheduling: *launch.Scheduling}
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	defer cancel()
+	return h.Grant(ctx, lifecycle.Grant{Request: req, Launch: launch, Region: "local", Evict: true, Source: "user"})
+}
+
+// TestTasksMakeRoomForAMachine: a service that does not fit beside tasks makes one of them go. It is handed back to its
+// queue with a stamp, counted, and run again; nothing is lost, no attempt is begun twice.
+func TestTasksMakeRoomForAMachine(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	if _, err := s.Submit(t.Context(), job1, spec(5, "sleep", "1000")); err != nil {
+		t.Fatal(err)
+	}
+	s.until(job1, 2)
+	if _, err := h.service(1, machine.BandBatch); !fault.Is(err, fault.Exhausted) {
+		t.Fatalf("an equal evicts nobody: %v", err)
+	}
+	m, err := h.service(2, machine.BandService)
+	if err != nil || m.State != machine.Started {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	j := s.evicted(job1, 1)
+	if j.Running > 1 || j.Failed+j.Retried != 0 {
+		t.Fatalf("%+v", j)
+	}
+	if told := h.evictions(m); len(told) != 1 || told[0].App != "app" || told[0].Rank != 1000 || told[0].ByRank != 2000 || told[0].Rule != machine.RuleLowerRank || !jobs.IsLife(told[0].Machine) {
+		t.Fatalf("%+v", told)
+	}
+	for ended := range 5 {
+		s.until(job1, 1)
+		endOne(t, h, m.ID)
+		if _, err := s.Wait(t.Context(), job1, ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if j := s.end(job1); j.State != jobs.Succeeded || j.Succeeded != 5 || j.Evicted != 1 {
+		t.Fatalf("%+v", j)
+	}
+	for name, n := range started(h) {
+		if n != 1 {
+			t.Errorf("%s was begun %d times", name, n)
+		}
+	}
+	if n := len(started(h)); n != 5+1+1 {
+		t.Errorf("%d lives were begun for five tasks, one of them twice, and a machine", n)
+	}
+}
+
+// evicted waits until so many attempts of a job have been evicted.
+func (s *shop) evicted(id string, n int) jobs.Job {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		j, err := s.Status(ctx, id)
+		if err != nil {
+			s.t.Fatalf("%d are evicted, not %d: %v", j.Evicted, n, err)
+		}
+		if j.Evicted == n {
+			return j
+		}
+	}
+}
+
+// evictions gives what was evicted for a machine, as its events tell.
+func (h *host) evictions(m *machine.Machine) (out []machine.Preemption) {
+	for _, e := range m.Events {
+		if e.Type == "evict" {
+			out = append(out, e.Request.Preemptions...)
+		}
+	}
+	return out
+}
+
+// TestTasksOfBeforeAreMeteredAndMakeRoom: after the worker's restart the buyer tells whose the tasks are that run on; from
+// then on they are charged and may be evicted as before.
+func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	sp := spec(2, "sleep", "1000")
+	sp.Namespace = "ml"
+	if _, err := s.Submit(t.Context(), job1, sp); err != nil {
+		t.Fatal(err)
+	}
+	s.until(job1, 2)
+	ml := func(h *host) cluster.Spending {
+		rec, err := h.Record(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec.Spending["ml"]
+	}
+	want := quota.DefaultPrice().Rate(cluster.Resources{CPU: 2000, Memory: 512}, machine.Scheduling{Band: machine.BandBatch})
+	if got := ml(h); got.Rate != want || got.Machines != 0 || got.Used.CPU != 2000 {
+		t.Fatalf("%+v, not %v an hour", got, want)
+	}
+	h.stop()
+	s.Detach("w1")
+	h2 := openHost(t, "w1", h.rt.Reopen(), h.j.Reopen())
+	if got := ml(h2); got.Rate != 0 {
+		t.Fatalf("%+v, and nobody has said whose the tasks are", got)
+	}
+	s.Attach(h2.runner)
+	h2.run()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for ml(h2).Rate != want {
+		if ctx.Err() != nil {
+			t.Fatalf("%+v", ml(h2))
+		}
+	}
+	m, err := h2.service(1, machine.BandService)
+	if err != nil || m.State != machine.Started {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	s.evicted(job1, 1)
+}
+
+// TestATaskThatCannotBePaidForWaits: its worker refuses it, its job says why, and it runs once the budget allows.
+func TestATaskThatCannotBePaidForWaits(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	h.Budgets(quota.Book{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {}}})
+	sp := spec(3, "true")
+	sp.Namespace = "ml"
+	if _, err := s.Submit(t.Context(), job1, sp); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		j, err := s.Status(ctx, job1)
+		if err != nil {
+			t.Fatalf("%+v, %v", j, err)
+		}
+		if j.Waiting == 3 && strings.Contains(j.Why, "namespace ml cannot pay for another task of it now") {
+			break
+		}
+	}
+	h.Budgets(quota.Book{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
+	if j := s.end(job1); j.State != jobs.Succeeded {
+		t.Fatalf("%+v", j)
+	}
+}
