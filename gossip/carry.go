@@ -18,7 +18,7 @@ import (
 
 // NodeMeta is memberlist asking what to say of us.
 func (c *Cluster) NodeMeta(int) []byte {
-	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Leaving: c.leaving.Load()}.encode()
+	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
 }
 
 // NotifyAlive lets memberlist take in only members whose names are names.

@@ -20,7 +20,9 @@ import (
 type Cluster struct {
 	o      Options
 	net    *transport
-	seal   *sealer
+	seal   atomic.Pointer[sealer]
+	ring   *memberlist.Keyring // nil: nothing is encrypted
+	keys   atomic.Int64        // the generation of the keys
 	puller Puller
 	disk   *disk
 
@@ -67,12 +69,20 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "gossip_options", "a gossip key cannot be used")
 	}
+	var ring *memberlist.Keyring
+	if len(o.Keys) > 0 {
+		if ring, err = memberlist.NewKeyring(o.Keys[1:], o.Keys[0]); err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "gossip_options", "the gossip keys cannot be used")
+		}
+	}
 	d, err := openDisk(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{o: o, seal: seal, disk: d, ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), suspects: make(chan cluster.WorkerID, 64),
+	c := &Cluster{o: o, ring: ring, disk: d, ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), suspects: make(chan cluster.WorkerID, 64),
 		toFlush: make(chan struct{}, 1), toSync: make(chan struct{}, 1), toSave: make(chan struct{}, 1), members: map[cluster.WorkerID]*seen{}, moved: make(chan struct{}), watches: map[*Watch]bool{}}
+	c.seal.Store(seal)
+	c.keys.Store(int64(o.KeysGeneration))
 	ro := o.Registry
 	ro.Verify = o.Verify
 	if ro.FirstIndex == 0 {
@@ -192,11 +202,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return err
 	}
 	conf := c.config()
-	if len(c.o.Keys) > 0 {
-		if conf.Keyring, err = memberlist.NewKeyring(c.o.Keys[1:], c.o.Keys[0]); err != nil {
-			return fault.Wrap(err, fault.Invalid, "gossip_options", "the gossip keys cannot be used")
-		}
-	}
+	conf.Keyring = c.ring
 	if c.ml, err = memberlist.Create(conf); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "gossip", "gossip does not start")
 	}

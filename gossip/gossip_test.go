@@ -331,7 +331,7 @@ func TestAStrangersKeyOpensNothing(t *testing.T) {
 	if err := e.Join(t.Context(), []string{a.Addr()}); err == nil {
 		t.Fatal("it could join")
 	}
-	if _, err := e.net.pull(t.Context(), e.seal, a.Addr(), registry.Digest{}); err == nil {
+	if _, err := e.net.pull(t.Context(), e.seal.Load(), a.Addr(), registry.Digest{}); err == nil {
 		t.Fatal("it could pull")
 	}
 	if len(a.Members()) != 1 {

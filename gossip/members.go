@@ -31,6 +31,7 @@ type Member struct {
 	API        string           `json:"api,omitempty"`
 	Role       string           `json:"role,omitempty"`
 	Capability int              `json:"capability,omitempty"`
+	Keys       int              `json:"keys,omitempty"` // the generation of the keys of gossip that it has
 	State      State            `json:"state"`
 	Since      time.Time        `json:"since"`
 	RTT        time.Duration    `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
@@ -42,6 +43,7 @@ type meta struct {
 	API        string `json:"a,omitempty"`
 	Role       string `json:"r,omitempty"`
 	Capability int    `json:"c,omitempty"`
+	Keys       int    `json:"k,omitempty"`
 	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
 }
 
@@ -82,7 +84,7 @@ func (c *Cluster) noted(n *memberlist.Node, s State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.members[id]
-	now := Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, State: s, Since: time.Now(), Self: id == c.o.Self}
+	now := Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, State: s, Since: time.Now(), Self: id == c.o.Self}
 	if was != nil && was.State == s {
 		now.Since = was.Since
 	}

@@ -25,16 +25,19 @@ type Options struct {
 	Capability  int      // the dated number of what it speaks
 	Bind        string   // host:port for packets and streams; port 0 takes a free one
 	Advertise   string   // host:port as others reach it; "": as bound
-	Keys        [][]byte // of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted
-	Dir         string   // where members and objects are kept over restarts; "": nowhere
-	Peers       []string // host:port of members to join at the beginning, beside those that are saved
-	Knobs       Knobs
-	Puller      Puller // nil: our own
-	Sign        func(signed []byte) []byte
-	Verify      registry.Verify
-	Registry    registry.Options
-	Log         *slog.Logger                               // nil: silent
-	Stuck       func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
+	Keys        [][]byte // of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted; see SetKeys
+
+	KeysGeneration int // of Keys; others are told it
+
+	Dir      string   // where members and objects are kept over restarts; "": nowhere
+	Peers    []string // host:port of members to join at the beginning, beside those that are saved
+	Knobs    Knobs
+	Puller   Puller // nil: our own
+	Sign     func(signed []byte) []byte
+	Verify   registry.Verify
+	Registry registry.Options
+	Log      *slog.Logger                               // nil: silent
+	Stuck    func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
 
 	lose func() bool // for tests: this packet is lost
 }

@@ -108,7 +108,7 @@ type ownPuller struct{ c *Cluster }
 
 // Pull asks over a stream of our own.
 func (p ownPuller) Pull(ctx context.Context, m Member, d registry.Digest) (registry.Delta, error) {
-	return p.c.net.pull(ctx, p.c.seal, m.Addr, d)
+	return p.c.net.pull(ctx, p.c.seal.Load(), m.Addr, d)
 }
 
 // serve answers one question of a member.
@@ -118,14 +118,14 @@ func (c *Cluster) serve(conn net.Conn) {
 	_, err := io.ReadFull(conn, first)
 	var text []byte
 	if err == nil {
-		text, err = c.seal.read(conn, question)
+		text, err = c.seal.Load().read(conn, question)
 	}
 	var d registry.Digest
 	if err == nil {
 		d, err = registry.DecodeDigest(text)
 	}
 	if err == nil {
-		err = c.seal.write(conn, nil, answer, registry.EncodeDelta(c.Answer(d)))
+		err = c.seal.Load().write(conn, nil, answer, registry.EncodeDelta(c.Answer(d)))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.o.Log.Debug("a pull was not answered", "from", conn.RemoteAddr(), "err", err)

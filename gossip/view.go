@@ -270,6 +270,14 @@ func (c *Cluster) Known() []registry.Known {
 	return c.reg.Owners()
 }
 
+// Incarnation gives the newest of a worker that is known; 0 where nothing is.
+func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, _ := c.reg.Owner(id)
+	return k.Incarnation
+}
+
 // Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
 	c.mu.Lock()

@@ -65,6 +65,9 @@ type Member struct {
 
 	removals  atomic.Pointer[map[string]gateway.Removed] // as of the newest refresh; read where the registry's lock is held
 	forgotten map[cluster.WorkerID]time.Time             // removed members that were forgotten, by when they were removed; follow's own
+	issuers   *issuers
+	begunAt   time.Time
+	keysAsked time.Time // when an issuer was last asked for keys in vain; followKeys' own
 }
 
 // Worker is the member's own worker.
@@ -85,7 +88,7 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o, forgotten: map[cluster.WorkerID]time.Time{}}
+	m = &Member{o: o, begunAt: time.Now(), forgotten: map[cluster.WorkerID]time.Time{}}
 	m.removals.Store(&map[string]gateway.Removed{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
@@ -102,6 +105,7 @@ func New(o Options) (m *Member, err error) {
 	if err := m.openGossip(); err != nil {
 		return nil, errors.Join(err, m.listener.Close())
 	}
+	m.issuers = openIssuers(m)
 	m.far.Store(&[]*Far{})
 	m.refresh() // those that are expected: nothing may be answered as if they did not exist
 	return m, nil
@@ -109,6 +113,7 @@ func New(o Options) (m *Member, err error) {
 
 // openGossip makes the member's part of the registry. Every record and object is signed by who wrote it.
 func (m *Member) openGossip() (err error) {
+	keys := m.identity.GossipKeys()
 	sign := func(raw []byte) []byte {
 		s, err := m.identity.Sign(signContext, raw)
 		if err != nil {
@@ -119,7 +124,7 @@ func (m *Member) openGossip() (err error) {
 	}
 	m.cluster, err = gossip.New(gossip.Options{
 		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip, Advertise: advertise(m.o.Gossip, m.o.Host),
-		Keys: m.identity.GossipKeys(), Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers, Knobs: m.o.Knobs, Log: m.o.Log,
+		Keys: keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers, Knobs: m.o.Knobs, Log: m.o.Log,
 		Sign: sign, Verify: m.verify, Incarnation: m.born(),
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
@@ -226,11 +231,12 @@ func (m *Member) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	upkeep := &wire.Upkeep{Client: m.client, Issuers: m.issuers, Local: m.signer()}
+	upkeep := &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { m.follow(ctx); return nil })
+	g.Go(func() error { m.followKeys(ctx); return nil })
 	g.Go(func() error {
 		upkeep.Run(ctx, time.Duration(rand.Int64N(int64(time.Hour))), func(err error) {
 			m.o.Log.Warn("the certificate could not be looked after", "err", err)
@@ -263,17 +269,6 @@ func (m *Member) known(id string) bool {
 		return m.stateOf(cluster.WorkerID(id)) == gossip.Alive
 	}
 	return m.stateOf(cluster.WorkerID(id)) != ""
-}
-
-// issuers are the addresses of members that sign certificates.
-func (m *Member) issuers() []string {
-	var out []string
-	for _, o := range m.cluster.Objects().List(KindIssuer) {
-		if x, known := m.cluster.Member(cluster.WorkerID(o.Key)); known && x.State == gossip.Alive {
-			out = append(out, x.API)
-		}
-	}
-	return out
 }
 
 // KindIssuer is the kind of objects that name the members which sign certificates.

@@ -122,11 +122,15 @@ func (m *Member) forget() {
 	}
 }
 
-// removedFor says whether nothing of a worker is to be shown: it was removed, and has not joined anew.
+// removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not joined anew.
+// One that did is heard, and has told something as of its newer certificate: see born.
 func (m *Member) removedFor(id cluster.WorkerID) bool {
-	_, removed := m.removal(string(id))
+	r, removed := m.removal(string(id))
+	if !removed {
+		return false
+	}
 	s := m.stateOf(id)
-	return removed && s != gossip.Alive && s != gossip.Suspect
+	return s != gossip.Alive && s != gossip.Suspect || m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
 }
 
 // born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its disk was

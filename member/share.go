@@ -31,7 +31,7 @@ func (m *Member) Share(c *gateway.Catalog) error {
 			_, err := objects.Put(registry.Kind(bucket), key, schemaRow, value)
 			return err
 		},
-		Keys: m.identity.GossipKeys,
+		Keys: func() [][]byte { return m.identity.GossipKeys().All() },
 		Failed: func(bucket, key string, err error) {
 			m.o.Log.Error("the other members could not be told", "of", bucket+"/"+key, "err", err)
 		},

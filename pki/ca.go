@@ -34,7 +34,7 @@ const (
 //
 //	root-N.pem    root number N and its key
 //	active        which root signs, and since when
-//	gossip.keys   the keys that gossip is encrypted with, the first one in use
+//	gossip.keys   the keys that gossip is encrypted with, see GossipKeys
 //	tokens/       join tokens by the hash of their secret, until they end
 //	issued/       who has a certificate: no id is given twice
 type CA struct{ dir string }
@@ -56,6 +56,9 @@ type Credentials struct {
 	Certificate []byte   `json:"certificate,omitempty"`
 	Roots       []byte   `json:"roots"`
 	GossipKeys  [][]byte `json:"gossip_keys"`
+
+	GossipGeneration int      `json:"gossip_generation,omitempty"`
+	GossipRetired    [][]byte `json:"gossip_retired,omitempty"`
 }
 
 // Init makes a CA in dir, which may not hold one yet (Conflict).
@@ -72,9 +75,9 @@ func Init(dir string, now time.Time) (*CA, error) {
 	if err := c.makeRoot(1, now); err != nil {
 		return nil, err
 	}
-	key := make([]byte, 32) // AES-256, as memberlist takes it
+	key := make([]byte, gossipKeySize)
 	rand.Read(key)
-	if err := writeWhole(c.path("gossip.keys"), gossipPEM([][]byte{key})); err != nil {
+	if err := writeWhole(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.pem()); err != nil {
 		return nil, err
 	}
 	// Last: a CA that has no active root was never finished, and is made anew.
@@ -181,12 +184,8 @@ func (c *CA) Bundle() (Credentials, error) {
 	for _, r := range roots {
 		out.Roots = append(out.Roots, certPEM(r.cert)...)
 	}
-	raw, err := readFile(c.path("gossip.keys"))
-	if err != nil {
-		return Credentials{}, fault.As(err)
-	}
-	b, err := parseBlocks(raw, "gossip.keys")
-	out.GossipKeys = b.gossip
+	k, err := c.Gossip()
+	out.GossipKeys, out.GossipGeneration, out.GossipRetired = k.Keys, k.Generation, k.Retired
 	return out, err
 }
 

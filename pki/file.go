@@ -115,7 +115,7 @@ func readJSON(file string, v any) error {
 type blocks struct {
 	key    ed25519.PrivateKey
 	certs  []*x509.Certificate
-	gossip [][]byte
+	gossip GossipKeys
 }
 
 func parseBlocks(raw []byte, file string) (b blocks, err error) {
@@ -133,7 +133,7 @@ func parseBlocks(raw []byte, file string) (b blocks, err error) {
 				b.certs = append(b.certs, c)
 			}
 		case gossipBlock:
-			b.gossip = append(b.gossip, p.Bytes)
+			err = b.gossip.read(p)
 		}
 		if err != nil {
 			return b, fault.Wrap(err, fault.Invalid, "file", "%s is damaged: a %s in it cannot be read", file, p.Type)

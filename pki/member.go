@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
@@ -76,7 +75,7 @@ func (r *Request) check(c Credentials, now time.Time) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHeld(r.key, b.certs, c.GossipKeys)
+	h, err := newHeld(r.key, b.certs, c.gossip())
 	if err == nil {
 		_, err = verify(h.tls.Leaf, h.roots, now)
 	}
@@ -88,11 +87,11 @@ type held struct {
 	name   Name
 	tls    tls.Certificate
 	roots  []*x509.Certificate
-	gossip [][]byte
+	gossip GossipKeys
 }
 
 // newHeld puts together a key, its certificate and the roots, which are all the certificates of CAs among certs.
-func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip [][]byte) (*held, error) {
+func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip GossipKeys) (*held, error) {
 	h := &held{gossip: gossip}
 	for _, c := range certs {
 		if c.IsCA {
@@ -118,15 +117,7 @@ func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip [][]byte)
 }
 
 func (h *held) pem(key ed25519.PrivateKey) []byte {
-	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), gossipPEM(h.gossip))
-}
-
-func gossipPEM(keys [][]byte) []byte {
-	var out []byte
-	for _, k := range keys {
-		out = append(out, pem.EncodeToMemory(&pem.Block{Type: gossipBlock, Bytes: k})...)
-	}
-	return out
+	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), h.gossip.pem())
 }
 
 // Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they are
@@ -172,8 +163,8 @@ func (i *Identity) Reload() error {
 // Name is who the member is.
 func (i *Identity) Name() Name { return i.now.Load().name }
 
-// GossipKeys are the keys that gossip is encrypted with, the one in use first.
-func (i *Identity) GossipKeys() [][]byte { return i.now.Load().gossip }
+// GossipKeys are the keys that gossip is encrypted with.
+func (i *Identity) GossipKeys() GossipKeys { return i.now.Load().gossip }
 
 // Ends is when the member's certificate ends.
 func (i *Identity) Ends() time.Time { return i.now.Load().tls.Leaf.NotAfter }
@@ -193,6 +184,7 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	i.keep(&c)
 	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
 		return fault.New(fault.Denied, "certificate", "the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID, n.Roles)
 	}
@@ -205,12 +197,13 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 // Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the member's own
 // certificate is refused: it would be alone.
 func (i *Identity) Trust(c Credentials, now time.Time) error {
+	i.keep(&c)
 	h := i.now.Load()
 	b, err := parseBlocks(c.Roots, "the issuer's bundle")
 	if err != nil {
 		return err
 	}
-	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...), c.GossipKeys)
+	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...), c.gossip())
 	if err != nil {
 		return err
 	}

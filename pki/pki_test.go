@@ -102,7 +102,7 @@ func TestAMemberJoinsAndIsKnown(t *testing.T) {
 	if n := joined.Name(); n.ID != "w2" || !n.Has(Worker) || !n.Has(Gateway) || n.Has(Issuer) || !n.SpeaksFor("w2") || n.SpeaksFor("w1") || n.SpeaksFor("w") {
 		t.Errorf("the joined member is %+v", n)
 	}
-	if k := joined.GossipKeys(); len(k) != 1 || len(k[0]) != 32 {
+	if k := joined.GossipKeys().Keys; len(k) != 1 || len(k[0]) != 32 {
 		t.Errorf("got %d keys of gossip", len(k))
 	}
 	if s, c := shake(t, issuer.ServerTLS(at(now), true), joined.ClientTLS(at(now), "w1", Worker)); s != nil || c != nil {

@@ -50,6 +50,7 @@ const patience = 20 * time.Second
 type Cluster struct {
 	t       testing.TB
 	o       Options
+	dir     string
 	ca      *pki.CA
 	members []*node
 }
@@ -86,15 +87,9 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	if c.ca, err = pki.Init(filepath.Join(dir, "m1", member.CADir), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		x := &node{id: fmt.Sprintf("m%d", i+1), wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0", world: fake.New(fake.Options{})}
-		x.dir = filepath.Join(dir, x.id)
-		name := pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}
-		if err := c.ca.IssueTo(filepath.Join(x.dir, member.IdentityDir), name, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		c.members = append(c.members, x)
-		c.Restart(i)
+	c.dir = dir
+	for range n {
+		c.Join()
 	}
 	t.Cleanup(func() {
 		for i := range c.members {
@@ -104,6 +99,27 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	c.Meet()
 	return c
 }
+
+// Join adds a member, with a certificate made now, and gives its index.
+func (c *Cluster) Join() int {
+	c.t.Helper()
+	i := len(c.members)
+	x := &node{id: fmt.Sprintf("m%d", i+1), wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0", world: fake.New(fake.Options{})}
+	x.dir = filepath.Join(c.dir, x.id)
+	name := pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}
+	if i == 0 { // it has the CA
+		name.Roles = []pki.Role{pki.Gateway, pki.Issuer, pki.Worker}
+	}
+	if err := c.ca.IssueTo(filepath.Join(x.dir, member.IdentityDir), name, time.Now()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.members = append(c.members, x)
+	c.Restart(i)
+	return i
+}
+
+// CA gives the cluster's authority, whose directory is the first member's.
+func (c *Cluster) CA() *pki.CA { return c.ca }
 
 // Client talks to the API of the member with this index.
 func (c *Cluster) Client(i int) *client.Client { return c.members[i].cl }

@@ -25,10 +25,11 @@ func (c *cli) cmdCA() *cobra.Command {
 		Long: `What is done with the cluster's authority, on a host that has its directory (DIR/ca), whether or not an agent runs there.
 
 To rotate the root: prepare; a week later activate; 90 days later retire. Members follow by themselves.
+To shut out a member that was removed and may be in wrong hands: rotate-gossip-key, while the agent here runs.
 When certificates have ended: issue, and bring what it writes to the member. See docs/break-glass.md.`,
 		Example: "  souk ca list\n  souk ca prepare\n  souk ca issue fra-2 --out /media/key/fra-2"},
 		c.cmdCAIssue(ca), c.cmdCAStep(ca, "prepare", "Make the next root; it is trusted from now on, and signs nothing yet", (*pki.CA).Prepare),
-		c.cmdCAActivate(ca), c.cmdCAStep(ca, "retire", "Stop trusting the roots before the one that signs", (*pki.CA).Retire), c.cmdCAList(ca))
+		c.cmdCAActivate(ca), c.cmdCAStep(ca, "retire", "Stop trusting the roots before the one that signs", (*pki.CA).Retire), c.cmdCARotateGossip(ca), c.cmdCAList(ca))
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "the directory of the member with the authority (default: as souk agent)")
 	return cmd
 }

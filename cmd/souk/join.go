@@ -178,6 +178,9 @@ func (c *cli) doJoin(ctx context.Context, addr, given, id, token string) error {
 	if err := writeWhole(filepath.Join(dir, peersFile), strings.Join(members, "\n")+"\n", 0o644); err != nil {
 		return err
 	}
+	if err := member.JoinedAt(dir, addr); err != nil {
+		return err
+	}
 	if c.json {
 		c.jsonLine(c.out, map[string]any{"member": id, "dir": dir, "peers": members})
 		return nil

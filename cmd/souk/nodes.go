@@ -260,7 +260,10 @@ func (c *cli) cmdNodeRm() *cobra.Command {
 refused: drain it, and let it leave ("souk agent leave" there). With --force it is cut off while its machines run on, and
 nobody can ask for them any more.
 
-A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.`,
+A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.
+
+One thing a removed host keeps is the key of gossip: until that is rotated (souk ca rotate-gossip-key, where the authority is), who
+has its disk can listen to gossip, and speak in it.`,
 		Example: "  souk node rm fra-2 --reason 'sold' --yes", Args: args(1, 1, "the id of a node")}
 	cmd.Flags().BoolVar(&force, "force", false, "also when it is alive")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
@@ -277,6 +280,9 @@ A host whose disk was lost is removed like that, and joins anew with its old id:
 			return err
 		}
 		c.say(did{"removed", argv[0]}, "%s is removed; it must join anew to come back", argv[0])
+		if !c.json {
+			fmt.Fprintln(c.out, "  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the cluster's authority")
+		}
 		return nil
 	}
 	return cmd

@@ -1,0 +1,56 @@
+package gossip
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// tellTime bounds how long the others' hearing of something is waited for.
+const tellTime = 2 * time.Second
+
+// SetKeys changes the keys while the member runs: the first one encrypts from now on, all of them decrypt, and others do no
+// more. The others hear which generation of keys this member has (Member.Keys). It is for a cluster that is encrypted.
+//
+// Who changes a key must see that everybody can read it before anybody writes with it; see package pki's GossipKeys.
+func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
+	if c.ring == nil || len(keys) == 0 {
+		return fault.New(fault.Precondition, "gossip_key", "gossip that is not encrypted has no keys to change")
+	}
+	seal, err := newSealer(keys)
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+	}
+	for _, k := range keys {
+		if err := c.ring.AddKey(k); err != nil {
+			return fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+		}
+	}
+	if err := c.ring.UseKey(keys[0]); err != nil {
+		return fault.Wrap(err, fault.Internal, "gossip_key", "a gossip key that was just installed is not there")
+	}
+	old := slices.Clone(c.ring.GetKeys())
+	for _, k := range slices.Backward(old) { // from the end: memberlist's RemoveKey shifts what readers may be looking at
+		if !slices.ContainsFunc(keys, func(x []byte) bool { return bytes.Equal(x, k) }) {
+			if err := c.ring.RemoveKey(k); err != nil {
+				return fault.Wrap(err, fault.Internal, "gossip_key", "a gossip key that is not used could not be removed")
+			}
+		}
+	}
+	c.seal.Store(seal)
+	c.keys.Store(int64(generation))
+	select {
+	case <-c.ready:
+		// That the news did not reach anybody yet is no error: memberlist repeats it with its full exchanges.
+		if err := c.ml.UpdateNode(tellTime); err != nil {
+			c.o.Log.Debug("the others may not have heard yet which keys of gossip this member has", "err", err)
+		}
+	default: // it is told when the member begins
+	}
+	return nil
+}
+
+// Keys gives the generation of the keys that this member has.
+func (c *Cluster) Keys() int { return int(c.keys.Load()) }

@@ -1,0 +1,198 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+const (
+	hers  = "00000000000001" // on m2
+	third = "00000000000002" // on m3
+	none  = "0000000000ffff" // nobody's
+)
+
+// kindOf gives the kind of an error as a word.
+func kindOf(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return string(fault.KindOf(err))
+}
+
+// TestWhoIsAsked: a worker that is heard answers for itself. Of one that is not heard, what it last told is given; a machine that
+// it may have told nobody of is not called missing; and nothing is asked of it.
+func TestWhoIsAsked(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2", started("web", hers, "one", "m2", 0))
+	x.add("m3", started("web", third, "two", "m3", 0))
+	x.meet()
+	f := a.far("m2")
+
+	machines := []struct{ app, id, heard, unheard string }{
+		{"web", hers, "ok", "ok"},
+		{"job", hers, "notfound", "notfound"},     // it is known whose it is, and that it is not of this app
+		{"web", third, "notfound", "notfound"},    // it is known that another has it
+		{"web", none, "notfound", "unavailable"},  // m2 may have made it the moment before
+		{"job", none, "notfound", "unavailable"},  //
+		{"web", "web", "notfound", "unavailable"}, // no id at all
+	}
+	for _, c := range machines {
+		m, err := f.Machine(t.Context(), c.app, c.id)
+		if got := kindOf(err); got != c.heard {
+			t.Errorf("heard: %s/%s: %s, not %s", c.app, c.id, got, c.heard)
+		}
+		if err == nil && (m.HostStatus == "unreachable" || m.State != machine.Started) {
+			t.Errorf("heard: %+v", m)
+		}
+	}
+	if rec, err := f.Record(t.Context()); err != nil || rec.Worker != "m2" || rec.Capacity.CPU != 8000 {
+		t.Errorf("its record: %+v, %v", rec, err)
+	}
+	if d := cmp.Diff(map[string]string{"one": hers}, f.Names("web")); d != "" {
+		t.Error("its names:", d)
+	}
+	if n := f.Names("job"); len(n) > 0 {
+		t.Errorf("names of an app that it has not: %v", n)
+	}
+
+	b.end()
+	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead })
+	before := b.w.asked
+	for _, c := range machines {
+		m, err := f.Machine(t.Context(), c.app, c.id)
+		if got := kindOf(err); got != c.unheard {
+			t.Errorf("not heard: %s/%s: %s, not %s", c.app, c.id, got, c.unheard)
+		}
+		if err == nil && (m.HostStatus != "unreachable" || m.ID != c.id || m.InstanceID != "i-"+hers || m.Worker != "m2" || m.Config == nil || m.Events == nil) {
+			t.Errorf("not heard: %+v", m)
+		}
+	}
+	list, err := f.Machines(t.Context(), "web", false)
+	if err != nil || len(list) != 1 || list[0].ID != hers || list[0].HostStatus != "unreachable" {
+		t.Errorf("its list: %v, %v", list, err)
+	}
+	if list, err := f.Machines(t.Context(), "job", false); err != nil || list == nil || len(list) > 0 {
+		t.Errorf("its list of another app: %v, %v", list, err)
+	}
+	if v, err := f.Volumes(t.Context(), "web"); err != nil || len(v) > 0 {
+		t.Errorf("its volumes: %v, %v", v, err)
+	}
+	_, recErr := f.Record(t.Context())
+	_, grantErr := f.Grant(t.Context(), lifecycle.Grant{Request: placement.Request{App: "web", Machine: none}})
+	_, doErr := f.Do(t.Context(), lifecycle.Command{App: "web", Machine: hers})
+	for what, err := range map[string]error{"record": recErr, "grant": grantErr, "do": doErr} {
+		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != gateway.CodeGone { // so that a buyer goes on to the next at once
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if d := cmp.Diff(before, b.w.asked); d != "" {
+		t.Error("a worker that is not heard was asked:", d)
+	}
+}
+
+// TestEventsOfOneThatIsNotHeard: the stream begins, has nothing, and ends when the worker is back: who listens lists anew.
+func TestEventsOfOneThatIsNotHeard(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	f := a.far("m2")
+	b.end()
+	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead })
+
+	listen := func(ctx context.Context, emit func(machine.EventOf) error) (began chan bool, done chan error) {
+		began, done = make(chan bool, 1), make(chan error, 1)
+		go func() {
+			done <- f.Events(ctx, "web", func(e machine.EventOf) error {
+				began <- true
+				return emit(e)
+			})
+		}()
+		return began, done
+	}
+	fine := func(machine.EventOf) error { return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	began, done := listen(ctx, fine)
+	<-began
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error("cancelled:", err)
+	}
+	deaf := errors.New("nobody listens")
+	if _, done := listen(t.Context(), func(machine.EventOf) error { return deaf }); !errors.Is(<-done, deaf) {
+		t.Error("the listener's own error is lost")
+	}
+	began, done = listen(t.Context(), fine)
+	<-began
+	x.run(b)
+	if err := <-done; !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != "worker_back" {
+		t.Error("when it is back:", err)
+	}
+}
+
+// TestListsFallBack: where a worker that is heard does not answer in time, what it told stands in; where it answers with an
+// error of its own, that is the answer.
+func TestListsFallBack(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2", started("web", hers, "one", "m2", 0))
+	x.meet()
+	for _, c := range []struct {
+		fails error
+		want  string
+		n     int
+	}{
+		{nil, "ok", 1},
+		{fault.New(fault.Unavailable, "lost", "it is gone"), "ok", 1},
+		{fault.New(fault.Timeout, "slow", "it is slow"), "ok", 1},
+		{fault.New(fault.Internal, "bug", "it is broken"), "internal", 0},
+		{fault.New(fault.Invalid, "odd", "what app is that"), "invalid", 0},
+	} {
+		b.w.fails = c.fails
+		list, err := a.far("m2").Machines(t.Context(), "web", false)
+		if kindOf(err) != c.want || len(list) != c.n {
+			t.Errorf("%v: %d machines, %v", c.fails, len(list), err)
+		}
+	}
+}
+
+// TestTheSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing that
+// they may have, and lists them as workers that cannot be heard.
+func TestTheSavedAreAsked(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2", started("web", hers, "one", "m2", 0))
+	x.meet()
+	await(t, "m1 has written down who there is", func() bool {
+		reopened, err := gossipSaved(a.dir)
+		return err == nil && reopened["m2"] != ""
+	})
+	a.end()
+	b.end()
+	x.run(a)
+	f := a.far("m2")
+	if f == nil {
+		t.Fatal("m2 is forgotten")
+	}
+	for _, id := range []string{hers, none} {
+		if _, err := f.Machine(t.Context(), "web", id); !fault.Is(err, fault.Unavailable) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	x.run(b)
+	x.meet()
+	await(t, "m2 answers", func() bool { _, err := a.far("m2").Machine(t.Context(), "web", hers); return err == nil })
+	if _, err := a.far("m2").Machine(t.Context(), "web", none); !fault.Is(err, fault.NotFound) {
+		t.Error("now that it can be asked:", err)
+	}
+}

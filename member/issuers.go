@@ -1,0 +1,107 @@
+package member
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+)
+
+// issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any more can
+// still ask them, over the wire.
+const issuersFile = "issuers.json"
+
+// issuers knows the members that sign certificates and hand out the keys of gossip.
+type issuers struct {
+	m  *Member
+	mu sync.Mutex
+	at map[cluster.WorkerID]string // wire addresses; never this member
+}
+
+func openIssuers(m *Member) *issuers {
+	s := &issuers{m: m, at: map[cluster.WorkerID]string{}}
+	raw, err := os.ReadFile(filepath.Join(m.o.Dir, issuersFile))
+	if err != nil || json.Unmarshal(raw, &s.at) != nil || s.at == nil {
+		s.at = map[cluster.WorkerID]string{} // gossip tells it again
+	}
+	return s
+}
+
+// JoinedAt notes in a member's directory where it joined: the one issuer that it knows before it has heard of any.
+func JoinedAt(dir, addr string) error {
+	raw, err := json.Marshal(map[cluster.WorkerID]string{"": addr})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, issuersFile), raw, 0o600)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "issuers", "where this member joined cannot be kept")
+	}
+	return nil
+}
+
+// look brings the addresses up to date, and on disk when they changed. lost lists those of issuers that are not heard now.
+func (s *issuers) look() (lost []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := maps.Clone(s.at)
+	for _, o := range s.m.cluster.Objects().List(KindIssuer) {
+		id := cluster.WorkerID(o.Key)
+		if id == s.m.ID() {
+			continue
+		}
+		if x, known := s.m.cluster.Member(id); known && x.API != "" {
+			s.at[id] = x.API
+		}
+	}
+	for id := range s.at {
+		if id != "" && s.m.removedFor(id) || id == "" && len(s.at) > 1 { // by now it is known who that was
+			delete(s.at, id)
+		}
+	}
+	if !maps.Equal(before, s.at) {
+		s.save()
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.at)) {
+		if st := s.m.stateOf(id); st != gossip.Alive && st != gossip.Suspect {
+			lost = append(lost, s.at[id])
+		}
+	}
+	return lost
+}
+
+// save writes the file whole or not at all. Where it cannot be written the next change tries again.
+func (s *issuers) save() {
+	raw, err := json.Marshal(s.at)
+	file := filepath.Join(s.m.o.Dir, issuersFile)
+	if err == nil {
+		err = os.WriteFile(file+".new", raw, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		s.m.o.Log.Warn("the addresses of the issuers are not saved", "err", err)
+	}
+}
+
+// all gives the addresses of issuers, those that are alive first.
+func (s *issuers) all() []string {
+	s.look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var alive, others []string
+	for _, id := range slices.Sorted(maps.Keys(s.at)) {
+		if s.m.stateOf(id) == gossip.Alive {
+			alive = append(alive, s.at[id])
+		} else {
+			others = append(others, s.at[id])
+		}
+	}
+	return append(alive, others...)
+}

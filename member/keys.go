@@ -1,0 +1,186 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/registry"
+)
+
+// KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the issuer's id.
+// The keys themselves go over the wire, to members that are not removed.
+const KindKeys = registry.Kind("gossip-keys")
+
+const schemaKeys = 1
+
+type keysTold struct {
+	Generation int `json:"generation"`
+}
+
+// followKeys keeps this member's keys of gossip those of the cluster, and, where the CA is, has a rotation go on.
+func (m *Member) followKeys(ctx context.Context) {
+	every := time.NewTicker(m.o.Knobs.Reconnect)
+	defer every.Stop()
+	for {
+		moved := m.cluster.Moved()
+		if err := m.keepKeys(ctx); err != nil && ctx.Err() == nil {
+			m.o.Log.Warn("the keys of gossip could not be looked after", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		case <-moved: // and not before keysPause is over: much changes that is no key
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(keysPause):
+		}
+	}
+}
+
+// keysPause bounds how often the keys are looked after while much changes.
+const keysPause = 500 * time.Millisecond
+
+// keysPatience is for how many times Knobs.Reconnect a rotation waits for a member that is not heard: a minute by default.
+const keysPatience = 12
+
+// keepKeys does once what is due now.
+func (m *Member) keepKeys(ctx context.Context) error {
+	failed := m.newerKeys(ctx)
+	if err := m.leadKeys(); err != nil {
+		failed = err
+	}
+	if k := m.identity.GossipKeys(); m.keysOf(m.ID()) != k.Generation {
+		if err := m.cluster.SetKeys(k.Generation, k.Keys); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// newerKeys asks an issuer where there are newer keys than ours, and, where an issuer is not heard any more, that one: we may
+// be the one that is not heard. After asking in vain the next try waits.
+func (m *Member) newerKeys(ctx context.Context) error {
+	lost := m.issuers.look()
+	newer := m.keysToldOf() > m.identity.GossipKeys().Generation
+	if !newer && len(lost) == 0 || time.Since(m.keysAsked) < m.o.Knobs.Reconnect {
+		return nil
+	}
+	if !newer {
+		m.keysAsked = time.Now()
+		err := m.fetchKeys(ctx, lost)
+		if fault.Is(err, fault.Denied) { // it is there, and will have nothing to do with us
+			return err
+		}
+		return nil // it is gone, most likely
+	}
+	err := m.fetchKeys(ctx, m.issuers.all())
+	if err != nil {
+		m.keysAsked = time.Now()
+	}
+	return err
+}
+
+// keysToldOf gives the newest generation that an issuer has told of.
+func (m *Member) keysToldOf() (newest int) {
+	for _, o := range m.cluster.Objects().List(KindKeys) {
+		var t keysTold
+		if json.Unmarshal(o.Payload, &t) == nil {
+			newest = max(newest, t.Generation)
+		}
+	}
+	return newest
+}
+
+// keysOf gives the generation of keys that a member says it has.
+func (m *Member) keysOf(id cluster.WorkerID) int {
+	x, _ := m.cluster.Member(id)
+	return x.Keys
+}
+
+// fetchKeys asks issuers for the bundle until one has answered.
+func (m *Member) fetchKeys(ctx context.Context, addrs []string) error {
+	err := error(fault.New(fault.Unavailable, "issuer", "no issuer is known; see that a member with the CA runs"))
+	for _, addr := range addrs {
+		if err = m.client.Refresh(ctx, addr); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of it.
+func (m *Member) leadKeys() error {
+	if m.issuer == nil {
+		return nil
+	}
+	k, err := m.issuer.Gossip()
+	if err != nil {
+		return err
+	}
+	mine := m.identity.GossipKeys()
+	if mine.Generation > k.Generation { // another copy of the CA has rotated
+		return m.issuer.AdoptGossip(mine)
+	}
+	if k.Step != "" && m.keysTaken(k.Generation) {
+		if k, err = m.issuer.AdvanceGossip(k.Generation); err != nil {
+			return err
+		}
+		m.o.Log.Info("the rotation of the key of gossip goes on", "generation", k.Generation, "step", k.Step)
+	}
+	if k.Generation > mine.Generation {
+		bundle, err := m.issuer.Bundle()
+		if err != nil {
+			return err
+		}
+		if err := m.identity.Trust(bundle, m.o.Now()); err != nil {
+			return err
+		}
+	}
+	if k.Generation == 0 || k.Generation <= m.keysToldOf() {
+		return nil
+	}
+	raw, err := json.Marshal(keysTold{k.Generation})
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "gossip_keys", "the generation of the keys cannot be written")
+	}
+	_, err = m.cluster.Objects().Put(KindKeys, string(m.ID()), schemaKeys, raw)
+	return err
+}
+
+// keysTaken says whether every member has the keys of a generation. One that was removed does not get them, and is not waited
+// for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While nobody else is heard at
+// all it is we who are cut off, or have just begun, and nothing is decided.
+func (m *Member) keysTaken(generation int) bool {
+	patience := keysPatience * m.o.Knobs.Reconnect
+	others, heard := 0, 0
+	states := map[cluster.WorkerID]gossip.Member{}
+	for _, id := range m.cluster.Expected() {
+		states[id] = gossip.Member{ID: id, State: gossip.Dead}
+	}
+	for _, x := range m.cluster.Members() {
+		states[x.ID] = x
+	}
+	for id, x := range states {
+		if m.removedFor(id) || x.Self || x.State == gossip.Left {
+			continue
+		}
+		others++
+		switch since := time.Since(x.Since); {
+		case x.State == gossip.Alive, x.State == gossip.Suspect:
+			heard++
+			if x.Keys < generation {
+				return false
+			}
+		case min(since, time.Since(m.begunAt)) < patience:
+			return false
+		}
+	}
+	return heard > 0 || others == 0
+}

@@ -1,0 +1,286 @@
+package member
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/registry"
+)
+
+// gossipSaved reads what a member has written down of the others.
+func gossipSaved(dir string) (map[string]string, error) {
+	var s struct {
+		Members map[string]string `json:"members"`
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, gossipDir, "members.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	return s.Members, err
+}
+
+// TestWhoIsDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor anybody else's.
+func TestWhoIsDenied(t *testing.T) {
+	m := &Member{}
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "removed"), 0)
+		made := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "made"), 0)
+		m.removals.Store(&map[string]gateway.Removed{"m2": {Member: "m2", At: at}})
+		if got, want := m.denied("m2", made.Add(-clockSlack)), !made.After(at); got != want {
+			t.Fatalf("made %v, removed %v: denied %v", made, at, got)
+		}
+		if m.denied("m3", made) || m.denied("m", made) || m.denied("", made) {
+			t.Fatal("somebody else is denied")
+		}
+	})
+}
+
+// TestRemoveRefuses: what cannot be removed, and why.
+func TestRemoveRefuses(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	x.add("m2")
+	x.meet()
+	for _, c := range []struct {
+		id    cluster.WorkerID
+		force bool
+		want  string
+	}{
+		{"", true, "invalid id"}, {"Not An Id", true, "invalid id"}, {cluster.WorkerID(strings.Repeat("a", 64<<10)), true, "invalid id"},
+		{"m1", true, "precondition self"}, {"m9", true, "notfound member_not_found"}, {"m2", false, "precondition alive"}, {"m2", true, "ok "},
+	} {
+		err := a.Remove(gateway.Removed{Member: c.id, At: time.Now()}, c.force)
+		if got := kindOf(err) + " " + fault.CodeOf(err); got != c.want {
+			t.Errorf("%.20q, force %v: %s, not %s", c.id, c.force, got, c.want)
+		}
+	}
+	if r := a.Removed(); len(r) != 1 || r[0].Member != "m2" {
+		t.Errorf("removed are %+v", r)
+	}
+	if a.far("m2") != nil || a.Names().(nameView).m.hostOf("m2").IsValid() {
+		t.Error("a member that was removed by force is still shown")
+	}
+}
+
+// TestRemovedAndBack: what was removed is forgotten when it is not heard any more, its old certificate opens nothing, and with a
+// new one its id is a member again.
+func TestRemovedAndBack(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2", started("web", hers, "one", "m2", 0))
+	c := x.add("m3")
+	x.meet()
+	b.end()
+	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead && c.stateOf("m2") == gossip.Dead })
+	removed := time.Now()
+	if err := a.Remove(gateway.Removed{Member: "m2", At: removed}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*at{a, c} {
+		await(t, "m2 is forgotten", func() bool {
+			_, known := m.cluster.Machine(hers)
+			return m.far("m2") == nil && !known && len(m.Told("m2")) == 0 && !m.known("m2")
+		})
+	}
+	x.run(b) // with what it had
+	await(t, "m2 learns that it was removed", func() bool {
+		_, err := b.Hello(t.Context(), "m3")
+		return fault.Is(err, fault.Denied)
+	})
+	if a.far("m2") != nil || c.far("m2") != nil {
+		t.Error("its old certificate brought it back")
+	}
+	b.end()
+	await(t, "m2 is gone again, and a certificate made now is younger than its removal", func() bool {
+		s := a.stateOf("m2")
+		return s != gossip.Alive && s != gossip.Suspect && time.Now().Unix() > removed.Unix()
+	})
+	back := x.add("m2", started("web", third, "two", "m2", 0))
+	await(t, "m2 is a member again", func() bool {
+		_, known := c.cluster.Machine(third)
+		return known && a.far("m2") != nil && c.far("m2") != nil && back.far("m3") != nil
+	})
+	if _, known := c.cluster.Machine(hers); known {
+		t.Error("a machine of its life before is known")
+	}
+	if _, err := c.far("m2").Machine(t.Context(), "web", third); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOddObjects: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
+func TestOddObjects(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Share(catalog); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bool)
+	go func() { a.Import(t.Context(), catalog); close(done) }()
+	t.Cleanup(func() { <-done })
+	kinds := []registry.Kind{KindRemoved, KindIssuer, KindKeys, KindToken}
+	for _, bucket := range gateway.SharedBuckets() {
+		kinds = append(kinds, registry.Kind(bucket))
+	}
+	odd := []string{"", "null", "{}", "[]", `"x"`, "\xff\xfe", `{"at":7}`, `{"generation":1e300}`, `{"generation":"many"}`, strings.Repeat("[", 60<<10)}
+	for _, kind := range kinds {
+		for i, payload := range odd {
+			key := string(rune('a'+i)) + "/" + strings.Repeat("k", i)
+			if _, err := b.cluster.Objects().Put(kind, key, 99, []byte(payload)); err != nil {
+				t.Fatal(kind, i, err)
+			}
+		}
+	}
+	if _, err := b.cluster.Objects().Put(KindRemoved, "m9", 1, []byte("nonsense")); err != nil {
+		t.Fatal(err)
+	}
+	x.meet()
+	await(t, "the odd removal lets nobody in", func() bool { return a.denied("m9", time.Now().Add(time.Hour)) })
+	if a.Allowed("") || a.Allowed("k") {
+		t.Error("a token that nobody made is good")
+	}
+	if err := a.AllowToken("good"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a token made at one member is good at the other", func() bool { return b.Allowed("good") && !b.Allowed("bad") })
+	if _, err := catalog.CreateApp("after", "personal", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the catalog goes on", func() bool { _, told := b.cluster.Objects().Get(kindApp, "after"); return told })
+}
+
+// TestNamesOfMachines: only what is started and can be heard is told, at the address that its worker gives.
+func TestNamesOfMachines(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	stopped := started("web", none, "odd", "m2", 1)
+	stopped.State = machine.Stopped
+	b := x.add("m2", started("web", hers, "one", "m2", 8080), stopped)
+	b.end()
+	b.w.attrs = cluster.Attributes{gateway.AddressAttribute: cluster.Text("10.1.2.3")}
+	x.run(b)
+	c := x.add("m3", started("web", third, "two", "m3", 0))
+	x.meet()
+	v := a.Names()
+	look := func(app string) (map[string]names.Machine, bool) {
+		list, known := v.Started(app)
+		out := map[string]names.Machine{}
+		for _, m := range list {
+			out[m.ID] = m
+		}
+		return out, known
+	}
+	want := map[string]names.Machine{
+		hers:  {ID: hers, Name: "one", Worker: "m2", Region: "local", Addr: netip.MustParseAddr("10.1.2.3"), Port: 8080},
+		third: {ID: third, Name: "two", Worker: "m3", Region: "local", Addr: netip.MustParseAddr("127.0.0.1")},
+	}
+	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	await(t, "the attribute is known", func() bool { got, _ := look("web"); return cmp.Equal(want, got, same) })
+	for app, wantKnown := range map[string]bool{"web": true, "": false, "nobody": false, strings.Repeat("x", 64<<10): false} {
+		if _, known := look(app); known != wantKnown {
+			t.Errorf("%.20q: known %v", app, known)
+		}
+	}
+	c.end()
+	await(t, "what cannot be heard is not told", func() bool {
+		got, known := look("web")
+		_, there := got[third]
+		return known && !there && len(got) == 1
+	})
+}
+
+// TestPortOf: the port of the first service, where there is one that can be.
+func TestPortOf(t *testing.T) {
+	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
+		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port}, {InternalPort: 7}}}}
+		if got := portOf(m); got != want {
+			t.Errorf("%d: %d, not %d", port, got, want)
+		}
+	}
+	if portOf(&machine.Machine{}) != 0 || portOf(&machine.Machine{Config: &machine.Config{}}) != 0 {
+		t.Error("a machine without services has a port")
+	}
+}
+
+// TestIssuersAreRemembered: a member knows after a restart, with nobody to be heard, where it may ask for keys.
+func TestIssuersAreRemembered(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	if err := JoinedAt(b.dir, "127.0.0.1:1"); err != nil { // as souk join does, before it has heard of anybody
+		t.Fatal(err)
+	}
+	if got := openIssuers(b.Member).at; got[""] != "127.0.0.1:1" {
+		t.Errorf("where it joined: %v", got)
+	}
+	x.meet()
+	saved := func() map[cluster.WorkerID]string { return openIssuers(b.Member).at }
+	await(t, "the issuer is written down", func() bool { return saved()["m1"] == a.Address() })
+	a.end()
+	b.end()
+	x.run(b)
+	if got := b.issuers.all(); len(got) == 0 || got[0] != a.Address() {
+		t.Errorf("after a restart: %v, not %s", got, a.Address())
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, issuersFile), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := saved(); len(got) > 0 {
+		t.Errorf("of a damaged file: %v", got)
+	}
+}
+
+// TestAnIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on with it
+// and leave the others behind.
+func TestAnIssuerAloneDecidesNothing(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	await(t, "m1 has written down who there is", func() bool {
+		saved, err := gossipSaved(a.dir)
+		return err == nil && saved["m2"] != ""
+	})
+	a.end()
+	b.end()
+	if _, err := x.ca.RotateGossip(); err != nil {
+		t.Fatal(err)
+	}
+	x.run(a)
+	await(t, "m1 has the next key, and tells so", func() bool { return a.keysOf("m1") == 1 })
+	if a.keysTaken(1) {
+		t.Error("it goes on though m2, which it knows, was not heard")
+	}
+	a.end()
+	a.begunAt = a.begunAt.Add(-time.Hour)
+	if a.keysTaken(1) {
+		t.Error("it goes on though it has heard nobody for an hour")
+	}
+	x.run(a)
+	x.run(b)
+	await(t, "with m2 it goes on to the end", func() bool {
+		k, err := x.ca.Gossip()
+		return err == nil && k.Generation == 3 && k.Step == "" && b.cluster.Keys() == 3
+	})
+	if a.stateOf("m2") == "" {
+		t.Error("m2 is not known")
+	}
+}

@@ -1,0 +1,94 @@
+package testcluster_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/testcluster"
+)
+
+// TestGossipKeyRotation: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the removed one
+// hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes back by itself.
+func TestGossipKeyRotation(t *testing.T) {
+	c := begin(t, 4)
+	const issuer, other, bad, away = 0, 1, 2, 3
+	value := "before"
+	if err := c.Client(other).SetSecrets(t.Context(), app, map[string]*string{"KEY": &value}); err != nil {
+		t.Fatal(err)
+	}
+	c.Meet()
+	c.Kill(away)
+	c.Until("the one that is away is dead to the others", dead(c, issuer, away))
+	if err := c.Member(issuer).Remove(gateway.Removed{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
+		t.Fatal(err)
+	}
+	k, err := c.CA().RotateGossip()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := k.Keys[:1]
+	n := 0
+	goesOn := func() {
+		n++
+		m := made(t, c.Client(n%2), fmt.Sprint("during-", n))
+		c.Until("both members see the machine", func() bool {
+			_, a := c.Member(issuer).Cluster().Machine(m.ID)
+			_, b := c.Member(other).Cluster().Machine(m.ID)
+			return a && b
+		})
+		if err := c.Client((n+1)%2).Destroy(t.Context(), app, m.ID, "", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k.Generation < 3 || k.Step != "" {
+		goesOn()
+		if k, err = c.CA().Gossip(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Until("all that are heard have the new key alone", func() bool {
+		return c.Member(issuer).Cluster().Keys() == 3 && c.Member(other).Cluster().Keys() == 3
+	})
+	goesOn()
+
+	// The removed one: its gossip opens nothing, and nobody gives it the key.
+	c.Until("the removed one is not heard", dead(c, other, bad))
+	m := made(t, c.Client(issuer), "secretly")
+	c.Until("the other member sees the machine", func() bool { _, ok := c.Member(other).Cluster().Machine(m.ID); return ok })
+	if err := c.Member(bad).Cluster().Join(t.Context(), []string{c.Member(issuer).GossipAddress()}); err == nil {
+		t.Error("the removed member could join")
+	}
+	c.Kill(bad)
+	c.Restart(bad)
+
+	// The one that was away has the old key, and gets the new one.
+	c.Restart(away)
+	c.Until("the one that was away is back", func() bool {
+		_, ok := c.Member(away).Cluster().Machine(m.ID)
+		x, _ := c.Member(other).Cluster().Member(c.Worker(away))
+		return ok && x.State == gossip.Alive && x.Keys == 3
+	})
+	if _, ok := c.Member(bad).Cluster().Machine(m.ID); ok {
+		t.Error("the removed member heard of a machine that was made afterwards")
+	}
+	if got := c.Member(bad).Identity().GossipKeys(); got.Generation > 0 || len(got.Keys) != 1 || string(got.Keys[0]) != string(before[0]) {
+		t.Errorf("the removed member was given keys: generation %d, %d keys", got.Generation, len(got.Keys))
+	}
+	// Secrets that were sealed before are still to be had, also for who joins now.
+	fresh := c.Join()
+	c.Until("a member that joins afterwards has the secret", func() bool {
+		s, err := c.Client(fresh).Secrets(t.Context(), app)
+		return err == nil && len(s) == 1
+	})
+}
+
+// dead says whether a member holds another for dead, or knows it no more.
+func dead(c *testcluster.Cluster, i, k int) func() bool {
+	return func() bool {
+		x, _ := c.Member(i).Cluster().Member(c.Worker(k))
+		return x.State == gossip.Dead || x.State == ""
+	}
+}
