@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,7 @@ const keyAgents = "agents"
 //	kill9 NAME             kill -9 it
 //	sees ADDR N            wait until the agent at ADDR knows what N workers have
 //	until CMD...           run CMD until it succeeds; 20 s at most
+//	dig ADDR NAME TYPE WANT, dig-odd ADDR   ask a DNS server; $DNS_A is an address that is free for one
 func TestClusterScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/cluster",
@@ -50,15 +52,27 @@ func TestClusterScripts(t *testing.T) {
 			agents := map[string]*scriptAgent{}
 			env.Values[keyAgents] = agents
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("DNS_A", freeAddr(t))
 			env.Setenv("GORACE", os.Getenv("GORACE"))
 			env.Defer(func() { endAgents(env.WorkDir, agents) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"agent": scriptStartAgent, "gone": scriptGone, "kill9": scriptKillAgent, "sees": scriptSees, "until": scriptUntil,
-			"keep": scriptKeep, "code": scriptCode,
+			"keep": scriptKeep, "code": scriptCode, "dig": scriptDig, "dig-odd": scriptDigOdd,
 		},
 	})
+}
+
+// freeAddr gives a loopback address whose port was free a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
