@@ -69,46 +69,78 @@ func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error
 		return f, err
 	}
 	began := time.Now()
-	seed := ""
+	var addrs []string
 	for i := range n {
 		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), errs); err != nil {
 			return f, err
 		}
 		addr := ""
-		if err := f.until(ctx, 30*time.Second, func(from int, x memberLine) bool {
+		if err := f.until(ctx, startTime, func(from int, x memberLine) bool {
 			addr = x.Addr
 			return from == i && x.What == "up"
 		}); err != nil {
+			return f, fmt.Errorf("member %d did not start: %w", i, err)
+		}
+		if err := f.join(ctx, i, addrs); err != nil {
 			return f, err
 		}
-		if seed == "" {
-			seed = addr
-			continue
-		}
-		if err := f.members[i].order(memberOrder{Do: "join", Addr: seed}); err != nil {
-			return f, err
-		}
-		if err := f.until(ctx, 30*time.Second, func(from int, x memberLine) bool { return from == i && x.What == "joined" }); err != nil {
-			return f, err
-		}
+		addrs = append(addrs, addr)
 	}
+	late := time.Now().Add(meetTime)
 	for {
 		xs, err := f.stats(ctx)
 		if err != nil {
 			return f, err
 		}
-		all := true
+		whole := 0
 		for _, x := range xs {
-			all = all && x.Alive == n && x.Known == n
+			if x.Alive == n && x.Known == n {
+				whole++
+			}
 		}
-		if all {
+		if whole == n {
 			f.joined = time.Since(began)
 			return f, nil
+		}
+		if time.Now().After(late) {
+			return f, fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
 		}
 		if err := rest(ctx, 50*time.Millisecond); err != nil {
 			return f, err
 		}
 	}
+}
+
+// How long things may take while a fleet starts. They are generous: a host with more members than it has cores for is slow.
+const (
+	startTime = time.Minute // of one member
+	meetTime  = 3 * time.Minute
+	joinTries = 20
+)
+
+// join has a member join through one of those before it, each time another: as agents do, it tries again where that one is too
+// busy to answer in time.
+func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
+	var last string
+	for try := range joinTries {
+		if len(addrs) == 0 {
+			return nil
+		}
+		if err := f.members[i].order(memberOrder{Do: "join", Addr: addrs[(i*7+try)%len(addrs)]}); err != nil {
+			return err
+		}
+		last = ""
+		if err := f.until(ctx, startTime, func(from int, x memberLine) bool {
+			last = x.Error
+			return from == i && (x.What == "joined" || x.What == "unjoined")
+		}); err != nil {
+			return fmt.Errorf("member %d did not join: %w", i, err)
+		}
+		if last == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("member %d could not join in %d tries: %s", i, joinTries, last)
 }
 
 func (f *fleet) spawn(exe, id, key string, errs io.Writer) error {
@@ -171,13 +203,17 @@ func (f *fleet) until(ctx context.Context, patience time.Duration, enough func(f
 
 // stats asks every member for its counts.
 func (f *fleet) stats(ctx context.Context) ([]memberLine, error) {
+	return f.ask(ctx, memberOrder{Do: "stats"})
+}
+
+func (f *fleet) ask(ctx context.Context, o memberOrder) ([]memberLine, error) {
 	out, got := make([]memberLine, len(f.members)), 0
 	for _, m := range f.members {
-		if err := m.order(memberOrder{Do: "stats"}); err != nil {
+		if err := m.order(o); err != nil {
 			return nil, err
 		}
 	}
-	err := f.until(ctx, 30*time.Second, func(from int, x memberLine) bool {
+	err := f.until(ctx, startTime, func(from int, x memberLine) bool {
 		if x.What == "stats" {
 			out[from] = x
 			got++

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,11 +24,13 @@ type memberOrder struct {
 	Do   string `json:"do"` // join, change, stats
 	Addr string `json:"addr,omitempty"`
 	Key  string `json:"key,omitempty"`
+
+	Memory bool `json:"memory,omitempty"` // with stats: measured, too, which takes the kernel some time
 }
 
 // memberLine is a line that a member writes. Times are of the host's one clock.
 type memberLine struct {
-	What   string        `json:"what"` // up, changed, saw, stats, member, failed
+	What   string        `json:"what"` // up, joined, unjoined, changed, saw, stats, member, failed
 	Key    string        `json:"key,omitempty"`
 	Addr   string        `json:"addr,omitempty"`
 	State  string        `json:"state,omitempty"`
@@ -34,6 +39,7 @@ type memberLine struct {
 	Alive  int           `json:"alive,omitempty"`
 	Known  int           `json:"known,omitempty"` // workers whose record it has
 	CPU    time.Duration `json:"cpu_ns,omitempty"`
+	PSS    int64         `json:"pss_bytes,omitempty"` // memory, what is shared with others by halves, thirds and so on
 	Gossip *gossip.Stats `json:"gossip,omitempty"`
 }
 
@@ -104,7 +110,8 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 	switch o.Do {
 	case "join":
 		if err := g.Join(ctx, []string{o.Addr}); err != nil {
-			return err
+			out.say(memberLine{What: "unjoined", Error: err.Error()})
+			return nil
 		}
 		out.say(memberLine{What: "joined"})
 	case "change":
@@ -120,6 +127,12 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 			return err
 		}
 		x, s := memberLine{What: "stats", CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano())}, g.Stats()
+		if o.Memory {
+			var err error
+			if x.PSS, err = pssOf(os.Getpid()); err != nil {
+				return err
+			}
+		}
 		x.Gossip, x.Known = &s, len(g.View().Workers)
 		for _, m := range g.Members() {
 			if m.State == gossip.Alive {
@@ -129,6 +142,21 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 		out.say(x)
 	}
 	return nil
+}
+
+// pssOf gives the memory of a process, in bytes.
+func pssOf(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, is := strings.CutPrefix(line, "Pss:"); is {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("the kernel does not tell how much memory a process has")
 }
 
 // followRecords reports every machine of others that becomes known.

@@ -40,6 +40,8 @@ settings, and measure:
   propagation_each   the same, each other member by itself
   idle_cpu           what a member takes of one core while nothing changes
   idle_bytes         what it sends and receives then, in packets and streams
+  idle_memory        what it has then (PSS): what members share counts once
+  join_cpu           what a member took of a core from its start until all knew all
   death              a member killed (SIGKILL) until all others hold it for dead
   false_suspicions   members thought dead that were not, in the whole run`
 
@@ -178,8 +180,30 @@ func (f *fleet) idle(ctx context.Context, c *cli, o *propagationFlags) error {
 		cpu, bytes, worstCPU, worstBytes = cpu+x, bytes+y, max(worstCPU, x), max(worstBytes, y)
 	}
 	n := float64(len(after))
+	var joining, worstJoining float64
+	for _, x := range before {
+		joining, worstJoining = joining+x.CPU.Seconds(), max(worstJoining, x.CPU.Seconds())
+	}
+	f.row(c, propagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining, Unit: "s"})
 	f.row(c, propagationRow{Name: "idle_cpu", N: len(after), Value: new(cpu / n), Worst: &worstCPU, Unit: "% of a core", Wanted: "< 1 %", Met: new(cpu/n < 1)})
+	if err := f.memory(ctx, c); err != nil {
+		return err
+	}
 	f.row(c, propagationRow{Name: "idle_bytes", N: len(after), Value: new(bytes / n), Worst: &worstBytes, Unit: "KB/s", Wanted: "< 10 KB/s", Met: new(bytes/n < 10)})
+	return nil
+}
+
+// memory measures what members have.
+func (f *fleet) memory(ctx context.Context, c *cli) error {
+	xs, err := f.ask(ctx, memberOrder{Do: "stats", Memory: true})
+	if err != nil {
+		return err
+	}
+	var sum, worst float64
+	for _, x := range xs {
+		sum, worst = sum+float64(x.PSS)/1e6, max(worst, float64(x.PSS)/1e6)
+	}
+	f.row(c, propagationRow{Name: "idle_memory", N: len(xs), Value: new(sum / float64(len(xs))), Worst: &worst, Unit: "MB"})
 	return nil
 }
 
