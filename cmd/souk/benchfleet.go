@@ -85,12 +85,26 @@ func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error
 			return f, err
 		}
 		addrs = append(addrs, addr)
+		if i%wave == wave-1 { // what joining costs all of them is over before the next come
+			if err := f.meet(ctx); err != nil {
+				return f, err
+			}
+		}
 	}
-	late := time.Now().Add(meetTime)
+	if err := f.meet(ctx); err != nil {
+		return f, err
+	}
+	f.joined = time.Since(began)
+	return f, nil
+}
+
+// meet waits until each member knows all, and holds them for alive.
+func (f *fleet) meet(ctx context.Context) error {
+	n, late := len(f.members), time.Now().Add(meetTime)
 	for {
 		xs, err := f.stats(ctx)
 		if err != nil {
-			return f, err
+			return err
 		}
 		whole := 0
 		for _, x := range xs {
@@ -99,14 +113,13 @@ func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error
 			}
 		}
 		if whole == n {
-			f.joined = time.Since(began)
-			return f, nil
+			return nil
 		}
 		if time.Now().After(late) {
-			return f, fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
+			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
 		}
 		if err := rest(ctx, 50*time.Millisecond); err != nil {
-			return f, err
+			return err
 		}
 	}
 }
@@ -116,6 +129,7 @@ const (
 	startTime = time.Minute // of one member
 	meetTime  = 3 * time.Minute
 	joinTries = 20
+	wave      = 20 // members that join before all are waited for
 )
 
 // join has a member join through one of those before it, each time another: as agents do, it tries again where that one is too
