@@ -24,7 +24,8 @@ type taking struct {
 	why    string
 	begin  time.Time
 	viewed time.Time
-	asks   []float64 // milliseconds
+	asks   []float64     // milliseconds
+	waited time.Duration // for answers that the next of asks will count
 	last   cluster.WorkerID
 	looked int // workers that an index looked at; 0: there was none
 }
@@ -59,17 +60,26 @@ func (t *taking) asked(w cluster.WorkerID, took time.Duration) {
 
 // end records what came of the placement, and gives the error that whoever asked is told.
 func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) error {
+	if t.g.decisions == nil && err == nil {
+		return nil
+	}
+	d := decision.From(t.taken(trail, trail.Request.Scheduling.Strategy, err))
+	d.Shadow = shadow
+	return t.told(d, trail.Request, err)
+}
+
+// taken is what a decision's record is made of.
+func (t *taking) taken(trail market.Trail, strategy string, err error) decision.Taken {
 	took := decision.Timings{View: decision.Millis(t.viewed.Sub(t.begin)), Total: decision.Millis(time.Since(t.begin))}
 	for _, ms := range t.asks {
 		took.Ask += ms
 	}
 	took.Rank = max(0, took.Total-took.View-took.Ask)
-	if t.g.decisions == nil && err == nil {
-		return nil
-	}
-	d := decision.From(decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: trail.Request.Scheduling.Strategy,
-		Trail: trail, Err: err, Asked: t.asks, Took: took})
-	d.Shadow = shadow
+	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Trail: trail, Err: err, Asked: t.asks, Took: took}
+}
+
+// told logs a decision, and gives the error that whoever asked is told.
+func (t *taking) told(d *decision.Decision, req placement.Request, err error) error {
 	if t.g.decisions != nil {
 		t.g.decisions.Append(d)
 	}
@@ -77,7 +87,7 @@ func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) erro
 		return nil
 	}
 	t.g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
-	f := *fault.As(placeFault(err, trail.Request))
+	f := *fault.As(placeFault(err, req))
 	if _, candidates := f.Detail.([]machine.Candidate); candidates || f.Detail == nil {
 		f.Detail = unplaced(d)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -110,7 +111,7 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 		if err != nil {
 			return nil, err
 		}
-		out[i] = purchase{req: req, grant: lifecycle.Grant{Request: req, Launch: l, Source: "user"}, policy: policy}
+		out[i] = purchase{req: req, grant: lifecycle.Grant{Request: req, Launch: l, Source: "user"}, policy: policy, trail: &market.Trail{Policy: policy}}
 	}
 	return out, nil
 }
@@ -118,11 +119,16 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 // buyGang drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
 func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (*gangAnswer, error) {
 	begin, work := time.Now(), context.WithoutCancel(ctx)
+	takings := make([]*taking, len(members))
+	for i := range takings {
+		takings[i] = g.taken(decision.Create)
+	}
 	req := market.GangRequest{ID: g.holdToken(), Min: b.Min, Same: b.Same, Until: begin.Add(time.Duration(b.Wait * float64(time.Second)))}
 	view, byID := g.view(ctx)
 	fleet := g.resolve(ctx, members[0].req, view).Fleet // the members are alike
 	for i := range members {
 		members[i].planned(fleet)
+		members[i].trail.Request, members[i].trail.View = members[i].req, view
 		req.Members = append(req.Members, members[i].req)
 	}
 	g.watchGang(req, members, view)
@@ -141,18 +147,20 @@ func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (
 			buyer.SetView(view)
 			for i := range members { // an id that was undone is used up
 				id := machine.NewID(g.rand)
-				members[i].req.Machine, members[i].grant.Request.Machine, members[i].grant.Launch.ID = id, id, id
+				members[i].grant.Launch.ID, members[i].req.Machine = id, id
+				members[i].trail.View = view
+				members[i].know(members[i].req)
 				buyer.Rename(i, id)
 			}
 			g.watchGang(req, members, view)
 		}
-		turn = buyer.Step(time.Now(), g.askGang(work, turn.Asks, gangTurn{buyer, members, made, view, byID, req.ID}))
+		turn = buyer.Step(time.Now(), g.askGang(work, turn.Asks, gangTurn{buyer, members, takings, made, view, byID, req.ID}))
 	}
-	g.metrics.scheduled("gang", turn.Err, time.Since(begin))
+	g.metrics.scheduled(gangStrategy, turn.Err, time.Since(begin))
+	if err := g.gangTaken(takings, members, buyer.Placed(), view, turn.Err); err != nil {
+		return nil, err
+	}
 	tries, refusals := buyer.Tries()
-	if turn.Err != nil {
-		return nil, turn.Err
-	}
 	a := &gangAnswer{Gang: req.ID, Size: len(members), Tries: tries, Refusals: refusals}
 	for i, home := range buyer.Placed() {
 		if home != "" {
@@ -161,6 +169,51 @@ func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (
 	}
 	return a, nil
 }
+
+// gangTaken logs a decision for each member that was placed, or one for all that were not, and gives the error that whoever
+// asked is told.
+func (g *Gateway) gangTaken(takings []*taking, members []purchase, homes []cluster.WorkerID, view cluster.View, err error) error {
+	if err != nil {
+		p, t := &members[0], takings[0]
+		t.viewed = view.At
+		p.unplaced(view)
+		d := decision.From(t.taken(*p.trail, gangStrategy, err))
+		if d.Shadow = p.shadow; d.Outcome == decision.Refused {
+			d.Reason = fault.As(err).Text
+			if d.Fitting > 0 { // for itself it would have had a place
+				d.Pending = decision.WaitingForGang
+			}
+		}
+		return t.told(d, p.req, err)
+	}
+	if g.decisions == nil {
+		return nil
+	}
+	placed := 0
+	for _, home := range homes {
+		if home != "" {
+			placed++
+		}
+	}
+	for i, home := range homes {
+		if home == "" {
+			continue
+		}
+		p, t := &members[i], takings[i]
+		t.viewed = view.At
+		trail := *p.trail
+		trail.Ranked, trail.Consent = placement.Rank(trail.Request, view, p.policy), ofGang(placed)
+		d := decision.From(t.taken(trail, gangStrategy, nil))
+		d.Shadow = p.shadow
+		g.decisions.Append(d)
+	}
+	return nil
+}
+
+// gangStrategy names in the log how a gang is placed: market.GangBuyer.
+const gangStrategy = "gang"
+
+func ofGang(n int) string { return fmt.Sprintf("one of a gang of %d that started together", n) }
 
 // watchGang says for each member where the policy that only watches would have placed it, with the others; "" where it finds
 // no room for the gang.
@@ -183,6 +236,7 @@ func (g *Gateway) watchGang(gang market.GangRequest, members []purchase, view cl
 type gangTurn struct {
 	buyer   *market.GangBuyer
 	members []purchase
+	takings []*taking
 	made    []*machine.Machine
 	view    cluster.View
 	byID    map[cluster.WorkerID]Worker
@@ -191,7 +245,7 @@ type gangTurn struct {
 
 // askGang carries out a turn's asks side by side.
 func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []market.Answer {
-	answers := make([]market.Answer, len(asks))
+	got := make([]replied, len(asks))
 	var all sync.WaitGroup
 	var crew *crew
 	if len(asks) > 0 && asks[0].Act == market.ActGrant {
@@ -203,19 +257,23 @@ func (g *Gateway) askGang(ctx context.Context, asks []market.Ask, t gangTurn) []
 		if a.Act == market.ActGrant {
 			p.grant.Region = regionOf(t.view, a.Worker)
 			p.grant.Launch = crew.launch(p.grant.Launch, a.Member)
-			p.grant.Placement = explained(&p, t.view, a.Worker, fmt.Sprintf("one of a gang of %d that started together", len(crew.rank)))
+			alone := p
+			alone.trail = nil // it is ranked again for the log, when all are placed: the rankings of all at once would be many
+			p.grant.Placement = explained(&alone, t.view, a.Worker, ofGang(len(crew.rank)))
 		}
 		all.Go(func() {
-			in, m := g.carryOut(ctx, t.byID[a.Worker], a, p)
-			if m != nil {
-				t.made[a.Member] = m
+			got[i] = g.carryOut(ctx, t.byID[a.Worker], a, p)
+			if got[i].m != nil {
+				t.made[a.Member] = got[i].m
 			}
-			answers[i] = in
 		})
 	}
 	all.Wait()
-	for i, a := range answers {
-		g.metrics.conflict("gang", a.Refused != nil && asks[i].Act != market.ActRelease)
+	answers := make([]market.Answer, len(asks))
+	for i, a := range asks {
+		t.members[a.Member].asked(t.takings[a.Member], a, got[i])
+		answers[i] = got[i].in
+		g.metrics.conflict(gangStrategy, got[i].in.Refused != nil && a.Act != market.ActRelease)
 	}
 	return answers
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -156,11 +157,13 @@ func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*mac
 	return m, err
 }
 
-// asked enters what a worker answered in the purchase's trail. Releases are not decisions.
-func (p *purchase) asked(a market.Ask, in market.Answer) {
+// asked enters what a worker answered in the purchase's trail, and how long it took. Releases are not decisions.
+func (p *purchase) asked(t *taking, a market.Ask, got replied) {
 	if p.trail == nil || a.Act == market.ActRelease || a.Act == market.ActUndo {
 		return
 	}
+	in := got.in
+	t.waited += got.took
 	x := market.Asked{Worker: a.Worker}
 	for i := range p.trail.View.Workers {
 		if p.trail.View.Workers[i].Worker == a.Worker {
@@ -181,10 +184,20 @@ func (p *purchase) asked(a market.Ask, in market.Answer) {
 		return // its grant follows, or it was not needed
 	}
 	p.trail.Asked = append(p.trail.Asked, x)
+	t.asks, t.waited = append(t.asks, decision.Millis(t.waited)), 0
+}
+
+// replied is what came of an ask.
+type replied struct {
+	in   market.Answer
+	m    *machine.Machine // of a grant that was made
+	took time.Duration
 }
 
 // carryOut asks a worker what a buyer's turn says, for one purchase.
-func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purchase) (market.Answer, *machine.Machine) {
+func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purchase) (r replied) {
+	begin := time.Now()
+	defer func() { r.took = time.Since(begin) }()
 	var err error
 	switch a.Act {
 	case market.ActHold, market.ActRelease:
@@ -199,20 +212,20 @@ func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purcha
 		}
 		var until time.Time
 		if until, err = h.Hold(ctx, p.req, a.Token, a.TTL); err == nil {
-			return market.Answer{Done: true, Expires: until}, nil
+			return replied{in: market.Answer{Done: true, Expires: until}}
 		}
 	case market.ActUndo:
 		err = destroy(ctx, w, p.req.App, p.req.Machine)
 	case market.ActGrant:
 		p.grant.Hold = a.Token
 		in, m := g.grant(ctx, w, &p)
-		return market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, m
+		return replied{in: market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, m: m}
 	}
 	if err == nil {
-		return market.Answer{Done: true}, nil
+		return replied{in: market.Answer{Done: true}}
 	}
 	in := bought(w.ID(), err)
-	return market.Answer{Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, nil
+	return replied{in: market.Answer{Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}}
 }
 
 // explained gives the record of a decision that another scheduler than the direct one made.
@@ -235,8 +248,7 @@ func (g *Gateway) race(ctx context.Context, t *taking, p *purchase) (*machine.Ma
 	b := market.NewRaceBuyer(p.req, view, p.policy, g.holdToken(), 0)
 	type answer struct {
 		ask market.Ask
-		in  market.Answer
-		m   *machine.Machine
+		replied
 	}
 	answers := make(chan answer, 4*market.MaxAsked) // more asks than a race can make
 	open := 0
@@ -250,11 +262,10 @@ func (g *Gateway) race(ctx context.Context, t *taking, p *purchase) (*machine.Ma
 			open++
 			go func() {
 				if err := pause(ctx, t.After); err != nil {
-					answers <- answer{ask: a, in: market.Answer{Failed: err}}
+					answers <- answer{a, replied{in: market.Answer{Failed: err}}}
 					return
 				}
-				in, m := g.carryOut(ctx, byID[a.Worker], a, mine)
-				answers <- answer{a, in, m}
+				answers <- answer{a, g.carryOut(ctx, byID[a.Worker], a, mine)}
 			}()
 		}
 	}
@@ -268,7 +279,7 @@ func (g *Gateway) race(ctx context.Context, t *taking, p *purchase) (*machine.Ma
 			m = got.m
 		}
 		turn = b.Step(time.Now(), got.ask, got.in)
-		p.asked(got.ask, got.in)
+		p.asked(t, got.ask, got.replied)
 		g.metrics.conflict(Race, got.in.Refused != nil)
 		carryOut(turn)
 	}
@@ -345,7 +356,7 @@ func (g *Gateway) transact(ctx context.Context, name string, orders []*order, vi
 
 // commit asks all workers of a transaction's turn side by side.
 func (g *Gateway) commit(ctx context.Context, name string, orders []*order, asks []market.Ask, view cluster.View, byID map[cluster.WorkerID]Worker) []market.Answer {
-	answers := make([]market.Answer, len(asks))
+	got := make([]replied, len(asks))
 	var all sync.WaitGroup
 	for i, a := range asks {
 		o := orders[a.Member]
@@ -354,17 +365,19 @@ func (g *Gateway) commit(ctx context.Context, name string, orders []*order, asks
 		p.grant.Region = regionOf(view, a.Worker)
 		p.grant.Placement = explained(&p, view, a.Worker, fmt.Sprintf("planned with %d others by %s", len(orders)-1, name))
 		all.Go(func() {
-			in, m := g.carryOut(ctx, byID[a.Worker], a, p)
-			if m != nil {
-				o.machine = m
+			got[i] = g.carryOut(ctx, byID[a.Worker], a, p)
+			if got[i].m != nil {
+				o.machine = got[i].m
 			}
-			answers[i] = in
 		})
 	}
 	all.Wait()
-	for i, a := range answers {
-		orders[asks[i].Member].p.asked(asks[i], a)
-		g.metrics.conflict(name, a.Refused != nil)
+	answers := make([]market.Answer, len(asks))
+	for i := range got {
+		o := orders[asks[i].Member]
+		o.p.asked(o.t, asks[i], got[i])
+		answers[i] = got[i].in
+		g.metrics.conflict(name, got[i].in.Refused != nil)
 	}
 	return answers
 }

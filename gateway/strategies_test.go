@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -142,7 +144,7 @@ func TestStrategiesSideBySide(t *testing.T) {
 }
 
 func TestGang(t *testing.T) {
-	s := newShop(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b")).open()
+	s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
 	body := func(size, least int, same string, wait float64) string {
 		return fmt.Sprintf(`{"size":%d,"min":%d,"same":%q,"wait":%v,"launch":{"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":1024}}}}`, size, least, same, wait)
 	}
@@ -164,6 +166,26 @@ func TestGang(t *testing.T) {
 	}
 	if e := s.want(422, "POST", "/v1/souk/apps/a/gangs", body(7, 0, "rack", 0.05)).failure(t); !strings.Contains(e.Error, "no room for 7 of 7 machines at once") {
 		t.Error(e.Error)
+	}
+	var log decisionPage
+	s.want(200, "GET", "/v1/souk/decisions?app=a", "").into(t, &log)
+	if len(log.Decisions) != 7 {
+		t.Fatalf("%d decisions are in the log, want one of each member and one of the gang that found no room", len(log.Decisions))
+	}
+	for i, d := range log.Decisions {
+		placed := i > 0 // the newest is first
+		if d.Strategy != "gang" || placed != (d.Outcome == decision.Placed) || placed && (!strings.Contains(d.Reason, "one of a gang of 6") || d.Winner == "w1") ||
+			!placed && (d.Pending != decision.WaitingForGang || !strings.Contains(d.Reason, "no room for 7 of 7")) {
+			t.Errorf("decision %d: %s by %s: %s (%s) at %q", i, d.Outcome, d.Strategy, d.Reason, d.Pending, d.Winner)
+		}
+	}
+	if _, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	s.want(200, "POST", "/v1/souk/apps/a/gangs", body(7, 4, "", 0)).into(t, &g)
 	if len(g.Machines) != 6 { // what is left
