@@ -16,26 +16,31 @@ type Auction struct {
 	Workers int64 // of the market, about: the unit in which work is turned into time
 	Haste   int64 // how many times the fleet's time for its remaining work a job may be overtaken by newer ones
 	Patient int64 // the same, where a long job's turn is by age
-	Turns   int64 // of a hundred tasks of long jobs, how many go by age
-	Calm    int64 // the same, while all that waits takes all workers less than a quarter of the oldest job's own task
-	Unusual int64 // no task goes by age before a job's time is this many times a usual long job's task
+	Unusual int64 // no task goes by age before a job's time is this many tenths of a usual long job's task,
+	Giant   int64 // or one task of its own is this many tenths of it
 }
 
 // DefaultAuction gives the constants for a market of about n workers.
 //
 // Bids are by least remaining work in all but the rarest cases (Haste is large), and yet each job is overtaken only by
 // what comes before a moment that is fixed at its submission, so that none starves. But least work first alone makes
-// the very largest jobs wait until there is nothing else. So three in ten tasks of long jobs go by age: a job's age
+// the very largest jobs wait until there is nothing else. So there are times when long jobs go by age: a job's age
 // begins one task before its submission, as a job of long tasks that starts late ends last of all (Jackson's rule),
-// and thrice the time of all workers for the work that it has left counts against it. While little waits all of
-// them do: nobody then waits for long, and what ends last is the job of the longest tasks, whenever it starts.
+// and thrice the time of all workers for the work that it has left counts against it.
 //
-// Age is for the few jobs that would end last of all. So nothing goes by age before the first job by age would have
-// taken, if its last task began now, four times as long as a task of a long job does on average: until then it ends
-// among the others whatever comes first, and least work first is the best for all of them.
+// Age is for the few jobs that would end last of all, where that can be helped. So nothing goes by age before the first
+// job by age would have taken, if its last task began now, five and a half times as long as a task of a long job does on
+// average, or one task of its own takes four and a half times as long: until then it ends among the others whatever
+// comes first, and least work first is the best for all of them. And nothing goes by age while what waits would take all
+// workers longer than one task of that job: then the largest jobs are last in any order, and to hurry one of them makes
+// many others late.
 func DefaultAuction(n int) Auction {
-	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Turns: 30, Calm: 100, Unusual: 4}
+	return Auction{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Unusual: 55, Giant: 45}
 }
+
+// few is how many times as many tasks a job that goes by age must have left for a job of less work to go before it: what
+// so small a job takes the large one hardly misses.
+const few = 50
 
 // Lot is the unstarted tasks of one job. Task numbers from Next on have never been given out.
 type Lot struct {
@@ -59,6 +64,9 @@ type Bid struct {
 	Short int64 // by remaining work, of short jobs
 	Long  int64 // by remaining work, of long jobs
 	Age   int64 // by age, of long jobs
+
+	Least int64 // tasks left of the long job of least remaining work
+	Left  int64 // tasks left of the job that is first by age
 
 	Work  int64 // estimated work of all long jobs that wait
 	Task  int64 // estimate of one task of the job that is first by age
@@ -84,7 +92,8 @@ const (
 func (b Bid) by(w Way) int64 { return [...]int64{b.Short, b.Long, b.Age}[w] }
 
 // Choose gives whose bid wins a worker, and in which way. Reserved workers take short jobs only; aged is whether this
-// task goes by age if it is of a long job. ok is false when nobody has work for it.
+// task goes by age if it is of a long job, but for jobs that need few workers beside the one that is first by age. ok is
+// false when nobody has work for it.
 func Choose(bids []Bid, reserved, aged bool) (who int, way Way, ok bool) {
 	least := [...]int{0, 0, 0}
 	for i, b := range bids {
@@ -99,13 +108,27 @@ func Choose(bids []Bid, reserved, aged bool) (who int, way Way, ok bool) {
 		way = ByLong
 		if aged {
 			way = ByAge
+			who, ok = small(bids, bids[least[ByAge]].Left/few)
+			if ok {
+				return who, ByLong, true
+			}
 		}
 	}
 	who = least[way]
 	return who, way, bids[who].by(way) != None
 }
 
-// Share gives how many of a hundred tasks of long jobs go by age now.
+// small gives the bid of the long job of least remaining work among those of the bids that have so many tasks left at most.
+func small(bids []Bid, most int64) (who int, ok bool) {
+	for i, b := range bids {
+		if b.Long != None && b.Least <= most && (!ok || b.Long < bids[who].Long) {
+			who, ok = i, true
+		}
+	}
+	return who, ok
+}
+
+// Share gives how many of a hundred tasks of long jobs go by age now: all or none.
 func (a Auction) Share(bids []Bid, now int64) int64 {
 	oldest := 0
 	work, seen, tasks := int64(0), int64(0), int64(0)
@@ -115,13 +138,12 @@ func (a Auction) Share(bids []Bid, now int64) int64 {
 			oldest = i
 		}
 	}
-	if seen > 0 && now-bids[oldest].Since < a.Unusual*(tasks/seen) {
+	first, usual := bids[oldest], tasks/max(1, seen)
+	unusual := 10*(now-first.Since) >= a.Unusual*usual || 10*first.Task >= a.Giant*usual
+	if !unusual || work/a.Workers >= first.Task {
 		return 0
 	}
-	if 4*(work/a.Workers) < bids[oldest].Task {
-		return a.Calm
-	}
-	return a.Turns
+	return 100
 }
 
 // Book is one buyer's unstarted tasks. It is for one goroutine; the zero Book is not ready, use NewBook.
@@ -152,6 +174,7 @@ func (b *Book) Bid() Bid {
 	if h := b.heaps[ByLong]; len(h) > 0 {
 		oldest := b.heaps[ByAge][0]
 		bid.Long, bid.Age = h[0].rank[ByLong], oldest.rank[ByAge]
+		bid.Least, bid.Left = int64(h[0].Left()), int64(oldest.Left())
 		bid.Work, bid.Task, bid.Since = b.work, oldest.Estimate, oldest.Submitted-oldest.Estimate
 	}
 	return bid

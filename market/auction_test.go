@@ -41,7 +41,9 @@ func TestBookGivesLeastRemainingWorkFirst(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	none := market.NoBid()
-	short, long, old := market.Bid{Short: 5, Long: market.None, Age: market.None}, market.Bid{Short: market.None, Long: 3, Age: 9}, market.Bid{Short: market.None, Long: 4, Age: 1}
+	huge := market.Bid{Short: market.None, Long: 9, Age: 0, Least: 100, Left: 100}
+	fewLeft, manyLeft := market.Bid{Short: market.None, Long: 8, Age: 8, Least: 2, Left: 2}, market.Bid{Short: market.None, Long: 7, Age: 8, Least: 3, Left: 3}
+	short, long, old := market.Bid{Short: 5, Long: market.None, Age: market.None}, market.Bid{Short: market.None, Long: 3, Age: 9, Least: 1}, market.Bid{Short: market.None, Long: 4, Age: 1, Least: 1}
 	for _, c := range []struct {
 		name           string
 		bids           []market.Bid
@@ -54,6 +56,8 @@ func TestChoose(t *testing.T) {
 		{"least work wins", []market.Bid{none, short, long}, false, false, 2, market.ByLong, true},
 		{"a reserved worker takes short jobs only", []market.Bid{none, short, long}, true, false, 1, market.ByShort, true},
 		{"and nothing if there are none", []market.Bid{long, old}, true, true, 0, market.ByShort, false},
+		{"a job that needs few goes before the first by age", []market.Bid{huge, manyLeft, fewLeft}, false, true, 2, market.ByLong, true},
+		{"one that needs more does not", []market.Bid{huge, manyLeft}, false, true, 0, market.ByAge, true},
 		{"a turn by age is between long jobs", []market.Bid{long, old}, false, true, 1, market.ByAge, true},
 		{"and a short job that is first stays first", []market.Bid{{Short: 2, Long: market.None, Age: market.None}, old}, false, true, 0, market.ByShort, true},
 	} {
@@ -63,23 +67,30 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestShareOfTurnsByAge(t *testing.T) {
+// TestWhenLongJobsGoByAge: when the first of them would take unusually long, and what waits is no more than all workers
+// do in the time of one of its tasks.
+func TestWhenLongJobsGoByAge(t *testing.T) {
 	rules := market.DefaultAuction(10)
-	bid := market.Bid{Short: market.None, Long: 1, Age: 1, Work: 1000, Task: 500} // 100 for all workers: less than a quarter
-	if got := rules.Share([]market.Bid{market.NoBid(), bid}, 600); got != rules.Calm {
-		t.Errorf("while little waits it is %d", got)
-	}
-	bid.Work = 10_000
-	if got := rules.Share([]market.Bid{market.NoBid(), bid}, 600); got != rules.Turns {
-		t.Errorf("while much waits it is %d", got)
-	}
-	other := market.NoBid()
+	other, bid := market.NoBid(), market.Bid{Short: market.None, Long: 1, Age: 1, Work: 4000, Task: 500, Since: 50}
 	other.Seen, other.Tasks = 3, 600 // usually 200, by what both have seen
-	bid.Seen, bid.Tasks, bid.Since = 1, 200, 50
-	for now, want := range map[int64]int64{849: 0, 850: rules.Turns} {
-		if got := rules.Share([]market.Bid{other, bid}, now); got != want {
-			t.Errorf("for a job that will have taken %d, where 200 is usual, it is %d, not %d", now-bid.Since, got, want)
+	bid.Seen, bid.Tasks = 1, 200
+	for _, c := range []struct {
+		name                  string
+		now, task, work, want int64
+	}{
+		{"it has not yet taken five and a half times as long as usual", 1149, 500, 4000, 0},
+		{"it has", 1150, 500, 4000, 100},
+		{"it has not, but one of its tasks takes four and a half times as long", 950, 900, 4000, 100},
+		{"all workers do what waits in less than one of its tasks", 2000, 500, 4999, 100},
+		{"they do not", 2000, 500, 5000, 0},
+	} {
+		bid.Work, bid.Task = c.work, c.task
+		if got := rules.Share([]market.Bid{other, bid}, c.now); got != c.want {
+			t.Errorf("%s: %d of a hundred, not %d", c.name, got, c.want)
 		}
+	}
+	if got := rules.Share([]market.Bid{market.NoBid()}, 1000); got != 0 {
+		t.Errorf("without work it is %d", got)
 	}
 }
 

@@ -40,6 +40,7 @@ type Msg struct {
 	X, Y, Z  Time
 	V, W, U  Time
 	S, T     int64
+	P, Q     int64
 	At       Time // when it was sent, where its age counts
 	To, From int32
 	Job, N   int32

@@ -133,7 +133,7 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if over := sim.Regret(ours, bounds.C); over > 0.05 { // 0.059 when turns by age were not for the unusual only
+	if over := sim.Regret(ours, bounds.C); over > 0.05 {
 		t.Errorf("the mean is %.1f %% over bound C", 100*over)
 	}
 	if ours.Messages > 15 {

@@ -55,7 +55,7 @@ func (m *Market) tell(d *scheduler.Desk, b *buyer) {
 	b.toldRest = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
 	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, X: b.told.Short, Y: b.told.Long, Z: b.told.Age, V: b.told.Work, W: b.told.Task,
-		U: b.told.Since, S: b.told.Seen, T: b.told.Tasks, At: d.Now,
+		U: b.told.Since, S: b.told.Seen, T: b.told.Tasks, P: b.told.Least, Q: b.told.Left, At: d.Now,
 		Job: b.toldRest[0], N: b.toldRest[1], M: b.book.Tasks(), Sure: true}
 	for k := range m.buyers {
 		if msg.To = int32(k); msg.To != b.id {
@@ -75,7 +75,8 @@ func (m *Market) told(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 		return // an older one that came late
 	}
 	b.heard[from] = msg.At
-	b.bids[from] = market.Bid{Short: msg.X, Long: msg.Y, Age: msg.Z, Work: msg.V, Task: msg.W, Since: msg.U, Seen: msg.S, Tasks: msg.T}
+	b.bids[from] = market.Bid{Short: msg.X, Long: msg.Y, Age: msg.Z, Work: msg.V, Task: msg.W, Since: msg.U, Seen: msg.S, Tasks: msg.T,
+		Least: msg.P, Left: msg.Q}
 	b.believe[0][from], b.believe[1][from] = msg.Job, msg.N
 	wanted := msg.M
 	for side := range b.resting {
