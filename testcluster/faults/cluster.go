@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/reaper"
 	"github.com/soukhq/souk/testcluster/netns"
 )
@@ -239,26 +241,42 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 
 // end ends everything on all hosts and removes what the kernel keeps of it.
 func end(ms []*member) {
+	var trees []string
 	for _, m := range ms {
 		m.powerOff()
 		_ = m.log.Close()
 		if dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run")); err == nil {
-			removeGroups(reaper.TreeName(dir))
+			trees = append(trees, reaper.TreeName(dir))
 		}
 		bigDisk(m.dir)
 	}
+	mounts, _ := cgroup.Mounts() // without them there are no groups
+	for range 100 {              // processes are in their groups until somebody has waited for them
+		trees = slices.DeleteFunc(trees, func(name string) bool { return removeGroups(mounts, name) })
+		if len(trees) == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
-// removeGroups removes the cgroups of a reaper that is gone.
-func removeGroups(name string) {
-	trees, _ := filepath.Glob("/sys/fs/cgroup/*/" + name) // the pattern is well-formed
-	more, _ := filepath.Glob("/sys/fs/cgroup/*/*/*/" + name)
-	for _, t := range append(trees, more...) {
-		groups, _ := filepath.Glob(t + "/*/")
-		for _, g := range append(groups, t) {
-			_ = os.Remove(g) // one that is in use stays
+// removeGroups removes the cgroups of a reaper that is gone, and says whether none is left.
+func removeGroups(mounts []cgroup.Mount, name string) bool {
+	gone := true
+	for _, m := range mounts {
+		tree := filepath.Join(m.Dir, name)
+		groups, err := os.ReadDir(tree)
+		if err != nil {
+			continue // it has none here
 		}
+		for _, g := range groups {
+			if g.IsDir() {
+				_ = os.Remove(filepath.Join(tree, g.Name())) // one that is in use stays, and so does the tree
+			}
+		}
+		gone = os.Remove(tree) == nil && gone
 	}
+	return gone
 }
 
 // copyTree copies a directory as it is now.
