@@ -31,6 +31,9 @@ const (
 	envBoot = "SOUK_NETNS_BOOT" // the file that stands for the kernel's boot id
 )
 
+// bootID is the kernel's file that one of our own is mounted over.
+const bootID = "/proc/sys/kernel/random/boot_id"
+
 // Lacks says what is missing of what is needed; "" when nothing is.
 func Lacks() string {
 	var lacks []string
@@ -80,7 +83,7 @@ func enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(boot.Name())
+	defer os.Remove(boot.Name()) // it is gone by now, unless the start failed
 	if err := boot.Close(); err != nil {
 		return 0, err
 	}
@@ -105,11 +108,15 @@ func initMain() (int, error) {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return 0, fmt.Errorf("mount /proc: %w", err)
 	}
-	if err := NewBoot(); err != nil {
+	boot := os.Getenv(envBoot)
+	if err := unix.Mount(boot, bootID, "", unix.MS_BIND, ""); err != nil {
+		return 0, fmt.Errorf("put a boot id of our own in place: %w", err)
+	}
+	if err := os.Remove(boot); err != nil { // the mount keeps it, and nothing stays if we are killed
 		return 0, err
 	}
-	if err := unix.Mount(os.Getenv(envBoot), "/proc/sys/kernel/random/boot_id", "", unix.MS_BIND, ""); err != nil {
-		return 0, fmt.Errorf("put a boot id of our own in place: %w", err)
+	if err := NewBoot(); err != nil {
+		return 0, err
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, envRole+"=") })
 	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Env: append(env, envRole+"=in"), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
@@ -135,7 +142,7 @@ func initMain() (int, error) {
 func NewBoot() error {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err == nil {
-		err = os.WriteFile(os.Getenv(envBoot), raw, 0o600) // in place: it is mounted
+		err = os.WriteFile(bootID, raw, 0o600) // in place: it is mounted
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "boot_id", "the boot id cannot be made another")
