@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -68,6 +69,43 @@ func TestModels(t *testing.T) {
 		if got := history.Check(tc.ops, 2, time.Minute); len(got.Violations) != tc.bad || got.Unknown > 0 {
 			t.Errorf("%s: %+v, want %d violations", tc.name, got, tc.bad)
 		}
+	}
+}
+
+// TestAWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled the room before
+// they were answered. The search must not try out where each of them could have been.
+func TestAWorkerThatWasCutOff(t *testing.T) {
+	const slots, waiting, turns, free = 24, 20, 60, 6
+	var ops []history.Op
+	for i := range int64(slots - free) {
+		ops = append(ops, create(1, 2+i, fmt.Sprint("first", i), "w1", "i", history.Yes))
+	}
+	for i := range int64(waiting) { // begun before the turns, answered behind them
+		ops = append(ops, create(20+i, 9000+i, fmt.Sprint("late", i), "w1", "i", history.Yes))
+	}
+	last := "first0"
+	for k := range int64(turns) {
+		next := fmt.Sprint("turn", k)
+		ops = append(ops, op(history.Destroy, 100+20*k, 109+20*k, last, "w1", history.Yes), create(105+20*k, 119+20*k, next, "w1", "i", history.Yes))
+		last = next
+	}
+	for i := range int64(free) {
+		ops = append(ops, create(5000+10*i, 5001+10*i, fmt.Sprint("filler", i), "w1", "i", history.Yes))
+	}
+	for i := range int64(waiting) {
+		id := fmt.Sprint("first", i+1)
+		if i >= slots-free-1 {
+			id = fmt.Sprint("filler", i-(slots-free-1))
+		}
+		ops = append(ops, op(history.Destroy, 8000, 8001+i, id, "w1", history.Yes))
+	}
+	if got := history.Check(ops, slots, 5*time.Second); len(got.Violations) > 0 || got.Unknown > 0 {
+		t.Errorf("%+v", got)
+	}
+	ops = append(ops, create(9100, 9101, "one too many", "w1", "i", history.Yes))
+	ops = append(ops, create(9102, 9103, "two too many", "w1", "i", history.Yes))
+	if got := history.Check(ops[len(ops)-2:], 1, 5*time.Second); len(got.Violations) != 1 {
+		t.Errorf("%+v, want one violation", got)
 	}
 }
 

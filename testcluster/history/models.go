@@ -28,6 +28,9 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 	deadline := time.Now().Add(limit)
 	run := func(what string, m porcupine.Model, part []Op) {
 		res.Parts++
+		if porcupine.CheckOperationsTimeout(m, atOnce(part), max(time.Until(deadline)/4, time.Millisecond)) == porcupine.Ok {
+			return
+		}
 		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
 		case porcupine.Illegal:
 			res.Violations = append(res.Violations, fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, tell(part)))
@@ -63,6 +66,23 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 		}
 	}
 	return res
+}
+
+// atOnce narrows each call to the moment of its time that takes the least room: what takes some to its end, what gives some
+// back to its beginning. An order that is true then is one of the wider times, too; and there is next to nothing to search,
+// where calls that waited for a cut to be mended overlap with all that was done meanwhile.
+func atOnce(ops []Op) []porcupine.Operation {
+	out := operations(ops)
+	for i, o := range ops {
+		switch {
+		case o.Outcome == Unsure || o.Kind == Killed || o.Kind == Restored:
+		case o.Kind == Destroy || o.Kind == Release || o.Kind == ReleaseLease:
+			out[i].Return = o.Call
+		default:
+			out[i].Call = o.Return
+		}
+	}
+	return out
 }
 
 func operations(ops []Op) []porcupine.Operation {
