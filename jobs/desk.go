@@ -16,7 +16,7 @@ const (
 	MaxLost     = 8         // attempts of one task that may be lost before it counts as failed
 )
 
-// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: some of its turns go by age.
+// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age (market.Auction.Aged).
 const LongTask = int64(10 * time.Second / time.Microsecond)
 
 // firstGuess is the estimate of a task of which nothing is known.
@@ -34,7 +34,6 @@ type Desk struct {
 	books   []*shelf // one for each shape of task
 	workers map[cluster.WorkerID]*seat
 	seats   []*seat // as they came
-	turns   int64   // towards the next turn by age
 	ready   bool    // tasks are given out
 	unpaid  []*job  // whose tasks are not in the book, as nobody can pay for them
 	dirty   map[*job]bool

@@ -57,11 +57,8 @@ func (d *Desk) pump(now time.Time, s *seat) bool {
 		return false
 	}
 	who, way, ok := market.Choose(bids, false, false)
-	if ok && way == market.ByLong {
-		if d.turns += d.rules.Share(bids, now.UnixMicro()); d.turns >= 100 {
-			d.turns -= 100
-			who, way, ok = market.Choose(bids, false, true)
-		}
+	if ok && way == market.ByLong && d.rules.Aged(bids, now.UnixMicro()) {
+		who, way, ok = market.Choose(bids, false, true)
 	}
 	if !ok {
 		return false

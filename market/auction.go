@@ -128,8 +128,8 @@ func small(bids []Bid, most int64) (who int, ok bool) {
 	return who, ok
 }
 
-// Share gives how many of a hundred tasks of long jobs go by age now: all or none.
-func (a Auction) Share(bids []Bid, now int64) int64 {
+// Aged says whether tasks of long jobs go by age now.
+func (a Auction) Aged(bids []Bid, now int64) bool {
 	oldest := 0
 	work, seen, tasks := int64(0), int64(0), int64(0)
 	for i, b := range bids {
@@ -140,10 +140,7 @@ func (a Auction) Share(bids []Bid, now int64) int64 {
 	}
 	first, usual := bids[oldest], tasks/max(1, seen)
 	unusual := 10*(now-first.Since) >= a.Unusual*usual || 10*first.Task >= a.Giant*usual
-	if !unusual || work/a.Workers >= first.Task {
-		return 0
-	}
-	return 100
+	return unusual && work/a.Workers < first.Task
 }
 
 // Book is one buyer's unstarted tasks. It is for one goroutine; the zero Book is not ready, use NewBook.

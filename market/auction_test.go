@@ -75,22 +75,23 @@ func TestWhenLongJobsGoByAge(t *testing.T) {
 	other.Seen, other.Tasks = 3, 600 // usually 200, by what both have seen
 	bid.Seen, bid.Tasks = 1, 200
 	for _, c := range []struct {
-		name                  string
-		now, task, work, want int64
+		name            string
+		now, task, work int64
+		want            bool
 	}{
-		{"it has not yet taken five and a half times as long as usual", 1149, 500, 4000, 0},
-		{"it has", 1150, 500, 4000, 100},
-		{"it has not, but one of its tasks takes four and a half times as long", 950, 900, 4000, 100},
-		{"all workers do what waits in less than one of its tasks", 2000, 500, 4999, 100},
-		{"they do not", 2000, 500, 5000, 0},
+		{"it has not yet taken five and a half times as long as usual", 1149, 500, 4000, false},
+		{"it has", 1150, 500, 4000, true},
+		{"it has not, but one of its tasks takes four and a half times as long", 950, 900, 4000, true},
+		{"all workers do what waits in less than one of its tasks", 2000, 500, 4999, true},
+		{"they do not", 2000, 500, 5000, false},
 	} {
 		bid.Work, bid.Task = c.work, c.task
-		if got := rules.Share([]market.Bid{other, bid}, c.now); got != c.want {
-			t.Errorf("%s: %d of a hundred, not %d", c.name, got, c.want)
+		if got := rules.Aged([]market.Bid{other, bid}, c.now); got != c.want {
+			t.Errorf("%s: %v, not %v", c.name, got, c.want)
 		}
 	}
-	if got := rules.Share([]market.Bid{market.NoBid()}, 1000); got != 0 {
-		t.Errorf("without work it is %d", got)
+	if rules.Aged([]market.Bid{market.NoBid()}, 1000) {
+		t.Error("something goes by age where there is nothing")
 	}
 }
 

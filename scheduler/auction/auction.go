@@ -77,7 +77,6 @@ type buyer struct {
 	resting [2][]rest  // reserved workers, and the others
 	believe [2][]int32 // how many rest with each buyer
 	pending map[uint64]pending
-	turns   int64 // towards the next turn by age
 
 	told      market.Bid
 	toldRest  [2]int32
@@ -294,12 +293,9 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	r, reserved := rest{msg.From, msg.N}, m.side(msg.From) == 0
 	b.bids[b.id] = b.book.Bid()
 	who, way, ok := market.Choose(b.bids, reserved, msg.Flag)
-	if ok && way == market.ByLong && msg.Hops == 0 {
-		if b.turns += m.rules.Share(b.bids, d.Now); b.turns >= 100 {
-			b.turns -= 100
-			msg.Flag = true
-			who, way, ok = market.Choose(b.bids, reserved, true)
-		}
+	if ok && way == market.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
+		msg.Flag = true
+		who, way, ok = market.Choose(b.bids, reserved, true)
 	}
 	if ok && who != int(b.id) && msg.Hops >= maxHops {
 		_, way, ok = market.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
