@@ -113,6 +113,11 @@ func (c *Cluster) Join() int {
 	if err := c.ca.IssueTo(filepath.Join(x.dir, member.IdentityDir), name, time.Now()); err != nil {
 		c.t.Fatal(err)
 	}
+	if i > 0 { // as souk join does
+		if err := member.JoinedAt(x.dir, c.members[0].wire); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 	c.members = append(c.members, x)
 	c.Restart(i)
 	return i
