@@ -25,6 +25,7 @@ func TestGossipKeyRotation(t *testing.T) {
 	if err := c.Member(issuer).Remove(gateway.Removed{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
 		t.Fatal(err)
 	}
+	c.Until("the other member knows of it too, and places nothing there any more", func() bool { return len(c.Member(other).Removed()) == 1 })
 	k, err := c.CA().RotateGossip()
 	if err != nil {
 		t.Fatal(err)
