@@ -121,7 +121,7 @@ type Ask struct {
 // Hold is a reservation that the decision took on the way.
 type Hold struct {
 	Worker  cluster.WorkerID `json:"worker"`
-	Result  string           `json:"result"` // granted, refused, released, expired
+	Result  string           `json:"result"` // granted, released, refused, lost, failed
 	Expires time.Time        `json:"expires,omitzero"`
 }
 

@@ -22,6 +22,7 @@ type Taken struct {
 	Trail    market.Trail
 	Err      error     // what the buyer ended with; nil: it is placed
 	Asked    []float64 // milliseconds of each ask of the trail
+	Holds    []Hold    // taken on the way, in order
 	Took     Timings
 
 	// Where an index decided, the trail's View and Ranked hold only the workers that are to be kept: the totals are then
@@ -33,7 +34,7 @@ type Taken struct {
 
 // From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
 func From(t Taken) *Decision {
-	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Trail.Request, Strategy: t.Strategy, Took: t.Took,
+	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Trail.Request, Strategy: t.Strategy, Took: t.Took, Holds: t.Holds,
 		Policy: Policy{t.Trail.Policy.Name, t.Trail.Policy.Version}, Workers: len(t.Trail.View.Workers)}
 	if d.Strategy == "" {
 		d.Strategy = Direct

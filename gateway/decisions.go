@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type taking struct {
 	waited time.Duration // for answers that the next of asks will count
 	last   cluster.WorkerID
 	looked int // workers that an index looked at; 0: there was none
+	holds  []decision.Hold
 }
 
 // decisionIDs draws the ids of decisions, each above the one before.
@@ -58,6 +60,16 @@ func (t *taking) asked(w cluster.WorkerID, took time.Duration) {
 	t.asks, t.last = append(t.asks, decision.Millis(took)), w
 }
 
+// released notes that room which was held at a worker has been given back.
+func (t *taking) released(w cluster.WorkerID, in market.Answer) {
+	for i := range slices.Backward(t.holds) {
+		if h := &t.holds[i]; h.Worker == w && in.Done && h.Result == string(market.ResultGranted) {
+			h.Result = "released"
+			return
+		}
+	}
+}
+
 // end records what came of the placement, and gives the error that whoever asked is told.
 func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) error {
 	if t.g.decisions == nil && err == nil {
@@ -75,7 +87,7 @@ func (t *taking) taken(trail market.Trail, strategy string, err error) decision.
 		took.Ask += ms
 	}
 	took.Rank = max(0, took.Total-took.View-took.Ask)
-	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Trail: trail, Err: err, Asked: t.asks, Took: took}
+	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Trail: trail, Err: err, Asked: t.asks, Holds: t.holds, Took: took}
 }
 
 // told logs a decision, and gives the error that whoever asked is told.

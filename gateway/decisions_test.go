@@ -199,6 +199,7 @@ func TestARefusedStartIsExplained(t *testing.T) {
 	s.want(200, "POST", path+"/stop", nil)
 	other := s.launch(strings.Replace(guest("other", 768), `{"name"`, `{"region":"local","name"`, 1))
 
+	nextMillisecond()
 	no := s.want(409, "POST", path+"/start", nil).failure(t)
 	if no.Status != "" || no.Souk.Decision == "" || no.Souk.Pending != decision.Capacity || len(no.Souk.Clauses) != 1 || no.Souk.Clauses[0].Code != "memory" {
 		t.Fatalf("%+v", no)
@@ -217,6 +218,7 @@ func TestARefusedStartIsExplained(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	s.want(200, "DELETE", "/v1/apps/a/machines/"+other.ID+"?kill=true", nil)
+	nextMillisecond()
 	s.want(200, "POST", path+"/start", nil)
 	e = explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
@@ -224,6 +226,12 @@ func TestARefusedStartIsExplained(t *testing.T) {
 		t.Fatalf("after it has started, its placement is what is told: %+v", e)
 	}
 	s.verifyLog()
+}
+
+// nextMillisecond waits until the clock has moved on: events count milliseconds, and say no order within one.
+func nextMillisecond() {
+	for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; { // ends within one
+	}
 }
 
 // verifyLog computes all that is in the log again.

@@ -159,10 +159,14 @@ func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*mac
 
 // asked enters what a worker answered in the purchase's trail, and how long it took. Releases are not decisions.
 func (p *purchase) asked(t *taking, a market.Ask, got replied) {
-	if p.trail == nil || a.Act == market.ActRelease || a.Act == market.ActUndo {
+	in := got.in
+	switch {
+	case p.trail == nil || a.Act == market.ActUndo:
+		return
+	case a.Act == market.ActRelease:
+		t.released(a.Worker, in)
 		return
 	}
-	in := got.in
 	t.waited += got.took
 	x := market.Asked{Worker: a.Worker}
 	for i := range p.trail.View.Workers {
@@ -180,8 +184,11 @@ func (p *purchase) asked(t *taking, a market.Ask, got replied) {
 	case in.Refused != nil:
 		x.Result, x.Refusal = market.ResultRefused, in.Refused
 	}
-	if a.Act == market.ActHold && in.Done {
-		return // its grant follows, or it was not needed
+	if a.Act == market.ActHold {
+		t.holds = append(t.holds, decision.Hold{Worker: a.Worker, Result: string(x.Result), Expires: in.Expires})
+		if in.Done {
+			return // its grant follows, or it was not needed
+		}
 	}
 	p.trail.Asked = append(p.trail.Asked, x)
 	t.asks, t.waited = append(t.asks, decision.Millis(t.waited)), 0

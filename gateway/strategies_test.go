@@ -178,6 +178,9 @@ func TestGang(t *testing.T) {
 			!placed && (d.Pending != decision.WaitingForGang || !strings.Contains(d.Reason, "no room for 7 of 7")) {
 			t.Errorf("decision %d: %s by %s: %s (%s) at %q", i, d.Outcome, d.Strategy, d.Reason, d.Pending, d.Winner)
 		}
+		if placed && (len(d.Holds) != 1 || d.Holds[0].Worker != d.Winner || d.Holds[0].Result != string(market.ResultGranted) || d.Holds[0].Expires.IsZero()) {
+			t.Errorf("decision %d held %+v, and is at %s", i, d.Holds, d.Winner)
+		}
 	}
 	if _, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
 		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
