@@ -63,6 +63,14 @@ func (e *encoder) other(v any) {
 	e.b = append(e.b, raw...)
 }
 
+// some writes a value that may be left out, where it is there.
+func (e *encoder) some(name string, there bool, v any) {
+	if there {
+		e.key(name)
+		e.other(v)
+	}
+}
+
 // text writes a string; one with anything to escape is left to encoding/json.
 func (e *encoder) text(s string) {
 	for i := range len(s) {
@@ -147,29 +155,17 @@ func (e *encoder) decision(d *Decision) {
 	}
 	e.optInt("evaluated", int64(d.Evaluated))
 	e.optInt("candidates", int64(d.Candidates))
-	if d.Own != nil {
-		e.key("own")
-		e.other(d.Own)
-	}
+	e.some("own", d.Own != nil, d.Own)
 	if len(d.Asks) > 0 {
 		e.list("asks", len(d.Asks), false, func(i int) { e.ask(&d.Asks[i]) })
 	}
-	if len(d.Holds) > 0 {
-		e.key("holds")
-		e.other(d.Holds)
-	}
-	if len(d.Evictions) > 0 {
-		e.key("evictions")
-		e.other(d.Evictions)
-	}
+	e.some("holds", len(d.Holds) > 0, d.Holds)
+	e.some("evictions", len(d.Evictions) > 0, d.Evictions)
 	e.opt("winner", string(d.Winner))
 	e.str("outcome", string(d.Outcome))
 	e.str("reason", d.Reason)
 	e.opt("pending", string(d.Pending))
-	if d.Shadow != nil {
-		e.key("shadow")
-		e.other(d.Shadow)
-	}
+	e.some("shadow", d.Shadow != nil, d.Shadow)
 	e.raw(`,"took":{"view_ms":`)
 	e.number(d.Took.View)
 	e.float("rank_ms", d.Took.Rank)
@@ -221,10 +217,7 @@ func (e *encoder) request(r *placement.Request) {
 		e.key("fleet")
 		e.other(&r.Fleet)
 	}
-	if r.Funds != nil {
-		e.key("funds")
-		e.other(r.Funds)
-	}
+	e.some("funds", r.Funds != nil, r.Funds)
 	e.raw(`}`)
 }
 
@@ -272,10 +265,7 @@ func (e *encoder) considered(c *Considered) {
 	e.float("score", c.Score)
 	e.terms(c.Terms)
 	e.failing(c.Failing)
-	if len(c.Notes) > 0 {
-		e.key("notes")
-		e.other(c.Notes)
-	}
+	e.some("notes", len(c.Notes) > 0, c.Notes)
 	e.ref(c.Ref)
 	e.float("age_ms", c.Age)
 	if c.Never {
@@ -288,28 +278,20 @@ func (e *encoder) terms(terms map[string]float64) {
 	if len(terms) == 0 {
 		return
 	}
-	var space [8]string
-	names := space[:0]
-	for name := range terms {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	e.key("terms")
-	at := len(e.b)
-	for _, name := range names {
-		e.raw(",")
-		e.text(name)
-		e.raw(":")
-		e.number(terms[name])
-	}
-	e.object(at)
+	byName(e, terms, e.number)
 }
 
 // counts writes a map of counts, which is not empty.
 func (e *encoder) counts(counts map[string]int) {
-	var space [8]string
+	byName(e, counts, func(n int) { e.b = strconv.AppendInt(e.b, int64(n), 10) })
+}
+
+// byName writes a map in the order of its names, as encoding/json does.
+func byName[V any](e *encoder, m map[string]V, value func(V)) {
+	var space [32]string
 	names := space[:0]
-	for name := range counts {
+	for name := range m {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -318,7 +300,7 @@ func (e *encoder) counts(counts map[string]int) {
 		e.raw(",")
 		e.text(name)
 		e.raw(":")
-		e.b = strconv.AppendInt(e.b, int64(counts[name]), 10)
+		value(m[name])
 	}
 	e.object(at)
 }

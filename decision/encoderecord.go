@@ -1,8 +1,6 @@
 package decision
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/soukhq/souk/cluster"
@@ -30,22 +28,13 @@ func (e *encoder) record(r *cluster.Record) {
 	if len(r.Images) > 0 {
 		e.list("images", len(r.Images), false, func(i int) { e.text(r.Images[i]) })
 	}
-	if len(r.Volumes) > 0 {
-		e.key("volumes")
-		e.other(r.Volumes)
-	}
+	e.some("volumes", len(r.Volumes) > 0, r.Volumes)
 	if len(r.Attributes) > 0 {
 		e.key("attributes")
 		e.attributes(r.Attributes)
 	}
-	if len(r.Require) > 0 {
-		e.key("require")
-		e.other(r.Require)
-	}
-	if len(r.Prefer) > 0 {
-		e.key("prefer")
-		e.other(r.Prefer)
-	}
+	e.some("require", len(r.Require) > 0, r.Require)
+	e.some("prefer", len(r.Prefer) > 0, r.Prefer)
 	if len(r.Reserved) > 0 {
 		e.list("reserved", len(r.Reserved), false, func(i int) { e.text(r.Reserved[i]) })
 	}
@@ -57,33 +46,17 @@ func (e *encoder) record(r *cluster.Record) {
 		e.key("gpus")
 		e.devices(r.GPUs)
 	}
-	if len(r.Evictable) > 0 {
-		e.key("evictable")
-		e.other(r.Evictable)
-	}
-	if r.Cordon != nil {
-		e.key("cordon")
-		e.other(r.Cordon)
-	}
+	e.some("evictable", len(r.Evictable) > 0, r.Evictable)
+	e.some("cordon", r.Cordon != nil, r.Cordon)
 	e.optInt("backlog", r.Backlog)
 	e.when("at", r.At)
-	if len(r.Spending) > 0 {
-		e.key("spending")
-		e.other(r.Spending)
-	}
+	e.some("spending", len(r.Spending) > 0, r.Spending)
 	e.object(at)
 }
 
 func (e *encoder) attributes(attributes cluster.Attributes) {
-	var space [32]string
-	names := slices.AppendSeq(space[:0], maps.Keys(attributes))
-	slices.Sort(names)
-	at := len(e.b)
-	for _, name := range names {
-		e.raw(",")
-		e.text(name)
-		e.raw(":")
-		switch v := attributes[name].Any().(type) {
+	byName(e, attributes, func(v cluster.Value) {
+		switch v := v.Any().(type) {
 		case string:
 			e.text(v)
 		case float64:
@@ -91,8 +64,7 @@ func (e *encoder) attributes(attributes cluster.Attributes) {
 		case bool:
 			e.b = strconv.AppendBool(e.b, v)
 		}
-	}
-	e.object(at)
+	})
 }
 
 // devices writes GPUs; a list that is nil is null.

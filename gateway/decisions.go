@@ -90,15 +90,22 @@ func (t *taking) taken(trail market.Trail, strategy string, err error) decision.
 	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Trail: trail, Err: err, Asked: t.asks, Holds: t.holds, Took: took}
 }
 
+// noteDecision logs a decision, and counts it by its reason where nothing came of it.
+func (g *Gateway) noteDecision(d *decision.Decision) {
+	if g.decisions != nil {
+		g.decisions.Append(d)
+	}
+	if d.Outcome != decision.Placed {
+		g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
+	}
+}
+
 // told logs a decision, and gives the error that whoever asked is told.
 func (t *taking) told(d *decision.Decision, req placement.Request, err error) error {
-	if t.g.decisions != nil {
-		t.g.decisions.Append(d)
-	}
+	t.g.noteDecision(d)
 	if err == nil {
 		return nil
 	}
-	t.g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
 	f := *fault.As(placeFault(err, req))
 	if _, candidates := f.Detail.([]machine.Candidate); candidates || f.Detail == nil {
 		f.Detail = unplaced(d)
@@ -124,10 +131,7 @@ func (g *Gateway) askOwner(why string, do func() (lifecycle.Outcome, error)) (li
 	if !ok {
 		return out, err
 	}
-	if g.decisions != nil {
-		g.decisions.Append(d)
-	}
-	g.metrics.refused.WithLabelValues(string(d.Pending)).Inc()
+	g.noteDecision(d)
 	told := *f
 	told.Detail = unplaced(d)
 	return out, &told

@@ -205,7 +205,7 @@ func (g *Gateway) gangTaken(takings []*taking, members []purchase, homes []clust
 		trail.Ranked, trail.Consent = placement.Rank(trail.Request, view, p.policy), ofGang(placed)
 		d := decision.From(t.taken(trail, gangStrategy, nil))
 		d.Shadow = p.shadow
-		g.decisions.Append(d)
+		g.noteDecision(d)
 	}
 	return nil
 }

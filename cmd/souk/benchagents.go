@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -78,23 +76,13 @@ func (c *ownAgents) add(ctx context.Context, i int, id string, flags []string) e
 	a.cmd = exec.Command(c.exe, append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any, "--gossip", any}, flags...)...)
 	a.cmd.Stderr = c.err
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := a.cmd.StdoutPipe()
-	if err == nil {
-		err = a.cmd.Start()
+	var err error
+	a.token, err = startServing(a.cmd, "souk agent "+id, &a.said, &a.said.Token)
+	if a.cmd.Process != nil {
+		c.agents = append(c.agents, a) // to be ended, whether or not it became ready
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "own", "souk agent did not start")
-	}
-	c.agents = append(c.agents, a)
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &a.said)
-	}
-	if err == nil {
-		a.token, err = readLine(a.said.Token)
-	}
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "own", "souk agent %s did not become ready", id)
+		return err
 	}
 	a.cl = client.New(a.said.Addr, a.token)
 	return nil
@@ -146,15 +134,9 @@ func (c *ownAgents) close() {
 		}
 	}
 	for _, a := range c.agents {
-		_ = a.cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(10*time.Second, func() { _ = a.cmd.Process.Kill() })
-		_ = a.cmd.Wait()
-		late.Stop()
+		_ = endServing(a.cmd, 10*time.Second)
 	}
-	left := &ownSouk{state: filepath.Clean(c.dir)}
-	for _, pid := range left.reapers() {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
+	endReapers(filepath.Clean(c.dir))
 }
 
 // counters gives the lines of the agent's metrics that begin with one of these names, by name with labels.

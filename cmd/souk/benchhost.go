@@ -62,21 +62,28 @@ func (b *bench) close() {
 func (b *bench) sumField(file, field string) (int64, error) {
 	var sum int64
 	for _, pid := range b.processes() {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		one, _, err := fieldOf(pid, file, field)
 		if err != nil {
 			return 0, err
 		}
-		for line := range strings.Lines(string(raw)) {
-			if rest, is := strings.CutPrefix(line, field+":"); is {
-				kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-				if err != nil {
-					return 0, err
-				}
-				sum += kb << 10
-			}
-		}
+		sum += one
 	}
 	return sum, nil
+}
+
+// fieldOf reads a field in kB of a file of a process, in bytes. there is false where the file has no such field.
+func fieldOf(pid int, file, field string) (bytes int64, there bool, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0, false, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, is := strings.CutPrefix(line, field+":"); is {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, true, err
+		}
+	}
+	return 0, false, nil
 }
 
 func (b *bench) pss() (int64, error) { return b.sumField("smaps_rollup", "Pss") }

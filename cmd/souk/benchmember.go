@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -128,9 +126,13 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 		}
 		x, s := memberLine{What: "stats", CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano())}, g.Stats()
 		if o.Memory {
+			var there bool
 			var err error
-			if x.PSS, err = pssOf(os.Getpid()); err != nil {
+			if x.PSS, there, err = fieldOf(os.Getpid(), "smaps_rollup", "Pss"); err != nil {
 				return err
+			}
+			if !there {
+				return errors.New("the kernel does not tell how much memory a process has")
 			}
 		}
 		x.Gossip, x.Known = &s, len(g.View().Workers)
@@ -142,21 +144,6 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 		out.say(x)
 	}
 	return nil
-}
-
-// pssOf gives the memory of a process, in bytes.
-func pssOf(pid int) (int64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		if rest, is := strings.CutPrefix(line, "Pss:"); is {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, errors.New("the kernel does not tell how much memory a process has")
 }
 
 // followRecords reports every machine of others that becomes known.

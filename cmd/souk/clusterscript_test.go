@@ -180,8 +180,5 @@ func endAgents(work string, agents map[string]*scriptAgent) {
 			_ = a.cmd.Process.Kill()
 		}
 	}
-	left := &ownSouk{state: filepath.Clean(work)}
-	for _, pid := range left.reapers() {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
+	endReapers(filepath.Clean(work))
 }

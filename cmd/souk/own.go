@@ -46,26 +46,44 @@ func startOwn(state string, stderr io.Writer, args ...string) (*ownSouk, error) 
 func (s *ownSouk) start() error {
 	s.cmd = exec.Command(s.exe, append([]string{"dev", "--json", "--dir", s.state, "--addr", "127.0.0.1:0"}, s.args...)...)
 	s.cmd.Stderr = s.err
-	out, err := s.cmd.StdoutPipe()
-	if err == nil {
-		err = s.cmd.Start()
-	}
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "own", "souk dev did not start")
-	}
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &s.ready)
-	}
-	if err == nil {
-		s.token, err = readLine(s.ready.TokenFile)
-	}
-	if err != nil {
+	var err error
+	if s.token, err = startServing(s.cmd, "souk dev", &s.ready, &s.ready.TokenFile); err != nil {
 		s.kill()
-		return fault.Wrap(err, fault.Internal, "own", "souk dev did not become ready")
+		return err
 	}
 	s.cl = client.New(s.ready.Addr, s.token)
 	return nil
+}
+
+// startServing starts a souk that serves, reads the line of JSON with which it says that it is ready, and then the file with
+// its token, which that line names. Where it does not become ready, it may run.
+func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token string, err error) {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "%s did not start", who)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, said)
+	}
+	if err == nil {
+		token, err = readLine(*tokenFile)
+	}
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "%s did not become ready", who)
+	}
+	return token, nil
+}
+
+// endServing ends a souk as ^C does, or kills it where that takes longer than patience, and gives how it ended.
+func endServing(cmd *exec.Cmd, patience time.Duration) error {
+	err := cmd.Process.Signal(syscall.SIGTERM)
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	return errors.Join(err, cmd.Wait())
 }
 
 // kill ends souk at once, as kill -9 does. Its machines go on.
@@ -73,8 +91,10 @@ func (s *ownSouk) kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended by itself
-	_ = s.cmd.Wait()
+	if s.cmd.Process != nil { // it was started
+		_ = s.cmd.Process.Kill() // it may have ended by itself
+		_ = s.cmd.Wait()
+	}
 	s.cmd = nil
 }
 
@@ -83,10 +103,7 @@ func (s *ownSouk) stop() error {
 	if s.cmd == nil {
 		return nil
 	}
-	err := s.cmd.Process.Signal(syscall.SIGTERM)
-	late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
-	defer late.Stop()
-	err = errors.Join(err, s.cmd.Wait())
+	err := endServing(s.cmd, 20*time.Second)
 	s.cmd = nil
 	return err
 }
@@ -102,7 +119,12 @@ func (s *ownSouk) end() {
 		_ = destroyAll(ctx, s.cl, "")
 	}
 	_ = s.stop()
-	for _, pid := range s.reapers() {
+	endReapers(s.state)
+}
+
+// endReapers ends the reapers below a directory. It is a clean-up: what fails is passed over.
+func endReapers(dir string) {
+	for _, pid := range reapersBelow(dir) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 }
@@ -114,8 +136,8 @@ func (s *ownSouk) souk(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// reapers gives its reapers: the processes whose command line says so and names its directory.
-func (s *ownSouk) reapers() []int {
+// reapersBelow gives the reapers of a directory: the processes whose command line says so and names one below it.
+func reapersBelow(dir string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
 	var pids []int
 	for _, f := range files {
@@ -124,7 +146,7 @@ func (s *ownSouk) reapers() []int {
 			continue // it has ended meanwhile
 		}
 		argv := strings.Split(string(raw), "\x00")
-		if len(argv) > 2 && argv[1] == "reaper" && strings.HasPrefix(argv[2], s.state+"/") {
+		if len(argv) > 2 && argv[1] == "reaper" && strings.HasPrefix(argv[2], dir+"/") {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
 				pids = append(pids, pid)
 			}
@@ -134,7 +156,7 @@ func (s *ownSouk) reapers() []int {
 }
 
 // processes gives souk and its reapers.
-func (s *ownSouk) processes() []int { return append(s.reapers(), s.cmd.Process.Pid) }
+func (s *ownSouk) processes() []int { return append(reapersBelow(s.state), s.cmd.Process.Pid) }
 
 // destroyAll destroys every machine of an app, or of all apps.
 func destroyAll(ctx context.Context, cl *client.Client, app string) error {
