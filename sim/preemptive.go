@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, longest first. While all
-// of them run they are not touched: served is what each has had since.
+// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, first of those that run.
+// While all of them run it is longest first and not touched: served is what each has had since.
 type fluid struct {
 	submit ticks.Time
 	mean   ticks.Time // of all its tasks
@@ -59,35 +59,40 @@ func (f *fluid) advance(dt ticks.Time) {
 		return
 	}
 	kept := 0
-	for i, t := range f.left {
-		if i < f.runs {
-			t -= dt
-		}
-		if t > 0 || i >= f.runs {
+	for _, t := range f.left[:f.runs] {
+		if t -= dt; t > 0 {
 			f.left[kept] = t
 			kept++
 		}
 	}
-	f.left = f.left[:kept]
-	f.runs = min(f.runs, kept)
+	f.left = append(f.left[:kept], f.left[f.runs:]...)
+	f.runs = kept
 }
 
-// allot gives it n slots.
+// allot gives it n slots. What it loses is taken from the tasks that have most left, and what it gains goes to those of
+// the others that have most left.
 func (f *fluid) allot(n int) {
 	n = min(n, len(f.left))
 	if n == f.runs {
 		return
 	}
 	f.settle()
-	if n < f.runs || n == len(f.left) { // else its tasks that run go on, and the longest of the others begin
-		slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
+	if n < f.runs {
+		slices.Sort(f.left[:f.runs])
+	} else {
+		slices.SortFunc(f.left[f.runs:], longest)
+	}
+	if n == len(f.left) {
+		slices.SortFunc(f.left, longest)
 	}
 	f.runs = n
 }
 
+func longest(a, b ticks.Time) int { return cmp.Compare(b, a) }
+
 // Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
 // delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
-// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.3 % less and the
+// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.2 % less and the
 // longest job of all waits for a third longer.
 func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
 	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
@@ -149,7 +154,6 @@ func (p *preemptive) read() error {
 	}
 	f.work = f.mean
 	f.mean /= ticks.Time(len(f.left))
-	slices.SortFunc(f.left, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
 	p.pending, p.has = f, true
 	return nil
 }

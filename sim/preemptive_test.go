@@ -21,3 +21,15 @@ func TestPreemptiveByHand(t *testing.T) {
 		t.Fatalf("%+v, want %+v", s.Short, want)
 	}
 }
+
+// TestPreemptiveTakesFromTheTasksWithMostLeft: job 1's tasks of 9 and 5 run when job 2 comes at 1 with less work. The 9
+// makes way, with 8 left, and is the first to go on at 4, so job 1 ends at 12. If the 5 made way it would end at 9.
+func TestPreemptiveTakesFromTheTasksWithMostLeft(t *testing.T) {
+	s, err := sim.Preemptive(trace.NewTR("x", strings.NewReader("0 3 5 1 9 5\n1 1 3 3\n")), 2, 100, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (sim.Class{P50: 3, P90: 12, P99: 12, Mean: 7.5}); s.Short != want {
+		t.Fatalf("%+v, want %+v", s.Short, want)
+	}
+}
