@@ -22,8 +22,9 @@ func (g *Graph) SetCost(a Arc, cost int64) error {
 	if cost < -MaxCost || cost > MaxCost {
 		return invalid("arc_cost", "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	}
-	g.base += int64(g.lower[a]) * (cost - int64(g.edges[2*a].cost))
-	g.edges[2*a].cost, g.edges[2*a+1].cost = int32(cost), int32(-cost)
+	e := g.forward(a)
+	g.base += int64(g.arcs[a].lower) * (cost - int64(e.cost))
+	e.cost, g.cold[e.to].edges[e.twin].cost = int32(cost), int32(-cost)
 	g.settle(a)
 	return nil
 }
@@ -33,25 +34,17 @@ func (g *Graph) SetUpper(a Arc, upper int64) error {
 	if !g.arcOK(a) {
 		return noArc(a)
 	}
-	low := int64(g.lower[a])
+	low := int64(g.arcs[a].lower)
 	if upper < low || upper > MaxCapacity {
 		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.", MaxCapacity, low, upper)
 	}
-	e := 2 * int32(a)
-	if over := int64(g.edges[e^1].res) - (upper - low); over > 0 {
-		g.shift(e^1, int32(over))
+	if over := int64(g.forward(a).back) - (upper - low); over > 0 {
+		g.shift(2*int32(a)+1, int32(over))
 	}
-	want := int32(upper-low) - g.edges[e^1].res
-	c := &g.cold[g.edges[e^1].to]
-	switch had := g.edges[e].res; {
-	case had == 0 && want > 0:
-		g.swap(c, g.edges[e].pos, c.live)
-		c.live++
-	case had > 0 && want == 0:
-		c.live--
-		g.swap(c, g.edges[e].pos, c.live)
-	}
-	g.edges[e].res = want
+	e := g.forward(a)
+	e.res = int32(upper-low) - e.back
+	g.cold[e.to].edges[e.twin].back = e.res
+	g.place(g.arcs[a].from, g.arcs[a].pos)
 	g.settle(a)
 	return nil
 }
@@ -61,14 +54,14 @@ func (g *Graph) RemoveArc(a Arc) error {
 	if !g.arcOK(a) {
 		return noArc(a)
 	}
-	e := 2 * int32(a)
-	from, to := g.edges[e^1].to, g.edges[e].to
-	flow := int64(g.edges[e^1].res) + int64(g.lower[a])
-	g.base -= int64(g.lower[a]) * int64(g.edges[e].cost)
-	g.unlink(e, from)
-	g.unlink(e^1, to)
-	g.give(from, flow)
-	g.give(to, -flow)
+	at, flow := &g.arcs[a], g.Flow(a)
+	e := *g.forward(a)
+	g.base -= int64(at.lower) * int64(e.cost)
+	g.cut(at.from, at.pos)
+	g.cut(at.to, e.twin)
+	at.pos = -1
+	g.give(at.from, flow)
+	g.give(at.to, -flow)
 	g.freeArc = append(g.freeArc, a)
 	return nil
 }
@@ -80,7 +73,7 @@ func (g *Graph) RemoveNode(n Node) error {
 		return noNode(n)
 	}
 	for len(g.cold[n].edges) > 0 {
-		if err := g.RemoveArc(Arc(g.cold[n].edges[len(g.cold[n].edges)-1] / 2)); err != nil {
+		if err := g.RemoveArc(Arc(g.cold[n].edges[len(g.cold[n].edges)-1].name / 2)); err != nil {
 			return err
 		}
 	}
@@ -93,23 +86,26 @@ func (g *Graph) RemoveNode(n Node) error {
 }
 
 // Flow gives the units on an arc.
-func (g *Graph) Flow(a Arc) int64 { return int64(g.edges[2*a+1].res) + int64(g.lower[a]) }
+func (g *Graph) Flow(a Arc) int64 { return int64(g.forward(a).back) + int64(g.arcs[a].lower) }
 
 // Ends gives where an arc starts and ends.
-func (g *Graph) Ends(a Arc) (from, to Node) { return Node(g.edges[2*a+1].to), Node(g.edges[2*a].to) }
+func (g *Graph) Ends(a Arc) (from, to Node) { return Node(g.arcs[a].from), Node(g.arcs[a].to) }
 
 // Bounds gives an arc's lower and upper bound and its cost.
 func (g *Graph) Bounds(a Arc) (lower, upper, cost int64) {
-	lower = int64(g.lower[a])
-	return lower, lower + int64(g.edges[2*a].res) + int64(g.edges[2*a+1].res), int64(g.edges[2*a].cost)
+	lower = int64(g.arcs[a].lower)
+	e := g.forward(a)
+	return lower, lower + int64(e.res) + int64(e.back), int64(e.cost)
 }
 
 // Cost gives the cost of the flow as it stands.
 func (g *Graph) Cost() int64 {
 	sum := g.base
-	for a := range g.lower {
-		if g.edges[2*a].pos >= 0 {
-			sum += int64(g.edges[2*a+1].res) * int64(g.edges[2*a].cost)
+	for n := range g.cold {
+		for i := range g.cold[n].edges {
+			if e := &g.cold[n].edges[i]; e.name&1 == 0 {
+				sum += int64(e.back) * int64(e.cost)
+			}
 		}
 	}
 	return sum
@@ -119,7 +115,7 @@ func (g *Graph) Cost() int64 {
 func (g *Graph) OutArcs(n Node) func(yield func(Arc) bool) {
 	return func(yield func(Arc) bool) {
 		for _, e := range g.cold[n].edges {
-			if e&1 == 0 && !yield(Arc(e/2)) {
+			if e.name&1 == 0 && !yield(Arc(e.name/2)) {
 				return
 			}
 		}

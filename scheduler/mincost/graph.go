@@ -2,7 +2,9 @@
 // ended, a cost that moved, a worker that died. It is a primal-dual method (Ford and Fulkerson's, as Hungarian methods
 // use it): node prices under which no residual arc has a negative reduced cost, raised by one shortest-path search from
 // every node with surplus at once, and a blocking flow over the arcs that are tight. The prices survive a change, so
-// that only what the change disturbed is searched again.
+// that only what the change disturbed is searched again. Where searches do not pay, because more wants to flow than fits
+// and nearly everything is tied, what is left is auctioned (Goldberg's cost scaling, see auction), which ends with exact
+// prices too.
 //
 // Prices are the proof: Verify checks conservation, bounds and complementary slackness, so an answer that passes is
 // optimal whatever the code that found it did.
@@ -30,12 +32,22 @@ const (
 	MaxArcs     = 1 << 29
 )
 
-// edge is one direction of an arc: 2a leads forwards, 2a+1 backwards.
+// edge is one direction of an arc as its tail keeps it. All that a search reads of an arc is here, in the order in which
+// it reads: arcs are many and searches wait for memory.
 type edge struct {
 	to   int32
 	cost int32
 	res  int32 // units that can still be sent this way
-	pos  int32 // index in the tail's adjacency
+	back int32 // units that can still be sent the other way
+	twin int32 // index of the other direction in the edges of to
+	name int32 // 2a forwards, 2a+1 backwards
+}
+
+// ends is where an arc's two edges are.
+type ends struct {
+	from, to int32
+	pos      int32 // index of the forward edge in the edges of from; -1 when the arc is gone
+	lower    int32 // the flow is lower plus the backward edge's res
 }
 
 // hot is what a search reads of every node it sees.
@@ -49,7 +61,7 @@ type hot struct {
 
 // cold is the rest of a node. Its edges with res > 0 come first, live of them, so that a search never reads a dead one.
 type cold struct {
-	edges  []int32
+	edges  []edge
 	live   int32
 	cur    int32
 	epoch  int32 // of cur
@@ -63,8 +75,7 @@ type cold struct {
 
 // Graph is a network with a flow and prices. The zero value is not ready: use New. It is not safe for concurrent use.
 type Graph struct {
-	edges   []edge
-	lower   []int32 // of each arc; the flow is lower plus the backward edge's res
+	arcs    []ends
 	hot     []hot
 	cold    []cold
 	freeArc []Arc
@@ -89,14 +100,14 @@ type Stats struct {
 	Local         int   // shortest-path searches from one source
 	GaveUp        int   // of those, the ones that met the limit of their work
 	Scanned       int64 // edges read by them
+	Auctions      int   // 1 when surplus was auctioned
 	Augmentations int   // paths along which flow was sent
 }
 
 // New gives an empty graph with room for that many nodes and arcs; both may grow.
 func New(nodes, arcs int) *Graph {
 	return &Graph{
-		edges: make([]edge, 0, 2*max(arcs, 0)), lower: make([]int32, 0, max(arcs, 0)),
-		hot: make([]hot, 0, max(nodes, 0)), cold: make([]cold, 0, max(nodes, 0)),
+		arcs: make([]ends, 0, max(arcs, 0)), hot: make([]hot, 0, max(nodes, 0)), cold: make([]cold, 0, max(nodes, 0)),
 	}
 }
 
@@ -104,10 +115,10 @@ func New(nodes, arcs int) *Graph {
 func (g *Graph) Nodes() int { return len(g.hot) }
 
 // Arcs gives how many arc names are in use or were; valid names are below it.
-func (g *Graph) Arcs() int { return len(g.lower) }
+func (g *Graph) Arcs() int { return len(g.arcs) }
 
 func (g *Graph) arcOK(a Arc) bool {
-	return a >= 0 && int(a) < len(g.lower) && g.edges[2*a].pos >= 0
+	return a >= 0 && int(a) < len(g.arcs) && g.arcs[a].pos >= 0
 }
 
 func (g *Graph) nodeOK(n Node) bool {
@@ -154,7 +165,7 @@ func (g *Graph) give(n int32, units int64) {
 // Reserve makes room for a node's arcs, so that adding them does not copy.
 func (g *Graph) Reserve(n Node, arcs int) {
 	if g.nodeOK(n) && cap(g.cold[n].edges) < arcs {
-		g.cold[n].edges = append(make([]int32, 0, arcs), g.cold[n].edges...)
+		g.cold[n].edges = append(make([]edge, 0, arcs), g.cold[n].edges...)
 	}
 }
 
@@ -168,15 +179,16 @@ func (g *Graph) AddArc(from, to Node, lower, upper, cost int64) (Arc, error) {
 		a = g.freeArc[k-1]
 		g.freeArc = g.freeArc[:k-1]
 	} else {
-		a = Arc(len(g.lower))
-		g.lower = append(g.lower, 0)
-		g.edges = append(g.edges, edge{}, edge{})
+		a = Arc(len(g.arcs))
+		g.arcs = append(g.arcs, ends{})
 	}
-	g.lower[a] = int32(lower)
-	g.edges[2*a] = edge{to: int32(to), cost: int32(cost), res: int32(upper - lower)}
-	g.edges[2*a+1] = edge{to: int32(from), cost: int32(-cost)}
-	g.link(2*int32(a), int32(from))
-	g.link(2*int32(a)+1, int32(to))
+	tail, head := &g.cold[from], &g.cold[to]
+	i, j := int32(len(tail.edges)), int32(len(head.edges))
+	g.arcs[a] = ends{from: int32(from), to: int32(to), pos: i, lower: int32(lower)}
+	room := int32(upper - lower)
+	tail.edges = append(tail.edges, edge{to: int32(to), cost: int32(cost), res: room, twin: j, name: 2 * int32(a)})
+	head.edges = append(head.edges, edge{to: int32(from), cost: int32(-cost), back: room, twin: i, name: 2*int32(a) + 1})
+	g.place(int32(from), i)
 	if lower != 0 {
 		g.base += lower * cost
 		g.give(int32(from), -lower)
@@ -194,66 +206,104 @@ func (g *Graph) checkArc(from, to Node, lower, upper, cost int64) error {
 		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.", MaxCapacity, lower, upper)
 	case cost < -MaxCost || cost > MaxCost:
 		return invalid("arc_cost", "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
-	case len(g.lower) >= MaxArcs || len(g.hot) >= MaxNodes:
+	case len(g.arcs) >= MaxArcs || len(g.hot) >= MaxNodes:
 		return invalid("too_large", "The graph is larger than %d nodes or %d arcs.", MaxNodes, MaxArcs)
 	}
 	return nil
 }
 
-// link puts an edge into its tail's adjacency, among the live ones when it can carry flow.
-func (g *Graph) link(e, tail int32) {
-	c := &g.cold[tail]
-	g.edges[e].pos = int32(len(c.edges))
-	c.edges = append(c.edges, e)
-	if g.edges[e].res > 0 {
-		g.swap(c, g.edges[e].pos, c.live)
+// tail gives the node an edge leads from.
+func (g *Graph) tail(name int32) int32 {
+	if name&1 == 0 {
+		return g.arcs[name>>1].from
+	}
+	return g.arcs[name>>1].to
+}
+
+// find gives the tail of an edge, and its index in the tail's edges.
+func (g *Graph) find(name int32) (tail, i int32) {
+	a := &g.arcs[name>>1]
+	if name&1 == 0 {
+		return a.from, a.pos
+	}
+	return a.to, g.cold[a.from].edges[a.pos].twin
+}
+
+// place moves the i-th edge of a node among the live ones, or from among them, when it no longer is where it belongs.
+func (g *Graph) place(n, i int32) {
+	c := &g.cold[n]
+	switch live := c.edges[i].res > 0; {
+	case live && i >= c.live:
+		g.swap(n, i, c.live)
 		c.live++
-	}
-}
-
-func (g *Graph) unlink(e, tail int32) {
-	c := &g.cold[tail]
-	if i := g.edges[e].pos; i < c.live {
+	case !live && i < c.live:
 		c.live--
-		g.swap(c, i, c.live)
+		g.swap(n, i, c.live)
 	}
-	last := int32(len(c.edges) - 1)
-	g.swap(c, g.edges[e].pos, last)
-	c.edges = c.edges[:last]
-	g.edges[e].pos = -1
 }
 
-func (g *Graph) swap(c *cold, i, j int32) {
+// cut takes the i-th edge out of a node's edges; others take its place.
+func (g *Graph) cut(n, i int32) {
+	c := &g.cold[n]
+	fill := func(with int32) {
+		if with != i {
+			c.edges[i] = c.edges[with]
+			g.moved(&c.edges[i], i)
+		}
+		i = with
+	}
+	if i < c.live {
+		c.live--
+		fill(c.live)
+	}
+	fill(int32(len(c.edges) - 1))
+	c.edges = c.edges[:i]
+}
+
+func (g *Graph) swap(n, i, j int32) {
 	if i == j {
 		return
 	}
-	c.edges[i], c.edges[j] = c.edges[j], c.edges[i]
-	g.edges[c.edges[i]].pos, g.edges[c.edges[j]].pos = i, j
+	es := g.cold[n].edges
+	es[i], es[j] = es[j], es[i]
+	g.moved(&es[i], i)
+	g.moved(&es[j], j)
+}
+
+// moved writes down where an edge is now.
+func (g *Graph) moved(e *edge, i int32) {
+	g.cold[e.to].edges[e.twin].twin = i
+	if e.name&1 == 0 {
+		g.arcs[e.name>>1].pos = i
+	}
 }
 
 // push sends units along an edge and keeps both tails' live edges in front. It does not touch the excesses.
-func (g *Graph) push(e int32, units int32) {
-	f, b := &g.edges[e], &g.edges[e^1]
-	if f.res -= units; f.res == 0 {
-		c := &g.cold[b.to]
-		c.live--
-		g.swap(c, f.pos, c.live)
-	}
-	if b.res == 0 {
-		c := &g.cold[f.to]
-		g.swap(c, b.pos, c.live)
-		c.live++
-	}
-	b.res += units
+func (g *Graph) push(name int32, units int32) {
+	tail, i := g.find(name)
+	g.pushAt(tail, i, units)
+}
+
+// pushAt is push along the i-th edge of a node.
+func (g *Graph) pushAt(tail, i, units int32) {
+	e := &g.cold[tail].edges[i]
+	head, j := e.to, e.twin
+	t := &g.cold[head].edges[j]
+	e.res, e.back, t.res, t.back = e.res-units, e.back+units, t.res+units, t.back-units
+	g.place(tail, i)
+	g.place(head, j)
 }
 
 // shift is push together with the excesses.
-func (g *Graph) shift(e int32, units int32) {
+func (g *Graph) shift(name int32, units int32) {
 	if units == 0 {
 		return
 	}
-	from, to := g.edges[e^1].to, g.edges[e].to
-	g.push(e, units)
+	from, to := g.arcs[name>>1].from, g.arcs[name>>1].to
+	if name&1 == 1 {
+		from, to = to, from
+	}
+	g.push(name, units)
 	g.give(from, -int64(units))
 	g.give(to, int64(units))
 }
@@ -262,15 +312,21 @@ func (g *Graph) shift(e int32, units int32) {
 // reduced cost. What it moves shows up as surplus, which Solve then sends elsewhere. An arc of a node that has no price
 // yet waits for the price.
 func (g *Graph) settle(a Arc) {
-	e := 2 * int32(a)
-	from, to := g.edges[e^1].to, g.edges[e].to
-	if !g.solved || g.cold[from].fresh || g.cold[to].fresh {
+	at := g.arcs[a]
+	if !g.solved || g.cold[at.from].fresh || g.cold[at.to].fresh {
 		return
 	}
-	switch rc := int64(g.edges[e].cost) + g.hot[to].price - g.hot[from].price; {
+	e := g.cold[at.from].edges[at.pos]
+	switch rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price; {
 	case rc < 0:
-		g.shift(e, g.edges[e].res)
+		g.shift(2*int32(a), e.res)
 	case rc > 0:
-		g.shift(e^1, g.edges[e^1].res)
+		g.shift(2*int32(a)+1, e.back)
 	}
+}
+
+// forward gives the forward edge of an arc.
+func (g *Graph) forward(a Arc) *edge {
+	at := &g.arcs[a]
+	return &g.cold[at.from].edges[at.pos]
 }

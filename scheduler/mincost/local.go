@@ -6,7 +6,9 @@ import "math"
 const (
 	localBudget = 10000 // edges a search may read
 	localMisses = 30    // searches that may fail in a row
-	localTries  = 4     // searches from one source
+	localFails  = 100   // searches that may fail at all, and one more for every localFair that did not
+	localFair   = 64
+	localTries  = 4 // searches from one source
 )
 
 // local works the sources off one by one. A free place is usually near, so that a search reads few edges. One that
@@ -15,15 +17,18 @@ const (
 //
 // It says whether it was worth while.
 func (g *Graph) local() bool {
-	misses := 0
+	misses, fails, tries := 0, 0, 0
 	for range localTries {
 		g.compact()
-		if len(g.sources) == 0 || misses > localMisses {
-			return misses <= localMisses
+		if len(g.sources) == 0 {
+			return true
 		}
 		g.waiting = append(g.waiting[:0], g.sources...)
 		for _, s := range g.waiting {
-			for g.cold[s].excess > 0 && misses <= localMisses && int(g.cold[s].live) < localBudget {
+			for g.cold[s].excess > 0 && int(g.cold[s].live) < localBudget {
+				if tries++; misses > localMisses || fails > localFails+tries/localFair {
+					return false
+				}
 				g.stats.Local++
 				reach, end := g.search([]int32{s}, 1, localBudget)
 				if reach < 0 {
@@ -33,6 +38,7 @@ func (g *Graph) local() bool {
 				if end < 0 {
 					g.stats.GaveUp++
 					misses++
+					fails++
 					break
 				}
 				misses = 0
@@ -47,7 +53,7 @@ func (g *Graph) local() bool {
 // trace makes path the shortest path to end.
 func (g *Graph) trace(end int32) {
 	g.path = g.path[:0]
-	for e := g.hot[end].by; e >= 0; e = g.hot[g.edges[e^1].to].by {
+	for e := g.hot[end].by; e >= 0; e = g.hot[g.tail(e)].by {
 		g.path = append(g.path, e)
 	}
 }
@@ -73,7 +79,7 @@ func (g *Graph) backwards() {
 			}
 			misses = 0
 			g.path = g.path[:0]
-			for e := g.hot[start].by; e >= 0; e = g.hot[g.edges[e].to].by {
+			for e := g.hot[start].by; e >= 0; e = g.hot[g.tail(e^1)].by {
 				g.path = append(g.path, e)
 			}
 			g.send(start, n)
@@ -112,14 +118,14 @@ func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start
 		}
 		base, level := it.key+h.price, h.level-1
 		scanned += int64(len(c.edges))
-		for _, e := range c.edges {
-			in := &g.edges[e^1]
-			if in.res == 0 {
+		for i := range c.edges {
+			e := &c.edges[i]
+			if e.back == 0 {
 				continue
 			}
-			tail := g.edges[e].to
+			tail := e.to
 			v := &g.hot[tail]
-			d := base + int64(in.cost) - v.price
+			d := base - int64(e.cost) - v.price
 			if d > limit || v.epoch == g.epoch && v.dist <= d {
 				continue
 			}
@@ -127,7 +133,7 @@ func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start
 				v.epoch = g.epoch
 				g.touched = append(g.touched, tail)
 			}
-			v.dist, v.level, v.by = d, level, e^1
+			v.dist, v.level, v.by = d, level, e.name^1
 			if want == 1 && g.cold[tail].excess > 0 {
 				limit = d
 			}

@@ -38,6 +38,11 @@ func (g *Graph) Solve() (Result, error) {
 		if left == 0 {
 			return Result{Cost: g.Cost(), Stats: g.stats}, nil
 		}
+		if g.stats.Auctions == 0 && g.auctionPays(left) {
+			g.stats.Auctions++
+			g.auction()
+			continue
+		}
 		g.stats.Searches++
 		reach := g.searchAll(left)
 		if reach < 0 {
@@ -47,6 +52,11 @@ func (g *Graph) Solve() (Result, error) {
 			g.augment(s, reach)
 		}
 	}
+}
+
+// auctionPays guesses whether an auction ends earlier than searches from all would.
+func (g *Graph) auctionPays(left int64) bool {
+	return g.stats.Searches > 0 && (g.stats.Searches >= auctionAfter || left > int64(len(g.hot)/auctionShare))
 }
 
 // searchAll makes tight the shortest ways between all surplus and what takes it, from the side that has fewer nodes: one
@@ -108,16 +118,16 @@ func (g *Graph) price() (first bool) {
 			continue
 		}
 		best := int64(math.MaxInt64)
-		for _, e := range c.edges[:c.live] {
-			if to := g.edges[e].to; !g.cold[to].fresh {
-				best = min(best, int64(g.edges[e].cost)+g.hot[to].price)
+		for i := range c.edges[:c.live] {
+			if e := &c.edges[i]; !g.cold[e.to].fresh {
+				best = min(best, int64(e.cost)+g.hot[e.to].price)
 			}
 		}
 		if best == math.MaxInt64 {
 			best = 0
-			for _, e := range c.edges { // nothing leads on: dear enough that nothing is drawn in
-				if to := g.edges[e].to; !g.cold[to].fresh && e&1 == 1 {
-					best = max(best, g.hot[to].price+int64(g.edges[e].cost))
+			for i := range c.edges { // nothing leads on: dear enough that nothing is drawn in
+				if e := &c.edges[i]; !g.cold[e.to].fresh && e.name&1 == 1 {
+					best = max(best, g.hot[e.to].price+int64(e.cost))
 				}
 			}
 		}
@@ -128,7 +138,10 @@ func (g *Graph) price() (first bool) {
 		if g.cold[n].gone {
 			continue
 		}
-		g.path = append(g.path[:0], g.cold[n].edges...) // a copy: settling moves edges about
+		g.path = g.path[:0] // a copy: settling moves edges about
+		for i := range g.cold[n].edges {
+			g.path = append(g.path, g.cold[n].edges[i].name)
+		}
 		for _, e := range g.path {
 			g.settle(Arc(e / 2))
 		}
@@ -176,8 +189,9 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 		}
 		base, level := it.key-h.price, h.level+1
 		scanned += int64(c.live)
-		for _, e := range c.edges[:c.live] {
-			ed := &g.edges[e]
+		edges := c.edges[:c.live]
+		for i := range edges {
+			ed := &edges[i]
 			v := &g.hot[ed.to]
 			d := base + int64(ed.cost) + v.price
 			if d > limit || v.epoch == g.epoch && v.dist <= d {
@@ -187,7 +201,7 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 				v.epoch = g.epoch
 				g.touched = append(g.touched, ed.to)
 			}
-			v.dist, v.level, v.by = d, level, e
+			v.dist, v.level, v.by = d, level, ed.name
 			if want == 1 && g.cold[ed.to].excess < 0 {
 				limit = d
 			}
@@ -249,14 +263,14 @@ func (g *Graph) augment(s int32, reach int64) {
 		}
 		if e := g.advance(u, reach); e >= 0 {
 			g.path = append(g.path, e)
-			u = g.edges[e].to
+			u = g.tail(e ^ 1)
 			continue
 		}
 		if u == s {
 			return
 		}
 		k := len(g.path) - 1
-		u = g.edges[g.path[k]^1].to
+		u = g.tail(g.path[k])
 		g.path = g.path[:k]
 		g.cold[u].cur--
 	}
@@ -270,11 +284,10 @@ func (g *Graph) advance(u int32, reach int64) int32 {
 	}
 	hu := g.hot[u]
 	for c.cur = min(c.cur, c.live-1); c.cur >= 0; c.cur-- {
-		e := c.edges[c.cur]
-		ed := &g.edges[e]
+		ed := &c.edges[c.cur]
 		v := &g.hot[ed.to]
 		if v.epoch == g.epoch && v.dist <= reach && v.level > hu.level && int64(ed.cost)+v.price == hu.price {
-			return e
+			return ed.name
 		}
 	}
 	return -1
@@ -284,7 +297,8 @@ func (g *Graph) advance(u int32, reach int64) int32 {
 func (g *Graph) send(from, to int32) {
 	units := min(g.cold[from].excess, -g.cold[to].excess, math.MaxInt32)
 	for _, e := range g.path {
-		units = min(units, int64(g.edges[e].res))
+		tail, i := g.find(e)
+		units = min(units, int64(g.cold[tail].edges[i].res))
 	}
 	for _, e := range g.path {
 		g.push(e, int32(units))
@@ -298,16 +312,16 @@ func (g *Graph) send(from, to int32) {
 // prices no residual edge has a negative reduced cost. A failure is a defect of this package.
 func (g *Graph) Verify() error {
 	net := make([]int64, len(g.cold))
-	for a := range g.lower {
-		e := 2 * int32(a)
-		if g.edges[e].pos < 0 {
+	for a := range g.arcs {
+		at := g.arcs[a]
+		if at.pos < 0 {
 			continue
 		}
-		from, to := g.edges[e^1].to, g.edges[e].to
-		net[from] -= g.Flow(Arc(a))
-		net[to] += g.Flow(Arc(a))
-		rc := int64(g.edges[e].cost) + g.hot[to].price - g.hot[from].price
-		if g.edges[e].res < 0 || g.edges[e^1].res < 0 || g.edges[e].res > 0 && rc < 0 || g.edges[e^1].res > 0 && rc > 0 {
+		e := g.forward(Arc(a))
+		net[at.from] -= g.Flow(Arc(a))
+		net[at.to] += g.Flow(Arc(a))
+		rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price
+		if e.res < 0 || e.back < 0 || e.res > 0 && rc < 0 || e.back > 0 && rc > 0 {
 			return fault.New(fault.Internal, "flow_not_optimal", "arc %d has reduced cost %d with flow %d", a, rc, g.Flow(Arc(a)))
 		}
 	}

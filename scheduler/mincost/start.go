@@ -18,9 +18,12 @@ func (g *Graph) priceAll() {
 		g.hot[i].price = 0
 	}
 	g.fresh = g.fresh[:0]
-	for a := range g.lower {
-		if e := 2 * int32(a); g.edges[e].pos >= 0 && g.edges[e].cost < 0 {
-			g.shift(e, g.edges[e].res)
+	for a := range g.arcs {
+		if g.arcs[a].pos < 0 {
+			continue
+		}
+		if e := g.forward(Arc(a)); e.cost < 0 {
+			g.shift(2*int32(a), e.res)
 		}
 	}
 	surplus := g.compact()
@@ -44,8 +47,8 @@ func (g *Graph) priceAll() {
 	for i := range g.hot {
 		g.hot[i].price = min(g.hot[i].price, most)
 	}
-	for a := range g.lower {
-		if g.edges[2*a].pos >= 0 {
+	for a := range g.arcs {
+		if g.arcs[a].pos >= 0 {
 			g.settle(Arc(a))
 		}
 	}
@@ -65,18 +68,18 @@ func (g *Graph) distances(dist []int64, match func(res int64) bool) (room int64)
 		dist[i] = far
 	}
 	relax := func(n int32, key int64, last bool) {
-		for _, e := range g.cold[n].edges {
-			in := &g.edges[e^1] // leads from the other end to here
-			from := g.edges[e].to
-			if in.res == 0 || g.cold[from].excess < 0 || last && !match(int64(in.res)) {
+		edges := g.cold[n].edges
+		for i := range edges {
+			e := &edges[i] // back units lead from its other end to here
+			if e.back == 0 || g.cold[e.to].excess < 0 || last && !match(int64(e.back)) {
 				continue
 			}
 			if last {
-				room += int64(in.res)
+				room += int64(e.back)
 			}
-			if d := key + int64(in.cost); d < dist[from] {
-				dist[from] = d
-				g.heap.push(d, from)
+			if d := key - int64(e.cost); d < dist[e.to] {
+				dist[e.to] = d
+				g.heap.push(d, e.to)
 			}
 		}
 	}
