@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/scheduler/fgd"
 	"github.com/soukhq/souk/scheduler/mincost"
@@ -152,7 +153,8 @@ another generator that is not public, so their costs cannot be compared. CPU sec
 		if err := q.Graph.Verify(); err != nil {
 			return err
 		}
-		w.f("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local | %s |\n", s.name, s.seed, s.shape.Tasks, q.Graph.Arcs(), r.Cost, took, r.Stats.Searches, r.Stats.Local, s.peer)
+		w.f("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local%s | %s |\n", s.name, s.seed, s.shape.Tasks, q.Graph.Arcs(), r.Cost, took, r.Stats.Searches, r.Stats.Local,
+			strings.Repeat(" + auction", r.Stats.Auctions), s.peer)
 		if s.seed == 3 {
 			if err := w.rounds(q, rng); err != nil {
 				return err
@@ -160,8 +162,8 @@ another generator that is not public, so their costs cannot be compared. CPU sec
 		}
 	}
 	w.f(`
-Every answer is proved optimal by its prices (Verify: bounds, conservation, complementary slackness). At 110 %% a round of
-changes is not cheaper than starting anew: almost all tasks are tied there, and each search walks over the ties.
+Every answer is proved optimal by its prices (Verify: bounds, conservation, complementary slackness). At 110 %% almost all
+tasks are tied and each search walks over the ties, so what the first searches leave over is auctioned (cost scaling).
 `)
 	return nil
 }

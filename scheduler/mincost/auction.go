@@ -1,0 +1,291 @@
+package mincost
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// When surplus is auctioned, and how. The answer does not depend on any of these.
+const (
+	auctionAfter = 8       // searches from all; an auction costs about as much as ten of them
+	auctionShare = 1000    // or at once, when there is a unit of surplus left for so many nodes
+	auctionFirst = 4       // the first step is this part of the way the farthest surplus has to go
+	auctionAlpha = 16      // and each next this part of the one before
+	auctionReads = 128     // how often an auction may read all arcs before it gives up
+	hubEdges     = 512     // a node with more edges finds the cheapest by a heap
+	wideRounds   = 8       // passes that may lower prices before arcs are filled
+	auctionTop   = 1 << 61 // prices beyond make it give up
+	auctionFar   = 1 << 54 // distances are cut here, which keeps sums inside 64 bits
+)
+
+// auction is Goldberg's cost scaling ("An efficient implementation of a scaling minimum-cost flow algorithm", 1997) in the
+// form of Bertsekas' auctions: a node with surplus sends it over its cheapest edge and raises its own price to what the
+// second cheapest would have cost, plus eps. A flow is then optimal but for eps on each arc; eps shrinks, until there are
+// whole prices under which it is optimal. Costs are multiplied by more than the number of nodes, so that there are such
+// prices when eps is 1 at the latest.
+//
+// It settles what searches are bad at: when nearly all nodes are tied, each search walks over the ties and then places a
+// few units, where here each unit pushes on only what it displaces.
+type auction struct {
+	g           *Graph
+	shift       uint // costs are times 1<<shift
+	eps         int64
+	price       []int64
+	dist        []int64
+	queue, next []int32 // nodes with surplus, of this turn and the next
+	queued      []bool
+	hubs        map[int32]*offers
+	reads       int64 // edges
+}
+
+// auction sends all surplus by an auction. Where it gives up, as when no flow meets every supply, some is left.
+func (g *Graph) auction() {
+	a := &auction{g: g, shift: uint(bits.Len(uint(len(g.hot)))), price: make([]int64, len(g.hot)),
+		dist: make([]int64, len(g.hot)), queued: make([]bool, len(g.hot))}
+	for n := range g.hot {
+		p := g.hot[n].price
+		if max(p, -p) >= auctionTop>>(a.shift+1) {
+			return
+		}
+		a.price[n] = p << a.shift
+	}
+	a.eps = max(a.aim(), 1<<a.shift) / auctionFirst
+	a.enqueue()
+	for a.run() && !a.round() && a.eps > 1 {
+		a.tighten(max(1, a.eps/auctionAlpha))
+	}
+	for arc := range g.arcs { // nothing to do, unless it gave up: then the prices from before say what is to be undone
+		if g.arcs[arc].pos >= 0 {
+			g.settle(Arc(arc))
+		}
+	}
+	for n := range g.cold {
+		g.give(int32(n), 0)
+	}
+	for _, n := range g.takers {
+		g.cold[n].lacks = false
+	}
+	g.takers = g.takers[:0]
+	g.stats.Scanned += a.reads
+}
+
+// enqueue makes every node with surplus take part.
+func (a *auction) enqueue() {
+	for n := range a.g.cold {
+		if a.g.cold[n].excess > 0 {
+			a.add(int32(n))
+		}
+	}
+	a.queue, a.next = a.next, a.queue[:0]
+}
+
+func (a *auction) add(n int32) {
+	if !a.queued[n] {
+		a.queued[n] = true
+		a.next = append(a.next, n)
+	}
+}
+
+// run moves surplus until none is left, or gives up.
+func (a *auction) run() bool {
+	arcs := int64(len(a.g.arcs))
+	for again := int64(0); len(a.queue) > 0; {
+		if a.reads > again {
+			a.aim()
+			a.hubs = map[int32]*offers{}
+			again = a.reads + arcs
+		}
+		for _, n := range a.queue {
+			a.queued[n] = false
+			for a.g.cold[n].excess > 0 {
+				if !a.step(n) {
+					return false
+				}
+			}
+		}
+		a.queue, a.next = a.next, a.queue[:0]
+	}
+	return true
+}
+
+// step sends surplus of a node over its cheapest edge.
+func (a *auction) step(n int32) bool {
+	c := &a.g.cold[n]
+	i, best, second := a.offer(n)
+	if i < 0 || a.reads > auctionReads*int64(len(a.g.arcs)+64) || max(best, -best) > auctionTop {
+		return false
+	}
+	e := c.edges[i]
+	units := int32(min(c.excess, int64(e.res)))
+	if units < e.res {
+		second = best
+	}
+	if second < math.MaxInt64 {
+		a.price[n] = max(a.price[n], second+a.eps)
+	}
+	a.g.pushAt(n, i, units)
+	c.excess -= int64(units)
+	to := &a.g.cold[e.to]
+	if to.excess += int64(units); to.excess > 0 {
+		a.add(e.to)
+	}
+	if len(to.edges) > hubEdges && a.hubs[e.to] != nil {
+		a.hubs[e.to].push(offer{a.price[n] - int64(e.cost)<<a.shift, e.name ^ 1})
+	}
+	return true
+}
+
+// offer finds the edge of a node over which a unit costs least, that cost, and the next; -1 when there is no edge.
+func (a *auction) offer(n int32) (at int32, best, second int64) {
+	c := &a.g.cold[n]
+	if len(c.edges) > hubEdges {
+		return a.hub(n)
+	}
+	at, best, second = -1, math.MaxInt64, math.MaxInt64
+	edges := c.edges[:c.live]
+	a.reads += int64(len(edges))
+	for i := range edges {
+		e := &edges[i]
+		if d := int64(e.cost)<<a.shift + a.price[e.to]; d < best {
+			at, best, second = int32(i), d, best
+		} else if d < second {
+			second = d
+		}
+	}
+	return at, best, second
+}
+
+// hub is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so that the costs in
+// its heap are never too high: the first that is still right is the least.
+func (a *auction) hub(n int32) (at int32, best, second int64) {
+	c, h := &a.g.cold[n], a.hubs[n]
+	if h == nil {
+		h = &offers{}
+		a.hubs[n] = h
+		for i := range c.edges[:c.live] {
+			e := &c.edges[i]
+			h.push(offer{int64(e.cost)<<a.shift + a.price[e.to], e.name})
+		}
+		a.reads += int64(c.live)
+	}
+	for len(*h) > 0 {
+		a.reads++
+		top := &(*h)[0]
+		_, i := a.g.find(top.name)
+		e := &c.edges[i]
+		d := int64(e.cost)<<a.shift + a.price[e.to]
+		switch {
+		case e.res == 0:
+			h.drop()
+		case d > top.cost:
+			top.cost = d
+			h.down()
+		default:
+			second = math.MaxInt64
+			for _, o := range (*h)[1:min(3, len(*h))] {
+				second = min(second, o.cost)
+			}
+			return i, d, second
+		}
+	}
+	return -1, 0, 0
+}
+
+// round finds whole prices that prove the flow optimal. Prices are cut at one fraction. An arc's reduced cost is -eps at
+// the least, so it can be below 0 afterwards only where a price lies within eps of the cut: any gap that is wider will do.
+func (a *auction) round() bool {
+	one := int64(1) << a.shift
+	rest := a.dist
+	for n, p := range a.price {
+		rest[n] = p & (one - 1)
+	}
+	slices.Sort(rest)
+	gap, cut := one-rest[len(rest)-1]+rest[0], rest[0]
+	for i := range rest[1:] {
+		if d := rest[i+1] - rest[i]; d > gap {
+			gap, cut = d, rest[i+1]
+		}
+	}
+	if gap <= a.eps {
+		return false
+	}
+	for n, p := range a.price {
+		a.g.hot[n].price = (p + one - cut) >> a.shift
+	}
+	return true
+}
+
+// tighten makes the flow optimal but for a smaller eps: it fills the arcs that are too cheap. Where one could carry all
+// there is, it lowers the price of its tail instead, if that is possible.
+func (a *auction) tighten(eps int64) {
+	g := a.g
+	a.eps = eps
+	for again, k := true, 0; again && k < wideRounds; k++ {
+		again = false
+		for n := range g.cold {
+			c := &g.cold[n]
+			for i := range c.edges[:c.live] {
+				e := &c.edges[i]
+				if d := int64(e.cost)<<a.shift + a.price[e.to] + eps; int(e.res) > len(g.cold) && d < a.price[n] {
+					a.price[n], again = d, true
+				}
+			}
+		}
+	}
+	for n := range g.cold {
+		c := &g.cold[n]
+		for i := int32(0); i < c.live; {
+			e := c.edges[i]
+			if int64(e.cost)<<a.shift+a.price[e.to]-a.price[n] >= -eps {
+				i++
+				continue
+			}
+			g.pushAt(int32(n), i, e.res) // another edge comes to i
+			c.excess -= int64(e.res)
+			g.cold[e.to].excess += int64(e.res)
+		}
+	}
+	a.enqueue()
+}
+
+// aim is Goldberg's global update: each node's price comes to say how far it is from what takes flow. It gives the
+// distance of the farthest surplus.
+func (a *auction) aim() (reach int64) {
+	g, want := a.g, int64(0)
+	g.heap.reset()
+	for n := range a.dist {
+		a.dist[n] = auctionFar
+		if x := g.cold[n].excess; x < 0 {
+			a.dist[n] = 0
+			g.heap.push(0, int32(n))
+		} else {
+			want += x
+		}
+	}
+	for g.heap.size > 0 && want > 0 {
+		it := g.heap.pop()
+		if it.key > a.dist[it.node] {
+			continue
+		}
+		c := &g.cold[it.node]
+		reach = it.key
+		want -= max(0, c.excess)
+		a.reads += int64(len(c.edges))
+		base := it.key + a.price[it.node] + a.eps
+		for i := range c.edges {
+			e := &c.edges[i]
+			if e.back == 0 {
+				continue
+			}
+			if d := base - int64(e.cost)<<a.shift - a.price[e.to]; d < a.dist[e.to] {
+				a.dist[e.to] = d
+				g.heap.push(d, e.to)
+			}
+		}
+	}
+	for n := range a.price {
+		a.price[n] -= reach - min(a.dist[n], reach)
+	}
+	return reach
+}
