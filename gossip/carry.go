@@ -59,16 +59,7 @@ func (c *Cluster) AckPayload() []byte { return binary.BigEndian.AppendUint64(nil
 // NotifyPingComplete is a probe of ours that was answered.
 func (c *Cluster) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
 	id := cluster.WorkerID(n.Name)
-	c.mu.Lock()
-	if m := c.members[id]; m != nil {
-		if m.RTT = rtt; m.State == Suspect {
-			m.State, m.Since = Alive, time.Now()
-			c.view = nil
-			c.facts.add(Fact{Member: id, State: Alive, At: m.Since})
-			c.wake()
-		}
-	}
-	c.mu.Unlock()
+	c.answered(id, rtt)
 	if len(payload) == 8 {
 		c.compare(id, binary.BigEndian.Uint64(payload))
 	}
@@ -97,18 +88,15 @@ func (message) Finished()                             {}
 func (message) UniqueBroadcast()                      {}
 
 // spread pushes a broadcast to some members at once, when few are waiting, and has it repeated.
-func (c *Cluster) spread(raw []byte) {
+func (c *Cluster) spread(raw []byte, push int) {
 	c.mu.Lock()
 	var to []*memberlist.Node
 	if c.queue != nil && len(c.peers) > 0 {
-		for _, i := range rand.Perm(len(c.peers))[:min(c.o.Knobs.Push, len(c.peers))] {
+		for _, i := range rand.Perm(len(c.peers))[:min(push, len(c.peers))] {
 			to = append(to, c.peers[i].node)
 		}
 	}
 	c.mu.Unlock()
-	if len(to) == 0 {
-		return
-	}
 	if c.queue.NumQueued() < queueSize/8 {
 		for _, n := range to {
 			_ = c.ml.SendBestEffort(n, raw) // it will be repeated
@@ -117,6 +105,12 @@ func (c *Cluster) spread(raw []byte) {
 	c.queue.QueueBroadcast(message(raw))
 	c.queue.Prune(queueSize)
 }
+
+const (
+	takeMost  = 64 // broadcasts merged at once
+	deltaHead = 10 // bytes of a delta of runs alone, and what a run takes in it beside its own
+	runHead   = 2
+)
 
 // takeIn merges broadcasts, and passes on those that had news.
 func (c *Cluster) takeIn(ctx context.Context, l *loop) {
@@ -132,34 +126,77 @@ func (c *Cluster) takeIn(ctx context.Context, l *loop) {
 	}
 }
 
+// take merges a broadcast and all that wait behind it, and passes on what was news, in as few packets as hold it: a member
+// that is behind must not make as many packets of a backlog as the backlog was.
 func (c *Cluster) take(raw []byte) {
-	var d registry.Delta
-	run, err := registry.DecodeRun(raw)
-	if d.Runs = []registry.Run{run}; err != nil {
-		if d, err = registry.DecodeDelta(raw); err != nil {
+	var news [][]byte
+	var deltas []registry.Delta
+	c.mu.Lock()
+	waited := 0
+	for behind := true; behind; {
+		d, err := decodeBroadcast(raw)
+		anew := 0
+		if err == nil {
+			anew, err = c.reg.Merge(time.Now(), "", d)
+		}
+		if anew > 0 {
+			c.keep(d.Objects)
+			news, deltas = append(news, raw), append(deltas, d)
+		}
+		if err != nil {
 			c.o.Log.Debug("a broadcast is refused", "err", err)
-			return
+		}
+		behind = false
+		if waited++; waited < takeMost {
+			select {
+			case raw = <-c.inbox:
+				behind = true
+			default:
+			}
 		}
 	}
-	c.mu.Lock()
-	n, err := c.reg.Merge(time.Now(), "", d)
-	if c.mindContest(); n > 0 {
+	c.mindContest()
+	if len(news) > 0 || c.reg.Root() != c.root.Load() { // a run may say only that something is complete
 		c.changed()
-		c.keep(d.Objects)
-	} else if c.reg.Root() != c.root.Load() {
-		c.changed() // a run that only says that something is complete
 	}
 	gaps := len(c.reg.Gaps()) > 0
 	c.mu.Unlock()
-	if err != nil {
-		c.o.Log.Debug("a broadcast is refused", "err", err)
-	}
-	if n > 0 {
-		c.spread(raw)
+	for _, raw := range packed(news, deltas) {
+		c.spread(raw, c.o.Knobs.Push/waited)
 	}
 	if gaps {
 		c.poke(c.toSync)
 	}
+}
+
+// decodeBroadcast reads what spread sent: a run, or a delta.
+func decodeBroadcast(raw []byte) (registry.Delta, error) {
+	if run, err := registry.DecodeRun(raw); err == nil {
+		return registry.Delta{Runs: []registry.Run{run}}, nil
+	}
+	return registry.DecodeDelta(raw)
+}
+
+// packed puts broadcasts together as far as a packet has room. One that stands alone stays as it came.
+func packed(raws [][]byte, deltas []registry.Delta) (out [][]byte) {
+	for i := 0; i < len(raws); {
+		size, n := deltaHead+len(raws[i]), 1
+		for i+n < len(raws) && size+len(raws[i+n])+runHead <= messageSize {
+			size += len(raws[i+n]) + runHead
+			n++
+		}
+		if n == 1 {
+			out = append(out, raws[i])
+		} else {
+			var all registry.Delta
+			for _, d := range deltas[i : i+n] {
+				all.Runs, all.Objects = append(all.Runs, d.Runs...), append(all.Objects, d.Objects...)
+			}
+			out = append(out, registry.EncodeDelta(all))
+		}
+		i += n
+	}
+	return out
 }
 
 // flush broadcasts what we announced, coalesced, and no faster than Rate.
@@ -194,7 +231,7 @@ func (c *Cluster) flushNow() {
 	c.budget = c.budget.Add(time.Duration(size) * time.Second / time.Duration(c.o.Knobs.Rate))
 	c.mu.Unlock()
 	for _, r := range runs {
-		c.spread(registry.EncodeRun(r))
+		c.spread(registry.EncodeRun(r), c.o.Knobs.Push)
 	}
 }
 

@@ -34,6 +34,7 @@ type Cluster struct {
 	toFlush  chan struct{}
 	toSync   chan struct{}
 	toSave   chan struct{}
+	toDoubt  chan struct{}
 	root     atomic.Uint64 // of the registry, to be read without the lock
 	dropped  atomic.Int64
 	leaving  atomic.Bool
@@ -80,7 +81,8 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, ring: ring, disk: d, ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), suspects: make(chan cluster.WorkerID, 64),
-		toFlush: make(chan struct{}, 1), toSync: make(chan struct{}, 1), toSave: make(chan struct{}, 1), members: map[cluster.WorkerID]*seen{}, moved: make(chan struct{}), watches: map[*Watch]bool{}}
+		toFlush: make(chan struct{}, 1), toSync: make(chan struct{}, 1), toSave: make(chan struct{}, 1), toDoubt: make(chan struct{}, 1),
+		members: map[cluster.WorkerID]*seen{}, moved: make(chan struct{}), watches: map[*Watch]bool{}}
 	c.seal.Store(seal)
 	c.keys.Store(int64(o.KeysGeneration))
 	ro := o.Registry
@@ -208,8 +210,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 	close(c.ready)
 	var all sync.WaitGroup
-	for i, f := range []func(context.Context, *loop){c.takeIn, c.flush, c.synchronize, c.reconnect, c.tend} {
-		c.loops[i].name = [...]string{"take in", "flush", "synchronize", "reconnect", "tend"}[i]
+	for i, f := range []func(context.Context, *loop){c.takeIn, c.flush, c.synchronize, c.reconnect, c.tend, c.doubt} {
+		c.loops[i].name = [...]string{"take in", "flush", "synchronize", "reconnect", "tend", "doubt"}[i]
 		all.Go(func() { f(ctx, &c.loops[i]) })
 	}
 	<-ctx.Done()

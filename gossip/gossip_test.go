@@ -1,15 +1,18 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
@@ -211,6 +214,60 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 	if _, ok := a.Where("m1"); ok {
 		t.Fatal("c is not forgotten")
 	}
+}
+
+// Memberlist tells nobody that a suspicion was refuted, and its own next probe may be long in coming.
+func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
+	k := Fast()
+	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Doubt = time.Hour, time.Second, time.Hour, time.Hour, 10*time.Millisecond
+	a := start(t, Options{Self: "a", Knobs: k})
+	b := start(t, Options{Self: "b", Knobs: k}, a)
+	await(t, "both know each other", func() bool { return state(a, "b") == Alive && state(b, "a") == Alive })
+	b.net.cut.Store(true)
+	a.suspects <- "b"
+	await(t, "a suspects b", func() bool { return state(a, "b") == Suspect })
+	b.net.cut.Store(false)
+	await(t, "b has answered", func() bool { return state(a, "b") == Alive })
+	var told []State
+	for _, f := range a.Facts(0) {
+		if f.Member == "b" {
+			told = append(told, f.State)
+		}
+	}
+	if !slices.Equal(told, []State{Alive, Suspect, Alive}) {
+		t.Errorf("a told %v of b", told)
+	}
+}
+
+func TestABacklogIsPassedOnInFewPackets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var raws [][]byte
+		var deltas []registry.Delta
+		for i := range rapid.IntRange(0, 40).Draw(t, "n") {
+			owner := cluster.WorkerID(fmt.Sprintf("w%02d", i))
+			r := registry.Run{Owner: owner, Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{{Owner: owner, Kind: registry.Worker, Key: "k",
+				Incarnation: 1, Version: 1, Payload: make([]byte, rapid.IntRange(0, 900).Draw(t, "size"))}}}
+			raws, deltas = append(raws, registry.EncodeRun(r)), append(deltas, registry.Delta{Runs: []registry.Run{r}})
+		}
+		var got [][]byte
+		packs, total := packed(raws, deltas), 0
+		for _, p := range packs {
+			d, err := decodeBroadcast(p)
+			if err != nil || len(p) > messageSize {
+				t.Fatalf("a packet of %d bytes: %v", len(p), err)
+			}
+			for _, r := range d.Runs {
+				got = append(got, registry.EncodeRun(r))
+			}
+			total += len(p)
+		}
+		if !slices.EqualFunc(got, raws, bytes.Equal) {
+			t.Fatalf("%d runs came of %d, or others", len(got), len(raws))
+		}
+		if len(packs) > 1+2*total/messageSize {
+			t.Fatalf("%d packets for %d bytes", len(packs), total)
+		}
+	})
 }
 
 func TestACutIsHealed(t *testing.T) {

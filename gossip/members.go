@@ -3,7 +3,10 @@ package gossip
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"math/rand/v2"
+	"net"
 	"regexp"
 	"slices"
 	"time"
@@ -151,16 +154,75 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// suspect notes a suspicion of ours. Alive is noted by the next answer to a probe.
+// suspect notes a suspicion of ours. Alive is noted by the next answer.
 func (c *Cluster) suspect(id cluster.WorkerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.members[id]; m != nil && m.State == Alive {
-		m.State, m.Since = Suspect, time.Now()
-		c.view = nil
-		c.facts.add(Fact{Member: id, State: Suspect, At: m.Since})
-		c.wake()
+		c.becomes(m, Suspect)
+		c.poke(c.toDoubt)
 	}
+}
+
+// answered notes that a member answered us.
+func (c *Cluster) answered(id cluster.WorkerID, rtt time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.members[id]; m != nil {
+		if m.RTT = rtt; m.State == Suspect {
+			c.becomes(m, Alive)
+		}
+	}
+}
+
+// becomes is called with the lock.
+func (c *Cluster) becomes(m *seen, s State) {
+	m.State, m.Since = s, time.Now()
+	c.view = nil
+	c.facts.add(Fact{Member: m.ID, State: s, At: m.Since})
+	c.wake()
+}
+
+// doubt asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its own next probe of
+// one of some hundred members comes half a minute later.
+func (c *Cluster) doubt(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.toDoubt:
+		}
+		for {
+			if !pause(ctx, jitter(c.o.Knobs.Doubt)) {
+				return
+			}
+			n := c.suspected()
+			if n == nil {
+				break
+			}
+			l.do(func() {
+				addr := net.UDPAddr{IP: n.Addr, Port: int(n.Port)}
+				if rtt, err := c.ml.Ping(n.Name, &addr); err == nil {
+					c.answered(cluster.WorkerID(n.Name), rtt)
+				}
+			}, c.o)
+		}
+	}
+}
+
+// suspected gives one of the members that we suspect, by chance; nil if there is none.
+func (c *Cluster) suspected() (out *memberlist.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, m := range c.peers {
+		if m.State == Suspect {
+			if n++; rand.IntN(n) == 0 {
+				out = m.node
+			}
+		}
+	}
+	return out
 }
 
 // Members lists all members known, those that are gone among them, by id.

@@ -41,7 +41,7 @@ func (o Objects) write(f func(time.Time) (registry.Object, error)) (registry.Obj
 	if raw := registry.EncodeDelta(registry.Delta{Objects: []registry.Object{x}}); len(raw) <= messageSize {
 		select {
 		case <-c.ready:
-			c.spread(raw)
+			c.spread(raw, c.o.Knobs.Push)
 		default: // whoever we join will pull it
 		}
 	} // a larger one is pulled: the answer to the next probe shows that there is something

@@ -49,6 +49,7 @@ type Knobs struct {
 	Indirect     int           // how many of them
 	Suspicion    int           // multiplier of the time from suspicion to death; see memberlist.Config
 	SuspicionMax int
+	Doubt        time.Duration // between questions to members that we suspect
 	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
 	Gossip       time.Duration // between repetitions
 	Push         int           // members told at once
@@ -67,16 +68,27 @@ type Knobs struct {
 // LAN gives the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's suspicion lasts
 // longer the more there are, by the logarithm, and the pace leaves room for that. See docs/decisions/0010-registry.md.
 func LAN() Knobs {
-	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8,
-		Gossip: 50 * time.Millisecond, Push: 8, Fanout: 4, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Doubt: 350 * time.Millisecond,
+		Gossip: 80 * time.Millisecond, Push: 8, Fanout: 3, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
 		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
 }
+
+// WAN gives the pace for members that answer late: over slow links, or many on a host with few cores. A probe may take half a
+// second, a third of which LAN allows. A death is noticed in 3 to 7 s by some hundred members.
+func WAN() Knobs {
+	k := LAN()
+	k.Probe, k.ProbeTimeout, k.Gossip, k.Doubt = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond, time.Second
+	return k
+}
+
+// Paces are the names of the settings that can be chosen. All members of a cluster should have one: each judges by its own.
+var Paces = map[string]func() Knobs{"lan": LAN, "wan": WAN} //nolint:gochecknoglobals // a constant
 
 // Fast gives knobs for tests on loopback.
 func Fast() Knobs {
 	k := LAN()
 	k.Probe, k.ProbeTimeout, k.Suspicion, k.SuspicionMax = 100*time.Millisecond, 50*time.Millisecond, 3, 3
-	k.Gossip, k.PushPull, k.Sync, k.Settle = 20*time.Millisecond, 2*time.Second, time.Second, 20*time.Millisecond
+	k.Doubt, k.Gossip, k.PushPull, k.Sync, k.Settle = 50*time.Millisecond, 20*time.Millisecond, 2*time.Second, time.Second, 20*time.Millisecond
 	k.Flush, k.Reconnect, k.Save, k.StuckAfter = time.Millisecond, 200*time.Millisecond, 50*time.Millisecond, time.Second
 	return k
 }

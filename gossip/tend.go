@@ -41,11 +41,9 @@ func (c *Cluster) tidy() {
 		c.keep(anew)
 	}
 	patience := c.patience()
-	for id, m := range c.members {
+	for _, m := range c.members {
 		if m.State == Suspect && now.Sub(m.Since) > patience {
-			m.State, m.Since = Alive, now // it would be dead by now: it has told others that it lives
-			c.facts.add(Fact{Member: id, State: Alive, At: now})
-			c.view = nil
+			c.becomes(m, Alive) // it would be dead by now: it has told others that it lives
 		}
 	}
 	if c.disk.grown() {
@@ -108,11 +106,15 @@ func (c *Cluster) reconnect(ctx context.Context, l *loop) {
 	wait := c.o.Knobs.Reconnect / 4
 	for pause(ctx, jitter(wait)) {
 		wait = c.o.Knobs.Reconnect
-		if len(c.lost()) > 0 {
+		if len(c.lost()) > 0 && rand.IntN(1+c.count()/seekers) == 0 {
 			l.do(func() { c.lookForLost(ctx) }, c.o)
 		}
 	}
 }
+
+// seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster of hundreds
+// must not answer so many exchanges of everything for one member that is gone for good.
+const seekers = 16
 
 // lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked anew who
 // is still lost: two that have just begun and found each other must go on to look for the others.

@@ -82,7 +82,7 @@ func (c *Cluster) Moved() <-chan struct{} {
 	return c.moved
 }
 
-const loopCount = 5
+const loopCount = 6
 
 // loop is one of our own goroutines, as the watchdog sees it.
 type loop struct {

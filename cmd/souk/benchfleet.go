@@ -18,6 +18,7 @@ import (
 // fleet is the members of a measured cluster, each a process of this program.
 type fleet struct {
 	members  []*fleetMember
+	pace     string
 	heard    chan heard
 	joined   time.Duration   // from the first process's start until all had all
 	expected map[string]bool // members that we killed
@@ -53,7 +54,7 @@ func (m *fleetMember) kill() {
 }
 
 // startFleet starts the members, lets them join one after another, and waits until each knows all.
-func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error) {
+func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fleet, err error) {
 	f = &fleet{heard: make(chan heard, 1024), expected: map[string]bool{}, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -71,7 +72,7 @@ func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error
 	began := time.Now()
 	var addrs []string
 	for i := range n {
-		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), errs); err != nil {
+		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), pace, errs); err != nil {
 			return f, err
 		}
 		addr := ""
@@ -102,6 +103,7 @@ func startFleet(ctx context.Context, n int, errs io.Writer) (f *fleet, err error
 func (f *fleet) meet(ctx context.Context) error {
 	n, late := len(f.members), time.Now().Add(meetTime)
 	for {
+		began := time.Now()
 		xs, err := f.stats(ctx)
 		if err != nil {
 			return err
@@ -118,7 +120,7 @@ func (f *fleet) meet(ctx context.Context) error {
 		if time.Now().After(late) {
 			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
 		}
-		if err := rest(ctx, 50*time.Millisecond); err != nil {
+		if err := rest(ctx, 50*time.Millisecond+10*time.Since(began)); err != nil { // asking must not be what keeps them busy
 			return err
 		}
 	}
@@ -157,8 +159,8 @@ func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
 	return fmt.Errorf("member %d could not join in %d tries: %s", i, joinTries, last)
 }
 
-func (f *fleet) spawn(exe, id, key string, errs io.Writer) error {
-	cmd := exec.Command(exe, "bench-member", id, key)
+func (f *fleet) spawn(exe, id, key, pace string, errs io.Writer) error {
+	cmd := exec.Command(exe, "bench-member", id, key, pace)
 	cmd.Stderr = errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()

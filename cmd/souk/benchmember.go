@@ -41,13 +41,13 @@ type memberLine struct {
 	Gossip *gossip.Stats `json:"gossip,omitempty"`
 }
 
-// asBenchMember is the hidden command "souk bench-member ID KEY": one member of a cluster that is measured, which takes
+// asBenchMember is the hidden command "souk bench-member ID KEY PACE": one member of a cluster that is measured, which takes
 // orders on stdin and reports on stdout. It ends with its stdin.
 func asBenchMember(argv []string) (code int, mine bool) {
-	if len(argv) != 3 || argv[0] != "bench-member" {
+	if len(argv) != 4 || argv[0] != "bench-member" {
 		return 0, false
 	}
-	if err := benchMember(argv[1], argv[2]); err != nil {
+	if err := benchMember(argv[1], argv[2], argv[3]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitError, true
 	}
@@ -68,13 +68,17 @@ func (l *lines) say(x memberLine) {
 	_ = l.out.Encode(x) // who would hear that nobody hears?
 }
 
-func benchMember(id, key string) error {
+func benchMember(id, key, pace string) error {
+	knobs, err := paceOf(pace)
+	if err != nil {
+		return err
+	}
 	secret, err := base64.RawURLEncoding.DecodeString(key)
 	if err != nil {
 		return err
 	}
 	self := cluster.WorkerID(id)
-	g, err := gossip.New(gossip.Options{Self: self, Role: "worker", Keys: [][]byte{secret}})
+	g, err := gossip.New(gossip.Options{Self: self, Role: "worker", Keys: [][]byte{secret}, Knobs: knobs})
 	if err != nil {
 		return err
 	}

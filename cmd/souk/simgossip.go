@@ -17,8 +17,11 @@ type simGossipFlags struct {
 	seed                                    uint64
 	loss                                    float64
 	every, idle                             time.Duration
-	only                                    string
+	only, pace                              string
 }
+
+// knobs gives the simulator the live package's settings.
+func (o *simGossipFlags) knobs() simgossip.Knobs { return simKnobs(gossip.Paces[o.pace]()) }
 
 // simGossipRow is one line of souk sim gossip --json. Figures are of all its seeds together.
 type simGossipRow struct {
@@ -42,7 +45,7 @@ type simGossipRow struct {
 	CPU      float64 `json:"cpu_s"`
 }
 
-const simGossipLong = `Run what gossip does on thousands of members, with the default settings of the live package:
+const simGossipLong = `Run what gossip does on thousands of members, with the settings of the live package:
 
   propagation      the registry's own code on each member; a change at one until all others have it, and what members
                    send and receive meanwhile. Only --owners of them have records: memory grows with nodes times owners
@@ -63,10 +66,14 @@ func (c *cli) cmdSimGossip() *cobra.Command {
 	f.IntVar(&o.seeds, "seeds", 1, "how many seeds")
 	f.Uint64Var(&o.seed, "seed", 1, "the first seed")
 	f.Float64Var(&o.loss, "loss", 0, "share of packets lost")
+	f.StringVar(&o.pace, "pace", "lan", "the settings: lan or wan, see souk agent")
 	f.StringVar(&o.only, "only", "", "propagation, detection or false_positives (default the first two)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 || o.loss > 0.9 || o.every < time.Millisecond || o.idle < 0 {
 			return usagef("--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at least 1ms")
+		}
+		if _, err := paceOf(o.pace); err != nil {
+			return err
 		}
 		o.owners = min(o.owners, o.nodes)
 		return c.simGossip(cmd.Context(), o)
@@ -114,7 +121,7 @@ func (c *cli) simGossipPrint(r simGossipRow) {
 	fmt.Fprintln(c.out, text)
 }
 
-// simKnobs gives the simulator the live package's settings.
+// simKnobs gives the simulator settings of the live package.
 func simKnobs(k gossip.Knobs) simgossip.Knobs {
 	us := func(d time.Duration) ticks.Time { return d.Microseconds() }
 	return simgossip.Knobs{Probe: us(k.Probe), ProbeTimeout: us(k.ProbeTimeout), Gossip: us(k.Gossip), Settle: us(k.Settle), Flush: us(k.Flush),
@@ -130,7 +137,7 @@ func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error
 			return r, err
 		}
 		x, err := simgossip.Propagate(simgossip.PropagateOptions{Members: o.nodes, Owners: o.owners, Machines: o.machines, Changes: o.changes, Every: o.every.Microseconds(),
-			Idle: o.idle.Microseconds(), Loss: o.loss, Seed: o.seed + uint64(k), Knobs: simKnobs(gossip.LAN())})
+			Idle: o.idle.Microseconds(), Loss: o.loss, Seed: o.seed + uint64(k), Knobs: o.knobs()})
 		if err != nil {
 			return r, err
 		}
@@ -141,7 +148,7 @@ func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error
 	}
 	all, each = all.Sorted(), each.Sorted()
 	r.N, r.P50, r.P99, r.Max, r.EachP99 = len(all), all.MS(0.5), all.MS(0.99), all.MS(1), each.MS(0.99)
-	r.Members = simgossip.MembershipBytes(o.nodes, gossip.LAN().PushPull.Microseconds())
+	r.Members = simgossip.MembershipBytes(o.nodes, gossip.Paces[o.pace]().PushPull.Microseconds())
 	return r, nil
 }
 
@@ -154,7 +161,7 @@ func simDetection(ctx context.Context, o *simGossipFlags) (simGossipRow, error) 
 			return r, err
 		}
 		seed := o.seed + uint64(k)
-		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: seed, Duration: 120 * ticks.Second, Kill: 5*ticks.Second + ticks.Time(seed%1000)*777, Knobs: simKnobs(gossip.LAN())})
+		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: seed, Duration: 120 * ticks.Second, Kill: 5*ticks.Second + ticks.Time(seed%1000)*777, Knobs: o.knobs()})
 		if x.AllDead == 0 {
 			r.Missing++
 			continue
@@ -174,7 +181,7 @@ func simFalse(ctx context.Context, o *simGossipFlags) (simGossipRow, error) {
 		if err := context.Cause(ctx); err != nil {
 			return r, err
 		}
-		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: o.seed + uint64(k), Loss: r.Loss, Duration: 3600 * ticks.Second, Knobs: simKnobs(gossip.LAN())})
+		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: o.seed + uint64(k), Loss: r.Loss, Duration: 3600 * ticks.Second, Knobs: o.knobs()})
 		*r.False += x.False
 		r.Suspects += x.Suspicions
 	}
