@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -23,7 +22,7 @@ func (r *Reaper) boot() string { return proc.BootID() }
 // that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
 func (r *Reaper) adoptAll() error {
 	for _, d := range []string{machinesDir(r.dir), logsDir(r.dir)} {
-		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeApart(d); err != nil {
 			return fmt.Errorf("make the machines' directories: %w", err)
 		}
 	}
