@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,15 +147,17 @@ func asFault(err error) *fault.Error {
 
 // answer writes a JSON body. An error can only be that nobody reads any more.
 func answer(w http.ResponseWriter, code int, body any) {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		code, raw = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}`)
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(body); err != nil {
+		code = http.StatusInternalServerError
+		b.Reset()
+		b.WriteString(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}` + "\n")
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(raw)+1))
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(code)
-	_, _ = w.Write(append(raw, '\n'))
+	_, _ = w.Write(b.Bytes())
 }
 
 // okay is the answer of verbs that have nothing to tell.

@@ -99,7 +99,11 @@ func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
 	case s == nil:
 		return placement.Policy{}, fault.New(fault.Invalid, "policy_unknown", "there is no policy %q; \"souk policy ls\" lists them", clip(name, 80))
 	}
-	p := s.Bind(policy.NewEvaluator())
+	var e *policy.Evaluator // needed by expressions alone
+	if !s.Shared() {
+		e = policy.NewEvaluator()
+	}
+	p := s.Bind(e)
 	p.Version = v.Number
 	return p, nil
 }

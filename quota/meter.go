@@ -15,6 +15,7 @@ type Meter struct {
 	spaces  map[string]*space
 	charges map[string]Charge // by machine
 	told    map[string]cluster.Spending
+	given   bool   // told has been given to others since it was made, so it is not changed any more
 	changes uint64 // of told
 }
 
@@ -165,7 +166,9 @@ func (m *Meter) enter(now time.Time, c Charge, sign int) {
 		t.Spent, t.Lent, t.Owed, t.At = s.Spent, s.Lent, s.Owed, s.At // nothing was spent since it was written
 	}
 	t.Rate, t.LentRate, t.Used, t.Machines = max(0, s.rate), max(0, s.lentRate), s.used, s.machines
-	m.told = maps.Clone(m.told)
+	if m.given {
+		m.told, m.given = maps.Clone(m.told), false
+	}
 	m.changes++
 	m.told[c.Namespace] = t
 }
@@ -226,7 +229,7 @@ func (m *Meter) tell() {
 			told[name] = t
 		}
 	}
-	m.told = told
+	m.told, m.given = told, false
 	m.changes++
 }
 
@@ -235,7 +238,10 @@ func (m *Meter) Changes() uint64 { return m.changes }
 
 // Told gives what the worker's record says of each namespace: the counters as written, with the rates of now. The map is
 // not changed afterwards.
-func (m *Meter) Told() map[string]cluster.Spending { return m.told }
+func (m *Meter) Told() map[string]cluster.Spending {
+	m.given = true
+	return m.told
+}
 
 // Running says whether anything is being spent, so that the counters are to be written every Every.
 func (m *Meter) Running() bool {

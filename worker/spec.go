@@ -80,9 +80,10 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 	}
 	env["SOUK_FENCE"] = strconv.FormatUint(machine.Fence(m, t.Attempt), 10)
 	out := make([]string, 0, len(env))
-	for _, k := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, k+"="+env[k])
+	for k, v := range env {
+		out = append(out, k+"="+v)
 	}
+	slices.Sort(out)
 	return out
 }
 

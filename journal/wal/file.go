@@ -89,7 +89,9 @@ func (l *logFile) sync() error {
 }
 
 func (l *logFile) read() ([]byte, error) {
-	return io.ReadAll(io.NewSectionReader(l.f, 0, l.size))
+	raw := make([]byte, l.size)
+	_, err := io.ReadFull(io.NewSectionReader(l.f, 0, l.size), raw)
+	return raw, err
 }
 
 func (l *logFile) close() error { return l.f.Close() }

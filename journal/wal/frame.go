@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/soukhq/souk/fsm"
 )
@@ -26,13 +27,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
 
-// encodeBody makes a batch's part of a frame's body.
-func encodeBody(batch []fsm.Record) []byte {
+// encodeBody makes a batch's part of a frame's body, in b where there is room.
+func encodeBody(b []byte, batch []fsm.Record) []byte {
 	n := 0
 	for _, r := range batch {
 		n += len(r.Bucket) + len(r.Key) + len(r.Value) + 3*binary.MaxVarintLen32
 	}
-	b := make([]byte, 0, n)
+	b = slices.Grow(b[:0], n)
 	for _, r := range batch {
 		b = append(binary.AppendUvarint(b, uint64(len(r.Bucket))), r.Bucket...)
 		b = append(binary.AppendUvarint(b, uint64(len(r.Key))), r.Key...)
@@ -71,8 +72,8 @@ func encodeHeader(generation uint64) []byte {
 	return b
 }
 
-// read adds a whole log, as it lies on disk, to what m holds. The log must be of the generation. It changes m also
-// where it fails.
+// read adds a whole log, as it lies on disk, to what m holds, which keeps raw. The log must be of the generation. It
+// changes m also where it fails.
 func (m *merged) read(raw []byte, generation uint64) error {
 	if int64(len(raw)) < headerSize || !bytes.Equal(raw[:headerSize], encodeHeader(generation)) {
 		return fmt.Errorf("it does not begin as log %d does", generation)
@@ -160,7 +161,7 @@ func (m *merged) addBody(b []byte) error {
 		b = b[used:]
 		r := fsm.Record{Bucket: string(bucket), Key: string(key)}
 		if n > 0 {
-			r.Value = append(make([]byte, 0, n-1), b[:n-1]...)
+			r.Value = b[: n-1 : n-1]
 			b = b[n-1:]
 		}
 		m.add(r)

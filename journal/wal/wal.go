@@ -44,6 +44,8 @@ type Journal struct {
 	base  string // of the logs' paths
 	size  int64
 
+	bodies sync.Pool // of *[]byte: room for batches that are encoded
+
 	mu      sync.Mutex
 	change  sync.Cond // of anything below
 	waiting [][]byte  // encoded batches that are not written yet: those of callers that wait
@@ -115,7 +117,11 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 		defer j.mu.Unlock()
 		return j.refuses()
 	}
-	body := encodeBody(batch)
+	room, _ := j.bodies.Get().(*[]byte)
+	if room == nil {
+		room = new([]byte)
+	}
+	body := encodeBody(*room, batch)
 	if frameSize(len(body)) > j.size-headerSize {
 		return j.commitLarge(batch)
 	}
@@ -134,10 +140,14 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 		}
 		j.write()
 	}
-	if j.synced > mine {
-		return nil
+	if j.synced <= mine {
+		return j.failed
 	}
-	return j.failed
+	if cap(body) <= keptBuffer {
+		*room = body
+		j.bodies.Put(room)
+	}
+	return nil
 }
 
 func checkBatch(batch []fsm.Record) error {
