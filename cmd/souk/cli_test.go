@@ -101,6 +101,16 @@ func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
 	}
 }
 
+func TestOwnCores(t *testing.T) {
+	for _, c := range []struct{ cores, workers, want int }{
+		{1, 1, 1}, {2, 1, 1}, {2, 3, 2}, {4, 1, 2}, {4, 3, 3}, {64, 1, 32}, {64, 64, 64}, {3, 1, 1},
+	} {
+		if got := ownCores(c.cores, c.workers); got != c.want {
+			t.Errorf("of %d cores %d workers get %d, want %d", c.cores, c.workers, got, c.want)
+		}
+	}
+}
+
 func TestKeyValues(t *testing.T) {
 	lookup := func(k string) string { return "looked up " + k }
 	got, err := keyValues("--env", []string{"A=1", "B=x=y", "C", "D="}, lookup)

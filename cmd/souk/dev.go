@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -51,6 +52,9 @@ func (c *cli) cmdDev() *cobra.Command {
 
 When it ends (^C) the machines go on running. The next souk dev of the same directory takes them up again, with the
 same ids and the same processes, whether this one ended, crashed or was killed.
+
+souk itself uses at most half of the cores, but one for each worker, and leaves the others to the machines. Set
+GOMAXPROCS in its environment to have another number.
 
 The token is made once and kept in DIR/token; the address is in DIR/addr. Clients on this host find both by themselves
 when DIR is the default one.`,
@@ -99,6 +103,9 @@ func (c *cli) doDev(ctx context.Context, o *devFlags) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.addr)
 	}
+	if c.getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
+	}
 	level := slog.LevelWarn
 	if o.verbose {
 		level = slog.LevelDebug
@@ -122,6 +129,11 @@ func (c *cli) doDev(ctx context.Context, o *devFlags) error {
 	c.printStopped(left, o)
 	return err
 }
+
+// ownCores gives how many cores souk itself may use at once: half of those there are, but one for each worker. The others are
+// the machines'. It also is what costs least: a launch is a chain of short turns (connection, worker, journal, reaper), and
+// with a core free Go wakes a thread there for almost each of them.
+func ownCores(cores, workers int) int { return min(cores, max(cores/2, workers)) }
 
 // checkListen lets only loopback addresses pass: the API starts programs, and its token would travel in clear.
 func checkListen(addr string) error {

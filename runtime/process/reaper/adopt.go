@@ -160,7 +160,7 @@ func (r *Reaper) adopt(l *life) {
 			continue
 		}
 		l.streams[i] = s
-		l.pumps.Go(s.pump)
+		l.pumps.start(s)
 	}
 	if l.child {
 		r.mu.Lock()

@@ -1,7 +1,6 @@
 package reaper
 
 import (
-	"os"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
@@ -70,11 +69,8 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		}
 		defer k.seat.leave()
 	}
-	for i, fd := range fds.fds {
-		k.files[i] = os.NewFile(uintptr(fd), "exec")
-	}
-	fds.fds = nil
-	defer closeAll(k.files[:])
+	copy(k.files[:], fds.fds)
+	defer fds.close()
 	x := &execution{ended: make(chan int, 1)}
 	err = r.fork(k, func(pid int, _ uint64) {
 		x.pid = pid

@@ -2,7 +2,6 @@ package reaper
 
 import (
 	"errors"
-	"os"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
@@ -20,7 +19,7 @@ type child struct {
 	group *cgroup.Group // nil: none
 	seat  *seat         // in the group; nil: none is needed
 	v2    int           // the group's directory on the v2 mount, open; 0: not yet
-	files [3]*os.File
+	files [3]int
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
@@ -55,8 +54,8 @@ func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) erro
 		}
 	}
 	attr := &syscall.ProcAttr{Dir: c.dir, Env: c.env, Sys: sys}
-	for _, f := range c.files {
-		attr.Files = append(attr.Files, f.Fd())
+	for _, fd := range c.files {
+		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	if attr.Env == nil {
 		attr.Env = []string{} // nil would be the reaper's own

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +48,7 @@ type life struct {
 	slotGone bool
 	log      *output.Log
 	streams  [2]*stream
-	pumps    sync.WaitGroup
+	pumps    pumps
 	done     chan struct{} // closed when the life is over and its exit is announced
 	// ---
 	ended bool // the main process has ended, the rest is being cleared away
@@ -116,11 +116,10 @@ func (m *machine) endWatches() {
 	m.watchers = nil
 }
 
-var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
-
 // CheckID refuses machine ids that could be anything but a plain file name.
 func CheckID(id string) error {
-	if !validID.MatchString(id) {
+	odd := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
+	if id == "" || len(id) > 64 || strings.ContainsFunc(id, odd) {
 		return fault.New(fault.Invalid, "machine_id", "%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
 	}
 	return nil

@@ -57,6 +57,7 @@ type Reaper struct {
 	forkMu  sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
 	compact sync.RWMutex
 	rewrite chan struct{}
+	crew    *crew
 	desks   chan struct{} // one is held by each start that is under way, see maxStarting
 
 	mu       sync.Mutex
@@ -91,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
-		desks: make(chan struct{}, maxStarting),
+		desks: make(chan struct{}, maxStarting), crew: newCrew(),
 	}
 	if err := r.settle(o); err != nil {
 		return err

@@ -232,31 +232,36 @@ func (c *conn) loop() {
 			return
 		}
 		slots <- struct{}{}
-		go func() {
+		c.r.crew.do(func() {
 			defer func() { <-slots }()
-			if q.Op == frame.OpUpgrade {
-				// When it succeeds, the connection is what ends.
-				err := c.r.upgrade(q.Argv)
-				c.fail(f.ID, err)
-				return
-			}
-			c.r.gate.RLock()
-			defer c.r.gate.RUnlock()
-			var a frame.Reply
-			var err error
-			if q.Op == frame.OpStart {
-				var st runtime.Status
-				st, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
-				a.Status = &st
-			} else {
-				err = c.r.do(q, &a)
-			}
-			if err != nil {
-				a = frame.Reply{Error: frame.ToError(err)}
-			}
-			c.send(f.ID, frame.KindReply, a)
-		}()
+			c.request(f, q)
+		})
 	}
+}
+
+// request carries out one request and answers it.
+func (c *conn) request(f frame.Frame, q frame.Request) {
+	if q.Op == frame.OpUpgrade {
+		// When it succeeds, the connection is what ends.
+		err := c.r.upgrade(q.Argv)
+		c.fail(f.ID, err)
+		return
+	}
+	c.r.gate.RLock()
+	defer c.r.gate.RUnlock()
+	var a frame.Reply
+	var err error
+	if q.Op == frame.OpStart {
+		var st runtime.Status
+		st, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
+		a.Status = &st
+	} else {
+		err = c.r.do(q, &a)
+	}
+	if err != nil {
+		a = frame.Reply{Error: frame.ToError(err)}
+	}
+	c.send(f.ID, frame.KindReply, a)
 }
 
 // do carries out one request other than start.

@@ -3,6 +3,7 @@ package reaper
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -113,7 +114,7 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte)
 // born makes pipes and cgroup, forks, and registers the life.
 func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	m := l.m
-	var ends [2]*os.File // what the machine holds
+	ends := [2]int{-1, -1} // what the machine holds
 	for i, name := range []string{"stdout", "stderr"} {
 		st, end, err := newStream(name, l.log)
 		if err != nil {
@@ -145,7 +146,7 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	}
 	c := &child{
 		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, seat: l.slot.seat, v2: l.slot.meter.Dir(),
-		files: [3]*os.File{r.null, ends[0], ends[1]},
+		files: [3]int{int(r.null.Fd()), ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
 	if err := r.fork(c, func(pid int, ticks uint64) { r.register(l, pid, ticks) }); err != nil {
@@ -192,7 +193,7 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 		r.mu.Unlock()
 	}
 	for _, st := range l.streams {
-		l.pumps.Go(st.pump)
+		l.pumps.start(st)
 	}
 }
 
@@ -209,10 +210,10 @@ func (r *Reaper) letIn(id string, o *owner) error {
 	return nil
 }
 
-func closeAll(fs []*os.File) {
-	for _, f := range fs {
-		if f != nil {
-			_ = f.Close()
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = syscall.Close(fd)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,24 +35,22 @@ const readSize = 32 << 10
 
 // newStream makes a pipe. end is for the machine; it is open for reading too, so that a write never fails with EPIPE
 // while no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
-func newStream(name string, log *output.Log) (s *stream, end *os.File, err error) {
+func newStream(name string, log *output.Log) (s *stream, end int, err error) {
 	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, -1, fmt.Errorf("make a pipe: %w", err)
 	}
-	both, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	end, err = unix.Open("/proc/self/fd/"+strconv.Itoa(p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0) // the machine's may block
 	_ = unix.Close(p[1])
 	if err != nil {
 		_ = unix.Close(p[0])
-		return nil, nil, fmt.Errorf("open a pipe both ways: %w", err)
+		return nil, -1, fmt.Errorf("open a pipe both ways: %w", err)
 	}
-	if err := unix.SetNonblock(p[0], true); err != nil {
-		_ = unix.Close(p[0])
-		_ = unix.Close(both)
-		return nil, nil, fmt.Errorf("make a pipe non-blocking: %w", err)
+	if s, err = openStream(name, p[0], log); err != nil {
+		closeAll([]int{p[0], end})
+		return nil, -1, err
 	}
-	s, err = openStream(name, p[0], log)
-	return s, os.NewFile(uintptr(both), name), err
+	return s, end, nil
 }
 
 func openStream(name string, fd int, log *output.Log) (*stream, error) {
@@ -84,6 +83,44 @@ func reopen(pid, fd int, name string, inode uint64, log *output.Log) (*stream, e
 	}
 	return openStream(name, f, log)
 }
+
+// pumps are what reads a life's output: a goroutine for each stream.
+type pumps struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n is 0 again; nil: nobody asked yet
+}
+
+func (p *pumps) start(s *stream) {
+	p.mu.Lock()
+	p.n++
+	p.mu.Unlock()
+	go func() {
+		s.pump()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.n--; p.n == 0 && p.none != nil {
+			close(p.none)
+			p.none = nil
+		}
+	}()
+}
+
+// rested gives a channel that is closed when no pump runs.
+func (p *pumps) rested() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == 0 {
+		return closed
+	}
+	if p.none == nil {
+		p.none = make(chan struct{})
+	}
+	return p.none
+}
+
+// closed holds no state: it is what a channel is that nobody waits for.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }() //nolint:gochecknoglobals // a constant
 
 // pump reads until every writer is gone, or the file is closed.
 func (s *stream) pump() { s.pumpWith(&shared) }

@@ -116,7 +116,7 @@ func (l *life) rest() {
 			_ = s.file.SetReadDeadline(time.Unix(1, 0)) // a pipe that was closed has no pump either
 		}
 	}
-	l.pumps.Wait()
+	<-l.pumps.rested()
 	for _, s := range l.streams {
 		if s != nil {
 			s.sink.Cut(time.Now())
@@ -129,7 +129,7 @@ func (l *life) goOn() {
 	for _, s := range l.streams {
 		if s != nil && s.resting.Swap(false) && !s.ended {
 			_ = s.file.SetReadDeadline(time.Time{})
-			l.pumps.Go(s.pump)
+			l.pumps.start(s)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (r *Reaper) reap() {
 			}
 		}
 		if is {
-			go r.finish(l, exit)
+			r.crew.do(func() { r.finish(l, exit) })
 		}
 	}
 }
@@ -105,11 +105,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	if slot.meter == nil || !slot.meter.Empty() {
 		r.killAll(l)
 	}
-	drained := make(chan struct{})
-	go func() {
-		l.pumps.Wait()
-		close(drained)
-	}()
+	drained := l.pumps.rested()
 	t := time.NewTimer(drainPatience)
 	select {
 	case <-drained:
