@@ -21,6 +21,7 @@ const (
 	maxSkew  = 5 * time.Second  // of a clock: objects that two members write at once are ordered by it
 	maxStale = 30 * time.Second // of what is known of a live worker
 	// settleTime is how long a difference between a worker and what it has told must last to count: its word takes a moment.
+	// The same holds for what is lacking of what it told.
 	settleTime = 500 * time.Millisecond
 )
 
@@ -45,7 +46,7 @@ func (g *Gateway) clusterHealth(w http.ResponseWriter, r *http.Request) error {
 	h := ClusterHealth{At: time.Now().UTC(), Findings: []HealthFinding{}}
 	if g.cluster != nil {
 		h.Findings = append(h.Findings, g.memberFindings(&h)...)
-		h.Findings = append(h.Findings, g.staleness()...)
+		h.Findings = append(h.Findings, g.staleness(r.Context())...)
 		h.Findings = append(h.Findings, g.expiry(h.Member)...)
 	}
 	lists, _ := fanOut(g.workers(), func(k Worker) ([]HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
@@ -80,8 +81,13 @@ func (g *Gateway) memberFindings(h *ClusterHealth) (out []HealthFinding) {
 	return out
 }
 
-func (g *Gateway) staleness() (out []HealthFinding) {
-	for _, p := range g.cluster.Parts() {
+func (g *Gateway) staleness(ctx context.Context) (out []HealthFinding) {
+	parts := g.cluster.Parts()
+	gap := func(p gossip.Part) bool { return p.Gap }
+	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
+		parts = g.cluster.Parts()
+	}
+	for _, p := range parts {
 		f := HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
 		if p.Gap {
 			f.Have += ", and lacks something"

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,7 @@ func TestDisconnectPolicy(t *testing.T) {
 type toldCluster struct {
 	members []gossip.Member
 	parts   []gossip.Part
+	gaps    int // how often w2's part yet lacks something
 	told    map[cluster.WorkerID][]gossip.Machine
 	skew    time.Duration
 	ends    time.Time
@@ -148,8 +150,15 @@ type toldCluster struct {
 	left    bool
 }
 
-func (c *toldCluster) Members() []gossip.Member                  { return c.members }
-func (c *toldCluster) Parts() []gossip.Part                      { return c.parts }
+func (c *toldCluster) Members() []gossip.Member { return c.members }
+func (c *toldCluster) Parts() []gossip.Part {
+	parts := slices.Clone(c.parts)
+	if c.gaps > 0 {
+		c.gaps--
+		parts[1].Gap = true
+	}
+	return parts
+}
 func (c *toldCluster) Told(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
 func (c *toldCluster) Calls() map[string]uint64                  { return map[string]uint64{"grant": 3} }
 func (c *toldCluster) Expiry() []pki.Warning {
@@ -189,6 +198,12 @@ func TestClusterHealth(t *testing.T) {
 	}
 	if bad := look(); len(bad) > 0 {
 		t.Fatal(bad)
+	}
+	if c.gaps = 1; len(look()) > 0 {
+		t.Fatal("a gap of a moment counts")
+	}
+	if c.gaps = 2; !slices.Equal(look(), []string{"w2 staleness"}) {
+		t.Fatal("a gap that lasts does not count")
 	}
 	m := s.launch(hostLaunch)
 	c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
