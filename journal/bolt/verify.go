@@ -199,7 +199,7 @@ func (v *verifier) branchPage(p []byte, depth int, in bounds, leaf leafFunc) err
 		if err != nil {
 			return err
 		}
-		if !in.admit(key) || i > 0 && string(key) <= string(keys[i-1]) {
+		if len(key) == 0 || !in.admit(key) || i > 0 && string(key) <= string(keys[i-1]) {
 			return errors.New("its keys are out of order")
 		}
 		keys[i], children[i] = key, e.Uint64(p[at+8:])

@@ -137,6 +137,25 @@ func TestMissingRecord(t *testing.T) {
 	}
 }
 
+// TestABranchWithoutAKey: bbolt opens such a file, and panics at the first write below it.
+func TestABranchWithoutAKey(t *testing.T) {
+	raw, _ := sample(t)
+	found, refused := 0, 0
+	for at := 0; at+pageHeader+element <= len(raw); at += 4096 {
+		if e := raw[at+pageHeader:]; binary.NativeEndian.Uint16(raw[at+8:]) == flagBranch && binary.NativeEndian.Uint32(e[4:]) > 0 {
+			found++
+			damaged := bytes.Clone(raw)
+			binary.NativeEndian.PutUint32(damaged[at+pageHeader+4:], 0)
+			if _, err := collect(damaged); err != nil {
+				refused++
+			}
+		}
+	}
+	if refused == 0 { // a branch may be free again: then nobody reads it
+		t.Fatalf("of %d branches without a key none is refused", found)
+	}
+}
+
 func TestNewer(t *testing.T) {
 	raw := []byte{2, 0, 0, 0, 9, 9}
 	_, err := parseState(raw)
