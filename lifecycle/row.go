@@ -43,19 +43,7 @@ type row struct {
 	versions []machine.Version // newest last; journalled apart
 	early    *Exit             // an exit heard of before the launch it belongs to
 	changed  time.Time         // when it was last written
-	fixed    fixed
 }
-
-// fixed is a row's config and placement as they are written, encoded once: a row is written at every turn of a launch, and
-// they stay the same until they are replaced.
-type fixed struct {
-	config    *machine.Config
-	placement *machine.Placement
-	text      []byte
-}
-
-// keptFixed bounds how many bytes of it a row keeps: a config may hold whole files.
-const keptFixed = 16 << 10
 
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 
@@ -66,38 +54,12 @@ func (r *row) public() *machine.Machine {
 	return &m
 }
 
-// record gives the row for the journal: JSON in which the config and the placement come first.
 func (r *row) record() fsm.Record {
-	const head = `{"machine":{`
-	f := r.fixed
-	if f.text == nil || f.config != r.Machine.Config || f.placement != r.Machine.Placement {
-		f = r.fix()
-		if r.fixed = f; len(f.text) > keptFixed {
-			r.fixed = fixed{}
-		}
-	}
-	rest := *r
-	rest.Machine.Config, rest.Machine.Placement = nil, nil
-	b := encode(&rest)
-	if text := f.text[1 : len(f.text)-1]; len(text) > 0 {
-		b = slices.Concat(b[:len(head)], text, []byte(","), b[len(head):]) // a machine has an id at least
-	}
-	return fsm.Record{Bucket: MachineBucket, Key: r.Machine.ID, Value: b}
-}
-
-func (r *row) fix() fixed {
-	return fixed{r.Machine.Config, r.Machine.Placement, encode(struct {
-		Config    *machine.Config    `json:"config,omitempty"`
-		Placement *machine.Placement `json:"placement,omitempty"`
-	}{r.Machine.Config, r.Machine.Placement})}
-}
-
-func encode(v any) []byte {
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(r)
 	if err != nil {
 		panic("lifecycle: a machine does not encode: " + err.Error()) // plain data: cannot happen
 	}
-	return b
+	return fsm.Record{Bucket: MachineBucket, Key: r.Machine.ID, Value: b}
 }
 
 // settle gives the persistent state that the facts add up to when no operation is on its way.

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
@@ -348,9 +347,6 @@ func (s *Supervisor) Check() {
 	for id, r := range s.rows {
 		if r.destroyed() && r.Life != nil {
 			panic("lifecycle: machine " + id + " is destroyed and lives")
-		}
-		if now := r.fix(); r.fixed.text != nil && r.fixed.config == now.config && r.fixed.placement == now.placement && !bytes.Equal(r.fixed.text, now.text) {
-			panic("lifecycle: the config or the placement of machine " + id + " was edited instead of replaced")
 		}
 	}
 }
