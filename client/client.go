@@ -32,6 +32,14 @@ type Client struct {
 	base  string // http://HOST:PORT, no slash at the end
 	token string
 	http  *http.Client
+	async bool
+}
+
+// Async gives a client whose Start, Stop, Restart and Suspend return when they have begun, not when they are done.
+func (c *Client) Async() *Client {
+	a := *c
+	a.async = true
+	return &a
 }
 
 // New makes a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
@@ -130,6 +138,9 @@ func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.async {
+		req.Header.Set("Prefer", "respond-async")
 	}
 	for h, v := range k.header {
 		if v != "" {

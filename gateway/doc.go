@@ -23,6 +23,8 @@
 //	POST   /v1/apps/{app}/machines/{id}/stop            {signal, timeout}
 //	POST   /v1/apps/{app}/machines/{id}/restart         ?force_stop= &timeout= &signal=
 //	POST   /v1/apps/{app}/machines/{id}/suspend
+//	                                                    start, stop, restart, suspend answer when they are done; with
+//	                                                    "Prefer: respond-async" when they have begun
 //	POST   /v1/apps/{app}/machines/{id}/signal          {signal: 9 | "SIGKILL"}
 //	POST   /v1/apps/{app}/machines/{id}/cordon
 //	POST   /v1/apps/{app}/machines/{id}/uncordon

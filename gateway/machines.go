@@ -11,6 +11,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+const (
+	preferHeader = "Prefer"
+	respondAsync = "respond-async"
+)
+
 // NonceHeader carries the nonce of a machine's lease.
 const NonceHeader = "fly-machine-lease-nonce"
 
@@ -83,10 +88,13 @@ func (g *Gateway) getMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// command begins a command for the machine of the path.
+// command begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered when
+// they have begun, where the client prefers that (RFC 7240, section 4.1).
 func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
+	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
 		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(NonceHeader), Source: "user",
+		Begun: slow && slices.Contains(r.Header.Values(preferHeader), respondAsync),
 	}
 }
 

@@ -34,6 +34,7 @@ type Command struct {
 	Source          string             `json:"source,omitempty"` // user (default), flyd or proxy: stands in the events
 	Signal          string             `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
 	Timeout         time.Duration      `json:"timeout,omitempty"`
+	Begun           bool               `json:"begun,omitempty"`     // answered when the operation has begun, durably, not when it has ended
 	Kill            bool               `json:"kill,omitempty"`      // destroy: also when running; restart: skip the grace
 	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
 	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for

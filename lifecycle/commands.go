@@ -18,7 +18,8 @@ const (
 	MaxGrace     = 300 * time.Second
 )
 
-// Do takes a command. Its reply comes when the operation it begins ends, or at once when there is nothing to do.
+// Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at once when
+// there is nothing to do.
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
 	s.begin(now)
 	s.do(ticket, c)
@@ -52,7 +53,7 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 		case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
 			s.engine.Abort(s.now, key, "the machine is being destroyed", &s.out.Out)
 		case string(c.Verb) == run.Op && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy), c.Verb == Start && run.Op == opStartEvict:
-			s.wait(key, ticket, r.Machine.State)
+			s.answer(key, ticket, r, r.Machine.State, c.Begun)
 			return
 		case len(s.pending[key]) >= MaxPending:
 			s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
@@ -73,7 +74,17 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 		s.reply(ticket, r, previous, nil)
 		return
 	}
-	s.wait(key, ticket, previous)
+	s.answer(key, ticket, r, previous, c.Begun)
+}
+
+// answer has ticket answered when the operation that is on its way for key ends; now, if it is enough that it has begun.
+func (s *Supervisor) answer(key string, ticket uint64, r *row, previous machine.State, begun bool) {
+	if !begun {
+		s.wait(key, ticket, previous)
+		return
+	}
+	s.out.Sync = true
+	s.reply(ticket, r, previous, nil)
 }
 
 // wait has ticket answered when the operation that is on its way for key ends.

@@ -132,7 +132,7 @@ func drawGrant(t *rapid.T, id string) lifecycle.Grant {
 
 func drawCommand(t *rapid.T, id string) lifecycle.Command {
 	verbs := []lifecycle.Verb{lifecycle.Start, lifecycle.Stop, lifecycle.Restart, lifecycle.Suspend, lifecycle.Signal, lifecycle.Update, lifecycle.Destroy, lifecycle.Cordon}
-	c := lifecycle.Command{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), App: "app", Machine: id, Signal: "SIGTERM", Kill: rapid.Bool().Draw(t, "kill")}
+	c := lifecycle.Command{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), App: "app", Machine: id, Signal: "SIGTERM", Kill: rapid.Bool().Draw(t, "kill"), Begun: rapid.Bool().Draw(t, "begun")}
 	if c.Verb == lifecycle.Update {
 		newConfig(rapid.Bool().Draw(t, "skip"))(&c)
 		c.Launch.Config.Env["N"] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "n"))

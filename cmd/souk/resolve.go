@@ -111,8 +111,7 @@ func (c *cli) each(ctx context.Context, refs []string, f func(context.Context, *
 }
 
 // settle waits until the machine is in a state that stays, and gives it as it is then.
-func (c *cli) settle(ctx context.Context, cl *client.Client, m *machine.Machine, limit time.Duration) (*machine.Machine, error) {
-	end := time.Now().Add(limit)
+func (c *cli) settle(ctx context.Context, cl *client.Client, m *machine.Machine, end time.Time, limit time.Duration) (*machine.Machine, error) {
 	for {
 		now, err := cl.Machine(ctx, m.App, m.ID)
 		if fault.Is(err, fault.NotFound) {

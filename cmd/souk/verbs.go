@@ -57,15 +57,18 @@ func (c *cli) verb(cmd *cobra.Command, v *verbFlags, want machine.State, act fun
 	cmd.Args = args(1, -1, "at least one machine, by id or name")
 	cmd.ValidArgsFunction = c.completeMachines
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if v.limit <= 0 {
+			return usagef("--timeout is more than 0s; --no-wait waits for nothing")
+		}
 		return c.each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			begin := time.Now()
-			if err := act(ctx, cl, m); err != nil {
+			if err := v.act(ctx, cl, m, act); err != nil {
 				return err
 			}
 			now := m
 			if !v.noWait {
 				var err error
-				if now, err = c.settle(ctx, cl, m, v.limit); err != nil {
+				if now, err = c.settle(ctx, cl, m, begin.Add(v.limit), v.limit); err != nil {
 					return err
 				}
 			}
@@ -84,6 +87,20 @@ func (c *cli) verb(cmd *cobra.Command, v *verbFlags, want machine.State, act fun
 		})
 	}
 	return cmd
+}
+
+// act does the thing, and waits for it no longer than it may. What takes longer goes on without us.
+func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machine, act func(context.Context, *client.Client, *machine.Machine) error) error {
+	if v.noWait {
+		return act(ctx, cl.Async(), m)
+	}
+	limited, end := context.WithTimeout(ctx, v.limit)
+	defer end()
+	err := act(limited, cl, m)
+	if limited.Err() != nil && ctx.Err() == nil {
+		return nil // what it is by now is found out next
+	}
+	return err
 }
 
 // becauseOf gives the newest reason a machine's events have, as the end of a sentence.
