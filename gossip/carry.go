@@ -90,13 +90,15 @@ func (message) UniqueBroadcast()                      {}
 // spread pushes a broadcast to some members at once, when few are waiting, and has it repeated.
 func (c *Cluster) spread(raw []byte, push int) {
 	c.mu.Lock()
+	n := len(c.peers)
 	var to []*memberlist.Node
-	if c.queue != nil && len(c.peers) > 0 {
-		for _, i := range rand.Perm(len(c.peers))[:min(push, len(c.peers))] {
-			to = append(to, c.peers[i].node)
-		}
+	for _, i := range rand.Perm(n)[:min(push, n)] {
+		to = append(to, c.peers[i].node)
 	}
 	c.mu.Unlock()
+	if n == 0 {
+		return
+	}
 	if c.queue.NumQueued() < queueSize/8 {
 		for _, n := range to {
 			_ = c.ml.SendBestEffort(n, raw) // it will be repeated

@@ -239,6 +239,16 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
+func TestWhoIsAloneRepeatsNothing(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	<-a.Ready()
+	a.machine("m1", "started")
+	a.flushNow()
+	if n := a.Stats().Queued; n != 0 {
+		t.Errorf("%d broadcasts wait for nobody", n)
+	}
+}
+
 func TestABacklogIsPassedOnInFewPackets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var raws [][]byte
