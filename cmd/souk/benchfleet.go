@@ -55,7 +55,7 @@ func (m *fleetMember) kill() {
 
 // startFleet starts the members, lets them join one after another, and waits until each knows all.
 func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fleet, err error) {
-	f = &fleet{heard: make(chan heard, 1024), expected: map[string]bool{}, stop: make(chan struct{})}
+	f = &fleet{pace: pace, heard: make(chan heard, 1024), expected: map[string]bool{}, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -72,7 +72,7 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 	began := time.Now()
 	var addrs []string
 	for i := range n {
-		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), pace, errs); err != nil {
+		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), errs); err != nil {
 			return f, err
 		}
 		addr := ""
@@ -159,8 +159,8 @@ func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
 	return fmt.Errorf("member %d could not join in %d tries: %s", i, joinTries, last)
 }
 
-func (f *fleet) spawn(exe, id, key, pace string, errs io.Writer) error {
-	cmd := exec.Command(exe, "bench-member", id, key, pace)
+func (f *fleet) spawn(exe, id, key string, errs io.Writer) error {
+	cmd := exec.Command(exe, "bench-member", id, key, f.pace)
 	cmd.Stderr = errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()

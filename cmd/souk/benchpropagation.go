@@ -88,7 +88,6 @@ func (c *cli) benchPropagation(ctx context.Context, o *propagationFlags) error {
 		return benchFault(err, "the members did not come up")
 	}
 	defer f.close()
-	f.pace = o.pace
 	f.row(c, propagationRow{Name: "join", N: o.nodes, Value: new(f.joined.Seconds()), Unit: "s until all had all"})
 	for _, step := range []func(context.Context, *cli, *propagationFlags) error{f.idle, f.changes, f.deaths} {
 		if err := step(ctx, c, o); err != nil {
