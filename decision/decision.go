@@ -51,7 +51,7 @@ type Decision struct {
 	Candidates int          `json:"candidates,omitempty"` // workers an index left to look at; 0: all
 
 	// Own is of a machine that has its place: what it had at its worker when it was judged there.
-	Own *market.Own `json:"own,omitempty"`
+	Own *market.Footprint `json:"own,omitempty"`
 
 	Asks      []Ask       `json:"asks,omitempty"` // in order; the last one is the winner's where there is one
 	Holds     []Hold      `json:"holds,omitempty"`

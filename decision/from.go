@@ -19,14 +19,14 @@ type Taken struct {
 	At       time.Time // when the view was read
 	Why      string    // Create, Start, ...
 	Strategy string    // "" is direct
-	Trail    market.Trail
+	Purchase market.Purchase
 	Err      error     // what the buyer ended with; nil: it is placed
-	Asked    []float64 // milliseconds of each ask of the trail
+	Asked    []float64 // milliseconds of each ask of the purchase
 	Holds    []Hold    // taken on the way, in order
 	Took     Timings
 
-	// Where an index decided, the trail's View and Ranked hold only the workers that are to be kept: the totals are then
-	// told here. The zero values count the trail's.
+	// Where an index decided, the purchase's View and Ranked hold only the workers that are to be kept: the totals are then
+	// told here. The zero values count the purchase's.
 	Workers   int // of the fleet
 	Fitting   int // of them, as far as is known
 	Evaluated int // workers that were looked at
@@ -34,25 +34,25 @@ type Taken struct {
 
 // From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
 func From(t Taken) *Decision {
-	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Trail.Request, Strategy: t.Strategy, Took: t.Took, Holds: t.Holds,
-		Policy: Policy{t.Trail.Policy.Name, t.Trail.Policy.Version}, Workers: len(t.Trail.View.Workers)}
+	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Purchase.Request, Strategy: t.Strategy, Took: t.Took, Holds: t.Holds,
+		Policy: Policy{t.Purchase.Policy.Name, t.Purchase.Policy.Version}, Workers: len(t.Purchase.View.Workers)}
 	if d.Strategy == "" {
 		d.Strategy = Direct
 	}
-	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Trail.View.Workers)), seen: map[seenRef]bool{}}
-	for i := range t.Trail.View.Workers {
-		k.byID[t.Trail.View.Workers[i].Worker] = i
+	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Purchase.View.Workers)), seen: map[seenRef]bool{}}
+	for i := range t.Purchase.View.Workers {
+		k.byID[t.Purchase.View.Workers[i].Worker] = i
 	}
 	k.asks()
 	k.outcome()
 	k.consider()
-	if t.Trail.Fleet > 0 {
-		d.Workers, d.Candidates = t.Trail.Fleet, len(t.Trail.View.Workers)
+	if t.Purchase.Fleet > 0 {
+		d.Workers, d.Candidates = t.Purchase.Fleet, len(t.Purchase.View.Workers)
 	}
 	d.Workers, d.Fitting, d.Evaluated = max(d.Workers, t.Workers), max(d.Fitting, t.Fitting), t.Evaluated
-	if d.Reason = t.Trail.Consent; d.Reason == "" || d.Winner == "" {
+	if d.Reason = t.Purchase.Consent; d.Reason == "" || d.Winner == "" {
 		d.Reason = reason(d)
-		if n := t.Trail.Policy.Best; n > 1 && d.Winner != "" && d.Strategy == Direct && d.Fitting > 1 {
+		if n := t.Purchase.Policy.Best; n > 1 && d.Winner != "" && d.Strategy == Direct && d.Fitting > 1 {
 			d.Reason += fmt.Sprintf("; drawn by lot among the best %d", min(n, d.Fitting))
 		}
 	}
@@ -85,8 +85,8 @@ func (k *keeper) keep(r *cluster.Record) Ref {
 }
 
 func (k *keeper) asks() {
-	for i := range k.t.Trail.Asked {
-		a := &k.t.Trail.Asked[i]
+	for i := range k.t.Purchase.Asks {
+		a := &k.t.Purchase.Asks[i]
 		ask := Ask{Worker: a.Worker, Ref: k.keep(&a.Before), Result: a.Result, Evict: a.Evict}
 		if i < len(k.t.Asked) {
 			ask.Millis = k.t.Asked[i]
@@ -109,8 +109,8 @@ func (k *keeper) outcome() {
 		}
 	case fault.CodeOf(err) == "ambiguous":
 		d.Outcome, d.Pending = Ambiguous, PendingEvaluation
-	case fault.Is(err, fault.Exhausted), len(k.t.Trail.View.Workers) == 0:
-		d.Outcome, d.Pending = Refused, Classify(&d.Request, k.t.Trail.View, &k.t.Trail.Policy)
+	case fault.Is(err, fault.Exhausted), len(k.t.Purchase.View.Workers) == 0:
+		d.Outcome, d.Pending = Refused, Classify(&d.Request, k.t.Purchase.View, &k.t.Purchase.Policy)
 	default:
 		d.Outcome, d.Pending = Broken, Misconfigured
 	}
@@ -118,7 +118,7 @@ func (k *keeper) outcome() {
 
 // consider keeps of the ranking what the bounds allow, and counts the rest in groups.
 func (k *keeper) consider() {
-	d, ranked := k.d, k.t.Trail.Ranked
+	d, ranked := k.d, k.t.Purchase.Ranked
 	groups := groupList{index: map[string]int{}}
 	losers := 0
 	for i := range ranked {
@@ -127,7 +127,7 @@ func (k *keeper) consider() {
 		if !known {
 			continue
 		}
-		w := &k.t.Trail.View.Workers[at]
+		w := &k.t.Purchase.View.Workers[at]
 		won := c.Worker == string(d.Winner)
 		keep, never := len(ranked) <= KeepAll || won, false
 		if c.Fits {

@@ -161,7 +161,7 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
 		}
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
-		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Trail: b.Trail(), Err: err,
+		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Purchase: b.Purchase(), Err: err,
 			Asked: []float64{rng.Float64() * 1e-7, rng.Float64(), 3}, Took: decision.Timings{View: rng.ExpFloat64(), Rank: 1e-9, Total: 1e22}})
 		if rng.IntN(4) == 0 {
 			d.Considered, d.Evaluated, d.Candidates, d.Request.Start = nil, 3, 4, false
@@ -194,7 +194,7 @@ func BenchmarkLine(b *testing.B) {
 	view := decisiontest.Fleet(rng, 10)
 	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true, Resources: cluster.Resources{CPU: 62, Memory: 256}}
 	buyer, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-	d := decision.From(decision.Taken{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Trail: buyer.Trail(), Err: err})
+	d := decision.From(decision.Taken{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Purchase: buyer.Purchase(), Err: err})
 	var buf []byte
 	b.Run("AppendLine", func(b *testing.B) {
 		for b.Loop() {

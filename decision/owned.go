@@ -15,13 +15,13 @@ const Owner = "owner"
 // FromOwner makes the record of a start or an update that the machine's own worker refused. why is Start, Update or
 // Restart, and at when it was asked. False: the refusal does not tell by what it was judged, as those of older workers.
 func FromOwner(id string, at time.Time, why string, refusal *market.Refusal, took Timings) (*Decision, bool) {
-	if refusal.Own == nil || refusal.Request == nil {
+	if refusal.Footprint == nil || refusal.Request == nil {
 		return nil, false
 	}
 	r, w, v := *refusal.Request, refusal.Record, refusal.Verdict
-	sees := refusal.Own.Sees(w)
-	d := &Decision{ID: id, At: at, Why: why, Request: r, Policy: Policy{Name: Owner}, Strategy: Owner, Own: refusal.Own, Workers: 1, Took: took,
-		Outcome: Refused, Pending: hardest(&r, &sees, v.Failing), Records: []cluster.Record{w}}
+	rest := refusal.Footprint.RecordWithout(w)
+	d := &Decision{ID: id, At: at, Why: why, Request: r, Policy: Policy{Name: Owner}, Strategy: Owner, Own: refusal.Footprint, Workers: 1, Took: took,
+		Outcome: Refused, Pending: hardest(&r, &rest, v.Failing), Records: []cluster.Record{w}}
 	d.Considered = []Considered{{Candidate: machine.Candidate{Worker: string(w.Worker), Failing: v.Failing}, Ref: RefOf(&w), Never: v.Never}}
 	ref := RefOf(&w)
 	d.Asks = []Ask{{Worker: w.Worker, Ref: ref, Result: market.ResultRefused, Evict: r.Scheduling.MayPreempt(), Failing: v.Failing, Healed: &ref, Millis: took.Ask}}

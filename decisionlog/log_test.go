@@ -50,7 +50,7 @@ func history(rng *rand.Rand, n int) []*decision.Decision {
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
 		at = at.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
 		last = machine.NextULID(last, at, rng)
-		out[i] = decision.From(decision.Taken{ID: last, At: at, Why: decision.Create, Trail: b.Trail(), Err: err})
+		out[i] = decision.From(decision.Taken{ID: last, At: at, Why: decision.Create, Purchase: b.Purchase(), Err: err})
 		view = now
 	}
 	return out
@@ -139,7 +139,7 @@ func TestTheLogIsBounded(t *testing.T) {
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
 		last = machine.NextULID(last, decisiontest.Epoch(), rng)
-		d := decision.From(decision.Taken{ID: last, At: decisiontest.Epoch(), Trail: b.Trail(), Err: err})
+		d := decision.From(decision.Taken{ID: last, At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
 		for !l.Append(d) {
 			if err := l.Flush(t.Context()); err != nil {
 				t.Fatal(err)

@@ -71,7 +71,7 @@ func (t *taking) released(w cluster.WorkerID, in market.Answer) {
 }
 
 // end records what came of the placement, and gives the error that whoever asked is told.
-func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) error {
+func (t *taking) end(trail market.Purchase, shadow *machine.Shadow, err error) error {
 	if t.g.decisions == nil && err == nil {
 		return nil
 	}
@@ -81,13 +81,13 @@ func (t *taking) end(trail market.Trail, shadow *machine.Shadow, err error) erro
 }
 
 // taken is what a decision's record is made of.
-func (t *taking) taken(trail market.Trail, strategy string, err error) decision.Taken {
+func (t *taking) taken(trail market.Purchase, strategy string, err error) decision.Taken {
 	took := decision.Timings{View: decision.Millis(t.viewed.Sub(t.begin)), Total: decision.Millis(time.Since(t.begin))}
 	for _, ms := range t.asks {
 		took.Ask += ms
 	}
 	took.Rank = max(0, took.Total-took.View-took.Ask)
-	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Trail: trail, Err: err, Asked: t.asks, Holds: t.holds, Took: took}
+	return decision.Taken{ID: t.id, Evaluated: t.looked, At: t.viewed, Why: t.why, Strategy: strategy, Purchase: trail, Err: err, Asked: t.asks, Holds: t.holds, Took: took}
 }
 
 // noteDecision logs a decision, and counts it by its reason where nothing came of it.

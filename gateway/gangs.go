@@ -111,7 +111,7 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 		if err != nil {
 			return nil, err
 		}
-		out[i] = purchase{req: req, grant: lifecycle.Grant{Request: req, Launch: l, Source: "user"}, policy: policy, trail: &market.Trail{Policy: policy}}
+		out[i] = purchase{req: req, grant: lifecycle.Grant{Request: req, Launch: l, Source: "user"}, policy: policy, trail: &market.Purchase{Policy: policy}}
 	}
 	return out, nil
 }

@@ -84,7 +84,7 @@ func (m *metrics) bid(in market.In) {
 		result = "refused"
 	case in.Lost:
 		result = "lost"
-	case in.Unasked:
+	case in.NotSent:
 		result = "unreachable"
 	}
 	m.bids.WithLabelValues(result).Inc()

@@ -40,12 +40,12 @@ func (g *Gateway) placeDirect(ctx context.Context, t *taking, p purchase) (*mach
 	for {
 		out := b.Step(in)
 		if out.Done {
-			err := t.end(b.Trail(), p.shadow, out.Err)
+			err := t.end(b.Purchase(), p.shadow, out.Err)
 			g.metrics.placed(err, time.Since(t.begin))
 			return m, err
 		}
 		if err := pause(ctx, out.After); err != nil {
-			return nil, t.end(b.Trail(), p.shadow, err)
+			return nil, t.end(b.Purchase(), p.shadow, err)
 		}
 		p.grant.Region, p.grant.Placement, p.grant.Evict = regionOf(view, out.Ask), b.Placement(out.Ask), out.Evict
 		asked := time.Now()
@@ -85,7 +85,7 @@ func bought(w cluster.WorkerID, err error) market.In {
 		return market.In{Refused: &refusal, Worker: w}
 	}
 	if f.Kind == fault.Unavailable && (f.Code == CodeUnreachable || f.Code == CodeGone) {
-		return market.In{Unasked: true, Worker: w}
+		return market.In{NotSent: true, Worker: w}
 	}
 	if f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
 		return market.In{Lost: true, Worker: w}

@@ -43,8 +43,8 @@ type purchase struct {
 	req    placement.Request
 	grant  lifecycle.Grant
 	policy placement.Policy
-	trail  *market.Trail   // what has been asked so far, for the decision log; nil: it is not logged, or its buyer keeps it
-	shadow *machine.Shadow // what the policy that only watches would have chosen
+	trail  *market.Purchase // what has been asked so far, for the decision log; nil: it is not logged, or its buyer keeps it
+	shadow *machine.Shadow  // what the policy that only watches would have chosen
 }
 
 // see enters the view on which a purchase is decided, and resolves it there. Every strategy begins with it.
@@ -132,7 +132,7 @@ func checkStrategy(name string) error {
 // buyOtherwise places a machine by a strategy other than the direct one, and records the decision.
 func (g *Gateway) buyOtherwise(ctx context.Context, t *taking, p purchase) (*machine.Machine, error) {
 	p.req.Scheduling.Strategy = p.strategy() // as it will be recorded
-	p.trail = &market.Trail{Policy: p.policy}
+	p.trail = &market.Purchase{Policy: p.policy}
 	var m *machine.Machine
 	var err error
 	switch p.strategy() {
@@ -179,7 +179,7 @@ func (p *purchase) asked(t *taking, a market.Ask, got replied) {
 		x.Result = market.ResultGranted
 	case in.Failed != nil:
 		x.Result = market.ResultFailed
-	case in.Lost, in.Unasked:
+	case in.Lost, in.NotSent:
 		x.Result = market.ResultLost
 	case in.Refused != nil:
 		x.Result, x.Refusal = market.ResultRefused, in.Refused
@@ -190,7 +190,7 @@ func (p *purchase) asked(t *taking, a market.Ask, got replied) {
 			return // its grant follows, or it was not needed
 		}
 	}
-	p.trail.Asked = append(p.trail.Asked, x)
+	p.trail.Asks = append(p.trail.Asks, x)
 	t.asks, t.waited = append(t.asks, decision.Millis(t.waited)), 0
 }
 
@@ -226,13 +226,13 @@ func (g *Gateway) carryOut(ctx context.Context, w Worker, a market.Ask, p purcha
 	case market.ActGrant:
 		p.grant.Hold = a.Token
 		in, m := g.grant(ctx, w, &p)
-		return replied{in: market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}, m: m}
+		return replied{in: market.Answer{Done: in.Granted, Refused: in.Refused, Lost: in.Lost, NotSent: in.NotSent, Failed: in.Failed}, m: m}
 	}
 	if err == nil {
 		return replied{in: market.Answer{Done: true}}
 	}
 	in := bought(w.ID(), err)
-	return replied{in: market.Answer{Refused: in.Refused, Lost: in.Lost, Unasked: in.Unasked, Failed: in.Failed}}
+	return replied{in: market.Answer{Refused: in.Refused, Lost: in.Lost, NotSent: in.NotSent, Failed: in.Failed}}
 }
 
 // explained gives the record of a decision that another scheduler than the direct one made.
@@ -241,7 +241,7 @@ func explained(p *purchase, view cluster.View, home cluster.WorkerID, how string
 	b.Step(market.In{}) // ranks
 	d := b.Placement(home)
 	d.Reason = how + ": " + d.Reason
-	if trail := b.Trail(); p.trail != nil {
+	if trail := b.Purchase(); p.trail != nil {
 		p.trail.View, p.trail.Ranked = trail.View, trail.Ranked
 	}
 	return d
@@ -259,7 +259,7 @@ func (g *Gateway) race(ctx context.Context, t *taking, p *purchase) (*machine.Ma
 	}
 	answers := make(chan answer, 4*market.MaxAsked) // more asks than a race can make
 	open := 0
-	carryOut := func(t market.Turn) {
+	carryOut := func(t market.Batch) {
 		for _, a := range t.Asks {
 			if a.Act == market.ActGrant {
 				p.grant.Region = regionOf(view, a.Worker)

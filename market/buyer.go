@@ -27,17 +27,17 @@ const (
 //
 // The owner carries out each Out and steps the buyer with what came of it, until Done.
 type Buyer struct {
-	req      placement.Request
-	policy   placement.Policy
-	view     cluster.View
-	fleet    cluster.View // where view has only the candidates of an index: all workers; else empty
-	asked    map[cluster.WorkerID]bool
-	lost     int
-	trips    int
-	refusals []string
-	last     *Refusal
-	decided  []machine.Candidate // the ranking behind the newest ask
-	trail    []Asked             // see Trail
+	req       placement.Request
+	policy    placement.Policy
+	view      cluster.View
+	fleet     cluster.View // where view has only the candidates of an index: all workers; else empty
+	asked     map[cluster.WorkerID]bool
+	lost      int
+	trips     int
+	refusals  []string
+	last      *Refusal
+	decided   []machine.Candidate // the ranking behind the newest ask
+	purchased []Asked             // see Purchase.Asks
 
 	evicted map[cluster.WorkerID]bool // workers asked to evict
 	consent string                    // why the newest ask consents to evictions; "" where it does not
@@ -81,7 +81,7 @@ type In struct {
 	Granted bool     // the worker has the machine
 	Refused *Refusal // the worker said no, and what it has now
 	Lost    bool     // no answer: the worker may or may not have the machine
-	Unasked bool     // no answer, because the worker surely was not asked: it could not be reached
+	NotSent bool     // no answer, because the worker surely was not asked: it could not be reached
 	Failed  error    // an answer that is neither yes nor no: the request itself is wrong
 	Worker  cluster.WorkerID
 }
@@ -97,8 +97,8 @@ type Out struct {
 
 // Step takes what came of the last ask and says what to do next. It is pure.
 func (b *Buyer) Step(in In) Out {
-	in = in.doubt(&b.view, b.lost)
-	b.note(in)
+	in = in.resolveUnsent(&b.view, b.lost)
+	b.noteAnswer(in)
 	switch {
 	case in.Granted:
 		return Out{Done: true}
@@ -126,7 +126,7 @@ func (b *Buyer) next() Out {
 	if len(b.asked) < MaxAsked {
 		for _, c := range b.decided {
 			if id := cluster.WorkerID(c.Worker); c.Fits && !b.asked[id] {
-				b.asks(id)
+				b.noteAsk(id)
 				return Out{Ask: id}
 			}
 		}
@@ -135,7 +135,7 @@ func (b *Buyer) next() Out {
 		return b.next()
 	}
 	if id, ok := b.evicting(); ok {
-		b.asks(id)
+		b.noteAsk(id)
 		return Out{Ask: id, Evict: true}
 	}
 	return Out{Done: true, Err: b.exhausted()}

@@ -86,7 +86,7 @@ func (g *GangBuyer) SetView(view cluster.View) {
 	g.view = view
 }
 
-// Rename gives a member another machine id. It may be called where a Turn asks for a newer view: nothing is held then. A
+// Rename gives a member another machine id. It may be called where a Batch asks for a newer view: nothing is held then. A
 // machine that was undone has used its id up.
 func (g *GangBuyer) Rename(member int, machine string) {
 	g.req.Members = slices.Clone(g.req.Members)
@@ -104,7 +104,7 @@ func (g *GangBuyer) Tries() (int, []string) { return g.try, g.refusals }
 func (g *GangBuyer) Homes() []cluster.WorkerID { return slices.Clone(g.home) }
 
 // Step takes the answers to the last asks and says what to do next. It is pure.
-func (g *GangBuyer) Step(now time.Time, in []Answer) Turn {
+func (g *GangBuyer) Step(now time.Time, in []Answer) Batch {
 	if len(in) != len(g.asked) {
 		panic(fmt.Sprintf("market: %d answers to %d asks of a gang", len(in), len(g.asked)))
 	}
@@ -120,18 +120,18 @@ func (g *GangBuyer) Step(now time.Time, in []Answer) Turn {
 	case gangReleasing:
 		return g.released(now, asked, in)
 	}
-	return Turn{Done: true}
+	return Batch{Done: true}
 }
 
-func (g *GangBuyer) ask(out Turn) Turn {
+func (g *GangBuyer) ask(out Batch) Batch {
 	g.asked = out.Asks
 	return out
 }
 
 // plans chooses a worker for each member, and asks the first worker of the plan for holds.
-func (g *GangBuyer) plans(now time.Time) Turn {
+func (g *GangBuyer) plans(now time.Time) Batch {
 	if g.try > 0 && !now.Before(g.req.Until) {
-		return g.giveUp()
+		return g.fail()
 	}
 	g.try++
 	p := planGang(g.req, g.view, g.policy)
@@ -156,22 +156,22 @@ func (g *GangBuyer) plans(now time.Time) Turn {
 	return g.askHolds()
 }
 
-func (g *GangBuyer) askHolds() Turn {
+func (g *GangBuyer) askHolds() Batch {
 	var asks []Ask
 	for _, m := range g.plan[g.at] {
 		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL, Fleet: g.fleets[m]})
 	}
-	return g.ask(Turn{Asks: asks})
+	return g.ask(Batch{Asks: asks})
 }
 
 func (g *GangBuyer) token(member int) string { return fmt.Sprintf("%s.%d.%d", g.req.ID, g.try, member) }
 
 // holds takes a worker's answers. A single no, or no answer, and all is released.
-func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Turn {
+func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
 	whole := true
 	for i, a := range in {
 		m := asked[i].Member
-		a = a.doubt(&g.view, asked[i].Worker, 0)
+		a = a.resolveUnsent(&g.view, asked[i].Worker, 0)
 		switch {
 		case a.Done:
 			if g.expires.IsZero() || a.Expires.Before(g.expires) {
@@ -196,7 +196,7 @@ func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Turn {
 	return g.askGrants(0)
 }
 
-func (g *GangBuyer) askGrants(after time.Duration) Turn {
+func (g *GangBuyer) askGrants(after time.Duration) Batch {
 	var asks []Ask
 	for i, members := range g.plan {
 		for _, m := range members {
@@ -205,16 +205,16 @@ func (g *GangBuyer) askGrants(after time.Duration) Turn {
 			}
 		}
 	}
-	return g.ask(Turn{Asks: asks, After: after})
+	return g.ask(Batch{Asks: asks, After: after})
 }
 
 // grants takes the answers to grants. A lost one is asked for again at the same worker; a refused one (its hold has
 // ended, or the worker came up anew) undoes the gang.
-func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Turn {
+func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
 	broken, lost := false, false
 	for i, a := range in {
 		m := asked[i].Member
-		a = a.doubt(&g.view, asked[i].Worker, 1) // it holds room there: as if it was lost
+		a = a.resolveUnsent(&g.view, asked[i].Worker, 1) // it holds room there: as if it was lost
 		in[i] = a
 		switch {
 		case a.Done:
@@ -243,11 +243,11 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Turn {
 		return g.release(now)
 	}
 	g.phase = gangOver
-	return Turn{Done: true}
+	return Batch{Done: true}
 }
 
 // release lets go of all that is held, and undoes what was granted.
-func (g *GangBuyer) release(now time.Time) Turn {
+func (g *GangBuyer) release(now time.Time) Batch {
 	g.phase = gangReleasing
 	var asks []Ask
 	for m, w := range g.home {
@@ -265,12 +265,12 @@ func (g *GangBuyer) release(now time.Time) Turn {
 	if len(asks) == 0 {
 		return g.pause(now)
 	}
-	return g.ask(Turn{Asks: asks})
+	return g.ask(Batch{Asks: asks})
 }
 
 // released goes on outside once what was granted is undone. Answers to releases do not matter: holds end by themselves.
 // A machine does not, so it is asked again.
-func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Turn {
+func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 	var again []Ask
 	for i, a := range in {
 		if asked[i].Act == ActUndo && !a.Done {
@@ -283,31 +283,31 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Turn {
 	if g.lost++; g.lost > MaxLost {
 		g.phase = gangOver
 		left := again[0]
-		return Turn{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
+		return Batch{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
 			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
 	}
-	return g.ask(Turn{Asks: again, After: LostWait << (g.lost - 1)})
+	return g.ask(Batch{Asks: again, After: LostWait << (g.lost - 1)})
 }
 
 // pause waits for longer each time, by lot, so that gangs that met do not meet again.
-func (g *GangBuyer) pause(now time.Time) Turn {
+func (g *GangBuyer) pause(now time.Time) Batch {
 	g.phase = gangPlanning
 	if !now.Before(g.req.Until) {
-		return g.giveUp()
+		return g.fail()
 	}
 	most := min(gangPatience, gangBackoff<<min(g.try, 10))
 	wait := time.Duration(g.chance.Int64N(int64(most))) + 1
 	if left := g.req.Until.Sub(now); wait > left {
 		wait = left
 	}
-	return g.ask(Turn{After: wait, Refresh: true})
+	return g.ask(Batch{After: wait, Refresh: true})
 }
 
-func (g *GangBuyer) giveUp() Turn {
+func (g *GangBuyer) fail() Batch {
 	g.phase = gangOver
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang", RetryAfter: 5 * time.Second}
 	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %d tries: %s", g.req.Min, len(g.req.Members), g.try, g.shortfall())
-	return Turn{Done: true, Err: e}
+	return Batch{Done: true, Err: e}
 }
 
 // shortfall says how many members the view has room for, and what stops the next.

@@ -84,7 +84,7 @@ func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy
 	room := cluster.View{Workers: slices.Clone(workers)}
 	out := packing{homes: make([]cluster.WorkerID, len(reqs)), fleets: make([]placement.Fleet, len(reqs))}
 	for _, m := range order(reqs, room) {
-		r := knowing(reqs[m], room)
+		r := resolveBeside(reqs[m], room)
 		var skip func(cluster.WorkerID) bool
 		if avoid != nil {
 			skip = func(w cluster.WorkerID) bool { return avoid(m, w) }
@@ -103,9 +103,9 @@ func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy
 	return out
 }
 
-// knowing resolves a request anew, beside those that were planned before it. Where single machines are that it wants to be
+// resolveBeside resolves a request anew, beside those that were planned before it. Where single machines are that it wants to be
 // near to only its buyer knows, who has resolved it: that stays.
-func knowing(r placement.Request, room cluster.View) placement.Request {
+func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 	known := r.Fleet.Affinity
 	r = placement.Resolve(r, room, nil)
 	for i := range min(len(known), len(r.Fleet.Affinity)) {

@@ -90,8 +90,8 @@ type evictee struct {
 	left   int     // of its budget
 }
 
-// hunt is one search for a set.
-type hunt struct {
+// victimSearch is one search for a set.
+type victimSearch struct {
 	now  time.Time
 	req  *placement.Request
 	rec  cluster.Record // as if nobody had been evicted
@@ -107,7 +107,7 @@ func (s *Seller) search(now time.Time, r *placement.Request, rec cluster.Record)
 	if !s.mayEvict(r) || r.Resources.IsZero() {
 		return nil
 	}
-	h := &hunt{now: now, req: r, rec: rec, gang: map[string]int{}}
+	h := &victimSearch{now: now, req: r, rec: rec, gang: map[string]int{}}
 	h.all = s.evictees(h)
 	freed, tried := room{}, 0
 	for i := range h.all {
@@ -137,7 +137,7 @@ func (s *Seller) mayEvict(r *placement.Request) bool {
 
 // evictees lists whom the request may evict: strictly lower rank, up, nothing being done to them, room left in their
 // budget, and no machine of an app that evicted the request's own machine lately.
-func (s *Seller) evictees(h *hunt) []*evictee {
+func (s *Seller) evictees(h *victimSearch) []*evictee {
 	rank := h.req.Scheduling.Rank()
 	var out []*evictee
 	for id, g := range s.grants {
@@ -167,14 +167,14 @@ func (s *Seller) stands(id string, g *grant) bool {
 	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
 
-func (h *hunt) fits(freed room) bool {
+func (h *victimSearch) fits(freed room) bool {
 	rec := without(h.rec, freed)
 	return placement.JudgeAt(h.req, &rec).Fits
 }
 
 // cost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed by rank so
 // that within a set a free machine costs half of a batch one.
-func (h *hunt) cost(e *evictee, chosen []*evictee) float64 {
+func (h *victimSearch) cost(e *evictee, chosen []*evictee) float64 {
 	t := &e.g.tenant
 	work := 0.0
 	if !t.Since.IsZero() {
@@ -213,7 +213,7 @@ func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 }
 
 // greedy adds machines, always the one of least value, until the request fits, and then leaves out what is not needed.
-func (h *hunt) greedy(from []*evictee, value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
+func (h *victimSearch) greedy(from []*evictee, value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
 	taken, freed := make([]bool, len(from)), room{}
 	for !h.fits(freed) {
@@ -239,7 +239,7 @@ func (h *hunt) greedy(from []*evictee, value func(e *evictee, cost float64, miss
 }
 
 // within says whether the budgets of an app's machines let one more of them go beside those chosen.
-func (h *hunt) within(e *evictee, chosen []*evictee) bool {
+func (h *victimSearch) within(e *evictee, chosen []*evictee) bool {
 	n, left := 1, e.left
 	for _, c := range chosen {
 		if c.g.app == e.g.app {
@@ -250,7 +250,7 @@ func (h *hunt) within(e *evictee, chosen []*evictee) bool {
 }
 
 // needed leaves out, dearest first, whoever the request fits without.
-func (h *hunt) needed(chosen []*evictee, freed room) []*evictee {
+func (h *victimSearch) needed(chosen []*evictee, freed room) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {
 		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone), strings.Compare(b.id, a.id))
@@ -264,7 +264,7 @@ func (h *hunt) needed(chosen []*evictee, freed room) []*evictee {
 	return chosen
 }
 
-func (h *hunt) eviction(chosen []*evictee) *Eviction {
+func (h *victimSearch) eviction(chosen []*evictee) *Eviction {
 	out := &Eviction{}
 	for i, e := range chosen {
 		t := &e.g.tenant

@@ -34,11 +34,11 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 	if h, ok := s.holds[token]; ok && h.machine == r.Machine {
 		s.release(token)
 	}
-	rec := s.apart(r.Machine)
+	rec := s.recordWithout(r.Machine)
 	if here { // it has its place: only room is asked for
-		own := s.mine(r.Machine, old.want)
-		own.Scheduling.Band, own.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
-		r, rec = own, owned(rec)
+		grown := s.requestOf(r.Machine, old.want)
+		grown.Scheduling.Band, grown.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
+		r, rec = grown, asPlaced(rec)
 	}
 	s.fund(now, &r)
 	v := placement.Judge(r, rec)
@@ -57,7 +57,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 
 // refuseEvict is refuse for one that would have evicted others.
 func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Verdict) error {
-	e := s.refuseOwn(now, r, v, s.own(r.Machine))
+	e := s.refuseFootprint(now, r, v, s.footprint(r.Machine))
 	switch {
 	case !r.Scheduling.MayPreempt():
 	case !s.mayEvict(&r):
@@ -88,7 +88,7 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank, By: r.Machine, ByApp: r.App,
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
-	gpus := pick(without(s.apart(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
+	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
 	c := &claim{need: room{r.Resources, gpus}.least(freed), victims: victims}
 	s.leave(r.Machine, victims)
 	if s.grants[r.Machine] != nil {

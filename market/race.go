@@ -20,7 +20,7 @@ const RaceHoldTTL = 2 * time.Second
 // others are released before they have cost a start. It costs a round trip more than the direct way where all goes
 // well, and less where the best worker is slow or its record old.
 //
-// The owner steps it with each answer as it comes, and carries out what each Turn asks beside what is still open.
+// The owner steps it with each answer as it comes, and carries out what each Batch asks beside what is still open.
 type RaceBuyer struct {
 	req    placement.Request
 	view   cluster.View
@@ -51,37 +51,37 @@ func (b *RaceBuyer) Winner() cluster.WorkerID { return b.winner }
 func (b *RaceBuyer) View() cluster.View { return b.view }
 
 // Begin gives the first asks.
-func (b *RaceBuyer) Begin() Turn { return b.next() }
+func (b *RaceBuyer) Begin() Batch { return b.next() }
 
 // Step takes the answer to one ask.
-func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Turn {
+func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Batch {
 	switch asked.Act {
 	case ActHold:
-		return b.held(asked, in.doubt(&b.view, asked.Worker, 0))
+		return b.held(asked, in.resolveUnsent(&b.view, asked.Worker, 0))
 	case ActGrant:
-		in = in.doubt(&b.view, asked.Worker, b.lost)
+		in = in.resolveUnsent(&b.view, asked.Worker, b.lost)
 		return b.granted(asked, in)
 	}
-	return Turn{} // a release has no answer that matters
+	return Batch{} // a release has no answer that matters
 }
 
-func (b *RaceBuyer) held(asked Ask, in Answer) Turn {
+func (b *RaceBuyer) held(asked Ask, in Answer) Batch {
 	delete(b.open, asked.Worker)
 	switch {
 	case b.winner != "": // too late: it gives back what it got, also where the answer was lost
 		if in.Refused == nil {
-			return Turn{Asks: []Ask{b.release(asked.Worker, asked.Token)}}
+			return Batch{Asks: []Ask{b.release(asked.Worker, asked.Token)}}
 		}
-		return Turn{}
+		return Batch{}
 	case in.Done:
 		b.winner = asked.Worker
-		return Turn{Asks: []Ask{{Act: ActGrant, Worker: asked.Worker, Token: asked.Token}}}
+		return Batch{Asks: []Ask{{Act: ActGrant, Worker: asked.Worker, Token: asked.Token}}}
 	case in.Refused != nil:
 		healView(&b.view, asked.Worker, *in.Refused)
 	case in.Failed != nil && len(b.open) == 0:
-		return Turn{Done: true, Err: in.Failed}
+		return Batch{Done: true, Err: in.Failed}
 	}
-	var t Turn
+	var t Batch
 	if len(b.open) == 0 {
 		t = b.next()
 	}
@@ -91,22 +91,22 @@ func (b *RaceBuyer) held(asked Ask, in Answer) Turn {
 	return t
 }
 
-func (b *RaceBuyer) granted(asked Ask, in Answer) Turn {
+func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
 	switch {
 	case in.Done:
-		return Turn{Done: true}
+		return Batch{Done: true}
 	case in.Failed != nil:
-		return Turn{Done: true, Err: in.Failed}
+		return Batch{Done: true, Err: in.Failed}
 	case in.Lost:
 		if b.lost++; b.lost > MaxLost {
-			return Turn{Done: true, Err: ambiguous(asked.Worker, b.req.Machine)}
+			return Batch{Done: true, Err: ambiguous(asked.Worker, b.req.Machine)}
 		}
-		return Turn{Asks: []Ask{asked}, After: LostWait << (b.lost - 1)}
+		return Batch{Asks: []Ask{asked}, After: LostWait << (b.lost - 1)}
 	}
 	healView(&b.view, asked.Worker, *in.Refused)
 	b.winner = "" // its hold had ended
 	if len(b.open) > 0 {
-		return Turn{}
+		return Batch{}
 	}
 	return b.next()
 }
@@ -116,9 +116,9 @@ func (b *RaceBuyer) release(w cluster.WorkerID, token string) Ask {
 }
 
 // next asks the best workers that were not asked before.
-func (b *RaceBuyer) next() Turn {
+func (b *RaceBuyer) next() Batch {
 	b.decided = placement.Rank(b.req, b.view, b.policy)
-	var t Turn
+	var t Batch
 	for _, c := range b.decided {
 		w := cluster.WorkerID(c.Worker)
 		if len(t.Asks) == b.width || len(b.asked) == MaxAsked || !c.Fits {
@@ -131,7 +131,7 @@ func (b *RaceBuyer) next() Turn {
 		t.Asks = append(t.Asks, Ask{Act: ActHold, Worker: w, Token: b.token, TTL: RaceHoldTTL})
 	}
 	if len(t.Asks) == 0 {
-		return Turn{Done: true, Err: NewBuyer(b.req, b.view, b.policy).exhausted()}
+		return Batch{Done: true, Err: NewBuyer(b.req, b.view, b.policy).exhausted()}
 	}
 	return t
 }

@@ -97,18 +97,18 @@ func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	s.fund(now, &r)
 	q := Quote{Verdict: s.judge(r), Record: s.Record(now)}
 	if !q.Verdict.Fits {
-		q.Evict = s.search(now, &r, s.apart(r.Machine))
+		q.Evict = s.search(now, &r, s.recordWithout(r.Machine))
 	}
 	return q
 }
 
 // judge is placement.Judge on the ledger itself. A machine that is already here needs only what it does not yet occupy.
 func (s *Seller) judge(r placement.Request) placement.Verdict {
-	return placement.Judge(r, s.apart(r.Machine))
+	return placement.Judge(r, s.recordWithout(r.Machine))
 }
 
-// apart gives the record as it would be without what one machine occupies.
-func (s *Seller) apart(machine string) cluster.Record {
+// recordWithout returns the record as it would be without what one machine occupies.
+func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
 		return without(s.rec, g.occupies())
 	}
@@ -275,7 +275,7 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 	s.expire(now)
 	g := s.grants[id]
 	to := grant{want: want, up: up, gpus: g.gpus}
-	rec := s.apart(id)
+	rec := s.recordWithout(id)
 	if !up {
 		to.gpus = nil
 	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
@@ -284,13 +284,13 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 		}
 	}
 	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) { // only the growth must fit, whatever the worker's state
-		r := s.mine(id, grown.res)
+		r := s.requestOf(id, grown.res)
 		if s.funds != nil {
 			r.Funds = s.funds(now, id, &r)
 		}
-		own := s.own(id)
-		if v := own.Judge(r, s.rec); !v.Fits {
-			return s.refuseOwn(now, r, v, own)
+		footprint := s.footprint(id)
+		if v := footprint.Judge(r, s.rec); !v.Fits {
+			return s.refuseFootprint(now, r, v, footprint)
 		}
 	}
 	if g.claim != nil && !up {
@@ -300,8 +300,8 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 	return nil
 }
 
-// mine is the request of a machine that is here for what it is to occupy.
-func (s *Seller) mine(id string, want cluster.Resources) placement.Request {
+// requestOf returns the request of a machine that is here for what it is to occupy.
+func (s *Seller) requestOf(id string, want cluster.Resources) placement.Request {
 	g := s.grants[id]
 	return placement.Request{App: g.app, Machine: id, Resources: want, GPUKind: g.tenant.GPUKind}
 }

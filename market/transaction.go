@@ -14,7 +14,7 @@ import (
 // only a grant that no longer fits is refused). It is incremental: what is granted stays, what is refused is planned again
 // from the healed view. All-or-nothing is a gang: see GangBuyer.
 //
-// The owner carries out all asks of a Turn side by side, and steps the transaction with all their answers.
+// The owner carries out all asks of a Batch side by side, and steps the transaction with all their answers.
 type Transaction struct {
 	reqs   []placement.Request
 	view   cluster.View
@@ -58,12 +58,12 @@ func (t *Transaction) Result(i int) (home cluster.WorkerID, err error, over bool
 
 // Step takes the answers to the last asks, nil at first, and gives the next. Settled lists the requests that this step
 // has settled.
-func (t *Transaction) Step(in []Answer) (turn Turn, settled []int) {
+func (t *Transaction) Step(in []Answer) (turn Batch, settled []int) {
 	var again []Ask
 	for i, a := range in {
 		ask := t.asked[i]
 		s := &t.state[ask.Member]
-		a = a.doubt(&t.view, ask.Worker, s.lost)
+		a = a.resolveUnsent(&t.view, ask.Worker, s.lost)
 		switch {
 		case a.Done:
 			s.over, s.home = true, ask.Worker

@@ -21,6 +21,6 @@ type Refusal struct {
 	RetryAfter time.Duration     `json:"retry_after,omitempty"`
 
 	// Of a machine that has its place at the worker and asked for more: what was judged, and what it had.
-	Request *placement.Request `json:"request,omitempty"`
-	Own     *Own               `json:"own,omitempty"`
+	Request   *placement.Request `json:"request,omitempty"`
+	Footprint *Footprint         `json:"own,omitempty"`
 }

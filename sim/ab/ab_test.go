@@ -39,7 +39,7 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 		view := decisiontest.Fleet(rng, 1+rng.IntN(10))
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch(), Trail: b.Trail(), Err: err})
+		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
 		run.Add(d, func(w cluster.WorkerID, ref decision.Ref) (cluster.Record, bool) {
 			rec := decisiontest.Find(view, w)
 			return rec, decision.RefOf(&rec) == ref

@@ -27,28 +27,28 @@ type Asked struct {
 	Refusal *Refusal // with ResultRefused
 }
 
-// Trail is all that a buyer knows of its purchase, for whoever records it. Nothing in it may be changed.
-type Trail struct {
+// Purchase is all that a buyer knows of one machine that it places, for whoever records it. Nothing in it may be changed.
+type Purchase struct {
 	Request placement.Request
 	Policy  placement.Policy
 	View    cluster.View        // as healed by the refusals
 	Fleet   int                 // workers there are, where View has only the candidates of an index; else 0
 	Ranked  []machine.Candidate // of that view, in the order of the newest ranking
-	Asked   []Asked             // in order
+	Asks    []Asked             // in order
 	Consent string              // why the newest ask consents to evictions; "" where it does not
 }
 
-// Trail gives the purchase as it stands.
-func (b *Buyer) Trail() Trail {
-	return Trail{Request: b.req, Policy: b.policy, View: b.view, Fleet: len(b.fleet.Workers), Ranked: b.decided, Asked: b.trail, Consent: b.consent}
+// Purchase returns the purchase as it stands.
+func (b *Buyer) Purchase() Purchase {
+	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: len(b.fleet.Workers), Ranked: b.decided, Asks: b.purchased, Consent: b.consent}
 }
 
-// note enters what came of the newest ask.
-func (b *Buyer) note(in In) {
-	if len(b.trail) == 0 {
+// noteAnswer enters what came of the newest ask.
+func (b *Buyer) noteAnswer(in In) {
+	if len(b.purchased) == 0 {
 		return
 	}
-	a := &b.trail[len(b.trail)-1]
+	a := &b.purchased[len(b.purchased)-1]
 	switch {
 	case in.Granted:
 		a.Result = ResultGranted
@@ -61,8 +61,8 @@ func (b *Buyer) note(in In) {
 	}
 }
 
-// asks enters a worker that is asked.
-func (b *Buyer) asks(id cluster.WorkerID) {
+// noteAsk enters a worker that is asked.
+func (b *Buyer) noteAsk(id cluster.WorkerID) {
 	b.asked[id] = true
 	b.trips++
 	a := Asked{Worker: id, Evict: b.evicted[id]}
@@ -71,5 +71,5 @@ func (b *Buyer) asks(id cluster.WorkerID) {
 			a.Before = b.view.Workers[i]
 		}
 	}
-	b.trail = append(b.trail, a)
+	b.purchased = append(b.purchased, a)
 }

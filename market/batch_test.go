@@ -21,8 +21,8 @@ func (b *bazaar) race(r placement.Request, view cluster.View) (home cluster.Work
 	g := &gangRun{req: market.GangRequest{Members: []placement.Request{r}}, granted: map[string]cluster.WorkerID{}}
 	buyer := market.NewRaceBuyer(r, view, placement.Default(), "race-"+r.Machine, 0)
 	over := false
-	var take func(t market.Turn)
-	take = func(t market.Turn) {
+	var take func(t market.Batch)
+	take = func(t market.Batch) {
 		for _, a := range t.Asks {
 			lostThere, lostBack := b.chance.Float64() < b.loss, b.chance.Float64() < b.loss
 			b.after(t.After+b.delay(), func() {

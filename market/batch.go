@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Buyers that ask several workers at once are stepped in turns: a Turn says what to ask, the owner carries all of it out
+// Buyers that ask several workers at once are stepped in batches: a Batch says what to ask, the owner carries all of it out
 // side by side and steps the buyer with the Answers.
 
 // Act is what is asked of a worker.
@@ -43,13 +43,13 @@ type Answer struct {
 	Done    bool
 	Refused *Refusal
 	Lost    bool      // no answer: the worker may have done it or not
-	Unasked bool      // no answer, because the worker surely was not asked: it could not be reached
+	NotSent bool      // no answer, because the worker surely was not asked: it could not be reached
 	Failed  error     // an answer that is neither yes nor no: the request itself is wrong
 	Expires time.Time // of a hold that was made
 }
 
-// Turn is what the owner is to do: wait for After, then ask all of Asks; or end.
-type Turn struct {
+// Batch is what the owner is to do: wait for After, then ask all of Asks; or end.
+type Batch struct {
 	Asks    []Ask
 	After   time.Duration
 	Refresh bool // with After: give the buyer a newer view (SetView) before the next step

@@ -19,14 +19,14 @@ func TestUnaskedGoesOn(t *testing.T) {
 	req := placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 100}}
 	b := NewBuyer(req, unaskedView(), placement.Default())
 	first := b.Step(In{})
-	next := b.Step(In{Unasked: true, Worker: first.Ask})
+	next := b.Step(In{NotSent: true, Worker: first.Ask})
 	if next.Done || next.Ask == first.Ask || next.After != 0 {
 		t.Fatalf("%+v after %+v", next, first)
 	}
-	if tr := b.Trail(); len(tr.Asked) != 2 || tr.Asked[0].Result != ResultRefused || tr.Asked[0].Refusal.Record.Worker != first.Ask {
-		t.Fatalf("%+v", tr.Asked)
+	if tr := b.Purchase(); len(tr.Asks) != 2 || tr.Asks[0].Result != ResultRefused || tr.Asks[0].Refusal.Record.Worker != first.Ask {
+		t.Fatalf("%+v", tr.Asks)
 	}
-	if end := b.Step(In{Unasked: true, Worker: next.Ask}); !end.Done || end.Err == nil {
+	if end := b.Step(In{NotSent: true, Worker: next.Ask}); !end.Done || end.Err == nil {
 		t.Fatalf("%+v", end)
 	}
 
@@ -35,7 +35,7 @@ func TestUnaskedGoesOn(t *testing.T) {
 	if out := b.Step(In{Lost: true, Worker: first.Ask}); out.Ask != first.Ask {
 		t.Fatalf("%+v", out)
 	}
-	if out := b.Step(In{Unasked: true, Worker: first.Ask}); out.Ask != first.Ask || out.After == 0 {
+	if out := b.Step(In{NotSent: true, Worker: first.Ask}); out.Ask != first.Ask || out.After == 0 {
 		t.Fatalf("the machine may be at %s, and the buyer went on: %+v", first.Ask, out)
 	}
 }
