@@ -25,7 +25,7 @@ var layers = map[string]int{
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"sim": 4, "testcluster": 4,
-	"cmd/souk": 5, "examples": 5,
+	"cmd/souk": 5, "examples": 5, "conformance": 5,
 }
 
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.

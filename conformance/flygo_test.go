@@ -1,4 +1,4 @@
-package machine_test
+package conformance_test
 
 import (
 	"encoding/json"
