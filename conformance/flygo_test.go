@@ -2,7 +2,9 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"testing"
 
@@ -63,6 +65,30 @@ func filledInput() *fly.LaunchMachineInput {
 	in.Config.Rootfs.Persist = fly.MachinePersistRootfsNever
 	in.ID, in.SkipHealthChecks, in.RequiresReplacement, in.Timeout = "", false, false, 0 // the client's own
 	return in
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestEverythingIsTheFuzzersSeed keeps the launch with every field set, which package machine's fuzzer begins with, as this
+// version of the client writes it.
+func TestEverythingIsTheFuzzersSeed(t *testing.T) {
+	const seed = "../machine/testdata/everything.json"
+	want, err := json.Marshal(filledInput())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(seed, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not what the client writes; go test -run Fuzzers -update (-want +got):\n%s", seed, diff)
+	}
 }
 
 // TestGoClientRoundTrip has all that the Go client can say of a machine read, written, and read back by the client.

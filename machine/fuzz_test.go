@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"testing"
 
@@ -19,7 +20,7 @@ func FuzzDecodeLaunch(f *testing.F) {
 			f.Add(b)
 		}
 	}
-	in, err := json.Marshal(filledInput())
+	in, err := os.ReadFile("testdata/everything.json")
 	if err != nil {
 		f.Fatal(err)
 	}
