@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/index"
 )
 
 // Bounds of the gateway's index.
@@ -18,7 +19,7 @@ const (
 // candidates is the gateway's index of its workers. It is brought up to date from the view of each purchase.
 type candidates struct {
 	mu    sync.Mutex
-	index *placement.Index
+	index *index.Index
 	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with
 	// expressions belongs to one goroutine at a time.
 	bound map[boundKey]*placement.Policy
@@ -87,7 +88,7 @@ func (c *candidates) policy(g *Gateway, req *placement.Request, key boundKey) *p
 // update takes in a view: what is newer, and who is gone.
 func (c *candidates) update(view cluster.View) {
 	if c.index == nil {
-		c.index = placement.NewIndex()
+		c.index = index.New()
 	}
 	for i := range view.Workers {
 		c.index.Update(view.Workers[i])

@@ -6,24 +6,26 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Choose gives the index of the worker that Rank puts first, or -1 where none fits, without ranking the others. Those that
+// Choose returns the index of the worker that Rank puts first, or -1 where none fits, without ranking the others. Those that
 // skip names are left out; it may be nil. It is for who places many requests on a ledger of his own, one after the other.
 func Choose(r *Request, workers []cluster.Record, p *Policy, skip func(cluster.WorkerID) bool) int {
 	type found struct {
-		at int
-		Choice
+		at     int
+		worker cluster.WorkerID
+		score  float64
 	}
+	before := func(a, b *found) bool { return Precedes(r.Machine, a.worker, a.score, b.worker, b.score) }
 	var best []found // first the best, as long as Policy.Best is 1
 	for i := range workers {
 		w := &workers[i]
-		if skip != nil && skip(w.Worker) || !p.admits(r, w) {
+		if skip != nil && skip(w.Worker) || !p.Admits(r, w) {
 			continue
 		}
-		f := found{i, Choice{Worker: w.Worker, Score: p.ScoreAt(r, w)}}
+		f := found{i, w.Worker, p.ScoreAt(r, w)}
 		switch {
 		case p.Best > 1 || len(best) == 0:
 			best = append(best, f)
-		case f.before(&best[0].Choice, r.Machine):
+		case before(&f, &best[0]):
 			best[0] = f
 		}
 	}
@@ -32,13 +34,13 @@ func Choose(r *Request, workers []cluster.Record, p *Policy, skip func(cluster.W
 	}
 	if p.Best > 1 {
 		slices.SortFunc(best, func(a, b found) int {
-			if a.before(&b.Choice, r.Machine) {
+			if before(&a, &b) {
 				return -1
 			}
 			return 1
 		})
 		best = best[:min(p.Best, len(best))]
-		byLot(best, r.Machine, func(f *found) string { return string(f.Worker) })
+		SortByTieBreak(best, r.Machine, func(f *found) string { return string(f.worker) })
 	}
 	return best[0].at
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/placementtest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -185,7 +186,7 @@ func emptied(w cluster.Record) cluster.Record {
 // neighbours are wanted, or a region has too many, that is not the worker's emptiness to tell.
 func TestNeverIsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, w := drawRequest(t), drawRecord(t)
+		r, w := placementtest.Request(t), placementtest.Record(t)
 		if w.MaxStarting < 0 {
 			w.MaxStarting = 0
 		}
@@ -206,7 +207,7 @@ func TestNeverIsRight(t *testing.T) {
 // argument changes; each clause says something.
 func TestTheJudgeIsTotalAndRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, w := drawRequest(t), drawRecord(t)
+		r, w := placementtest.Request(t), placementtest.Record(t)
 		before, _ := json.Marshal([]any{r, w})
 		v := placement.JudgeAt(&r, &w)
 		if after, _ := json.Marshal([]any{r, w}); string(before) != string(after) {

@@ -53,8 +53,8 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	return v
 }
 
-// admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets through.
-func (p *Policy) admits(r *Request, w *cluster.Record) bool {
+// Admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets through.
+func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 	if !JudgeAt(r, w).Fits {
 		return false
 	}
@@ -222,7 +222,7 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 		case a.Score != b.Score:
 			return cmp.Compare(b.Score, a.Score)
 		case a.Fits:
-			return cmp.Or(cmp.Compare(lot(r.Machine, a.Worker), lot(r.Machine, b.Worker)), cmp.Compare(a.Worker, b.Worker))
+			return cmp.Or(cmp.Compare(TieBreak(r.Machine, a.Worker), TieBreak(r.Machine, b.Worker)), cmp.Compare(a.Worker, b.Worker))
 		}
 		return cmp.Compare(a.Worker, b.Worker)
 	})
@@ -230,38 +230,6 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	for fits < min(len(out), p.Best) && out[fits].Fits {
 		fits++
 	}
-	byLot(out[:fits], r.Machine, func(c *machine.Candidate) string { return c.Worker })
+	SortByTieBreak(out[:fits], r.Machine, func(c *machine.Candidate) string { return c.Worker })
 	return out
-}
-
-// byLot puts workers in an order that depends on the machine's id only.
-func byLot[T any](list []T, machineID string, worker func(*T) string) {
-	if len(list) < 2 {
-		return
-	}
-	slices.SortFunc(list, func(a, b T) int {
-		x, y := worker(&a), worker(&b)
-		return cmp.Or(cmp.Compare(mixed(lot(machineID, x)), mixed(lot(machineID, y))), cmp.Compare(x, y))
-	})
-}
-
-// mixed spreads what the low bits of a lot say over all (the last steps of MurmurHash3): FNV leaves ids that differ in their
-// last digit close together.
-func mixed(h uint64) uint64 {
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
-}
-
-func lot(machineID, worker string) uint64 {
-	const prime = 1099511628211 // FNV-1a
-	h := uint64(14695981039346656037)
-	for i := range len(machineID) {
-		h = (h ^ uint64(machineID[i])) * prime
-	}
-	h *= prime // a 0 between
-	for i := range len(worker) {
-		h = (h ^ uint64(worker[i])) * prime
-	}
-	return h
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/index"
 	"github.com/soukhq/souk/policy"
 	synth "github.com/soukhq/souk/sim/fleet"
 )
@@ -226,7 +227,7 @@ func (o *decideRates) rest(d *synth.Decider) {
 
 	rng := rand.New(rand.NewPCG(1, 3))
 	recs := idle.Fleet.Records
-	x := placement.NewIndex()
+	x := index.New()
 	for i := range recs {
 		x.Update(recs[i])
 	}

@@ -5,12 +5,13 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/index"
 )
 
 // Decider makes one decision after another over a fleet: it picks a worker, enters the grant, and lets machines end.
 type Decider struct {
 	Fleet      *Fleet
-	Index      *placement.Index
+	Index      *index.Index
 	Policy     *placement.Policy
 	Placed     int
 	Refused    int // fitted nowhere
@@ -23,7 +24,7 @@ type Decider struct {
 
 // NewDecider puts a fleet into an index.
 func NewDecider(f *Fleet, p *placement.Policy) *Decider {
-	d := &Decider{Fleet: f, Index: placement.NewIndex(), Policy: p, rng: rand.New(rand.NewPCG(1, 2))}
+	d := &Decider{Fleet: f, Index: index.New(), Policy: p, rng: rand.New(rand.NewPCG(1, 2))}
 	for i := range f.Records {
 		d.Index.Update(f.copied(i))
 	}
@@ -31,7 +32,7 @@ func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 }
 
 // Step makes a decision and enters what came of it. The request is resolved; it is the decider's own until the next step.
-func (d *Decider) Step() (r *placement.Request, choices []placement.Choice) {
+func (d *Decider) Step() (r *placement.Request, choices []index.Choice) {
 	r, choices, _ = d.Decide()
 	d.Enter(r, choices)
 	d.End(nil)
@@ -39,7 +40,7 @@ func (d *Decider) Step() (r *placement.Request, choices []placement.Choice) {
 }
 
 // Decide is the first part of Step: the choices are as PickN gives them, examined is how many workers were looked at.
-func (d *Decider) Decide() (r *placement.Request, choices []placement.Choice, examined int) {
+func (d *Decider) Decide() (r *placement.Request, choices []index.Choice, examined int) {
 	d.r = d.Index.Resolve(d.Fleet.Next(), nil)
 	r = &d.r
 	choices, examined = d.Index.PickN(r, d.Policy, max(1, d.Candidates), nil, d.rng)
@@ -48,7 +49,7 @@ func (d *Decider) Decide() (r *placement.Request, choices []placement.Choice, ex
 }
 
 // Enter is the second part: the best of the choices has the machine.
-func (d *Decider) Enter(r *placement.Request, choices []placement.Choice) {
+func (d *Decider) Enter(r *placement.Request, choices []index.Choice) {
 	if len(choices) == 0 {
 		d.Refused++
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/index"
 	"github.com/soukhq/souk/sim/gossip"
 	"github.com/soukhq/souk/sim/ticks"
 )
@@ -72,7 +73,7 @@ const (
 type buyer struct {
 	view  map[cluster.WorkerID]int // place in recs
 	recs  []cluster.Record
-	index *placement.Index
+	index *index.Index
 }
 
 type run struct {
@@ -167,7 +168,7 @@ func (r *run) fill() {
 		there = append(there, running{id, q})
 	}
 	for range r.o.Buyers {
-		b := &buyer{view: map[cluster.WorkerID]int{}, index: placement.NewIndex()}
+		b := &buyer{view: map[cluster.WorkerID]int{}, index: index.New()}
 		for i, id := range r.ids {
 			rec := r.sellers[id].Record(r.time())
 			b.view[id], b.recs = i, append(b.recs, rec)

@@ -1,4 +1,4 @@
-package placement
+package index
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
 // order is the cells for one class of requests, best first. Those that have too little for the class are left out. Nothing
@@ -14,9 +15,9 @@ import (
 // a bucket stands for never changes.
 type order struct {
 	cells  []ranked
-	seen   int     // cells of the index that are in order, or left out
-	blocks []block // of each cell
-	scores []half  // of buckets, over the middle of their cell
+	seen   int          // cells of the index that are in order, or left out
+	blocks []block      // of each cell
+	scores []scoreDelta // of buckets, over the middle of their cell
 }
 
 // block is where the scores of a cell's buckets begin, -1 where there are none yet, and the cell's middle.
@@ -25,22 +26,22 @@ type block struct {
 	middle float32
 }
 
-// half is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets are what
+// scoreDelta is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets are what
 // a decision reads most of, and half as many bytes of them are half as many waits for memory.
-type half uint16
+type scoreDelta uint16
 
 // unknownScore is a NaN: no decision has come to the bucket yet.
-const unknownScore = half(0x7fc0)
+const unknownScore = scoreDelta(0x7fc0)
 
-func (h half) float() float32 { return math.Float32frombits(uint32(h) << 16) }
+func (h scoreDelta) float() float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// over gives v less middle; -Inf only for that.
-func over(v, middle float32) half {
+// deltaOver returns v less middle; -Inf only for that.
+func deltaOver(v, middle float32) scoreDelta {
 	d := v - middle
 	if v >= -math.MaxFloat32 {
 		d = max(d, -math.MaxFloat32)
 	}
-	return half(math.Float32bits(d) >> 16)
+	return scoreDelta(math.Float32bits(d) >> 16)
 }
 
 // ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and looks
@@ -51,7 +52,7 @@ type ranked struct {
 	middle float32
 }
 
-// scored is a bucket, or a slot, and its score.
+// scored is a bucket, or a row, and its score.
 type scored struct {
 	bucket int32
 	score  float32
@@ -59,13 +60,13 @@ type scored struct {
 
 // extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left out
 // for ever: none of its workers fits, now or later.
-func (x *Index) extend(c *class, p *Policy) {
+func (x *Index) extend(c *class, p *placement.Policy) {
 	o := &c.order
 	before, rec := len(o.cells), &x.scratch.rec
 	for ; o.seen < len(x.cells); o.seen++ {
 		n := int32(o.seen)
 		o.blocks = append(o.blocks, block{at: -1})
-		if !JudgeAt(&c.want, &x.cells[n].recs.most).Fits {
+		if !placement.JudgeAt(&c.want, &x.cells[n].recs.most).Fits {
 			continue
 		}
 		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
@@ -95,7 +96,7 @@ func compareRanked(a, b ranked) int {
 }
 
 // score is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
-func (x *Index) score(c *class, p *Policy, rec *cluster.Record, b int32) float32 {
+func (x *Index) score(c *class, p *placement.Policy, rec *cluster.Record, b int32) float32 {
 	cpu, memory := x.levels(b)
 	middle := func(l, c int64) int64 { return c - (upTo(l, c, fine)+upTo(max(0, l-1), c, fine))/2 }
 	rec.Used.CPU, rec.Used.Memory = middle(cpu, rec.Capacity.CPU), middle(memory, rec.Capacity.Memory)
@@ -105,8 +106,8 @@ func (x *Index) score(c *class, p *Policy, rec *cluster.Record, b int32) float32
 	return -math.MaxFloat32
 }
 
-// known gives the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
-func (x *Index) known(c *class, p *Policy, b int32) float32 {
+// known returns the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
+func (x *Index) known(c *class, p *placement.Policy, b int32) float32 {
 	at := c.order.block(b / perCell)
 	if s := c.order.scores[at+b%perCell]; s != unknownScore {
 		return c.order.blocks[b/perCell].middle + s.float()
@@ -114,7 +115,7 @@ func (x *Index) known(c *class, p *Policy, b int32) float32 {
 	return x.learn(c, p, b)
 }
 
-// block gives the place of the scores of a cell's buckets.
+// block returns the place of the scores of a cell's buckets.
 func (o *order) block(n int32) int32 {
 	at := o.blocks[n].at
 	if at < 0 {
@@ -127,19 +128,19 @@ func (o *order) block(n int32) int32 {
 	return at
 }
 
-func (x *Index) learn(c *class, p *Policy, b int32) float32 {
+func (x *Index) learn(c *class, p *placement.Policy, b int32) float32 {
 	n := b / perCell
 	rec := &x.scratch.rec
 	*rec = x.cells[n].recs.most
 	cpu, memory := x.levels(b)
 	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine), rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
 	v := float32(math.Inf(-1))
-	if JudgeAt(&c.want, rec).Fits {
+	if placement.JudgeAt(&c.want, rec).Fits {
 		*rec = x.cells[n].recs.middle
 		v = x.score(c, p, rec, b)
 	}
 	at, middle := c.order.block(n), c.order.blocks[n].middle
-	h := over(v, middle)
+	h := deltaOver(v, middle)
 	c.order.scores[at+b%perCell] = h
 	return middle + h.float() // as the next decision will have it
 }
@@ -148,10 +149,10 @@ func (s scored) before(t scored) bool {
 	return s.score > t.score || (s.score == t.score && s.bucket < t.bucket)
 }
 
-// front is a binary heap of what has been met, best first.
-type front []scored
+// scoredHeap is a binary heap of what has been met, best first.
+type scoredHeap []scored
 
-func (f *front) push(s scored) {
+func (f *scoredHeap) push(s scored) {
 	h := append(*f, s)
 	i := len(h) - 1
 	for i > 0 {
@@ -165,7 +166,7 @@ func (f *front) push(s scored) {
 	h[i], *f = s, h
 }
 
-func (f *front) pop() scored {
+func (f *scoredHeap) pop() scored {
 	h := *f
 	top, last := h[0], h[len(h)-1]
 	h = h[:len(h)-1]
@@ -191,15 +192,15 @@ func (f *front) pop() scored {
 	return top
 }
 
-// room is what a worker has free, of what nearly every request wants, and where it is. All workers' rooms lie side by side,
+// vacancy is what a worker has free, of what nearly every request wants, and where it is. All workers' vacancies lie side by side,
 // so that to refuse one for its size, or to move one, touches little memory.
-type room struct {
+type vacancy struct {
 	cpu, memory, disk, ports, gpu int64
-	bucket                        int32 // -1: in odd, or nowhere
-	at                            int32 // place in the bucket, or in odd; -1: nowhere
+	bucket                        int32 // -1: in unsound, or nowhere
+	at                            int32 // place in the bucket, or in unsound; -1: nowhere
 }
 
-// takes says whether it is worth asking the judge.
-func (r *room) takes(want *cluster.Resources) bool {
+// takes reports whether it is worth asking the judge.
+func (r *vacancy) takes(want *cluster.Resources) bool {
 	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports && want.GPU <= r.gpu
 }

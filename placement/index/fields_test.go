@@ -1,4 +1,4 @@
-package placement_test
+package index_test
 
 import (
 	"reflect"
@@ -11,7 +11,7 @@ import (
 )
 
 // TestTheIndexKnowsEveryField: a field that judge or policy read must be in the index's classes of requests or of
-// workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, bared; index.go: sameFixed),
+// workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, fixedPart; index.go: sameFixed),
 // and enters it here.
 func TestTheIndexKnowsEveryField(t *testing.T) {
 	for _, c := range []struct {

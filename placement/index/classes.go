@@ -1,4 +1,4 @@
-package placement
+package index
 
 import (
 	"encoding/binary"
@@ -8,11 +8,12 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
-// book holds the classes of requests that one policy has decided for.
-type book struct {
-	policy  *Policy
+// policyCache holds the classes of requests that one policy has decided for.
+type policyCache struct {
+	policy  *placement.Policy
 	classes map[string]*class
 	sets    map[string]*set
 	orders  int // cells and scores of all orders
@@ -34,7 +35,7 @@ const (
 type class struct {
 	set   *set
 	order order
-	want  Request // stands for them, without conditions
+	want  placement.Request // stands for them, without conditions
 }
 
 // set is the workers that could ever take a class of requests as far as the fixed part of their records goes: state,
@@ -45,14 +46,14 @@ type set struct {
 	seen  int // entries of the index's log
 	fresh bool
 	base  map[int32]float64
-	want  Request
+	want  placement.Request
 }
 
 // tier is those workers of a set that attributes and conditions make about equally welcome: bonus is by how much the
 // policy scores them higher than a worker of their group without any.
 type tier struct {
 	bonus   float64
-	members []uint64 // a bit for each slot
+	members []uint64 // a bit for each row
 	count   int
 }
 
@@ -63,35 +64,35 @@ const maxTiers = 8
 type scratch struct {
 	key   []byte
 	found []Choice
-	slots []int32
-	order front
+	rows  []int32
+	order scoredHeap
 	rec   cluster.Record
 	won   int32
 }
 
-// bookOf gives the policy's book.
-func (x *Index) bookOf(p *Policy) *book {
-	for _, b := range x.books {
+// cacheOf returns the policy's cache.
+func (x *Index) cacheOf(p *placement.Policy) *policyCache {
+	for _, b := range x.caches {
 		if b.policy == p {
 			return b
 		}
 	}
-	if len(x.books) == maxBooks {
-		x.books = slices.Delete(x.books, 0, 1)
+	if len(x.caches) == maxPolicies {
+		x.caches = slices.Delete(x.caches, 0, 1)
 	}
-	b := &book{policy: p}
+	b := &policyCache{policy: p}
 	b.reset(x.age)
-	x.books = append(x.books, b)
+	x.caches = append(x.caches, b)
 	return b
 }
 
-func (b *book) reset(age int) {
+func (b *policyCache) reset(age int) {
 	b.classes, b.sets, b.orders, b.age = map[string]*class{}, map[string]*set{}, 0, age
 }
 
-// classOf gives the class of a request, up to date with the fleet.
-func (x *Index) classOf(r *Request, p *Policy) *class {
-	b := x.bookOf(p)
+// classOf returns the class of a request, up to date with the fleet.
+func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
+	b := x.cacheOf(p)
 	if b.age != x.age || b.orders > maxScores || len(b.classes) > maxClasses || len(b.sets) > maxSets {
 		b.reset(x.age)
 	}
@@ -109,7 +110,7 @@ func (x *Index) classOf(r *Request, p *Policy) *class {
 			s = x.newSet(r)
 			b.sets[string(key[:fixed])] = s
 		}
-		c = &class{set: s, want: x.bare(r)}
+		c = &class{set: s, want: x.classRequest(r)}
 		c.want.Resources, c.want.GPUKind = r.Resources, r.GPUKind
 		c.want.Scheduling.Require, c.want.Scheduling.Prefer = nil, nil
 		if len(r.Resources.Named) > 0 {
@@ -123,23 +124,23 @@ func (x *Index) classOf(r *Request, p *Policy) *class {
 	return c
 }
 
-// bare is a request without what is looked up worker by worker and without size.
-func (x *Index) bare(r *Request) Request {
-	out := Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind, Scheduling: r.Scheduling}
+// classRequest is a request without what is looked up worker by worker and without size.
+func (x *Index) classRequest(r *placement.Request) placement.Request {
+	out := placement.Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind, Scheduling: r.Scheduling}
 	out.Scheduling.Affinity, out.Scheduling.Spread = nil, nil
 	out.Scheduling.Require, out.Scheduling.Prefer = slices.Clone(r.Scheduling.Require), slices.Clone(r.Scheduling.Prefer)
 	out.Scheduling.Tolerate, out.Scheduling.Labels = slices.Clone(r.Scheduling.Tolerate), maps.Clone(r.Scheduling.Labels)
-	if x.readApp > 0 {
+	if x.appReaders > 0 {
 		out.App = r.App
 	}
-	if x.readImg > 0 {
+	if x.imageReaders > 0 {
 		out.Image = r.Image
 	}
 	return out
 }
 
-// setKey writes all of bare(r) so that different ones are written differently.
-func (x *Index) setKey(r *Request) []byte {
+// setKey writes all of classRequest(r) so that different ones are written differently.
+func (x *Index) setKey(r *placement.Request) []byte {
 	b := x.scratch.key[:0]
 	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
 	value := func(v cluster.Value) {
@@ -160,10 +161,10 @@ func (x *Index) setKey(r *Request) []byte {
 	}
 	text(r.Namespace)
 	text(r.GPUKind)
-	if x.readApp > 0 {
+	if x.appReaders > 0 {
 		text(r.App)
 	}
-	if x.readImg > 0 {
+	if x.imageReaders > 0 {
 		text(r.Image)
 	}
 	s := &r.Scheduling
@@ -192,27 +193,27 @@ func (x *Index) setKey(r *Request) []byte {
 	return b
 }
 
-// bared is a worker without what changes with grants.
-func bared(w *cluster.Record) cluster.Record {
+// fixedPart is a worker without what changes with grants.
+func fixedPart(w *cluster.Record) cluster.Record {
 	out := *w
 	out.Used, out.Machines, out.Starting, out.MaxStarting, out.Backlog = cluster.Resources{}, 0, 0, 0, 0
 	out.Apps, out.Volumes, out.Evictable = nil, nil, nil
 	return out
 }
 
-func (x *Index) newSet(r *Request) *set {
-	return &set{want: x.bare(r), base: map[int32]float64{}, fresh: true}
+func (x *Index) newSet(r *placement.Request) *set {
+	return &set{want: x.classRequest(r), base: map[int32]float64{}, fresh: true}
 }
 
-// bonus says whether a slot is of the set, and its bonus.
-func (x *Index) bonus(s *set, p *Policy, i int32) (float64, bool) {
-	sl := &x.slots[i]
+// bonus reports whether a row is of the set, and its bonus.
+func (x *Index) bonus(s *set, p *placement.Policy, i int32) (float64, bool) {
+	sl := &x.rows[i]
 	if !sl.used {
 		return 0, false
 	}
-	w := bared(&sl.rec)
+	w := fixedPart(&sl.rec)
 	w.Capacity, w.Headroom = cluster.Resources{}, cluster.Resources{} // of size is nothing said here
-	if !JudgeAt(&s.want, &w).Fits {
+	if !placement.JudgeAt(&s.want, &w).Fits {
 		return 0, false
 	}
 	w.Capacity, w.Headroom = sl.rec.Capacity, sl.rec.Headroom
@@ -229,8 +230,8 @@ func (x *Index) bonus(s *set, p *Policy, i int32) (float64, bool) {
 }
 
 // refresh brings a set up to date.
-func (x *Index) refresh(s *set, p *Policy) {
-	if s.fresh || len(x.log)-s.seen > len(x.slots)/4+16 {
+func (x *Index) refresh(s *set, p *placement.Policy) {
+	if s.fresh || len(x.log)-s.seen > len(x.rows)/4+16 {
 		x.fill(s, p)
 		return
 	}
@@ -257,7 +258,7 @@ func (x *Index) refresh(s *set, p *Policy) {
 	}
 }
 
-// tierFor gives the nearest tier; -1 where there is none yet, or the bonus is a new one and there is room for a tier.
+// tierFor returns the nearest tier; -1 where there is none yet, or the bonus is a new one and there is room for a tier.
 func (s *set) tierFor(bonus float64) int {
 	best := -1
 	for t := range s.tiers {
@@ -272,12 +273,12 @@ func (s *set) tierFor(bonus float64) int {
 }
 
 // fill makes a set anew.
-func (x *Index) fill(s *set, p *Policy) {
+func (x *Index) fill(s *set, p *placement.Policy) {
 	s.fresh, s.tiers, s.count, s.seen = false, nil, 0, len(x.log)
 	clear(s.base)
-	in, bonuses := make([]int32, 0, len(x.slots)), make([]float64, 0, len(x.slots))
+	in, bonuses := make([]int32, 0, len(x.rows)), make([]float64, 0, len(x.rows))
 	distinct := map[float64]struct{}{}
-	for i := range int32(len(x.slots)) {
+	for i := range int32(len(x.rows)) {
 		if b, ok := x.bonus(s, p, i); ok {
 			in, bonuses = append(in, i), append(bonuses, b)
 			distinct[b] = struct{}{}
@@ -293,7 +294,7 @@ func (x *Index) fill(s *set, p *Policy) {
 	}
 	slices.Reverse(levels)
 	for _, l := range levels {
-		s.tiers = append(s.tiers, tier{bonus: l, members: make([]uint64, (len(x.slots)+63)/64)})
+		s.tiers = append(s.tiers, tier{bonus: l, members: make([]uint64, (len(x.rows)+63)/64)})
 	}
 	for k, i := range in {
 		best := 0
@@ -320,7 +321,7 @@ func (t *tier) add(i int32) {
 	t.count++
 }
 
-// list appends the slots of a tier.
+// list appends the rows of a tier.
 func (t *tier) list(out []int32) []int32 {
 	for w, word := range t.members {
 		for ; word != 0; word &= word - 1 {

@@ -1,4 +1,4 @@
-package placement
+package index
 
 import (
 	"encoding/binary"
@@ -39,18 +39,18 @@ type cellKey struct {
 // cell b/perCell. So few cells make up a fleet that each class of requests keeps them in order, and few are ever new.
 type cell struct {
 	key  cellKey
-	recs *standing
+	recs *standIns
 }
 
 const perCell = inCell * inCell
 
-// standing is the two records that stand for the workers of a cell.
-type standing struct {
+// standIns is the two records that stand for the workers of a cell.
+type standIns struct {
 	middle cluster.Record // about what they are, to score
 	most   cluster.Record // at least what each of them has free, to judge
 }
 
-// groupOf gives the group of a record.
+// groupOf returns the group of a record.
 func (x *Index) groupOf(rec *cluster.Record) int32 {
 	b := append(x.scratch.key[:0], rec.Region...)
 	b = append(append(b, 0), rec.State...)
@@ -85,7 +85,7 @@ func appendResources(b []byte, r cluster.Resources) []byte {
 	return b
 }
 
-// level gives the first of n levels of capacity c that free does not exceed, 0 for none free.
+// level returns the first of n levels of capacity c that free does not exceed, 0 for none free.
 func level(free, c, n int64) int64 {
 	if free <= 0 || c <= 0 {
 		return 0
@@ -97,10 +97,10 @@ func level(free, c, n int64) int64 {
 	return l
 }
 
-// upTo gives the most that is free at a level. c is at most cluster.MaxAmount, so nothing overflows.
+// upTo returns the most that is free at a level. c is at most cluster.MaxAmount, so nothing overflows.
 func upTo(l, c, n int64) int64 { return l * l * c / (n * n) }
 
-// sound says whether a record's amounts can be put in levels.
+// sound reports whether a record's amounts can be put in levels.
 func sound(rec *cluster.Record, free *cluster.Resources) bool {
 	c := &rec.Capacity
 	ok := func(c, f int64) bool { return c >= 0 && c <= cluster.MaxAmount && f <= c && f >= -cluster.MaxAmount }
@@ -120,8 +120,8 @@ func sound(rec *cluster.Record, free *cluster.Resources) bool {
 	return true
 }
 
-// key gives the cell of a worker, and which of its buckets.
-func (s *slot) key(f *cluster.Resources) (k cellKey, bucket int32) {
+// key returns the cell of a worker, and which of its buckets.
+func (s *row) key(f *cluster.Resources) (k cellKey, bucket int32) {
 	c := &s.rec.Capacity
 	cpu, memory := level(f.CPU, c.CPU, fine)+inCell-1, level(f.Memory, c.Memory, fine)+inCell-1
 	k = cellKey{group: s.group, cpu: uint8(cpu / inCell), memory: uint8(memory / inCell),
@@ -151,15 +151,15 @@ func (s *slot) key(f *cluster.Resources) (k cellKey, bucket int32) {
 
 // place puts a worker into the bucket of its room.
 func (x *Index) place(i int32) {
-	s := &x.slots[i]
+	s := &x.rows[i]
 	free := s.rec.Capacity.Sub(s.rec.Used)
-	m := &x.rooms[i]
+	m := &x.vacancies[i]
 	m.cpu, m.memory, m.disk, m.ports, m.gpu = free.CPU, free.Memory, free.Disk, free.Ports, free.GPU
 	if !sound(&s.rec, &free) {
 		if m.bucket >= 0 || m.at < 0 {
 			x.leave(i)
-			m.at = int32(len(x.odd))
-			x.odd = append(x.odd, i)
+			m.at = int32(len(x.unsound))
+			x.unsound = append(x.unsound, i)
 		}
 		return
 	}
@@ -183,17 +183,17 @@ func (x *Index) place(i int32) {
 
 // leave takes a worker out of where it is.
 func (x *Index) leave(i int32) {
-	m := &x.rooms[i]
+	m := &x.vacancies[i]
 	if m.at < 0 {
 		return
 	}
-	list := &x.odd
+	list := &x.unsound
 	if m.bucket >= 0 {
 		list = &x.members[m.bucket]
 	}
 	last := (*list)[len(*list)-1]
 	(*list)[m.at] = last
-	x.rooms[last].at = m.at
+	x.vacancies[last].at = m.at
 	*list = (*list)[:len(*list)-1]
 	if m.bucket >= 0 && len(*list) == 0 {
 		n := m.bucket / perCell
@@ -205,7 +205,7 @@ func (x *Index) leave(i int32) {
 }
 
 // newCell makes a cell for the room that worker s has.
-func (x *Index) newCell(k cellKey, s *slot, free *cluster.Resources) int32 {
+func (x *Index) newCell(k cellKey, s *row, free *cluster.Resources) int32 {
 	if n := len(x.cells); n > 1<<14 && n > 4*x.filled {
 		x.sweep()
 	}
@@ -235,11 +235,11 @@ func (x *Index) newCell(k cellKey, s *slot, free *cluster.Resources) int32 {
 	middle.GPUs, middle.Starting, middle.Backlog = slices.Clone(s.rec.GPUs), s.rec.Starting, s.rec.Backlog
 	n := int32(len(x.cells))
 	x.live, x.members = append(x.live, 0), append(x.members, make([][]int32, perCell)...)
-	x.cells, x.byKey[k] = append(x.cells, cell{key: k, recs: &standing{middle, most}}), n
+	x.cells, x.byKey[k] = append(x.cells, cell{key: k, recs: &standIns{middle, most}}), n
 	return n
 }
 
-// levels gives the levels of CPU and memory of a bucket.
+// levels returns the levels of CPU and memory of a bucket.
 func (x *Index) levels(b int32) (cpu, memory int64) {
 	k := &x.cells[b/perCell].key
 	sub := int64(b % perCell)
@@ -259,7 +259,7 @@ func (x *Index) sweep() {
 		id := int32(len(cells))
 		for sub, list := range x.members[n*perCell : (n+1)*perCell] {
 			for _, m := range list {
-				x.rooms[m].bucket = id*perCell + int32(sub)
+				x.vacancies[m].bucket = id*perCell + int32(sub)
 			}
 		}
 		cells, live, members = append(cells, c), append(live, x.live[n]), append(members, x.members[n*perCell:(n+1)*perCell]...)
@@ -267,7 +267,7 @@ func (x *Index) sweep() {
 	}
 	x.cells, x.live, x.members = cells, live, members
 	x.age++
-	for _, b := range x.books { // what they know is of cells that are others now
+	for _, b := range x.caches { // what they know is of cells that are others now
 		b.reset(x.age)
 	}
 }

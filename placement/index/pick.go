@@ -1,4 +1,4 @@
-package placement
+package index
 
 import (
 	"cmp"
@@ -8,54 +8,48 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
 // Choice is a worker that fits.
 type Choice struct {
 	Worker cluster.WorkerID
 	Score  float64
-	slot   int32
+	row    int32
 }
 
-// before says whether a goes before b for a machine: by score, then by lot, then by id, as Rank has it.
+// before reports whether a goes before b for a machine: as placement.Rank has it.
 func (c *Choice) before(b *Choice, machine string) bool {
-	switch {
-	case c.Score != b.Score:
-		return cmp.Compare(c.Score, b.Score) > 0
-	case c.Worker == b.Worker:
-		return false
-	}
-	x, y := lot(machine, string(c.Worker)), lot(machine, string(b.Worker))
-	return x < y || (x == y && c.Worker < b.Worker)
+	return placement.Precedes(machine, c.Worker, c.Score, b.Worker, b.Score)
 }
 
-// PickN gives up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that skip
+// PickN returns up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that skip
 // names are left out; it may be nil. Where fewer than n come back there may be more; where none does, none fits.
 //
 // All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or an
 // app to be near to, these are all that fit; else they are the best of the first that were found in the best buckets,
-// and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of Rank's lots. chance
+// and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of placement.SortByTieBreak. chance
 // may be nil: then what is drawn depends on the machine's id only.
-func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
+func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
 	if !r.Funds.Enough() {
 		return nil, 0 // no worker takes who cannot pay
 	}
-	d := decision{x: x, r: r, p: p, skip: skip, enough: max(look, n, p.Best), found: x.scratch.found[:0]}
+	d := search{x: x, r: r, p: p, skip: skip, wanted: max(examineMost, n, p.Best), found: x.scratch.found[:0]}
 	if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 {
-		d.enough = max(4*look, d.enough) // neighbours are looked up worker by worker
+		d.wanted = max(4*examineMost, d.wanted) // neighbours are looked up worker by worker
 	}
 	if p.Sample > 0 {
-		d.enough = max(p.Sample, n)
+		d.wanted = max(p.Sample, n)
 	}
 	if x.Exact {
-		d.enough = math.MaxInt
+		d.wanted = math.MaxInt
 	}
-	d.content = d.enough == look && n == 1
-	d.turn = lot(r.Machine, "")
+	d.firstGood = d.wanted == examineMost && n == 1
+	d.start = placement.TieBreak(r.Machine, "")
 	if chance != nil {
-		d.turn = chance.Uint64()
+		d.start = chance.Uint64()
 	}
-	d.decide()
+	d.run()
 	x.scratch.found = d.found
 	if n == 1 && p.Best <= 1 { // the common case
 		return x.first(d.found, r.Machine), d.examined
@@ -69,15 +63,15 @@ func (x *Index) PickN(r *Request, p *Policy, n int, skip func(cluster.WorkerID) 
 		}
 		return 1
 	})
-	byLot(d.found[:min(p.Best, len(d.found))], r.Machine, func(c *Choice) string { return string(c.Worker) })
+	placement.SortByTieBreak(d.found[:min(p.Best, len(d.found))], r.Machine, func(c *Choice) string { return string(c.Worker) })
 	if len(d.found) > 0 {
-		x.scratch.won = d.found[0].slot
+		x.scratch.won = d.found[0].row
 	}
 	best = make([]Choice, 0, min(n, len(d.found)))
 	return append(best, d.found[:min(n, len(d.found))]...), d.examined
 }
 
-// first gives the best of what was found, in a list of one.
+// first returns the best of what was found, in a list of one.
 func (x *Index) first(found []Choice, machine string) []Choice {
 	if len(found) == 0 {
 		return nil
@@ -88,46 +82,46 @@ func (x *Index) first(found []Choice, machine string) []Choice {
 			best = c
 		}
 	}
-	x.scratch.won = best.slot
+	x.scratch.won = best.row
 	return []Choice{*best}
 }
 
-// Chosen gives the record of a worker that PickN gave, as Record does, and sooner.
+// Chosen returns the record of a worker that PickN gave, as Record does, and sooner.
 func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
-	if s := int(c.slot); s < len(x.slots) && x.slots[s].used && x.slots[s].rec.Worker == c.Worker {
-		return &x.slots[s].rec, true
+	if s := int(c.row); s < len(x.rows) && x.rows[s].used && x.rows[s].rec.Worker == c.Worker {
+		return &x.rows[s].rec, true
 	}
 	return x.Record(c.Worker)
 }
 
-// decision is one pick under way.
-type decision struct {
-	x        *Index
-	r        *Request
-	p        *Policy
-	skip     func(cluster.WorkerID) bool
-	enough   int  // workers that fit, of a tier
-	content  bool // with one worker that is as good as its bucket promised
-	turn     uint64
-	found    []Choice
-	examined int
+// search is one pick under way.
+type search struct {
+	x         *Index
+	r         *placement.Request
+	p         *placement.Policy
+	skip      func(cluster.WorkerID) bool
+	wanted    int  // workers that fit, of a tier
+	firstGood bool // with one worker that is as good as its bucket promised
+	start     uint64
+	found     []Choice
+	examined  int
 }
 
-func (d *decision) decide() {
-	if slots, all := d.x.named(d.r); all {
-		d.some(slots, 4*smallSet)
+func (d *search) run() {
+	if rows, all := d.x.named(d.r); all {
+		d.examineRound(rows, 4*smallSet)
 		return
 	}
-	for _, i := range d.x.odd {
-		d.look(i)
+	for _, i := range d.x.unsound {
+		d.examine(i)
 	}
 	c := d.x.classOf(d.r, d.p)
 	if c.set.count <= smallSet {
 		for t := range c.set.tiers {
-			d.x.scratch.slots = c.set.tiers[t].list(d.x.scratch.slots[:0])
-			for _, i := range d.x.scratch.slots {
-				if d.x.rooms[i].bucket >= 0 { // else it is odd, and was looked at
-					d.look(i)
+			d.x.scratch.rows = c.set.tiers[t].list(d.x.scratch.rows[:0])
+			for _, i := range d.x.scratch.rows {
+				if d.x.vacancies[i].bucket >= 0 { // else it is unsound, and was looked at
+					d.examine(i)
 				}
 			}
 		}
@@ -138,30 +132,30 @@ func (d *decision) decide() {
 		best = max(best, f.Score)
 	}
 	for t := range c.set.tiers {
-		if n := c.set.tiers[t].count; n*n <= 24*len(d.x.slots) {
-			best = max(best, d.pickOut(c, &c.set.tiers[t], best))
+		if n := c.set.tiers[t].count; n*n <= 24*len(d.x.rows) {
+			best = max(best, d.examineTier(c, &c.set.tiers[t], best))
 		} else {
-			best = max(best, d.walk(c, &c.set.tiers[t], best))
+			best = max(best, d.walkBuckets(c, &c.set.tiers[t], best))
 		}
 	}
-	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.bookOf(d.p).mindsImages(d.r) {
-		d.some(at, 0)
+	if at := d.x.images[d.r.Image]; len(at) > 0 && !d.x.Exact && d.x.cacheOf(d.p).mindsImages(d.r) {
+		d.examineRound(at, 0)
 	}
 }
 
-// some looks at workers in a round from a place that is drawn, until enough fit and at were looked at.
-func (d *decision) some(slots []int32, at int) {
+// examineRound looks at workers in a round from a place that is drawn, until enough fit and at were looked at.
+func (d *search) examineRound(rows []int32, at int) {
 	before := len(d.found)
-	for k := range slots {
-		d.look(slots[(int(d.turn%uint64(len(slots)))+k)%len(slots)])
-		if k >= at && len(d.found)-before >= d.enough {
+	for k := range rows {
+		d.examine(rows[(int(d.start%uint64(len(rows)))+k)%len(rows)])
+		if k >= at && len(d.found)-before >= d.wanted {
 			return
 		}
 	}
 }
 
-// mindsImages says whether the policy scores a worker that has the image otherwise than one that has not.
-func (b *book) mindsImages(r *Request) bool {
+// mindsImages reports whether the policy scores a worker that has the image otherwise than one that has not.
+func (b *policyCache) mindsImages(r *placement.Request) bool {
 	if b.image == unknown {
 		b.image = ignores
 		var without cluster.Record
@@ -173,29 +167,29 @@ func (b *book) mindsImages(r *Request) bool {
 	return b.image == minds
 }
 
-// pickOut looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few, that is
+// examineTier looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few, that is
 // fewer steps than to walk until enough of them are met.
-func (d *decision) pickOut(c *class, t *tier, best float64) float64 {
+func (d *search) examineTier(c *class, t *tier, best float64) float64 {
 	o := d.x.scratch.order[:0]
-	d.x.scratch.slots = t.list(d.x.scratch.slots[:0])
-	for _, i := range d.x.scratch.slots {
-		if b := d.x.rooms[i].bucket; b >= 0 && d.x.rooms[i].takes(&d.r.Resources) {
+	d.x.scratch.rows = t.list(d.x.scratch.rows[:0])
+	for _, i := range d.x.scratch.rows {
+		if b := d.x.vacancies[i].bucket; b >= 0 && d.x.vacancies[i].takes(&d.r.Resources) {
 			if s := d.x.known(c, d.p, b); s >= -math.MaxFloat32 {
 				o.push(scored{i, s})
 			}
 		}
 	}
 	d.x.scratch.order = o
-	for left := d.enough; left > 0 && len(o) > 0; {
+	for left := d.wanted; left > 0 && len(o) > 0; {
 		top := o.pop()
-		if d.beaten(top, t, best) && left == d.enough {
+		if d.beatenBy(top, t, best) && left == d.wanted {
 			break
 		}
-		if d.look(top.bucket) {
+		if d.examine(top.bucket) {
 			score := d.found[len(d.found)-1].Score
 			best = max(best, score)
 			left--
-			if d.content && score >= float64(top.score)+t.bonus {
+			if d.firstGood && score >= float64(top.score)+t.bonus {
 				return best
 			}
 		}
@@ -203,16 +197,16 @@ func (d *decision) pickOut(c *class, t *tier, best float64) float64 {
 	return best
 }
 
-// beaten says whether a tier's best bucket promises less than what another tier has.
-func (d *decision) beaten(s scored, t *tier, best float64) bool {
+// beatenBy reports whether a tier's best bucket promises less than what another tier has.
+func (d *search) beatenBy(s scored, t *tier, best float64) bool {
 	return float64(s.score)+t.bonus < best-tierSlack && !d.x.Exact
 }
 
-// walk looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
+// walkBuckets looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
 // bucket promises less than best, which another tier has.
-func (d *decision) walk(c *class, t *tier, best float64) float64 {
+func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 	x, cells := d.x, c.order.cells
-	whole, left, next := t.count == len(x.byID), d.enough, 0
+	whole, left, next := t.count == len(x.byID), d.wanted, 0
 	others, begin := 4*t.count+64, len(d.found) // how many workers of other tiers are met before this one's are picked out
 	o := x.scratch.order[:0]
 	defer func() { x.scratch.order = o[:0] }()
@@ -241,11 +235,11 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 			return best
 		}
 		e := o.pop()
-		if d.beaten(e, t, best) && left == d.enough {
+		if d.beatenBy(e, t, best) && left == d.wanted {
 			return best // nothing of this tier comes near
 		}
 		members := x.members[e.bucket]
-		at := int(d.turn % uint64(len(members)))
+		at := int(d.start % uint64(len(members)))
 		for range members {
 			if at++; at >= len(members) {
 				at = 0
@@ -254,17 +248,17 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 			if !whole && !t.has(i) {
 				if others--; others == 0 && !x.Exact {
 					d.found = d.found[:begin]
-					return d.pickOut(c, t, best)
+					return d.examineTier(c, t, best)
 				}
 				continue
 			}
-			if !x.rooms[i].takes(&d.r.Resources) {
+			if !x.vacancies[i].takes(&d.r.Resources) {
 				continue
 			}
-			if d.look(i) {
+			if d.examine(i) {
 				score := d.found[len(d.found)-1].Score
 				best = max(best, score)
-				if left--; left == 0 || (d.content && score >= float64(e.score)+t.bonus) {
+				if left--; left == 0 || (d.firstGood && score >= float64(e.score)+t.bonus) {
 					return best
 				}
 			}
@@ -275,26 +269,26 @@ func (d *decision) walk(c *class, t *tier, best float64) float64 {
 // tierSlack is by how much a bucket's score may promise too little.
 const tierSlack = 0.2
 
-// look judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge, which
+// examine judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge, which
 // sees the worker in any case, refuses for them as well.
-func (d *decision) look(i int32) bool {
+func (d *search) examine(i int32) bool {
 	d.examined++
-	if !d.x.rooms[i].takes(&d.r.Resources) {
+	if !d.x.vacancies[i].takes(&d.r.Resources) {
 		return false
 	}
-	s := &d.x.slots[i]
-	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(s.rec.Capacity.Sub(s.rec.Used))) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.admits(d.r, &s.rec) {
+	s := &d.x.rows[i]
+	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(s.rec.Capacity.Sub(s.rec.Used))) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.Admits(d.r, &s.rec) {
 		return false
 	}
 	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec), i})
 	return true
 }
 
-// named gives the workers that a request names by what it needs of them: its volumes, its worker, or an app that it must
+// named returns the workers that a request names by what it needs of them: its volumes, its worker, or an app that it must
 // be near to. all says that no other worker can fit.
-func (x *Index) named(r *Request) (slots []int32, all bool) {
-	out := x.scratch.slots[:0]
-	defer func() { x.scratch.slots = out }()
+func (x *Index) named(r *placement.Request) (rows []int32, all bool) {
+	out := x.scratch.rows[:0]
+	defer func() { x.scratch.rows = out }()
 	if len(r.Volumes) > 0 {
 		out = append(out, x.volumes[r.Volumes[0]]...)
 		return out, true

@@ -1,9 +1,10 @@
-package placement
+package index
 
 import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
 // valueCount counts the workers of each value of an attribute.
@@ -17,11 +18,11 @@ const maxSpreads = 64
 
 // Resolve fills in what the request needs to know of the fleet, as the function Resolve does from a view, without looking
 // at every worker. Of the values that no machine of the app has, one stands for all. The request given is not changed.
-func (x *Index) Resolve(r Request, where func(machine string) cluster.WorkerID) Request {
+func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.WorkerID) placement.Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r
 	}
-	r.Fleet = Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)), Spread: make([]map[string]int, len(r.Scheduling.Spread))}
+	r.Fleet = placement.Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)), Spread: make([]map[string]int, len(r.Scheduling.Spread))}
 	for i, a := range r.Scheduling.Affinity {
 		name := a.Within
 		if name == "" {
@@ -29,7 +30,7 @@ func (x *Index) Resolve(r Request, where func(machine string) cluster.WorkerID) 
 		}
 		seen := map[cluster.Value]bool{}
 		note := func(s int32) {
-			if v, there := x.slots[s].rec.Attribute(name); there && !seen[v] {
+			if v, there := x.rows[s].rec.Attribute(name); there && !seen[v] {
 				seen[v] = true
 				r.Fleet.Affinity[i] = append(r.Fleet.Affinity[i], v)
 			}
@@ -59,8 +60,8 @@ func (x *Index) spread(app, attribute string) map[string]int {
 			clear(x.spreads)
 		}
 		c = &valueCount{workers: map[cluster.Value]int{}}
-		for i := range x.slots {
-			if v, there := x.slots[i].rec.Attribute(attribute); there && x.slots[i].used {
+		for i := range x.rows {
+			if v, there := x.rows[i].rec.Attribute(attribute); there && x.rows[i].used {
 				c.workers[v]++
 			}
 		}
@@ -68,8 +69,8 @@ func (x *Index) spread(app, attribute string) map[string]int {
 	}
 	out := map[string]int{}
 	for _, s := range x.running(app) {
-		if v, there := x.slots[s].rec.Attribute(attribute); there {
-			out[v.String()] += x.slots[s].rec.Apps[app]
+		if v, there := x.rows[s].rec.Attribute(attribute); there {
+			out[v.String()] += x.rows[s].rec.Apps[app]
 		}
 	}
 	if c.sorted == nil {

@@ -1,4 +1,6 @@
-package placement
+// Package index finds the best worker for a request without looking at every worker. It holds what a buyer knows of the fleet in
+// buckets of workers that have about the same room free, and asks the judge (package placement) about the few it comes to.
+package index
 
 import (
 	"maps"
@@ -6,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/placement"
 )
 
 // Index holds a view of the fleet so that a decision need not look at every worker. It is an optimisation of the judge,
@@ -22,32 +25,32 @@ import (
 type Index struct {
 	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
 
-	slots   []slot
-	byID    map[cluster.WorkerID]int32
-	vacant  []int32
-	groups  map[string]int32
-	reps    []group
-	rooms   []room // and places, of each slot
-	cells   []cell
-	byKey   map[cellKey]int32
-	live    []uint16            // for each cell, a bit for each bucket that has a member
-	members [][]int32           // of each bucket
-	filled  int                 // cells with a member
-	odd     []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
-	apps    map[string]*[]int32 // slots where an app runs
-	volumes map[string][]int32
-	images  map[string][]int32
-	spreads map[string]*valueCount
-	books   []*book
-	log     []int32 // slots whose fixed part changed, for sets to catch up
-	age     int     // of the cells: counts how often they were made anew
-	readApp int     // workers whose conditions read the app of a request
-	readImg int     // workers whose conditions read its image
-	scratch scratch
+	rows         []row
+	byID         map[cluster.WorkerID]int32
+	unused       []int32
+	groups       map[string]int32
+	reps         []group
+	vacancies    []vacancy // and places, of each row
+	cells        []cell
+	byKey        map[cellKey]int32
+	live         []uint16            // for each cell, a bit for each bucket that has a member
+	members      [][]int32           // of each bucket
+	filled       int                 // cells with a member
+	unsound      []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps         map[string]*[]int32 // rows where an app runs
+	volumes      map[string][]int32
+	images       map[string][]int32
+	spreads      map[string]*valueCount
+	caches       []*policyCache
+	log          []int32 // rows whose fixed part changed, for sets to catch up
+	age          int     // of the cells: counts how often they were made anew
+	appReaders   int     // workers whose conditions read the app of a request
+	imageReaders int     // workers whose conditions read its image
+	scratch      scratch
 }
 
-// slot is one worker.
-type slot struct {
+// row is one worker.
+type row struct {
 	rec   cluster.Record
 	group int32
 	used  bool
@@ -56,71 +59,71 @@ type slot struct {
 
 // Bounds of an index.
 const (
-	maxBooks   = 16      // policies that have classes; the oldest goes
-	maxClasses = 4096    // of requests, per policy; then all are made anew as they come
-	maxSets    = 1024    // of workers that match, per policy; the same
-	maxScores  = 1 << 22 // of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
-	smallSet   = 64      // where so few workers match, all are looked at
-	look       = 4       // workers that fit that are scored for one decision, per tier
+	maxPolicies = 16      // policies that have classes; the oldest goes
+	maxClasses  = 4096    // of requests, per policy; then all are made anew as they come
+	maxSets     = 1024    // of workers that match, per policy; the same
+	maxScores   = 1 << 22 // of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
+	smallSet    = 64      // where so few workers match, all are looked at
+	examineMost = 4       // workers that fit that are scored for one decision, per tier
 )
 
-// NewIndex makes an index of no workers.
-func NewIndex() *Index {
+// New makes an index of no workers.
+func New() *Index {
 	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[cellKey]int32{},
 		apps: map[string]*[]int32{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
 }
 
-// Len gives the number of workers.
+// Len returns the number of workers.
 func (x *Index) Len() int { return len(x.byID) }
 
-// Record gives the record of a worker as the index has it. Its maps and slices are the index's: read, and do not keep.
+// Record returns the record of a worker as the index has it. Its maps and slices are the index's: read, and do not keep.
 func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	s, ok := x.byID[id]
 	if !ok {
 		return nil, false
 	}
-	return &x.slots[s].rec, true
+	return &x.rows[s].rec, true
 }
 
 // Each calls f with every record, until it says false. What Record says of them holds here too.
 func (x *Index) Each(f func(*cluster.Record) bool) {
-	for i := range x.slots {
-		if s := &x.slots[i]; s.used && !f(&s.rec) {
+	for i := range x.rows {
+		if s := &x.rows[i]; s.used && !f(&s.rec) {
 			return
 		}
 	}
 }
 
-// Update takes a record in, where it is newer than what is known of that worker, and says whether it did. What Taken
+// Update takes a record in, where it is newer than what is known of that worker, and reports whether it did. What Taken
 // and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
 func (x *Index) Update(rec cluster.Record) bool {
-	if len(x.reps) > 4*len(x.slots)+1024 {
+	if len(x.reps) > 4*len(x.rows)+1024 {
 		x.regroup()
 	}
 	i, known := x.byID[rec.Worker]
 	if !known {
-		i = x.room()
+		i = x.newRow()
 		x.byID[rec.Worker] = i
-		s := &x.slots[i]
+		s := &x.rows[i]
 		s.rec, s.used = rec, true
-		x.fixed(i, true)
-		x.moving(i, nil)
+		x.setFixed(i, true)
+		x.setVariable(i, nil)
 		return true
 	}
-	s := &x.slots[i]
+	s := &x.rows[i]
 	if !rec.Newer(s.rec) {
 		return false
 	}
 	old := s.rec
 	same := sameFixed(&old, &rec)
 	if !same {
-		x.forget(i, &old)
+		x.unsetFixed(i, &old)
 	}
 	s.rec, s.owns = rec, false
 	if !same {
-		x.fixed(i, false)
+		x.setFixed(i, false)
 	}
-	x.moving(i, &old)
+	x.setVariable(i, &old)
 	return true
 }
 
@@ -131,8 +134,8 @@ func (x *Index) Remove(id cluster.WorkerID) {
 		return
 	}
 	delete(x.byID, id)
-	s := &x.slots[i]
-	x.forget(i, &s.rec)
+	s := &x.rows[i]
+	x.unsetFixed(i, &s.rec)
 	x.leave(i)
 	for app := range s.rec.Apps {
 		x.unlistApp(x.apps[app], app, i)
@@ -140,26 +143,26 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	for v := range s.rec.Volumes {
 		unlist(x.volumes, v, i)
 	}
-	*s, x.rooms[i] = slot{}, room{bucket: -1, at: -1}
-	x.vacant = append(x.vacant, i)
-	x.changed(i)
+	*s, x.vacancies[i] = row{}, vacancy{bucket: -1, at: -1}
+	x.unused = append(x.unused, i)
+	x.logChange(i)
 }
 
 // Taken notes that a worker has granted r, until its own record says so.
-func (x *Index) Taken(id cluster.WorkerID, r *Request) { x.note(id, r, 1) }
+func (x *Index) Taken(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, 1) }
 
 // Freed notes that a machine with the request r has left a worker, until its own record says so.
-func (x *Index) Freed(id cluster.WorkerID, r *Request) { x.note(id, r, -1) }
+func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, -1) }
 
-func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
+func (x *Index) adjust(id cluster.WorkerID, r *placement.Request, sign int) {
 	i := x.scratch.won // most often it is the worker chosen last
-	if int(i) >= len(x.slots) || x.slots[i].rec.Worker != id || !x.slots[i].used {
+	if int(i) >= len(x.rows) || x.rows[i].rec.Worker != id || !x.rows[i].used {
 		var ok bool
 		if i, ok = x.byID[id]; !ok {
 			return
 		}
 	}
-	s := &x.slots[i]
+	s := &x.rows[i]
 	if sign > 0 {
 		s.rec.Used = s.rec.Used.Add(r.Resources)
 	} else {
@@ -188,14 +191,14 @@ func (x *Index) note(id cluster.WorkerID, r *Request, sign int) {
 		x.unlistApp(list, r.App, i)
 	}
 	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
-		noteGPUs(s.rec.GPUs, r, sign)
+		adjustGPUs(s.rec.GPUs, r, sign)
 	}
 	x.place(i)
 }
 
-// noteGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
+// adjustGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
 // could. The worker's own record corrects it.
-func noteGPUs(gpus []cluster.GPU, r *Request, sign int) {
+func adjustGPUs(gpus []cluster.GPU, r *placement.Request, sign int) {
 	for want := r.Resources.GPU; want > 0; want -= 1000 {
 		part, best := min(want, 1000), -1
 		for i, g := range gpus {
@@ -216,50 +219,50 @@ func noteGPUs(gpus []cluster.GPU, r *Request, sign int) {
 
 // regroup makes the groups anew, where workers have changed so often that most are of the past.
 func (x *Index) regroup() {
-	for i := range x.slots {
+	for i := range x.rows {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.cells, x.live, x.members, x.books, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil, nil, nil, 0
+	x.groups, x.reps, x.cells, x.live, x.members, x.caches, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil, nil, nil, 0
 	clear(x.byKey)
-	for i := range x.slots {
-		if s := &x.slots[i]; s.used {
+	for i := range x.rows {
+		if s := &x.rows[i]; s.used {
 			s.group = x.groupOf(&s.rec)
 			x.place(int32(i))
 		}
 	}
 }
 
-// room gives a slot that is not used.
-func (x *Index) room() int32 {
-	if n := len(x.vacant); n > 0 {
-		i := x.vacant[n-1]
-		x.vacant = x.vacant[:n-1]
+// newRow returns a row that is not used.
+func (x *Index) newRow() int32 {
+	if n := len(x.unused); n > 0 {
+		i := x.unused[n-1]
+		x.unused = x.unused[:n-1]
 		return i
 	}
-	x.slots, x.rooms = append(x.slots, slot{}), append(x.rooms, room{bucket: -1, at: -1})
-	return int32(len(x.slots) - 1)
+	x.rows, x.vacancies = append(x.rows, row{}), append(x.vacancies, vacancy{bucket: -1, at: -1})
+	return int32(len(x.rows) - 1)
 }
 
-// fixed takes in what of a record changes seldom.
-func (x *Index) fixed(i int32, fresh bool) {
-	s := &x.slots[i]
+// setFixed takes in what of a record changes seldom.
+func (x *Index) setFixed(i int32, fresh bool) {
+	s := &x.rows[i]
 	if !fresh {
 		x.leave(i)
 	}
 	s.group = x.groupOf(&s.rec)
-	x.read(&s.rec, 1)
+	x.countReaders(&s.rec, 1)
 	x.count(&s.rec, 1)
 	for k, name := range s.rec.Images {
 		if !slices.Contains(s.rec.Images[:k], name) {
 			x.images[name] = append(x.images[name], i)
 		}
 	}
-	x.changed(i)
+	x.logChange(i)
 }
 
-// moving takes in what of a record changes with every grant.
-func (x *Index) moving(i int32, old *cluster.Record) {
-	s := &x.slots[i]
+// setVariable takes in what of a record changes with every grant.
+func (x *Index) setVariable(i int32, old *cluster.Record) {
+	s := &x.rows[i]
 	if old != nil {
 		for app := range old.Apps {
 			if s.rec.Apps[app] <= 0 {
@@ -308,7 +311,7 @@ func (x *Index) unlistApp(m *[]int32, app string, i int32) {
 	}
 }
 
-// running gives the slots where an app runs.
+// running returns the rows where an app runs.
 func (x *Index) running(app string) []int32 {
 	if m := x.apps[app]; m != nil {
 		return *m
@@ -323,17 +326,17 @@ func unlist(lists map[string][]int32, name string, i int32) {
 	}
 }
 
-// forget undoes what fixed noted of a record.
-func (x *Index) forget(i int32, rec *cluster.Record) {
-	x.read(rec, -1)
+// unsetFixed undoes what setFixed noted of a record.
+func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
+	x.countReaders(rec, -1)
 	x.count(rec, -1)
 	for _, name := range rec.Images {
 		unlist(x.images, name, i)
 	}
 }
 
-// read counts the workers whose conditions read what classes of requests leave out.
-func (x *Index) read(rec *cluster.Record, sign int) {
+// countReaders counts the workers whose conditions read what classes of requests leave out.
+func (x *Index) countReaders(rec *cluster.Record, sign int) {
 	app, image := false, false
 	note := func(name string) { app, image = app || name == "app", image || name == "image" }
 	for i := range rec.Require {
@@ -342,29 +345,29 @@ func (x *Index) read(rec *cluster.Record, sign int) {
 	for i := range rec.Prefer {
 		note(rec.Prefer[i].Attribute)
 	}
-	before := [2]bool{x.readApp > 0, x.readImg > 0}
+	before := [2]bool{x.appReaders > 0, x.imageReaders > 0}
 	if app {
-		x.readApp += sign
+		x.appReaders += sign
 	}
 	if image {
-		x.readImg += sign
+		x.imageReaders += sign
 	}
-	if before != [2]bool{x.readApp > 0, x.readImg > 0} {
-		x.books = nil // the classes are others now
+	if before != [2]bool{x.appReaders > 0, x.imageReaders > 0} {
+		x.caches = nil // the classes are others now
 	}
 }
 
-// changed notes for the sets that the fixed part of a slot is another one.
-func (x *Index) changed(i int32) {
-	if len(x.books) == 0 {
+// logChange notes for the sets that the fixed part of a row is another one.
+func (x *Index) logChange(i int32) {
+	if len(x.caches) == 0 {
 		return
 	}
-	if x.log = append(x.log, i); len(x.log) > 4*len(x.slots)+1024 {
-		x.books, x.log = nil, nil
+	if x.log = append(x.log, i); len(x.log) > 4*len(x.rows)+1024 {
+		x.caches, x.log = nil, nil
 	}
 }
 
-// sameFixed says whether two records of a worker differ at most in what changes with grants.
+// sameFixed reports whether two records of a worker differ at most in what changes with grants.
 func sameFixed(a, b *cluster.Record) bool {
 	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) && sameResources(a.Headroom, b.Headroom) &&
 		slices.Equal(a.Reserved, b.Reserved) && slices.EqualFunc(a.GPUs, b.GPUs, func(p, q cluster.GPU) bool { return p.Kind == q.Kind }) &&
@@ -382,14 +385,14 @@ func sameResources(a, b cluster.Resources) bool {
 	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU && maps.Equal(a.Named, b.Named)
 }
 
-// Best judges and scores every worker: what Pick is held against. Equal scores go by lot, as Rank's do.
-func (x *Index) Best(r *Request, p *Policy) (best Choice, ok bool) {
-	for i := range x.slots {
-		s := &x.slots[i]
-		if !s.used || !p.admits(r, &s.rec) {
+// Best judges and scores every worker: what Pick is held against. Equal scores go by placement.TieBreak, as in Rank.
+func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok bool) {
+	for i := range x.rows {
+		s := &x.rows[i]
+		if !s.used || !p.Admits(r, &s.rec) {
 			continue
 		}
-		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), slot: int32(i)}
+		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), row: int32(i)}
 		if !ok || c.before(&best, r.Machine) {
 			best, ok = c, true
 		}
@@ -397,9 +400,9 @@ func (x *Index) Best(r *Request, p *Policy) (best Choice, ok bool) {
 	return best, ok
 }
 
-// Pick gives the best worker for a request, among those looked at, and how many that were. ok is false when none fits:
+// Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none fits:
 // then none of the fleet does. chance may be nil.
-func (x *Index) Pick(r *Request, p *Policy, chance *rand.Rand) (best Choice, examined int, ok bool) {
+func (x *Index) Pick(r *placement.Request, p *placement.Policy, chance *rand.Rand) (best Choice, examined int, ok bool) {
 	list, examined := x.PickN(r, p, 1, nil, chance)
 	if len(list) == 0 {
 		return best, examined, false

@@ -1,4 +1,4 @@
-package placement_test
+package index_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/placement/index"
+	"github.com/soukhq/souk/placement/placementtest"
 )
 
 // plain is the fleet as a list, beside the index.
@@ -47,7 +49,7 @@ func filtered() placement.Policy {
 // fleet for a request is what the view says.
 func TestIndexDecidesAsTheFullScanDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, quick, f := placement.NewIndex(), placement.NewIndex(), &plain{map[cluster.WorkerID]cluster.Record{}}
+		x, quick, f := index.New(), index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 		x.Exact = true
 		policies := []placement.Policy{placement.Default(), filtered()}
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -62,10 +64,10 @@ func TestIndexDecidesAsTheFullScanDoes(t *testing.T) {
 				x.Remove(id)
 				quick.Remove(id)
 			default:
-				r := drawRequest(t)
+				r := placementtest.Request(t)
 				if len(requests) > 0 && rapid.Bool().Draw(t, "again") { // of a class that is known
 					r = requests[rapid.IntRange(0, len(requests)-1).Draw(t, "which")]
-					r.Machine, r.App = "other", apps.Draw(t, "other app")
+					r.Machine, r.App = "other", placementtest.Apps.Draw(t, "other app")
 				}
 				requests = append(requests, r)
 				p := &policies[rapid.IntRange(0, 1).Draw(t, "policy")]
@@ -76,9 +78,9 @@ func TestIndexDecidesAsTheFullScanDoes(t *testing.T) {
 }
 
 // change makes a worker, or another version of one, or places and removes something on it.
-func change(t *rapid.T, f *plain, xs ...*placement.Index) {
-	w := drawRecord(t)
-	w.Worker = cluster.WorkerID(fmt.Sprintf("w%03d", rapid.IntRange(0, 39).Draw(t, "slot")))
+func change(t *rapid.T, f *plain, xs ...*index.Index) {
+	w := placementtest.Record(t)
+	w.Worker = cluster.WorkerID(fmt.Sprintf("w%03d", rapid.IntRange(0, 39).Draw(t, "row")))
 	if old, ok := f.recs[w.Worker]; ok {
 		if w.Version = old.Version + 1; rapid.Bool().Draw(t, "only its use") {
 			used, apps := w.Used, w.Apps
@@ -94,7 +96,7 @@ func change(t *rapid.T, f *plain, xs ...*placement.Index) {
 	}
 }
 
-func decide(t *rapid.T, r placement.Request, p *placement.Policy, f *plain, x, quick *placement.Index, rng *rand.Rand) {
+func decide(t *rapid.T, r placement.Request, p *placement.Policy, f *plain, x, quick *index.Index, rng *rand.Rand) {
 	where := func(string) cluster.WorkerID { return "w003" }
 	view := f.view()
 	full := placement.Resolve(r, view, where)
@@ -145,7 +147,7 @@ func decide(t *rapid.T, r placement.Request, p *placement.Policy, f *plain, x, q
 // TestIndexFollowsGrantsUntilTheWorkerSpeaks: what is taken and freed is counted at once, on the index's own copy.
 func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, p := placement.NewIndex(), placement.Default()
+		x, p := index.New(), placement.Default()
 		x.Exact = true
 		f := &plain{map[cluster.WorkerID]cluster.Record{}}
 		for range 5 {
@@ -157,7 +159,7 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 		}
 		var there []placed
 		for range rapid.IntRange(1, 30).Draw(t, "grants") {
-			r := drawRequest(t)
+			r := placementtest.Request(t)
 			if best, _, ok := x.Pick(&r, &p, nil); ok {
 				x.Taken(best.Worker, &r)
 				there = append(there, placed{best.Worker, r})
@@ -176,7 +178,7 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 				w.Used = w.Used.Sub(e.r.Resources)
 				f.recs[e.id] = w
 			}
-			if r := drawRequest(t); len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 && r.Resources.GPU == 0 {
+			if r := placementtest.Request(t); len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 && r.Resources.GPU == 0 {
 				best, _, ok := x.Pick(&r, &p, nil)
 				if scan, fits := x.Best(&r, &p); fits != ok || scan != best {
 					t.Fatalf("%+v %v, scan %+v %v", best, ok, scan, fits)
@@ -188,7 +190,7 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 
 // TestIndexKeepsNoWorkerTwice: many workers, many moves, and sweeps of empty buckets between.
 func TestIndexSweepsItsBuckets(t *testing.T) {
-	x, p := placement.NewIndex(), placement.Default()
+	x, p := index.New(), placement.Default()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {
 		for i := range 200 {
@@ -213,7 +215,7 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 // TestTheBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the best,
 // and to none but those; the same machine always to the same, by the scan and by the index.
 func TestTheBestAreDrawnByLot(t *testing.T) {
-	x, f := placement.NewIndex(), &plain{map[cluster.WorkerID]cluster.Record{}}
+	x, f := index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 	x.Exact = true
 	for i := range 20 {
 		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", i)), State: cluster.Ready, Version: 1,

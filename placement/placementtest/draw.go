@@ -1,4 +1,5 @@
-package placement_test
+// Package placementtest draws requests and workers of every shape, for properties of whoever judges or looks for them.
+package placementtest
 
 import (
 	"fmt"
@@ -12,7 +13,7 @@ import (
 
 var (
 	regions = rapid.SampledFrom([]cluster.Region{"ams", "iad", "lhr"})
-	apps    = rapid.SampledFrom([]string{"a", "b", "c"})
+	Apps    = rapid.SampledFrom([]string{"a", "b", "c"})
 	zones   = rapid.SampledFrom([]string{"z1", "z2"})
 )
 
@@ -49,7 +50,7 @@ func some[T any](t *rapid.T, name string, most int, draw func(*rapid.T) T) (out 
 	return out
 }
 
-func drawResources(t *rapid.T, most int64) cluster.Resources {
+func resources(t *rapid.T, most int64) cluster.Resources {
 	amount := rapid.Int64Range(0, most)
 	r := cluster.Resources{CPU: amount.Draw(t, "cpu"), Memory: amount.Draw(t, "memory"), Disk: amount.Draw(t, "disk") / 2}
 	if rapid.IntRange(0, 4).Draw(t, "extra") == 0 {
@@ -61,10 +62,10 @@ func drawResources(t *rapid.T, most int64) cluster.Resources {
 var attributeNames = []string{"zone", "arch", "size", "worker", "region", "state", "nowhere"}
 var labelNames = []string{"app", "namespace", "band", "priority", "image", "team"}
 
-// drawRequest draws requests of every shape, small enough that many fit somewhere.
-func drawRequest(t *rapid.T) placement.Request {
-	r := placement.Request{App: apps.Draw(t, "app"), Machine: fmt.Sprintf("m%d", rapid.IntRange(0, 99).Draw(t, "machine")),
-		Regions: some(t, "regions", 2, func(t *rapid.T) cluster.Region { return regions.Draw(t, "region") }), Resources: drawResources(t, 400),
+// Request draws requests of every shape, small enough that many fit somewhere.
+func Request(t *rapid.T) placement.Request {
+	r := placement.Request{App: Apps.Draw(t, "app"), Machine: fmt.Sprintf("m%d", rapid.IntRange(0, 99).Draw(t, "machine")),
+		Regions: some(t, "regions", 2, func(t *rapid.T) cluster.Region { return regions.Draw(t, "region") }), Resources: resources(t, 400),
 		Image: rapid.SampledFrom([]string{"i1", "i2"}).Draw(t, "image"), Start: rapid.Bool().Draw(t, "start")}
 	r.Volumes = some(t, "volumes", 1, func(t *rapid.T) string { return rapid.SampledFrom([]string{"v1", "v2"}).Draw(t, "volume") })
 	if rapid.IntRange(0, 3).Draw(t, "gpu") == 0 {
@@ -81,7 +82,7 @@ func drawRequest(t *rapid.T) placement.Request {
 	})
 	s.Tolerate = some(t, "tolerate", 2, func(t *rapid.T) string { return rapid.SampledFrom([]string{"db", "gpu"}).Draw(t, "tolerates") })
 	s.Affinity = some(t, "affinity", 1, func(t *rapid.T) machine.Affinity {
-		a := machine.Affinity{App: apps.Draw(t, "near"), Within: rapid.SampledFrom([]string{"", "zone", "worker", "nowhere"}).Draw(t, "within"),
+		a := machine.Affinity{App: Apps.Draw(t, "near"), Within: rapid.SampledFrom([]string{"", "zone", "worker", "nowhere"}).Draw(t, "within"),
 			Anti: rapid.Bool().Draw(t, "anti"), Weight: rapid.SampledFrom([]float64{0, 0, 2, -2}).Draw(t, "affinity weight")}
 		if rapid.IntRange(0, 3).Draw(t, "to a machine") == 0 {
 			a.App, a.Machine = "", "m1"
@@ -98,10 +99,10 @@ func drawRequest(t *rapid.T) placement.Request {
 	return r
 }
 
-// drawRecord draws workers of every shape.
-func drawRecord(t *rapid.T) cluster.Record {
+// Record draws workers of every shape.
+func Record(t *rapid.T) cluster.Record {
 	w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", rapid.IntRange(0, 9).Draw(t, "worker"))), Region: regions.Draw(t, "region"),
-		State: cluster.Ready, Incarnation: 1, Version: uint64(rapid.IntRange(1, 3).Draw(t, "version")), Capacity: drawResources(t, 1000)}
+		State: cluster.Ready, Incarnation: 1, Version: uint64(rapid.IntRange(1, 3).Draw(t, "version")), Capacity: resources(t, 1000)}
 	if rapid.IntRange(0, 9).Draw(t, "state") == 0 {
 		w.State = rapid.SampledFrom([]cluster.State{cluster.Cordoned, cluster.Draining, ""}).Draw(t, "which")
 	}
@@ -119,7 +120,7 @@ func drawRecord(t *rapid.T) cluster.Record {
 	})
 	w.Reserved = some(t, "reserved", 1, func(t *rapid.T) string { return rapid.SampledFrom([]string{"db", "gpu"}).Draw(t, "for") })
 	if rapid.IntRange(0, 4).Draw(t, "headroom") == 0 {
-		w.Headroom = drawResources(t, 300)
+		w.Headroom = resources(t, 300)
 	}
 	for range max(0, rapid.IntRange(-4, 3).Draw(t, "gpus")) {
 		free := rapid.SampledFrom([]int64{0, 300, 700, 1000}).Draw(t, "device free")
