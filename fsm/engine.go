@@ -90,16 +90,22 @@ type Engine[H any] struct {
 	host    H
 	defs    map[string]*Def[H]
 	runs    map[string]*Run
-	parked  map[string]string // key -> why its run cannot go on
+	parked  map[string]parked // by key
 	history map[string][]string
 	rand    *rand.Rand
 	seq     uint64
 	done    map[string]uint64 // by op/outcome
 }
 
+// parked is a run that cannot go on, as far as its record reads.
+type parked struct {
+	run *Run
+	why string
+}
+
 // NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: a broken program.
 func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
-	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]string{},
+	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]parked{},
 		history: map[string][]string{}, rand: rng, done: map[string]uint64{}}
 	for _, d := range defs {
 		for _, s := range d.Steps {
@@ -112,13 +118,22 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 	return e
 }
 
-// Start begins a run. It is a Conflict while another run of the key is on its way, and when one is parked.
-func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) error {
+// Free reports, as nil, that Start can begin a run of key. It is a Conflict while a run is on its way, and a Precondition
+// when one is parked.
+func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
 		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key, r.Step())
 	}
-	if why, ok := e.parked[key]; ok {
-		return fault.New(fault.Conflict, "parked", "%s", why)
+	if p, ok := e.parked[key]; ok {
+		return fault.New(fault.Precondition, "parked", "%s", p.why)
+	}
+	return nil
+}
+
+// Start begins a run, if Free says that it can.
+func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) error {
+	if err := e.Free(key); err != nil {
+		return err
 	}
 	d, ok := e.defs[op]
 	if !ok {
@@ -212,13 +227,20 @@ func (e *Engine[H]) Each(f func(*Run)) {
 	}
 }
 
-// Parked tells why the run of key cannot go on, if so.
-func (e *Engine[H]) Parked(key string) (string, bool) { why, ok := e.parked[key]; return why, ok }
+// Parked returns the run of key that cannot go on, as far as its record reads, and why; nil when there is none.
+func (e *Engine[H]) Parked(key string) (r *Run, why string) {
+	p := e.parked[key]
+	return p.run, p.why
+}
 
 // Park takes the run of key out of the way, for a reason that only a person can mend.
 func (e *Engine[H]) Park(key, why string) {
+	r := e.runs[key]
+	if r == nil {
+		r = &Run{Key: key}
+	}
+	e.parked[key] = parked{r, why}
 	delete(e.runs, key)
-	e.parked[key] = why
 }
 
 // Next gives when Tick has something to do; zero when nothing waits.
@@ -265,7 +287,7 @@ func (e *Engine[H]) Restore(rec Record) error {
 		return stepNames(d), true
 	})
 	if err != nil {
-		e.parked[rec.Key] = err.Error()
+		e.parked[rec.Key] = parked{r, err.Error()}
 		return err
 	}
 	e.runs[rec.Key] = r

@@ -117,6 +117,8 @@ func decodeRun(rec Record, steps func(op string) ([]string, bool)) (*Run, error)
 		return bad("it was begun with the steps %q, and this souk knows %q", r.Steps, known)
 	case r.At > len(r.Steps) || r.At < -1 || (r.At < 0 && !r.Undoing) || (r.Undoing && r.At == len(r.Steps)):
 		return bad("it stands at step %d of %d", r.At, len(r.Steps))
+	case r.Tries < 0:
+		return bad("it has had %d tries", r.Tries)
 	case r.Undoing && r.Cause == nil:
 		return bad("it is being undone for no reason")
 	}

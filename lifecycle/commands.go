@@ -21,9 +21,9 @@ const (
 // Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at once when
 // there is nothing to do.
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
-	s.begin(now)
+	s.open(now)
 	s.do(ticket, c)
-	return s.end()
+	return s.close()
 }
 
 func (s *Supervisor) find(app, id string) (*row, error) {
@@ -51,6 +51,10 @@ func (s *Supervisor) do(ticket uint64, c Command) {
 	if run := s.engine.Active(key); run != nil {
 		switch {
 		case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
+			if _, err := s.args(r, c); err != nil {
+				s.reply(ticket, r, r.Machine.State, err)
+				return
+			}
 			s.engine.Abort(s.now, key, "the machine is being destroyed", &s.out.Out)
 		case string(c.Verb) == run.Op && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy), c.Verb == Start && run.Op == opStartEvict:
 			s.answer(key, ticket, r, r.Machine.State, c.Begun)
@@ -129,11 +133,8 @@ func (s *Supervisor) immediate(r *row, c Command) bool {
 
 // judge holds a command against the machine's state and begins the operation; false: there is nothing to do.
 func (s *Supervisor) judge(r *row, c Command) (begun bool, err error) {
-	if why, parked := s.engine.Parked(machineKey(c.Machine)); parked {
-		if c.Verb != Destroy {
-			return false, fault.New(fault.Precondition, "parked", "%s", why)
-		}
-		s.engine.Abort(s.now, machineKey(c.Machine), "the machine is being destroyed", &s.out.Out)
+	if err := s.engine.Free(machineKey(c.Machine)); err != nil && c.Verb != Destroy {
+		return false, err
 	}
 	a, err := s.args(r, c)
 	if err != nil {
@@ -149,24 +150,26 @@ func (s *Supervisor) judge(r *row, c Command) (begun bool, err error) {
 			return s.judgeStart(r, a)
 		}
 		s.note(r, "restart", machine.Restarting, a.Source, "")
-		s.launch(r, opRestart, a, machine.Restarting)
-		return true, nil
+		return true, s.launch(r, opRestart, a, machine.Restarting)
 	case Suspend:
 		return s.judgeSuspend(r, a)
 	case Signal:
 		if r.Life == nil {
 			return false, fault.New(fault.Precondition, "not_running", "failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
 		}
-		return true, s.start(r, opSignal, a)
+		return true, s.begin(r, opSignal, a)
 	case Update:
 		return s.update(r, c, a)
 	case Destroy:
-		if r.Life != nil && !c.Kill {
+		if _, why := s.engine.Parked(machineKey(c.Machine)); r.Life != nil && !c.Kill && why != "" {
+			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
+		} else if r.Life != nil && !c.Kill {
 			return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it first, or destroy it with force", r.Machine.State)
 		}
+		s.engine.Abort(s.now, machineKey(c.Machine), "the machine is being destroyed", &s.out.Out) // a parked one
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
 		r.Machine.State = machine.Destroying
-		return true, s.start(r, opDestroy, a)
+		return true, s.begin(r, opDestroy, a)
 	}
 	return false, fault.New(fault.Invalid, "verb", "no command is named %q", c.Verb)
 }
@@ -175,7 +178,7 @@ func (s *Supervisor) judgeStart(r *row, a opArgs) (bool, error) {
 	switch {
 	case r.Life != nil && r.Life.Paused:
 		r.Machine.State = machine.Starting
-		return true, s.start(r, opResume, a)
+		return true, s.begin(r, opResume, a)
 	case r.Life != nil:
 		return false, nil
 	}
@@ -184,10 +187,10 @@ func (s *Supervisor) judgeStart(r *row, a opArgs) (bool, error) {
 		return false, hostFull(err)
 	}
 	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0
-	if s.engine.Active(machineKey(r.Machine.ID)) == nil {
-		s.launch(r, opStart, a, machine.Starting)
+	if s.engine.Active(machineKey(r.Machine.ID)) != nil {
+		return true, nil
 	}
-	return true, nil
+	return true, s.launch(r, opStart, a, machine.Starting)
 }
 
 func (s *Supervisor) judgeStop(r *row, a opArgs) (bool, error) {
@@ -203,7 +206,7 @@ func (s *Supervisor) judgeStop(r *row, a opArgs) (bool, error) {
 	}
 	s.note(r, "stop", machine.Stopping, a.Source, "")
 	r.Machine.State = machine.Stopping
-	return true, s.start(r, opStop, a)
+	return true, s.begin(r, opStop, a)
 }
 
 func (s *Supervisor) judgeSuspend(r *row, a opArgs) (bool, error) {
@@ -214,7 +217,7 @@ func (s *Supervisor) judgeSuspend(r *row, a opArgs) (bool, error) {
 		return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
 	r.Machine.State = machine.Suspending
-	return true, s.start(r, opSuspend, a)
+	return true, s.begin(r, opSuspend, a)
 }
 
 // args turns a command into an operation's arguments; what the command leaves open the config says.
@@ -223,17 +226,18 @@ func (s *Supervisor) args(r *row, c Command) (opArgs, error) {
 	if a.Source == "" {
 		a.Source = "user"
 	}
-	name := c.Signal
-	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal {
+	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal { // what an older souk let pass is not held against it
 		if sc.Timeout != nil && sc.Timeout.Duration > 0 {
-			a.Grace = sc.Timeout.Duration
+			a.Grace = min(sc.Timeout.Duration, MaxGrace)
 		}
-		if sc.Signal != nil && name == "" {
-			name = *sc.Signal
+		if sc.Signal != nil {
+			if sig, err := machine.ParseSignal(*sc.Signal); err == nil {
+				a.Signal = int(sig)
+			}
 		}
 	}
-	if name != "" {
-		sig, err := machine.ParseSignal(name)
+	if c.Signal != "" {
+		sig, err := machine.ParseSignal(c.Signal)
 		if err != nil {
 			return a, err
 		}
@@ -273,6 +277,9 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 		s.detach(v, id)
 	}
 	s.keepVersion(r)
+	if r.Life != nil { // until it is gone
+		r.Occupies = r.footprint().Max(*c.Resources)
+	}
 	r.Want = *c.Resources
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 	if l.Scheduling != nil { // one that says nothing of it keeps what there is
@@ -292,11 +299,10 @@ func (s *Supervisor) update(r *row, c Command, a opArgs) (bool, error) {
 	s.note(r, "launch", machine.Created, a.Source, "")
 	s.warn(r)
 	if !l.SkipLaunch {
-		s.launch(r, opUpdate, a, machine.Updating)
-		return true, nil
+		return true, s.launch(r, opUpdate, a, machine.Updating)
 	}
 	r.Machine.State = machine.Updating
-	return true, s.start(r, opUpdate, a)
+	return true, s.begin(r, opUpdate, a)
 }
 
 // sameDevices refuses another kind of GPU for a machine that runs: it would have to keep both until it has stopped.
@@ -317,14 +323,14 @@ func sameDevices(r *row, to *machine.Config) error {
 func (s *Supervisor) grow(r *row, c Command) error {
 	id, room := r.Machine.ID, *c.Resources
 	if r.Life != nil {
-		room = room.Max(r.Want)
+		room = room.Max(r.footprint())
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return err
 	}
 	if !c.Launch.SkipLaunch {
 		if err := s.seller.SetUp(s.now, id, true); err != nil {
-			if back := s.seller.Resize(s.now, id, r.Want); back != nil {
+			if back := s.seller.Resize(s.now, id, r.footprint()); back != nil {
 				panic("lifecycle: a refused update cannot be taken back: " + back.Error())
 			}
 			return err
@@ -348,16 +354,18 @@ func (s *Supervisor) keepVersion(r *row) {
 }
 
 // launch begins an operation that will start a new attempt. The attempt's number is durable before the runtime hears it.
-func (s *Supervisor) launch(r *row, op string, a opArgs, state machine.State) {
+func (s *Supervisor) launch(r *row, op string, a opArgs, state machine.State) error {
+	if err := s.engine.Free(machineKey(r.Machine.ID)); err != nil {
+		return err
+	}
 	r.Attempt++
 	a.Attempt = r.Attempt
 	r.Machine.State, r.Machine.Preempted = state, nil
-	if err := s.start(r, op, a); err != nil {
-		panic("lifecycle: " + err.Error()) // judged before: no run is active or parked
-	}
+	return s.begin(r, op, a)
 }
 
-func (s *Supervisor) start(r *row, op string, a opArgs) error {
+// begin begins an operation on a machine; nothing else does. Where one is on its way, or is parked, it is refused.
+func (s *Supervisor) begin(r *row, op string, a opArgs) error {
 	s.dirty[r.Machine.ID] = true
 	key := machineKey(r.Machine.ID)
 	err := s.engine.Start(s.now, op, key, s.ulid(), a, &s.out.Out)

@@ -31,19 +31,19 @@ type CordonCommand struct {
 // Cordon carries out a command; the record it leads to is durable when the Out is. The same again renews the time, and keeps
 // since when the worker is cordoned.
 func (s *Supervisor) Cordon(now time.Time, c CordonCommand) (Out, error) {
-	s.begin(now)
+	s.open(now)
 	old := s.seller.Record(now).Cordon
 	switch {
 	case c.End && old == nil:
-		return s.end(), nil
+		return s.close(), nil
 	case c.End:
 		s.putCordon(nil)
 	case c.Owner == "" || c.Reason == "":
-		return s.end(), fault.New(fault.Invalid, "cordon", "a cordon needs an owner and a reason, so that others know whom to ask and what for")
+		return s.close(), fault.New(fault.Invalid, "cordon", "a cordon needs an owner and a reason, so that others know whom to ask and what for")
 	case len(c.Owner) > MaxCordonText || len(c.Reason) > MaxCordonText:
-		return s.end(), fault.New(fault.Invalid, "cordon", "the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
+		return s.close(), fault.New(fault.Invalid, "cordon", "the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
 	case c.TTL < 0 || c.TTL > MaxCordon:
-		return s.end(), fault.New(fault.Invalid, "cordon", "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
+		return s.close(), fault.New(fault.Invalid, "cordon", "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
 	default:
 		next := &cluster.Cordon{Owner: c.Owner, Reason: c.Reason, Since: now.UTC(), Drain: c.Drain}
 		if old != nil {
@@ -54,7 +54,7 @@ func (s *Supervisor) Cordon(now time.Time, c CordonCommand) (Out, error) {
 		}
 		s.putCordon(next)
 	}
-	return s.end(), nil
+	return s.close(), nil
 }
 
 func (s *Supervisor) putCordon(c *cluster.Cordon) {

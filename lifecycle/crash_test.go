@@ -69,6 +69,20 @@ func ends(code int) act {
 	return func(d *driver) uint64 { d.end(m1, code); return 0 }
 }
 
+func cpus(n int64) func(*lifecycle.Grant) {
+	return func(g *lifecycle.Grant) { g.Request.Resources.CPU = n }
+}
+
+func stubborn(w *world) { w.stubborn = true }
+
+// meanwhile does then while what first asked for is still under way.
+func meanwhile(first, then act) act {
+	return func(d *driver) uint64 {
+		first(d)
+		return then(d)
+	}
+}
+
 func vol(verb string) act {
 	return func(d *driver) uint64 {
 		return d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}})
@@ -117,6 +131,17 @@ func scenarios() []scenario {
 		{name: "update of a running one", want: machine.Started, acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
 		{name: "update of a stopped one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Update, newConfig(true))}},
 		{name: "update that launches", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that shrinks", want: machine.Started, world: stubborn, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that grows", want: machine.Started, world: stubborn, acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that shrinks and does not launch", want: machine.Stopped, world: stubborn, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(true))}},
+		{name: "update that shrinks, of one that cannot be killed", want: machine.Started, world: func(w *world) {
+			w.stubborn, w.failures[lifecycle.EffKill] = true, []error{final, final, final, final, final, final, final, final, final}
+		}, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that shrinks, and the machine is destroyed", want: machine.Destroyed, world: stubborn,
+			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)), verb(lifecycle.Destroy, kill))}},
+		{name: "two updates, one after the other", want: machine.Started, world: func(w *world) { w.stubborn, w.anyAck = true, true },
+			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)), verb(lifecycle.Update, newConfig(false)))}},
+		{name: "destroy while it starts", want: machine.Destroyed, acts: []act{create(skipLaunch), meanwhile(verb(lifecycle.Start), verb(lifecycle.Destroy, kill))}},
 		{name: "destroy", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Destroy)}},
 		{name: "destroy by force", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Destroy, kill)}},
 		{name: "exit", want: machine.Stopped, acts: []act{create(), ends(0)}},

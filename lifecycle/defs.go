@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
@@ -145,7 +146,7 @@ func launchStep() step {
 				panic("lifecycle: the result of a launch is not a Life")
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
-			row.Returns = 0
+			row.Returns, row.Occupies = 0, cluster.Resources{}
 			s.dirty[row.Machine.ID] = true
 			s.note(row, "start", machine.Started, argsOf(r).Source, "")
 		},
@@ -257,7 +258,7 @@ func (s *Supervisor) room(row *row) {
 	if err := s.seller.SetUp(s.now, id, row.Life != nil || !row.RestartAt.IsZero()); err != nil {
 		panic("lifecycle: a running machine has no room: " + err.Error())
 	}
-	if err := s.seller.Resize(s.now, id, row.Want); err != nil {
+	if err := s.seller.Resize(s.now, id, row.footprint()); err != nil {
 		panic("lifecycle: a machine's room does not shrink: " + err.Error())
 	}
 }

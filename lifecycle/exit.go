@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 )
@@ -20,24 +21,29 @@ const (
 func (s *Supervisor) exited(r *row, ex Exit) {
 	id := r.Machine.ID
 	run := s.engine.Active(machineKey(id))
+	parked, why := s.engine.Parked(machineKey(id))
 	if r.Life == nil || r.Life.Attempt != ex.Attempt {
 		if run != nil && launches(run) && argsOf(run).Attempt == ex.Attempt {
 			r.early = &ex // not acknowledged: if we crash now it is told again
 			return
 		}
 		s.ack(ex)
+		s.strayEnded(r)
 		return
 	}
-	requested := run != nil && (run.Op == opStop || run.Op == opRestart || run.Op == opUpdate || run.Op == opDestroy || run.Op == opPreempt)
+	requested := run != nil && stops(run.Op) || parked != nil && stops(parked.Op)
 	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
 		r.Restarts = 0
 	}
-	r.Life, r.LastExit = nil, &ex
-	again := !requested && r.wantsRestart(ex)
+	r.Life, r.LastExit, r.Occupies = nil, &ex, cluster.Resources{}
+	again := !requested && parked == nil && r.wantsRestart(ex)
 	s.noteExit(r, ex, requested, again)
 	s.ack(ex)
 	s.dirty[id] = true
 	switch {
+	case parked != nil:
+		s.idle(r, nil)
+		s.note(r, EventParked, r.Machine.State, "flyd", "it has ended, and nothing follows from that: "+why)
 	case requested:
 		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
 		s.engine.Notify(s.now, machineKey(id), &s.out.Out)
@@ -49,11 +55,27 @@ func (s *Supervisor) exited(r *row, ex Exit) {
 		r.Restarts = 0
 		s.idle(r, run)
 		if r.Machine.Config.AutoDestroy && run == nil {
-			if err := s.start(r, opDestroy, opArgs{Source: "flyd"}); err != nil {
-				panic("lifecycle: " + err.Error()) // no run is active, and a parked one has no life that could end
+			if err := s.begin(r, opDestroy, opArgs{Source: "flyd"}); err != nil {
+				s.noteRefused(r, "it is not destroyed", err)
 			}
 		}
 	}
+}
+
+// strayEnded gives back the room that was kept for a life that the journal does not have.
+func (s *Supervisor) strayEnded(r *row) {
+	if id := r.Machine.ID; s.strays[id] {
+		delete(s.strays, id)
+		if !r.destroyed() && s.engine.Active(machineKey(id)) == nil {
+			s.room(r)
+			s.dirty[id] = true // for the meter
+		}
+	}
+}
+
+// stops reports whether an operation ends the life that it finds.
+func stops(op string) bool {
+	return op == opStop || op == opRestart || op == opUpdate || op == opDestroy || op == opPreempt
 }
 
 // idle brings a machine whose life has just ended to rest, unless an operation is on its way that will.
@@ -78,9 +100,15 @@ func (s *Supervisor) timers(r *row) {
 	if r.destroyed() || s.engine.Active(machineKey(r.Machine.ID)) != nil {
 		return
 	}
+	if parked, why := s.engine.Parked(machineKey(r.Machine.ID)); parked != nil {
+		s.holdTimers(r, why)
+		return
+	}
 	if !r.RestartAt.IsZero() && !s.now.Before(r.RestartAt) {
 		r.RestartAt = time.Time{}
-		s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting)
+		if err := s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting); err != nil {
+			s.noteRefused(r, "it does not restart", err)
+		}
 		return
 	}
 	if !r.ReturnAt.IsZero() && !s.now.Before(r.ReturnAt) {
@@ -97,7 +125,9 @@ func (s *Supervisor) timers(r *row) {
 			s.note(r, "schedule_failed", r.Machine.State, "flyd", err.Error())
 			return
 		}
-		s.launch(r, opStart, opArgs{Source: "flyd"}, machine.Starting)
+		if err := s.launch(r, opStart, opArgs{Source: "flyd"}, machine.Starting); err != nil {
+			s.noteRefused(r, "its schedule does not start it", err)
+		}
 	}
 }
 
@@ -150,6 +180,7 @@ func (s *Supervisor) drop(r *row) {
 	s.engine.Forget(machineKey(id), &s.out.Out)
 	delete(s.rows, id) // an audit asked before this may still see its directory: it was removed when it was destroyed
 	delete(s.timed, id)
+	delete(s.strays, id)
 	delete(s.dirty, id)
 	s.out.Changed = append(s.out.Changed, id)
 }

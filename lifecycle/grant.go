@@ -10,11 +10,11 @@ import (
 // Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
 // The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
 func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
-	s.begin(now)
+	s.open(now)
 	if r, err := s.grant(ticket, g); err != nil {
 		s.reply(ticket, r, "", err)
 	}
-	return s.end()
+	return s.close()
 }
 
 func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
@@ -29,6 +29,9 @@ func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
 			s.reply(ticket, r, "", nil)
 		}
 		return nil, nil
+	}
+	if err := s.engine.Free(key); err != nil { // what is left of a machine that the journal has lost
+		return nil, err
 	}
 	l := g.Launch
 	if l == nil || l.Config == nil || !machine.ValidID(id) || app == "" {
@@ -88,11 +91,15 @@ func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption
 	if len(evicted) > 0 {
 		a.Grace = s.graceOf(evicted)
 		s.noteEvict(r, evicted)
-		s.launch(r, opCreateEvict, a, machine.Creating)
+		if err := s.launch(r, opCreateEvict, a, machine.Creating); err != nil {
+			return err
+		}
 		s.evict(evicted)
 	} else if !l.SkipLaunch {
-		s.launch(r, opCreate, a, machine.Creating)
-	} else if err := s.start(r, opCreate, a); err != nil {
+		if err := s.launch(r, opCreate, a, machine.Creating); err != nil {
+			return err
+		}
+	} else if err := s.begin(r, opCreate, a); err != nil {
 		return err
 	}
 	s.wait(key, ticket, "")

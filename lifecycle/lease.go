@@ -58,10 +58,10 @@ func (s *Supervisor) CurrentLease(now time.Time, app, id string) (machine.Lease,
 
 // Lease takes, refreshes or releases a lease. The answer is durable.
 func (s *Supervisor) Lease(now time.Time, ticket uint64, c LeaseCommand) Out {
-	s.begin(now)
+	s.open(now)
 	l, err := s.changeLease(c)
 	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Lease: l, Err: err})
-	return s.end()
+	return s.close()
 }
 
 func (s *Supervisor) changeLease(c LeaseCommand) (machine.Lease, error) {

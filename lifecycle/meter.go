@@ -31,7 +31,7 @@ func newPurse() purse { return purse{meter: quota.NewMeter(), price: quota.Defau
 
 // Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as often.
 func (s *Supervisor) Budgets(now time.Time, b quota.Book) Out {
-	s.begin(now)
+	s.open(now)
 	p := &s.purse
 	first := p.book == nil
 	dearer := first || !samePrice(p.price, b.Price)
@@ -50,7 +50,7 @@ func (s *Supervisor) Budgets(now time.Time, b quota.Book) Out {
 			p.meter.Put(now, id, s.chargeVolume(v))
 		}
 	}
-	return s.end()
+	return s.close()
 }
 
 func samePrice(a, b quota.Price) bool {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -107,8 +106,7 @@ func (s *Supervisor) devicesOf(r *row) []int {
 
 // occupied says whether something is being done to a machine, so that it cannot be evicted now.
 func (s *Supervisor) occupied(id string) bool {
-	_, parked := s.engine.Parked(machineKey(id))
-	return parked || s.engine.Active(machineKey(id)) != nil
+	return s.engine.Free(machineKey(id)) != nil
 }
 
 // claim makes room for a machine by eviction, where it does not fit and consent has been given. It answers whom it evicts;
@@ -141,6 +139,9 @@ func (s *Supervisor) evict(list []machine.Preemption) {
 			continue
 		}
 		v := s.rows[p.Machine]
+		if s.engine.Free(machineKey(p.Machine)) != nil {
+			continue // the seller was told who is busy; whoever waits for it gives up in time
+		}
 		a := s.graceful(v)
 		a.For = p.By
 		v.Machine.Preempted = &p
@@ -150,8 +151,8 @@ func (s *Supervisor) evict(list []machine.Preemption) {
 		v.Machine.State = machine.Stopping
 		s.noteEvent(v, machine.Event{Type: "preempt", Status: string(machine.Stopping), Source: "flyd", Message: p.String(),
 			Request: &machine.EventRequest{Preemptions: []machine.Preemption{p}}})
-		if err := s.start(v, opPreempt, a); err != nil {
-			panic("lifecycle: " + err.Error()) // the seller was told who is busy
+		if err := s.begin(v, opPreempt, a); err != nil {
+			s.noteRefused(v, "it does not make room", err)
 		}
 	}
 }
@@ -162,10 +163,7 @@ func (s *Supervisor) graceful(r *row) opArgs {
 	if sc := r.Machine.Config.StopConfig; sc == nil || sc.Signal == nil {
 		c.Signal = "SIGTERM"
 	}
-	a, err := s.args(r, c)
-	if err != nil { // a config that an older souk let pass
-		a = opArgs{Source: "flyd", Signal: int(syscall.SIGTERM), Grace: defaultGrace}
-	}
+	a, _ := s.args(r, c) // of a command that names nothing wrong: it cannot fail
 	return a
 }
 
@@ -207,7 +205,9 @@ func (s *Supervisor) startEvicting(r *row, a opArgs) error {
 	}
 	a.Grace = s.graceOf(list)
 	s.noteEvict(r, list)
-	s.launch(r, opStartEvict, a, machine.Starting)
+	if err := s.launch(r, opStartEvict, a, machine.Starting); err != nil {
+		return err
+	}
 	s.evict(list)
 	return nil
 }
@@ -244,8 +244,8 @@ func (s *Supervisor) insist(r *row) {
 		return
 	}
 	r.Machine.State = machine.Stopping
-	if err := s.start(r, opPreempt, opArgs{Source: "flyd", Kill: true, For: r.Machine.Preempted.By}); err != nil {
-		panic("lifecycle: " + err.Error()) // its operation has just ended
+	if err := s.begin(r, opPreempt, opArgs{Source: "flyd", Kill: true, For: r.Machine.Preempted.By}); err != nil {
+		s.noteRefused(r, "it does not make room", err)
 	}
 }
 
@@ -262,7 +262,9 @@ func (s *Supervisor) comeBack(r *row) {
 		r.Returns++
 		return
 	}
-	s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting)
+	if err := s.launch(r, opRelaunch, opArgs{Source: "flyd"}, machine.Restarting); err != nil {
+		s.noteRefused(r, "it does not start again", err)
+	}
 }
 
 // spare lets those go on living who leave for a machine that no longer wants their room and have not been told to end.

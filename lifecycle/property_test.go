@@ -56,7 +56,8 @@ func TestAnythingGoes(t *testing.T) {
 				}
 				d.w.failures[kind] = append(d.w.failures[kind], err)
 			},
-			"crash": func(*rapid.T) { d.boot(); clear(asked) },
+			"crash":   func(*rapid.T) { d.boot(); clear(asked) },
+			"upgrade": func(*rapid.T) { d.w.parkRuns(); d.boot(); clear(asked) },
 			"power loss": func(*rapid.T) {
 				clear(d.w.procs)
 				clear(d.w.exits)

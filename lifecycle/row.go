@@ -23,7 +23,8 @@ const (
 // row is all a worker knows of one machine.
 type row struct {
 	Machine     machine.Machine   `json:"machine"`
-	Want        cluster.Resources `json:"want"`               // what it may occupy
+	Want        cluster.Resources `json:"want"`               // what its config asks for
+	Occupies    cluster.Resources `json:"occupies,omitzero"`  // at the most, while an instance lives that may have more than Want
 	Attempt     uint64            `json:"attempt"`            // the newest number handed out
 	Life        *Life             `json:"life,omitempty"`     // what runs; nil: nothing does
 	LastExit    *Exit             `json:"exit,omitempty"`     // of the newest life that ended
@@ -44,6 +45,10 @@ type row struct {
 	early    *Exit             // an exit heard of before the launch it belongs to
 	changed  time.Time         // when it was last written
 }
+
+// footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than what
+// the instance before has that still lives.
+func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 
@@ -147,6 +152,10 @@ func decodeRow(rec fsm.Record) (*row, error) {
 	}
 	if r.Machine.ID != rec.Key || r.Machine.Config == nil {
 		return nil, fault.New(fault.Internal, "journal_damaged", "the journal's record of machine %s is of another one (%q); restore the journal from a backup", rec.Key, r.Machine.ID)
+	}
+	r.Restarts, r.Returns = max(0, r.Restarts), max(0, r.Returns)
+	if r.destroyed() {
+		r.Life = nil
 	}
 	return &r, nil
 }

@@ -44,6 +44,7 @@ type Supervisor struct {
 	purse     purse
 	launching map[string]bool // keys of the operations on their way that start something
 	timed     map[string]bool // machines with a restart or a schedule to come
+	strays    map[string]bool // machines whose room is kept for a life that the journal does not have, until it is gone
 
 	now   time.Time // of the input being taken
 	out   Out
@@ -89,7 +90,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 		seller: market.NewSeller(rec), rand: rng,
 		rows: map[string]*row{}, names: map[fullName]string{}, volumes: map[string]*volumeRow{}, tasks: map[string]*Task{}, leases: map[string]machine.Lease{},
 		pending: map[string][]pendingCommand{}, waiting: map[string][]waiter{}, dirty: map[string]bool{},
-		timed: map[string]bool{}, launching: map[string]bool{}, purse: newPurse(),
+		timed: map[string]bool{}, strays: map[string]bool{}, launching: map[string]bool{}, purse: newPurse(),
 	}
 	s.engine = fsm.NewEngine(s, rng, definitions()...)
 	s.seller.Busy(s.occupied)
@@ -145,8 +146,10 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 // Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
 // adopted, those that ended unseen are ended, and what the journal does not know is removed.
 func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
-	s.begin(now)
+	s.open(now)
 	maps.DeleteFunc(s.rows, func(_ string, r *row) bool { return r.Machine.ID == "" }) // versions without a machine
+	s.parkOrphans()
+	seen := byMachine(lives)
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[id]
 		s.out.Changed = append(s.out.Changed, id) // so that the view has it
@@ -158,14 +161,18 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 			continue
 		}
 		s.names[fullName{r.Machine.App, r.Machine.Name}] = id
-		s.seller.Restore(id, r.Machine.App, r.Want, s.occupies(r), r.Devices...)
+		s.adopt(r, seen[id])
+		up := s.occupies(r)
+		if !up && seen[id].Running {
+			up, s.strays[id] = true, true
+		}
+		s.seller.Restore(id, r.Machine.App, r.footprint(), up, r.Devices...)
 		s.seller.Describe(id, s.tenant(r))
 		for _, v := range r.mounts() {
 			s.attach(v, id)
 		}
 	}
 	slices.SortFunc(s.gone, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
-	s.parkOrphans()
 	s.restoreClaims()
 	s.engine.Each(func(r *fsm.Run) {
 		if launches(r) {
@@ -178,9 +185,18 @@ func (s *Supervisor) Recover(now time.Time, lives []Life) Out {
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		if r := s.rows[id]; s.engine.Active(machineKey(id)) == nil && !r.destroyed() {
 			r.Machine.State = r.settle()
+			s.noteParked(r)
 		}
 	}
-	return s.end()
+	return s.close()
+}
+
+func byMachine(lives []Life) map[string]Life {
+	m := make(map[string]Life, len(lives))
+	for _, l := range lives {
+		m[l.Machine] = l
+	}
+	return m
 }
 
 // parkOrphans keeps runs whose subject the journal does not have, or that do not fit it, from going on.
@@ -190,6 +206,9 @@ func (s *Supervisor) parkOrphans() {
 		ok := kind == "v" && s.volumes[id] != nil && strings.HasPrefix(r.Op, "volume_")
 		if row := s.rows[id]; kind == "m" && row != nil && !row.destroyed() && !strings.HasPrefix(r.Op, "volume_") {
 			ok = json.Unmarshal(r.Args, &opArgs{}) == nil
+		}
+		if kind == "v" && ok {
+			ok = json.Unmarshal(r.Args, &volumeArgs{}) == nil
 		}
 		if !ok {
 			s.engine.Park(r.Key, "operation \""+r.Op+"\" of "+r.Key+" has no such machine or volume to work on; the journal is damaged, so restore it from a backup")
@@ -213,15 +232,14 @@ func (s *Supervisor) occupies(r *row) bool {
 // Audit holds the runtime's facts, as they were at asked, against what should be, as Recover does: nothing that drifted
 // apart stays so. Machines that changed since are left for the next audit.
 func (s *Supervisor) Audit(now, asked time.Time, lives []Life) Out {
-	s.begin(now)
+	s.open(now)
 	s.reconcile(lives, asked)
-	return s.end()
+	return s.close()
 }
 
 func (s *Supervisor) reconcile(lives []Life, asked time.Time) {
-	seen := map[string]Life{}
+	seen := byMachine(lives)
 	for _, l := range lives {
-		seen[l.Machine] = l
 		r := s.rows[l.Machine]
 		switch {
 		case r != nil && r.changed.After(asked):
@@ -239,6 +257,9 @@ func (s *Supervisor) reconcile(lives []Life, asked time.Time) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[id]
+		if s.strays[id] && !seen[id].Running {
+			s.strayEnded(r)
+		}
 		if r.Life == nil || r.destroyed() || r.changed.After(asked) {
 			continue
 		}
@@ -251,25 +272,25 @@ func (s *Supervisor) reconcile(lives []Life, asked time.Time) {
 
 // Effected takes the result of an effect.
 func (s *Supervisor) Effected(now time.Time, res fsm.Result) Out {
-	s.begin(now)
+	s.open(now)
 	s.engine.Result(now, res, &s.out.Out)
-	return s.end()
+	return s.close()
 }
 
 // Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is harmless.
 func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
-	s.begin(now)
+	s.open(now)
 	if r := s.rows[ex.Machine]; r != nil && !r.destroyed() {
 		s.exited(r, ex)
 	} else {
 		s.ack(ex)
 	}
-	return s.end()
+	return s.close()
 }
 
 // Tick acts on everything that has come due.
 func (s *Supervisor) Tick(now time.Time) Out {
-	s.begin(now)
+	s.open(now)
 	s.engine.Tick(now, &s.out.Out)
 	for _, id := range slices.Sorted(maps.Keys(s.timed)) {
 		s.timers(s.rows[id])
@@ -277,7 +298,7 @@ func (s *Supervisor) Tick(now time.Time) Out {
 	s.purge()
 	s.meterDue()
 	s.endCordon()
-	return s.end()
+	return s.close()
 }
 
 // Next gives when Tick has something to do; zero when nothing waits.
@@ -351,12 +372,13 @@ func (s *Supervisor) Check() {
 	}
 }
 
-func (s *Supervisor) begin(now time.Time) {
+// open begins the Out of one input.
+func (s *Supervisor) open(now time.Time) {
 	s.now, s.out = now, Out{}
 }
 
-// end follows up on the runs that ended, and closes the Out.
-func (s *Supervisor) end() Out {
+// close follows up on the runs that ended, and returns the Out.
+func (s *Supervisor) close() Out {
 	s.followUp()
 	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
 		if r := s.rows[id]; r != nil {

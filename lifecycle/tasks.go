@@ -42,9 +42,9 @@ func (t *Task) namespace() string {
 // TaskRoom gives a task its room until TaskGone. It is judged like a grant; a task that has its room already keeps it. One
 // that cannot be paid for is lent to, where its namespace's budget says so.
 func (s *Supervisor) TaskRoom(now time.Time, t Task) (Out, error) {
-	s.begin(now)
+	s.open(now)
 	if s.tasks[t.Name] != nil {
-		return s.end(), nil
+		return s.close(), nil
 	}
 	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(), Scheduling: t.Scheduling}
 	if f := s.funds(now, "", &r); !f.Enough() && s.purse.book.Budgets[f.Namespace].Lend {
@@ -52,11 +52,11 @@ func (s *Supervisor) TaskRoom(now time.Time, t Task) (Out, error) {
 	}
 	t.Since = now
 	if err := s.seller.GrantTask(now, r, t.tenant()); err != nil {
-		return s.end(), err
+		return s.close(), err
 	}
 	s.tasks[t.Name] = &t
 	s.meterTask(&t)
-	return s.end(), nil
+	return s.close(), nil
 }
 
 // TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
@@ -68,28 +68,28 @@ func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
 
 // TaskTold tells whose a task is that runs since before. The time that it ran unseen is charged.
 func (s *Supervisor) TaskTold(now time.Time, t Task) Out {
-	s.begin(now)
+	s.open(now)
 	old := s.tasks[t.Name]
 	if old == nil || old.App != "" {
-		return s.end() // it is over, or known
+		return s.close() // it is over, or known
 	}
 	t.Want = old.Want
 	*old = t
 	s.seller.DescribeTask(t.Name, t.App, t.tenant())
 	s.purse.meter.Resume(now, t.Name, s.chargeTask(old), t.Since)
 	s.purse.limit(now, t.namespace())
-	return s.end()
+	return s.close()
 }
 
 // TaskGone gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
 func (s *Supervisor) TaskGone(now time.Time, name string) Out {
-	s.begin(now)
+	s.open(now)
 	if s.tasks[name] != nil {
 		s.seller.Free(name)
 		s.purse.meter.Put(now, name, quota.Charge{})
 		delete(s.tasks, name)
 	}
-	return s.end()
+	return s.close()
 }
 
 func (s *Supervisor) chargeTask(t *Task) quota.Charge {

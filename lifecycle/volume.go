@@ -119,7 +119,7 @@ func finishVolumeRemove(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 
 // Volume takes a command on a volume. The reply is durable.
 func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
-	s.begin(now)
+	s.open(now)
 	v, begun, err := s.volumeCommand(c)
 	switch {
 	case begun && s.engine.Active(volumeKey(c.Volume)) != nil:
@@ -127,7 +127,7 @@ func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	default:
 		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v, Err: err})
 	}
-	return s.end()
+	return s.close()
 }
 
 // Volumes lists an app's volumes ("" for all) by id.
@@ -156,6 +156,9 @@ func (s *Supervisor) volumeCommand(c VolumeCommand) (machine.Volume, bool, error
 	if run := s.engine.Active(volumeKey(c.Volume)); run != nil {
 		return v.public(), false, &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second, Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
 	}
+	if err := s.engine.Free(volumeKey(c.Volume)); err != nil && c.Verb != "destroy" {
+		return v.public(), false, err
+	}
 	switch c.Verb {
 	case "update":
 		v.Volume.SnapshotRetention, v.Volume.AutoBackupEnabled = c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled
@@ -179,6 +182,7 @@ func (s *Supervisor) volumeCommand(c VolumeCommand) (machine.Volume, bool, error
 		if v.Volume.AttachedMachine != nil {
 			return v.public(), false, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; destroy the machine first", c.Volume, *v.Volume.AttachedMachine)
 		}
+		s.engine.Abort(s.now, volumeKey(c.Volume), "the volume is being destroyed", &s.out.Out) // a parked one
 		v.Volume.State = "pending_destroy"
 		return v.public(), true, s.startVolume(v, opVolumeRemove, volumeArgs{})
 	default:
@@ -190,6 +194,9 @@ func (s *Supervisor) volumeCommand(c VolumeCommand) (machine.Volume, bool, error
 func (s *Supervisor) makeVolume(c VolumeCommand) (machine.Volume, bool, error) {
 	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
 		return machine.Volume{}, false, fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
+	}
+	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
+		return machine.Volume{}, false, err
 	}
 	r := placement.Request{App: c.App, Machine: c.Volume, Resources: volumeRoom(c.Spec.SizeGB), Namespace: c.Namespace}
 	if err := s.seller.GrantVolume(s.now, r); err != nil {
@@ -224,6 +231,9 @@ func (s *Supervisor) restoreVolume(rec fsm.Record) error {
 	var v volumeRow
 	if err := json.Unmarshal(rec.Value, &v); err != nil {
 		return fault.Wrap(err, fault.Internal, "journal_damaged", "the journal's record of volume %s does not read; restore the journal from a backup", rec.Key)
+	}
+	if v.Volume.ID != rec.Key {
+		return fault.New(fault.Internal, "journal_damaged", "the journal's record of volume %s is of another one (%q); restore the journal from a backup", rec.Key, v.Volume.ID)
 	}
 	s.volumes[rec.Key] = &v
 	v.Volume.AttachedMachine = nil // the machines say so themselves

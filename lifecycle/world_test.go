@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -45,6 +46,7 @@ type world struct {
 type proc struct {
 	attempt         uint64
 	running, paused bool
+	want            cluster.Resources // that its config asked for when it was started
 }
 
 func newWorld() *world {
@@ -164,7 +166,7 @@ func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
 	}
 	if p == nil || p.attempt != t.Attempt {
 		w.starts[t.ID]++
-		w.procs[t.ID] = &proc{attempt: t.Attempt, running: true}
+		w.procs[t.ID] = &proc{attempt: t.Attempt, running: true, want: wanted(t.Machine.Config)}
 		sum := int64(0)
 		for id, p := range w.procs {
 			if p.running {
@@ -294,6 +296,11 @@ func (d *driver) take(o lifecycle.Out) {
 	}
 	d.trace("%s", describe(o))
 	d.sup.Check()
+	for id, p := range d.w.procs {
+		if has := d.sup.Occupied(id); p.running && d.w.tasks[id].Name == "" && !p.want.Fits(has) {
+			d.w.violate("%s runs with %v, and the ledger has %v for it", id, p.want, has)
+		}
+	}
 	if len(o.Replies) > 0 {
 		d.point() // right behind an answer: what it said must be durable
 	}
@@ -374,12 +381,14 @@ func (d *driver) grant(g lifecycle.Grant) uint64 {
 	if d.sup.Machine(g.Request.App, g.Request.Machine) == nil {
 		d.w.cpu[g.Request.Machine] = g.Request.Resources.CPU
 	}
+	asks(g.Launch.Config, g.Request.Resources)
 	return d.send(func(now time.Time, t uint64) lifecycle.Out { return d.sup.Grant(now, t, g) })
 }
 
 func (d *driver) do(c lifecycle.Command) uint64 {
 	if c.Verb == lifecycle.Update {
 		delete(d.w.cpu, c.Machine)
+		asks(c.Launch.Config, *c.Resources)
 	}
 	return d.send(func(now time.Time, t uint64) lifecycle.Out { return d.sup.Do(now, t, c) })
 }
@@ -396,6 +405,32 @@ func (d *driver) end(id string, code int) {
 		d.told = d.w.ended
 		d.take(d.sup.Exited(d.now, ex))
 	}
+}
+
+// asks writes into a config what is asked for it, so that the runtime sees what a process was started with.
+func asks(c *machine.Config, r cluster.Resources) {
+	if c.Metadata == nil {
+		c.Metadata = map[string]string{}
+	}
+	c.Metadata["cpu"], c.Metadata["memory"] = fmt.Sprint(r.CPU), fmt.Sprint(r.Memory)
+}
+
+func wanted(c *machine.Config) (r cluster.Resources) {
+	fmt.Sscan(c.Metadata["cpu"], &r.CPU)
+	fmt.Sscan(c.Metadata["memory"], &r.Memory)
+	return r
+}
+
+// parkRuns makes the journal's runs look as another souk would have begun them.
+func (w *world) parkRuns() (parked int) {
+	for k, r := range w.journal {
+		if r.Bucket == fsm.RunBucket && !strings.Contains(string(r.Value), `"older"`) {
+			r.Value = []byte(strings.Replace(string(r.Value), `"steps":[`, `"steps":["older",`, 1))
+			w.journal[k] = r
+			parked++
+		}
+	}
+	return parked
 }
 
 func config(edit ...func(*machine.Config)) *machine.Config {
