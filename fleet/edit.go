@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Edit is a set of changes to a fleet under way: what feeds a fleet speaks through it. See Fleet.Update.
+type Edit struct {
+	f   *Fleet
+	now time.Time
+}
+
+// Record enters what a worker says of itself, where that is newer than what is known. The order is that of the record within
+// an epoch, and a later epoch replaces all: who carries the record counts up the epoch when a worker begins anew and may
+// have lost count of its own incarnations.
+func (e *Edit) Record(rec cluster.Record, epoch uint64) {
+	w, known := e.worker(rec.Worker)
+	if known && w.Told && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(w.Record)) {
+		return
+	}
+	next := Worker{ID: rec.Worker}
+	if known {
+		next = *w
+	}
+	next.Record, next.Told, next.Heard = rec, true, e.now
+	if next.epoch != epoch {
+		e.f.picker.remove(rec.Worker) // or it would compare versions of two lives
+		next.epoch = epoch
+	}
+	e.put(&next)
+}
+
+// Member enters what is believed of a worker's member. One that has told nothing yet must be asked from now on.
+func (e *Edit) Member(id cluster.WorkerID, s State, since time.Time) {
+	w, known := e.worker(id)
+	if known && (w.Own || w.State == s && w.Since.Equal(since)) {
+		return
+	}
+	next := Worker{ID: id}
+	if known {
+		next = *w
+	}
+	next.State, next.Since = s, since
+	e.put(&next)
+}
+
+// Untold enters that nothing of what a worker has is known any more, though its member may be.
+func (e *Edit) Untold(id cluster.WorkerID) {
+	w, known := e.worker(id)
+	if !known || !w.Told || w.Own {
+		return
+	}
+	next := *w
+	next.Told, next.Record, next.Heard = false, cluster.Record{}, time.Time{}
+	e.put(&next)
+}
+
+// Forget drops a worker and all that it told. It walks all machines, as it is called when a worker is gone for good.
+func (e *Edit) Forget(id cluster.WorkerID) {
+	f := e.f
+	old, known := f.next.workers.Delete(&Worker{ID: id})
+	if !known {
+		return
+	}
+	e.account(old, nil)
+	f.changed.workers, f.changed.any = true, true
+	f.picker.remove(id)
+	var gone []*Machine
+	f.next.machines.Ascend(func(m *Machine) bool {
+		if m.Worker == id {
+			gone = append(gone, m)
+		}
+		return true
+	})
+	for _, m := range gone {
+		f.drop(m)
+	}
+}
+
+// Machine enters what a worker tells of one of its machines.
+func (e *Edit) Machine(m Machine) {
+	if m.State == machine.Destroyed {
+		e.Gone(m.Worker, m.ID)
+		return
+	}
+	m.Granted = time.Time{}
+	e.enter(&m)
+}
+
+// Gone enters that a worker no longer has a machine.
+func (e *Edit) Gone(worker cluster.WorkerID, id string) {
+	if m, known := e.f.next.machines.Get(&Machine{ID: id, Worker: worker}); known {
+		e.f.drop(m)
+	}
+}
+
+func (e *Edit) worker(id cluster.WorkerID) (*Worker, bool) {
+	return e.f.next.workers.Get(&Worker{ID: id})
+}
+
+// put replaces what is known of a worker, in the picture and in the index.
+func (e *Edit) put(w *Worker) {
+	f := e.f
+	old, _ := f.next.workers.ReplaceOrInsert(w)
+	e.account(old, w)
+	f.changed.workers, f.changed.any = true, true
+	if w.Ready() {
+		f.picker.update(&w.Record)
+	} else if old != nil && old.Ready() {
+		f.picker.remove(w.ID)
+	}
+}
+
+// account keeps the counts of workers and regions when a worker changes; nil stands for none.
+func (e *Edit) account(old, now *Worker) {
+	n := &e.f.next
+	count := func(w *Worker, sign int) (region cluster.Region) {
+		switch {
+		case w == nil:
+		case !w.Told:
+			n.untold += sign
+		case w.Ready():
+			n.ready += sign
+			return w.Record.Region
+		}
+		return ""
+	}
+	was, is := count(old, -1), count(now, 1)
+	if was == is {
+		return
+	}
+	regions := e.f.regions
+	fresh := is != "" && regions[is] == 0
+	if is != "" {
+		regions[is]++
+	}
+	if was != "" {
+		if regions[was]--; regions[was] == 0 {
+			delete(regions, was)
+			fresh = true
+		}
+	}
+	if fresh {
+		n.regions = slices.Sorted(maps.Keys(regions))
+	}
+}
+
+// enter puts a machine into the trees.
+func (e *Edit) enter(m *Machine) {
+	f := e.f
+	old, known := f.next.machines.ReplaceOrInsert(m)
+	if known && (old.App != m.App || old.Name != m.Name) {
+		f.next.names.Delete(old)
+	}
+	f.next.names.ReplaceOrInsert(m)
+	f.changed.machines, f.changed.any = true, true
+	if !known && claims(f.next.machines, m.ID) > 1 {
+		f.next.disputed.ReplaceOrInsert(m.ID)
+		f.changed.disputed = true
+	}
+}
+
+// drop takes a machine out of the trees.
+func (f *Fleet) drop(m *Machine) {
+	f.next.machines.Delete(m)
+	f.next.names.Delete(m)
+	f.changed.machines, f.changed.any = true, true
+	if f.next.disputed.Len() > 0 && claims(f.next.machines, m.ID) < 2 {
+		f.next.disputed.Delete(m.ID)
+		f.changed.disputed = true
+	}
+}

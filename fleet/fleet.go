@@ -1,0 +1,134 @@
+package fleet
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Fleet keeps the picture. All methods may be called from many goroutines.
+type Fleet struct {
+	now    atomic.Pointer[Snapshot]
+	picker picker
+
+	mu      sync.Mutex // one writer at a time; readers do not take it
+	next    picture    // the writer's own, in which the next snapshot is made
+	changed parts      // of next, since the newest snapshot
+	regions map[cluster.Region]int
+	granted []*Machine // machines entered by Granted, oldest first; some may have been told of since
+}
+
+// picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to a
+// clone copies the nodes on its path.
+type picture struct {
+	workers  *btree.BTreeG[*Worker]  // by id
+	machines *btree.BTreeG[*Machine] // by id, then worker
+	names    *btree.BTreeG[*Machine] // by app and name
+	disputed *btree.BTreeG[string]   // ids of machines that several workers claim
+	regions  []cluster.Region        // of the workers that are ready, sorted
+	ready    int                     // workers that are ready
+	untold   int                     // workers that have told nothing yet
+}
+
+// parts says which trees of a picture have changed.
+type parts struct{ workers, machines, disputed, any bool }
+
+// degree of the trees. Nodes of 16 to 31 pointers are the cheapest to copy and to search, as measured (decision 0023).
+const degree = 16
+
+// New makes a fleet of which nothing is known.
+func New() *Fleet {
+	f := &Fleet{regions: map[cluster.Region]int{}, picker: newPicker(), next: picture{
+		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID), names: btree.NewG(degree, byName),
+		disputed: btree.NewOrderedG[string](degree)}}
+	f.changed = parts{true, true, true, true}
+	f.now.Store(&Snapshot{})
+	f.publish()
+	return f
+}
+
+// Snapshot returns the fleet as it is known now.
+func (f *Fleet) Snapshot() *Snapshot { return f.now.Load() }
+
+// Update makes changes that become visible together, when edit returns. It must not call the fleet.
+func (f *Fleet) Update(edit func(*Edit)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetGranted()
+	edit(&Edit{f: f, now: time.Now()})
+	f.publish()
+}
+
+// publish makes a snapshot of what has changed. It is called with the lock.
+func (f *Fleet) publish() {
+	if !f.changed.any {
+		return
+	}
+	old := f.now.Load()
+	s := &Snapshot{picture: old.picture, at: time.Now()}
+	s.regions, s.ready, s.untold = f.next.regions, f.next.ready, f.next.untold
+	if f.changed.workers {
+		s.workers = f.next.workers.Clone()
+	}
+	if f.changed.machines {
+		s.machines, s.names = f.next.machines.Clone(), f.next.names.Clone()
+	}
+	if f.changed.disputed {
+		s.disputed = f.next.disputed.Clone()
+	}
+	f.changed = parts{}
+	f.now.Store(s)
+}
+
+// Refused enters the record that came with a worker's refusal, which is its newest word. One that is older than what is
+// known changes nothing.
+func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
+	if rec.Worker != worker {
+		return // no worker speaks for another
+	}
+	f.Update(func(e *Edit) {
+		if w, known := e.worker(worker); known {
+			e.Record(rec, w.epoch)
+		}
+	})
+}
+
+// Granted enters a machine that a worker has just made for a request, where the worker has not told of it by itself yet. The
+// index counts the request as taken until the worker's next record. Should both the record have come and the machine not,
+// the request counts twice until then: that costs at most a worse choice.
+func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
+	if m == nil || m.Worker == "" {
+		return
+	}
+	f.Update(func(e *Edit) {
+		x := Summary(m)
+		if old, known := f.next.machines.Get(&x); known && old.Granted.IsZero() {
+			return
+		}
+		x.Granted = e.now
+		e.enter(&x)
+		f.granted = append(f.granted, &x)
+		f.picker.taken(m.Worker, r)
+	})
+}
+
+// forgetGranted drops machines that no worker has told of in time. It is called with the lock.
+func (f *Fleet) forgetGranted() {
+	n := 0
+	for n < len(f.granted) && f.granted[n].expired() {
+		m := f.granted[n]
+		if now, known := f.next.machines.Get(m); known && now == m {
+			f.drop(m)
+		}
+		n++
+	}
+	if f.granted = f.granted[n:]; len(f.granted) == 0 {
+		f.granted = nil
+	}
+}

@@ -1,0 +1,372 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+func record(id cluster.WorkerID, version uint64) cluster.Record {
+	return cluster.Record{Worker: id, Region: "iad", State: cluster.Ready, Incarnation: 1, Version: version,
+		Capacity: cluster.Resources{CPU: 8000, Memory: 8192, Disk: 1 << 20, Ports: 100}}
+}
+
+// join makes workers that are alive and have told what they have.
+func join(f *fleet.Fleet, ids ...cluster.WorkerID) {
+	f.Update(func(e *fleet.Edit) {
+		for _, id := range ids {
+			e.Member(id, fleet.Alive, time.Unix(1, 0))
+			e.Record(record(id, 1), 1)
+		}
+	})
+}
+
+func names(f *fleet.Fleet, app string) string {
+	var out []string
+	for m := range f.Snapshot().MachinesOf(app) {
+		out = append(out, m.Name+"="+m.ID+"@"+string(m.Worker))
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has told.
+func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
+	f := fleet.New()
+	f.Update(func(e *fleet.Edit) { e.Member("w1", fleet.Unheard, time.Time{}) })
+	if got := f.Snapshot().MustAsk(); !slices.Equal(got, []cluster.WorkerID{"w1"}) {
+		t.Fatalf("must ask %v", got)
+	}
+	if n := len(f.Snapshot().View().Workers); n != 0 || f.Snapshot().Ready() != 0 {
+		t.Fatalf("%d workers can be ranked", n)
+	}
+	join(f, "w1")
+	if got := f.Snapshot().MustAsk(); len(got) != 0 || f.Snapshot().Ready() != 1 {
+		t.Fatalf("must ask %v, ready %d", got, f.Snapshot().Ready())
+	}
+	f.Update(func(e *fleet.Edit) { e.Untold("w1") })
+	if got := f.Snapshot().MustAsk(); len(got) != 1 || f.Snapshot().Ready() != 0 {
+		t.Fatalf("must ask %v, ready %d", got, f.Snapshot().Ready())
+	}
+}
+
+// TestRefusalsMoveTheSnapshotOn: the record that came with a refusal counts where it is newer, and only if it is the worker's.
+func TestRefusalsMoveTheSnapshotOn(t *testing.T) {
+	f := fleet.New()
+	join(f, "w1", "w2")
+	fresh := record("w1", 5)
+	fresh.Used.CPU = 7000
+	f.Refused("w1", fresh)
+	f.Refused("w2", fresh)           // another worker's word
+	f.Refused("w1", record("w1", 4)) // older
+	f.Refused("w9", record("w9", 1)) // of whom nobody has heard
+	s := f.Snapshot()
+	if w, _ := s.Worker("w1"); w.Record.Used.CPU != 7000 || w.Record.Version != 5 {
+		t.Errorf("w1: %+v", w.Record)
+	}
+	if w, _ := s.Worker("w2"); w.Record.Version != 1 {
+		t.Errorf("w2: %+v", w.Record)
+	}
+	if s.Len() != 2 {
+		t.Errorf("%d workers", s.Len())
+	}
+}
+
+// TestALaterEpochReplacesAnEarlierOne: a worker that lost count of its incarnations is believed all the same.
+func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
+	f := fleet.New()
+	join(f, "w1")
+	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 9), 1) })
+	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 1), 2) })
+	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
+		t.Fatalf("%+v", w.Record)
+	}
+	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 12), 1) }) // late, of the life before
+	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
+		t.Fatalf("%+v", w.Record)
+	}
+}
+
+// TestAGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker then
+// tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
+func TestAGrantIsKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet.New()
+		join(f, "w1")
+		made := func(id, name string) {
+			f.Granted(&machine.Machine{ID: id, App: "a", Name: name, Worker: "w1", State: machine.Started}, &placement.Request{App: "a", Machine: id})
+		}
+		made("m1", "one")
+		made("m2", "two")
+		made("m3", "three")
+		if got := names(f, "a"); got != "one=m1@w1 three=m3@w1 two=m2@w1" {
+			t.Fatal(got)
+		}
+		if home, ok := f.Snapshot().Home("m2"); !ok || home != "w1" {
+			t.Fatalf("%s %v", home, ok)
+		}
+		f.Update(func(e *fleet.Edit) {
+			e.Machine(fleet.Machine{ID: "m1", App: "a", Name: "one", Worker: "w1", State: machine.Started})
+			e.Gone("w1", "m2")
+		})
+		made("m1", "one") // its answer came after the worker's word
+		if m, ok := f.Snapshot().Machine("m1"); !ok || !m.Granted.IsZero() {
+			t.Fatalf("%+v", m)
+		}
+		<-time.After(2 * time.Minute) // of the bubble's clock
+		if got := names(f, "a"); got != "one=m1@w1" {
+			t.Fatalf("a reader sees %s", got)
+		}
+		join(f, "w2")
+		if n := f.Snapshot().Machines(); n != 1 {
+			t.Fatalf("%d machines are kept", n)
+		}
+	})
+}
+
+// TestTwoWorkersClaimAMachine: the one that can be heard and wrote last counts, and the name is listed once.
+func TestTwoWorkersClaimAMachine(t *testing.T) {
+	f := fleet.New()
+	join(f, "w1", "w2")
+	claim := func(w cluster.WorkerID, at int64) {
+		f.Update(func(e *fleet.Edit) {
+			e.Machine(fleet.Machine{ID: "m", App: "a", Name: "n", Worker: w, Updated: time.Unix(at, 0)})
+		})
+	}
+	state := func(w cluster.WorkerID, s fleet.State) {
+		f.Update(func(e *fleet.Edit) { e.Member(w, s, time.Now()) })
+	}
+	want := func(text string) {
+		t.Helper()
+		if got := names(f, "a"); got != text {
+			t.Errorf("%s, not %s", got, text)
+		}
+		if m, ok := f.Snapshot().Named("a", "n"); !ok || "n=m@"+string(m.Worker) != text {
+			t.Errorf("named: %+v, not %s", m, text)
+		}
+	}
+	claim("w1", 10)
+	claim("w2", 5)
+	want("n=m@w1")
+	state("w1", fleet.Dead)
+	want("n=m@w2")
+	state("w1", fleet.Suspect)
+	want("n=m@w1")
+	claim("w2", 20)
+	want("n=m@w2")
+	f.Update(func(e *fleet.Edit) { e.Gone("w2", "m") })
+	want("n=m@w1")
+	f.Update(func(e *fleet.Edit) { e.Forget("w1") })
+	if got := names(f, "a"); got != "" || f.Snapshot().Machines() != 0 {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// fixed is a worker that says what it is told to.
+type fixed struct {
+	rec  cluster.Record
+	list []*machine.Machine
+}
+
+func (w fixed) Record(context.Context) (cluster.Record, error) { return w.rec, nil }
+func (w fixed) Machines(context.Context, string, bool) ([]*machine.Machine, error) {
+	return w.list, nil
+}
+
+// TestAWorkerOfThisProcess feeds the fleet as an observer, and no gossip overrules it.
+func TestAWorkerOfThisProcess(t *testing.T) {
+	f := fleet.New()
+	o := f.Own("w1")
+	x := &machine.Machine{ID: "m1", App: "a", Name: "one", Worker: "w1", State: machine.Started, Region: "iad",
+		Config: &machine.Config{Services: []machine.Service{{InternalPort: 8080}}}}
+	if err := o.Begin(t.Context(), fixed{record("w1", 1), []*machine.Machine{x}}); err != nil {
+		t.Fatal(err)
+	}
+	f.Update(func(e *fleet.Edit) { e.Member("w1", fleet.Dead, time.Now()) })
+	s := f.Snapshot()
+	if w, ok := s.Worker("w1"); !ok || !w.Own || !w.Ready() {
+		t.Fatalf("%+v", w)
+	}
+	if m, ok := s.Named("a", "one"); !ok || m.Port != 8080 || m.State != machine.Started {
+		t.Fatalf("%+v", m)
+	}
+	stopped := *x
+	stopped.State = machine.Stopped
+	o.Machine(&stopped)
+	if m, _ := f.Snapshot().Machine("m1"); m.State != machine.Stopped {
+		t.Fatalf("%+v", m)
+	}
+	if m, _ := s.Machine("m1"); m.State != machine.Started {
+		t.Fatalf("the older snapshot has changed: %+v", m)
+	}
+	destroyed := *x
+	destroyed.State = machine.Destroyed
+	o.Machine(&destroyed)
+	o.Gone("m1")
+	if _, known := f.Snapshot().Machine("m1"); known {
+		t.Fatal("it is still known")
+	}
+}
+
+// TestPick: among many workers a request gets candidates that fit, the same ones while nothing changes, and none that was
+// lost; among few it gets none, for all are ranked.
+func TestPick(t *testing.T) {
+	f := fleet.New()
+	p := placement.Default()
+	bind := func() (placement.Policy, error) { return placement.Default(), nil }
+	r := &placement.Request{App: "a", Machine: "m", Start: true, Resources: cluster.Resources{CPU: 1000, Memory: 256}}
+	var ids []cluster.WorkerID
+	for i := range fleet.RankAll {
+		ids = append(ids, cluster.WorkerID(fmt.Sprintf("w%04d", i)))
+	}
+	join(f, ids[1:]...)
+	if few, _ := f.Pick(r, &p, 16, bind); len(few.Workers) != 0 {
+		t.Fatalf("%d candidates", len(few.Workers))
+	}
+	join(f, ids[0])
+	few, looked := f.Pick(r, &p, 16, bind)
+	again, _ := f.Pick(r, &p, 16, bind)
+	if len(few.Workers) != 16 || looked < 16 || looked > 64 {
+		t.Fatalf("%d candidates of %d", len(few.Workers), looked)
+	}
+	if !slices.EqualFunc(few.Workers, again.Workers, func(a, b cluster.Record) bool { return a.Worker == b.Worker }) {
+		t.Fatal("other ones")
+	}
+	f.Update(func(e *fleet.Edit) {
+		for _, w := range few.Workers[:8] {
+			full := record(w.Worker, 2)
+			full.Used = full.Capacity
+			e.Record(full, 1)
+		}
+		for _, w := range few.Workers[8:] {
+			e.Member(w.Worker, fleet.Dead, time.Now())
+		}
+		join := record("w9999", 1)
+		e.Record(join, 1)
+		e.Member("w9999", fleet.Alive, time.Now())
+	})
+	lost := few.Workers
+	for i := range 16 {
+		r.Machine = fmt.Sprint("n", i)
+		few, _ = f.Pick(r, &p, 16, bind)
+		for _, w := range few.Workers {
+			if slices.ContainsFunc(lost, func(x cluster.Record) bool { return x.Worker == w.Worker }) {
+				t.Fatalf("%s is full or dead", w.Worker)
+			}
+		}
+	}
+}
+
+// TestAGrantIsTaken: what was granted counts in the index before the worker's next record.
+func TestAGrantIsTaken(t *testing.T) {
+	f := fleet.New()
+	var ids []cluster.WorkerID
+	for i := range fleet.RankAll {
+		ids = append(ids, cluster.WorkerID(fmt.Sprintf("w%04d", i)))
+	}
+	join(f, ids...)
+	p := placement.Default()
+	bind := func() (placement.Policy, error) { return placement.Default(), nil }
+	seen := map[cluster.WorkerID]bool{}
+	for i := range fleet.RankAll { // each takes a whole worker
+		r := &placement.Request{App: "a", Machine: fmt.Sprint("m", i), Start: true, Resources: cluster.Resources{CPU: 8000, Memory: 256}}
+		few, _ := f.Pick(r, &p, 1, bind)
+		if len(few.Workers) != 1 || seen[few.Workers[0].Worker] {
+			t.Fatalf("machine %d: %v", i, few.Workers)
+		}
+		w := few.Workers[0].Worker
+		seen[w] = true
+		f.Granted(&machine.Machine{ID: r.Machine, App: "a", Name: r.Machine, Worker: w}, r)
+	}
+}
+
+// TestAChangeCopiesLittle: what one change costs does not follow the number of workers and machines.
+func TestAChangeCopiesLittle(t *testing.T) {
+	cost := func(workers, machines int) uint64 {
+		f := fleet.New()
+		f.Update(func(e *fleet.Edit) {
+			for i := range workers {
+				id := cluster.WorkerID(fmt.Sprintf("w%06d", i))
+				e.Member(id, fleet.Alive, time.Unix(1, 0))
+				e.Record(record(id, 1), 1)
+			}
+			for i := range machines {
+				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*7919), App: fmt.Sprint("app", i%100), Name: fmt.Sprint("n", i),
+					Worker: cluster.WorkerID(fmt.Sprintf("w%06d", i%workers))})
+			}
+		})
+		const changes = 500
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range changes {
+			id := cluster.WorkerID(fmt.Sprintf("w%06d", i*13%workers))
+			f.Update(func(e *fleet.Edit) {
+				rec := record(id, 2+uint64(i))
+				rec.Used.CPU = int64(i)
+				e.Record(rec, 1)
+				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*31*7919), App: "app1", Name: fmt.Sprint("n", i), Worker: id})
+			})
+			_ = f.Snapshot()
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / changes
+	}
+	small, large := cost(100, 1000), cost(10_000, 100_000)
+	t.Logf("%d bytes a change at 100 workers and 1,000 machines, %d at 10,000 and 100,000", small, large)
+	if large > 3*small || large > 64<<10 {
+		t.Errorf("a change costs %d bytes at 10,000 workers and 100,000 machines, %d at 100 and 1,000", large, small)
+	}
+}
+
+// TestReadersSeeWholeUpdates: changes made together are seen together, whoever reads meanwhile.
+func TestReadersSeeWholeUpdates(t *testing.T) {
+	f := fleet.New()
+	join(f, "w1", "w2")
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for {
+				s := f.Snapshot()
+				n := 0
+				for range s.MachinesOf("a") {
+					n++
+				}
+				if n%2 != 0 || len(s.View().Workers) != 2 {
+					t.Errorf("%d machines, %d workers", n, len(s.View().Workers))
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		f.Update(func(e *fleet.Edit) {
+			e.Record(record("w1", uint64(2+i)), 1)
+			for k := range 2 {
+				id := fmt.Sprint("m", i%50*2+k)
+				if i%100 < 50 {
+					e.Machine(fleet.Machine{ID: id, App: "a", Name: id, Worker: "w1"})
+				} else {
+					e.Gone("w1", id)
+				}
+			}
+		})
+	}
+	close(done)
+	all.Wait()
+}

@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Machine is what a worker has told of one of its machines: enough to find it, to route to it and to list it. It does not
+// change: a change makes another one.
+type Machine struct {
+	ID       string
+	App      string
+	Name     string
+	State    machine.State
+	Instance string
+	Updated  time.Time
+	Worker   cluster.WorkerID
+	Region   cluster.Region
+	Port     uint16 // of its first service; 0: it has none
+
+	// Granted is when a grant of this process was answered whose machine the worker has not told of yet. Zero: it has.
+	Granted time.Time
+}
+
+// keepGranted bounds for how long a machine is believed to exist because a grant said so, while its worker tells nothing of
+// it. It is far longer than a worker's word takes to get here.
+const keepGranted = time.Minute
+
+// expired reports whether the worker should have told of the machine long ago.
+func (m *Machine) expired() bool { return !m.Granted.IsZero() && time.Since(m.Granted) >= keepGranted }
+
+// Summary returns what a fleet knows of a machine that is known whole.
+func Summary(x *machine.Machine) Machine {
+	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: it only breaks ties
+	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at, Worker: x.Worker,
+		Region: cluster.Region(x.Region), Port: firstPort(x)}
+}
+
+// firstPort returns the port of a machine's first service, 0 where it has none.
+func firstPort(x *machine.Machine) uint16 {
+	if x.Config == nil || len(x.Config.Services) == 0 {
+		return 0
+	}
+	if p := x.Config.Services[0].InternalPort; p > 0 && p < 1<<16 {
+		return uint16(p)
+	}
+	return 0
+}
+
+// byID orders machines by id; workers that claim the same one stand side by side.
+func byID(a, b *Machine) bool {
+	if a.ID != b.ID {
+		return a.ID < b.ID
+	}
+	return a.Worker < b.Worker
+}
+
+// byName orders machines by app and name.
+func byName(a, b *Machine) bool {
+	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Worker, b.Worker)) < 0
+}

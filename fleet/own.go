@@ -1,0 +1,69 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Own feeds a fleet from a worker of this process. It is a worker.Observer: what the worker has answered is in the fleet
+// before anybody has the answer.
+type Own struct {
+	f  *Fleet
+	id cluster.WorkerID
+}
+
+// Own makes the feed of a worker of this process, which from now on counts as alive.
+func (f *Fleet) Own(id cluster.WorkerID) *Own {
+	f.Update(func(e *Edit) {
+		next := Worker{ID: id}
+		if w, known := e.worker(id); known {
+			next = *w
+		}
+		next.Own, next.State, next.Since = true, Alive, time.Now()
+		e.put(&next)
+	})
+	return &Own{f: f, id: id}
+}
+
+// Teller is a worker that says what it is and has.
+type Teller interface {
+	Record(ctx context.Context) (cluster.Record, error)
+	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
+}
+
+// Begin enters all that a worker has. It is called before the worker works, so that nothing changes meanwhile.
+func (o *Own) Begin(ctx context.Context, w Teller) error {
+	rec, err := w.Record(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := w.Machines(ctx, "", false)
+	if err != nil {
+		return err
+	}
+	o.f.Update(func(e *Edit) {
+		e.Record(rec, 0)
+		for _, x := range list {
+			o.machine(e, x)
+		}
+	})
+	return nil
+}
+
+// Worker enters what the worker says of itself.
+func (o *Own) Worker(rec cluster.Record) { o.f.Update(func(e *Edit) { e.Record(rec, 0) }) }
+
+// Machine enters a machine of the worker as it is now.
+func (o *Own) Machine(x *machine.Machine) { o.f.Update(func(e *Edit) { o.machine(e, x) }) }
+
+// Gone enters that the worker no longer keeps a machine.
+func (o *Own) Gone(id string) { o.f.Update(func(e *Edit) { e.Gone(o.id, id) }) }
+
+func (o *Own) machine(e *Edit, x *machine.Machine) {
+	m := Summary(x)
+	m.Worker = o.id
+	e.Machine(m)
+}
