@@ -31,9 +31,7 @@ type policyKey struct {
 	version int
 }
 
-func newIndex() index {
-	return index{x: placement.NewIndex(), bound: map[policyKey]*placement.Policy{}}
-}
+func newPicker() picker { return picker{index: index.New(), bound: map[policyKey]*placement.Policy{}} }
 
 func (x *picker) update(rec *cluster.Record) {
 	x.mu.Lock()
