@@ -11,7 +11,7 @@ import (
 
 // Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
-	err = b.durably(ctx, func(now time.Time) error { return b.desk.Submit(now, id, spec) })
+	err = b.durably(ctx, func(now time.Time) error { return b.dispatcher.Submit(now, id, spec) })
 	if err != nil {
 		return s, err
 	}
@@ -20,12 +20,12 @@ func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.J
 
 // Status tells of a job.
 func (b *Buyer) Status(ctx context.Context, id string) (jobs.Job, error) {
-	return ask(ctx, b, func(now time.Time) (jobs.Job, error) { return b.desk.Status(now, id) })
+	return ask(ctx, b, func(now time.Time) (jobs.Job, error) { return b.dispatcher.Status(now, id) })
 }
 
 // List tells of the jobs of an app, "" for all, oldest first.
 func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
-	return ask(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.desk.List(now, app), nil })
+	return ask(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
 }
 
 // Tasks tells of a job's tasks in order; next is the index to go on with, -1 at the end.
@@ -35,7 +35,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 		next  int
 	}
 	p, err := ask(ctx, b, func(now time.Time) (page, error) {
-		tasks, next, err := b.desk.Tasks(now, id, q)
+		tasks, next, err := b.dispatcher.Tasks(now, id, q)
 		return page{tasks, next}, err
 	})
 	return p.tasks, p.next, err
@@ -43,7 +43,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 
 // Cancel ends a job. The answer is durable; tasks that ran are given a moment to end.
 func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
-	err = b.durably(ctx, func(now time.Time) error { return b.desk.Cancel(now, id, "it was cancelled") })
+	err = b.durably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
 	if err != nil {
 		return s, err
 	}
@@ -83,24 +83,24 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q runtime.LogQue
 	type place struct {
 		result *jobs.Result
 		live   *jobs.Life
-		seat   Seat
+		conn   RunnerConn
 	}
 	p, err := ask(ctx, b, func(time.Time) (p place, err error) {
-		r, live, worker, err := b.desk.Output(id, index)
+		r, live, worker, err := b.dispatcher.Output(id, index)
 		if r != nil {
 			copied := *r
 			p.result = &copied
 		}
-		b.seatsMu.Lock()
-		defer b.seatsMu.Unlock()
-		p.live, p.seat = live, b.seats[worker]
+		b.connsMu.Lock()
+		defer b.connsMu.Unlock()
+		p.live, p.conn = live, b.conns[worker]
 		return p, err
 	})
 	switch {
 	case err != nil:
 		return err
-	case p.live != nil && p.seat != nil:
-		if err := p.seat.Output(ctx, *p.live, q, emit); !fault.Is(err, fault.NotFound) {
+	case p.live != nil && p.conn != nil:
+		if err := p.conn.Output(ctx, *p.live, q, emit); !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		return nil // it has not written yet, or has just ended

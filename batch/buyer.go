@@ -39,28 +39,28 @@ type BuyerOptions struct {
 
 // Buyer owns jobs. Its methods may be called from many goroutines, once Run works.
 type Buyer struct {
-	o      BuyerOptions
-	log    *slog.Logger
-	desk   *jobs.Desk // owned by the loop
-	inputs chan func(now time.Time)
-	saved  chan error
-	busy   bool // a commit is under way
-	files  *outputs
-	givens *givens
+	o          BuyerOptions
+	log        *slog.Logger
+	dispatcher *jobs.Dispatcher // owned by the loop
+	inputs     chan func(now time.Time)
+	saved      chan error
+	busy       bool // a commit is under way
+	files      *outputs
+	attempts   *attemptLog
 
 	stopped chan struct{}
 	once    sync.Once
-	seatsMu sync.Mutex
-	seats   map[cluster.WorkerID]Seat
+	connsMu sync.Mutex
+	conns   map[cluster.WorkerID]RunnerConn
 	silent  map[cluster.WorkerID]time.Time // owned by the loop
-	sealers []sealer                       // owned by the loop: wait for a commit
+	waiters []commitWaiter                 // owned by the loop: wait for a commit
 	changes changes
 }
 
-// sealer is told when what it did is durable. At turn 0 it is in the commit under way.
-type sealer struct {
-	turn int
-	done chan error
+// commitWaiter is told when what it did is durable. behind counts the commits that end before its own: with 0 it is in the one under way.
+type commitWaiter struct {
+	behind int
+	done   chan error
 }
 
 // OpenBuyer loads the jobs. Tasks are given out by Run.
@@ -68,8 +68,8 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Buyer{o: o, log: o.Log, desk: jobs.NewDesk(market.DefaultAuction(roughly)), inputs: make(chan func(time.Time), maxInputs),
-		saved: make(chan error, 1), stopped: make(chan struct{}), seats: map[cluster.WorkerID]Seat{}, silent: map[cluster.WorkerID]time.Time{}}
+	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(market.DefaultAuction(roughly)), inputs: make(chan func(time.Time), maxInputs),
+		saved: make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{}, silent: map[cluster.WorkerID]time.Time{}}
 	b.changes.of = map[string]chan struct{}{}
 	var err error
 	if b.files, err = openOutputs(o.Dir); err != nil {
@@ -80,19 +80,19 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		if r.Bucket == selfBucket {
 			return json.Unmarshal(r.Value, &boot)
 		}
-		return b.desk.Restore(r)
+		return b.dispatcher.Restore(r)
 	})
 	if err != nil {
 		return nil, err
 	}
-	b.desk.Resume()
-	if b.givens, err = openGivens(o.Dir, b.desk.Given); err != nil {
+	b.dispatcher.Resume()
+	if b.attempts, err = openAttemptLog(o.Dir, b.dispatcher.NoteAttempt); err != nil {
 		return nil, err
 	}
 	if boot != "" && o.Boot != "" && boot != o.Boot {
-		b.desk.Doubt()
+		b.dispatcher.SkipAttempts()
 	}
-	if err := b.givens.rewrite(b.desk.EachGiven); err != nil {
+	if err := b.attempts.rewrite(b.dispatcher.EachAttempt); err != nil {
 		return nil, err
 	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
@@ -105,25 +105,25 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 
 // Attach connects a runner; before Run for those that may run tasks from before. The same worker again is a new
 // connection.
-func (b *Buyer) Attach(s Seat) {
-	b.seatsMu.Lock()
-	b.seats[s.Worker()] = s
-	b.seatsMu.Unlock()
+func (b *Buyer) Attach(s RunnerConn) {
+	b.connsMu.Lock()
+	b.conns[s.Worker()] = s
+	b.connsMu.Unlock()
 	b.Report(s.Connect(b))
 }
 
 // Detach tells that a connection has ended.
 func (b *Buyer) Detach(w cluster.WorkerID) {
-	b.seatsMu.Lock()
-	delete(b.seats, w)
-	b.seatsMu.Unlock()
+	b.connsMu.Lock()
+	delete(b.conns, w)
+	b.connsMu.Unlock()
 	b.post(func(now time.Time) {
-		b.desk.Silent(now, w)
+		b.dispatcher.Silent(now, w)
 		b.silent[w] = now
 	})
 }
 
-// Report implements Ear. What tasks wrote is on its file before the desk hears of their results.
+// Report implements ReportSink. What tasks wrote is on its file before the dispatcher hears of their results.
 func (b *Buyer) Report(m Message) {
 	for i, out := range m.Outputs {
 		r := &m.Results[i]
@@ -131,7 +131,7 @@ func (b *Buyer) Report(m Message) {
 	}
 	b.post(func(now time.Time) {
 		delete(b.silent, m.Worker)
-		b.desk.Report(now, m.Report)
+		b.dispatcher.Report(now, m.Report)
 	})
 }
 
@@ -148,7 +148,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	defer b.once.Do(func() { close(b.stopped) })
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	b.post(func(now time.Time) { b.desk.Open(now) }) // behind the first reports of those who are attached
+	b.post(func(now time.Time) { b.dispatcher.Open(now) }) // behind the first reports of those who are attached
 	for {
 		now := time.Now()
 		select {
@@ -164,8 +164,8 @@ func (b *Buyer) Run(ctx context.Context) error {
 				return fault.Wrap(err, fault.Unavailable, "journal", "jobs stop, because their journal cannot be written")
 			}
 			b.busy = false
-			b.desk.Saved(time.Now())
-			b.sealed(nil)
+			b.dispatcher.Saved(time.Now())
+			b.committed(nil)
 		case now = <-tick.C:
 			b.tick(now)
 		}
@@ -176,10 +176,10 @@ func (b *Buyer) Run(ctx context.Context) error {
 }
 
 // Close lets go of files. Run must have ended.
-func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.givens.close()) }
+func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.attempts.close()) }
 
 func (b *Buyer) unfinished() (n int) {
-	b.desk.EachGiven(func(string, int, int) { n++ })
+	b.dispatcher.EachAttempt(func(string, int, int) { n++ })
 	return n
 }
 
@@ -201,27 +201,27 @@ func (b *Buyer) tick(now time.Time) {
 	for w, since := range b.silent {
 		if now.Sub(since) >= GoneAfter {
 			delete(b.silent, w)
-			b.desk.Gone(now, w)
+			b.dispatcher.Gone(now, w)
 		}
 	}
-	b.desk.Open(now) // rooms that were saved may be free again
+	b.dispatcher.Open(now) // room that was kept back may be free again
 }
 
 // settle sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
 func (b *Buyer) settle() error {
-	out := b.desk.Take()
-	if err := b.givens.note(out.Orders); err != nil {
+	out := b.dispatcher.Take()
+	if err := b.attempts.note(out.Orders); err != nil {
 		return err
 	}
-	if b.givens.lines > maxGiven && b.givens.lines > 2*b.unfinished() {
-		if err := b.givens.rewrite(b.desk.EachGiven); err != nil {
+	if b.attempts.lines > maxAttemptLines && b.attempts.lines > 2*b.unfinished() {
+		if err := b.attempts.rewrite(b.dispatcher.EachAttempt); err != nil {
 			return err
 		}
 	}
 	for _, o := range out.Orders {
-		b.seatsMu.Lock()
-		s := b.seats[o.Worker]
-		b.seatsMu.Unlock()
+		b.connsMu.Lock()
+		s := b.conns[o.Worker]
+		b.connsMu.Unlock()
 		if s != nil {
 			s.Order(o)
 		}
@@ -230,16 +230,16 @@ func (b *Buyer) settle() error {
 	if b.busy {
 		return nil
 	}
-	batch, err := b.desk.Flush()
+	batch, err := b.dispatcher.Flush()
 	if err != nil {
 		return err
 	}
-	for i := range b.sealers {
-		b.sealers[i].turn = 0
+	for i := range b.waiters {
+		b.waiters[i].behind = 0
 	}
-	b.files.purge(b.desk.Take().Purged)
+	b.files.purge(b.dispatcher.Take().Purged)
 	if len(batch) == 0 {
-		b.sealed(nil)
+		b.committed(nil)
 		return nil
 	}
 	b.busy = true
@@ -247,17 +247,17 @@ func (b *Buyer) settle() error {
 	return nil
 }
 
-// sealed tells those whose doing was in the commit that has ended.
-func (b *Buyer) sealed(err error) {
-	var later []sealer
-	for _, s := range b.sealers {
-		if s.turn == 0 {
+// committed tells those whose doing was in the commit that has ended.
+func (b *Buyer) committed(err error) {
+	var later []commitWaiter
+	for _, s := range b.waiters {
+		if s.behind == 0 {
 			s.done <- err
 		} else {
 			later = append(later, s)
 		}
 	}
-	b.sealers = later
+	b.waiters = later
 }
 
 var errStopped = errors.New("the buyer has stopped")
@@ -295,7 +295,7 @@ func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error 
 	_, err := ask(ctx, b, func(now time.Time) (struct{}, error) {
 		err := f(now)
 		if err == nil {
-			b.sealers = append(b.sealers, sealer{1, done})
+			b.waiters = append(b.waiters, commitWaiter{1, done})
 		}
 		return struct{}{}, err
 	})

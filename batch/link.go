@@ -14,17 +14,17 @@ type Message struct {
 	Outputs [][]byte // of Results, in the same order; NDJSON of runtime.LogLine
 }
 
-// Ear is what a runner tells a buyer with.
-type Ear interface {
+// ReportSink is what a runner tells a buyer with.
+type ReportSink interface {
 	// Report takes a message in. It waits only when the buyer is far behind.
 	Report(m Message)
 }
 
-// Seat is what a buyer needs of a runner, near or far.
-type Seat interface {
+// RunnerConn is what a buyer needs of a runner, near or far.
+type RunnerConn interface {
 	Worker() cluster.WorkerID
-	// Connect begins a connection: all that is told from now on goes to ear, the first message is what it gives.
-	Connect(ear Ear) Message
+	// Connect begins a connection: all that is told from now on goes to sink, the first message is what it gives.
+	Connect(sink ReportSink) Message
 	// Order carries out orders. It never waits.
 	Order(o *jobs.Orders)
 	// Output gives what a running task has written.

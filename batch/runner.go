@@ -54,15 +54,15 @@ type Runner struct {
 	drop chan struct{} // there is something to remove
 
 	mu      sync.Mutex
-	ear     Ear
+	sink    ReportSink
 	ended   bool // Run has
 	slots   []market.Puller
 	offered []bool
-	tasks   map[string]*task   // that run, or are about to
-	evicted map[string]bool    // that must go before they have begun
-	untold  []lifecycle.Task   // of which the worker is to be told when there is one
-	held    map[string]holding // results that are not recorded
-	gone    []string           // lives to remove
+	tasks   map[string]*task      // that run, or are about to
+	evicted map[string]bool       // that must go before they have begun
+	untold  []lifecycle.Task      // of which the worker is to be told when there is one
+	held    map[string]heldResult // results that are not recorded
+	gone    []string              // lives to remove
 	out     Message
 	told    *cluster.Resources // Used, as last reported on this connection; nil: not yet
 	changed bool               // the record may be another
@@ -70,18 +70,18 @@ type Runner struct {
 
 // task is one life that runs here.
 type task struct {
-	life  jobs.Life
-	slot  int // -1: none, from before and more than there are slots now
-	exit  chan runtime.Exit
-	end   chan string        // why it is to be ended before its time
-	watch chan time.Duration // its timeout, learned later
-	evict chan string        // what it makes room for
-	began time.Time          // under the runner's mu until it is followed
-	known time.Time          // since when it is in the runner's table
-	doubt bool               // it may never have been begun
+	life   jobs.Life
+	slot   int // -1: none, from before and more than there are slots now
+	exit   chan runtime.Exit
+	end    chan string        // why it is to be ended before its time
+	watch  chan time.Duration // its timeout, learned later
+	evict  chan string        // what it makes room for
+	began  time.Time          // under the runner's mu until it is followed
+	known  time.Time          // since when it is in the runner's table
+	unsure bool               // it may never have been begun
 }
 
-type holding struct {
+type heldResult struct {
 	result jobs.Result
 	output []byte
 }
@@ -96,7 +96,7 @@ func NewRunner(o RunnerOptions) *Runner {
 	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1), drop: make(chan struct{}, 1),
 		slots: make([]market.Puller, o.Slots), offered: make([]bool, o.Slots),
-		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]holding{}}
+		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
 // Run works for a worker until ctx ends. What runs goes on running then.
@@ -121,7 +121,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case <-ctx.Done():
 			r.mu.Lock()
-			r.ended, r.ear = true, nil // nothing is begun from now on
+			r.ended, r.sink = true, nil // nothing is begun from now on
 			r.mu.Unlock()
 			r.wg.Wait()
 			return
@@ -141,11 +141,11 @@ func wake(c chan struct{}) {
 // report tells all that has come up.
 func (r *Runner) report() {
 	r.mu.Lock()
-	if r.ear == nil {
+	if r.sink == nil {
 		r.mu.Unlock()
 		return
 	}
-	m, ear, changed := r.out, r.ear, r.changed
+	m, sink, changed := r.out, r.sink, r.changed
 	r.out, r.changed = Message{}, false
 	r.mu.Unlock()
 	rec, err := r.host.Record(r.ctx) // after what is told: the record has all of it
@@ -160,17 +160,17 @@ func (r *Runner) report() {
 		return
 	}
 	m.Worker, m.Record = r.o.Worker, rec
-	ear.Report(m)
+	sink.Report(m)
 }
 
-// Worker implements Seat.
+// Worker implements RunnerConn.
 func (r *Runner) Worker() cluster.WorkerID { return r.o.Worker }
 
-// Connect implements Seat.
-func (r *Runner) Connect(ear Ear) Message {
+// Connect implements RunnerConn.
+func (r *Runner) Connect(sink ReportSink) Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ear, r.out = ear, Message{}
+	r.sink, r.out = sink, Message{}
 	clear(r.offered)
 	r.offer()
 	m := r.out
@@ -204,7 +204,7 @@ func (r *Runner) offer() {
 	}
 }
 
-// Order implements Seat.
+// Order implements RunnerConn.
 func (r *Runner) Order(o *jobs.Orders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,7 +304,7 @@ func (r *Runner) remove() {
 	}
 }
 
-// Output implements Seat.
+// Output implements RunnerConn.
 func (r *Runner) Output(ctx context.Context, l jobs.Life, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
 	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
 }

@@ -89,7 +89,9 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 		case <-r.ctx.Done():
 			return // it goes on, and is found again
 		case d := <-t.watch:
-			late.Reset(time.Until(r.beganAt(t).Add(d)))
+			if !told && !timedOut { // else the timer is the grace before SIGKILL
+				late.Reset(time.Until(r.beganAt(t).Add(d)))
+			}
 		case <-late.C:
 			hard := timedOut || told
 			timedOut = timedOut || !told
@@ -142,7 +144,7 @@ func (r *Runner) finish(t *task, res jobs.Result) {
 	r.offer()
 	r.mu.Unlock()
 	wake(r.poke)
-	h := holding{result: res}
+	h := heldResult{result: res}
 	h.output, h.result.Cut = r.output(name)
 	r.mu.Lock()
 	delete(r.tasks, name)
@@ -152,9 +154,9 @@ func (r *Runner) finish(t *task, res jobs.Result) {
 }
 
 // hold keeps a result until it is recorded, and tells it. Under mu.
-func (r *Runner) hold(name string, h holding) {
+func (r *Runner) hold(name string, h heldResult) {
 	r.held[name] = h
-	if r.ear != nil {
+	if r.sink != nil {
 		r.out.Results = append(r.out.Results, h.result)
 		r.out.Outputs = append(r.out.Outputs, h.output)
 	}
@@ -188,8 +190,8 @@ func (r *Runner) output(name string) (out []byte, cut bool) {
 	return out, cut
 }
 
-// Mine implements worker.Tasks.
-func (r *Runner) Mine(name string) (cluster.Resources, bool) {
+// Occupies implements worker.Tasks.
+func (r *Runner) Occupies(name string) (cluster.Resources, bool) {
 	if !jobs.IsLife(name) {
 		return cluster.Resources{}, false
 	}
@@ -253,8 +255,8 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		begun := s.Running || s.Exit != nil
 		seen[s.Machine] = begun
 		switch {
-		case t != nil && begun && t.doubt:
-			t.doubt, t.began = false, s.StartedAt // it was begun after all
+		case t != nil && begun && t.unsure:
+			t.unsure, t.began = false, s.StartedAt // it was begun after all
 		case t != nil || held:
 		case !ok || !first && !begun:
 			r.gone = append(r.gone, s.Machine) // nobody will ask for it
@@ -268,7 +270,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 				slot++
 			}
 			t = r.take(l, at)
-			if t.doubt = !begun; begun {
+			if t.unsure = !begun; begun {
 				t.began = s.StartedAt
 			}
 			if s.Exit != nil {
@@ -278,8 +280,8 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 	}
 	for name, t := range r.tasks {
 		patience := lostAfter
-		if t.doubt {
-			patience = doubtFor
+		if t.unsure {
+			patience = unsureFor
 		}
 		if !first && !seen[name] && t.known.Before(asked.Add(-patience)) {
 			select {
@@ -294,7 +296,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 // How long a start may take before a look at what runs counts against it: one of ours, and one of a process before.
 const (
 	lostAfter = effectTime
-	doubtFor  = 900 * time.Millisecond
+	unsureFor = 900 * time.Millisecond
 )
 
 // look looks soon after the start for what the process before had begun in its last moment.

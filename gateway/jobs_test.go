@@ -14,15 +14,15 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// deskJobs is a buyer without workers whose journal is always free: the real desk, driven by hand.
+// deskJobs is a buyer without workers whose journal is always free: the real dispatcher, driven by hand.
 type deskJobs struct {
-	mu   sync.Mutex
-	desk *jobs.Desk
+	mu         sync.Mutex
+	dispatcher *jobs.Dispatcher
 }
 
 func newDeskJobs() *deskJobs {
-	d := &deskJobs{desk: jobs.NewDesk(market.DefaultAuction(8))}
-	d.desk.Open(time.Now())
+	d := &deskJobs{dispatcher: jobs.NewDispatcher(market.DefaultAuction(8))}
+	d.dispatcher.Open(time.Now())
 	return d
 }
 
@@ -32,15 +32,15 @@ func (d *deskJobs) change(f func(now time.Time) error) error {
 	if err := f(time.Now()); err != nil {
 		return err
 	}
-	if _, err := d.desk.Flush(); err != nil {
+	if _, err := d.dispatcher.Flush(); err != nil {
 		return err
 	}
-	d.desk.Saved(time.Now())
+	d.dispatcher.Saved(time.Now())
 	return nil
 }
 
 func (d *deskJobs) Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
-	if err := d.change(func(now time.Time) error { return d.desk.Submit(now, id, spec) }); err != nil {
+	if err := d.change(func(now time.Time) error { return d.dispatcher.Submit(now, id, spec) }); err != nil {
 		return jobs.Job{}, err
 	}
 	return d.Status(ctx, id)
@@ -49,23 +49,23 @@ func (d *deskJobs) Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.
 func (d *deskJobs) Status(_ context.Context, job string) (jobs.Job, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.desk.Status(time.Now(), job)
+	return d.dispatcher.Status(time.Now(), job)
 }
 
 func (d *deskJobs) List(_ context.Context, app string) ([]jobs.Job, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.desk.List(time.Now(), app), nil
+	return d.dispatcher.List(time.Now(), app), nil
 }
 
 func (d *deskJobs) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.desk.Tasks(time.Now(), job, q)
+	return d.dispatcher.Tasks(time.Now(), job, q)
 }
 
 func (d *deskJobs) Cancel(ctx context.Context, job string) (jobs.Job, error) {
-	if err := d.change(func(now time.Time) error { return d.desk.Cancel(now, job, "it was cancelled") }); err != nil {
+	if err := d.change(func(now time.Time) error { return d.dispatcher.Cancel(now, job, "it was cancelled") }); err != nil {
 		return jobs.Job{}, err
 	}
 	return d.Status(ctx, job)
@@ -103,7 +103,7 @@ func TestJobs(t *testing.T) {
 	}
 	// A worker that offers two slots: two tasks run, the rest waits.
 	d.mu.Lock()
-	d.desk.Report(time.Now(), jobs.Report{Worker: "w1", Full: true, Record: cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: room},
+	d.dispatcher.Report(time.Now(), jobs.Report{Worker: "w1", Full: true, Record: cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: room},
 		Offers: []jobs.Offer{{Slot: 0, Number: 1}, {Slot: 1, Number: 1}}})
 	d.mu.Unlock()
 	r = s.do("GET", "/v1/souk/jobs/sweep", nil)

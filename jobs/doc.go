@@ -16,7 +16,7 @@
 //
 // # The owner's duty
 //
-// After each call of the Desk: carry out Take's orders at once. Flush's records are committed when the journal is free,
+// After each call of the Dispatcher: carry out Take's orders at once. Flush's records are committed when the journal is free,
 // one commit for all that waits; then Saved is called and its orders are carried out. A submission is answered after
 // the Saved of the flush behind it.
 package jobs

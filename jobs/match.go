@@ -15,10 +15,10 @@ const (
 )
 
 // pumpAll gives resting offers to tasks, one for each worker at a time, so that they spread.
-func (d *Desk) pumpAll(now time.Time) {
+func (d *Dispatcher) pumpAll(now time.Time) {
 	for more := true; more; {
 		more = false
-		for _, s := range d.seats {
+		for _, s := range d.inOrder {
 			more = d.pump(now, s) || more
 		}
 	}
@@ -28,15 +28,15 @@ func (d *Desk) pumpAll(now time.Time) {
 //
 // Each shape of task bids for itself (market.Choose), so a shape without room does not stand in the way of the others;
 // one that would otherwise have won for passPatience has a worker saved for it.
-func (d *Desk) pump(now time.Time, s *seat) bool {
+func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 	if !d.ready || !s.here || len(s.resting) == 0 {
 		return false
 	}
 	rec := s.record
 	rec.Used = rec.Used.Add(s.ahead)
-	bids, any := make([]market.Bid, len(d.books)), false
+	bids, any := make([]market.Bid, len(d.queues)), false
 	best, bestRank := -1, market.None
-	for i, sh := range d.books {
+	for i, sh := range d.queues {
 		if bids[i] = market.NoBid(); sh.book.Tasks() == 0 {
 			sh.passed = time.Time{}
 			continue
@@ -51,7 +51,7 @@ func (d *Desk) pump(now time.Time, s *seat) bool {
 		}
 	}
 	if best >= 0 && bids[best] == market.NoBid() {
-		d.pass(now, s, d.books[best])
+		d.pass(now, s, d.queues[best])
 	}
 	if !any {
 		return false
@@ -63,18 +63,18 @@ func (d *Desk) pump(now time.Time, s *seat) bool {
 	if !ok {
 		return false
 	}
-	d.give(s, d.books[who], way)
+	d.give(s, d.queues[who], way)
 	return true
 }
 
 // pass notes that a shape was passed over for want of room, and after a while saves this worker for it.
-func (d *Desk) pass(now time.Time, s *seat, sh *shelf) {
+func (d *Dispatcher) pass(now time.Time, s *workerState, sh *shapeQueue) {
 	switch {
 	case s.saving == sh && !now.After(s.until):
 	case sh.passed.IsZero():
 		sh.passed = now
 	case now.Sub(sh.passed) >= passPatience && (s.saving == nil || now.After(s.until)):
-		for _, other := range d.seats {
+		for _, other := range d.inOrder {
 			if other.saving == sh && !now.After(other.until) {
 				return // one worker at a time
 			}
@@ -84,7 +84,7 @@ func (d *Desk) pass(now time.Time, s *seat, sh *shelf) {
 	}
 }
 
-func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
+func (d *Dispatcher) give(s *workerState, sh *shapeQueue, way market.Way) {
 	lot, n, _ := sh.book.Take(way)
 	j, i := d.numbers[lot.Job], int(n)
 	last := len(s.resting) - 1
@@ -99,7 +99,7 @@ func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
 	t.attempt++
 	t.worker = s.id
 	g := market.Granted{Offer: offer.Number, Job: lot.Job, Task: n}
-	s.given[offer] = &given{job: j, index: i, life: j.life(i)}
+	s.open[offer] = &openGrant{job: j, index: i, life: j.life(i)}
 	s.ahead = s.ahead.Add(sh.shape)
 	o := d.to(s.id)
 	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.life(i), Terms: j.terms})
@@ -107,11 +107,11 @@ func (d *Desk) give(s *seat, sh *shelf, way market.Way) {
 }
 
 // back puts a task that did not run into the book again.
-func (d *Desk) back(j *job, i int) {
+func (d *Dispatcher) back(j *job, i int) {
 	j.set(i, waiting)
 	j.tasks[i].worker = ""
 	if j.unpaid.IsZero() {
-		d.shelf(j.terms.Shape).book.Return(j.lot(), int32(i))
+		d.queueOf(j.terms.Shape).book.Return(j.lot(), int32(i))
 	}
 }
 
@@ -123,9 +123,9 @@ const (
 )
 
 // hold takes a job's tasks out of the book until its namespace may be able to pay for one.
-func (d *Desk) hold(now time.Time, j *job, wait time.Duration) {
+func (d *Dispatcher) hold(now time.Time, j *job, wait time.Duration) {
 	if j.unpaid.IsZero() {
-		d.shelf(j.terms.Shape).book.Withdraw(j.number)
+		d.queueOf(j.terms.Shape).book.Withdraw(j.number)
 		d.unpaid = append(d.unpaid, j)
 	}
 	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
@@ -133,7 +133,7 @@ func (d *Desk) hold(now time.Time, j *job, wait time.Duration) {
 }
 
 // tryUnpaid puts the tasks of jobs back whose wait is over.
-func (d *Desk) tryUnpaid(now time.Time) {
+func (d *Dispatcher) tryUnpaid(now time.Time) {
 	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
 		if now.Before(j.unpaid) && !j.over() && j.why == "" {
 			return false
@@ -146,17 +146,17 @@ func (d *Desk) tryUnpaid(now time.Time) {
 			}
 		}
 		if len(rest) > 0 {
-			d.shelf(j.terms.Shape).book.AddTasks(j.lot(), rest)
+			d.queueOf(j.terms.Shape).book.AddTasks(j.lot(), rest)
 		}
 		return true
 	})
 }
 
 // revise lets the book know what has been learned of a job's tasks.
-func (d *Desk) revise(j *job) {
+func (d *Dispatcher) revise(j *job) {
 	before := j.estimate
 	j.learn()
 	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
-		d.shelf(j.terms.Shape).book.Revise(j.number, j.estimate >= LongTask, j.estimate)
+		d.queueOf(j.terms.Shape).book.Revise(j.number, j.estimate >= LongTask, j.estimate)
 	}
 }

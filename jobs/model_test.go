@@ -17,19 +17,19 @@ import (
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
-// world is a desk, its journal and workers whose ledgers and pullers are the real ones. Messages are reports and orders;
+// world is a dispatcher, its journal and workers whose ledgers and pullers are the real ones. Messages are reports and orders;
 // each is delivered whole, in order, or lost with its connection.
 type world struct {
-	t       *rapid.T
-	now     time.Time
-	desk    *jobs.Desk
-	journal map[string]fsm.Record
-	workers []*peer
-	started map[string]int // lives that were begun, by their text
-	ids     []string
-	given   []jobs.Life // as written down before a worker hears of it
-	unpaid  int         // grants that workers refuse next, as nobody can pay for them
-	evicted int
+	t          *rapid.T
+	now        time.Time
+	dispatcher *jobs.Dispatcher
+	journal    map[string]fsm.Record
+	workers    []*peer
+	started    map[string]int // lives that were begun, by their text
+	ids        []string
+	given      []jobs.Life // as written down before a worker hears of it
+	unpaid     int         // grants that workers refuse next, as nobody can pay for them
+	evicted    int
 }
 
 type peer struct {
@@ -45,7 +45,7 @@ type peer struct {
 }
 
 func newWorld(t *rapid.T, workers, slots int) *world {
-	w := &world{t: t, now: epoch, desk: jobs.NewDesk(market.DefaultAuction(8)), journal: map[string]fsm.Record{}, started: map[string]int{}}
+	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(market.DefaultAuction(8)), journal: map[string]fsm.Record{}, started: map[string]int{}}
 	for i := range workers {
 		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
@@ -54,7 +54,7 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 		w.workers = append(w.workers, p)
 		p.connect()
 	}
-	w.desk.Open(w.now)
+	w.dispatcher.Open(w.now)
 	w.obey()
 	return w
 }
@@ -85,13 +85,13 @@ func (p *peer) report() {
 	r := p.out
 	p.out = jobs.Report{}
 	r.Worker, r.Record = p.id, p.sell.Record(p.w.now)
-	p.w.desk.Report(p.w.now, r)
+	p.w.dispatcher.Report(p.w.now, r)
 }
 
 // obey carries out all orders there are, and what comes of them.
 func (w *world) obey() {
 	for {
-		out := w.desk.Take()
+		out := w.dispatcher.Take()
 		if len(out.Orders) == 0 {
 			return
 		}
@@ -175,11 +175,11 @@ func (p *peer) end(l jobs.Life, code int) {
 
 // flush commits, in two halves so that a crash may come between.
 func (w *world) flush() (commit func()) {
-	batch, err := w.desk.Flush()
+	batch, err := w.dispatcher.Flush()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	desk := w.desk
+	dispatcher := w.dispatcher
 	return func() {
 		for _, r := range batch {
 			if r.Value == nil {
@@ -188,30 +188,30 @@ func (w *world) flush() (commit func()) {
 				w.journal[r.Bucket+"/"+r.Key] = r
 			}
 		}
-		if desk == w.desk && len(batch) > 0 {
-			desk.Saved(w.now)
+		if dispatcher == w.dispatcher && len(batch) > 0 {
+			dispatcher.Saved(w.now)
 		}
 	}
 }
 
-// crash ends the desk and makes it anew from its journal; back is the set of workers that are there at once.
+// crash ends the dispatcher and makes it anew from its journal; back is the set of workers that are there at once.
 func (w *world) crash(back int) {
-	w.desk = jobs.NewDesk(market.DefaultAuction(8))
+	w.dispatcher = jobs.NewDispatcher(market.DefaultAuction(8))
 	for _, k := range slices.Sorted(maps.Keys(w.journal)) {
-		if err := w.desk.Restore(w.journal[k]); err != nil {
+		if err := w.dispatcher.Restore(w.journal[k]); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	w.desk.Resume()
+	w.dispatcher.Resume()
 	for _, l := range w.given {
-		w.desk.Given(l.Job, l.Index, l.Attempt)
+		w.dispatcher.NoteAttempt(l.Job, l.Index, l.Attempt)
 	}
 	for i, p := range w.workers {
 		if p.connected = back&(1<<i) != 0; p.connected {
 			p.connect()
 		}
 	}
-	w.desk.Open(w.now)
+	w.dispatcher.Open(w.now)
 }
 
 // lives lists what runs, in a fixed order.
@@ -242,7 +242,7 @@ func (w *world) check() {
 			w.t.Fatalf("attempt %s was begun %d times", name, n)
 		}
 	}
-	for _, s := range w.desk.List(w.now, "") {
+	for _, s := range w.dispatcher.List(w.now, "") {
 		if s.Waiting+s.Running+s.Succeeded+s.Failed+s.Cancelled != s.Tasks {
 			w.t.Fatalf("the counts do not add up: %+v", s)
 		}

@@ -37,14 +37,14 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 			"submit": func(t *rapid.T) {
 				id := jobs.ID(uint64(len(w.ids) + 1))
 				w.ids = append(w.ids, id)
-				if err := w.desk.Submit(w.now, id, drawSpec(t)); err != nil {
+				if err := w.dispatcher.Submit(w.now, id, drawSpec(t)); err != nil {
 					t.Fatal(err)
 				}
 				w.flush()()
 			},
 			"cancel": func(t *rapid.T) {
 				if len(w.ids) > 0 {
-					_ = w.desk.Cancel(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), "the user wanted it")
+					_ = w.dispatcher.Cancel(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), "the user wanted it")
 				}
 			},
 			"end": func(t *rapid.T) {
@@ -74,9 +74,9 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 			"cut off": func(t *rapid.T) {
 				p := rapid.SampledFrom(w.workers).Draw(t, "worker")
 				p.connected = false
-				w.desk.Silent(w.now, p.id)
+				w.dispatcher.Silent(w.now, p.id)
 				if rapid.Bool().Draw(t, "for long") {
-					w.desk.Gone(w.now, p.id)
+					w.dispatcher.Gone(w.now, p.id)
 				}
 			},
 			"connect": func(t *rapid.T) {
@@ -115,13 +115,13 @@ func (w *world) drain(code int) {
 			break
 		}
 		if steps > 10_000 {
-			w.t.Fatalf("it does not come to an end: %+v", w.desk.List(w.now, ""))
+			w.t.Fatalf("it does not come to an end: %+v", w.dispatcher.List(w.now, ""))
 		}
 		w.now = w.now.Add(time.Second)
 		if len(all) > 0 {
 			all[0](code)
 		} else {
-			w.desk.Open(w.now) // as the owner's tick does
+			w.dispatcher.Open(w.now) // as the owner's tick does
 		}
 		w.obey()
 		w.flush()()
@@ -138,7 +138,7 @@ func (w *world) drain(code int) {
 }
 
 func (w *world) unfinished() bool {
-	for _, s := range w.desk.List(w.now, "") {
+	for _, s := range w.dispatcher.List(w.now, "") {
 		if !s.State.Final() {
 			return true
 		}
@@ -172,9 +172,9 @@ func (w *world) checkJournal() {
 			w.t.Fatalf("task %s has %d final results", task, n)
 		}
 	}
-	before := w.desk.List(w.now, "")
+	before := w.dispatcher.List(w.now, "")
 	w.crash(7)
-	for i, a := range w.desk.List(w.now, "") {
+	for i, a := range w.dispatcher.List(w.now, "") {
 		b := before[i]
 		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled || a.Retried != b.Retried || a.Evicted != b.Evicted {
 			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
@@ -204,7 +204,7 @@ func TestEvictedTasksAreNotLost(t *testing.T) {
 		if err := spec.Settle(); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.desk.Submit(w.now, id, spec); err != nil {
+		if err := w.dispatcher.Submit(w.now, id, spec); err != nil {
 			t.Fatal(err)
 		}
 		n := rapid.IntRange(jobs.MaxLost+1, 3*jobs.MaxLost).Draw(t, "evictions")
@@ -221,7 +221,7 @@ func TestEvictedTasksAreNotLost(t *testing.T) {
 		w.flush()()
 		w.crash(1)
 		w.drain(0)
-		if s := w.desk.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != n || s.Retried != 0 {
+		if s := w.dispatcher.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != n || s.Retried != 0 {
 			t.Fatalf("%+v", s)
 		}
 		w.checkJournal()
@@ -239,30 +239,30 @@ func TestWhoCannotPayWaits(t *testing.T) {
 		}
 		w.unpaid = 1
 		for i := range 2 {
-			if err := w.desk.Submit(w.now, jobs.ID(uint64(i+1)), spec); err != nil {
+			if err := w.dispatcher.Submit(w.now, jobs.ID(uint64(i+1)), spec); err != nil {
 				t.Fatal(err)
 			}
 			w.flush()()
 			w.obey()
 		}
-		first, err := w.desk.Status(w.now, jobs.ID(1))
+		first, err := w.dispatcher.Status(w.now, jobs.ID(1))
 		if err != nil || first.Waiting != 4 || !strings.Contains(first.Why, "namespace poor cannot pay") {
 			t.Fatalf("%+v, %v", first, err)
 		}
-		if second, err := w.desk.Status(w.now, jobs.ID(2)); err != nil || second.Running != 1 {
+		if second, err := w.dispatcher.Status(w.now, jobs.ID(2)); err != nil || second.Running != 1 {
 			t.Fatalf("%+v, %v", second, err)
 		}
-		w.desk.Open(w.now) // too early
-		if first, _ := w.desk.Status(w.now, jobs.ID(1)); !strings.Contains(first.Why, "cannot pay") {
+		w.dispatcher.Open(w.now) // too early
+		if first, _ := w.dispatcher.Status(w.now, jobs.ID(1)); !strings.Contains(first.Why, "cannot pay") {
 			t.Fatalf("%+v", first)
 		}
 		if rapid.Bool().Draw(t, "cancel") {
-			if err := w.desk.Cancel(w.now, jobs.ID(1), "the user wanted it"); err != nil {
+			if err := w.dispatcher.Cancel(w.now, jobs.ID(1), "the user wanted it"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.now = w.now.Add(10 * time.Second)
-		w.desk.Open(w.now)
+		w.dispatcher.Open(w.now)
 		w.drain(0)
 		w.checkJournal()
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/fsm"
 )
 
-// The journal of a desk: a job's head, written at its submission, its cancelling and its end; and groups of results, as
+// The journal of a dispatcher: a job's head, written at its submission, its cancelling and its end; and groups of results, as
 // many as had come in when the journal was free.
 const (
 	headBucket  = "job"     // key: id
@@ -40,7 +40,7 @@ type group struct {
 
 // Flush gives the records of all that is not yet in the journal, in one batch. It is empty when there is nothing, or
 // when a batch is under way; otherwise Saved must follow.
-func (d *Desk) Flush() ([]fsm.Record, error) {
+func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	if len(d.saving) > 0 {
 		return nil, nil
 	}
@@ -73,7 +73,7 @@ func (d *Desk) Flush() ([]fsm.Record, error) {
 }
 
 // Saved tells that what Flush gave is durable.
-func (d *Desk) Saved(now time.Time) {
+func (d *Dispatcher) Saved(now time.Time) {
 	for _, j := range d.saving {
 		for _, r := range j.saving {
 			o := d.to(r.Worker)
@@ -82,7 +82,7 @@ func (d *Desk) Saved(now time.Time) {
 		j.saving = nil
 		j.sealed = j.sealed || j.ending
 		if j.fresh && j.why == "" {
-			book := d.shelf(j.terms.Shape).book
+			book := d.queueOf(j.terms.Shape).book
 			book.See(j.lot())
 			book.Add(j.lot())
 		}
@@ -94,7 +94,7 @@ func (d *Desk) Saved(now time.Time) {
 }
 
 // purge forgets the oldest finished jobs when there are more than are kept.
-func (d *Desk) purge() []fsm.Record {
+func (d *Dispatcher) purge() []fsm.Record {
 	var out []fsm.Record
 	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
 		j := d.done[0]
@@ -116,7 +116,7 @@ func (d *Desk) purge() []fsm.Record {
 func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
 
 // Restore takes back one record of the journal; call it for each before Resume.
-func (d *Desk) Restore(r fsm.Record) error {
+func (d *Dispatcher) Restore(r fsm.Record) error {
 	damaged := func(err error) error {
 		return fault.Wrap(err, fault.Internal, "journal_damaged", "the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
 	}
@@ -151,7 +151,7 @@ func (d *Desk) Restore(r fsm.Record) error {
 }
 
 // Resume makes the jobs of what was restored.
-func (d *Desk) Resume() {
+func (d *Dispatcher) Resume() {
 	slices.SortFunc(d.heads, func(a, b restored) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id))
 	})
@@ -166,14 +166,14 @@ func (d *Desk) Resume() {
 				d.replay(j, r)
 			}
 		}
-		d.shelve(j)
+		d.queueRestored(j)
 	}
 	slices.SortFunc(d.done, func(a, b *job) int { return a.ended.Compare(b.ended) })
 	d.heads, d.groups = nil, nil
 }
 
 // replay applies one result of the journal.
-func (d *Desk) replay(j *job, r Result) {
+func (d *Dispatcher) replay(j *job, r Result) {
 	i, ok := j.at(r.Index)
 	if !ok || j.tasks[i].state != waiting {
 		return
@@ -202,8 +202,8 @@ func (d *Desk) replay(j *job, r Result) {
 	}
 }
 
-// shelve puts what is left of a restored job into the book.
-func (d *Desk) shelve(j *job) {
+// queueRestored puts what is left of a restored job into the book.
+func (d *Dispatcher) queueRestored(j *job) {
 	j.learn()
 	var rest []int32
 	for i := range j.tasks {
@@ -216,7 +216,7 @@ func (d *Desk) shelve(j *job) {
 		}
 	}
 	if len(rest) > 0 {
-		book := d.shelf(j.terms.Shape).book
+		book := d.queueOf(j.terms.Shape).book
 		book.See(j.lot())
 		book.AddTasks(j.lot(), rest)
 		return
@@ -234,8 +234,8 @@ func (d *Desk) shelve(j *job) {
 	}
 }
 
-// Given tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived or not.
-func (d *Desk) Given(id string, index, attempt int) {
+// NoteAttempt tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived or not.
+func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	j := d.jobs[id]
 	if j == nil {
 		return
@@ -245,9 +245,9 @@ func (d *Desk) Given(id string, index, attempt int) {
 	}
 }
 
-// Doubt tells, after Given, that the host was down and took all that ran along, and what was not on disk yet: the next
+// SkipAttempts tells, after NoteAttempt, that the host was down and took all that ran along, and what was not on disk yet: the next
 // attempt of each task is one more than it would be.
-func (d *Desk) Doubt() {
+func (d *Dispatcher) SkipAttempts() {
 	for _, j := range d.order {
 		for i := range j.tasks {
 			if t := &j.tasks[i]; t.state < finished && t.attempt < MaxAttempt {
@@ -257,8 +257,8 @@ func (d *Desk) Doubt() {
 	}
 }
 
-// EachGiven calls f with the newest attempt of each task that has not ended and was given out.
-func (d *Desk) EachGiven(f func(id string, index, attempt int)) {
+// EachAttempt calls f with the newest attempt of each task that has not ended and was given out.
+func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int)) {
 	for _, j := range d.order {
 		for i := range j.tasks {
 			if t := &j.tasks[i]; t.state < finished && t.attempt > 0 {

@@ -11,12 +11,12 @@ import (
 )
 
 // Report takes what a worker says.
-func (d *Desk) Report(now time.Time, r Report) {
+func (d *Dispatcher) Report(now time.Time, r Report) {
 	s := d.workers[r.Worker]
 	if s == nil {
-		s = &seat{id: r.Worker, given: map[Offer]*given{}, running: map[Life]*job{}}
+		s = &workerState{id: r.Worker, open: map[Offer]*openGrant{}, running: map[Life]*job{}}
 		d.workers[r.Worker] = s
-		d.seats = append(d.seats, s)
+		d.inOrder = append(d.inOrder, s)
 	}
 	if r.Full {
 		d.connect(now, s, r.Running, r.Results)
@@ -36,15 +36,15 @@ func (d *Desk) Report(now time.Time, r Report) {
 }
 
 // kept answers offers, so that they are not repeated.
-func (d *Desk) kept(s *seat, offers []Offer) {
+func (d *Dispatcher) kept(s *workerState, offers []Offer) {
 	if len(offers) > 0 {
 		o := d.to(s.id)
 		o.Kept = append(o.Kept, offers...)
 	}
 }
 
-// connect brings what the desk believes of a worker together with what the worker says at the beginning of a connection.
-func (d *Desk) connect(now time.Time, s *seat, lives []Life, results []Result) {
+// connect brings what the dispatcher believes of a worker together with what the worker says at the beginning of a connection.
+func (d *Dispatcher) connect(now time.Time, s *workerState, lives []Life, results []Result) {
 	d.forget(now, s)
 	there := map[Life]bool{}
 	for i := range results {
@@ -71,14 +71,14 @@ func (d *Desk) connect(now time.Time, s *seat, lives []Life, results []Result) {
 	}
 }
 
-// forget voids what was between the desk and a worker whose connection has ended: grants that were not answered go back.
-func (d *Desk) forget(now time.Time, s *seat) {
+// forget voids what was between the dispatcher and a worker whose connection has ended: grants that were not answered go back.
+func (d *Dispatcher) forget(now time.Time, s *workerState) {
 	s.resting, s.ahead = nil, cluster.Resources{}
-	for _, offer := range slices.SortedFunc(maps.Keys(s.given), func(a, b Offer) int {
+	for _, offer := range slices.SortedFunc(maps.Keys(s.open), func(a, b Offer) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Slot, b.Slot))
 	}) {
-		g := s.given[offer]
-		delete(s.given, offer)
+		g := s.open[offer]
+		delete(s.open, offer)
 		switch {
 		case !g.open():
 			continue
@@ -91,7 +91,7 @@ func (d *Desk) forget(now time.Time, s *seat) {
 }
 
 // open says whether the task still waits for the answer to this grant: a result of the same attempt may have come first.
-func (g *given) open() bool {
+func (g *openGrant) open() bool {
 	t := &g.job.tasks[g.index]
 	return t.state == granted && int(t.attempt) == g.life.Attempt
 }
@@ -102,11 +102,11 @@ func (t *task) past(attempt int) bool {
 }
 
 // adopt takes a running life for a task's newest attempt.
-func (d *Desk) adopt(now time.Time, s *seat, j *job, i int, l Life) {
+func (d *Dispatcher) adopt(now time.Time, s *workerState, j *job, i int, l Life) {
 	t := &j.tasks[i]
 	switch t.state {
 	case waiting:
-		d.unshelve(j, i)
+		d.unqueue(j, i)
 	case running: // an older attempt, on another worker
 		if old := j.life(i); old != l {
 			delete(d.workers[t.worker].running, old)
@@ -120,9 +120,9 @@ func (d *Desk) adopt(now time.Time, s *seat, j *job, i int, l Life) {
 	d.changed(j)
 }
 
-// unshelve takes one waiting task of a job out of the book.
-func (d *Desk) unshelve(j *job, i int) {
-	book := d.shelf(j.terms.Shape).book
+// unqueue takes one waiting task of a job out of the book.
+func (d *Dispatcher) unqueue(j *job, i int) {
+	book := d.queueOf(j.terms.Shape).book
 	if book.Withdraw(j.number) == 0 {
 		return
 	}
@@ -135,7 +135,7 @@ func (d *Desk) unshelve(j *job, i int) {
 	book.AddTasks(j.lot(), rest)
 }
 
-func (d *Desk) find(l Life) (j *job, i int, ok bool) {
+func (d *Dispatcher) find(l Life) (j *job, i int, ok bool) {
 	if j = d.jobs[l.Job]; j == nil {
 		return nil, 0, false
 	}
@@ -144,12 +144,12 @@ func (d *Desk) find(l Life) (j *job, i int, ok bool) {
 }
 
 // replied takes a worker's answer to a grant.
-func (d *Desk) replied(now time.Time, s *seat, a Reply) {
-	g := s.given[a.Offer]
+func (d *Dispatcher) replied(now time.Time, s *workerState, a Reply) {
+	g := s.open[a.Offer]
 	if g == nil {
 		return
 	}
-	delete(s.given, a.Offer)
+	delete(s.open, a.Offer)
 	s.ahead = s.ahead.Sub(g.job.terms.Shape)
 	j, i := g.job, g.index
 	switch {
@@ -182,7 +182,7 @@ func (d *Desk) replied(now time.Time, s *seat, a Reply) {
 }
 
 // Gone tells that a worker has been silent for so long that what ran there is given to others, with a larger attempt.
-func (d *Desk) Gone(now time.Time, id cluster.WorkerID) {
+func (d *Dispatcher) Gone(now time.Time, id cluster.WorkerID) {
 	s := d.workers[id]
 	if s == nil {
 		return
@@ -196,7 +196,7 @@ func (d *Desk) Gone(now time.Time, id cluster.WorkerID) {
 }
 
 // Silent tells that a worker's connection has ended: it is given nothing until it is back.
-func (d *Desk) Silent(now time.Time, id cluster.WorkerID) {
+func (d *Dispatcher) Silent(now time.Time, id cluster.WorkerID) {
 	if s := d.workers[id]; s != nil {
 		d.forget(now, s)
 		s.here = false
@@ -204,14 +204,14 @@ func (d *Desk) Silent(now time.Time, id cluster.WorkerID) {
 }
 
 // lost ends an attempt whose end nobody will tell.
-func (d *Desk) lost(now time.Time, s *seat, l Life, why string) {
+func (d *Dispatcher) lost(now time.Time, s *workerState, l Life, why string) {
 	r := NewResult(l, s.id)
 	r.Code, r.Lost, r.Error, r.Ended = -1, true, why, now.UnixMicro()
 	d.ended(now, s, r)
 }
 
 // ended takes the result of an attempt. One that is not the newest of its task changes nothing, and is forgotten.
-func (d *Desk) ended(now time.Time, s *seat, r Result) {
+func (d *Dispatcher) ended(now time.Time, s *workerState, r Result) {
 	l := r.Life()
 	delete(s.running, l)
 	j, i, ok := d.find(l)
@@ -240,15 +240,15 @@ func (d *Desk) ended(now time.Time, s *seat, r Result) {
 		}
 		return
 	}
-	if t.state == waiting { // from before the desk began, or of a worker that was given up
-		d.unshelve(j, i)
+	if t.state == waiting { // from before the dispatcher began, or of a worker that was given up
+		d.unqueue(j, i)
 	}
 	t.attempt, t.worker = int32(r.Attempt), s.id
 	d.settle(now, j, i, r)
 }
 
 // settle decides what becomes of a task whose newest attempt has ended.
-func (d *Desk) settle(now time.Time, j *job, i int, r Result) {
+func (d *Dispatcher) settle(now time.Time, j *job, i int, r Result) {
 	t := &j.tasks[i]
 	d.dirty[j] = true
 	d.changed(j)
@@ -296,7 +296,7 @@ func (d *Desk) settle(now time.Time, j *job, i int, r Result) {
 }
 
 // end gives a task its last state, and the job its end with the last of them.
-func (d *Desk) end(now time.Time, j *job, i int, s state) {
+func (d *Dispatcher) end(now time.Time, j *job, i int, s state) {
 	j.set(i, s)
 	j.tasks[i].worker = ""
 	d.dirty[j] = true

@@ -74,7 +74,7 @@ type Task struct {
 }
 
 // Status tells of a job, by its id or its name.
-func (d *Desk) Status(now time.Time, id string) (Job, error) {
+func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 	j := d.named(id)
 	if j == nil {
 		return Job{}, noJob(id)
@@ -83,7 +83,7 @@ func (d *Desk) Status(now time.Time, id string) (Job, error) {
 }
 
 // named gives a job by its id, or the newest of a name.
-func (d *Desk) named(ref string) *job {
+func (d *Dispatcher) named(ref string) *job {
 	if j := d.jobs[ref]; j != nil || ref == "" {
 		return j
 	}
@@ -96,7 +96,7 @@ func (d *Desk) named(ref string) *job {
 }
 
 // List tells of the jobs of an app, "" for all, oldest first.
-func (d *Desk) List(now time.Time, app string) []Job {
+func (d *Dispatcher) List(now time.Time, app string) []Job {
 	out := []Job{}
 	for _, j := range d.order {
 		if app == "" || j.spec.App == app {
@@ -106,7 +106,7 @@ func (d *Desk) List(now time.Time, app string) []Job {
 	return out
 }
 
-func (d *Desk) status(now time.Time, j *job, why bool) Job {
+func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Evicted: j.evicted, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
@@ -142,19 +142,19 @@ func (d *Desk) status(now time.Time, j *job, why bool) Job {
 }
 
 // why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
-func (d *Desk) why(j *job) string {
+func (d *Dispatcher) why(j *job) string {
 	if !j.unpaid.IsZero() {
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") + " cannot pay for another task of it now; it is tried again every few seconds"
 	}
-	sh := d.shelf(j.terms.Shape)
+	sh := d.queueOf(j.terms.Shape)
 	here, room, saved, tasks := 0, 0, 0, 0
 	var clauses []machine.Clause
-	for _, s := range d.seats {
+	for _, s := range d.inOrder {
 		if !s.here {
 			continue
 		}
 		here++
-		tasks += len(s.running) + len(s.given)
+		tasks += len(s.running) + len(s.open)
 		rec := s.record
 		rec.Used = rec.Used.Add(s.ahead)
 		switch v := placement.Judge(placement.Request{Resources: sh.shape}, rec); {
@@ -182,7 +182,7 @@ func (d *Desk) why(j *job) string {
 	}
 	ahead, lots := int32(0), int32(0)
 	rank := sh.book.Rank(j.number)
-	for _, other := range d.books {
+	for _, other := range d.queues {
 		t, l := other.book.Ahead(rank, j.number)
 		ahead, lots = ahead+t, lots+l
 	}
@@ -216,7 +216,7 @@ type TaskQuery struct {
 }
 
 // Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
-func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
+func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
 	j := d.named(id)
 	if j == nil {
 		return nil, -1, noJob(id)
@@ -239,7 +239,7 @@ func (d *Desk) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next in
 
 // Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
 // the worker on which a life runs.
-func (d *Desk) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
+func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
 	j := d.named(id)
 	if j == nil {
 		return nil, nil, "", noJob(id)

@@ -14,8 +14,8 @@ import (
 // Tasks is who runs short tasks on a worker beside its machines, with the same runtime and out of the same ledger. The
 // worker tells it what the runtime says of its names. Its methods must not wait for the worker.
 type Tasks interface {
-	// Mine says whether a name of the runtime is a task's, and what it occupies while it runs.
-	Mine(name string) (want cluster.Resources, mine bool)
+	// Occupies says whether a name of the runtime is a task's, and what it occupies while it runs.
+	Occupies(name string) (want cluster.Resources, mine bool)
 	// Known tells what the runtime had of tasks at asked: once before Run, then now and then.
 	Known(asked time.Time, lives []runtime.Status)
 	Exited(x runtime.Exit)
@@ -51,7 +51,7 @@ func (w *Worker) split(known []runtime.Status) (machines, tasks []runtime.Status
 		return known, nil
 	}
 	for _, s := range known {
-		if _, mine := w.o.Tasks.Mine(s.Machine); mine {
+		if _, mine := w.o.Tasks.Occupies(s.Machine); mine {
 			tasks = append(tasks, s)
 		} else {
 			machines = append(machines, s)
@@ -66,7 +66,7 @@ func (w *Worker) recoverTasks(asked time.Time, lives []runtime.Status) {
 		return
 	}
 	for _, s := range lives {
-		if want, _ := w.o.Tasks.Mine(s.Machine); s.Exit == nil { // it runs, or is about to
+		if want, _ := w.o.Tasks.Occupies(s.Machine); s.Exit == nil { // it runs, or is about to
 			w.sup.TaskKnown(s.Machine, want)
 		}
 	}
@@ -78,7 +78,7 @@ func (w *Worker) taskExit(x runtime.Exit) bool {
 	if w.o.Tasks == nil {
 		return false
 	}
-	if _, mine := w.o.Tasks.Mine(x.Machine); !mine {
+	if _, mine := w.o.Tasks.Occupies(x.Machine); !mine {
 		return false
 	}
 	w.o.Tasks.Exited(x)

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// Bounds of one desk.
+// Bounds of one dispatcher.
 const (
 	MaxJobs     = 1000      // that have not finished
 	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
@@ -22,8 +22,8 @@ const LongTask = int64(10 * time.Second / time.Microsecond)
 // firstGuess is the estimate of a task of which nothing is known.
 const firstGuess = int64(time.Second / time.Microsecond)
 
-// Desk is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
-type Desk struct {
+// Dispatcher is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
+type Dispatcher struct {
 	rules   market.Auction
 	jobs    map[string]*job
 	numbers map[int32]*job // by the number that the book knows a job by
@@ -31,11 +31,11 @@ type Desk struct {
 	next    int32
 	tasks   int // of all jobs
 
-	books   []*shelf // one for each shape of task
-	workers map[cluster.WorkerID]*seat
-	seats   []*seat // as they came
-	ready   bool    // tasks are given out
-	unpaid  []*job  // whose tasks are not in the book, as nobody can pay for them
+	queues  []*shapeQueue // one for each shape of task
+	workers map[cluster.WorkerID]*workerState
+	inOrder []*workerState // as they came
+	ready   bool           // tasks are given out
+	unpaid  []*job         // whose tasks are not in the book, as nobody can pay for them
 	dirty   map[*job]bool
 	saving  []*job // in the commit that is under way
 	heads   []restored
@@ -44,27 +44,27 @@ type Desk struct {
 	out     Out
 }
 
-// shelf is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the others.
-type shelf struct {
+// shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the others.
+type shapeQueue struct {
 	shape  cluster.Resources
 	book   *market.Book
 	passed time.Time // since when it had the best bid and no room; zero: it is not so
 }
 
-// seat is what the desk knows of one worker.
-type seat struct {
+// workerState is what the dispatcher knows of one worker.
+type workerState struct {
 	id      cluster.WorkerID
 	record  cluster.Record
 	here    bool
 	resting []Offer
-	given   map[Offer]*given  // grants that are not answered yet
-	ahead   cluster.Resources // their shapes together
+	open    map[Offer]*openGrant // grants that are not answered yet
+	ahead   cluster.Resources    // their shapes together
 	running map[Life]*job
-	saving  *shelf // it takes nothing else until then
+	saving  *shapeQueue // it takes nothing else until then
 	until   time.Time
 }
 
-type given struct {
+type openGrant struct {
 	job   *job
 	index int
 	life  Life
@@ -126,27 +126,27 @@ type Out struct {
 	Purged  []string        // jobs that are kept no longer
 }
 
-// NewDesk makes a desk without jobs. Tasks are given out from Open on.
-func NewDesk(rules market.Auction) *Desk {
-	return &Desk{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*seat{}, dirty: map[*job]bool{}}
+// NewDispatcher makes a dispatcher without jobs. Tasks are given out from Open on.
+func NewDispatcher(rules market.Auction) *Dispatcher {
+	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
 }
 
 // Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is called
 // again now and then, as what was put by until a time comes up then.
-func (d *Desk) Open(now time.Time) {
+func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
 	d.tryUnpaid(now)
 	d.pumpAll(now)
 }
 
 // Take gives what is to be done, once.
-func (d *Desk) Take() Out {
+func (d *Dispatcher) Take() Out {
 	out := d.out
 	d.out = Out{}
 	return out
 }
 
-func (d *Desk) to(w cluster.WorkerID) *Orders {
+func (d *Dispatcher) to(w cluster.WorkerID) *Orders {
 	for _, o := range d.out.Orders {
 		if o.Worker == w {
 			return o
@@ -157,7 +157,7 @@ func (d *Desk) to(w cluster.WorkerID) *Orders {
 	return o
 }
 
-func (d *Desk) changed(j *job) {
+func (d *Dispatcher) changed(j *job) {
 	if d.out.Changed == nil {
 		d.out.Changed = map[string]bool{}
 	}
@@ -165,7 +165,7 @@ func (d *Desk) changed(j *job) {
 }
 
 // Submit takes a job in. The same id again changes nothing. The spec is settled.
-func (d *Desk) Submit(now time.Time, id string, spec Spec) error {
+func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if !ValidID(id) {
 		return fault.New(fault.Invalid, "job_id", "%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
 	}
@@ -186,7 +186,7 @@ func (d *Desk) Submit(now time.Time, id string, spec Spec) error {
 }
 
 // enter makes a job's record, without any of its tasks in a book.
-func (d *Desk) enter(id string, spec Spec, submitted time.Time) *job {
+func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
 	d.next++
 	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted, tasks: make([]task, spec.Tasks()), firstFail: -1}
 	j.learn()
@@ -196,19 +196,19 @@ func (d *Desk) enter(id string, spec Spec, submitted time.Time) *job {
 	return j
 }
 
-func (d *Desk) shelf(shape cluster.Resources) *shelf {
-	for _, s := range d.books {
+func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
+	for _, s := range d.queues {
 		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory {
 			return s
 		}
 	}
-	s := &shelf{shape: shape, book: market.NewBook(d.rules)}
-	d.books = append(d.books, s)
+	s := &shapeQueue{shape: shape, book: market.NewBook(d.rules)}
+	d.queues = append(d.queues, s)
 	return s
 }
 
 // Cancel ends a job: what waits is dropped, what runs is killed.
-func (d *Desk) Cancel(now time.Time, id, why string) error {
+func (d *Dispatcher) Cancel(now time.Time, id, why string) error {
 	j := d.named(id)
 	if j == nil {
 		return noJob(id)
@@ -217,14 +217,14 @@ func (d *Desk) Cancel(now time.Time, id, why string) error {
 	return nil
 }
 
-func (d *Desk) cancel(now time.Time, j *job, why string) {
+func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
 	if j.over() || j.why != "" {
 		return
 	}
 	j.why = why
 	j.headDirty = true
 	d.dirty[j] = true
-	d.shelf(j.terms.Shape).book.Withdraw(j.number)
+	d.queueOf(j.terms.Shape).book.Withdraw(j.number)
 	for i := range j.tasks {
 		switch t := &j.tasks[i]; t.state {
 		case waiting:

@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/jobs"
 )
 
-// givens is a file of the attempts that were given out, written before a worker hears of them, so that no number of an
+// attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of an
 // attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves what
 // write(2) took; a host that goes down takes all that runs along, which Boot tells.
-type givens struct {
+type attemptLog struct {
 	path  string
 	f     *os.File
 	lines int
@@ -24,13 +24,13 @@ type givens struct {
 }
 
 const (
-	givenFile = "given"
-	maxGiven  = 200_000 // lines, until the file is written anew with what still counts
+	attemptsFile    = "given"
+	maxAttemptLines = 200_000 // lines, until the file is written anew with what still counts
 )
 
-// openGivens tells each attempt of the file to f. A torn or damaged line counts for nothing.
-func openGivens(dir string, f func(job string, index, attempt int)) (*givens, error) {
-	g := &givens{path: filepath.Join(dir, givenFile)}
+// openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.
+func openAttemptLog(dir string, f func(job string, index, attempt int)) (*attemptLog, error) {
+	g := &attemptLog{path: filepath.Join(dir, attemptsFile)}
 	raw, err := os.ReadFile(g.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, g.fault(err)
@@ -45,12 +45,12 @@ func openGivens(dir string, f func(job string, index, attempt int)) (*givens, er
 	return g, nil
 }
 
-func (g *givens) fault(err error) error {
+func (g *attemptLog) fault(err error) error {
 	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used", g.path)
 }
 
 // note writes the grants of orders down.
-func (g *givens) note(orders []*jobs.Orders) error {
+func (g *attemptLog) note(orders []*jobs.Orders) error {
 	g.buf = g.buf[:0]
 	for _, o := range orders {
 		for _, t := range o.Grants {
@@ -68,7 +68,7 @@ func (g *givens) note(orders []*jobs.Orders) error {
 }
 
 // rewrite puts the attempts that still count in place of the file.
-func (g *givens) rewrite(each func(f func(job string, index, attempt int))) error {
+func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) error {
 	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return g.fault(err)
@@ -89,7 +89,7 @@ func (g *givens) rewrite(each func(f func(job string, index, attempt int))) erro
 	return err
 }
 
-func (g *givens) close() error {
+func (g *attemptLog) close() error {
 	if g.f == nil {
 		return nil
 	}

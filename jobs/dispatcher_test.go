@@ -35,7 +35,7 @@ func scene(t *testing.T, workers, slots int, f func(t *rapid.T, w *world)) {
 // submit submits and has it durable.
 func (w *world) submit(n int, s jobs.Spec) string {
 	id := jobs.ID(uint64(n))
-	if err := w.desk.Submit(w.now, id, s); err != nil {
+	if err := w.dispatcher.Submit(w.now, id, s); err != nil {
 		w.t.Fatal(err)
 	}
 	w.flush()()
@@ -56,10 +56,10 @@ func TestALargeTaskIsNotStarved(t *testing.T) {
 			if all := w.lives(); len(all) > 0 {
 				all[rapid.IntRange(0, len(all)-1).Draw(t, "life")](0)
 			}
-			w.desk.Open(w.now)
+			w.dispatcher.Open(w.now)
 			w.obey()
 			w.check()
-			j, err := w.desk.Status(w.now, large)
+			j, err := w.dispatcher.Status(w.now, large)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestALargeTaskIsNotStarved(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("after 100 s of small tasks the large one waits still: %+v", w.desk.List(w.now, "")[20])
+		t.Fatalf("after 100 s of small tasks the large one waits still: %+v", w.dispatcher.List(w.now, "")[20])
 	})
 }
 
@@ -80,20 +80,20 @@ func TestLeastWorkFirst(t *testing.T) {
 		w.lives()[0](0) // one of the first job, begun before the others came
 		w.obey()
 		for _, want := range []string{high, high} {
-			if j, _ := w.desk.Status(w.now, want); j.Running != 1 {
-				t.Fatalf("%+v", w.desk.List(w.now, ""))
+			if j, _ := w.dispatcher.Status(w.now, want); j.Running != 1 {
+				t.Fatalf("%+v", w.dispatcher.List(w.now, ""))
 			}
 			w.lives()[0](0)
 			w.obey()
 		}
-		_ = w.desk.Cancel(w.now, high, "enough")
+		_ = w.dispatcher.Cancel(w.now, high, "enough")
 		w.obey()
 		w.flush()()
 		w.obey()
-		if j, _ := w.desk.Status(w.now, short); j.Running != 1 {
-			t.Fatalf("%+v", w.desk.List(w.now, ""))
+		if j, _ := w.dispatcher.Status(w.now, short); j.Running != 1 {
+			t.Fatalf("%+v", w.dispatcher.List(w.now, ""))
 		}
-		j, _ := w.desk.Status(w.now, jobs.ID(1))
+		j, _ := w.dispatcher.Status(w.now, jobs.ID(1))
 		if !strings.Contains(j.Why, "1 worker is busy with 1 task") || !strings.Contains(j.Why, "1 task of 1 job come before these") {
 			t.Fatal(j.Why)
 		}
@@ -106,7 +106,7 @@ func TestTheEstimateIsLearned(t *testing.T) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 9, EstimateMS: 60_000}))
 		w.lives()[0](0) // it took 1 ms
 		w.obey()
-		if j, _ := w.desk.Status(w.now, id); j.TaskMS != 1 {
+		if j, _ := w.dispatcher.Status(w.now, id); j.TaskMS != 1 {
 			t.Fatalf("%+v", j)
 		}
 	})

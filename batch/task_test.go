@@ -1,0 +1,59 @@
+package batch
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/runtime"
+)
+
+// stubborn is a runtime with one life, which ignores SIGTERM.
+type stubborn struct {
+	runtime.Runtime
+	signalled, killed chan time.Time
+}
+
+func (s *stubborn) Signal(context.Context, string, syscall.Signal) error {
+	s.signalled <- time.Now()
+	return nil
+}
+
+func (s *stubborn) Kill(context.Context, string) error {
+	s.killed <- time.Now()
+	return nil
+}
+
+func (s *stubborn) Logs(context.Context, string, runtime.LogQuery, func(runtime.LogLine) error) error {
+	return nil
+}
+
+type noHost struct{ Host }
+
+func (noHost) TaskGone(context.Context, string) error { return nil }
+
+// TestAKillIsNotPutOffByATimeout: one order may tell a task's timeout and that it must end, and the two are read in any
+// order. SIGKILL follows SIGTERM after the grace all the same.
+func TestAKillIsNotPutOffByATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := &stubborn{signalled: make(chan time.Time, 8), killed: make(chan time.Time, 8)}
+		r := NewRunner(RunnerOptions{Worker: "w1", Runtime: s})
+		r.ctx, r.host = ctx, noHost{}
+		x := newTask(jobs.Life{Job: jobs.ID(1)}, -1)
+		go r.follow(x, 0)
+		x.end <- "it was told to end"
+		synctest.Wait()
+		x.watch <- time.Hour
+		asked := <-s.signalled
+		if waited := (<-s.killed).Sub(asked); waited != endGrace {
+			t.Errorf("SIGKILL came %v after SIGTERM; the grace is %v", waited, endGrace)
+		}
+		x.exit <- runtime.Exit{Machine: x.life.String(), Code: -1, Signal: 9, At: time.Now()}
+		synctest.Wait()
+	})
+}
