@@ -24,7 +24,8 @@ var layers = map[string]int{
 	"placement": 1, "quota": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "jobs": 1, "decision": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"fleet": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
-	"sim": 4, "testcluster": 4,
+	"catalog": 2,
+	"sim":     4, "testcluster": 4,
 	"cmd/souk": 5, "examples": 5, "conformance": 5,
 }
 
@@ -32,8 +33,9 @@ var layers = map[string]int{
 var siblings = map[string][]string{
 	"machine": {"cluster", "fault"}, "cluster": {"fault"},
 	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"}, "lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"market", "placement"},
-	"jobs":   {"fsm", "market", "placement"},
-	"client": {"gateway"}, "gateway": {"fleet"}, "member": {"fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
+	"jobs":    {"fsm", "market", "placement"},
+	"catalog": {"journal"},
+	"client":  {"gateway"}, "gateway": {"fleet"}, "member": {"fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
 }
 
 // forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.

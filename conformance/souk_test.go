@@ -24,6 +24,7 @@ import (
 	"github.com/superfly/fly-go/flaps"
 	"github.com/superfly/fly-go/tokens"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal/bolt"
@@ -136,14 +137,14 @@ func (s *market) answered(method, path string, code int) int {
 func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 	t.Helper()
 	dir := t.TempDir()
-	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(dir, "secrets.key"))
+	rows, err := catalog.Open(mem.New(), filepath.Join(dir, "secrets.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
 	var workers []gateway.Worker
 	for _, name := range names {
-		w := startWorker(t, filepath.Join(dir, name), name, each, catalog)
+		w := startWorker(t, filepath.Join(dir, name), name, each, rows)
 		running.Go(func() {
 			if err := w.Run(t.Context()); err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("worker %s ended: %v", name, err)
@@ -152,7 +153,7 @@ func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 		workers = append(workers, w)
 	}
 	t.Cleanup(running.Wait) // before what the workers stand on is closed
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: catalog, Token: token, Region: "local"})
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: rows, Token: token, Region: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 	return s
 }
 
-func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, catalog *gateway.Catalog) *worker.Worker {
+func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog) *worker.Worker {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -205,7 +206,7 @@ func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, cat
 		_ = rt.Close()
 	})
 	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Region: "local", Dir: dir, Journal: j, Runtime: rt,
-		Capacity: capacity, Secrets: catalog.Secrets})
+		Capacity: capacity, Secrets: rows.OpenSecrets})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,3 +104,6 @@ func As(err error) *Error {
 	}
 	return &Error{Kind: Internal, Text: "an unexpected error inside souk", Err: err}
 }
+
+// Clip returns the first n bytes of what others sent, for a sentence that names it.
+func Clip(s string, n int) string { return s[:min(n, len(s))] }

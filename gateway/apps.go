@@ -4,11 +4,50 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
+
+// App is an app as the Machines API tells it.
+type App struct {
+	ID           string       `json:"id"`
+	Name         string       `json:"name"`
+	NumericID    int32        `json:"internal_numeric_id"`
+	Network      string       `json:"network"`
+	Status       string       `json:"status"` // pending without machines, else deployed; deleting while it goes
+	MachineCount int          `json:"machine_count"`
+	VolumeCount  int          `json:"volume_count"`
+	Organization Organization `json:"organization"`
+	CnameTarget  string       `json:"cname_target"`
+	AppRole      string       `json:"app_role"`
+	CreatedAt    time.Time    `json:"created_at"`
+}
+
+// Organization owns apps. souk keeps its name with the app and nothing else of it.
+type Organization struct {
+	Name      string `json:"name"`
+	Slug      string `json:"slug"`
+	NumericID int32  `json:"internal_numeric_id"`
+}
+
+// appAnswer tells of an app that has so many machines and volumes.
+func appAnswer(a catalog.App, machines, volumes int) App {
+	status := "pending"
+	switch {
+	case a.Deleting:
+		status = "deleting"
+	case machines > 0:
+		status = "deployed"
+	}
+	return App{
+		ID: a.ID, Name: a.Name, NumericID: a.Number, Network: a.Network, AppRole: a.Role, Status: status, CreatedAt: a.CreatedAt,
+		MachineCount: machines, VolumeCount: volumes, Organization: Organization{Name: a.Org, Slug: a.Org, NumericID: 1},
+	}
+}
 
 // newApp is the body of a create. The client sends name, the documentation says app_name.
 type newApp struct {
@@ -41,7 +80,7 @@ func (g *Gateway) createApp(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, app)
+	answer(w, http.StatusCreated, appAnswer(app, 0, 0))
 	return nil
 }
 
@@ -58,10 +97,10 @@ func (g *Gateway) listApps(w http.ResponseWriter, r *http.Request) error {
 	count := countByApp(machines, volumes)
 	list := appList{Apps: []App{}}
 	for _, a := range g.catalog.Apps() {
-		if org := q.Get("org_slug"); org != "" && org != a.Organization.Slug {
+		if org := q.Get("org_slug"); org != "" && org != a.Org {
 			continue
 		}
-		if role := q.Get("app_role"); role != "" && role != a.AppRole {
+		if role := q.Get("app_role"); role != "" && role != a.Role {
 			continue
 		}
 		list.Apps = append(list.Apps, count(a))
@@ -71,8 +110,8 @@ func (g *Gateway) listApps(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// countByApp gives a function that fills in an app's counts.
-func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(App) App {
+// countByApp returns a function that tells of an app with its counts.
+func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(catalog.App) App {
 	ms, vs := map[string]int{}, map[string]int{}
 	for _, m := range machines {
 		ms[m.App]++
@@ -80,13 +119,7 @@ func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(App)
 	for _, v := range volumes {
 		vs[v.App]++
 	}
-	return func(a App) App {
-		a.MachineCount, a.VolumeCount = ms[a.Name], vs[a.Name]
-		if a.Status == "pending" && a.MachineCount > 0 {
-			a.Status = "deployed"
-		}
-		return a
-	}
+	return func(a catalog.App) App { return appAnswer(a, ms[a.Name], vs[a.Name]) }
 }
 
 func (g *Gateway) getApp(w http.ResponseWriter, r *http.Request) error {
@@ -102,11 +135,7 @@ func (g *Gateway) getApp(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	app.MachineCount, app.VolumeCount = len(machines), len(volumes)
-	if app.Status == "pending" && len(machines) > 0 {
-		app.Status = "deployed"
-	}
-	answer(w, http.StatusOK, app)
+	answer(w, http.StatusOK, appAnswer(app, len(machines), len(volumes)))
 	return nil
 }
 

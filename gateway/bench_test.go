@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/journal/mem"
 )
@@ -17,7 +18,7 @@ import (
 // benchGateway is a gateway over one worker in memory: what is measured is the gateway alone.
 func benchGateway(b *testing.B, machines int) http.Handler {
 	b.Helper()
-	catalog, err := OpenCatalog(mem.New(), filepath.Join(b.TempDir(), "key"))
+	catalog, err := catalog.Open(mem.New(), filepath.Join(b.TempDir(), "key"))
 	if err != nil {
 		b.Fatal(err)
 	}

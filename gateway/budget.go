@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -13,31 +12,10 @@ type appBudget struct {
 	Default bool                   `json:"default,omitempty"` // nobody set it
 }
 
-// AppBudget gives the eviction budget that was set for an app; nil where none was.
-func (c *Catalog) AppBudget(app string) *machine.EvictionBudget {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.apps[app].Budget
-}
-
-// SetAppBudget sets the eviction budget of an app; nil is the default.
-func (c *Catalog) SetAppBudget(app string, b *machine.EvictionBudget) error {
-	c.write.Lock()
-	defer c.write.Unlock()
-	a, ok := c.apps[app]
-	if !ok {
-		return noApp()
-	}
-	if why := b.Valid(); why != "" {
-		return fault.New(fault.Invalid, "eviction_budget", "%s", why)
-	}
-	a.Budget = b
-	return c.commit(func() { c.apps[app] = a }, record(bucketApp, app, a))
-}
-
 // budgeted gives a launch the eviction budget of its app, unless it names one. What the client sent is not changed.
 func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
-	b := g.catalog.AppBudget(app)
+	a, _ := g.catalog.App(app) // of one that is gone the request is refused elsewhere
+	b := a.Budget
 	if b == nil || (l.Scheduling != nil && l.Scheduling.EvictionBudget != nil) {
 		return l
 	}
@@ -50,10 +28,11 @@ func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
 }
 
 func (g *Gateway) getAppBudget(w http.ResponseWriter, r *http.Request) error {
-	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
+	a, err := g.catalog.App(r.PathValue("app"))
+	if err != nil {
 		return err
 	}
-	b := g.catalog.AppBudget(r.PathValue("app"))
+	b := a.Budget
 	answer(w, http.StatusOK, appBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
 	return nil
 }
@@ -67,7 +46,7 @@ func (g *Gateway) setAppBudget(w http.ResponseWriter, r *http.Request) error {
 	if in.Default {
 		b = nil
 	}
-	if err := g.catalog.SetAppBudget(r.PathValue("app"), b); err != nil {
+	if err := g.catalog.SetEvictionBudget(r.PathValue("app"), b); err != nil {
 		return err
 	}
 	return g.getAppBudget(w, r)

@@ -20,7 +20,7 @@ func TestBudgeted(t *testing.T) {
 	if h.gateway.budgeted("shop", plain) != plain {
 		t.Fatal("an app without a budget changes no launch")
 	}
-	if err := c.SetAppBudget("shop", &machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: time.Minute}}); err != nil {
+	if err := c.SetEvictionBudget("shop", &machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	if with := h.gateway.budgeted("shop", plain); with.Scheduling.Budget().Max != 3 || plain.Scheduling != nil {
@@ -33,10 +33,10 @@ func TestBudgeted(t *testing.T) {
 	if h.gateway.budgeted("shop", own) != own {
 		t.Fatal("a machine's own budget goes first")
 	}
-	if err := c.SetAppBudget("shop", &machine.EvictionBudget{Max: 1000}); !fault.Is(err, fault.Invalid) {
+	if err := c.SetEvictionBudget("shop", &machine.EvictionBudget{Max: 1000}); !fault.Is(err, fault.Invalid) {
 		t.Fatal(err)
 	}
-	if err := c.SetAppBudget("nobody", nil); !fault.Is(err, fault.NotFound) {
+	if err := c.SetEvictionBudget("nobody", nil); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 }

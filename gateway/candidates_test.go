@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
@@ -25,7 +26,7 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 		}
 		workers = append(workers, w)
 	}
-	catalog, err := OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+	catalog, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -30,7 +31,7 @@ const createTimeout = 2 * time.Minute
 func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), createTimeout)
 	defer cancel()
-	app, err := g.openApp(r.PathValue("app"))
+	app, err := g.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
@@ -39,11 +40,12 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key := r.Header.Get(IdempotencyHeader)
-	fresh, err := g.chooseID(app.Name, key, launch)
+	fresh, claim, err := g.chooseID(app.Name, key, launch)
 	if err != nil {
 		return err
 	}
 	var m *machine.Machine
+	defer func() { claim.End(m == nil && refused(err)) }()
 	if fresh && key == "" {
 		m, err = g.createNew(ctx, app.Name, launch) // nobody else has the id, so there can be no machine of it
 	} else {
@@ -59,20 +61,17 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openApp gives an app that takes new things.
-func (g *Gateway) openApp(name string) (App, error) {
-	app, err := g.catalog.App(name)
-	if err == nil && app.Status == "deleting" {
-		err = noApp()
-	}
-	return app, err
+// refused reports whether an error of a create says that no machine was made, and none is being made. Of other errors that
+// is not sure: a machine whose program is not there is made, and fails.
+func refused(err error) bool {
+	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == "name_taken"
 }
 
-// chooseID sets the launch's id, from the idempotency key when there is one. fresh says that it was drawn now.
-func (g *Gateway) chooseID(app, key string, launch *machine.Launch) (fresh bool, err error) {
+// chooseID sets the launch's id, from the idempotency key when there is one. fresh reports whether it was drawn now.
+func (g *Gateway) chooseID(app, key string, launch *machine.Launch) (fresh bool, claim *catalog.Claim, err error) {
 	raw, err := json.Marshal(launch) // with the client's own id in it, if any
 	if err != nil {
-		return false, fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
+		return false, nil, fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
 	}
 	drawn := ""
 	if launch.ID == "" {
@@ -80,11 +79,14 @@ func (g *Gateway) chooseID(app, key string, launch *machine.Launch) (fresh bool,
 		launch.ID = drawn
 	}
 	if key == "" {
-		return drawn != "", nil
+		return drawn != "", nil, nil
 	}
 	sum := sha256.Sum256(raw)
-	launch.ID, err = g.catalog.Claim(app, key, hex.EncodeToString(sum[:]), launch.ID)
-	return launch.ID == drawn, err
+	if claim, err = g.catalog.Claim(app, key, hex.EncodeToString(sum[:]), launch.ID); err != nil {
+		return false, nil, err
+	}
+	launch.ID = claim.Machine
+	return launch.ID == drawn, claim, nil
 }
 
 // createOnce makes the machine unless there is one of that id. One request at a time for each id. Of a fresh id it is no
@@ -157,8 +159,8 @@ func (g *Gateway) nameFree(ctx context.Context, app, name string) error {
 
 // stillThere looks once more whether the app goes on: one that was deleted while its machine was made may have been
 // emptied before the machine was there, so the machine goes too.
-func (g *Gateway) stillThere(ctx context.Context, app App, m *machine.Machine) error {
-	now, err := g.openApp(app.Name)
+func (g *Gateway) stillThere(ctx context.Context, app catalog.App, m *machine.Machine) error {
+	now, err := g.catalog.OpenApp(app.Name)
 	if err == nil && now.ID == app.ID {
 		return nil
 	}
@@ -169,7 +171,7 @@ func (g *Gateway) stillThere(ctx context.Context, app App, m *machine.Machine) e
 			}
 		}
 	}
-	return noApp()
+	return catalog.NoApp()
 }
 
 // request makes the placement request of a launch.

@@ -47,7 +47,7 @@ type gangAnswer struct {
 
 // createGang places a gang, all or nothing.
 func (g *Gateway) createGang(w http.ResponseWriter, r *http.Request) error {
-	app, err := g.openApp(r.PathValue("app"))
+	app, err := g.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}

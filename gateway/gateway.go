@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
@@ -18,7 +19,7 @@ import (
 type Options struct {
 	// Workers gives the workers known now; it is asked anew for each request.
 	Workers func() []Worker
-	Catalog *Catalog
+	Catalog *catalog.Catalog
 	Jobs    Jobs // nil: jobs are not taken
 	// Where says which worker has a machine, as far as it is known here; nil: every worker is asked.
 	Where func(id string) (cluster.WorkerID, bool)
@@ -43,7 +44,7 @@ type Options struct {
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
 	workers  func() []Worker
-	catalog  *Catalog
+	catalog  *catalog.Catalog
 	where    func(id string) (cluster.WorkerID, bool)
 	members  func() []gossip.Member
 	jobs     Jobs

@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"go.uber.org/goleak"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal"
@@ -30,7 +31,7 @@ const testToken = "open-sesame"
 type shop struct {
 	t       *testing.T
 	gateway *Gateway
-	catalog *Catalog
+	catalog *catalog.Catalog
 	workers []*memWorker
 	log     *lockedBuffer
 	mux     *http.ServeMux
@@ -68,16 +69,16 @@ func newShop(t *testing.T, workers ...*memWorker) *shop {
 
 func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWorker) *shop {
 	t.Helper()
-	catalog, err := OpenCatalog(j, keyFile)
+	rows, err := catalog.Open(j, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{t: t, catalog: catalog, workers: workers, log: &lockedBuffer{}}
+	s := &shop{t: t, catalog: rows, workers: workers, log: &lockedBuffer{}}
 	all := make([]Worker, len(workers))
 	for i, w := range workers {
 		all[i] = reached(t, w)
 	}
-	s.gateway, err = New(Options{Workers: func() []Worker { return all }, Catalog: catalog, Token: testToken, Region: "local",
+	s.gateway, err = New(Options{Workers: func() []Worker { return all }, Catalog: rows, Token: testToken, Region: "local",
 		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,8 @@ func (g *Gateway) means(spec *jobs.Spec) error {
 	if err != nil {
 		return err
 	}
-	spec.Namespace, spec.Budget = space.Name, g.catalog.AppBudget(spec.App)
+	app, _ := g.catalog.App(spec.App)
+	spec.Namespace, spec.Budget = space.Name, app.Budget
 	return nil
 }
 

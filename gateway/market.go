@@ -57,7 +57,7 @@ func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *bidBody,
 	if b.Launch == nil || b.Launch.Config == nil {
 		return nil, nil, req, fault.New(fault.Invalid, "bid", "a bid needs an app and a launch with a config")
 	}
-	if _, err := g.openApp(b.App); err != nil {
+	if _, err := g.catalog.OpenApp(b.App); err != nil {
 		return nil, nil, req, err
 	}
 	if err := checkLaunch(b.Launch); err != nil {

@@ -20,7 +20,7 @@ const (
 func (g *Gateway) appsOf(org string) map[string]bool {
 	names := map[string]bool{}
 	for _, a := range g.catalog.Apps() {
-		if a.Organization.Slug == org {
+		if a.Org == org {
 			names[a.Name] = true
 		}
 	}

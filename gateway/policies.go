@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/policy"
@@ -22,7 +21,8 @@ import (
 func (g *Gateway) policyFor(r *placement.Request) (placement.Policy, error) {
 	name := r.Scheduling.Policy
 	if name == "" {
-		name = g.catalog.AppPolicy(r.App)
+		app, _ := g.catalog.App(r.App) // of one that is gone the request is refused elsewhere
+		name = app.Policy
 	}
 	if name == "" && g.policy.Name != "" {
 		return g.policy, nil // the one it was made with
@@ -63,6 +63,14 @@ type policyInfo struct {
 	At          time.Time `json:"at,omitzero"`
 	Of          int       `json:"of,omitempty"` // of a rollback: the version that it went back to
 	Broken      string    `json:"broken,omitempty"`
+}
+
+func (g *Gateway) policyInfos() policyList {
+	out := policyList{Policies: []policyInfo{}}
+	for _, p := range g.catalog.Policies() {
+		out.Policies = append(out.Policies, policyInfo(p))
+	}
+	return out
 }
 
 type policyList struct {
@@ -119,7 +127,7 @@ type policyPlan struct {
 }
 
 func (g *Gateway) listPolicies(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, policyList{g.catalog.Policies()})
+	answer(w, http.StatusOK, g.policyInfos())
 	return nil
 }
 
@@ -128,9 +136,18 @@ func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := g.catalog.PolicyText(r.PathValue("policy"), version)
+	info, err := g.catalog.Policy(r.PathValue("policy"))
 	if err != nil {
 		return err
+	}
+	v, kept, err := g.catalog.PolicyVersion(info.Name, version)
+	if err != nil {
+		return err
+	}
+	out := policyText{policyInfo: policyInfo(info), Text: v.Text, Versions: []policyVersion{}}
+	out.Version, out.At, out.Of = v.Number, v.At, v.Of
+	for _, v := range kept {
+		out.Versions = append(out.Versions, policyVersion{v.Number, v.At, v.Of})
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -149,11 +166,11 @@ func (g *Gateway) applyPolicy(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) answerApplied(w http.ResponseWriter, name string, changed bool) error {
-	info, err := g.catalog.policyInfo(name)
+	info, err := g.catalog.Policy(name)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, policyApplied{info, changed})
+	answer(w, http.StatusOK, policyApplied{policyInfo(info), changed})
 	return nil
 }
 
@@ -188,10 +205,11 @@ func (g *Gateway) choosePolicies(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
-	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
+	app, err := g.catalog.App(r.PathValue("app"))
+	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, appPolicy{g.catalog.AppPolicy(r.PathValue("app"))})
+	answer(w, http.StatusOK, appPolicy{app.Policy})
 	return nil
 }
 
@@ -200,7 +218,7 @@ func (g *Gateway) setAppPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	if err := g.catalog.SetAppPolicy(r.PathValue("app"), in.Policy); err != nil {
+	if err := g.catalog.SetPolicy(r.PathValue("app"), in.Policy); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, in)
@@ -237,7 +255,7 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		placed = append(placed, policy.Placed{Request: requestOf(m), Worker: m.Worker})
 	}
 	stands := src.Name
-	if !g.catalog.policyInUse(src.Name) {
+	if !g.catalog.PolicyInUse(src.Name) {
 		stands = g.catalog.PolicyChoice().Default
 	}
 	out.Scope = planScope(src.Name, stands)
@@ -316,10 +334,6 @@ func policyRoutes() []route {
 		{"GET", souk + "/apps/{app}/policy", (*Gateway).getAppPolicy, "Give the policy that an app chose.", "", nil, 200, appPolicy{}, ""},
 		{"PUT", souk + "/apps/{app}/policy", (*Gateway).setAppPolicy, "Choose an app's policy.", "", appPolicy{}, 200, appPolicy{}, ""},
 	}
-}
-
-func noPolicy(name string) error {
-	return fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", clip(name, 80))
 }
 
 // shadowCounts counts what the shadow policy would have done with machines that were placed.

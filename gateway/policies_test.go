@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -254,7 +255,11 @@ func TestBrokenPolicyStandsIn(t *testing.T) {
 	s.want(200, "POST", "/v1/souk/policies", east(1))
 	s.want(200, "PUT", "/v1/souk/apps/a/policy", appPolicy{"east"})
 	v := policy.Version{Policy: "east", Number: 2, Text: "name = 'of the future'"}
-	if err := j.Commit([]fsm.Record{record(bucketPolicy, policyKey(v), v)}); err != nil {
+	row, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Commit([]fsm.Record{{Bucket: "policy", Key: "east/00000002", Value: row}}); err != nil {
 		t.Fatal(err)
 	}
 	s = openShop(t, j, key, s.workers...)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -38,7 +39,7 @@ func (s *spendings) hear(ctx context.Context, workers []Worker) map[cluster.Work
 }
 
 // account gives how a namespace that has a budget stands.
-func (g *Gateway) account(ctx context.Context, n namespaceRow) quota.Account {
+func (g *Gateway) account(ctx context.Context, n catalog.Namespace) quota.Account {
 	var told []cluster.Spending
 	for _, by := range g.spent.hear(ctx, g.workers()) {
 		if s, some := by[n.Name]; some {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
@@ -8,9 +9,9 @@ import (
 
 // fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view has
 // it. What a worker has of a namespace stands in its own counters (cluster.Spending).
-func (c *Catalog) fairOrder(reqs []placement.Request, view cluster.View) []int {
+func fairOrder(namespaces []catalog.Namespace, reqs []placement.Request, view cluster.View) []int {
 	shares := map[string]quota.Share{}
-	for _, n := range c.Namespaces() {
+	for _, n := range namespaces {
 		shares[n.Name] = quota.Share{Weight: n.Weight}
 	}
 	var pool cluster.Resources

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/quota"
 )
@@ -67,9 +68,9 @@ func quotaRoutes() []route {
 }
 
 // inform tells of namespaces as they stand now.
-func (g *Gateway) inform(r *http.Request, rows []namespaceRow) []namespaceInfo {
+func (g *Gateway) inform(r *http.Request, rows []catalog.Namespace) []namespaceInfo {
 	told := g.spent.hear(r.Context(), g.workers())
-	apps := g.catalog.appsBySpace()
+	apps := g.catalog.AppsByNamespace()
 	now := time.Now()
 	out := make([]namespaceInfo, 0, len(rows))
 	for _, n := range rows {
@@ -102,18 +103,6 @@ func (g *Gateway) inform(r *http.Request, rows []namespaceRow) []namespaceInfo {
 	return out
 }
 
-// appsBySpace gives the names of the apps of each namespace, in order.
-func (c *Catalog) appsBySpace() map[string][]string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	out := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.apps)) {
-		n, _ := c.quotas.space(c.apps[name].Namespace)
-		out[n.Name] = append(out[n.Name], name)
-	}
-	return out
-}
-
 func (g *Gateway) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	answer(w, http.StatusOK, namespaceList{g.inform(r, g.catalog.Namespaces())})
 	return nil
@@ -135,15 +124,8 @@ func (g *Gateway) answerNamespace(w http.ResponseWriter, r *http.Request, name s
 	if err != nil {
 		return err
 	}
-	answer(w, code, g.inform(r, []namespaceRow{n})[0])
+	answer(w, code, g.inform(r, []catalog.Namespace{n})[0])
 	return nil
-}
-
-// Namespace gives one namespace.
-func (c *Catalog) Namespace(name string) (namespaceRow, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.space(name)
 }
 
 func (g *Gateway) deleteNamespace(w http.ResponseWriter, r *http.Request) error {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -173,33 +172,6 @@ func TestQuotaLends(t *testing.T) {
 	}
 }
 
-// TestQuotasAreShared: namespaces and prices go to the other gateways, and a row that does not read changes nothing.
-func TestQuotasAreShared(t *testing.T) {
-	all := sharers(t, 2)
-	a, b := all[0], all[1]
-	if err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3), b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}})); err != nil {
-		t.Fatal(err)
-	}
-	n, err := b.Namespace("ml")
-	if err != nil || n.Budget.Burst != 2 || n.Weight != 3 || a.Price().PerHour["cpu"] != 7 {
-		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
-	}
-	raw, err := json.Marshal(n)
-	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil || b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
-		t.Fatal(err)
-	}
-	if err := a.DeleteNamespace("ml"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Namespace("ml"); !fault.Is(err, fault.NotFound) {
-		t.Fatal(err)
-	}
-	again := &Catalog{apps: map[string]appRow{}, journal: a.journal}
-	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 || again.Price().PerHour["cpu"] != 7 {
-		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
-	}
-}
-
 // TestFairShare: of requests that come at once, those of the namespace with the least share go first; the strategy places
 // as the others do.
 func TestFairShare(t *testing.T) {
@@ -215,7 +187,7 @@ func TestFairShare(t *testing.T) {
 		reqs = append(reqs, placement.Request{Namespace: ns, Resources: cpu(1000)})
 	}
 	// Shares by weight: default 0, web 0.15 and then 0.2 (with ml, which wished first), ml 0.2 and 0.3.
-	if got := c.fairOrder(reqs, view); !slices.Equal(got, []int{4, 2, 0, 3, 1}) {
+	if got := fairOrder(c.Namespaces(), reqs, view); !slices.Equal(got, []int{4, 2, 0, 3, 1}) {
 		t.Errorf("%v", got)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)

@@ -3,9 +3,27 @@ package gateway
 import (
 	"net/http"
 	"strconv"
+	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 )
+
+// AppSecret tells of a secret all but its value.
+type AppSecret struct {
+	Name      string    `json:"name"`
+	Digest    string    `json:"digest"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+func appSecrets(of []catalog.Secret) []AppSecret {
+	out := make([]AppSecret, len(of))
+	for i, s := range of {
+		out[i] = AppSecret(s)
+	}
+	return out
+}
 
 type secretList struct {
 	Secrets []AppSecret `json:"secrets"`
@@ -27,7 +45,7 @@ type secretsBody struct {
 
 // secretsReach refuses a version of an app's secrets that is not there yet.
 func (g *Gateway) secretsReach(app string, version uint64) error {
-	_, now, err := g.catalog.AppSecrets(app)
+	_, now, err := g.catalog.Secrets(app)
 	if err == nil && version > now {
 		err = fault.New(fault.Precondition, "secrets_version", "failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first", now, version)
 	}
@@ -41,7 +59,7 @@ func (g *Gateway) readableSecrets(r *http.Request) (secretList, error) {
 	if err != nil {
 		return secretList{}, err
 	}
-	list, version, err := g.catalog.AppSecrets(app)
+	list, version, err := g.catalog.Secrets(app)
 	switch {
 	case err != nil:
 		return secretList{}, err
@@ -57,7 +75,7 @@ func (g *Gateway) readableSecrets(r *http.Request) (secretList, error) {
 			return secretList{}, err
 		}
 	}
-	return secretList{list, version}, nil
+	return secretList{appSecrets(list), version}, nil
 }
 
 func (g *Gateway) listSecrets(w http.ResponseWriter, r *http.Request) error {
@@ -97,7 +115,7 @@ func (g *Gateway) updateSecrets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, secretList{set, version})
+	answer(w, http.StatusOK, secretList{appSecrets(set), version})
 	return nil
 }
 
@@ -113,13 +131,13 @@ func (g *Gateway) setSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, secretSet{set[0], version})
+	answer(w, http.StatusOK, secretSet{AppSecret(set[0]), version})
 	return nil
 }
 
 func (g *Gateway) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	app, name := r.PathValue("app"), r.PathValue("name")
-	list, _, err := g.catalog.AppSecrets(app)
+	list, _, err := g.catalog.Secrets(app)
 	if err != nil {
 		return err
 	}

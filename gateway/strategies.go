@@ -332,7 +332,9 @@ func (g *Gateway) transact(ctx context.Context, name string, orders []*order, vi
 	}
 	first := market.LargestFirst
 	if name == FairShare {
-		first = g.catalog.fairOrder
+		first = func(reqs []placement.Request, view cluster.View) []int {
+			return fairOrder(g.catalog.Namespaces(), reqs, view)
+		}
 	}
 	g.watch(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		return market.PlanEach(reqs, view, watcher, first)

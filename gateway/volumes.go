@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -95,7 +96,7 @@ func (g *Gateway) listVolumes(w http.ResponseWriter, r *http.Request) error {
 // of a volume is made where that volume is.
 func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	app, err := g.openApp(r.PathValue("app"))
+	app, err := g.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
@@ -117,11 +118,11 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if now, err := g.openApp(app.Name); err != nil || now.ID != app.ID {
+	if now, err := g.catalog.OpenApp(app.Name); err != nil || now.ID != app.ID {
 		if _, err := g.volume(r.WithContext(context.WithoutCancel(ctx)), lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
-		return noApp()
+		return catalog.NoApp()
 	}
 	answer(w, http.StatusOK, v)
 	return nil

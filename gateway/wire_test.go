@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/pki"
@@ -123,7 +124,7 @@ func BenchmarkCreateFar(b *testing.B) {
 			if far {
 				reached = wired(b, w)
 			}
-			catalog, err := OpenCatalog(mem.New(), filepath.Join(b.TempDir(), "key"))
+			catalog, err := catalog.Open(mem.New(), filepath.Join(b.TempDir(), "key"))
 			if err != nil {
 				b.Fatal(err)
 			}

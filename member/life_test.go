@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
@@ -128,18 +129,18 @@ func TestOddObjects(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+	shared, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Share(catalog); err != nil {
+	if err := a.Share(shared); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan bool)
-	go func() { a.Import(t.Context(), catalog); close(done) }()
+	go func() { a.Import(t.Context(), shared); close(done) }()
 	t.Cleanup(func() { <-done })
 	kinds := []registry.Kind{KindRemoved, KindIssuer, KindKeys, KindToken}
-	for _, bucket := range gateway.SharedBuckets() {
+	for _, bucket := range catalog.SharedBuckets() {
 		kinds = append(kinds, registry.Kind(bucket))
 	}
 	odd := []string{"", "null", "{}", "[]", `"x"`, "\xff\xfe", `{"at":7}`, `{"generation":1e300}`, `{"generation":"many"}`, strings.Repeat("[", 60<<10)}
@@ -163,7 +164,7 @@ func TestOddObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "a token made at one member is good at the other", func() bool { return b.Allowed("good") && !b.Allowed("bad") })
-	if _, err := catalog.CreateApp("after", "personal", "", ""); err != nil {
+	if _, err := shared.CreateApp("after", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the catalog goes on", func() bool { _, told := b.cluster.Objects().Get(kindApp, "after"); return told })

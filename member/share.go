@@ -1,9 +1,15 @@
 package member
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
+	"maps"
+	"slices"
 
-	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/registry"
 )
 
@@ -12,15 +18,15 @@ const schemaRow = 1
 
 // Share makes the catalog one with those of the other members: what they wrote, as far as it is known here, is imported
 // first, and what is only here is told. Import then follows.
-func (m *Member) Share(c *gateway.Catalog) error {
+func (m *Member) Share(c *catalog.Catalog) error {
 	objects, told := m.cluster.Objects(), map[string]bool{}
-	for _, bucket := range gateway.SharedBuckets() {
+	for _, bucket := range catalog.SharedBuckets() {
 		for _, o := range objects.All(registry.Kind(bucket)) {
 			told[bucket+"/"+o.Key] = true // its object is at least as new as the row, wherever it was written
 		}
 	}
 	starting := true
-	err := c.Share(gateway.Sharing{
+	err := c.Share(catalog.Sharing{
 		Put: func(bucket, key string, value []byte) error {
 			if starting && told[bucket+"/"+key] {
 				return nil
@@ -38,44 +44,95 @@ func (m *Member) Share(c *gateway.Catalog) error {
 	})
 	starting = false
 	if err == nil {
-		m.importAll(c)
+		i := importer{objects: objects, catalog: c, log: m.o.Log, waiting: map[rowKey]bool{}}
+		i.all()
 	}
 	return err
 }
 
 // Import follows what the other members write, and brings it into the catalog until ctx ends.
-func (m *Member) Import(ctx context.Context, c *gateway.Catalog) {
+func (m *Member) Import(ctx context.Context, c *catalog.Catalog) {
 	watch := m.cluster.Watch("catalog", 0)
 	defer watch.Close()
+	i := importer{objects: m.cluster.Objects(), catalog: c, log: m.o.Log, waiting: map[rowKey]bool{}}
 	for {
 		changes, resync, err := watch.Next(ctx)
 		if err != nil {
 			return
 		}
 		if resync {
-			m.importAll(c)
+			i.all()
 			continue
 		}
-		for _, x := range changes {
-			if x.Owner == "" {
-				m.importAll(c) // a row may wait for another: a secret for its app
-				break
-			}
-		}
+		i.changes(changes)
 	}
 }
 
-// importAll imports every object that is not the catalog's already.
-func (m *Member) importAll(c *gateway.Catalog) {
-	for _, bucket := range gateway.SharedBuckets() {
-		for _, o := range m.cluster.Objects().All(registry.Kind(bucket)) {
-			value := o.Payload
-			if o.Deleted {
-				value = nil
-			}
-			if err := c.Import(bucket, o.Key, value); err != nil {
-				m.o.Log.Debug("a row of another member is not imported", "row", bucket+"/"+o.Key, "err", err)
-			}
+// rowKey names a row of the catalog, and the object that carries it between members.
+type rowKey struct{ bucket, key string }
+
+// importer brings the objects of other members into a catalog, each by itself.
+type importer struct {
+	objects gossip.Objects
+	catalog *catalog.Catalog
+	log     *slog.Logger
+	waiting map[rowKey]bool // rows that hang on another which is not here: a secret on its app
+}
+
+// all imports every object that is not the catalog's already.
+func (i *importer) all() {
+	clear(i.waiting)
+	for _, bucket := range catalog.SharedBuckets() {
+		for _, o := range i.objects.All(registry.Kind(bucket)) {
+			i.row(o)
+		}
+	}
+	i.retry()
+}
+
+// changes imports the objects that changed, and then what waited for them.
+func (i *importer) changes(changes []registry.Change) {
+	some := false
+	for _, x := range changes {
+		if x.Owner != "" || !slices.Contains(catalog.SharedBuckets(), string(x.Kind)) {
+			continue
+		}
+		if o, there := i.objects.Get(x.Kind, x.Key); there {
+			i.row(o)
+			some = true
+		}
+	}
+	if some {
+		i.retry()
+	}
+}
+
+func (i *importer) row(o registry.Object) {
+	row := rowKey{string(o.Kind), o.Key}
+	value := o.Payload
+	switch {
+	case o.Deleted:
+		value = nil
+	case value == nil:
+		value = []byte{} // an object without content is not one that is gone
+	}
+	err := i.catalog.Import(row.bucket, row.key, value)
+	delete(i.waiting, row)
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Precondition) {
+		i.waiting[row] = true
+	}
+	if err != nil {
+		i.log.Debug("a row of another member is not imported", "row", row.bucket+"/"+row.key, "err", err)
+	}
+}
+
+// retry imports what waited, which is rare: an object that overtook the one it hangs on.
+func (i *importer) retry() {
+	for _, row := range slices.SortedFunc(maps.Keys(i.waiting), func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }) {
+		if o, there := i.objects.Get(registry.Kind(row.bucket), row.key); there {
+			i.row(o)
+		} else {
+			delete(i.waiting, row)
 		}
 	}
 }

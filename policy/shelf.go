@@ -30,20 +30,30 @@ type Shelf struct {
 	versions map[string][]Version // oldest first
 }
 
-// Put enters a version: one that was loaded, or one that Next or Rollback gave. It gives those that are kept no longer.
-func (s *Shelf) Put(v Version) (dropped []Version) {
+// Put enters a version: one that was loaded, or one that Next or Rollback returned. One of the same number gives way to it.
+func (s *Shelf) Put(v Version) {
 	if s.versions == nil {
 		s.versions = map[string][]Version{}
 	}
-	list := append(slices.Clone(s.versions[v.Policy]), v)
+	list := slices.DeleteFunc(slices.Clone(s.versions[v.Policy]), func(old Version) bool { return old.Number == v.Number })
+	list = append(list, v)
 	slices.SortFunc(list, func(a, b Version) int { return a.Number - b.Number })
-	n := max(0, len(list)-MaxVersions)
-	s.versions[v.Policy] = list[n:]
-	return list[:n]
+	s.versions[v.Policy] = list
 }
 
-// Drop takes a policy out with all its versions.
-func (s *Shelf) Drop(name string) { delete(s.versions, name) }
+// Excess returns the oldest versions of a policy that must go before one more is put, so that MaxVersions are kept.
+func (s *Shelf) Excess(name string) []Version {
+	list := s.versions[name]
+	return slices.Clone(list[:max(0, len(list)+1-MaxVersions)])
+}
+
+// Remove takes one version of a policy out; with its last one the policy goes.
+func (s *Shelf) Remove(name string, number int) {
+	list := slices.DeleteFunc(slices.Clone(s.versions[name]), func(v Version) bool { return v.Number == number })
+	if s.versions[name] = list; len(list) == 0 {
+		delete(s.versions, name)
+	}
+}
 
 // Names lists the policies in order.
 func (s *Shelf) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }

@@ -37,6 +37,12 @@ func TestShelf(t *testing.T) {
 		live, _ := s.Live("p")
 		return strings.Fields(strings.Split(live.Text, "weight = ")[1])[0]
 	}
+	put := func(v policy.Version) {
+		for _, old := range s.Excess(v.Policy) {
+			s.Remove(old.Policy, old.Number)
+		}
+		s.Put(v)
+	}
 	apply := func(n int) int {
 		t.Helper()
 		v, isNew, err := s.Next(numbered(t, n), at)
@@ -44,14 +50,14 @@ func TestShelf(t *testing.T) {
 			t.Fatal(err)
 		}
 		if isNew {
-			s.Put(v)
+			put(v)
 		}
 		return v.Number
 	}
 	back := func(to int) (policy.Version, error) {
 		v, err := s.Rollback("p", to, at)
 		if err == nil {
-			s.Put(v)
+			put(v)
 		}
 		return v, err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gateway"
@@ -193,7 +194,7 @@ func (c *Cluster) start(x *node) (err error) {
 		return err
 	}
 	closers = append(closers, rows.Close)
-	catalog, err := gateway.OpenCatalog(rows, filepath.Join(x.dir, "secrets.key"))
+	shared, err := catalog.Open(rows, filepath.Join(x.dir, "secrets.key"))
 	if err != nil {
 		return err
 	}
@@ -204,11 +205,11 @@ func (c *Cluster) start(x *node) (err error) {
 	rt := x.world.Reopen()
 	closers = append(closers, j.Close, rt.Close)
 	w, err := worker.New(ctx, worker.Options{ID: cluster.WorkerID(x.id), Region: "local", Dir: x.dir, Capacity: c.o.Capacity, Journal: j, Runtime: rt,
-		Secrets: catalog.Secrets, Observer: x.m, Log: log})
+		Secrets: shared.OpenSecrets, Observer: x.m, Log: log})
 	if err != nil {
 		return err
 	}
-	g, err := openGateway(ctx, x.m, w, catalog, log)
+	g, err := openGateway(ctx, x.m, w, shared, log)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (c *Cluster) start(x *node) (err error) {
 	var all errgroup.Group
 	all.Go(func() error { return w.Run(ctx) })
 	all.Go(func() error { return x.m.Run(ctx) })
-	all.Go(func() error { x.m.Import(ctx, catalog); return nil })
+	all.Go(func() error { x.m.Import(ctx, shared); return nil })
 	all.Go(func() error { return server.Serve(ln) })
 	x.stop = func() {
 		cancel()
@@ -236,11 +237,11 @@ func (c *Cluster) start(x *node) (err error) {
 	return nil
 }
 
-func openGateway(ctx context.Context, m *member.Member, w *worker.Worker, catalog *gateway.Catalog, log *slog.Logger) (*gateway.Gateway, error) {
+func openGateway(ctx context.Context, m *member.Member, w *worker.Worker, shared *catalog.Catalog, log *slog.Logger) (*gateway.Gateway, error) {
 	if err := m.Attach(ctx, w); err != nil {
 		return nil, err
 	}
-	if err := m.Share(catalog); err != nil {
+	if err := m.Share(shared); err != nil {
 		return nil, err
 	}
 	workers := func() []gateway.Worker {
@@ -250,7 +251,7 @@ func openGateway(ctx context.Context, m *member.Member, w *worker.Worker, catalo
 		}
 		return all
 	}
-	return gateway.New(gateway.Options{Workers: workers, Catalog: catalog, Token: token, Region: "local", Log: log, Version: "test",
+	return gateway.New(gateway.Options{Workers: workers, Catalog: shared, Token: token, Region: "local", Log: log, Version: "test",
 		Where: m.Cluster().Where, Members: m.Cluster().Members})
 }
 

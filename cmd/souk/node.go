@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/batch"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
@@ -49,7 +50,7 @@ type node struct {
 	server  *http.Server
 	member  *member.Member
 	dns     *names.Server
-	catalog *gateway.Catalog
+	catalog *catalog.Catalog
 	closers []func() error // in the order of opening
 }
 
@@ -65,13 +66,13 @@ func startNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	if err != nil {
 		return n, err
 	}
-	catalog, err := gateway.OpenCatalog(j, filepath.Join(o.dir, "secrets.key"))
+	rows, err := catalog.Open(j, filepath.Join(o.dir, "secrets.key"))
 	if err != nil {
 		return n, err
 	}
-	n.catalog = catalog
+	n.catalog = rows
 	for _, p := range o.workers {
-		if err := n.addWorker(ctx, o, p, catalog.Secrets); err != nil {
+		if err := n.addWorker(ctx, o, p, rows.OpenSecrets); err != nil {
 			return n, err
 		}
 	}

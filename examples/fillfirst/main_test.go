@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gateway"
@@ -18,7 +19,7 @@ import (
 
 // TestFillFirst runs the scheduler against a real gateway and real workers: one worker is filled before the next.
 func TestFillFirst(t *testing.T) {
-	catalog, err := gateway.OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+	rows, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestFillFirst(t *testing.T) {
 		})
 		workers = append(workers, w)
 	}
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: catalog, Token: "secret"})
+	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: rows, Token: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,14 @@
-package gateway
+package catalog
 
 import (
+	"encoding/json"
+	"errors"
 	"path/filepath"
 	"testing"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/quota"
 )
 
 // sharers are catalogs that hear each other at once.
@@ -13,7 +16,7 @@ func sharers(t *testing.T, n int) []*Catalog {
 	t.Helper()
 	var all []*Catalog
 	for range n {
-		c, err := OpenCatalog(mem.New(), filepath.Join(t.TempDir(), "key"))
+		c, err := Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,13 +52,13 @@ func TestSharedCatalogs(t *testing.T) {
 	if _, _, err := a.SetSecrets("web", map[string]*string{"TOKEN": &value, "OTHER": &value}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.Secrets("web"); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
+	if got, err := b.OpenSecrets("web"); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, _, err := b.SetSecrets("web", map[string]*string{"OTHER": nil}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := a.Secrets("web"); err != nil || len(got) != 1 {
+	if got, err := a.OpenSecrets("web"); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, _, err := b.ApplyPolicy([]byte("name = \"mine\"\n[[score]]\nname = \"room\"\nweight = 1.0\nexpr = \"1.0\"\n")); err != nil {
@@ -91,5 +94,32 @@ func TestImportRefuses(t *testing.T) {
 	}
 	if err := c.Import("secret", "web/TOKEN", []byte(`{"digest":"x","sealed":"AAAA"}`)); err == nil {
 		t.Error("a secret that nobody of us sealed is imported")
+	}
+}
+
+// TestQuotasAreShared: namespaces and prices go to the other gateways, and a row that does not read changes nothing.
+func TestQuotasAreShared(t *testing.T) {
+	all := sharers(t, 2)
+	a, b := all[0], all[1]
+	if err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3), b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}})); err != nil {
+		t.Fatal(err)
+	}
+	n, err := b.Namespace("ml")
+	if err != nil || n.Budget.Burst != 2 || n.Weight != 3 || a.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
+	}
+	raw, err := json.Marshal(n)
+	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil || b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
+		t.Fatal(err)
+	}
+	if err := a.DeleteNamespace("ml"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Namespace("ml"); !fault.Is(err, fault.NotFound) {
+		t.Fatal(err)
+	}
+	again := empty(a.journal)
+	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 || again.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
 	}
 }

@@ -1,0 +1,202 @@
+package catalog
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// MaxApps bounds the apps of one catalog.
+const MaxApps = 100_000
+
+// App is an app as it is stored.
+type App struct {
+	ID         string    `json:"id"`
+	Number     int32     `json:"number"`
+	Name       string    `json:"name"`
+	Org        string    `json:"org"`
+	Network    string    `json:"network,omitempty"`
+	Role       string    `json:"role,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	Deleting   bool      `json:"deleting,omitempty"`
+	Disconnect string    `json:"disconnect,omitempty"` // one of the Disconnect policies; "": DisconnectNever
+	Policy     string    `json:"policy,omitempty"`     // of placement, by name; "": the default
+	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: counts their changes
+	Namespace  string    `json:"namespace,omitempty"`  // "": the default one
+
+	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
+}
+
+// apps is the table of apps.
+type apps struct {
+	*rows[App]
+	last int32 // the highest number ever given here or heard of
+}
+
+func newApps() *apps {
+	t := &apps{rows: newRows(bucketApp, func(key string, a App) error {
+		if !appName.MatchString(a.Name) {
+			return fault.New(fault.Invalid, "app_name", "%q cannot be an app's name", fault.Clip(a.Name, 80))
+		}
+		return named(key, a.Name)
+	})}
+	t.seen = func(a App) { t.last = max(t.last, a.Number) }
+	return t
+}
+
+var appName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CreateApp enters an app. org "" is "personal".
+func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
+	if !appName.MatchString(name) {
+		return App{}, fault.New(fault.Invalid, "app_name",
+			"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends", fault.Clip(name, 80))
+	}
+	if org == "" {
+		org = "personal"
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if _, taken := c.apps.all[name]; taken {
+		return App{}, fault.New(fault.Conflict, "app_name_taken",
+			"Validation failed: Name has already been taken: there is an app %s; choose another name", name)
+	}
+	if len(c.apps.all) >= MaxApps {
+		return App{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_apps", Scope: fault.ScopeQuota,
+			Text: fmt.Sprintf("there are %d apps, the most a catalog keeps; delete some", len(c.apps.all))}
+	}
+	a := App{ID: ulid.Make().String(), Number: c.apps.last + 1, Name: name, Org: org, Network: network, Role: role,
+		CreatedAt: time.Now().UTC()}
+	return a, c.commit(c.apps.put(name, a))
+}
+
+// App returns one app.
+func (c *Catalog) App(name string) (App, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	a, there := c.apps.all[name]
+	if !there {
+		return App{}, NoApp()
+	}
+	return a, nil
+}
+
+// OpenApp returns an app that takes new things: one that is being deleted is not found.
+func (c *Catalog) OpenApp(name string) (App, error) {
+	a, err := c.App(name)
+	if err == nil && a.Deleting {
+		err = NoApp()
+	}
+	return a, err
+}
+
+// NoApp is the error for an app that is not there.
+func NoApp() error { return fault.New(fault.NotFound, "app_not_found", "app not found") }
+
+// Apps returns the apps in the order of their names.
+func (c *Catalog) Apps() []App {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.apps.sorted()
+}
+
+// MarkDeleting makes an app refuse everything new. It is the first step of a deletion, and lasts over a crash.
+func (c *Catalog) MarkDeleting(name string) error {
+	return c.updateApp(name, func(a *App) error {
+		a.Deleting = true
+		return nil
+	})
+}
+
+// DeleteApp takes an app out, with its secrets and keys.
+func (c *Catalog) DeleteApp(name string) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if _, there := c.apps.all[name]; !there {
+		return NoApp()
+	}
+	return c.commit(c.removal(name)...)
+}
+
+// removal returns the changes that take an app out with all that hangs on it. The caller holds write.
+func (c *Catalog) removal(name string) []change {
+	x, _ := c.apps.remove(name)
+	batch := []change{x}
+	for secret := range maps.Keys(c.secrets.byApp[name]) {
+		x, _ := c.secrets.remove(name + "/" + secret)
+		batch = append(batch, x)
+	}
+	return append(batch, c.keys.removeApp(name)...)
+}
+
+// updateApp changes one app. What set leaves as it is costs no commit.
+func (c *Catalog) updateApp(name string, set func(*App) error) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	a, there := c.apps.all[name]
+	if !there {
+		return NoApp()
+	}
+	next := a
+	if err := set(&next); err != nil || next == a {
+		return err
+	}
+	return c.commit(c.apps.put(name, next))
+}
+
+// SetEvictionBudget sets what the machines of an app are launched with that name no eviction budget; nil is the default.
+func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
+	return c.updateApp(app, func(a *App) error {
+		if why := b.Valid(); why != "" {
+			return fault.New(fault.Invalid, "eviction_budget", "%s", why)
+		}
+		a.Budget = b
+		return nil
+	})
+}
+
+// What is to become of an app's machines on a worker that cannot be heard. It is data: the worker that is cut off goes on
+// with them in any case, and nothing yet makes others in their place. Whoever does must go by it.
+const (
+	DisconnectFast   = "fast"   // others are made as soon as the worker is dead to this member: two may run for a while
+	DisconnectFenced = "fenced" // as fast, and what they write to refuses the older SOUK_FENCE
+	DisconnectNever  = "never"  // nothing is made: the worker's machines are waited for. The default
+)
+
+// SetDisconnect sets an app's disconnect policy.
+func (c *Catalog) SetDisconnect(app, policy string) error {
+	if !slices.Contains([]string{DisconnectFast, DisconnectFenced, DisconnectNever}, policy) {
+		return fault.New(fault.Invalid, "disconnect", "there is no disconnect policy %q; use %s, %s or %s",
+			fault.Clip(policy, 40), DisconnectFast, DisconnectFenced, DisconnectNever)
+	}
+	return c.updateApp(app, func(a *App) error {
+		a.Disconnect = policy
+		return nil
+	})
+}
+
+// SetPolicy sets the policy of placement of an app; "" is the default.
+func (c *Catalog) SetPolicy(app, name string) error {
+	return c.updateApp(app, func(a *App) error {
+		a.Policy = name
+		return c.policies.usable(name)
+	})
+}
+
+// SetNamespace puts an app into a namespace. Its machines that are there stay in the one that they were made in.
+func (c *Catalog) SetNamespace(app, name string) error {
+	return c.updateApp(app, func(a *App) error {
+		n, err := c.namespace(name)
+		if a.Namespace = n.Name; n.isDefault() {
+			a.Namespace = ""
+		}
+		return err
+	})
+}

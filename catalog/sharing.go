@@ -1,0 +1,160 @@
+package catalog
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+)
+
+// Sharing makes the catalogs of several gateways one: what is written here is put where all find it, and what others
+// wrote is imported. The newest writer of a row wins, whole rows only (see package registry). Idempotency keys stay with
+// the gateway that bound them: a client that repeats a create goes to the gateway that it asked first.
+type Sharing struct {
+	// Put tells the others a row; a nil value is that it is gone.
+	Put func(bucket, key string, value []byte) error
+	// Keys returns what members share and nobody else knows, the one in use first: secrets travel sealed with it.
+	Keys func() [][]byte
+	// Failed is told what could not be shared. It is shared anew at the next start.
+	Failed func(bucket, key string, err error)
+}
+
+// SharedBuckets lists the buckets of the catalog that are shared, in the order in which rows that hang on others come
+// after these.
+func SharedBuckets() []string {
+	return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice}
+}
+
+// Share begins to share, with all that there is.
+func (c *Catalog) Share(s Sharing) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.sharing = &s
+	return c.journal.Load(func(r fsm.Record) error {
+		c.tell(r)
+		return nil
+	})
+}
+
+// tell shares one row that is in the journal. The caller holds write.
+func (c *Catalog) tell(r fsm.Record) {
+	if c.sharing == nil || r.Bucket == bucketKey {
+		return
+	}
+	value := r.Value
+	var err error
+	if r.Bucket == bucketSecret && value != nil {
+		value, err = c.outbound(r)
+	}
+	if err == nil {
+		err = c.sharing.Put(r.Bucket, r.Key, value)
+	}
+	if err != nil {
+		c.sharing.Failed(r.Bucket, r.Key, err)
+	}
+}
+
+// Import takes one row that another gateway wrote; a nil value is that it is gone. It commits this row, and only where it
+// is not here already as it stands; an app that is gone takes what hangs on it along. An error of kind NotFound or
+// Precondition says that the row cannot be used yet (a secret of an app that is not known), any other that it never can.
+func (c *Catalog) Import(bucket, key string, value []byte) error {
+	if !slices.Contains(SharedBuckets(), bucket) {
+		return fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", fault.Clip(bucket, 40))
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if value == nil {
+		return c.importRemoval(bucket, key)
+	}
+	if bucket == bucketSecret {
+		var err error
+		if value, err = c.inbound(key, value); err != nil {
+			return err
+		}
+	}
+	x, same, err := c.tables[bucket].accept(key, value)
+	if err != nil || same {
+		return err
+	}
+	return c.keep(x)
+}
+
+func (c *Catalog) importRemoval(bucket, key string) error {
+	x, there := c.tables[bucket].remove(key)
+	switch {
+	case !there:
+		return nil
+	case bucket == bucketApp:
+		return c.keep(c.removal(key)...)
+	}
+	return c.keep(x)
+}
+
+// outbound makes a secret's row one that the other gateways can open.
+func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
+	row, bound, err := c.secretOf(r.Key, r.Value)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := c.sealer.open(bound, row.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	keys := c.sharing.Keys()
+	if len(keys) == 0 {
+		return nil, fault.New(fault.Precondition, "no_shared_key", "members share no key, so secrets stay where they are")
+	}
+	s, err := travelling(keys[0])
+	if err == nil {
+		row.Sealed, err = s.seal(bound, plain)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(row)
+}
+
+// inbound makes a row that travelled one of this catalog's own.
+func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
+	row, bound, err := c.secretOf(key, value)
+	if err != nil {
+		return nil, err
+	}
+	var plain string
+	err = fault.New(fault.Precondition, "no_shared_key", "members share no key, so a secret of another gateway cannot be opened")
+	for _, k := range c.sharing.Keys() {
+		var s sealer
+		if s, err = travelling(k); err != nil {
+			return nil, err
+		}
+		if plain, err = s.open(bound, row.Sealed); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	row.Digest = c.sealer.digest(bound, plain)
+	if row.Sealed, err = c.sealer.seal(bound, plain); err != nil {
+		return nil, err
+	}
+	return json.Marshal(row)
+}
+
+// secretOf reads a secret's row, and returns what its value is bound to.
+func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound string, err error) {
+	app, name, _ := strings.Cut(key, "/")
+	if !secretName.MatchString(name) {
+		return row, "", fault.New(fault.Invalid, "secret_name", "%q is the name of no secret", fault.Clip(key, 80))
+	}
+	a, known := c.apps.all[app]
+	if !known {
+		return row, "", fault.New(fault.NotFound, "app", "the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
+	}
+	if err := json.Unmarshal(value, &row); err != nil {
+		return row, "", fault.Wrap(err, fault.Invalid, "secret", "the secret %s cannot be read", fault.Clip(key, 80))
+	}
+	return row, a.ID + "/" + name, nil
+}
