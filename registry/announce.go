@@ -14,24 +14,21 @@ type grave struct {
 }
 
 // Own begins an incarnation of our own with everything this worker has: its journal is the truth, and what the registry
-// held before of it is gone. The records' owner, incarnation and version are set here. incarnation must be greater than
-// any before; where that is not known (an old disk), others will say so: see Contested.
-// sign may be nil.
-func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record, sign func([]byte) []byte) error {
+// held before of it is gone. The records' owner, incarnation and version are set here; a signature is kept where it is over
+// just these: see Numbered. incarnation must be greater than any before; where that is not known (an old disk), others will
+// say so: see Contested.
+func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	old := r.owners[r.self]
 	switch {
 	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
-		return fault.New(fault.Invalid, "incarnation", "an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation), incarnation)
+		return fault.New(fault.Invalid, "incarnation",
+			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation), incarnation)
 	case len(recs) > MaxRecords:
 		return fault.New(fault.Exhausted, "owner_full", "this worker has %d records to announce; %d is the most", len(recs), MaxRecords)
 	}
 	l := newLedger(r.self)
 	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that having nothing can be told, too
-	for i, rec := range recs {
-		rec.Owner, rec.Incarnation, rec.Version, rec.Deleted = r.self, incarnation, uint64(i)+1, false
-		if rec.Sig = nil; sign != nil {
-			rec.Sig = sign(rec.SigningBytes())
-		}
+	for _, rec := range Numbered(r.self, incarnation, recs) {
 		if err := rec.Check(); err != nil {
 			return err
 		}
@@ -47,6 +44,20 @@ func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record, sign fu
 	r.owners[r.self], r.graves, r.spoken, r.contest = l, nil, 0, 0
 	r.settle(l)
 	return nil
+}
+
+// Numbered returns the records as Own writes them in this incarnation, so that they can be signed before it does.
+func Numbered(self cluster.WorkerID, incarnation uint64, recs []Record) []Record {
+	out := make([]Record, len(recs))
+	for i, rec := range recs {
+		version := uint64(i) + 1
+		if rec.Owner != self || rec.Incarnation != incarnation || rec.Version != version || rec.Deleted {
+			rec.Sig = nil // it was over something else
+		}
+		rec.Owner, rec.Incarnation, rec.Version, rec.Deleted = self, incarnation, version, false
+		out[i] = rec
+	}
+	return out
 }
 
 func (r *Registry) index(rec Record) {
@@ -71,36 +82,76 @@ func (r *Registry) replaceOwn(old, l *ledger) {
 	l.sum = old.sum // which is in the bucket now
 }
 
-// Put writes a record of our own. What is as it was makes no change. sign may be nil.
-func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payload []byte, sign func([]byte) []byte) (Record, error) {
+// Put writes a record of our own. What is as it was makes no change.
+func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payload []byte) (Record, error) {
+	rec, changed, err := r.Draft(kind, key, schema, payload)
+	if err != nil || !changed {
+		return rec, err
+	}
+	return rec, r.Commit(now, rec)
+}
+
+// Draft returns the record that Put would write, so that it can be signed before Commit writes it. It reports false, with
+// the record that is there, when nothing would change.
+func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (rec Record, changed bool, err error) {
 	l, err := r.mine()
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
 	if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted && e.rec.Schema == schema && string(e.rec.Payload) == string(payload) {
-		return e.rec, nil
+		return e.rec, false, nil
 	}
 	if len(l.entries) >= MaxRecords {
-		return Record{}, fault.New(fault.Exhausted, "owner_full", "this worker has %d records in the registry, which is the most; destroy machines that are not needed", MaxRecords)
+		return Record{}, false, fault.New(fault.Exhausted, "owner_full",
+			"this worker has %d records in the registry, which is the most; destroy machines that are not needed", MaxRecords)
 	}
-	return r.write(now, l, Record{Kind: kind, Key: key, Schema: schema, Payload: payload}, sign)
+	rec = Record{Owner: r.self, Incarnation: l.inc, Version: l.known + 1, Kind: kind, Key: key, Schema: schema, Payload: payload}
+	return rec, true, rec.Check()
 }
 
 // Delete writes that a thing of our own is gone. What is not there needs none.
-func (r *Registry) Delete(now time.Time, kind Kind, key string, sign func([]byte) []byte) error {
+func (r *Registry) Delete(now time.Time, kind Kind, key string) error {
+	rec, changed, err := r.DraftDelete(kind, key)
+	if err != nil || !changed {
+		return err
+	}
+	return r.Commit(now, rec)
+}
+
+// DraftDelete is Draft for Delete.
+func (r *Registry) DraftDelete(kind Kind, key string) (rec Record, changed bool, err error) {
+	l, err := r.mine()
+	if err != nil {
+		return Record{}, false, err
+	}
+	if e := l.entries[id{kind, key}]; e == nil || e.rec.Deleted {
+		return Record{}, false, nil
+	}
+	rec = Record{Owner: r.self, Incarnation: l.inc, Version: l.known + 1, Kind: kind, Key: key, Deleted: true}
+	return rec, true, rec.Check()
+}
+
+// Commit writes a draft of our own. It must be the newest: nothing of our own was written since.
+func (r *Registry) Commit(now time.Time, rec Record) error {
 	l, err := r.mine()
 	if err != nil {
 		return err
 	}
-	if e := l.entries[id{kind, key}]; e == nil || e.rec.Deleted {
-		return nil
+	if rec.Owner != r.self || rec.Incarnation != l.inc || rec.Version != l.known+1 {
+		return fault.New(fault.Conflict, "stale_draft",
+			"a record drafted as version (%d, %d) comes after (%d, %d); draft it anew", rec.Incarnation, rec.Version, l.inc, l.known)
 	}
-	rec, err := r.write(now, l, Record{Kind: kind, Key: key, Deleted: true}, sign)
-	if err == nil {
+	if err := rec.Check(); err != nil {
+		return err
+	}
+	r.put(l, rec, l.floor, now)
+	l.known, l.seen, l.heard = rec.Version, rec.Version, now
+	if rec.Deleted {
 		r.graves = append(r.graves, grave{now, rec.Version})
 		r.reap(now, l)
 	}
-	return err
+	r.settle(l)
+	return nil
 }
 
 func (r *Registry) mine() (*ledger, error) {
@@ -108,20 +159,6 @@ func (r *Registry) mine() (*ledger, error) {
 		return l, nil
 	}
 	return nil, fault.New(fault.Precondition, "not_begun", "this worker has not yet announced what it has; that comes first")
-}
-
-func (r *Registry) write(now time.Time, l *ledger, rec Record, sign func([]byte) []byte) (Record, error) {
-	rec.Owner, rec.Incarnation, rec.Version = r.self, l.inc, l.known+1
-	if sign != nil {
-		rec.Sig = sign(rec.SigningBytes())
-	}
-	if err := rec.Check(); err != nil {
-		return Record{}, err
-	}
-	r.put(l, rec, l.floor, now)
-	l.known, l.seen, l.heard = rec.Version, rec.Version, now
-	r.settle(l)
-	return rec, nil
 }
 
 // reap forgets deletions of our own that are too old or too many.

@@ -31,7 +31,7 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := registry.New("z", registry.Options{})
-		if err := r.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "mine", Payload: []byte("x")}}, nil); err != nil {
+		if err := r.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "mine", Payload: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}
 		mine := r.Mine()
@@ -61,7 +61,7 @@ func FuzzMessages(f *testing.F) {
 		if d := cmp.Diff(mine, r.Mine()); d != "" {
 			t.Fatalf("a message changed what is our own: %s", d)
 		}
-		if _, err := r.Put(noon, registry.Machine, "next", 1, nil, nil); err != nil {
+		if _, err := r.Put(noon, registry.Machine, "next", 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		other := registry.New("y", registry.Options{})

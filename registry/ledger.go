@@ -31,6 +31,7 @@ type ledger struct {
 	heard  time.Time // when news of it last came
 
 	entries map[id]*entry
+	live    int    // entries that are not deleted
 	hash    uint64 // XOR over the entries that are not deleted
 	sum     uint64 // as it stands in the registry's bucket
 }
@@ -85,6 +86,7 @@ func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) 
 	}
 	if old != nil && !old.rec.Deleted {
 		l.hash ^= old.hash
+		l.live--
 	}
 	e := &entry{rec: rec, hash: rec.fingerprint(), walk: l.walk, at: now}
 	if rec.Incarnation < l.inc {
@@ -93,6 +95,7 @@ func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) 
 	}
 	if !rec.Deleted {
 		l.hash ^= e.hash
+		l.live++
 	}
 	l.entries[k] = e
 	if rec.Incarnation == l.inc {
@@ -105,6 +108,7 @@ func (l *ledger) drop(k id) {
 	if e := l.entries[k]; e != nil {
 		if !e.rec.Deleted {
 			l.hash ^= e.hash
+			l.live--
 		}
 		delete(l.entries, k)
 	}

@@ -219,42 +219,47 @@ func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error
 	if err := o.Check(); err != nil {
 		return false, err
 	}
-	if r.o.Verify != nil {
-		if err := r.o.Verify(o.Stamp.Writer, o.SigningBytes(), o.Sig); err != nil {
-			return false, fault.Wrap(err, fault.Denied, "bad_signature", "an object said to be written by %s is not signed by it", o.Stamp.Writer)
-		}
-	}
 	if changed, err = r.objects.apply(now, o); changed {
 		r.watch.add(Change{Kind: o.Kind, Key: o.Key, Deleted: o.Deleted})
 	}
 	return changed, err
 }
 
-// PutObject writes an object here. It has no effect when the object is just so already. sign may be nil.
-func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32, payload []byte, sign func([]byte) []byte) (Object, error) {
-	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
-		return old, nil
+// PutObject writes an object here. It has no effect when the object is just so already.
+func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (Object, error) {
+	o, changed, err := r.DraftObject(now, kind, key, schema, payload)
+	if err != nil || !changed {
+		return o, err
 	}
-	return r.writeObject(now, Object{Kind: kind, Key: key, Schema: schema, Payload: payload}, sign)
+	_, err = r.ApplyObject(now, o)
+	return o, err
+}
+
+// DraftObject returns the object that PutObject would write, so that it can be signed before ApplyObject takes it. It
+// reports false, with the object that is there, when nothing would change.
+func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (o Object, changed bool, err error) {
+	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
+		return old, false, nil
+	}
+	o = Object{Kind: kind, Key: key, Schema: schema, Payload: payload}
+	o.Stamp, err = r.objects.tick(now)
+	return o, true, err
 }
 
 // DeleteObject writes that an object is gone.
-func (r *Registry) DeleteObject(now time.Time, kind Kind, key string, sign func([]byte) []byte) (Object, error) {
-	return r.writeObject(now, Object{Kind: kind, Key: key, Deleted: true}, sign)
+func (r *Registry) DeleteObject(now time.Time, kind Kind, key string) (Object, error) {
+	o, err := r.DraftObjectDelete(now, kind, key)
+	if err == nil {
+		_, err = r.ApplyObject(now, o)
+	}
+	return o, err
 }
 
-func (r *Registry) writeObject(now time.Time, o Object, sign func([]byte) []byte) (Object, error) {
-	var err error
-	if o.Stamp, err = r.objects.tick(now); err != nil {
-		return Object{}, err
-	}
-	if sign != nil {
-		o.Sig = sign(o.SigningBytes())
-	}
-	if _, err := r.ApplyObject(now, o); err != nil {
-		return Object{}, err
-	}
-	return o, nil
+// DraftObjectDelete is DraftObject for DeleteObject.
+func (r *Registry) DraftObjectDelete(now time.Time, kind Kind, key string) (o Object, err error) {
+	o = Object{Kind: kind, Key: key, Deleted: true}
+	o.Stamp, err = r.objects.tick(now)
+	return o, err
 }
 
 // Object gives an object that is not deleted.
@@ -276,29 +281,30 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	return out
 }
 
-// Restamp writes anew, at the present time, what this worker wrote while its clock was ahead by more than the bound:
-// nobody took those writes, and they would beat all others' here. It gives what it wrote.
-func (r *Registry) Restamp(now time.Time, sign func([]byte) []byte) (out []Object, err error) {
+// Restamp drafts anew, at the present time, what this worker wrote while its clock was ahead by more than the bound:
+// nobody took those writes, and they would beat all others' here. They are gone until they are applied; what other workers
+// wrote so is gone for good, for its writer has it and does the same.
+func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
-	var late []Object
 	x.last = Stamp{}
 	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
-		o := x.all[k]
-		if o.Stamp.Wall > x.ahead(now) {
-			late = append(late, o.Object)
-			x.remove(k)
-		} else if o.Stamp.Compare(x.last) > 0 {
-			x.last = o.Stamp
+		o := x.all[k].Object
+		switch {
+		case o.Stamp.Wall <= x.ahead(now):
+			if o.Stamp.Compare(x.last) > 0 {
+				x.last = o.Stamp
+			}
+			continue
+		case o.Stamp.Writer == r.self:
+			o.Sig = nil
+			drafts = append(drafts, o)
+		}
+		x.remove(k)
+	}
+	for i := range drafts {
+		if drafts[i].Stamp, err = x.tick(now); err != nil {
+			return drafts[:i], err
 		}
 	}
-	for _, o := range late {
-		if o.Stamp.Writer != r.self {
-			continue // its writer has it, and will do the same
-		}
-		if o, err = r.writeObject(now, o, sign); err != nil {
-			return out, err
-		}
-		out = append(out, o)
-	}
-	return out, nil
+	return drafts, nil
 }

@@ -9,12 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Verify judges the signature of a record or an object; an error keeps it out.
-type Verify func(owner cluster.WorkerID, signed, sig []byte) error
-
 // Options says what a registry is to be. The zero value is usable.
 type Options struct {
-	Verify        Verify        // nil: whoever is of the cluster is believed
 	Tombstones    int           // deletions kept for each owner and for the objects; 0: 1,024
 	TombstoneAge  time.Duration // how long; 0: an hour for records. Objects keep theirs 24 times as long
 	MaxAhead      time.Duration // how far a stamp may be before our clock; 0: 5 minutes
@@ -32,7 +28,8 @@ type Registry struct {
 	buckets [Buckets]uint64 // XOR of the summaries of their owners
 	objects *objects
 	watch   watch
-	contest uint64 // the highest incarnation under which somebody else spoke as self
+	gaps    map[cluster.WorkerID]bool // owners of which something is missing that was heard of
+	contest uint64                    // the highest incarnation under which somebody else spoke as self
 	graves  []grave
 	spoken  uint64 // own versions up to here have been given to News
 }
@@ -48,7 +45,7 @@ func New(self cluster.WorkerID, o Options) *Registry {
 		o.MaxAhead = 5 * time.Minute
 	}
 	return &Registry{self: self, o: o, owners: map[cluster.WorkerID]*ledger{}, forgot: map[cluster.WorkerID]uint64{},
-		where: map[id]map[cluster.WorkerID]bool{}, objects: newObjects(self, o), watch: newWatch(o.WatchCapacity, o.FirstIndex)}
+		where: map[id]map[cluster.WorkerID]bool{}, gaps: map[cluster.WorkerID]bool{}, objects: newObjects(self, o), watch: newWatch(o.WatchCapacity, o.FirstIndex)}
 }
 
 func orInt(n *int, otherwise int) {
@@ -71,9 +68,6 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 	}
 	if rec.Incarnation <= r.forgot[rec.Owner] {
 		return false, nil
-	}
-	if err := r.verify(rec); err != nil {
-		return false, err
 	}
 	l, err := r.ledger(rec.Owner)
 	if err != nil {
@@ -128,11 +122,6 @@ func (r *Registry) mergeRun(now time.Time, from cluster.WorkerID, run Run) (chan
 	if run.Incarnation <= r.forgot[run.Owner] {
 		return 0, nil
 	}
-	for _, rec := range run.Records {
-		if err := r.verify(rec); err != nil {
-			return 0, err
-		}
-	}
 	l, err := r.ledger(run.Owner)
 	if err != nil {
 		return 0, err
@@ -168,16 +157,6 @@ func (r *Registry) mergeRun(now time.Time, from cluster.WorkerID, run Run) (chan
 	}
 	r.settle(l)
 	return changed, nil
-}
-
-func (r *Registry) verify(rec Record) error {
-	if r.o.Verify == nil {
-		return nil
-	}
-	if err := r.o.Verify(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
-		return fault.Wrap(err, fault.Denied, "bad_signature", "a record said to be %s's is not signed by it", rec.Owner)
-	}
-	return nil
 }
 
 // put keeps a record in its ledger and in the index, and tells watchers.
@@ -225,8 +204,13 @@ func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
 	return l, nil
 }
 
-// settle brings the owner's summary in its bucket up to date.
+// settle brings the owner's summary in its bucket, and what is known of its gaps, up to date.
 func (r *Registry) settle(l *ledger) {
+	if l.owner != r.self && l.gap() {
+		r.gaps[l.owner] = true
+	} else {
+		delete(r.gaps, l.owner)
+	}
 	b := bucketOf(l.owner)
 	r.buckets[b] ^= l.sum
 	l.sum = l.summary()
@@ -252,6 +236,7 @@ func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
 		}
 		r.buckets[bucketOf(owner)] ^= l.sum
 		delete(r.owners, owner)
+		delete(r.gaps, owner)
 	}
 }
 
@@ -286,25 +271,17 @@ func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	if l == nil {
 		return Known{}, false
 	}
-	k := Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard}
-	for _, e := range l.entries {
-		if !e.rec.Deleted {
-			k.Live++
-		}
-	}
-	return k, true
+	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live}, true
 }
 
-// Gaps lists the owners of which something is missing that was heard of, in order.
-func (r *Registry) Gaps() (out []cluster.WorkerID) {
-	for owner, l := range r.owners {
-		if owner != r.self && l.gap() {
-			out = append(out, owner)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
+// OwnerCount returns of how many owners something is known.
+func (r *Registry) OwnerCount() int { return len(r.owners) }
+
+// Gaps returns the owners of which something is missing that was heard of, in order.
+func (r *Registry) Gaps() []cluster.WorkerID { return slices.Sorted(maps.Keys(r.gaps)) }
+
+// HasGaps reports whether there are any.
+func (r *Registry) HasGaps() bool { return len(r.gaps) > 0 }
 
 // Get gives a record that is not deleted.
 func (r *Registry) Get(owner cluster.WorkerID, kind Kind, key string) (Record, bool) {

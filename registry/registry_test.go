@@ -102,7 +102,7 @@ func (w *world) restart(i int) {
 		mine = mine[w.pick(len(mine), "lost"):]
 	}
 	w.inc[i]++
-	w.ok(w.members[i].Own(w.now, w.inc[i], mine, nil))
+	w.ok(w.members[i].Own(w.now, w.inc[i], mine))
 }
 
 func (w *world) ok(err error) {
@@ -121,10 +121,10 @@ func (w *world) step() {
 	r := w.any()
 	switch w.pick(10, "what") {
 	case 0, 1, 2:
-		_, err := r.Put(w.now, registry.Machine, key, 1, []byte(fmt.Sprint(w.pick(1000, "payload"))), nil)
+		_, err := r.Put(w.now, registry.Machine, key, 1, []byte(fmt.Sprint(w.pick(1000, "payload"))))
 		w.ok(err)
 	case 3, 4:
-		w.ok(r.Delete(w.now, registry.Machine, key, nil))
+		w.ok(r.Delete(w.now, registry.Machine, key))
 	case 5:
 		if w.pick(6, "restart") == 0 {
 			w.restart(slices.Index(w.members, r))
@@ -143,9 +143,9 @@ func (w *world) step() {
 	case 8:
 		w.exchange(r, w.any(), 1+w.pick(5, "rounds"))
 	case 9:
-		_, err := r.PutObject(w.now, "app", key, 1, []byte(fmt.Sprint(w.pick(1000, "payload"))), nil)
+		_, err := r.PutObject(w.now, "app", key, 1, []byte(fmt.Sprint(w.pick(1000, "payload"))))
 		if w.pick(2, "delete object") == 1 && err == nil {
-			_, err = r.DeleteObject(w.now, "app", key, nil)
+			_, err = r.DeleteObject(w.now, "app", key)
 		}
 		w.ok(err)
 	}
@@ -237,7 +237,7 @@ func TestAnyLossConverges(t *testing.T) {
 // TestNobodySpeaksForAnother: neither where a worker announces itself, nor about us, carried by anybody.
 func TestNobodySpeaksForAnother(t *testing.T) {
 	r := registry.New("me", registry.Options{})
-	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("true")}}, nil); err != nil {
+	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("true")}}); err != nil {
 		t.Fatal(err)
 	}
 	before := live(r)
@@ -255,7 +255,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	if r.Contested() != 9 {
 		t.Fatalf("contested is %d; somebody spoke as us under 9", r.Contested())
 	}
-	if err := r.Own(noon, r.Contested()+1, r.Mine(), nil); err != nil || r.Contested() != 0 {
+	if err := r.Own(noon, r.Contested()+1, r.Mine()); err != nil || r.Contested() != 0 {
 		t.Fatal(err, r.Contested())
 	}
 }
@@ -271,16 +271,27 @@ func TestSignedRecordsCannotBeForged(t *testing.T) {
 		}
 		return nil
 	}
-	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{Verify: verify})
-	if err := a.Own(noon, 1, nil, nil); err != nil {
+	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
+	if err := a.Own(noon, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, by := range []string{"b", "a"} {
-		if _, err := a.Put(noon, registry.Machine, "m", 1, []byte(by), sign(by)); err != nil {
+		rec, changed, err := a.Draft(registry.Machine, "m", 1, []byte(by))
+		if err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+		rec.Sig = sign(by)(rec.SigningBytes())
+		if err := a.Commit(noon, rec); err != nil {
 			t.Fatal(err)
 		}
-		run := a.News(1000, 1)[0]
-		n, err := b.Merge(noon, "b", registry.Delta{Runs: []registry.Run{run}})
+		if err := a.Commit(noon, rec); fault.CodeOf(err) != "stale_draft" {
+			t.Fatal("a draft is written twice:", err)
+		}
+		d, err := registry.Verified(verify, registry.Delta{Runs: []registry.Run{a.News(1000, 1)[0]}})
+		n, refused := b.Merge(noon, "b", d)
+		if err == nil {
+			err = refused
+		}
 		if by == "b" && (n != 0 || fault.CodeOf(err) != "bad_signature") || by == "a" && (n != 1 || err != nil) {
 			t.Fatalf("signed by %s: %d, %v", by, n, err)
 		}
@@ -316,7 +327,7 @@ func TestOddRecordsAreRefused(t *testing.T) {
 // owner hears of it by the first exchange, begins anew, and is heard.
 func TestAForgedEndHeals(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
-	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Merge(noon, "evil", registry.Delta{Runs: []registry.Run{{Owner: "a", Incarnation: 1, To: 1 << 40, Upto: 1 << 40, Full: 1}}}); err != nil {
@@ -326,7 +337,7 @@ func TestAForgedEndHeals(t *testing.T) {
 	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || a.Contested() != 1 {
 		t.Fatal(err, a.Contested())
 	}
-	if err := a.Own(noon, 2, a.Mine(), nil); err != nil {
+	if err := a.Own(noon, 2, a.Mine()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || cmp.Diff(live(a), live(b)) != "" {
@@ -337,7 +348,7 @@ func TestAForgedEndHeals(t *testing.T) {
 // TestADivergenceIsMendedByTheOwner and by nobody else.
 func TestADivergenceIsMendedByTheOwner(t *testing.T) {
 	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c", registry.Options{})
-	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	lie := registry.Record{Owner: "a", Kind: registry.Machine, Key: "lie", Incarnation: 1, Version: 2, Payload: []byte("y")}
@@ -363,7 +374,7 @@ func TestADivergenceIsMendedByTheOwner(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
-	if err := a.Own(noon, 3, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}, nil); err != nil {
+	if err := a.Own(noon, 3, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	run := registry.Delta{Runs: a.News(1000, 9)}
@@ -385,11 +396,11 @@ func TestWatch(t *testing.T) {
 		t.Fatal("an index of an earlier life is taken for one of this")
 	}
 	from := r.Index()
-	if err := r.Own(noon, 1, nil, nil); err != nil {
+	if err := r.Own(noon, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 6 {
-		if _, err := r.Put(noon, registry.Machine, fmt.Sprint("m", i), 1, nil, nil); err != nil {
+		if _, err := r.Put(noon, registry.Machine, fmt.Sprint("m", i), 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		if i == 2 {
@@ -417,7 +428,7 @@ func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
 		for i := range n {
 			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprint("m", i), Payload: make([]byte, 100)})
 		}
-		if err := a.Own(noon, 1, recs, nil); err != nil {
+		if err := a.Own(noon, 1, recs); err != nil {
 			t.Fatal(err)
 		}
 		bytes, rounds := 0, 0
@@ -433,11 +444,38 @@ func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
 		if _, err := b.Exchange(noon, "a", 99, ask); err != nil || rounds != 1 || bytes > 40 {
 			t.Fatalf("%d machines: %d rounds, %d bytes, %v", n, rounds, bytes, err)
 		}
-		if _, err := a.Put(noon, registry.Machine, "m5", 1, make([]byte, 90), nil); err != nil {
+		if _, err := a.Put(noon, registry.Machine, "m5", 1, make([]byte, 90)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Exchange(noon, "a", 99, ask); err != nil || bytes > 2700 {
 			t.Fatalf("%d machines, one of which changed: %d bytes in %d rounds, %v", n, bytes, rounds, err)
 		}
 	}
+}
+
+// TestWhoIsKnownIsCounted: what Owner and HasGaps tell without walking the records is what walking finds.
+func TestWhoIsKnownIsCounted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, func(n int, what string) int { return rapid.IntRange(0, n-1).Draw(t, what) })
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			w.step()
+			for _, r := range w.members {
+				live, gaps := map[cluster.WorkerID]int{}, 0
+				for _, rec := range r.Records("") {
+					live[rec.Owner]++
+				}
+				for _, k := range r.Owners() {
+					if k.Live != live[k.Owner] {
+						t.Fatalf("%s counts %d live records of %s, and has %d", r.Self(), k.Live, k.Owner, live[k.Owner])
+					}
+					if k.Gap && k.Owner != r.Self() {
+						gaps++
+					}
+				}
+				if len(r.Gaps()) != gaps || r.HasGaps() != (gaps > 0) || r.OwnerCount() != len(r.Owners()) {
+					t.Fatalf("%s counts %d gaps of %d, and has %d of %d", r.Self(), len(r.Gaps()), r.OwnerCount(), gaps, len(r.Owners()))
+				}
+			}
+		}
+	})
 }

@@ -173,7 +173,7 @@ func (s *spread) populate() error {
 		for k := range s.o.Machines {
 			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprintf("%s-%d", m.id, k), Schema: 1, Payload: make([]byte, 180)})
 		}
-		if err := m.reg.Own(s.time(), 1, recs, nil); err != nil {
+		if err := m.reg.Own(s.time(), 1, recs); err != nil {
 			return err
 		}
 		first = append(first, m.reg.News(registry.MaxDelta, 16)...)
@@ -226,10 +226,10 @@ func (s *spread) change(m *carrier) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.reg.Put(s.time(), registry.Machine, key, 1, make([]byte, 180), nil); err != nil {
+	if _, err := m.reg.Put(s.time(), registry.Machine, key, 1, make([]byte, 180)); err != nil {
 		return err
 	}
-	if _, err := m.reg.Put(s.time(), registry.Worker, string(m.id), 1, rec, nil); err != nil {
+	if _, err := m.reg.Put(s.time(), registry.Worker, string(m.id), 1, rec); err != nil {
 		return err
 	}
 	s.rooted(m)
