@@ -1,10 +1,9 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -13,71 +12,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
 )
-
-// The methods that memberlist calls. None blocks.
-
-// NodeMeta is memberlist asking what to say of us.
-func (c *Cluster) NodeMeta(int) []byte {
-	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
-}
-
-// NotifyAlive lets memberlist take in only members whose names are names.
-func (c *Cluster) NotifyAlive(n *memberlist.Node) error {
-	r := registry.Record{Owner: cluster.WorkerID(n.Name), Kind: registry.Worker, Key: "k", Incarnation: 1, Version: 1}
-	return r.Check()
-}
-
-// NotifyMsg is a broadcast that came.
-func (c *Cluster) NotifyMsg(b []byte) {
-	select {
-	case c.inbox <- slices.Clone(b):
-	default:
-		c.dropped.Add(1)
-	}
-}
-
-// GetBroadcasts is memberlist asking what to repeat.
-func (c *Cluster) GetBroadcasts(overhead, limit int) [][]byte {
-	return c.queue.GetBroadcasts(overhead, limit)
-}
-
-// LocalState is our part of memberlist's full exchange: the hash of what we know, and who we are.
-func (c *Cluster) LocalState(bool) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, c.root.Load()), c.o.Self...)
-}
-
-// MergeRemoteState takes the other's part.
-func (c *Cluster) MergeRemoteState(b []byte, _ bool) {
-	if len(b) > 8 {
-		c.compare(cluster.WorkerID(b[8:]), binary.BigEndian.Uint64(b))
-	}
-}
-
-// AckPayload goes with every answer to a probe.
-func (c *Cluster) AckPayload() []byte { return binary.BigEndian.AppendUint64(nil, c.root.Load()) }
-
-// NotifyPingComplete is a probe of ours that was answered.
-func (c *Cluster) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
-	id := cluster.WorkerID(n.Name)
-	c.answered(id, rtt)
-	if len(payload) == 8 {
-		c.compare(id, binary.BigEndian.Uint64(payload))
-	}
-}
-
-// compare notes that a member's registry had this hash a moment ago. One that we had lately is behind us, not before.
-func (c *Cluster) compare(id cluster.WorkerID, root uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if root == c.root.Load() {
-		c.agreed = time.Now()
-		return
-	}
-	if !slices.Contains(c.roots[:], root) {
-		c.hint, c.hintRoot = id, root
-		c.poke(c.toSync)
-	}
-}
 
 // message is a broadcast being repeated.
 type message []byte
@@ -89,16 +23,10 @@ func (message) UniqueBroadcast()                      {}
 
 // spread pushes a broadcast to some members at once, when few are waiting, and has it repeated.
 func (c *Cluster) spread(raw []byte, push int) {
-	c.mu.Lock()
-	n := len(c.peers)
-	var to []*memberlist.Node
-	for _, i := range rand.Perm(n)[:min(push, n)] {
-		to = append(to, c.peers[i].node)
-	}
-	c.mu.Unlock()
-	if n == 0 {
+	if c.members.count.Load() < 2 {
 		return
 	}
+	to := c.members.some(push)
 	if c.queue.NumQueued() < queueSize/8 {
 		for _, n := range to {
 			_ = c.ml.SendBestEffort(n, raw) // it will be repeated
@@ -120,8 +48,6 @@ func (c *Cluster) takeIn(ctx context.Context, l *loop) {
 		select {
 		case <-ctx.Done():
 			return
-		case id := <-c.suspects:
-			c.suspect(id)
 		case raw := <-c.inbox:
 			l.do(func() { c.take(raw) }, c.o)
 		}
@@ -129,45 +55,52 @@ func (c *Cluster) takeIn(ctx context.Context, l *loop) {
 }
 
 // take merges a broadcast and all that wait behind it, and passes on what was news, in as few packets as hold it: a member
-// that is behind must not make as many packets of a backlog as the backlog was.
+// that is behind must not make as many packets of a backlog as the backlog was. What it decodes and verifies it does before
+// it takes the lock.
 func (c *Cluster) take(raw []byte) {
-	var news [][]byte
-	var deltas []registry.Delta
-	c.mu.Lock()
-	waited := 0
-	for behind := true; behind; {
+	var raws, news [][]byte
+	var came, fresh []registry.Delta
+	for waited := 1; raw != nil; waited++ {
 		d, err := decodeBroadcast(raw)
-		anew := 0
 		if err == nil {
-			anew, err = c.reg.Merge(time.Now(), "", d)
-		}
-		if anew > 0 {
-			c.keep(d.Objects)
-			news, deltas = append(news, raw), append(deltas, d)
+			d, err = registry.Verified(c.o.Verify, d)
 		}
 		if err != nil {
 			c.o.Log.Debug("a broadcast is refused", "err", err)
+		} else {
+			raws, came = append(raws, raw), append(came, d)
 		}
-		behind = false
-		if waited++; waited < takeMost {
+		raw = nil
+		if waited < takeMost {
 			select {
 			case raw = <-c.inbox:
-				behind = true
 			default:
 			}
 		}
 	}
-	c.mindContest()
-	if len(news) > 0 || c.reg.Root() != c.root.Load() { // a run may say only that something is complete
-		c.changed()
+	c.mu.Lock()
+	for i, d := range came {
+		changed, err := c.reg.Merge(time.Now(), "", d)
+		if err != nil {
+			c.o.Log.Debug("a broadcast is refused", "err", err)
+		}
+		if changed > 0 {
+			c.keep(d.Objects)
+			news, fresh = append(news, raws[i]), append(fresh, d)
+		}
 	}
-	gaps := len(c.reg.Gaps()) > 0
+	if len(news) > 0 || c.reg.Root() != c.roots.now.Load() { // a run may say only that something is complete
+		c.changed()
+	} else if c.reg.Contested() > 0 {
+		poke(c.toContest)
+	}
+	gaps := c.reg.HasGaps()
 	c.mu.Unlock()
-	for _, raw := range packed(news, deltas) {
-		c.spread(raw, c.o.Knobs.Push/waited)
+	for _, raw := range packed(news, fresh) {
+		c.spread(raw, c.o.Knobs.Push/max(len(raws), 1))
 	}
 	if gaps {
-		c.poke(c.toSync)
+		poke(c.toSync)
 	}
 }
 
@@ -278,25 +211,25 @@ func (c *Cluster) synchronize(ctx context.Context, l *loop) {
 
 // whom picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
 func (c *Cluster) whom(regular bool) (Member, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.peers) == 0 {
+	anybody, ok := c.members.any()
+	if !ok {
 		return Member{}, false
 	}
-	anybody := c.peers[rand.IntN(len(c.peers))].Member
-	hint := c.members[c.hint]
-	different := hint != nil && !slices.Contains(c.roots[:], c.hintRoot)
-	c.hint = ""
-	if different && hint.State == Alive {
-		return hint.Member, true
+	if id, differs := c.roots.take(); differs {
+		if m, _ := c.members.get(id); m.State == Alive {
+			return m, true
+		}
 	}
-	if gaps := c.reg.Gaps(); len(gaps) > 0 {
-		if m := c.members[gaps[rand.IntN(len(gaps))]]; m != nil && m.State == Alive && rand.IntN(2) == 0 {
-			return m.Member, true
+	c.mu.Lock()
+	gaps, owners := c.reg.Gaps(), c.reg.OwnerCount()
+	c.mu.Unlock()
+	if len(gaps) > 0 {
+		if m, _ := c.members.get(gaps[rand.IntN(len(gaps))]); m.State == Alive && rand.IntN(2) == 0 {
+			return m, true
 		}
 		return anybody, true
 	}
-	return anybody, regular || len(c.reg.Owners()) < len(c.peers)/2
+	return anybody, regular || owners < int(c.members.count.Load()-1)/2
 }
 
 // exchange pulls all that a member knows and we do not.
@@ -305,21 +238,16 @@ func (c *Cluster) exchange(ctx context.Context, m Member) {
 	defer cancel()
 	diverged, err := c.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return c.reg.Digest(a) })
 	for _, owner := range diverged[:min(len(diverged), 4)] {
-		c.mu.Lock()
-		o := c.members[owner]
-		c.mu.Unlock()
-		if o != nil && o.State == Alive && owner != c.o.Self {
+		if o, _ := c.members.get(owner); o.State == Alive && owner != c.o.Self {
 			c.o.Log.Warn("what we and another know of a worker differs where it should not; the worker is asked itself", "worker", owner, "other", m.ID)
-			_, err = c.pullAll(ctx, o.Member, func(registry.Delta) registry.Digest { return c.reg.DigestOf(owner) })
+			_, err = c.pullAll(ctx, o, func(registry.Delta) registry.Digest { return c.reg.DigestOf(owner) })
 		}
 	}
 	if err != nil && ctx.Err() == nil {
 		c.o.Log.Debug("a pull failed", "member", m.ID, "err", err)
 		return
 	}
-	c.mu.Lock()
-	c.agreed = time.Now()
-	c.mu.Unlock()
+	c.roots.agree()
 }
 
 func (c *Cluster) pullAll(ctx context.Context, m Member, next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
@@ -335,13 +263,13 @@ func (c *Cluster) pullAll(ctx context.Context, m Member, next func(registry.Delt
 			continue
 		}
 		diverged = append(diverged, answer.Diverged...)
+		verified, refused := registry.Verified(c.o.Verify, answer)
 		c.mu.Lock()
-		_, refused := c.reg.Merge(time.Now(), m.ID, answer)
-		c.mindContest()
-		c.keep(answer.Objects)
+		_, err := c.reg.Merge(time.Now(), m.ID, verified)
+		c.keep(verified.Objects)
 		c.changed()
 		c.mu.Unlock()
-		if refused != nil {
+		if refused = cmp.Or(refused, err); refused != nil {
 			c.o.Log.Info("something a member told is refused", "member", m.ID, "err", refused)
 		}
 		if !answer.More {

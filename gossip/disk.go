@@ -23,7 +23,7 @@ type saved struct {
 // disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones last.
 // Without a directory it keeps nothing.
 type disk struct {
-	saved
+	saved   saved // as read at the beginning
 	dir     string
 	file    *os.File
 	size    int64
@@ -111,38 +111,36 @@ func appendFrame(b []byte, o registry.Object) []byte {
 	return append(b, x...)
 }
 
-// append writes an object behind the others, to the platter when sync is set.
-func (d *disk) append(sync bool, o registry.Object) error {
-	if d.file == nil {
+// append writes objects behind the others, to the platter when sync is set.
+func (d *disk) append(sync bool, objs ...registry.Object) error {
+	if d.file == nil || len(objs) == 0 {
 		return nil
 	}
-	frame := appendFrame(nil, o)
-	_, err := d.file.Write(frame)
+	var frames []byte
+	for _, o := range objs {
+		frames = appendFrame(frames, o)
+	}
+	_, err := d.file.Write(frames)
 	if err == nil && sync {
 		err = d.file.Sync()
 	}
 	if err != nil {
 		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
-		return fault.Wrap(err, fault.Unavailable, "disk", "%s %s is not kept: the disk does not take it", o.Kind, o.Key)
+		return fault.Wrap(err, fault.Unavailable, "disk", "%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
 	}
-	d.size += int64(len(frame))
+	d.size += int64(len(frames))
 	return nil
 }
 
-// grown says whether most of the file is of the past.
+// grown reports whether most of the file is of the past.
 func (d *disk) grown() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
 
-// begun notes an incarnation before it is used.
-func (d *disk) begun(inc uint64) error {
-	d.Incarnation = inc
-	return d.write()
-}
-
-func (d *disk) write() error {
+// write replaces members.json.
+func (d *disk) write(s saved) error {
 	if d.dir == "" {
 		return nil
 	}
-	raw, err := json.MarshalIndent(d.saved, "", "  ")
+	raw, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
 		err = replace(filepath.Join(d.dir, "members.json"), raw)
 	}

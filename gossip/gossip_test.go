@@ -26,10 +26,17 @@ var key = []byte("0123456789abcdef")
 type member struct {
 	*Cluster
 	t    *testing.T
+	link link
 	stop func()
 }
 
 func start(t *testing.T, o Options, join ...*member) *member {
+	t.Helper()
+	return startWith(t, o, func(*member) {}, join...)
+}
+
+// startWith starts a member that adjust has changed before it runs.
+func startWith(t *testing.T, o Options, adjust func(*member), join ...*member) *member {
 	t.Helper()
 	if o.Keys == nil {
 		o.Keys = [][]byte{key}
@@ -43,6 +50,8 @@ func start(t *testing.T, o Options, join ...*member) *member {
 		t.Fatal(err)
 	}
 	m := &member{Cluster: c, t: t}
+	adjust(m)
+	m.link.put(c)
 	w := m.record(1)
 	if err := c.Begin(&w, nil); err != nil {
 		t.Fatal(err)
@@ -103,7 +112,7 @@ func await(t *testing.T, what string, is func() bool) {
 func sameRoot(ms ...*member) func() bool {
 	return func() bool {
 		for _, m := range ms {
-			if m.root.Load() != ms[0].root.Load() {
+			if m.Root() != ms[0].Root() {
 				return false
 			}
 		}
@@ -223,10 +232,10 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
 	await(t, "both know each other", func() bool { return state(a, "b") == Alive && state(b, "a") == Alive })
-	b.net.cut.Store(true)
-	a.suspects <- "b"
+	b.link.cut.Store(true)
+	a.members.suspect("b")
 	await(t, "a suspects b", func() bool { return state(a, "b") == Suspect })
-	b.net.cut.Store(false)
+	b.link.cut.Store(false)
 	await(t, "b has answered", func() bool { return state(a, "b") == Alive })
 	var told []State
 	for _, f := range a.Facts(0) {
@@ -243,6 +252,7 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	<-a.Ready()
 	a.machine("m1", "started")
+	a.announce()
 	a.flushNow()
 	if n := a.Stats().Queued; n != 0 {
 		t.Errorf("%d broadcasts wait for nobody", n)
@@ -287,7 +297,7 @@ func TestACutIsHealed(t *testing.T) {
 	await(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
-	c.net.cut.Store(true)
+	c.link.cut.Store(true)
 	await(t, "both sides think the other dead", func() bool {
 		return state(a, "c") == Dead && state(b, "c") == Dead && state(c, "a") == Dead && state(c, "b") == Dead
 	})
@@ -299,7 +309,7 @@ func TestACutIsHealed(t *testing.T) {
 	if _, err := c.Objects().Put("app", "x", 1, []byte("c")); err != nil {
 		t.Fatal(err)
 	}
-	c.net.cut.Store(false)
+	c.link.cut.Store(false)
 	await(t, "all are one again", func() bool {
 		_, ac := a.Where("mc")
 		_, ca := c.Where("ma")
@@ -377,7 +387,8 @@ func TestAnOldDisk(t *testing.T) {
 func TestLossIsMadeGood(t *testing.T) {
 	var ms []*member
 	for i := range 5 {
-		ms = append(ms, start(t, Options{Self: cluster.WorkerID(fmt.Sprint("w", i)), lose: func() bool { return rand.IntN(3) == 0 }}, ms...))
+		ms = append(ms, startWith(t, Options{Self: cluster.WorkerID(fmt.Sprint("w", i))},
+			func(m *member) { m.link.lose = func() bool { return rand.IntN(3) == 0 } }, ms...))
 	}
 	for i := range 100 {
 		ms[i%5].machine(fmt.Sprint("m", i), "started")
@@ -416,19 +427,19 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	b := start(t, Options{Self: "b"}, a)
 	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	for _, raw := range [][]byte{nil, {0x11}, []byte(strings.Repeat("x", 64<<10)), {0x13, 1, 1, 1, 255, 255, 255, 255, 1}} {
-		b.NotifyMsg(raw)
+		delegate{b.Cluster}.NotifyMsg(raw)
 	}
 	a.mu.Lock()
 	for i, p := range []string{`{"worker":`, `[]`, `{"id":"m9","worker":"somebody"}`, `null`, "\x00\xff"} {
-		if _, err := a.reg.Put(time.Now(), registry.Machine, fmt.Sprint("odd", i), schemaMachine, []byte(p), nil); err != nil {
+		if _, err := a.reg.Put(time.Now(), registry.Machine, fmt.Sprint("odd", i), schemaMachine, []byte(p)); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := a.reg.Put(time.Now(), "of-the-future", "x", 99, []byte("??"), nil); err != nil {
+	if _, err := a.reg.Put(time.Now(), "of-the-future", "x", 99, []byte("??")); err != nil {
 		t.Error(err)
 	}
 	a.changed()
-	a.poke(a.toFlush)
+	poke(a.toFlush)
 	a.mu.Unlock()
 	a.machine("m1", "started")
 	await(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })

@@ -15,26 +15,39 @@ func (c *Cluster) Objects() Objects { return Objects{c} }
 
 // Put writes a whole object. schema is the version of the payload's shape.
 func (o Objects) Put(kind registry.Kind, key string, schema uint32, payload []byte) (registry.Object, error) {
-	return o.write(func(now time.Time) (registry.Object, error) {
-		return o.c.reg.PutObject(now, kind, key, schema, payload, o.c.o.Sign)
-	})
+	c := o.c
+	c.mu.Lock()
+	x, changed, err := c.reg.DraftObject(time.Now(), kind, key, schema, payload)
+	c.mu.Unlock()
+	if err != nil || !changed {
+		return x, err
+	}
+	return o.write(x)
 }
 
 // Delete writes that an object is gone.
 func (o Objects) Delete(kind registry.Kind, key string) error {
-	_, err := o.write(func(now time.Time) (registry.Object, error) { return o.c.reg.DeleteObject(now, kind, key, o.c.o.Sign) })
+	c := o.c
+	c.mu.Lock()
+	x, err := c.reg.DraftObjectDelete(time.Now(), kind, key)
+	c.mu.Unlock()
+	if err == nil {
+		_, err = o.write(x)
+	}
 	return err
 }
 
-func (o Objects) write(f func(time.Time) (registry.Object, error)) (registry.Object, error) {
+// write signs a draft, takes it in, waits until it is on the platter, and tells the others.
+func (o Objects) write(x registry.Object) (registry.Object, error) {
 	c := o.c
+	x.Sig = c.sign(x.SigningBytes)
 	c.mu.Lock()
-	x, err := f(time.Now())
-	if err == nil {
-		err = c.disk.append(true, x)
-	}
+	_, err := c.reg.ApplyObject(time.Now(), x)
 	c.changed()
 	c.mu.Unlock()
+	if err == nil {
+		err = c.keeper.put(x)
+	}
 	if err != nil {
 		return registry.Object{}, err
 	}
@@ -69,12 +82,12 @@ func (o Objects) All(kind registry.Kind) []registry.Object {
 	return o.c.reg.Objects(kind, true)
 }
 
-// keep writes objects that others wrote to disk, without waiting for it. It is called with the lock.
-func (c *Cluster) keep(objs []registry.Object) {
-	for _, x := range objs {
-		if err := c.disk.append(false, x); err != nil {
-			c.o.Log.Error("an object could not be kept on disk", "kind", x.Kind, "key", x.Key, "err", err)
-			return
-		}
-	}
+// keep has objects that others wrote kept on disk, without waiting for it.
+func (c *Cluster) keep(objs []registry.Object) { c.keeper.keep(objs, c.allObjects) }
+
+// allObjects returns what the file of objects should have.
+func (c *Cluster) allObjects() []registry.Object {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reg.Objects("", true)
 }

@@ -38,8 +38,6 @@ type Options struct {
 	Registry registry.Options
 	Log      *slog.Logger                               // nil: silent
 	Stuck    func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
-
-	lose func() bool // for tests: this packet is lost
 }
 
 // Knobs are the times and amounts of the protocol.

@@ -137,6 +137,8 @@ func (c *Cluster) Answer(d registry.Digest) registry.Delta {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.reg.Delta(d, pullSize)
-	c.mindContest()
+	if c.reg.Contested() > 0 {
+		poke(c.toContest)
+	}
 	return out
 }

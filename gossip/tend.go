@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/soukhq/souk/cluster"
 )
 
 // tend does what must be done now and then: saving, forgetting, looking for what is stuck.
@@ -34,25 +32,21 @@ const saveSoon = 50 * time.Millisecond
 
 func (c *Cluster) tidy() {
 	now := time.Now()
+	c.members.absolve(now, c.patience())
 	c.mu.Lock()
 	c.reg.Tidy(now)
-	if anew, err := c.reg.Restamp(now, c.o.Sign); err != nil || len(anew) > 0 {
-		c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(anew), "err", err)
-		c.keep(anew)
-	}
-	patience := c.patience()
-	for _, m := range c.members {
-		if m.State == Suspect && now.Sub(m.Since) > patience {
-			c.becomes(m, Alive) // it would be dead by now: it has told others that it lives
-		}
-	}
-	if c.disk.grown() {
-		if err := c.disk.rewrite(c.reg.Objects("", true)); err != nil {
-			c.o.Log.Error("the file of objects could not be written anew", "err", err)
-		}
-	}
+	drafts, err := c.reg.Restamp(now)
 	c.changed()
 	c.mu.Unlock()
+	if err != nil || len(drafts) > 0 {
+		c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(drafts), "err", err)
+	}
+	for _, x := range drafts {
+		if _, err := c.Objects().write(x); err != nil {
+			c.o.Log.Error("an object could not be written anew", "kind", x.Kind, "key", x.Key, "err", err)
+		}
+	}
+	c.keeper.compact(c.allObjects)
 	c.saveOrLog()
 }
 
@@ -70,34 +64,15 @@ func (c *Cluster) patience() time.Duration {
 
 // save writes who the others are, when that has changed.
 func (c *Cluster) save() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.unsaved {
+	addrs, changed := c.members.toSave()
+	if !changed {
 		return nil
 	}
-	c.disk.Members = c.addresses()
-	if err := c.disk.write(); err != nil {
-		return err
+	err := c.keeper.members(addrs)
+	if err != nil {
+		c.members.notSaved()
 	}
-	c.unsaved = false
-	return nil
-}
-
-// addresses gives the members that are not gone for good, and those that were saved and have not been heard since: we may be
-// cut off, or have just begun.
-func (c *Cluster) addresses() map[cluster.WorkerID]string {
-	out := map[cluster.WorkerID]string{}
-	for id, m := range c.members {
-		if !m.Self && m.State != Left {
-			out[id] = m.Addr
-		}
-	}
-	for id, addr := range c.disk.Members {
-		if c.members[id] == nil && id != c.o.Self {
-			out[id] = addr
-		}
-	}
-	return out
+	return err
 }
 
 // reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all that are
@@ -106,7 +81,7 @@ func (c *Cluster) reconnect(ctx context.Context, l *loop) {
 	wait := c.o.Knobs.Reconnect / 4
 	for pause(ctx, jitter(wait)) {
 		wait = c.o.Knobs.Reconnect
-		if len(c.lost()) > 0 && rand.IntN(1+c.count()/seekers) == 0 {
+		if len(c.lost()) > 0 && rand.IntN(1+int(c.members.count.Load())/seekers) == 0 {
 			l.do(func() { c.lookForLost(ctx) }, c.o)
 		}
 	}
@@ -134,31 +109,4 @@ func (c *Cluster) lookForLost(ctx context.Context) {
 	}
 }
 
-// lost gives the addresses to try, in a random order: of members that are gone, and of those that were saved and have not been
-// met since. The latter may know us as alive from before our restart: they would not look for us.
-func (c *Cluster) lost() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []string
-	reached := map[string]bool{c.Addr(): true}
-	for _, m := range c.peers {
-		reached[m.Addr] = true
-	}
-	for _, m := range c.members {
-		if m.State == Dead && !m.Self {
-			out = append(out, m.Addr)
-		}
-	}
-	for id, addr := range c.disk.Members {
-		if c.members[id] == nil {
-			out = append(out, addr)
-		}
-	}
-	if len(c.peers) == 0 || rand.IntN(8) == 0 { // a seed may be the way to a part of the cluster that we never met
-		out = append(out, c.o.Peers...)
-	}
-	slices.Sort(out)
-	out = slices.DeleteFunc(slices.Compact(out), func(a string) bool { return reached[a] })
-	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
-}
+func (c *Cluster) lost() []string { return c.members.lost(c.Addr(), c.o.Peers) }

@@ -17,8 +17,9 @@ import (
 // transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with bounds
 // on connections, and with our own streams beside memberlist's on one port.
 type transport struct {
-	udp       *net.UDPConn
-	tcp       *net.TCPListener
+	udp       packetConn
+	tcp       net.Listener
+	dial      func(addr string, timeout time.Duration) (net.Conn, error)
 	advertise netip.AddrPort
 	packets   chan *memberlist.Packet
 	streams   chan net.Conn
@@ -28,47 +29,62 @@ type transport struct {
 	once      sync.Once
 	done      sync.WaitGroup
 	sent, got atomic.Int64 // bytes in packets and streams
-	lose      func() bool  // for tests: this packet is lost
-	cut       atomic.Bool  // for tests: nothing comes in or goes out
+}
+
+// packetConn is what the transport needs of a UDP socket.
+type packetConn interface {
+	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+	Close() error
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-func listen(bind, advertise string, lose func() bool) (*transport, error) {
-	t := &transport{lose: lose, packets: make(chan *memberlist.Packet, 256), streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams), stop: make(chan struct{})}
+// listen takes the sockets. start begins to read them.
+func listen(bind, advertise string) (*transport, error) {
 	at, err := net.ResolveTCPAddr("tcp", bind)
+	var tcp *net.TCPListener
+	var udp *net.UDPConn
 	for range 10 { // a free TCP port may be taken for UDP
 		if err != nil {
 			break
 		}
-		if t.tcp, err = net.ListenTCP("tcp", at); err != nil {
+		if tcp, err = net.ListenTCP("tcp", at); err != nil {
 			break
 		}
-		if t.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: t.tcp.Addr().(*net.TCPAddr).Port, Zone: at.Zone}); err == nil || at.Port != 0 {
+		if udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: tcp.Addr().(*net.TCPAddr).Port, Zone: at.Zone}); err == nil || at.Port != 0 {
 			break
 		}
-		err = t.tcp.Close()
+		err = tcp.Close()
 	}
-	if err == nil && t.udp == nil {
+	if err == nil && udp == nil {
 		err = errors.New("no port is free for both TCP and UDP")
 	}
+	var reached netip.AddrPort
 	if err == nil {
-		t.advertise, err = advertised(advertise, t.tcp.Addr().(*net.TCPAddr))
+		reached, err = advertised(advertise, tcp.Addr().(*net.TCPAddr))
 	}
 	if err != nil {
-		if t.tcp != nil {
-			_ = t.tcp.Close()
+		if tcp != nil {
+			_ = tcp.Close()
 		}
-		if t.udp != nil {
-			_ = t.udp.Close()
+		if udp != nil {
+			_ = udp.Close()
 		}
 		return nil, fault.Wrap(err, fault.Unavailable, "gossip_bind", "gossip cannot listen at %s", bind)
 	}
-	_ = t.udp.SetReadBuffer(4 << 20) // as much as the kernel gives
-	t.done.Add(2)
-	go t.readPackets()
-	go t.accept()
-	return t, nil
+	_ = udp.SetReadBuffer(4 << 20) // as much as the kernel gives
+	dial := func(addr string, timeout time.Duration) (net.Conn, error) {
+		return net.DialTimeout("tcp", addr, timeout)
+	}
+	return &transport{udp: udp, tcp: tcp, dial: dial, advertise: reached, packets: make(chan *memberlist.Packet, 256),
+		streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams), stop: make(chan struct{})}, nil
+}
+
+// start reads what comes. Until then the kernel keeps it.
+func (t *transport) start() {
+	t.done.Go(t.readPackets)
+	t.done.Go(t.accept)
 }
 
 // advertised gives the address that others are told: the one asked for, the one bound, or a private one of the host.
@@ -96,14 +112,13 @@ func advertised(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
 }
 
 func (t *transport) readPackets() {
-	defer t.done.Done()
 	buf := make([]byte, 64<<10)
 	for {
 		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || n == 0 || t.cut.Load() || t.lose != nil && t.lose() {
+		if err != nil || n == 0 {
 			continue
 		}
 		t.got.Add(int64(n))
@@ -117,7 +132,6 @@ func (t *transport) readPackets() {
 }
 
 func (t *transport) accept() {
-	defer t.done.Done()
 	for {
 		select {
 		case t.slots <- struct{}{}:
@@ -137,11 +151,7 @@ func (t *transport) accept() {
 			continue
 		}
 		c := &stream{Conn: conn, t: t, slot: true}
-		t.done.Add(1)
-		go func() {
-			defer t.done.Done()
-			t.sort(c)
-		}()
+		t.done.Go(func() { t.sort(c) })
 	}
 }
 
@@ -151,7 +161,7 @@ func (t *transport) sort(c *stream) {
 	c.in = bufio.NewReader(counted{c.Conn, t})
 	first, err := c.in.Peek(1)
 	switch {
-	case err != nil || t.cut.Load():
+	case err != nil:
 		_ = c.Close()
 	case first[0] == pullByte:
 		t.pulls(c)
@@ -218,9 +228,6 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if t.cut.Load() {
-		return time.Now(), nil
-	}
 	n, err := t.udp.WriteToUDPAddrPort(b, to)
 	t.sent.Add(int64(n))
 	return time.Now(), err
@@ -239,10 +246,7 @@ func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // DialTimeout opens a connection.
 func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	if t.cut.Load() {
-		return nil, fault.New(fault.Unavailable, "cut", "cut off")
-	}
-	c, err := net.DialTimeout("tcp", addr, timeout)
+	c, err := t.dial(addr, timeout)
 	if err != nil {
 		return nil, err
 	}

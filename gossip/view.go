@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -56,6 +55,7 @@ type cache struct {
 	workers  map[cluster.WorkerID]cluster.Record
 	machines map[string]map[cluster.WorkerID]Machine
 	view     []cluster.Record // of members that are not gone; nil when it must be made again
+	viewed   uint64           // the members' turns when it was made
 }
 
 func (x *cache) reset(index uint64) {
@@ -117,63 +117,13 @@ func (c *Cluster) decode(rec registry.Record) {
 	}
 }
 
-// Announce tells what this worker is now. A record that differs only in its time and version is not told.
-func (c *Cluster) Announce(w cluster.Record) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if sameButTime(c.said, w) {
-		return nil
-	}
-	if err := c.put(registry.Worker, string(c.o.Self), schemaWorker, w); err != nil {
-		return err
-	}
-	c.said = w
-	return nil
-}
-
-func sameButTime(a, b cluster.Record) bool {
-	a.At, a.Version = b.At, b.Version
-	return reflect.DeepEqual(a, b)
-}
-
-// AnnounceMachine tells what a machine of this worker is now.
-func (c *Cluster) AnnounceMachine(m Machine) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.put(registry.Machine, m.ID, schemaMachine, m)
-}
-
-// RemoveMachine tells that a machine of this worker is no more.
-func (c *Cluster) RemoveMachine(id string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.reg.Delete(time.Now(), registry.Machine, id, c.o.Sign); err != nil {
-		return err
-	}
-	c.changed()
-	c.poke(c.toFlush)
-	return nil
-}
-
-func (c *Cluster) put(kind registry.Kind, key string, schema uint32, v any) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "record", "%s %s cannot be told", kind, key)
-	}
-	if _, err := c.reg.Put(time.Now(), kind, key, schema, raw, c.o.Sign); err != nil {
-		return err
-	}
-	c.changed()
-	c.poke(c.toFlush)
-	return nil
-}
-
 // View gives the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
 func (c *Cluster) View() View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.view == nil {
+	if turns := c.members.turns.Load(); c.view == nil || c.viewed != turns {
+		c.viewed = turns
 		c.view = make([]cluster.Record, 0, len(c.workers))
 		for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 			if c.heard(id) {
@@ -198,22 +148,22 @@ func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 
 // heard says whether a worker's member can be heard. It is called with the lock.
 func (c *Cluster) heard(id cluster.WorkerID) bool {
-	m := c.members[id]
-	return id == c.o.Self || m != nil && (m.State == Alive || m.State == Suspect)
+	m, _ := c.members.get(id)
+	return id == c.o.Self || m.heard()
 }
 
 func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {
 	known, _ := c.reg.Owner(id)
 	p := Part{Worker: id, State: Dead, Gap: known.Gap}
-	if m := c.members[id]; m != nil {
+	if m, ok := c.members.get(id); ok {
 		p.State, p.Since = m.State, m.Since
 	}
 	fresh := known.Heard
 	switch {
 	case id == c.o.Self:
 		fresh, p.State = now, Alive
-	case p.State == Alive && !p.Gap && c.agreed.After(fresh):
-		fresh = c.agreed
+	case p.State == Alive && !p.Gap && c.roots.agreedAt().After(fresh):
+		fresh = c.roots.agreedAt()
 	case p.State != Alive && p.Since.After(fresh):
 		fresh = p.Since
 	}
@@ -236,8 +186,7 @@ func (c *Cluster) Machine(id string) (Machine, bool) {
 
 func (c *Cluster) machine(id string) (best Machine, ok bool) {
 	gone := func(w cluster.WorkerID) bool {
-		m := c.members[w]
-		return w != c.o.Self && (m == nil || m.State == Dead || m.State == Left)
+		return !c.heard(w)
 	}
 	for owner, m := range c.machines[id] {
 		switch {
@@ -280,17 +229,18 @@ func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 
 // Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.members[id]; m != nil && (m.State == Alive || m.State == Suspect) {
+	if m, _ := c.members.get(id); m.heard() {
 		return fault.New(fault.Precondition, "alive", "%s is %s; only a worker that is gone can be forgotten", id, m.State)
 	}
-	if k, ok := c.reg.Owner(id); ok {
+	c.mu.Lock()
+	k, known := c.reg.Owner(id)
+	if known {
 		c.reg.Forget(id, k.Incarnation)
-		delete(c.members, id)
-		delete(c.disk.Members, id)
-		c.peersChanged()
 		c.changed()
+	}
+	c.mu.Unlock()
+	if known {
+		c.members.forget(id)
 	}
 	return nil
 }

@@ -47,10 +47,10 @@ func (w *Watch) Index() uint64 {
 // read, and Next goes on from there.
 func (w *Watch) Next(ctx context.Context) (changes []registry.Change, resync bool, err error) {
 	for {
+		moved := w.c.moved.next()
 		w.c.mu.Lock()
 		w.read, w.told = time.Now(), false
 		changes, ok := w.c.reg.Since(w.pos, 256)
-		moved := w.c.moved
 		if !ok {
 			w.pos = w.c.reg.Index()
 		} else if len(changes) > 0 {
@@ -76,13 +76,9 @@ func (c *Cluster) Index() uint64 {
 }
 
 // Moved gives a channel that is closed when anything changes: records, objects, members.
-func (c *Cluster) Moved() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.moved
-}
+func (c *Cluster) Moved() <-chan struct{} { return c.moved.next() }
 
-const loopCount = 6
+const loopCount = 7
 
 // loop is one of our own goroutines, as the watchdog sees it.
 type loop struct {

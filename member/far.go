@@ -46,7 +46,10 @@ func (m *Member) follow(ctx context.Context) {
 // refresh makes a link to each worker that is new.
 func (m *Member) refresh() {
 	m.readRemovals()
-	old := *m.far.Load()
+	old := map[cluster.WorkerID]*Far{}
+	for _, f := range *m.far.Load() {
+		old[f.id] = f
+	}
 	var next []*Far
 	ids := m.cluster.Expected() // one that has not been heard yet may have what nobody else has: it must be asked, and cannot
 	for _, k := range m.cluster.Known() {
@@ -57,18 +60,16 @@ func (m *Member) refresh() {
 		if id == m.ID() || m.removedFor(id) {
 			continue
 		}
-		i := slices.IndexFunc(old, func(f *Far) bool { return f.id == id })
-		if i >= 0 {
-			next = append(next, old[i])
+		if f := old[id]; f != nil {
+			next = append(next, f)
+			delete(old, id)
 			continue
 		}
 		next = append(next, &Far{Worker: m.client.Worker(id, func() string { return m.addressOf(id) }), m: m, id: id})
 	}
 	m.far.Store(&next)
-	for _, f := range old {
-		if !slices.Contains(next, f) {
-			f.Close()
-		}
+	for _, f := range old { // those that are no more
+		f.Close()
 	}
 }
 

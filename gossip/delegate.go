@@ -1,0 +1,81 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/registry"
+)
+
+// delegate is what memberlist calls, at times with its own locks held. None of its methods waits for the disk, for a
+// signature or for the registry: what they touch is guarded by locks that are held for work in memory alone.
+type delegate struct{ c *Cluster }
+
+// NodeMeta is memberlist asking what to say of us.
+func (d delegate) NodeMeta(int) []byte {
+	c := d.c
+	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
+}
+
+// NotifyAlive lets memberlist take in only members whose names are names.
+func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	r := registry.Record{Owner: cluster.WorkerID(n.Name), Kind: registry.Worker, Key: "k", Incarnation: 1, Version: 1}
+	return r.Check()
+}
+
+// NotifyMsg is a broadcast that came.
+func (d delegate) NotifyMsg(b []byte) {
+	select {
+	case d.c.inbox <- slices.Clone(b):
+	default:
+		d.c.dropped.Add(1)
+	}
+}
+
+// GetBroadcasts is memberlist asking what to repeat.
+func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	return d.c.queue.GetBroadcasts(overhead, limit)
+}
+
+// LocalState is our part of memberlist's full exchange: the hash of what we know, and who we are.
+func (d delegate) LocalState(bool) []byte { return append(d.AckPayload(), d.c.o.Self...) }
+
+// MergeRemoteState takes the other's part.
+func (d delegate) MergeRemoteState(b []byte, _ bool) {
+	if len(b) > 8 {
+		d.compare(cluster.WorkerID(b[8:]), binary.BigEndian.Uint64(b))
+	}
+}
+
+// AckPayload goes with every answer to a probe.
+func (d delegate) AckPayload() []byte {
+	return binary.BigEndian.AppendUint64(nil, d.c.roots.now.Load())
+}
+
+// NotifyPingComplete is a probe of ours that was answered.
+func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
+	id := cluster.WorkerID(n.Name)
+	d.c.members.answered(id, rtt)
+	if len(payload) == 8 {
+		d.compare(id, binary.BigEndian.Uint64(payload))
+	}
+}
+
+func (d delegate) compare(id cluster.WorkerID, root uint64) {
+	if d.c.roots.compare(id, root) {
+		poke(d.c.toSync)
+	}
+}
+
+// NotifyJoin is memberlist telling that a member is there. It holds memberlist's lock: nothing of memberlist may be called.
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noted(n, Alive) }
+
+// NotifyUpdate is memberlist telling that a member's meta changed.
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noted(n, Alive) }
+
+// NotifyLeave is memberlist telling that a member is gone.
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noted(n, Dead) }

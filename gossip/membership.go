@@ -1,0 +1,395 @@
+package gossip
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// State is what is believed of a member, as of Since.
+type State string
+
+// The states of a member.
+const (
+	Alive   State = "alive"
+	Suspect State = "suspect" // our own probe, and those that we asked for, got no answer; it may yet say that it lives
+	Dead    State = "dead"    // it was suspected for so long that it would have said so
+	Left    State = "left"    // it said goodbye
+)
+
+// Member is a member as we know it. State and Since are a fact with a time, not a judgement of its machines.
+type Member struct {
+	ID         cluster.WorkerID `json:"id"`
+	Addr       string           `json:"addr"` // host:port of its gossip
+	API        string           `json:"api,omitempty"`
+	Role       string           `json:"role,omitempty"`
+	Capability int              `json:"capability,omitempty"`
+	Keys       int              `json:"keys,omitempty"` // the generation of the keys of gossip that it has
+	State      State            `json:"state"`
+	Since      time.Time        `json:"since"`
+	RTT        time.Duration    `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
+	Self       bool             `json:"self,omitempty"`
+}
+
+// meta is what memberlist carries of each member.
+type meta struct {
+	API        string `json:"a,omitempty"`
+	Role       string `json:"r,omitempty"`
+	Capability int    `json:"c,omitempty"`
+	Keys       int    `json:"k,omitempty"`
+	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
+}
+
+func (m meta) encode() []byte {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return raw
+}
+
+// seen is a member with what we need to reach it.
+type seen struct {
+	Member
+	node *memberlist.Node
+}
+
+// membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and inside it
+// nothing is called but the hooks, which only wake others: memberlist tells and asks here while it holds its own locks.
+type membership struct {
+	self  cluster.WorkerID
+	hooks hooks
+	count atomic.Int64  // of members that can be told something, ourselves among them
+	turns atomic.Uint64 // of what is believed: whoever made something of it looks whether that is still so
+
+	mu      sync.Mutex
+	all     map[cluster.WorkerID]*seen
+	peers   []*seen // those that can be told something, by id
+	facts   factRing
+	saved   map[cluster.WorkerID]string // the addresses of members that were saved, those not met since among them
+	unsaved bool
+}
+
+// hooks are told what happens to the members. None may wait or call back.
+type hooks struct {
+	changed func() // anything
+	joined  func() // somebody is alive that may know what we do not
+	unknown func() // somebody was not known before
+	suspect func() // somebody is suspected
+}
+
+func newMembership(self cluster.WorkerID, saved map[cluster.WorkerID]string, h hooks) *membership {
+	s := &membership{self: self, hooks: h, all: map[cluster.WorkerID]*seen{}, saved: maps.Clone(saved)}
+	s.count.Store(1)
+	return s
+}
+
+// noted takes in what memberlist says of a member.
+func (s *membership) noted(n *memberlist.Node, state State) {
+	var m meta
+	if err := json.Unmarshal(n.Meta, &m); err != nil {
+		m = meta{} // of another version: it is a member all the same
+	}
+	id := cluster.WorkerID(n.Name)
+	if state == Dead && m.Leaving {
+		state = Left
+	}
+	node := *n
+	s.mu.Lock()
+	was := s.all[id]
+	now := Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, State: state, Since: time.Now(), Self: id == s.self}
+	if was != nil && was.State == state {
+		now.Since = was.Since
+	}
+	s.all[id] = &seen{Member: now, node: &node}
+	s.listPeers()
+	s.facts.add(Fact{Member: id, State: state, At: now.Since})
+	s.mu.Unlock()
+	if was == nil {
+		s.hooks.unknown()
+	}
+	if state == Alive && !now.Self {
+		s.hooks.joined()
+	}
+	s.hooks.changed()
+}
+
+// listPeers lists anew who can be told something. Those longest gone are forgotten beyond the bound. It is called with the lock.
+func (s *membership) listPeers() {
+	s.peers = nil // whoever holds the old list goes on with it
+	var gone []*seen
+	for _, m := range s.all {
+		switch {
+		case m.Self:
+		case m.heard():
+			s.peers = append(s.peers, m)
+		default:
+			gone = append(gone, m)
+		}
+	}
+	slices.SortFunc(s.peers, func(a, b *seen) int { return cmp.Compare(a.ID, b.ID) })
+	if len(gone) > maxGone {
+		slices.SortFunc(gone, func(a, b *seen) int { return a.Since.Compare(b.Since) })
+		delete(s.all, gone[0].ID)
+	}
+	s.count.Store(int64(len(s.peers)) + 1)
+	s.unsaved = true
+	s.turns.Add(1)
+}
+
+// heard reports whether a member can be heard.
+func (m Member) heard() bool { return m.State == Alive || m.State == Suspect }
+
+// suspect notes a suspicion of ours. Alive is noted by the next answer.
+func (s *membership) suspect(id cluster.WorkerID) {
+	s.mu.Lock()
+	m := s.all[id]
+	news := m != nil && m.State == Alive
+	if news {
+		s.becomes(m, Suspect)
+	}
+	s.mu.Unlock()
+	if news {
+		s.hooks.suspect()
+		s.hooks.changed()
+	}
+}
+
+// answered notes that a member answered us.
+func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
+	s.mu.Lock()
+	m := s.all[id]
+	refuted := false
+	if m != nil {
+		m.RTT = rtt
+		if refuted = m.State == Suspect; refuted {
+			s.becomes(m, Alive)
+		}
+	}
+	s.mu.Unlock()
+	if refuted {
+		s.hooks.changed()
+	}
+}
+
+// absolve takes for alive whom we have suspected for longer than any suspicion lasts: it has told others that it lives.
+func (s *membership) absolve(now time.Time, patience time.Duration) {
+	s.mu.Lock()
+	news := false
+	for _, m := range s.all {
+		if m.State == Suspect && now.Sub(m.Since) > patience {
+			s.becomes(m, Alive)
+			news = true
+		}
+	}
+	s.mu.Unlock()
+	if news {
+		s.hooks.changed()
+	}
+}
+
+// becomes is called with the lock.
+func (s *membership) becomes(m *seen, state State) {
+	m.State, m.Since = state, time.Now()
+	s.facts.add(Fact{Member: m.ID, State: state, At: m.Since})
+	s.turns.Add(1)
+}
+
+// anySuspect returns one of the members that we suspect, by chance; nil if there is none.
+func (s *membership) anySuspect() (out *memberlist.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, m := range s.peers {
+		if m.State == Suspect {
+			if n++; rand.IntN(n) == 0 {
+				out = m.node
+			}
+		}
+	}
+	return out
+}
+
+// some returns up to n members that can be told something, by chance.
+func (s *membership) some(n int) (out []*memberlist.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range rand.Perm(len(s.peers))[:min(n, len(s.peers))] {
+		out = append(out, s.peers[i].node)
+	}
+	return out
+}
+
+// any returns one of them.
+func (s *membership) any() (Member, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.peers) == 0 {
+		return Member{}, false
+	}
+	return s.peers[rand.IntN(len(s.peers))].Member, true
+}
+
+// get returns what is known of one member.
+func (s *membership) get(id cluster.WorkerID) (Member, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.all[id]; m != nil {
+		return m.Member, true
+	}
+	return Member{}, false
+}
+
+// list returns all members known, those that are gone among them, by id.
+func (s *membership) list() []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Member, 0, len(s.all))
+	for _, m := range s.all {
+		out = append(out, m.Member)
+	}
+	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// forget drops a member that is gone for good.
+func (s *membership) forget(id cluster.WorkerID) {
+	s.mu.Lock()
+	delete(s.all, id)
+	delete(s.saved, id)
+	s.listPeers()
+	s.mu.Unlock()
+	s.hooks.changed()
+}
+
+// toSave returns how the members can be found after a restart, when that has changed since it was last asked for: those
+// that are known, and those that were saved and not met since.
+func (s *membership) toSave() (addrs map[cluster.WorkerID]string, changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unsaved {
+		return nil, false
+	}
+	out := map[cluster.WorkerID]string{}
+	for id, m := range s.all {
+		if !m.Self && m.State != Left {
+			out[id] = m.Addr
+		}
+	}
+	for id, addr := range s.saved {
+		if s.all[id] == nil && id != s.self {
+			out[id] = addr
+		}
+	}
+	s.saved, s.unsaved = out, false
+	return out, true
+}
+
+// notSaved says that what toSave returned is not on disk.
+func (s *membership) notSaved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsaved = true
+}
+
+// lost returns the addresses to try, in a random order: of members that are gone, and of those that were saved and have not
+// been met since. The latter may know us as alive from before our restart: they would not look for us. seeds may be the way
+// to a part of the cluster that we never met.
+func (s *membership) lost(self string, seeds []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	reached := map[string]bool{self: true}
+	for _, m := range s.peers {
+		reached[m.Addr] = true
+	}
+	for _, m := range s.all {
+		if m.State == Dead && !m.Self {
+			out = append(out, m.Addr)
+		}
+	}
+	for id, addr := range s.saved {
+		if s.all[id] == nil {
+			out = append(out, addr)
+		}
+	}
+	if len(s.peers) == 0 || rand.IntN(8) == 0 {
+		out = append(out, seeds...)
+	}
+	slices.Sort(out)
+	out = slices.DeleteFunc(slices.Compact(out), func(a string) bool { return reached[a] })
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// since returns the facts after an index, as far as they are still known.
+func (s *membership) since(after uint64) (out []Fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.facts.ring {
+		if f.Index > after {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Members returns all members known, those that are gone among them, by id.
+func (c *Cluster) Members() []Member { return c.members.list() }
+
+// Member returns what is known of one member.
+func (c *Cluster) Member(id cluster.WorkerID) (Member, bool) { return c.members.get(id) }
+
+// Facts returns the changes after an index, as far as they are still known.
+func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
+
+// Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one saved, and
+// those that are members now. They may have anything.
+func (c *Cluster) Expected() []cluster.WorkerID {
+	ids := slices.Collect(maps.Keys(c.before))
+	for _, m := range c.members.list() {
+		if m.State != Left {
+			ids = append(ids, m.ID)
+		}
+	}
+	slices.Sort(ids)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Compact(ids), func(id cluster.WorkerID) bool {
+		_, known := c.reg.Owner(id)
+		return known || id == c.o.Self
+	})
+}
+
+// Fact is a change of what is believed of a member.
+type Fact struct {
+	Index  uint64           `json:"index"`
+	Member cluster.WorkerID `json:"member"`
+	State  State            `json:"state"`
+	At     time.Time        `json:"at"`
+}
+
+// factRing keeps the last facts.
+type factRing struct {
+	ring []Fact
+	next uint64
+}
+
+const maxFacts = 1024
+
+func (f *factRing) add(x Fact) {
+	f.next++
+	x.Index = f.next
+	if f.ring = append(f.ring, x); len(f.ring) > maxFacts {
+		f.ring = slices.Delete(f.ring, 0, len(f.ring)-maxFacts)
+	}
+}

@@ -1,0 +1,62 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"regexp"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// suspected is memberlist's one way of telling a suspicion of ours: its log. TestMemberlistTellsOfASuspicion fails when a
+// version of memberlist says it otherwise.
+var suspected = regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`) //nolint:gochecknoglobals // a constant
+
+// logWriter takes memberlist's log to ours, and its suspicions to the members.
+type logWriter struct{ c *Cluster }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	text := bytes.TrimSpace(line)
+	if i := bytes.IndexByte(text, '['); i > 0 { // after the time, of which ours has one, too
+		text = text[i:]
+	}
+	if m := suspected.FindSubmatch(text); m != nil {
+		w.c.members.suspect(cluster.WorkerID(m[1]))
+	}
+	level, rest, _ := bytes.Cut(text, []byte("] memberlist: "))
+	switch string(level) {
+	case "[ERR", "[WARN":
+		w.c.o.Log.Info("memberlist: "+string(rest), "member", w.c.o.Self)
+	default:
+		w.c.o.Log.Debug("memberlist: "+string(rest), "member", w.c.o.Self)
+	}
+	return len(line), nil
+}
+
+// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its own next
+// probe of one of some hundred members comes half a minute later.
+func (c *Cluster) askSuspects(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.toDoubt:
+		}
+		for {
+			if !pause(ctx, jitter(c.o.Knobs.Doubt)) {
+				return
+			}
+			n := c.members.anySuspect()
+			if n == nil {
+				break
+			}
+			l.do(func() {
+				addr := net.UDPAddr{IP: n.Addr, Port: int(n.Port)}
+				if rtt, err := c.ml.Ping(n.Name, &addr); err == nil {
+					c.members.answered(cluster.WorkerID(n.Name), rtt)
+				}
+			}, c.o)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package registry
+
+import (
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Verify judges the signature of a record or an object; an error keeps it out.
+type Verify func(owner cluster.WorkerID, signed, sig []byte) error
+
+// Verified returns what of a delta is signed by whom it is said to be of, and the first refusal. A run is kept whole or not
+// at all: half of it would claim to be complete. It reads no registry, so that a carrier verifies before it takes its lock.
+// A nil v believes all.
+func Verified(v Verify, d Delta) (Delta, error) {
+	if v == nil {
+		return d, nil
+	}
+	var first error
+	refused := func(err error) bool {
+		if first == nil {
+			first = err
+		}
+		return err != nil
+	}
+	d.Runs = slices.DeleteFunc(slices.Clone(d.Runs), func(run Run) bool {
+		for _, rec := range run.Records {
+			if err := v(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
+				return refused(fault.Wrap(err, fault.Denied, "bad_signature", "a record said to be %s's is not signed by it", printable(rec.Owner)))
+			}
+		}
+		return false
+	})
+	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(o Object) bool {
+		err := v(o.Stamp.Writer, o.SigningBytes(), o.Sig)
+		return err != nil && refused(fault.Wrap(err, fault.Denied, "bad_signature",
+			"an object said to be written by %s is not signed by it", printable(o.Stamp.Writer)))
+	})
+	return d, first
+}
