@@ -1,6 +1,7 @@
-// Package testcluster makes whole clusters for tests of what they promise: n members in one process, each with a worker, a
-// gateway and sockets of its own on loopback, over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk,
-// so it can be killed and come back. For real processes on hosts that can be cut off see packages faults and netns below.
+// Package testcluster makes whole clusters for tests of what they promise: n members in one process, each what souk agent
+// runs (package node) but for its runtime, which is the fake one: journals, decision log, worker, gateway and sockets of its
+// own on loopback, over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk, so it can be killed and
+// come back. For real processes on hosts that can be cut off see packages faults and netns below.
 //
 //	c := testcluster.New(t, 3, testcluster.Options{})
 //	m, err := c.Client(0).Launch(...)
@@ -10,28 +11,26 @@ package testcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/worker"
 )
 
 // Options say what members are. The zero value is good.
@@ -44,6 +43,9 @@ type Options struct {
 // token is what every member lets in.
 const token = "a token of the test cluster"
 
+// region is every member's.
+const region = "local"
+
 // patience bounds every wait of this package.
 const patience = 20 * time.Second
 
@@ -53,11 +55,11 @@ type Cluster struct {
 	o       Options
 	dir     string
 	ca      *pki.CA
-	members []*node
+	members []*host
 }
 
-// node is one member: what outlives it, and while it runs the rest.
-type node struct {
+// host is one member's: what outlives the process, and while that runs the rest.
+type host struct {
 	id     string
 	dir    string
 	wire   string // as first listened on
@@ -105,7 +107,7 @@ func New(t testing.TB, n int, o Options) *Cluster {
 func (c *Cluster) Join() int {
 	c.t.Helper()
 	i := len(c.members)
-	x := &node{id: fmt.Sprintf("m%d", i+1), wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0", world: fake.New(fake.Options{})}
+	x := &host{id: fmt.Sprintf("m%d", i+1), wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0", world: fake.New(fake.Options{})}
 	x.dir = filepath.Join(c.dir, x.id)
 	name := pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}
 	if i == 0 { // it has the CA
@@ -164,20 +166,28 @@ func (c *Cluster) Restart(i int) {
 }
 
 // start opens a member as souk agent does, and lets it run.
-func (c *Cluster) start(x *node) (err error) {
+func (c *Cluster) start(x *host) error {
 	ctx, cancel := context.WithCancel(context.Background())
-	var closers []func() error
-	closeAll := func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			_ = closers[i]() // what is on disk counts
-		}
+	n, ln, err := c.open(ctx, x)
+	if err != nil {
+		cancel()
+		return err
 	}
-	defer func() {
-		if err != nil {
-			cancel()
-			closeAll()
-		}
-	}()
+	transport := &http.Transport{}
+	x.cl = client.WithHTTP(x.api, token, &http.Client{Transport: transport})
+	var all errgroup.Group
+	all.Go(func() error { return n.Run(ctx, ln) })
+	x.stop = func() {
+		cancel()
+		_ = all.Wait() // it ends because it was told to
+		transport.CloseIdleConnections()
+		_ = n.Close() // what is on disk counts
+	}
+	return nil
+}
+
+// open makes the process of a member, and listens for its API.
+func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Listener, err error) {
 	log := slog.New(slog.NewTextHandler(c.o.Log, nil)).With("member", x.id)
 	peers := []string{}
 	for _, o := range c.members {
@@ -185,85 +195,26 @@ func (c *Cluster) start(x *node) (err error) {
 			peers = append(peers, o.gossip)
 		}
 	}
-	if x.m, err = member.New(member.Options{Dir: x.dir, Region: "local", Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs, Log: log}); err != nil {
-		return err
+	x.m, err = member.New(member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs, Log: log})
+	if err != nil {
+		return nil, nil, err
 	}
 	x.wire, x.gossip = x.m.Address(), x.m.GossipAddress()
-	rows, err := bolt.Open(filepath.Join(x.dir, "catalog.journal"), bolt.Options{})
-	if err != nil {
-		return err
+	w := node.Worker{ID: x.m.ID(), Dir: filepath.Join(x.dir, "worker"), Capacity: c.o.Capacity}
+	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+		return nil, nil, err
 	}
-	closers = append(closers, rows.Close)
-	shared, err := catalog.Open(rows, filepath.Join(x.dir, "secrets.key"))
+	n, err = node.New(ctx, node.Options{Dir: x.dir, Token: token, Region: region, Workers: []node.Worker{w}, Version: "test",
+		DecisionMB: 1, Member: x.m, Log: log,
+		Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	j, err := bolt.Open(filepath.Join(x.dir, "worker.journal"), bolt.Options{})
-	if err != nil {
-		return err
-	}
-	rt := x.world.Reopen()
-	closers = append(closers, j.Close, rt.Close)
-	w, err := worker.New(ctx, worker.Options{ID: cluster.WorkerID(x.id), Region: "local", Dir: x.dir, Capacity: c.o.Capacity, Journal: j, Runtime: rt,
-		Secrets: shared.OpenSecrets, Observer: x.m, Log: log})
-	if err != nil {
-		return err
-	}
-	g, err := openGateway(ctx, x.m, w, shared, log)
-	if err != nil {
-		return err
-	}
-	ln, err := net.Listen("tcp", x.api)
-	if err != nil {
-		return err
+	if ln, err = net.Listen("tcp", x.api); err != nil {
+		return nil, nil, errors.Join(err, n.Close())
 	}
 	x.api = ln.Addr().String()
-	transport := &http.Transport{}
-	x.cl = client.WithHTTP(x.api, token, &http.Client{Transport: transport})
-	server := g.Server()
-	closers = append(closers, server.Close)
-	var all errgroup.Group
-	all.Go(func() error { return w.Run(ctx) })
-	all.Go(func() error { return x.m.Run(ctx) })
-	all.Go(func() error { x.m.Import(ctx, shared); return nil })
-	all.Go(func() error { return server.Serve(ln) })
-	x.stop = func() {
-		cancel()
-		_ = server.Close()
-		_ = all.Wait() // it ends because it was told to
-		transport.CloseIdleConnections()
-		closeAll()
-	}
-	return nil
-}
-
-func openGateway(ctx context.Context, m *member.Member, w *worker.Worker, shared *catalog.Catalog, log *slog.Logger) (*gateway.Gateway, error) {
-	if err := m.Attach(ctx, w); err != nil {
-		return nil, err
-	}
-	if err := m.Share(shared); err != nil {
-		return nil, err
-	}
-	workers := func() []gateway.Worker {
-		all := []gateway.Worker{own{w, m}}
-		for _, far := range m.Others() {
-			all = append(all, far)
-		}
-		return all
-	}
-	return gateway.New(gateway.Options{Workers: workers, Catalog: shared, Token: token, Region: "local", Log: log, Version: "test",
-		Where: m.Cluster().Where, Members: m.Cluster().Members})
-}
-
-// own is a member's own worker, as souk agent has it.
-type own struct {
-	*worker.Worker
-	m *member.Member
-}
-
-// Examine is the worker's, and the member's.
-func (o own) Examine(ctx context.Context) []runtime.Finding {
-	return append(o.Worker.Examine(ctx), o.m.Finding())
+	return n, ln, nil
 }
 
 // Meet waits until all members that run know the same, and each other for alive.

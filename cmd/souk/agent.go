@@ -23,6 +23,7 @@ import (
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/node"
 )
 
 // agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
@@ -219,51 +220,51 @@ func (c *cli) doAgent(ctx context.Context, o *agentFlags) error {
 			return errors.Join(err, ln.Close())
 		}
 	}
-	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.Region), workers: []workerPlan{plan}, log: log, dns: dns,
-		decisionMB: decisionlog.DefaultMaxBytes >> 20, member: m})
+	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
+		DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: version(), Grace: shutdownGrace})
 	if err != nil {
 		ln.Close()
 		return err
 	}
 	addrFile := filepath.Join(dir, "addr")
 	if err := writeWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
-		return errors.Join(err, n.close())
+		return errors.Join(err, n.Close())
 	}
 	c.printMember(m, dir, ln.Addr().String(), plan, time.Since(begin))
-	err = n.serve(ctx, ln)
+	err = n.Run(ctx, ln)
 	os.Remove(addrFile)
-	return errors.Join(err, n.close())
+	return errors.Join(err, n.Close())
 }
 
 // planAgent says what this host's one worker offers. Its id is the member's.
-func (c *cli) planAgent(dir string, o *agentFlags, m *member.Member) (p workerPlan, err error) {
-	p = workerPlan{id: m.ID(), dir: filepath.Join(dir, "worker")}
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
-		return p, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", p.dir)
+func (c *cli) planAgent(dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
+	p = node.Worker{ID: m.ID(), Dir: filepath.Join(dir, "worker")}
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return p, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", p.Dir)
 	}
-	if p.capacity, err = capacityOf(dir, &devFlags{cpus: o.CPUs, memory: o.Memory}); err != nil {
+	if p.Capacity, err = capacityOf(dir, &devFlags{cpus: o.CPUs, memory: o.Memory}); err != nil {
 		return p, err
 	}
-	if p.offer, err = o.offer.of(1, &p.capacity); err != nil {
+	if p.Offer, err = o.offer.of(1, &p.Capacity); err != nil {
 		return p, err
 	}
-	if _, set := p.offer.Attributes[gateway.AddressAttribute]; !set {
+	if _, set := p.Offer.Attributes[gateway.AddressAttribute]; !set {
 		host, _, err := net.SplitHostPort(m.Address())
 		if err == nil {
-			p.offer.Attributes[gateway.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
+			p.Offer.Attributes[gateway.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
 		}
 	}
 	return p, nil
 }
 
-func (c *cli) printMember(m *member.Member, dir, addr string, p workerPlan, took time.Duration) {
+func (c *cli) printMember(m *member.Member, dir, addr string, p node.Worker, took time.Duration) {
 	if c.json {
 		c.jsonLine(c.out, map[string]any{"addr": addr, "dir": dir, "token_file": filepath.Join(dir, "token"), "member": m.ID(),
 			"wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()})
 		return
 	}
 	fmt.Fprintf(c.out, "member %s is ready after %s; its state is in %s\n", m.ID(), ms(took), dir)
-	fmt.Fprintf(c.out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.capacity, addr, filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
+	fmt.Fprintf(c.out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr, filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
 	if m.Issuer() != nil {
 		fmt.Fprintf(c.out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
 	}

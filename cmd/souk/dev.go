@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/worker"
+	"github.com/soukhq/souk/node"
 )
 
 // devFlags are the flags of souk dev.
@@ -43,6 +43,8 @@ type devFlags struct {
 const (
 	defaultAddr = "127.0.0.1:4280"
 	maxWorkers  = 64
+
+	shutdownGrace = 1 * time.Second // for requests under way once souk is to end
 )
 
 func (c *cli) cmdDev() *cobra.Command {
@@ -111,21 +113,21 @@ func (c *cli) doDev(ctx context.Context, o *devFlags) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
-	n, err := startNode(ctx, nodeOptions{dir: dir, token: token, region: cluster.Region(o.region), workers: plans, log: log,
-		decisionMB: o.decisionMB})
+	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
+		DecisionMB: o.decisionMB, Version: version(), Grace: shutdownGrace})
 	if err != nil {
 		ln.Close()
 		return err
 	}
 	addrFile := filepath.Join(dir, "addr")
 	if err := writeWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
-		return errors.Join(err, n.close())
+		return errors.Join(err, n.Close())
 	}
 	c.printReady(ctx, dir, ln.Addr().String(), n, plans, time.Since(begin), o.dir == "")
-	err = n.serve(ctx, ln)
+	err = n.Run(ctx, ln)
 	os.Remove(addrFile) // an address where nobody listens would only mislead
-	left := n.running(context.WithoutCancel(ctx))
-	err = errors.Join(err, n.close())
+	left := n.Running(context.WithoutCancel(ctx))
+	err = errors.Join(err, n.Close())
 	c.printStopped(left, o)
 	return err
 }
@@ -214,19 +216,19 @@ type ready struct {
 	PID       int      `json:"pid"`
 }
 
-func (c *cli) printReady(ctx context.Context, dir, addr string, n *node, plans []workerPlan, took time.Duration, home bool) {
-	running := n.running(ctx)
+func (c *cli) printReady(ctx context.Context, dir, addr string, n *node.Node, plans []node.Worker, took time.Duration, home bool) {
+	running := n.Running(ctx)
 	if c.json {
 		r := ready{Addr: addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
 		for _, p := range plans {
-			r.Workers = append(r.Workers, string(p.id))
+			r.Workers = append(r.Workers, string(p.ID))
 		}
 		c.jsonLine(c.out, r)
 		return
 	}
 	fmt.Fprintf(c.out, "souk is ready on %s after %s; its state is in %s\n", addr, ms(took), dir)
 	for _, p := range plans {
-		fmt.Fprintf(c.out, "  worker %s offers %s\n", p.id, p.capacity)
+		fmt.Fprintf(c.out, "  worker %s offers %s\n", p.ID, p.Capacity)
 	}
 	if running > 0 {
 		fmt.Fprintf(c.out, "  machines from before that go on: %d\n", running)
@@ -262,17 +264,9 @@ func (c *cli) printStopped(left int, o *devFlags) {
 		left, again)
 }
 
-// workerPlan is one worker of this host.
-type workerPlan struct {
-	id       cluster.WorkerID
-	dir      string
-	capacity cluster.Resources
-	offer    worker.Offer
-}
-
 // planWorkers says which workers this host has and what each may offer. A worker that was here before stays, since
 // its machines are its own: there are never fewer than before.
-func planWorkers(dir string, o *devFlags) ([]workerPlan, error) {
+func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	base := filepath.Join(dir, "workers")
 	before, err := filepath.Glob(filepath.Join(base, "*", "id"))
 	if err != nil {
@@ -292,13 +286,13 @@ func planWorkers(dir string, o *devFlags) ([]workerPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans := make([]workerPlan, count)
+	plans := make([]node.Worker, count)
 	for i := range plans {
-		p := workerPlan{dir: filepath.Join(base, fmt.Sprint(i+1)), capacity: all.Scale(1, int64(count))}
-		if p.offer, err = o.offer.of(i+1, &p.capacity); err != nil {
+		p := node.Worker{Dir: filepath.Join(base, fmt.Sprint(i+1)), Capacity: all.Scale(1, int64(count))}
+		if p.Offer, err = o.offer.of(i+1, &p.Capacity); err != nil {
 			return nil, err
 		}
-		if p.id, err = workerID(p.dir, i+1); err != nil {
+		if p.ID, err = workerID(p.Dir, i+1); err != nil {
 			return nil, err
 		}
 		plans[i] = p

@@ -28,11 +28,6 @@ func asReaper(argv []string) (code int, mine bool) {
 	return exitOK, true
 }
 
-// openRuntime gives the runtime of one worker.
-func openRuntime(dir string, log *slog.Logger) (*process.Runtime, error) {
-	return process.Open(process.Options{Dir: dir, Log: log})
-}
-
 // examineRuntime asks a runtime of its own, in a directory that is removed again, what it has and lacks here.
 func examineRuntime(ctx context.Context, dir string) []runtime.Finding {
 	lacks := func(err error) []runtime.Finding {
@@ -43,7 +38,7 @@ func examineRuntime(ctx context.Context, dir string) []runtime.Finding {
 		return lacks(err)
 	}
 	defer os.RemoveAll(tmp)
-	r, err := openRuntime(filepath.Join(tmp, "run"), slog.New(slog.DiscardHandler))
+	r, err := process.Open(process.Options{Dir: filepath.Join(tmp, "run"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return lacks(err)
 	}

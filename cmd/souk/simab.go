@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/policy"
 	"github.com/soukhq/souk/sim/ab"
@@ -133,7 +134,7 @@ func (c *cli) logOf(name string) (path string, since time.Time, err error) {
 	if err != nil {
 		return "", since, err
 	}
-	return filepath.Join(dir, decisionsDir), time.Now().Add(-d), nil
+	return filepath.Join(dir, node.DecisionsDir), time.Now().Add(-d), nil
 }
 
 func replayLog(ctx context.Context, path string, since time.Time, o *abFlags, then placement.Policy) (ab.Report, []string, error) {

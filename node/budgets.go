@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 const tellEvery = time.Second
 
 // tellBudgets tells the workers until ctx ends.
-func (n *node) tellBudgets(ctx context.Context) {
+func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
 	defer every.Stop()
 	told := make([]*quota.Book, len(n.workers))

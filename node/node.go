@@ -1,0 +1,151 @@
+// Package node assembles one souk process: its workers with their journals and runtimes, the buyer of tasks, the catalog,
+// the decision log, the gateway and, in a cluster, the member that it is. "souk dev", "souk agent", package testcluster
+// and the benchmarks all run what New makes, so that tests and figures are of the product.
+//
+//	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Workers: []node.Worker{{ID: "w1", Dir: dir, Capacity: all}}})
+//	...
+//	err = errors.Join(n.Run(ctx, listener), n.Close())
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/soukhq/souk/batch"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/worker"
+)
+
+// Below the directory of a process's state.
+const (
+	DecisionsDir  = "decisions"
+	catalogFile   = "catalog.journal"
+	secretsFile   = "secrets.key"
+	jobsFile      = "jobs.journal"
+	jobsDir       = "jobs"
+	workerJournal = "journal" // below the worker's own directory
+	workerRun     = "run"
+)
+
+// Options say what runs in one process. Dir, Token and at least one of Workers are needed.
+type Options struct {
+	Dir     string // exists; of one process at a time
+	Token   string // that the API lets in
+	Region  cluster.Region
+	Workers []Worker
+	Version string // that the API tells
+
+	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
+	DNS        *names.Server  // nil: none
+	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone
+	Log        *slog.Logger   // nil: nothing is logged
+
+	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
+	Grace time.Duration
+	// Runtime opens the runtime of one worker, with its state below dir; nil: processes under a reaper.
+	Runtime func(w Worker, dir string) (Runtime, error)
+}
+
+// Runtime is a worker's runtime, which is let go of when the process ends. What runs goes on.
+type Runtime interface {
+	runtime.Runtime
+	Close() error
+}
+
+// Worker says what one worker of this process is.
+type Worker struct {
+	ID       cluster.WorkerID
+	Dir      string // exists
+	Capacity cluster.Resources
+	Offer    worker.Offer
+}
+
+// Node is the workers and the gateway of one process.
+type Node struct {
+	o       Options
+	workers []*worker.Worker
+	runners []*batch.Runner // of workers, in the same order
+	buyer   *batch.Buyer
+	catalog *catalog.Catalog
+	gateway *gateway.Gateway
+	server  *http.Server
+	closers []func() error // in the order of opening
+}
+
+// New opens all that the process is made of. On an error it closes again what it had opened.
+func New(ctx context.Context, o Options) (*Node, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Runtime == nil {
+		log := o.Log
+		o.Runtime = func(_ Worker, dir string) (Runtime, error) {
+			return process.Open(process.Options{Dir: dir, Log: log})
+		}
+	}
+	n := &Node{o: o}
+	if err := n.open(ctx); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) open(ctx context.Context) error {
+	if err := n.openCatalog(); err != nil {
+		return err
+	}
+	for _, w := range n.o.Workers {
+		if err := n.openWorker(ctx, w); err != nil {
+			return err
+		}
+	}
+	if err := n.openBuyer(); err != nil {
+		return err
+	}
+	decisions, err := n.openDecisions()
+	if err != nil {
+		return err
+	}
+	return n.openGateway(ctx, decisions)
+}
+
+// Running counts the machines that run or are about to: of a machine that was being started when souk was killed, the
+// worker learns only a moment later that it runs.
+func (n *Node) Running(ctx context.Context) int {
+	count := 0
+	for _, w := range n.workers {
+		ms, err := w.Machines(ctx, "", false)
+		if err != nil {
+			continue // only a number for people depends on it
+		}
+		for _, m := range ms {
+			if m.State == machine.Started || m.State == machine.Suspended || m.State.Transient() {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// Close lets go of everything, last opened first. What runs goes on.
+func (n *Node) Close() error {
+	var errs []error
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		errs = append(errs, n.closers[i]())
+	}
+	n.closers = nil
+	return errors.Join(errs...)
+}
+
+func (n *Node) below(name string) string { return filepath.Join(n.o.Dir, name) }

@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/soukhq/souk/batch"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/journal/bolt"
+	"github.com/soukhq/souk/journal/wal"
+	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/worker"
+)
+
+func (n *Node) openCatalog() error {
+	j, err := n.openJournal(n.below(catalogFile))
+	if err != nil {
+		return err
+	}
+	n.catalog, err = catalog.Open(j, n.below(secretsFile))
+	return err
+}
+
+func (n *Node) openJournal(path string) (journal.Journal, error) {
+	j, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	n.closers = append(n.closers, j.Close)
+	return j, nil
+}
+
+// openWorkerJournal opens a journal whose commits somebody waits for: a log in front halves what one costs.
+func openWorkerJournal(path string) (journal.Journal, error) {
+	inner, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	j, err := wal.Open(inner, path, wal.Options{})
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	return j, nil
+}
+
+// openWorker opens one worker, with its journal, its runtime and its runner of tasks.
+func (n *Node) openWorker(ctx context.Context, p Worker) error {
+	j, err := openWorkerJournal(filepath.Join(p.Dir, workerJournal))
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, j.Close)
+	r, err := n.o.Runtime(p, filepath.Join(p.Dir, workerRun))
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, r.Close)
+	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log})
+	var observer worker.Observer
+	if n.o.Member != nil { // a nil *member.Member in an interface would not be nil
+		observer = n.o.Member
+	}
+	w, err := worker.New(ctx, worker.Options{ID: p.ID, Observer: observer, Region: n.o.Region, Dir: p.Dir, Capacity: p.Capacity,
+		Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks, Log: n.o.Log})
+	if err != nil {
+		return err
+	}
+	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
+	return nil
+}
+
+// openBuyer opens the buyer of tasks and connects it with the runners, before anything else is granted.
+func (n *Node) openBuyer() error {
+	j, err := n.openJournal(n.below(jobsFile))
+	if err != nil {
+		return err
+	}
+	n.buyer, err = batch.OpenBuyer(batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: bootID(), Log: n.o.Log})
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, n.buyer.Close)
+	for _, r := range n.runners {
+		n.buyer.Attach(r)
+	}
+	return nil
+}
+
+// bootID returns the kernel's name for this boot, or "", which only leaves the number of an attempt in doubt.
+func bootID() string {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// openDecisions opens the decision log; it returns nil where it is switched off.
+func (n *Node) openDecisions() (*decisionlog.Log, error) {
+	if n.o.DecisionMB == 0 {
+		return nil, nil
+	}
+	l, err := decisionlog.Open(decisionlog.Options{Dir: n.below(DecisionsDir), MaxBytes: n.o.DecisionMB << 20, Log: n.o.Log})
+	if err != nil {
+		return nil, err
+	}
+	n.closers = append(n.closers, l.Close)
+	return l, nil
+}
+
+// openGateway makes the gateway: over the workers of this process and, in a cluster, over those of the other members.
+func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) error {
+	own := make([]gateway.Worker, len(n.workers))
+	for i, w := range n.workers {
+		own[i] = w
+	}
+	options := gateway.Options{Workers: func() []gateway.Worker { return own }, Catalog: n.catalog, Jobs: n.buyer, Decisions: decisions,
+		Token: n.o.Token, Region: n.o.Region, Log: n.o.Log, Version: n.o.Version}
+	if m := n.o.Member; m != nil {
+		if err := n.enter(ctx, m); err != nil {
+			return err
+		}
+		options.Workers = func() []gateway.Worker {
+			all := []gateway.Worker{ownWorker{n.workers[0], m}}
+			for _, far := range m.Others() {
+				all = append(all, far)
+			}
+			return all
+		}
+		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
+		options.Cluster = m
+	}
+	g, err := gateway.New(options)
+	if err != nil {
+		return err
+	}
+	n.gateway, n.server = g, g.Server()
+	return nil
+}
+
+// enter connects the member with what it tells the others of: its worker, its catalog and its token.
+func (n *Node) enter(ctx context.Context, m *member.Member) error {
+	if err := m.Attach(ctx, n.workers[0]); err != nil {
+		return err
+	}
+	if err := m.Share(n.catalog); err != nil {
+		return err
+	}
+	return m.AllowToken(n.o.Token)
+}
+
+// ownWorker is a member's own worker, whose examination tells what the member knows of the others, too.
+type ownWorker struct {
+	*worker.Worker
+	m *member.Member
+}
+
+// Examine returns the findings of the worker, and the member's.
+func (o ownWorker) Examine(ctx context.Context) []runtime.Finding {
+	return append(o.Worker.Examine(ctx), o.m.Finding())
+}

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Run serves the API at ln and works until ctx ends or a part fails. Then all of it ends, since a worker without its
+// journal can promise nothing; what runs goes on.
+func (n *Node) Run(ctx context.Context, ln net.Listener) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for i, w := range n.workers {
+		g.Go(func() error { return w.Run(gctx) })
+		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
+	}
+	g.Go(func() error { return n.buyer.Run(gctx) })
+	if n.o.DNS != nil {
+		g.Go(func() error { return n.o.DNS.Run(gctx) })
+	}
+	g.Go(func() error { n.tellBudgets(gctx); return nil })
+	if m := n.o.Member; m != nil {
+		g.Go(func() error { return m.Run(gctx) })
+		g.Go(func() error { m.Import(gctx, n.catalog); return nil })
+	}
+	g.Go(func() error {
+		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")
+		}
+		return nil
+	})
+	g.Go(func() error { return n.watchCatalog(gctx) })
+	g.Go(func() error { <-gctx.Done(); return n.shutdown(ctx) })
+	return g.Wait()
+}
+
+// watchCatalog returns an error when the catalog can no longer be written.
+func (n *Node) watchCatalog(ctx context.Context) error {
+	select {
+	case <-n.catalog.Failed():
+		return fault.New(fault.Unavailable, "catalog",
+			"the catalog could not be written: see that the disk is well and has room, then start souk again; what runs goes on")
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// shutdown ends the API, and cuts off requests that take longer than Grace: streams that follow something never end by
+// themselves.
+func (n *Node) shutdown(ctx context.Context) error {
+	if n.o.Grace == 0 {
+		return n.server.Close()
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.o.Grace)
+	defer cancel()
+	if n.server.Shutdown(grace) != nil {
+		return n.server.Close()
+	}
+	return nil
+}
