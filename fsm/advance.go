@@ -35,7 +35,7 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 			eff = s.Undo(e.host, now, r)
 		}
 		if eff == nil {
-			e.mark(now, r)
+			e.leave(now, r)
 			continue
 		}
 		o.Records = append(o.Records, r.record())
@@ -51,9 +51,9 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 	}
 }
 
-// mark closes the current step and moves to the one after it, or before it when undoing.
-func (e *Engine[H]) mark(now time.Time, r *Run) {
-	r.Trail = append(r.Trail, Mark{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries, Undo: r.Undoing})
+// leave closes the current step and moves to the one after it, or before it when undoing.
+func (e *Engine[H]) leave(now time.Time, r *Run) {
+	r.Done = append(r.Done, DoneStep{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries, Undo: r.Undoing})
 	r.took = 0
 	if r.Undoing {
 		r.At--
@@ -67,7 +67,7 @@ func (e *Engine[H]) mark(now time.Time, r *Run) {
 }
 
 func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
-	e.mark(now, r)
+	e.leave(now, r)
 	e.advance(now, r, o)
 }
 
@@ -84,16 +84,16 @@ func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out)
 		}
 		return
 	}
-	if s.Pass && !r.Undoing && !final(err) {
+	if s.BestEffort && !r.Undoing && !final(err) {
 		e.passed(now, r, o)
 		return
 	}
-	e.turn(now, r, err, o)
+	e.beginUndo(now, r, err, o)
 }
 
 // late deals with a step whose deadline has passed.
 func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
-	if s.Pass && !r.Undoing {
+	if s.BestEffort && !r.Undoing {
 		e.passed(now, r, o)
 		return
 	}
@@ -101,11 +101,11 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
-	e.turn(now, r, fault.New(fault.Timeout, "deadline", "%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
+	e.beginUndo(now, r, fault.New(fault.Timeout, "deadline", "%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
 }
 
-// turn gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says so.
-func (e *Engine[H]) turn(now time.Time, r *Run, err error, o *Out) {
+// beginUndo gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says so.
+func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	r.Reason = err.Error()
 	if r.Undoing {
 		r.Cause.Text += "; and step " + r.Step() + " could not be undone: " + err.Error()
@@ -124,13 +124,13 @@ func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 	delete(e.runs, r.Key)
 	outcome := "ok"
 	switch {
-	case fault.CodeOf(err) == "aborted":
+	case Aborted(err):
 		outcome = "aborted"
 	case err != nil:
 		outcome = "failed"
 	}
 	e.done[r.Op+"/"+outcome]++
-	h := History{ID: r.ID, Op: r.Op, Began: r.Began, Ended: now, Outcome: outcome, Cause: causeOf(err), Trail: r.Trail}
+	h := History{ID: r.ID, Op: r.Op, Began: r.Began, Ended: now, Outcome: outcome, Cause: causeOf(err), Done: r.Done}
 	b, jerr := json.Marshal(h)
 	if jerr != nil {
 		panic("fsm: a history does not encode: " + jerr.Error()) // plain data: cannot happen
@@ -146,7 +146,7 @@ func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 	o.Finished = append(o.Finished, Finished{Key: r.Key, Op: r.Op, ID: r.ID, Err: err})
 }
 
-// final says whether err will be the same at the next try.
+// final reports whether err will be the same at the next try.
 func final(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout, fault.Internal:

@@ -58,7 +58,7 @@ type Step[H any] struct {
 	Deadline time.Duration // over all tries; always set
 	// DeadlineOf, when set, gives the deadline of one run instead. It must depend on the run's Args alone.
 	DeadlineOf func(r *Run) time.Duration
-	Pass       bool // when the deadline passes the run goes on instead of failing
+	BestEffort bool // when it cannot be done in time the run goes on instead of failing
 	Tries      int  // the most tries; 0: as many as the deadline allows
 	// Do says what to ask for; nil when there is nothing (left) to do.
 	Do func(h H, now time.Time, r *Run) *Effect
@@ -214,10 +214,16 @@ func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
 		o.Cancels = append(o.Cancels, key)
 	}
 	r.out = false
-	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: "aborted", Text: why}, o)
+	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: codeAborted, Text: why}, o)
 }
 
-// Active gives the run of key, or nil. It is the engine's own: read only.
+// codeAborted is the code of the error that a run ends with when it is aborted.
+const codeAborted = "aborted"
+
+// Aborted reports whether a run ended with err because it was aborted.
+func Aborted(err error) bool { return fault.CodeOf(err) == codeAborted }
+
+// Active returns the run of key, or nil. It is the engine's own: read only.
 func (e *Engine[H]) Active(key string) *Run { return e.runs[key] }
 
 // Each calls f for every run on its way, in no order.
@@ -243,7 +249,7 @@ func (e *Engine[H]) Park(key, why string) {
 	delete(e.runs, key)
 }
 
-// Next gives when Tick has something to do; zero when nothing waits.
+// Next returns when Tick has something to do; zero when nothing waits.
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time
 	for _, r := range e.runs {
@@ -258,7 +264,7 @@ func (e *Engine[H]) Next() time.Time {
 	return first
 }
 
-// Counts gives the runs on their way by operation, how many of them have been failing for over a minute, and the ended
+// Counts returns the runs on their way by operation, how many of them have been failing for over a minute, and the ended
 // ones by "op/outcome".
 func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
 	active = map[string]int{}

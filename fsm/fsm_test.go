@@ -43,7 +43,7 @@ func defs() []*fsm.Def[*shop] {
 				return &fsm.Effect{Kind: fsm.Await}
 			}},
 			{Name: "roof", Deadline: time.Second, Tries: 3, Do: do("roof"), Undo: do("unroof")},
-			{Name: "paint", Deadline: time.Second, Pass: true, Do: do("paint")},
+			{Name: "paint", Deadline: time.Second, BestEffort: true, Do: do("paint")},
 		},
 		Finish: func(s *shop, _ time.Time, _ *fsm.Run, err error) { s.log = append(s.log, fmt.Sprintf("end %v", err)) },
 	}}

@@ -28,7 +28,7 @@ type Run struct {
 	Tries     int             `json:"tries,omitempty"`  // of the current step
 	Reason    string          `json:"reason,omitempty"` // why the current step is not done yet, one sentence
 	Cause     *Cause          `json:"cause,omitempty"`  // why it turned to undo
-	Trail     []Mark          `json:"trail,omitempty"`  // the steps behind it
+	Done      []DoneStep      `json:"trail,omitempty"`  // the steps behind it
 
 	// Memo is the host's to keep what it has decoded of Args. It is not journalled.
 	Memo any `json:"-"`
@@ -46,8 +46,8 @@ type Cause struct {
 	Text string     `json:"text"`
 }
 
-// Mark tells how one step went.
-type Mark struct {
+// DoneStep tells how one step went.
+type DoneStep struct {
 	Step   string        `json:"step"`
 	Took   time.Duration `json:"took"`             // nanoseconds, from the step before
 	Effect time.Duration `json:"effect,omitempty"` // nanoseconds of that in the effect itself
@@ -57,13 +57,13 @@ type Mark struct {
 
 // History is what is kept of a run that has ended.
 type History struct {
-	ID      string    `json:"id"`
-	Op      string    `json:"op"`
-	Began   time.Time `json:"began"`
-	Ended   time.Time `json:"ended"`
-	Outcome string    `json:"outcome"` // ok, failed or aborted
-	Cause   *Cause    `json:"cause,omitempty"`
-	Trail   []Mark    `json:"trail"`
+	ID      string     `json:"id"`
+	Op      string     `json:"op"`
+	Began   time.Time  `json:"began"`
+	Ended   time.Time  `json:"ended"`
+	Outcome string     `json:"outcome"` // ok, failed or aborted
+	Cause   *Cause     `json:"cause,omitempty"`
+	Done    []DoneStep `json:"trail"`
 }
 
 // Step is the name of the current step; "" at the end.

@@ -80,3 +80,13 @@ type VolumeCommand struct {
 	SourceVol string         `json:"source_volume,omitempty"` // create as a copy of this volume
 	Namespace string         `json:"namespace,omitempty"`     // create: whose means it takes; "" is quota.Default
 }
+
+// CordonCommand makes a worker take nothing new, or with End makes it take things again. It says nothing of the machines
+// that the worker has: they stay, restart where they are, and may be stopped and started.
+type CordonCommand struct {
+	Owner  string        `json:"owner"`
+	Reason string        `json:"reason"`
+	TTL    time.Duration `json:"ttl,omitempty"`   // it ends by itself then; 0: somebody must end it
+	Drain  bool          `json:"drain,omitempty"` // the worker is being emptied
+	End    bool          `json:"end,omitempty"`
+}

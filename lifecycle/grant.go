@@ -7,60 +7,77 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
-// The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
-func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
-	s.open(now)
-	if r, err := s.grant(ticket, g); err != nil {
-		s.reply(ticket, r, "", err)
-	}
-	return s.close()
-}
-
-func (s *Supervisor) grant(ticket uint64, g Grant) (*row, error) {
-	id, app, key := g.Request.Machine, g.Request.App, machineKey(g.Request.Machine)
+// grant makes a machine, or answers with the one that is there.
+func (s *commands) grant(ticket uint64, g Grant) error {
+	id, app := g.Request.Machine, g.Request.App
 	if r := s.rows[id]; r != nil {
-		switch {
-		case r.Machine.App != app:
-			return nil, fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", id)
-		case s.engine.Active(key) != nil:
-			s.wait(key, ticket, "")
-		default:
-			s.reply(ticket, r, "", nil)
-		}
-		return nil, nil
+		return s.grantedBefore(ticket, r, app)
 	}
-	if err := s.engine.Free(key); err != nil { // what is left of a machine that the journal has lost
-		return nil, err
+	if err := s.engine.Free(machineKey(id)); err != nil { // what is left of a machine that the journal has lost
+		return err
 	}
 	l := g.Launch
 	if l == nil || l.Config == nil || !machine.ValidID(id) || app == "" {
-		return nil, fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
 	}
 	if err := s.checkName(app, l.Name); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.checkVolumes(app, id, l.Config); err != nil {
-		return nil, err
+	if err := s.volumes.check(app, id, l.Config.Mounts); err != nil {
+		return err
 	}
 	req := g.Request
 	req.Start = !l.SkipLaunch
 	if g.Evict && req.Start {
-		evicted, err := s.claim(req, g.Hold)
+		evicted, err := s.evictions.claim(req, g.Hold)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return nil, s.create(ticket, g, evicted)
+		return s.create(ticket, g, evicted)
 	}
 	if err := s.seller.Grant(s.now, req, g.Hold, req.Start); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, s.create(ticket, g, nil)
+	return s.create(ticket, g, nil)
 }
 
-// create makes the row and begins the operation; evicted are those who leave for it.
-func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
-	l, id, key := g.Launch, g.Request.Machine, machineKey(g.Request.Machine)
+// grantedBefore answers a grant that is repeated, when its machine has been made.
+func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
+	switch {
+	case r.Machine.App != app:
+		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine.ID)
+	case s.run(r.Machine.ID) != nil:
+		s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	default:
+		s.reply(ticket, r, "", nil)
+	}
+	return nil
+}
+
+// create enters the machine and begins the operation; evicted are those who leave for it.
+func (s *commands) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
+	r := s.enter(g)
+	if err := s.beginCreate(r, g, evicted); err != nil {
+		return err
+	}
+	s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	return nil
+}
+
+func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) error {
+	a := opArgs{Source: g.Source, Grace: defaultGrace}
+	switch {
+	case len(evicted) > 0:
+		return s.evictions.launchEvicting(r, opCreateEvict, a, machine.Creating, evicted)
+	case g.Launch.SkipLaunch:
+		return s.begin(r, opCreate, a)
+	}
+	return s.launch(r, opCreate, a, machine.Creating)
+}
+
+// enter makes the row of a machine that has been granted.
+func (s *commands) enter(g Grant) *row {
+	l, id := g.Launch, g.Request.Machine
 	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Namespace: g.Request.Namespace}
 	instance := s.ulid()
 	r.Machine = machine.Machine{
@@ -75,68 +92,27 @@ func (s *Supervisor) create(ticket uint64, g Grant, evicted []machine.Preemption
 	s.rows[id] = r
 	s.names[fullName{r.Machine.App, r.Machine.Name}] = id
 	for _, v := range r.mounts() {
-		s.attach(v, id)
+		s.volumes.attach(v, id)
 	}
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
 	s.note(r, "launch", machine.Created, g.Source, "")
 	s.warn(r)
-	if sc := r.scheduling(); sc.Lent {
-		s.lend(r, true, "namespace "+r.namespace()+" cannot pay for it now")
+	if r.scheduling().Lent {
+		s.setUnpaid(id, true, "namespace "+r.namespace()+" cannot pay for it now")
 	}
 	if l.LeaseTTL > 0 {
-		s.putLease(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
+		s.leases.set(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
 	}
-	a := opArgs{Source: g.Source, Grace: defaultGrace}
-	if len(evicted) > 0 {
-		a.Grace = s.graceOf(evicted)
-		s.noteEvict(r, evicted)
-		if err := s.launch(r, opCreateEvict, a, machine.Creating); err != nil {
-			return err
-		}
-		s.evict(evicted)
-	} else if !l.SkipLaunch {
-		if err := s.launch(r, opCreate, a, machine.Creating); err != nil {
-			return err
-		}
-	} else if err := s.begin(r, opCreate, a); err != nil {
-		return err
-	}
-	s.wait(key, ticket, "")
-	return nil
+	return r
 }
 
-// warn says in an event what of the config is accepted without effect.
-func (s *Supervisor) warn(r *row) {
-	for _, w := range machine.Warnings(r.Machine.Config) {
-		s.note(r, "warning", r.Machine.State, "flyd", w)
+// Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
+// The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
+func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
+	s.open(now)
+	if err := s.commands.grant(ticket, g); err != nil {
+		s.reply(ticket, nil, "", err)
 	}
-}
-
-func (s *Supervisor) checkName(app, name string) error {
-	if name == "" {
-		return nil
-	}
-	if r := s.named(app, name); r != nil {
-		e := fault.New(fault.Conflict, "name_taken", "already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID, name)
-		e.Detail = r.Machine.ID
-		return e
-	}
-	return nil
-}
-
-func (s *Supervisor) named(app, name string) *row { return s.rows[s.names[fullName{app, name}]] }
-
-func (s *Supervisor) freeName(app string) string {
-	for {
-		if n := machine.NewName(s.rand); s.named(app, n) == nil { // ends: there are millions of names, and bounded machines
-			return n
-		}
-	}
-}
-
-// ulid gives a new id that sorts behind all given before.
-func (s *Supervisor) ulid() string {
-	s.lastID = machine.NextULID(s.lastID, s.now, s.rand)
-	return s.lastID
+	return s.close()
 }

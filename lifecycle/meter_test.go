@@ -147,3 +147,24 @@ func TestMetersAreOneWriterCounters(t *testing.T) {
 		t.Fatalf("%d crashes, told %d times, lent %d", crashes, told, lentTimes)
 	}
 }
+
+// TestARefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and the
+// machine has what it had, also where its namespace could not pay for that disk again.
+func TestARefusedUpdateTakesNothing(t *testing.T) {
+	d := newDriver(newWorld())
+	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
+		g.Request.Namespace, g.Launch.SkipLaunch = "ml", true
+		g.Request.Resources = cluster.Resources{CPU: 100, Disk: 10 * 1024}
+	}))
+	d.settle(time.Second)
+	d.take(d.sup.Budgets(d.now, quota.Book{Price: quota.Price{PerHour: map[string]float64{"disk": 1}},
+		Budgets: map[string]quota.Budget{"ml": {PerHour: 0.1, Burst: 0.1}}}))
+	ticket := d.do(lifecycle.Command{Verb: lifecycle.Update, App: "app", Machine: m1,
+		Launch: &machine.Launch{Config: config()}, Resources: &cluster.Resources{CPU: 100 * capacity.CPU, Disk: 1024}})
+	if err := d.replies[ticket].Err; !fault.Is(err, fault.Exhausted) {
+		t.Fatal(err)
+	}
+	if used := d.sup.Record(d.now).Used; used.Disk != 10*1024 || used.CPU != 0 {
+		t.Fatalf("it has %v", used)
+	}
+}

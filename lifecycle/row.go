@@ -1,23 +1,15 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
-)
-
-// Buckets of a worker's journal beside the engine's.
-const (
-	MachineBucket = "machine" // key: machine id; value: row
-	VersionBucket = "version" // key: machine id, "|", instance id; value: machine.Version
-	LeaseBucket   = "lease"   // key: machine id; value: machine.Lease
-	VolumeBucket  = "volume"  // key: volume id; value: volumeRow
+	"github.com/soukhq/souk/quota"
 )
 
 // row is all a worker knows of one machine.
@@ -52,22 +44,14 @@ func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 
-// public gives the machine as others may see it. The value is never changed afterwards: events, config and placement
+// public returns the machine as others may see it. The value is never changed afterwards: events, config and placement
 // are replaced, not edited.
 func (r *row) public() *machine.Machine {
 	m := r.Machine
 	return &m
 }
 
-func (r *row) record() fsm.Record {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic("lifecycle: a machine does not encode: " + err.Error()) // plain data: cannot happen
-	}
-	return fsm.Record{Bucket: MachineBucket, Key: r.Machine.ID, Value: b}
-}
-
-// settle gives the persistent state that the facts add up to when no operation is on its way.
+// settle returns the persistent state that the facts add up to when no operation is on its way.
 func (r *row) settle() machine.State {
 	switch {
 	case r.destroyed():
@@ -86,20 +70,20 @@ func (r *row) settle() machine.State {
 	return machine.Created
 }
 
-// timed says whether something of the machine comes due by itself.
+// timed reports whether something of the machine comes due by itself.
 func (r *row) timed() bool {
 	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero()
 }
 
-// devices notes the GPUs that the machine has.
-func (r *row) devices(has []market.Share) {
+// setDevices notes the GPUs that the machine has.
+func (r *row) setDevices(has []market.Share) {
 	r.Devices, r.Machine.GPUs = has, nil
 	for _, d := range has {
 		r.Machine.GPUs = append(r.Machine.GPUs, d.Device)
 	}
 }
 
-// policy gives the restart policy and how many restarts in a row it allows; 0: without end.
+// policy returns the restart policy and how many restarts in a row it allows; 0: without end.
 func (r *row) policy() (string, int) {
 	p, n := "on-failure", 10
 	if c := r.Machine.Config.Restart; c != nil {
@@ -116,7 +100,7 @@ func (r *row) policy() (string, int) {
 	return p, n
 }
 
-// wantsRestart says whether an exit that nobody asked for is followed by another attempt.
+// wantsRestart reports whether an exit that nobody asked for is followed by another attempt.
 func (r *row) wantsRestart(ex Exit) bool {
 	policy, most := r.policy()
 	switch policy {
@@ -136,8 +120,8 @@ func (r *row) mounts() []string {
 	return ids
 }
 
-// event puts e in front of the machine's events; the slice others hold is not touched.
-func (r *row) event(e machine.Event) {
+// addEvent puts e in front of the machine's events; the slice others hold is not touched.
+func (r *row) addEvent(e machine.Event) {
 	old := r.Machine.Events
 	if len(old) >= machine.MaxEvents {
 		old = old[:machine.MaxEvents-1]
@@ -145,13 +129,57 @@ func (r *row) event(e machine.Event) {
 	r.Machine.Events = slices.Concat([]machine.Event{e}, old)
 }
 
+// namespace returns the namespace that pays for the machine: that of its app when it was made.
+func (r *row) namespace() string {
+	if r.Namespace == "" {
+		return quota.Default
+	}
+	return r.Namespace
+}
+
+func (r *row) scheduling() machine.Scheduling {
+	if r.Machine.Scheduling == nil {
+		return machine.Scheduling{}
+	}
+	return *r.Machine.Scheduling
+}
+
+// tenant returns what the ledger is to know of the machine.
+func (r *row) tenant() market.Tenant {
+	sc := r.scheduling()
+	t := market.Tenant{Rank: sc.Rank(), Budget: sc.Budget(), Lost: r.Evictions, Gang: r.Machine.Config.Metadata[MetaGang],
+		Evicted: r.Machine.Preempted != nil}
+	if g := r.Machine.Config.Guest; g != nil {
+		t.GPUKind = g.GPUKind
+	}
+	if r.Life != nil {
+		t.Since = r.Life.StartedAt
+		if at := checkpoint(r.Machine.Config.Metadata[MetaCheckpoint]); at.After(t.Since) {
+			t.Since = at
+		}
+	}
+	return t
+}
+
+// checkpoint reads a time; zero for what is none.
+func checkpoint(s string) time.Time {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 && n < 1<<40 {
+		return time.Unix(n, 0)
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 func decodeRow(rec fsm.Record) (*row, error) {
 	var r row
-	if err := json.Unmarshal(rec.Value, &r); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "journal_damaged", "the journal's record of machine %s does not read; restore the journal from a backup", rec.Key)
+	if err := decode(rec, &r, "machine "+rec.Key); err != nil {
+		return nil, err
 	}
 	if r.Machine.ID != rec.Key || r.Machine.Config == nil {
-		return nil, fault.New(fault.Internal, "journal_damaged", "the journal's record of machine %s is of another one (%q); restore the journal from a backup", rec.Key, r.Machine.ID)
+		return nil, misfiled("machine "+rec.Key, r.Machine.ID)
 	}
 	r.Restarts, r.Returns = max(0, r.Restarts), max(0, r.Returns)
 	if r.destroyed() {

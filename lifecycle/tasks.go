@@ -11,11 +11,10 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// Short tasks (package jobs) are no machines: they have no row, no operations and no journal records here. What a
-// Supervisor knows of one is the room that it occupies, so that machines and tasks together never have more than there is,
-// and whose it is: so it is metered, and may have to make room for a machine of a higher band.
-
-// Task is one life of a short task, as its worker is told of it.
+// Task is one life of a short task (package jobs), as its worker is told of it. A task is no machine: it has no row, no
+// operations and no journal records. Of one that has room it is known what it occupies, so that machines and tasks
+// together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of a
+// higher band.
 type Task struct {
 	Name       string // its name at the runtime
 	App        string
@@ -39,99 +38,104 @@ func (t *Task) namespace() string {
 	return t.Namespace
 }
 
-// TaskRoom gives a task its room until TaskGone. It is judged like a grant; a task that has its room already keeps it. One
-// that cannot be paid for is lent to, where its namespace's budget says so.
-func (s *Supervisor) TaskRoom(now time.Time, t Task) (Out, error) {
-	s.open(now)
-	if s.tasks[t.Name] != nil {
-		return s.close(), nil
+// tasks are the tasks that have room, by name.
+type tasks struct {
+	*core
+	accounts *accounts
+	all      map[string]*Task
+}
+
+func newTasks(c *core, a *accounts) *tasks {
+	return &tasks{core: c, accounts: a, all: map[string]*Task{}}
+}
+
+// begin gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
+func (s *tasks) begin(t Task) error {
+	if s.all[t.Name] != nil {
+		return nil
 	}
 	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(), Scheduling: t.Scheduling}
-	if f := s.funds(now, "", &r); !f.Enough() && s.purse.book.Budgets[f.Namespace].Lend {
+	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && s.accounts.MayRunUnpaid(f.Namespace) {
 		r.Scheduling.Lent, t.Scheduling.Lent = true, true
 	}
-	t.Since = now
-	if err := s.seller.GrantTask(now, r, t.tenant()); err != nil {
-		return s.close(), err
+	t.Since = s.now
+	if err := s.seller.GrantTask(s.now, r, t.tenant()); err != nil {
+		return err
 	}
-	s.tasks[t.Name] = &t
-	s.meterTask(&t)
-	return s.close(), nil
+	s.all[t.Name] = &t
+	s.accounts.Put(s.now, t.Name, s.charge(&t))
+	return nil
 }
 
-// TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
-// TaskTold will say; until then it is neither charged nor evicted, unless it was about to be.
-func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
-	s.seller.RestoreVolume(name, want)
-	s.tasks[name] = &Task{Name: name, Want: want}
-}
-
-// TaskTold tells whose a task is that runs since before. The time that it ran unseen is charged.
-func (s *Supervisor) TaskTold(now time.Time, t Task) Out {
-	s.open(now)
-	old := s.tasks[t.Name]
+// describe tells whose a task is that has run since before, and charges the time that it ran unseen.
+func (s *tasks) describe(t Task) {
+	old := s.all[t.Name]
 	if old == nil || old.App != "" {
-		return s.close() // it is over, or known
+		return // it is over, or known
 	}
 	t.Want = old.Want
 	*old = t
 	s.seller.DescribeTask(t.Name, t.App, t.tenant())
-	s.purse.meter.Resume(now, t.Name, s.chargeTask(old), t.Since)
-	s.purse.limit(now, t.namespace())
-	return s.close()
+	c := s.charge(old)
+	s.accounts.Resume(s.now, t.Name, c, t.Since)
+	s.accounts.Put(s.now, t.Name, c)
 }
 
-// TaskGone gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
-func (s *Supervisor) TaskGone(now time.Time, name string) Out {
-	s.open(now)
-	if s.tasks[name] != nil {
+// end gives a task's room back.
+func (s *tasks) end(name string) {
+	if s.all[name] != nil {
 		s.seller.Free(name)
-		s.purse.meter.Put(now, name, quota.Charge{})
-		delete(s.tasks, name)
+		s.accounts.Put(s.now, name, quota.Charge{})
+		delete(s.all, name)
 	}
-	return s.close()
 }
 
-func (s *Supervisor) chargeTask(t *Task) quota.Charge {
+func (s *tasks) charge(t *Task) quota.Charge {
 	if t.App == "" {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: t.namespace(), Rate: s.purse.price.Rate(t.Want, t.Scheduling), Lent: t.Scheduling.Lent, Used: t.Want, Kind: quota.Task}
+	return quota.Charge{Namespace: t.namespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling), Lent: t.Scheduling.Lent,
+		Used: t.Want, Kind: quota.Task}
 }
 
-func (s *Supervisor) meterTask(t *Task) {
-	s.purse.meter.Put(s.now, t.Name, s.chargeTask(t))
-	s.purse.limit(s.now, t.namespace())
+func (s *tasks) charges(f func(id string, c quota.Charge)) {
+	for name, t := range s.all {
+		f(name, s.charge(t))
+	}
 }
 
-// lendTask changes whether a task is paid for.
-func (s *Supervisor) lendTask(t *Task, lent bool) {
-	t.Scheduling.Lent = lent
+func (s *tasks) standing(id string) (standing, bool) {
+	t := s.all[id]
+	if t == nil {
+		return standing{}, false
+	}
+	return standing{t.namespace(), t.Scheduling, t.Since}, true
+}
+
+func (s *tasks) setUnpaid(id string, unpaid bool, _ string) {
+	t := s.all[id]
+	t.Scheduling.Lent = unpaid
 	s.seller.DescribeTask(t.Name, t.App, t.tenant())
-	s.meterTask(t)
+	s.accounts.Put(s.now, t.Name, s.charge(t))
 }
 
-// evictTask has a task make room; false: it is none. Who runs it ends it, hands it back to its queue and says TaskGone.
-func (s *Supervisor) evictTask(p machine.Preemption) bool {
-	if s.tasks[p.Machine] == nil {
+// evict asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says TaskGone.
+func (s *tasks) evict(p machine.Preemption) bool {
+	if s.all[p.Machine] == nil {
 		return false
 	}
-	s.evicted++
 	s.out.Evict = append(s.out.Evict, p)
 	return true
 }
 
-// Leaving gives the machine that a task or a machine is being evicted for; "" when it is not.
-func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }
-
-// leavingTasks gives the tasks that were about to go for a machine when the worker's process ended, by that machine; and
-// the evictions that are to be asked for again.
-func (s *Supervisor) leavingTasks() (by map[string][]string, again []machine.Preemption) {
+// leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and the
+// evictions that are to be asked for again.
+func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
 	by = map[string][]string{}
 	seen := map[string]bool{}
 	for _, app := range s.seller.EvictedApps() {
 		for _, p := range slices.Backward(s.seller.Evictions(app)) {
-			if t := s.tasks[p.Machine]; t != nil && !seen[p.Machine] {
+			if t := s.all[p.Machine]; t != nil && !seen[p.Machine] {
 				seen[p.Machine] = true
 				s.seller.DescribeTask(p.Machine, app, market.Tenant{Rank: p.Rank})
 				by[p.By] = append(by[p.By], p.Machine)
@@ -141,3 +145,34 @@ func (s *Supervisor) leavingTasks() (by map[string][]string, again []machine.Pre
 	}
 	return by, again
 }
+
+// TaskRoom gives a task its room until TaskGone. It is judged like a grant; a task that has its room already keeps it.
+func (s *Supervisor) TaskRoom(now time.Time, t Task) (Out, error) {
+	s.open(now)
+	err := s.tasks.begin(t)
+	return s.close(), err
+}
+
+// TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
+// TaskTold will say; until then it is neither charged nor evicted, unless it was about to be.
+func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
+	s.seller.RestoreVolume(name, want)
+	s.tasks.all[name] = &Task{Name: name, Want: want}
+}
+
+// TaskTold tells whose a task is that runs since before. The time that it ran unseen is charged.
+func (s *Supervisor) TaskTold(now time.Time, t Task) Out {
+	s.open(now)
+	s.tasks.describe(t)
+	return s.close()
+}
+
+// TaskGone gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
+func (s *Supervisor) TaskGone(now time.Time, name string) Out {
+	s.open(now)
+	s.tasks.end(name)
+	return s.close()
+}
+
+// Leaving returns the machine that a task or a machine is being evicted for; "" when it is not.
+func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }

@@ -89,12 +89,19 @@ type ImageRef struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 }
 
+// Who an event came from, as the Machines API names them.
+const (
+	SourceUser  = "user"
+	SourceFlyd  = "flyd" // the worker itself
+	SourceProxy = "proxy"
+)
+
 // Event is one thing that happened to a machine.
 type Event struct {
 	ID        string        `json:"id"`        // ULID: ids sort as the events happened
 	Type      string        `json:"type"`      // launch start stop exit restart update suspend destroy warning ...
 	Status    string        `json:"status"`    // the state it led to
-	Source    string        `json:"source"`    // user, flyd (the worker itself) or proxy
+	Source    string        `json:"source"`    // SourceUser, SourceFlyd or SourceProxy
 	Timestamp int64         `json:"timestamp"` // milliseconds since 1970
 	Request   *EventRequest `json:"request,omitempty"`
 	Message   string        `json:"message,omitempty"` // one sentence: the reason of a failure, the text of a warning

@@ -2,12 +2,10 @@ package lifecycle
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 )
@@ -24,7 +22,16 @@ const (
 	opUpdate   = "update"
 	opDestroy  = "destroy"
 	opSignal   = "signal"
+
+	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose first step
+	// is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a stop.
+	opCreateEvict = "create_evict"
+	opStartEvict  = "start_evict"
+	opPreempt     = "preempt"
 )
+
+// roomMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to kill.
+const roomMargin = 80 * time.Second
 
 // opArgs are the arguments of every operation on a machine, journalled with the run.
 type opArgs struct {
@@ -48,7 +55,7 @@ func argsOf(r *fsm.Run) opArgs {
 	return a
 }
 
-// launches says whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
+// launches reports whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
 func launches(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
@@ -78,24 +85,38 @@ func definitions() []*def {
 		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
+		{Op: opCreateEvict, Steps: []step{roomStep(), createStep()}, Finish: finishCreate},
+		{Op: opStartEvict, Steps: []step{roomStep(), launchStep()}, Finish: finish},
+		{Op: opPreempt, Steps: stopSteps(), Finish: finishPreempt},
 	}
-	return slices.Concat(d, preemptDefinitions(), volumeDefinitions())
+	return append(d, volumeDefinitions()...)
 }
 
-func (s *Supervisor) rowOf(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
+// roomStep waits for the room of those who leave.
+func roomStep() step {
+	return step{Name: "room", Deadline: roomMargin,
+		DeadlineOf: func(r *fsm.Run) time.Duration { return roomMargin + argsOf(r).Grace },
+		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+			if s.seller.Waiting(strings.TrimPrefix(r.Key, "m/")) {
+				return &fsm.Effect{Kind: fsm.Await}
+			}
+			return nil
+		}}
+}
 
-func (s *Supervisor) target(row *row, a opArgs) Target {
-	return Target{Devices: s.devicesOf(row), ID: row.Machine.ID, App: row.Machine.App, Machine: row.public(), Attempt: a.Attempt, Signal: a.Signal, SkipSecrets: row.SkipSecrets}
+func (s *machines) target(r *row, a opArgs) Target {
+	return Target{Devices: s.gpus(r), ID: r.Machine.ID, App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt,
+		Signal: a.Signal, SkipSecrets: r.SkipSecrets}
 }
 
 // want makes a Do that asks for one effect on the machine, unless there is nothing to do.
 func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-		row, a := s.rowOf(r), argsOf(r)
+		row, a := s.machines.of(r), argsOf(r)
 		if idle != nil && idle(row, a) {
 			return nil
 		}
-		return &fsm.Effect{Kind: kind, Args: s.target(row, a)}
+		return &fsm.Effect{Kind: kind, Args: s.machines.target(row, a)}
 	}
 }
 
@@ -140,15 +161,15 @@ func launchStep() step {
 			return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
 		}),
 		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
-			row := s.rowOf(r)
+			row := s.machines.of(r)
 			life, ok := data.(Life)
 			if !ok {
 				panic("lifecycle: the result of a launch is not a Life")
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
 			row.Returns, row.Occupies = 0, cluster.Resources{}
-			s.dirty[row.Machine.ID] = true
-			s.note(row, "start", machine.Started, argsOf(r).Source, "")
+			s.machines.dirty[row.Machine.ID] = true
+			s.machines.note(row, "start", machine.Started, argsOf(r).Source, "")
 		},
 		Undo: want(EffKill, func(_ *row, a opArgs) bool { return a.Attempt == 0 }),
 	}
@@ -158,12 +179,12 @@ func launchStep() step {
 func stopSteps() []step {
 	return []step{
 		thawStep(),
-		{Name: "signal", Deadline: 5 * time.Second, Pass: true,
+		{Name: "signal", Deadline: 5 * time.Second, BestEffort: true,
 			Do: want(EffSignal, func(r *row, a opArgs) bool { return r.Life == nil || a.Kill })},
-		{Name: "exit", Deadline: time.Second, Pass: true,
+		{Name: "exit", Deadline: time.Second, BestEffort: true,
 			DeadlineOf: func(r *fsm.Run) time.Duration { return argsOf(r).Grace },
 			Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-				if s.rowOf(r).Life == nil || argsOf(r).Kill {
+				if s.machines.of(r).Life == nil || argsOf(r).Kill {
 					return nil
 				}
 				return &fsm.Effect{Kind: fsm.Await}
@@ -178,10 +199,10 @@ func killStep() step {
 }
 
 // goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
-func goneStep(pass bool) step {
-	return step{Name: "gone", Deadline: 30 * time.Second, Pass: pass,
+func goneStep(bestEffort bool) step {
+	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-			if s.rowOf(r).Life == nil {
+			if s.machines.of(r).Life == nil {
 				return nil
 			}
 			return &fsm.Effect{Kind: fsm.Await}
@@ -192,15 +213,15 @@ func thawStep() step {
 	return step{Name: "thaw", Deadline: 10 * time.Second,
 		Do: want(EffResume, func(r *row, _ opArgs) bool { return r.Life == nil || !r.Life.Paused }),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
-			row := s.rowOf(r)
+			row := s.machines.of(r)
 			if row.Life != nil {
 				life := *row.Life
 				life.Paused = false
 				row.Life = &life
-				s.dirty[row.Machine.ID] = true
+				s.machines.dirty[row.Machine.ID] = true
 			}
 			if r.Op == opResume {
-				s.note(row, "start", machine.Started, argsOf(r).Source, "resumed where it was suspended")
+				s.machines.note(row, "start", machine.Started, argsOf(r).Source, "resumed where it was suspended")
 			}
 		}}
 }
@@ -208,14 +229,14 @@ func thawStep() step {
 func pauseStep() step {
 	return step{Name: "pause", Deadline: 10 * time.Second, Do: want(EffPause, dead),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
-			row := s.rowOf(r)
+			row := s.machines.of(r)
 			if row.Life == nil {
 				return // it ended meanwhile
 			}
 			life := *row.Life
 			life.Paused = true
 			row.Life = &life
-			s.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
+			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
 		},
 		Undo: want(EffResume, dead)}
 }
@@ -226,104 +247,4 @@ func removeStep() step {
 
 func sendStep() step {
 	return step{Name: "send", Deadline: 5 * time.Second, Tries: 1, Do: want(EffSignal, dead)}
-}
-
-// finish brings a machine to the state its facts add up to, and says why an operation failed.
-func finish(s *Supervisor, now time.Time, r *fsm.Run, err error) {
-	row := s.rowOf(r)
-	s.dirty[row.Machine.ID] = true
-	if fault.CodeOf(err) == "aborted" {
-		s.giveUp(row)
-		return // whoever aborted goes on with the machine
-	}
-	early := row.early
-	row.early = nil
-	if err != nil {
-		row.Failure = err.Error()
-		s.note(row, r.Op+"_failed", row.settle(), "flyd", row.Failure)
-	}
-	row.Machine.State = row.settle()
-	s.phases(row, r)
-	s.giveUp(row)
-	s.room(row)
-	if early != nil {
-		s.exited(row, *early)
-	}
-}
-
-// room makes the ledger say what the machine occupies now that no operation is on its way. Giving back cannot fail, and
-// whatever an operation grew into it had been granted before.
-func (s *Supervisor) room(row *row) {
-	id := row.Machine.ID
-	if err := s.seller.SetUp(s.now, id, row.Life != nil || !row.RestartAt.IsZero()); err != nil {
-		panic("lifecycle: a running machine has no room: " + err.Error())
-	}
-	if err := s.seller.Resize(s.now, id, row.footprint()); err != nil {
-		panic("lifecycle: a machine's room does not shrink: " + err.Error())
-	}
-}
-
-// giveUp ends the wait of a machine whose operation has ended before there was room.
-func (s *Supervisor) giveUp(row *row) {
-	id := row.Machine.ID
-	if !s.seller.Waiting(id) {
-		return
-	}
-	if err := s.seller.SetUp(s.now, id, false); err != nil {
-		panic("lifecycle: a machine cannot stop waiting: " + err.Error())
-	}
-	s.spare(id)
-}
-
-func (s *Supervisor) phases(row *row, r *fsm.Run) {
-	p := map[string]string{}
-	total := s.now.Sub(r.Began)
-	rest := total
-	for _, m := range r.Trail {
-		took := m.Effect
-		if m.Step == "room" {
-			took = m.Took
-		}
-		if took > 0 {
-			p[m.Step] = took.String()
-			rest -= took
-		}
-	}
-	p["journal"], p["total"] = max(0, rest).String(), total.String()
-	if launches(r) {
-		row.Machine.Phases = p
-	}
-}
-
-func finishCreate(s *Supervisor, now time.Time, r *fsm.Run, err error) {
-	if err == nil || fault.CodeOf(err) == "aborted" {
-		finish(s, now, r, err)
-		return
-	}
-	// What could not be made leaves nothing behind but its tombstone, with the reason.
-	row := s.rowOf(r)
-	row.Failure = err.Error()
-	s.note(row, "launch_failed", machine.Destroyed, "flyd", row.Failure)
-	s.giveUp(row)
-	s.bury(row)
-	if row.early != nil {
-		s.ack(*row.early)
-	}
-}
-
-func finishDestroy(s *Supervisor, _ time.Time, r *fsm.Run, err error) {
-	row := s.rowOf(r)
-	s.dirty[row.Machine.ID] = true
-	if err != nil {
-		row.Failure = err.Error()
-		s.note(row, "destroy_failed", row.settle(), "flyd", row.Failure)
-		row.Machine.State = row.settle()
-		s.room(row)
-		if row.Life != nil {
-			s.insist(row)
-		}
-		return
-	}
-	s.note(row, "destroy", machine.Destroyed, argsOf(r).Source, "")
-	s.bury(row)
 }

@@ -1,0 +1,57 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// note writes an event and the time of the change into a machine.
+func (s *machines) note(r *row, typ string, status machine.State, source, message string) {
+	s.noteEvent(r, machine.Event{Type: typ, Status: string(status), Source: source, Message: message})
+}
+
+// noteExit tells of the end of a life: whether an operation asked for it, and whether another life follows.
+func (s *machines) noteExit(r *row, ex Exit, requested, again bool) {
+	e := &machine.ExitEvent{ExitCode: ex.Code, GuestExitCode: ex.Code, GuestSignal: ex.Signal, Signal: ex.Signal,
+		OOMKilled: ex.OOM, RequestedStop: requested, Restarting: again, Lost: ex.Lost, ExitedAt: ex.At}
+	if ex.Signal > 0 {
+		e.GuestExitCode = 0
+	}
+	msg := ""
+	if ex.Lost {
+		msg = "the end was not seen: the worker's machine, or what watched the process, went down"
+	}
+	s.noteEvent(r, machine.Event{Type: "exit", Status: string(machine.Stopped), Source: machine.SourceFlyd, Message: msg,
+		Request: &machine.EventRequest{ExitEvent: e, RestartCount: r.Restarts}})
+}
+
+func (s *machines) noteEvent(r *row, e machine.Event) {
+	if e.Source == "" {
+		e.Source = machine.SourceUser
+	}
+	e.ID, e.Timestamp = s.ulid(), s.now.UnixMilli()
+	r.addEvent(e)
+	r.Machine.UpdatedAt = stamp(s.now)
+	s.dirty[r.Machine.ID] = true
+	s.out.Events = append(s.out.Events, machine.EventOf{App: r.Machine.App, Machine: r.Machine.ID, Name: r.Machine.Name, Event: e})
+}
+
+// noteRefused tells of something that the worker would have done by itself.
+func (s *machines) noteRefused(r *row, what string, err error) {
+	if s.run(r.Machine.ID) == nil {
+		r.Machine.State = r.settle()
+	}
+	s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, what+": "+err.Error())
+}
+
+// warn says in an event what of the config is accepted without effect.
+func (s *machines) warn(r *row) {
+	for _, w := range machine.Warnings(r.Machine.Config) {
+		s.note(r, "warning", r.Machine.State, machine.SourceFlyd, w)
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func versionKey(id, instance string) string { return id + "|" + instance }

@@ -1,0 +1,94 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+)
+
+// finish brings a machine to the state its facts add up to, and says why an operation failed.
+func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
+	r := s.machines.of(run)
+	s.machines.dirty[r.Machine.ID] = true
+	if fsm.Aborted(err) {
+		s.evictions.cancelWait(r)
+		return // whoever aborted goes on with the machine
+	}
+	early := r.early
+	r.early = nil
+	if err != nil {
+		r.Failure = err.Error()
+		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
+	}
+	r.Machine.State = r.settle()
+	if launches(run) {
+		r.Machine.Phases = phases(run, s.now)
+	}
+	s.evictions.cancelWait(r)
+	s.machines.settleLedger(r)
+	if early != nil {
+		s.lives.exited(r, *early)
+	}
+}
+
+// phases returns what the steps of a run took, as a machine shows it.
+func phases(run *fsm.Run, now time.Time) map[string]string {
+	p := map[string]string{}
+	total := now.Sub(run.Began)
+	journal := total
+	for _, d := range run.Done {
+		took := d.Effect
+		if d.Step == "room" {
+			took = d.Took
+		}
+		if took > 0 {
+			p[d.Step] = took.String()
+			journal -= took
+		}
+	}
+	p["journal"], p["total"] = max(0, journal).String(), total.String()
+	return p
+}
+
+// finishCreate leaves nothing behind of what could not be made but its tombstone, with the reason.
+func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
+	if err == nil || fsm.Aborted(err) {
+		finish(s, now, run, err)
+		return
+	}
+	r := s.machines.of(run)
+	r.Failure = err.Error()
+	s.machines.note(r, "launch_failed", machine.Destroyed, machine.SourceFlyd, r.Failure)
+	s.evictions.cancelWait(r)
+	s.machines.markDestroyed(r)
+	if r.early != nil {
+		s.ack(*r.early)
+	}
+}
+
+func finishDestroy(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
+	r := s.machines.of(run)
+	s.machines.dirty[r.Machine.ID] = true
+	if err != nil {
+		r.Failure = err.Error()
+		s.machines.note(r, "destroy_failed", r.settle(), machine.SourceFlyd, r.Failure)
+		r.Machine.State = r.settle()
+		s.machines.settleLedger(r)
+		if r.Life != nil {
+			s.evictions.killAgain(r)
+		}
+		return
+	}
+	s.machines.note(r, "destroy", machine.Destroyed, argsOf(run).Source, "")
+	s.machines.markDestroyed(r)
+}
+
+func finishPreempt(s *Supervisor, now time.Time, run *fsm.Run, err error) {
+	r := s.machines.of(run)
+	cancelled := s.seller.Leaving(r.Machine.ID) == ""
+	finish(s, now, run, err)
+	if !fsm.Aborted(err) {
+		s.evictions.ended(r, cancelled)
+	}
+}

@@ -1,0 +1,156 @@
+package lifecycle
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Times of a stop where neither the command nor the config says.
+const (
+	defaultGrace = 5 * time.Second
+	MaxGrace     = 300 * time.Second
+)
+
+// judge holds a command against the machine's state and begins the operation; false: there is nothing to do.
+func (s *commands) judge(r *row, c Command) (begun bool, err error) {
+	if err := s.engine.Free(machineKey(c.Machine)); err != nil && c.Verb != Destroy {
+		return false, err
+	}
+	a, err := argsFor(r, c)
+	if err != nil {
+		return false, err
+	}
+	switch c.Verb {
+	case Start:
+		return s.judgeStart(r, a)
+	case Stop:
+		return s.judgeStop(r, a)
+	case Restart:
+		if r.Life == nil {
+			return s.judgeStart(r, a)
+		}
+		s.note(r, "restart", machine.Restarting, a.Source, "")
+		return true, s.launch(r, opRestart, a, machine.Restarting)
+	case Suspend:
+		return s.judgeSuspend(r, a)
+	case Signal:
+		if r.Life == nil {
+			return false, fault.New(fault.Precondition, "not_running", "failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
+		}
+		return true, s.begin(r, opSignal, a)
+	case Update:
+		return s.update(r, c, a)
+	case Destroy:
+		if _, why := s.parked(c.Machine); r.Life != nil && !c.Kill && why != "" {
+			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
+		} else if r.Life != nil && !c.Kill {
+			return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it first, or destroy it with force", r.Machine.State)
+		}
+		s.abort(machineKey(c.Machine), "the machine is being destroyed") // a parked one
+		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
+		r.Machine.State = machine.Destroying
+		return true, s.begin(r, opDestroy, a)
+	}
+	return false, fault.New(fault.Invalid, "verb", "no command is named %q", c.Verb)
+}
+
+func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
+	switch {
+	case r.Life != nil && r.Life.Paused:
+		r.Machine.State = machine.Starting
+		return true, s.begin(r, opResume, a)
+	case r.Life != nil:
+		return false, nil
+	}
+	s.runUnpaid(r)
+	if err := s.evictions.makeRoom(r, a); err != nil {
+		return false, hostFull(err)
+	}
+	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0
+	if s.run(r.Machine.ID) != nil {
+		return true, nil
+	}
+	return true, s.launch(r, opStart, a, machine.Starting)
+}
+
+func (s *commands) judgeStop(r *row, a opArgs) (bool, error) {
+	if r.Life == nil {
+		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // between two restarts, or on its way back: it stays down
+			r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
+			r.Machine.State = r.settle()
+			s.settleLedger(r)
+			s.note(r, "stop", r.Machine.State, a.Source, "")
+			s.out.Sync = true
+		}
+		return false, nil
+	}
+	s.note(r, "stop", machine.Stopping, a.Source, "")
+	r.Machine.State = machine.Stopping
+	return true, s.begin(r, opStop, a)
+}
+
+func (s *commands) judgeSuspend(r *row, a opArgs) (bool, error) {
+	switch {
+	case r.Life != nil && r.Life.Paused:
+		return false, nil
+	case r.Life == nil:
+		return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
+	}
+	r.Machine.State = machine.Suspending
+	return true, s.begin(r, opSuspend, a)
+}
+
+// argsFor turns a command into an operation's arguments; what the command leaves open the config says.
+func argsFor(r *row, c Command) (opArgs, error) {
+	a := opArgs{Source: c.Source, Kill: c.Kill, Signal: int(syscall.SIGINT), Grace: defaultGrace}
+	if a.Source == "" {
+		a.Source = machine.SourceUser
+	}
+	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal { // what an older souk let pass is not held against it
+		if sc.Timeout != nil && sc.Timeout.Duration > 0 {
+			a.Grace = min(sc.Timeout.Duration, MaxGrace)
+		}
+		if sc.Signal != nil {
+			if sig, err := machine.ParseSignal(*sc.Signal); err == nil {
+				a.Signal = int(sig)
+			}
+		}
+	}
+	if c.Signal != "" {
+		sig, err := machine.ParseSignal(c.Signal)
+		if err != nil {
+			return a, err
+		}
+		a.Signal = int(sig)
+	} else if c.Verb == Signal {
+		return a, fault.New(fault.Invalid, "signal", "a signal is needed, such as SIGTERM")
+	}
+	if c.Timeout > 0 {
+		a.Grace = c.Timeout
+	}
+	if a.Grace > MaxGrace || a.Grace < 0 {
+		return a, fault.New(fault.Invalid, "timeout", "a stop may take at most %v; got %v", MaxGrace, a.Grace)
+	}
+	return a, nil
+}
+
+// hostFull gives a refusal of the machine's own worker the words the Machines API's clients look for.
+func hostFull(err error) error {
+	e := *fault.As(err)
+	if e.Scope == fault.ScopeQuota {
+		e.Text = "over the allowed quota: " + strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") + "; stop something, or have the quota raised"
+		return &e
+	}
+	what := map[string]string{"cpu": "insufficient CPUs available", "memory": "insufficient memory available"}[e.Resource]
+	if what == "" {
+		what = "insufficient resources available"
+	}
+	e.Text = "aborted: could not reserve resource for machine: " + what + " to fulfill request on the current host (" +
+		strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") + "); stop something, or create it anew elsewhere"
+	e.Scope = fault.ScopeHost
+	return &e
+}

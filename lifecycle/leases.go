@@ -1,0 +1,126 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+)
+
+// MaxLease is the longest a lease can be taken for.
+const MaxLease = 24 * time.Hour
+
+// defaultLease is what a lease without a time gets.
+const defaultLease = 30 * time.Second
+
+// leases are the locks on machines, by machine id.
+type leases struct {
+	*core
+	held map[string]machine.Lease
+}
+
+func newLeases(c *core) *leases { return &leases{core: c, held: map[string]machine.Lease{}} }
+
+func (s *leases) restore(rec fsm.Record) error {
+	var l machine.Lease
+	if err := decode(rec, &l, "the lease of "+rec.Key); err != nil {
+		return err
+	}
+	s.held[rec.Key] = l
+	return nil
+}
+
+// current returns the lease in force on a machine.
+func (s *leases) current(id string) (machine.Lease, bool) {
+	l, ok := s.held[id]
+	return l, ok && s.now.Unix() < l.ExpiresAt
+}
+
+// check refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an error of
+// its own: who sends one believes to be alone, and is not.
+func (s *leases) check(id, nonce string) error {
+	l, held := s.current(id)
+	switch {
+	case held && nonce == l.Nonce, !held && nonce == "":
+		return nil
+	case held && nonce == "":
+		return heldError(id, l)
+	case held:
+		e := heldError(id, l)
+		e.Text += "; the nonce given is not its nonce"
+		return e
+	}
+	return fault.New(fault.Conflict, "lease_nonce", "the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again", id)
+}
+
+func heldError(id string, l machine.Lease) *fault.Error {
+	until := time.Unix(l.ExpiresAt, 0).UTC().Format(time.RFC3339)
+	return fault.New(fault.Conflict, "lease_held", "machine ID %s lease currently held by %s, expires at %s", id, l.Owner, until)
+}
+
+// change takes, refreshes or releases the lease of a machine.
+func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, error) {
+	ttl := c.TTL
+	if ttl == 0 {
+		ttl = defaultLease
+	}
+	l, held := s.current(c.Machine)
+	switch {
+	case ttl < time.Second || ttl > MaxLease:
+		return machine.Lease{}, fault.New(fault.Invalid, "ttl", "a lease lasts from 1 second to %v; got %v", MaxLease, ttl)
+	case c.Release && !held:
+		return machine.Lease{}, noLease()
+	case held && c.Nonce != l.Nonce, !held && c.Nonce != "":
+		return machine.Lease{}, s.check(c.Machine, c.Nonce)
+	case c.Release:
+		s.drop(c.Machine)
+		s.out.Sync = true
+		return l, nil
+	case !held:
+		l = machine.Lease{Nonce: s.token(), Owner: c.Owner}
+	}
+	l.Version, l.ExpiresAt = m.InstanceID, s.now.Add(ttl+time.Second-1).Unix()
+	s.set(c.Machine, l)
+	return l, nil
+}
+
+func noLease() error { return fault.New(fault.NotFound, "lease_not_found", "lease not found") }
+
+func (s *leases) set(id string, l machine.Lease) {
+	s.held[id] = l
+	s.put(LeaseBucket, id, l)
+	s.out.Sync = true
+}
+
+// drop ends a machine's lease, if there is one.
+func (s *leases) drop(id string) {
+	if _, ok := s.held[id]; ok {
+		delete(s.held, id)
+		s.remove(LeaseBucket, id)
+	}
+}
+
+// Lease takes, refreshes or releases a lease. The answer is durable.
+func (s *Supervisor) Lease(now time.Time, ticket uint64, c LeaseCommand) Out {
+	s.open(now)
+	var l machine.Lease
+	r, err := s.machines.find(c.App, c.Machine)
+	if err == nil {
+		l, err = s.leases.change(c, &r.Machine)
+	}
+	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Lease: l, Err: err})
+	return s.close()
+}
+
+// CurrentLease returns the lease in force; NotFound when there is none.
+func (s *Supervisor) CurrentLease(now time.Time, app, id string) (machine.Lease, error) {
+	s.now = now
+	if _, err := s.machines.find(app, id); err != nil {
+		return machine.Lease{}, err
+	}
+	if l, ok := s.leases.current(id); ok {
+		return l, nil
+	}
+	return machine.Lease{}, noLease()
+}
