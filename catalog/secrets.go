@@ -167,6 +167,16 @@ func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
 	return out, a.Secrets, nil
 }
 
+// SecretsReach refuses a version of an app's secrets that is not there yet.
+func (c *Catalog) SecretsReach(app string, version uint64) error {
+	a, err := c.App(app)
+	if err == nil && version > a.Secrets {
+		err = fault.New(fault.Precondition, "secrets_version",
+			"failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first", a.Secrets, version)
+	}
+	return err
+}
+
 // OpenSecrets returns the values of an app's secrets. Workers ask at the moment of a start, and nobody else does.
 func (c *Catalog) OpenSecrets(app string) (map[string]string, error) {
 	c.mu.RLock()

@@ -64,7 +64,39 @@ type appList struct {
 	Apps  []App `json:"apps"`
 }
 
-func (g *Gateway) createApp(w http.ResponseWriter, r *http.Request) error {
+// appsAPI serves apps and what is set for each of them.
+type appsAPI struct {
+	catalog   appCatalog
+	directory *directory
+}
+
+// appCatalog is what it needs of the catalog.
+type appCatalog interface {
+	App(name string) (catalog.App, error)
+	Apps() []catalog.App
+	CreateApp(name, org, network, role string) (catalog.App, error)
+	MarkDeleting(name string) error
+	DeleteApp(name string) error
+	SetEvictionBudget(app string, b *machine.EvictionBudget) error
+	SetDisconnect(app, policy string) error
+}
+
+// handlers returns what it serves.
+func (g *appsAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/apps":                           g.createApp,
+		"GET /v1/apps":                            g.listApps,
+		"GET /v1/apps/{app}":                      g.getApp,
+		"DELETE /v1/apps/{app}":                   g.deleteApp,
+		"GET /v1/apps/{app}/ip_assignments":       g.listIPs,
+		"GET /v1/souk/apps/{app}/eviction-budget": g.getAppBudget,
+		"PUT /v1/souk/apps/{app}/eviction-budget": g.setAppBudget,
+		"GET /v1/souk/apps/{app}/disconnect":      g.getDisconnect,
+		"PUT /v1/souk/apps/{app}/disconnect":      g.setDisconnect,
+	}
+}
+
+func (g *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 	var in newApp
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -84,13 +116,13 @@ func (g *Gateway) createApp(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listApps(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	machines, err := g.machines(r.Context(), "", false)
+	machines, err := g.directory.machines(r.Context(), "", false)
 	if err != nil {
 		return err
 	}
-	volumes, err := g.volumes(r.Context(), "")
+	volumes, err := g.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
@@ -122,16 +154,16 @@ func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(cata
 	return func(a catalog.App) App { return appAnswer(a, ms[a.Name], vs[a.Name]) }
 }
 
-func (g *Gateway) getApp(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 	app, err := g.catalog.App(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
-	machines, err := g.machines(r.Context(), app.Name, false)
+	machines, err := g.directory.machines(r.Context(), app.Name, false)
 	if err != nil {
 		return err
 	}
-	volumes, err := g.volumes(r.Context(), app.Name)
+	volumes, err := g.directory.volumes(r.Context(), app.Name)
 	if err != nil {
 		return err
 	}
@@ -141,12 +173,12 @@ func (g *Gateway) getApp(w http.ResponseWriter, r *http.Request) error {
 
 // deleteApp takes an app away with all it has. The mark comes first, so that a deletion that broke off leaves an app that
 // takes nothing new, and asking again goes on with it.
-func (g *Gateway) deleteApp(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	ctx, name := context.WithoutCancel(r.Context()), r.PathValue("app")
 	if err := g.catalog.MarkDeleting(name); err != nil {
 		return err
 	}
-	_, errs := fanOut(g.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
+	_, errs := fanOut(g.directory.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
 	for _, err := range errs {
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
 	return &with
 }
 
-func (g *Gateway) getAppBudget(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) getAppBudget(w http.ResponseWriter, r *http.Request) error {
 	a, err := g.catalog.App(r.PathValue("app"))
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (g *Gateway) getAppBudget(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) setAppBudget(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) setAppBudget(w http.ResponseWriter, r *http.Request) error {
 	var in appBudget
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (g *Gateway) setAppBudget(w http.ResponseWriter, r *http.Request) error {
 
 func budgetRoutes() []route {
 	return []route{
-		{"GET", souk + "/apps/{app}/eviction-budget", (*Gateway).getAppBudget, "Give how much of an app a worker may evict.", "", nil, 200, appBudget{}, ""},
-		{"PUT", souk + "/apps/{app}/eviction-budget", (*Gateway).setAppBudget, "Set how much of an app a worker may evict, for machines that are made from now on.", "", appBudget{}, 200, appBudget{}, ""},
+		{"GET", souk + "/apps/{app}/eviction-budget", "Give how much of an app a worker may evict.", "", nil, 200, appBudget{}, ""},
+		{"PUT", souk + "/apps/{app}/eviction-budget", "Set how much of an app a worker may evict, for machines that are made from now on.", "", appBudget{}, 200, appBudget{}, ""},
 	}
 }

@@ -189,7 +189,7 @@ func (g *Gateway) request(ctx context.Context, app string, launch *machine.Launc
 	}
 	var err error
 	if v := launch.MinSecretsVersion; v != nil {
-		if err := g.secretsReach(app, *v); err != nil {
+		if err := g.catalog.SecretsReach(app, *v); err != nil {
 			return req, err
 		}
 	}

@@ -11,7 +11,7 @@ type disconnectBody struct {
 	Policy string `json:"policy"`
 }
 
-func (g *Gateway) getDisconnect(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) getDisconnect(w http.ResponseWriter, r *http.Request) error {
 	a, err := g.catalog.App(r.PathValue("app"))
 	if err != nil {
 		return err
@@ -20,7 +20,7 @@ func (g *Gateway) getDisconnect(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) setDisconnect(w http.ResponseWriter, r *http.Request) error {
+func (g *appsAPI) setDisconnect(w http.ResponseWriter, r *http.Request) error {
 	var in disconnectBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err

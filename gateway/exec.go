@@ -53,7 +53,7 @@ func (b execBody) argv() ([]string, error) {
 }
 
 // execMachine runs a command in a machine and answers when it has ended. A command that fails is an answer, not an error.
-func (g *Gateway) execMachine(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	var in execBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (g *Gateway) execMachine(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	var stdout, stderr bounded
 	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
-	code, err := owner(ctx, g, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
+	code, err := owner(ctx, g.directory, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {
 		return err
 	}

@@ -37,12 +37,12 @@ func (b *begunWriter) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-func (g *Gateway) copyOut(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
 	p, err := filePath(r)
 	if err != nil {
 		return err
 	}
-	f, err := g.named(r)
+	f, err := g.directory.named(r)
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,12 @@ func (g *Gateway) copyOut(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-func (g *Gateway) copyIn(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 	p, err := filePath(r)
 	if err != nil {
 		return err
 	}
-	f, err := g.named(r)
+	f, err := g.directory.named(r)
 	if err != nil {
 		return err
 	}

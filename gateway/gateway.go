@@ -43,9 +43,8 @@ type Options struct {
 
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
-	workers  func() []Worker
+	*directory
 	catalog  *catalog.Catalog
-	where    func(id string) (cluster.WorkerID, bool)
 	members  func() []gossip.Member
 	jobs     Jobs
 	allow    func(token string) bool
@@ -65,9 +64,8 @@ type Gateway struct {
 	decided   decisionIDs
 	index     candidates
 	shadows   *shadowCounts
-	spent     spendings
+	spent     *spendings
 	cluster   Cluster
-	recent    recent // machines made through this gateway
 }
 
 // New makes a gateway.
@@ -79,7 +77,8 @@ func New(o Options) (*Gateway, error) {
 		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
 	}
 	g := &Gateway{
-		workers: o.Workers, catalog: o.Catalog, where: o.Where, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
+		directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}, spent: &spendings{},
+		catalog: o.Catalog, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
 		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
 		decisions: o.Decisions, cluster: o.Cluster,
 	}
@@ -98,7 +97,11 @@ func New(o Options) (*Gateway, error) {
 	g.shadows = newShadowCounts()
 	g.fair.fair = true
 	g.metrics = newMetrics(g)
-	g.handler = g.serve(g.mux())
+	mux, err := g.mux()
+	if err != nil {
+		return nil, err
+	}
+	g.handler = g.serve(mux)
 	return g, nil
 }
 

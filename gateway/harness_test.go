@@ -30,6 +30,7 @@ const testToken = "open-sesame"
 // shop is a gateway over workers in memory. Every answer it gives is held against openapi.json.
 type shop struct {
 	t       *testing.T
+	options Options
 	gateway *Gateway
 	catalog *catalog.Catalog
 	workers []*memWorker
@@ -78,16 +79,26 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	for i, w := range workers {
 		all[i] = reached(t, w)
 	}
-	s.gateway, err = New(Options{Workers: func() []Worker { return all }, Catalog: rows, Token: testToken, Region: "local",
-		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.mux = s.gateway.mux()
+	s.options = Options{Workers: func() []Worker { return all }, Catalog: rows, Token: testToken, Region: "local",
+		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"}
 	if s.spec, err = parsed(); err != nil {
 		t.Fatal(err)
 	}
+	s.with(func(*Options) {})
 	return s
+}
+
+// with makes the gateway anew, with other options.
+func (s *shop) with(change func(*Options)) {
+	s.t.Helper()
+	change(&s.options)
+	var err error
+	if s.gateway, err = New(s.options); err != nil {
+		s.t.Fatal(err)
+	}
+	if s.mux, err = s.gateway.mux(); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // parsed is the description, read once: it is large, and fuzzing opens many shops.

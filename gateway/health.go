@@ -42,14 +42,27 @@ type ClusterHealth struct {
 	Findings []HealthFinding  `json:"findings"`
 }
 
-func (g *Gateway) clusterHealth(w http.ResponseWriter, r *http.Request) error {
+// healthAPI serves what is wrong with the cluster.
+type healthAPI struct {
+	cluster   Cluster // nil: this souk is alone
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (g *healthAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/health": g.clusterHealth,
+	}
+}
+
+func (g *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
 	h := ClusterHealth{At: time.Now().UTC(), Findings: []HealthFinding{}}
 	if g.cluster != nil {
 		h.Findings = append(h.Findings, g.memberFindings(&h)...)
 		h.Findings = append(h.Findings, g.staleness(r.Context())...)
 		h.Findings = append(h.Findings, g.expiry(h.Member)...)
 	}
-	lists, _ := fanOut(g.workers(), func(k Worker) ([]HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
+	lists, _ := fanOut(g.directory.workers(), func(k Worker) ([]HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
 	slices.SortStableFunc(h.Findings, func(a, b HealthFinding) int { return cmp.Compare(a.Member, b.Member) })
 	h.OK = !slices.ContainsFunc(h.Findings, func(f HealthFinding) bool { return !f.OK })
@@ -58,7 +71,7 @@ func (g *Gateway) clusterHealth(w http.ResponseWriter, r *http.Request) error {
 }
 
 // memberFindings tells who can be heard, and who may not come back.
-func (g *Gateway) memberFindings(h *ClusterHealth) (out []HealthFinding) {
+func (g *healthAPI) memberFindings(h *ClusterHealth) (out []HealthFinding) {
 	for _, m := range g.cluster.Members() {
 		if m.Self {
 			h.Member = m.ID
@@ -81,7 +94,7 @@ func (g *Gateway) memberFindings(h *ClusterHealth) (out []HealthFinding) {
 	return out
 }
 
-func (g *Gateway) staleness(ctx context.Context) (out []HealthFinding) {
+func (g *healthAPI) staleness(ctx context.Context) (out []HealthFinding) {
 	parts := g.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
 	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
@@ -103,7 +116,7 @@ func (g *Gateway) staleness(ctx context.Context) (out []HealthFinding) {
 	return out
 }
 
-func (g *Gateway) expiry(self cluster.WorkerID) (out []HealthFinding) {
+func (g *healthAPI) expiry(self cluster.WorkerID) (out []HealthFinding) {
 	for _, w := range g.cluster.Expiry() {
 		f := HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
 		if !f.OK {
@@ -115,7 +128,7 @@ func (g *Gateway) expiry(self cluster.WorkerID) (out []HealthFinding) {
 }
 
 // workerFindings asks one worker.
-func (g *Gateway) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []HealthFinding) {
+func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []HealthFinding) {
 	rec, err := k.Record(ctx)
 	if err != nil {
 		return nil // its member's state says so
@@ -136,7 +149,7 @@ func (g *Gateway) workerFindings(ctx context.Context, k Worker, self cluster.Wor
 }
 
 // greeted tells a member's clock and certificate.
-func (g *Gateway) greeted(ctx context.Context, id cluster.WorkerID) []HealthFinding {
+func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []HealthFinding {
 	asked := time.Now()
 	hello, err := g.cluster.Hello(ctx, id)
 	took := time.Since(asked)
@@ -157,7 +170,7 @@ func (g *Gateway) greeted(ctx context.Context, id cluster.WorkerID) []HealthFind
 }
 
 // registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
-func (g *Gateway) registryDrift(ctx context.Context, k Worker) HealthFinding {
+func (g *healthAPI) registryDrift(ctx context.Context, k Worker) HealthFinding {
 	f := HealthFinding{Member: k.ID(), Check: "registry"}
 	first, n, err := g.untold(ctx, k)
 	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
@@ -178,7 +191,7 @@ func (g *Gateway) registryDrift(ctx context.Context, k Worker) HealthFinding {
 }
 
 // untold lists what differs, as "id state told".
-func (g *Gateway) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
+func (g *healthAPI) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
 	told := map[string]string{}
 	for _, m := range g.cluster.Told(k.ID()) {
 		told[m.ID] = m.State
@@ -215,31 +228,31 @@ func unlessText(ok bool, advice string) string {
 }
 
 // clusterCollector tells of certificates, members and the age of what is known.
-type clusterCollector struct{ g *Gateway }
+type clusterCollector struct{ cluster Cluster }
 
 // Describe describes nothing, as workerCollector's does.
 func (clusterCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells them, where this process is a member of a cluster.
 func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
-	if c.g.cluster == nil {
+	if c.cluster == nil {
 		return
 	}
 	emit := func(name, help, label, value string, v float64) {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, v, value)
 	}
 	calls := prometheus.NewDesc("souk_member_calls_total", "Questions sent to other members over the wire, a round trip each.", []string{"call"}, nil)
-	for call, n := range c.g.cluster.Calls() {
+	for call, n := range c.cluster.Calls() {
 		out <- prometheus.MustNewConstMetric(calls, prometheus.CounterValue, float64(n), call)
 	}
-	for _, w := range c.g.cluster.Expiry() {
+	for _, w := range c.cluster.Expiry() {
 		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.", "what", w.What, float64(w.Ends.Unix()))
 	}
-	for _, p := range c.g.cluster.Parts() {
+	for _, p := range c.cluster.Parts() {
 		emit("souk_view_age_seconds", "For how long a worker may have changed without this member's knowing.", "worker", string(p.Worker), p.Age.Seconds())
 	}
 	states := map[gossip.State]int{gossip.Alive: 0, gossip.Suspect: 0, gossip.Dead: 0, gossip.Left: 0}
-	for _, m := range c.g.cluster.Members() {
+	for _, m := range c.cluster.Members() {
 		states[m.State]++
 	}
 	for s, n := range states {

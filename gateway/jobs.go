@@ -39,13 +39,13 @@ const (
 
 func jobRoutes() []route {
 	return []route{
-		{"POST", allJobs, (*Gateway).submitJob, "Submit a job: one task, or an array of them.", "", newJob{}, 201, jobs.Job{}, ""},
-		{"GET", allJobs, (*Gateway).listJobs, "List jobs, oldest first.", "app", nil, 200, jobList{}, ""},
-		{"GET", oneJob, (*Gateway).getJob, "Tell of a job, and why its tasks wait.", "", nil, 200, jobs.Job{}, ""},
-		{"GET", oneJob + "/wait", (*Gateway).waitJob, "Answer when the job has ended, or more than done of its tasks have.", "timeout done", nil, 200, jobs.Job{}, ""},
-		{"POST", oneJob + "/cancel", (*Gateway).cancelJob, "Drop the tasks that wait, end those that run.", "", nil, 200, jobs.Job{}, ""},
-		{"GET", oneJob + "/tasks", (*Gateway).listTasks, "List a job's tasks, in order of index.", "from limit state*", nil, 200, taskList{}, ""},
-		{"GET", oneJob + "/tasks/{index}/logs", (*Gateway).taskLogs, "Stream what a task wrote.", "tail follow", nil, 200, runtime.LogLine{}, ndjson},
+		{"POST", allJobs, "Submit a job: one task, or an array of them.", "", newJob{}, 201, jobs.Job{}, ""},
+		{"GET", allJobs, "List jobs, oldest first.", "app", nil, 200, jobList{}, ""},
+		{"GET", oneJob, "Tell of a job, and why its tasks wait.", "", nil, 200, jobs.Job{}, ""},
+		{"GET", oneJob + "/wait", "Answer when the job has ended, or more than done of its tasks have.", "timeout done", nil, 200, jobs.Job{}, ""},
+		{"POST", oneJob + "/cancel", "Drop the tasks that wait, end those that run.", "", nil, 200, jobs.Job{}, ""},
+		{"GET", oneJob + "/tasks", "List a job's tasks, in order of index.", "from limit state*", nil, 200, taskList{}, ""},
+		{"GET", oneJob + "/tasks/{index}/logs", "Stream what a task wrote.", "tail follow", nil, 200, runtime.LogLine{}, ndjson},
 	}
 }
 
@@ -248,15 +248,15 @@ func (g *Gateway) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := newLines(w)
+	l := newLines(w, g.log)
 	if follow {
 		if err := l.begin(); err != nil {
-			return g.end(l, r, err)
+			return l.end(r, err)
 		}
 	}
 	err = b.Logs(r.Context(), r.PathValue("job"), index, runtime.LogQuery{Tail: tail, Follow: follow}, func(line runtime.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
 	}
-	return g.end(l, r, err)
+	return l.end(r, err)
 }

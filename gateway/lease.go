@@ -27,9 +27,23 @@ type leaseBody struct {
 	Owner       string `json:"owner,omitempty"`
 }
 
-func (g *Gateway) getLease(w http.ResponseWriter, r *http.Request) error {
+// leasesAPI serves the leases of machines.
+type leasesAPI struct {
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (g *leasesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/apps/{app}/machines/{id}/lease":    g.getLease,
+		"POST /v1/apps/{app}/machines/{id}/lease":   g.acquireLease,
+		"DELETE /v1/apps/{app}/machines/{id}/lease": g.releaseLease,
+	}
+}
+
+func (g *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	l, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
+	l, err := owner(r.Context(), g.directory, app, id, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -38,7 +52,7 @@ func (g *Gateway) getLease(w http.ResponseWriter, r *http.Request) error {
 }
 
 // acquireLease takes a lease, or refreshes it when the request has its nonce.
-func (g *Gateway) acquireLease(w http.ResponseWriter, r *http.Request) error {
+func (g *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
 	var in leaseBody
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
@@ -64,7 +78,7 @@ func (g *Gateway) acquireLease(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) releaseLease(w http.ResponseWriter, r *http.Request) error {
+func (g *leasesAPI) releaseLease(w http.ResponseWriter, r *http.Request) error {
 	c := leaseCommand(r)
 	c.Release = true
 	if _, err := g.lease(r, c); err != nil {
@@ -88,6 +102,6 @@ func leaseOwner(in leaseBody) string {
 	return "api"
 }
 
-func (g *Gateway) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	return owner(r.Context(), g, c.App, c.Machine, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
+func (g *leasesAPI) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
+	return owner(r.Context(), g.directory, c.App, c.Machine, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
 }

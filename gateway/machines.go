@@ -98,14 +98,9 @@ func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	}
 }
 
-// do has the machine's owner carry out a command.
-func (g *Gateway) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
-	return owner(r.Context(), g, c.App, c.Machine, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
-}
-
 // plain serves the verbs that take nothing and tell nothing.
-func plain(v lifecycle.Verb) func(*Gateway, http.ResponseWriter, *http.Request) error {
-	return func(g *Gateway, w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) plain(v lifecycle.Verb) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		if _, err := g.do(r, command(r, v)); err != nil {
 			return err
 		}
@@ -123,7 +118,7 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if v := c.Launch.MinSecretsVersion; v != nil {
-		if err := g.secretsReach(c.App, *v); err != nil {
+		if err := g.catalog.SecretsReach(c.App, *v); err != nil {
 			return err
 		}
 	}
@@ -276,7 +271,7 @@ func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
 
 func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
+	list, err := owner(r.Context(), g.directory, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -293,7 +288,7 @@ func (g *Gateway) listProcesses(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	list, err := owner(r.Context(), g.directory, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -36,10 +35,10 @@ type held struct {
 func marketRoutes() []route {
 	const worker = souk + "/workers/{worker}"
 	return []route{
-		{"POST", worker + "/quote", (*Gateway).quoteAt, "Ask a worker what it would say to a launch; nothing is reserved.", "", bidBody{}, 200, market.Quote{}, ""},
-		{"POST", worker + "/holds", (*Gateway).holdAt, "Have a worker keep room for a launch for a while.", "", bidBody{}, 200, held{}, ""},
-		{"DELETE", worker + "/holds/{hold}", (*Gateway).releaseAt, "Give held room back.", "", nil, 200, okay{}, ""},
-		{"POST", worker + "/machines", (*Gateway).grantAt, "Make a machine at a worker, with or without a hold.", "", bidBody{}, 200, machine.Machine{}, ""},
+		{"POST", worker + "/quote", "Ask a worker what it would say to a launch; nothing is reserved.", "", bidBody{}, 200, market.Quote{}, ""},
+		{"POST", worker + "/holds", "Have a worker keep room for a launch for a while.", "", bidBody{}, 200, held{}, ""},
+		{"DELETE", worker + "/holds/{hold}", "Give held room back.", "", nil, 200, okay{}, ""},
+		{"POST", worker + "/machines", "Make a machine at a worker, with or without a hold.", "", bidBody{}, 200, machine.Machine{}, ""},
 	}
 }
 
@@ -68,16 +67,6 @@ func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *bidBody,
 	}
 	req, err = g.request(r.Context(), b.App, b.Launch)
 	return worker, &b, req, err
-}
-
-func (g *Gateway) workerOf(r *http.Request) (Worker, error) {
-	id := cluster.WorkerID(r.PathValue("worker"))
-	for _, w := range g.workers() {
-		if w.ID() == id {
-			return w, nil
-		}
-	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET %s/workers", clip(string(id), 80), souk)
 }
 
 func (g *Gateway) quoteAt(w http.ResponseWriter, r *http.Request) error {

@@ -11,7 +11,7 @@ type memberList struct {
 	Members []gossip.Member `json:"members"` // none: this process is alone
 }
 
-func (g *Gateway) listMembers(w http.ResponseWriter, _ *http.Request) error {
+func (g *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	out := memberList{Members: []gossip.Member{}}
 	if g.members != nil {
 		out.Members = append(out.Members, g.members()...)

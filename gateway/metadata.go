@@ -12,8 +12,24 @@ type valueBody struct {
 	Value *string `json:"value"`
 }
 
-func (g *Gateway) getMetadata(w http.ResponseWriter, r *http.Request) error {
-	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+// metadataAPI serves the metadata of machines.
+type metadataAPI struct {
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (g *metadataAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/apps/{app}/machines/{id}/metadata":          g.getMetadata,
+		"PUT /v1/apps/{app}/machines/{id}/metadata":          g.putMetadata,
+		"PATCH /v1/apps/{app}/machines/{id}/metadata":        g.patchMetadata,
+		"POST /v1/apps/{app}/machines/{id}/metadata/{key}":   g.setMetadataKey,
+		"DELETE /v1/apps/{app}/machines/{id}/metadata/{key}": g.deleteMetadataKey,
+	}
+}
+
+func (g *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error {
+	f, err := g.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -25,7 +41,7 @@ func (g *Gateway) getMetadata(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
+func (g *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
 	var in valueBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -36,11 +52,11 @@ func (g *Gateway) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
 	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): in.Value}, false)
 }
 
-func (g *Gateway) deleteMetadataKey(w http.ResponseWriter, r *http.Request) error {
+func (g *metadataAPI) deleteMetadataKey(w http.ResponseWriter, r *http.Request) error {
 	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): nil}, false)
 }
 
-func (g *Gateway) patchMetadata(w http.ResponseWriter, r *http.Request) error {
+func (g *metadataAPI) patchMetadata(w http.ResponseWriter, r *http.Request) error {
 	var in map[string]*string
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -48,7 +64,7 @@ func (g *Gateway) patchMetadata(w http.ResponseWriter, r *http.Request) error {
 	return g.changeMetadata(w, r, in, false)
 }
 
-func (g *Gateway) putMetadata(w http.ResponseWriter, r *http.Request) error {
+func (g *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error {
 	var in map[string]*string
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -61,7 +77,7 @@ func (g *Gateway) putMetadata(w http.ResponseWriter, r *http.Request) error {
 	return g.changeMetadata(w, r, in, true)
 }
 
-func (g *Gateway) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
+func (g *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
 	for k, v := range values {
 		value := ""
 		set(&value, v)
@@ -71,7 +87,7 @@ func (g *Gateway) changeMetadata(w http.ResponseWriter, r *http.Request, values 
 	}
 	c := command(r, lifecycle.SetMetadata)
 	c.Metadata, c.ReplaceMetadata = values, whole
-	if _, err := g.do(r, c); err != nil {
+	if _, err := g.directory.do(r, c); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -48,7 +48,7 @@ func newMetrics(g *Gateway) *metrics {
 	m.schedulers = newSchedulerMetrics(buckets)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.schedulers.all()...)
-	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g}, clusterCollector{g}, g.shadows,
+	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g}, clusterCollector{g.cluster}, g.shadows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m

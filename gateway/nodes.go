@@ -59,21 +59,41 @@ type removedList struct {
 func nodeRoutes() []route {
 	const worker, member = souk + "/workers/{worker}", souk + "/members/{member}"
 	return []route{
-		{"PUT", worker + "/cordon", (*Gateway).cordonWorker, "Make a worker take nothing new; what it has stays.", "", cordonBody{}, 200, cluster.Record{}, ""},
-		{"DELETE", worker + "/cordon", (*Gateway).uncordonWorker, "Make a worker take things again.", "", nil, 200, cluster.Record{}, ""},
-		{"GET", worker + "/drain", (*Gateway).planDrain, "Say where a worker's machines would go if it were emptied now.", "", nil, 200, DrainPlan{}, ""},
-		{"POST", soukOne + "/move", (*Gateway).moveMachine, "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, moved{}, ""},
-		{"POST", souk + "/leave", (*Gateway).leave, "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, okay{}, ""},
-		{"GET", souk + "/removed", (*Gateway).listRemoved, "List members that may not come back.", "", nil, 200, removedList{}, ""},
-		{"DELETE", member, (*Gateway).removeMember, "Make a member one that may not come back.", "force by reason", nil, 200, okay{}, ""},
-		{"GET", souk + "/top", (*Gateway).top, "Tell what each worker has, uses and does.", "", nil, 200, usageList{}, ""},
-		{"GET", souk + "/health", (*Gateway).clusterHealth, "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, ClusterHealth{}, ""},
-		{"GET", souk + "/apps/{app}/disconnect", (*Gateway).getDisconnect, "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, disconnectBody{}, ""},
-		{"PUT", souk + "/apps/{app}/disconnect", (*Gateway).setDisconnect, "Set what is to become of an app's machines on a worker that cannot be heard.", "", disconnectBody{}, 200, disconnectBody{}, ""},
+		{"PUT", worker + "/cordon", "Make a worker take nothing new; what it has stays.", "", cordonBody{}, 200, cluster.Record{}, ""},
+		{"DELETE", worker + "/cordon", "Make a worker take things again.", "", nil, 200, cluster.Record{}, ""},
+		{"GET", worker + "/drain", "Say where a worker's machines would go if it were emptied now.", "", nil, 200, DrainPlan{}, ""},
+		{"POST", soukOne + "/move", "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, moved{}, ""},
+		{"POST", souk + "/leave", "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, okay{}, ""},
+		{"GET", souk + "/removed", "List members that may not come back.", "", nil, 200, removedList{}, ""},
+		{"DELETE", member, "Make a member one that may not come back.", "force by reason", nil, 200, okay{}, ""},
+		{"GET", souk + "/top", "Tell what each worker has, uses and does.", "", nil, 200, usageList{}, ""},
+		{"GET", souk + "/health", "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, ClusterHealth{}, ""},
+		{"GET", souk + "/apps/{app}/disconnect", "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, disconnectBody{}, ""},
+		{"PUT", souk + "/apps/{app}/disconnect", "Set what is to become of an app's machines on a worker that cannot be heard.", "", disconnectBody{}, 200, disconnectBody{}, ""},
 	}
 }
 
-func (g *Gateway) cordonWorker(w http.ResponseWriter, r *http.Request) error {
+// membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
+type membersAPI struct {
+	cluster   Cluster // nil: this souk is alone
+	members   func() []gossip.Member
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (g *membersAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/members":                    g.listMembers,
+		"PUT /v1/souk/workers/{worker}/cordon":    g.cordonWorker,
+		"DELETE /v1/souk/workers/{worker}/cordon": g.uncordonWorker,
+		"POST /v1/souk/leave":                     g.leave,
+		"GET /v1/souk/removed":                    g.listRemoved,
+		"DELETE /v1/souk/members/{member}":        g.removeMember,
+		"GET /v1/souk/top":                        g.top,
+	}
+}
+
+func (g *membersAPI) cordonWorker(w http.ResponseWriter, r *http.Request) error {
 	var in cordonBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -83,12 +103,12 @@ func (g *Gateway) cordonWorker(w http.ResponseWriter, r *http.Request) error {
 	return g.cordon(w, r, lifecycle.CordonCommand{Owner: in.Owner, Reason: in.Reason, TTL: ttl, Drain: in.Drain})
 }
 
-func (g *Gateway) uncordonWorker(w http.ResponseWriter, r *http.Request) error {
+func (g *membersAPI) uncordonWorker(w http.ResponseWriter, r *http.Request) error {
 	return g.cordon(w, r, lifecycle.CordonCommand{End: true})
 }
 
-func (g *Gateway) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.CordonCommand) error {
-	worker, err := g.workerOf(r)
+func (g *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.CordonCommand) error {
+	worker, err := g.directory.workerOf(r)
 	if err != nil {
 		return err
 	}
@@ -105,14 +125,14 @@ func (g *Gateway) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.Cor
 }
 
 // member gives the cluster that this process is a member of.
-func (g *Gateway) member() (Cluster, error) {
+func (g *membersAPI) member() (Cluster, error) {
 	if g.cluster == nil {
 		return nil, fault.New(fault.Precondition, "alone", "this souk is alone and no member of a cluster; \"souk init\" makes one")
 	}
 	return g.cluster, nil
 }
 
-func (g *Gateway) leave(w http.ResponseWriter, r *http.Request) error {
+func (g *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
 	c, err := g.member()
 	if err != nil {
 		return err
@@ -123,7 +143,7 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request) error {
 	return answerOK(w)
 }
 
-func (g *Gateway) listRemoved(w http.ResponseWriter, _ *http.Request) error {
+func (g *membersAPI) listRemoved(w http.ResponseWriter, _ *http.Request) error {
 	out := removedList{Removed: []Removed{}}
 	if g.cluster != nil {
 		out.Removed = append(out.Removed, g.cluster.Removed()...)
@@ -132,7 +152,7 @@ func (g *Gateway) listRemoved(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) removeMember(w http.ResponseWriter, r *http.Request) error {
+func (g *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error {
 	c, err := g.member()
 	if err != nil {
 		return err

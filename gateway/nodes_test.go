@@ -181,7 +181,7 @@ func TestClusterHealth(t *testing.T) {
 	c := &toldCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
 		members: []gossip.Member{{ID: "w1", State: gossip.Alive, Self: true}, {ID: "w2", State: gossip.Alive}},
 		parts:   []gossip.Part{{Worker: "w1", State: gossip.Alive}, {Worker: "w2", State: gossip.Alive}}}
-	s.gateway.cluster = c
+	s.with(func(o *Options) { o.Cluster = c })
 	look := func() (bad []string) {
 		t.Helper()
 		var h ClusterHealth
@@ -241,7 +241,7 @@ func TestClusterHealth(t *testing.T) {
 		t.Fatal("no metrics of the cluster")
 	}
 	s.want(200, "GET", "/v1/souk/top", nil)
-	s.gateway.cluster = nil
+	s.with(func(o *Options) { o.Cluster = nil })
 	s.want(412, "POST", "/v1/souk/leave", nil)
 	s.want(412, "DELETE", "/v1/souk/members/w2", nil)
 }

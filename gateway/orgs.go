@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -16,8 +17,24 @@ const (
 	maxPage     = 1000
 )
 
+// orgsAPI serves what an organization has.
+type orgsAPI struct {
+	catalog interface {
+		Apps() []catalog.App
+	}
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (g *orgsAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/orgs/{org}/machines": g.listOrgMachines,
+		"GET /v1/orgs/{org}/volumes":  g.listOrgVolumes,
+	}
+}
+
 // appsOf gives the names of an organization's apps.
-func (g *Gateway) appsOf(org string) map[string]bool {
+func (g *orgsAPI) appsOf(org string) map[string]bool {
 	names := map[string]bool{}
 	for _, a := range g.catalog.Apps() {
 		if a.Org == org {
@@ -29,7 +46,7 @@ func (g *Gateway) appsOf(org string) map[string]bool {
 
 // listOrgMachines pages through an organization's machines in the order of their ids: the cursor is the last one's, so
 // machines that come and go meanwhile move no other.
-func (g *Gateway) listOrgMachines(w http.ResponseWriter, r *http.Request) error {
+func (g *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", defaultPage, 1, maxPage)
 	if err != nil {
 		return err
@@ -42,7 +59,7 @@ func (g *Gateway) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	all, err := g.machines(r.Context(), "", deleted)
+	all, err := g.directory.machines(r.Context(), "", deleted)
 	if err != nil {
 		return err
 	}
@@ -79,8 +96,8 @@ func queryTime(r *http.Request, name string) (time.Time, error) {
 	return at, nil
 }
 
-func (g *Gateway) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
-	all, err := g.volumes(r.Context(), "")
+func (g *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
+	all, err := g.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}

@@ -324,15 +324,15 @@ const rules = souk + "/policies"
 
 func policyRoutes() []route {
 	return []route{
-		{"GET", rules, (*Gateway).listPolicies, "List the policies of placement.", "", nil, 200, policyList{}, ""},
-		{"POST", rules, (*Gateway).applyPolicy, "Put a policy file in force, as the next version of its policy.", "", policyBody{}, 200, policyApplied{}, ""},
-		{"GET", rules + "/{policy}", (*Gateway).getPolicy, "Give a policy's file and its versions.", "version", nil, 200, policyText{}, ""},
-		{"DELETE", rules + "/{policy}", (*Gateway).deletePolicy, "Take out a policy that nobody uses.", "", nil, 200, okay{}, ""},
-		{"POST", rules + "/{policy}/rollback", (*Gateway).rollbackPolicy, "Put an earlier version of a policy in force again.", "", rollbackBody{}, 200, policyApplied{}, ""},
-		{"POST", souk + "/policy-plan", (*Gateway).planPolicy, "Say what a policy file would place elsewhere; nothing is changed.", "", policyBody{}, 200, policyPlan{}, ""},
-		{"PUT", souk + "/policy-choice", (*Gateway).choosePolicies, "Choose the default policy and the shadow.", "", policyChoiceBody{}, 200, policyList{}, ""},
-		{"GET", souk + "/apps/{app}/policy", (*Gateway).getAppPolicy, "Give the policy that an app chose.", "", nil, 200, appPolicy{}, ""},
-		{"PUT", souk + "/apps/{app}/policy", (*Gateway).setAppPolicy, "Choose an app's policy.", "", appPolicy{}, 200, appPolicy{}, ""},
+		{"GET", rules, "List the policies of placement.", "", nil, 200, policyList{}, ""},
+		{"POST", rules, "Put a policy file in force, as the next version of its policy.", "", policyBody{}, 200, policyApplied{}, ""},
+		{"GET", rules + "/{policy}", "Give a policy's file and its versions.", "version", nil, 200, policyText{}, ""},
+		{"DELETE", rules + "/{policy}", "Take out a policy that nobody uses.", "", nil, 200, okay{}, ""},
+		{"POST", rules + "/{policy}/rollback", "Put an earlier version of a policy in force again.", "", rollbackBody{}, 200, policyApplied{}, ""},
+		{"POST", souk + "/policy-plan", "Say what a policy file would place elsewhere; nothing is changed.", "", policyBody{}, 200, policyPlan{}, ""},
+		{"PUT", souk + "/policy-choice", "Choose the default policy and the shadow.", "", policyChoiceBody{}, 200, policyList{}, ""},
+		{"GET", souk + "/apps/{app}/policy", "Give the policy that an app chose.", "", nil, 200, appPolicy{}, ""},
+		{"PUT", souk + "/apps/{app}/policy", "Choose an app's policy.", "", appPolicy{}, 200, appPolicy{}, ""},
 	}
 }
 

@@ -55,21 +55,58 @@ func quotaRoutes() []route {
 	const spaces = souk + "/namespaces"
 	const of = spaces + "/{namespace}"
 	return []route{
-		{"GET", spaces, (*Gateway).listNamespaces, "List namespaces, with what they may spend and do.", "", nil, 200, namespaceList{}, ""},
-		{"POST", spaces, (*Gateway).createNamespace, "Make a namespace.", "", namespaceBody{}, 201, namespaceInfo{}, ""},
-		{"DELETE", of, (*Gateway).deleteNamespace, "Remove a namespace that no app is in.", "", nil, 200, okay{}, ""},
-		{"GET", of + "/quota", (*Gateway).getQuota, "Tell what a namespace may spend, and where it does.", "", nil, 200, namespaceInfo{}, ""},
-		{"PUT", of + "/quota", (*Gateway).setQuota, "Set what a namespace may spend; a null budget is no limit.", "", quotaBody{}, 200, namespaceInfo{}, ""},
-		{"GET", souk + "/price", (*Gateway).getPrice, "Give what resources cost.", "", nil, 200, quota.Price{}, ""},
-		{"PUT", souk + "/price", (*Gateway).setPrice, "Set what resources cost from now on.", "", quota.Price{}, 200, quota.Price{}, ""},
-		{"GET", souk + "/apps/{app}/namespace", (*Gateway).getAppNamespace, "Give the namespace of an app.", "", nil, 200, appNamespace{}, ""},
-		{"PUT", souk + "/apps/{app}/namespace", (*Gateway).setAppNamespace, "Put an app into a namespace; machines that are there stay in theirs.", "", appNamespace{}, 200, appNamespace{}, ""},
+		{"GET", spaces, "List namespaces, with what they may spend and do.", "", nil, 200, namespaceList{}, ""},
+		{"POST", spaces, "Make a namespace.", "", namespaceBody{}, 201, namespaceInfo{}, ""},
+		{"DELETE", of, "Remove a namespace that no app is in.", "", nil, 200, okay{}, ""},
+		{"GET", of + "/quota", "Tell what a namespace may spend, and where it does.", "", nil, 200, namespaceInfo{}, ""},
+		{"PUT", of + "/quota", "Set what a namespace may spend; a null budget is no limit.", "", quotaBody{}, 200, namespaceInfo{}, ""},
+		{"GET", souk + "/price", "Give what resources cost.", "", nil, 200, quota.Price{}, ""},
+		{"PUT", souk + "/price", "Set what resources cost from now on.", "", quota.Price{}, 200, quota.Price{}, ""},
+		{"GET", souk + "/apps/{app}/namespace", "Give the namespace of an app.", "", nil, 200, appNamespace{}, ""},
+		{"PUT", souk + "/apps/{app}/namespace", "Put an app into a namespace; machines that are there stay in theirs.", "", appNamespace{}, 200, appNamespace{}, ""},
+	}
+}
+
+// namespacesAPI serves namespaces, what they may spend and what they do.
+type namespacesAPI struct {
+	catalog   namespaceCatalog
+	directory *directory
+	spent     *spendings
+}
+
+// namespaceCatalog is what it needs of the catalog.
+type namespaceCatalog interface {
+	App(name string) (catalog.App, error)
+	AppsByNamespace() map[string][]string
+	Namespaces() []catalog.Namespace
+	Namespace(name string) (catalog.Namespace, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
+	CreateNamespace(name string) error
+	DeleteNamespace(name string) error
+	SetNamespace(app, name string) error
+	SetBudget(name string, b *quota.Budget, weight float64) error
+	Price() quota.Price
+	SetPrice(p quota.Price) error
+}
+
+// handlers returns what it serves.
+func (g *namespacesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/namespaces":                   g.listNamespaces,
+		"POST /v1/souk/namespaces":                  g.createNamespace,
+		"DELETE /v1/souk/namespaces/{namespace}":    g.deleteNamespace,
+		"GET /v1/souk/namespaces/{namespace}/quota": g.getQuota,
+		"PUT /v1/souk/namespaces/{namespace}/quota": g.setQuota,
+		"GET /v1/souk/price":                        g.getPrice,
+		"PUT /v1/souk/price":                        g.setPrice,
+		"GET /v1/souk/apps/{app}/namespace":         g.getAppNamespace,
+		"PUT /v1/souk/apps/{app}/namespace":         g.setAppNamespace,
 	}
 }
 
 // inform tells of namespaces as they stand now.
-func (g *Gateway) inform(r *http.Request, rows []catalog.Namespace) []namespaceInfo {
-	told := g.spent.hear(r.Context(), g.workers())
+func (g *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []namespaceInfo {
+	told := g.spent.hear(r.Context(), g.directory.workers())
 	apps := g.catalog.AppsByNamespace()
 	now := time.Now()
 	out := make([]namespaceInfo, 0, len(rows))
@@ -103,12 +140,12 @@ func (g *Gateway) inform(r *http.Request, rows []catalog.Namespace) []namespaceI
 	return out
 }
 
-func (g *Gateway) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	answer(w, http.StatusOK, namespaceList{g.inform(r, g.catalog.Namespaces())})
 	return nil
 }
 
-func (g *Gateway) createNamespace(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	var in namespaceBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -119,7 +156,7 @@ func (g *Gateway) createNamespace(w http.ResponseWriter, r *http.Request) error 
 	return g.answerNamespace(w, r, in.Name, http.StatusCreated)
 }
 
-func (g *Gateway) answerNamespace(w http.ResponseWriter, r *http.Request, name string, code int) error {
+func (g *namespacesAPI) answerNamespace(w http.ResponseWriter, r *http.Request, name string, code int) error {
 	n, err := g.catalog.Namespace(name)
 	if err != nil {
 		return err
@@ -128,18 +165,18 @@ func (g *Gateway) answerNamespace(w http.ResponseWriter, r *http.Request, name s
 	return nil
 }
 
-func (g *Gateway) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
 	if err := g.catalog.DeleteNamespace(r.PathValue("namespace")); err != nil {
 		return err
 	}
 	return answerOK(w)
 }
 
-func (g *Gateway) getQuota(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) getQuota(w http.ResponseWriter, r *http.Request) error {
 	return g.answerNamespace(w, r, r.PathValue("namespace"), http.StatusOK)
 }
 
-func (g *Gateway) setQuota(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
 	var in quotaBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -159,12 +196,12 @@ func (g *Gateway) setQuota(w http.ResponseWriter, r *http.Request) error {
 	return g.answerNamespace(w, r, name, http.StatusOK)
 }
 
-func (g *Gateway) getPrice(w http.ResponseWriter, _ *http.Request) error {
+func (g *namespacesAPI) getPrice(w http.ResponseWriter, _ *http.Request) error {
 	answer(w, http.StatusOK, g.catalog.Price())
 	return nil
 }
 
-func (g *Gateway) setPrice(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) setPrice(w http.ResponseWriter, r *http.Request) error {
 	var in quota.Price
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -175,7 +212,7 @@ func (g *Gateway) setPrice(w http.ResponseWriter, r *http.Request) error {
 	return g.getPrice(w, r)
 }
 
-func (g *Gateway) getAppNamespace(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) getAppNamespace(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
 		return err
 	}
@@ -187,7 +224,7 @@ func (g *Gateway) getAppNamespace(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-func (g *Gateway) setAppNamespace(w http.ResponseWriter, r *http.Request) error {
+func (g *namespacesAPI) setAppNamespace(w http.ResponseWriter, r *http.Request) error {
 	var in appNamespace
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err

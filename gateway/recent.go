@@ -65,14 +65,3 @@ func (r *recent) named(app, name string) (id string, ok bool) {
 	}
 	return "", false
 }
-
-// homeOf says which worker has a machine, as far as it is known here.
-func (g *Gateway) homeOf(id string) (cluster.WorkerID, bool) {
-	if home, ok := g.recent.home(id); ok {
-		return home, true
-	}
-	if g.where == nil {
-		return "", false
-	}
-	return g.where(id)
-}

@@ -43,17 +43,31 @@ type secretsBody struct {
 	Values map[string]*string `json:"values"`
 }
 
-// secretsReach refuses a version of an app's secrets that is not there yet.
-func (g *Gateway) secretsReach(app string, version uint64) error {
-	_, now, err := g.catalog.Secrets(app)
-	if err == nil && version > now {
-		err = fault.New(fault.Precondition, "secrets_version", "failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first", now, version)
+// secretsAPI serves the secrets of apps. It never tells a value.
+type secretsAPI struct {
+	catalog secretCatalog
+}
+
+// secretCatalog is what it needs of the catalog.
+type secretCatalog interface {
+	Secrets(app string) ([]catalog.Secret, uint64, error)
+	SetSecrets(app string, values map[string]*string) (uint64, []catalog.Secret, error)
+	SecretsReach(app string, version uint64) error
+}
+
+// handlers returns what it serves.
+func (g *secretsAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/apps/{app}/secrets":           g.listSecrets,
+		"POST /v1/apps/{app}/secrets":          g.updateSecrets,
+		"GET /v1/apps/{app}/secrets/{name}":    g.getSecret,
+		"POST /v1/apps/{app}/secrets/{name}":   g.setSecret,
+		"DELETE /v1/apps/{app}/secrets/{name}": g.deleteSecret,
 	}
-	return err
 }
 
 // readableSecrets serves what every read of secrets must check.
-func (g *Gateway) readableSecrets(r *http.Request) (secretList, error) {
+func (g *secretsAPI) readableSecrets(r *http.Request) (secretList, error) {
 	app := r.PathValue("app")
 	show, err := queryBool(r, "show_secrets")
 	if err != nil {
@@ -71,14 +85,14 @@ func (g *Gateway) readableSecrets(r *http.Request) (secretList, error) {
 		if err != nil {
 			return secretList{}, fault.New(fault.Invalid, "query", "version=%q is not a whole number", clip(s, 40))
 		}
-		if err := g.secretsReach(app, want); err != nil {
+		if err := g.catalog.SecretsReach(app, want); err != nil {
 			return secretList{}, err
 		}
 	}
 	return secretList{appSecrets(list), version}, nil
 }
 
-func (g *Gateway) listSecrets(w http.ResponseWriter, r *http.Request) error {
+func (g *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	list, err := g.readableSecrets(r)
 	if err != nil {
 		return err
@@ -87,7 +101,7 @@ func (g *Gateway) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) getSecret(w http.ResponseWriter, r *http.Request) error {
+func (g *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
 	list, err := g.readableSecrets(r)
 	if err != nil {
 		return err
@@ -103,7 +117,7 @@ func (g *Gateway) getSecret(w http.ResponseWriter, r *http.Request) error {
 
 func noSecret() error { return fault.New(fault.NotFound, "secret_not_found", "secret not found") }
 
-func (g *Gateway) updateSecrets(w http.ResponseWriter, r *http.Request) error {
+func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error {
 	var in secretsBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -119,7 +133,7 @@ func (g *Gateway) updateSecrets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) setSecret(w http.ResponseWriter, r *http.Request) error {
+func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	var in valueBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -135,7 +149,7 @@ func (g *Gateway) setSecret(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) deleteSecret(w http.ResponseWriter, r *http.Request) error {
+func (g *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	app, name := r.PathValue("app"), r.PathValue("name")
 	list, _, err := g.catalog.Secrets(app)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -88,27 +87,6 @@ func (g *Gateway) quotes(ctx context.Context, req placement.Request) []machine.C
 		out = append(out, c)
 	}
 	return out
-}
-
-// named finds a machine by its id, or else by its name: people type souk's own paths.
-func (g *Gateway) named(r *http.Request) (found, error) {
-	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
-	f, err := g.find(ctx, app, id)
-	if fault.CodeOf(err) != machineMissing && !fault.Is(err, fault.Unavailable) {
-		return f, err
-	}
-	for _, w := range g.workers() { // also where a worker cannot be asked for the id: it may be a name at another
-		machines, listErr := w.Machines(ctx, app, false)
-		if listErr != nil {
-			return found{}, listErr
-		}
-		for _, m := range machines {
-			if m.Name == id {
-				return found{w, m}, nil
-			}
-		}
-	}
-	return found{}, err
 }
 
 func (g *Gateway) livez(w http.ResponseWriter, _ *http.Request) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -22,10 +23,11 @@ type lines struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
+	log     *slog.Logger
 }
 
-func newLines(w http.ResponseWriter) *lines {
-	return &lines{w: w, control: http.NewResponseController(w)}
+func newLines(w http.ResponseWriter, log *slog.Logger) *lines {
+	return &lines{w: w, control: http.NewResponseController(w), log: log}
 }
 
 // begin sends the headers, so that the client knows that the stream stands before there is a line.
@@ -62,7 +64,7 @@ func (l *lines) send(v any) error {
 }
 
 // end finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
-func (g *Gateway) end(l *lines, r *http.Request, err error) error {
+func (l *lines) end(r *http.Request, err error) error {
 	l.mu.Lock()
 	begun := l.begun
 	l.mu.Unlock()
@@ -72,13 +74,31 @@ func (g *Gateway) end(l *lines, r *http.Request, err error) error {
 	e := asFault(err)
 	_, status := statusOf(e)
 	if sendErr := l.send(bodyOf(e, status, requestID(r))); sendErr != nil {
-		g.log.DebugContext(r.Context(), "a stream's reader is gone", "request", requestID(r), "error", sendErr)
+		l.log.DebugContext(r.Context(), "a stream's reader is gone", "request", requestID(r), "error", sendErr)
 	}
 	return nil
 }
 
+// consoleAPI serves what goes into running machines and comes out of them: commands, files, output, events.
+type consoleAPI struct {
+	directory *directory
+	log       *slog.Logger
+}
+
+// handlers returns what it serves.
+func (g *consoleAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/apps/{app}/machines/{id}/exec":      g.execMachine,
+		"GET /v1/souk/apps/{app}/machines/{id}/files": g.copyOut,
+		"PUT /v1/souk/apps/{app}/machines/{id}/files": g.copyIn,
+		"GET /v1/souk/apps/{app}/machines/{id}/logs":  g.streamLogs,
+		"GET /v1/souk/events":                         g.streamEvents,
+		"POST /v1/souk/apps/{app}/machines/{id}/exec": g.streamExec,
+	}
+}
+
 // streamLogs streams a machine's output until it is all told, or with follow until the client goes.
-func (g *Gateway) streamLogs(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
 	if err != nil {
 		return err
@@ -87,14 +107,14 @@ func (g *Gateway) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := g.named(r)
+	f, err := g.directory.named(r)
 	if err != nil {
 		return err
 	}
-	l := newLines(w)
+	l := newLines(w, g.log)
 	if follow {
 		if err := l.begin(); err != nil {
-			return g.end(l, r, err)
+			return l.end(r, err)
 		}
 	}
 	q := runtime.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
@@ -102,20 +122,20 @@ func (g *Gateway) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		err = l.begin() // there was not one line
 	}
-	return g.end(l, r, err)
+	return l.end(r, err)
 }
 
 // streamEvents streams the events of every worker, each from now on. A client that reads slowly holds back only itself.
-func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	app := r.URL.Query().Get("app")
 	if app != "" {
-		if _, err := g.catalog.App(app); err != nil {
+		if _, err := g.directory.apps.App(app); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	l, workers := newLines(w), g.workers()
+	l, workers := newLines(w, g.log), g.directory.workers()
 	var deaf atomic.Int64 // workers that do not listen yet
 	deaf.Store(int64(len(workers)))
 	all := make(chan struct{}) // closed when all listen and the answer has begun
@@ -147,7 +167,7 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	})
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
-			return g.end(l, r, err)
+			return l.end(r, err)
 		}
 	}
 	return nil
@@ -178,7 +198,7 @@ type execOrder struct {
 }
 
 // streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin.
-func (g *Gateway) streamExec(w http.ResponseWriter, r *http.Request) error {
+func (g *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
@@ -188,11 +208,11 @@ func (g *Gateway) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := g.named(r)
+	f, err := g.directory.named(r)
 	if err != nil {
 		return err
 	}
-	l := newLines(w)
+	l := newLines(w, g.log)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
@@ -200,7 +220,7 @@ func (g *Gateway) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		err = l.send(execFrame{ExitCode: &code})
 	}
-	return g.end(l, r, err)
+	return l.end(r, err)
 }
 
 // readOrder reads the first line, within MaxBody.

@@ -24,7 +24,7 @@ type usageList struct {
 	Workers []Usage   `json:"workers"`
 }
 
-func (g *Gateway) top(w http.ResponseWriter, r *http.Request) error {
+func (g *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 	out := usageList{At: time.Now().UTC()}
 	parts := map[cluster.WorkerID]gossip.Part{}
 	if g.cluster != nil {
@@ -32,7 +32,7 @@ func (g *Gateway) top(w http.ResponseWriter, r *http.Request) error {
 			parts[p.Worker] = p
 		}
 	}
-	out.Workers, _ = fanOut(g.workers(), func(k Worker) (Usage, error) {
+	out.Workers, _ = fanOut(g.directory.workers(), func(k Worker) (Usage, error) {
 		p := parts[k.ID()]
 		u := Usage{Worker: k.ID(), Member: p.State, AgeMS: float64(p.Age) / float64(time.Millisecond)}
 		rec, err := k.Record(r.Context())

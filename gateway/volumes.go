@@ -198,7 +198,7 @@ func (g *Gateway) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (
 
 // volume has the volume's owner carry out a command.
 func (g *Gateway) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	return owner(r.Context(), g, c.App, c.Volume, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
+	return owner(r.Context(), g.directory, c.App, c.Volume, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
 }
 
 func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {
@@ -207,7 +207,7 @@ func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {
 
 func (g *Gateway) oneVolume(r *http.Request) (machine.Volume, error) {
 	app, id := r.PathValue("app"), r.PathValue("volume")
-	return owner(r.Context(), g, app, id, volumeMissing, func(w Worker) (machine.Volume, error) {
+	return owner(r.Context(), g.directory, app, id, volumeMissing, func(w Worker) (machine.Volume, error) {
 		volumes, err := w.Volumes(r.Context(), app)
 		if err != nil {
 			return machine.Volume{}, err

@@ -3,22 +3,38 @@ package gateway
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
+
+// directory finds machines and volumes among the workers, which it asks.
+type directory struct {
+	workers func() []Worker
+	apps    appFinder
+	where   func(id string) (cluster.WorkerID, bool) // nil: only the newest machines are known
+	recent  recent                                   // machines made through this gateway
+}
+
+// appFinder tells which apps there are.
+type appFinder interface {
+	App(name string) (catalog.App, error)
+}
 
 // owner asks one worker after the other until one does not say that it has no such machine (or volume): that one is the
 // owner, and its answer the answer. Only when every worker has said no is it NotFound; when one could not be asked it is
 // not known, and said so. A machine's id does not tell where it is: machines may move.
 //
 // Where it is known whose id it is, that worker is asked first, and alone when it has it.
-func owner[T any](ctx context.Context, g *Gateway, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
+func owner[T any](ctx context.Context, g *directory, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
 	var none T
-	if _, err := g.catalog.App(app); err != nil {
+	if _, err := g.apps.App(app); err != nil {
 		return none, err
 	}
 	if missing == machineMissing && !machine.ValidID(id) {
@@ -72,7 +88,7 @@ type Namer interface {
 }
 
 // names gives the ids of an app's machines by their names. Those of workers far away are as they last told.
-func (g *Gateway) names(ctx context.Context, app string) (map[string]string, error) {
+func (g *directory) names(ctx context.Context, app string) (map[string]string, error) {
 	lists, errs := fanOut(g.workers(), func(w Worker) (map[string]string, error) {
 		if n, far := w.(Namer); far {
 			return n.Names(app), nil
@@ -95,7 +111,7 @@ func (g *Gateway) names(ctx context.Context, app string) (map[string]string, err
 }
 
 // find gives a machine and its worker.
-func (g *Gateway) find(ctx context.Context, app, id string) (found, error) {
+func (g *directory) find(ctx context.Context, app, id string) (found, error) {
 	return owner(ctx, g, app, id, machineMissing, func(w Worker) (found, error) {
 		m, err := w.Machine(ctx, app, id)
 		return found{w, m}, err
@@ -142,11 +158,58 @@ func gather[T any](workers []Worker, ask func(Worker) ([]T, error)) ([]T, error)
 }
 
 // machines lists an app's machines, "" for all, of all workers.
-func (g *Gateway) machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
+func (g *directory) machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	return gather(g.workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, app, destroyed) })
 }
 
 // volumes lists an app's volumes, "" for all, of all workers.
-func (g *Gateway) volumes(ctx context.Context, app string) ([]machine.Volume, error) {
+func (g *directory) volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	return gather(g.workers(), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) })
+}
+
+// homeOf says which worker has a machine, as far as it is known here.
+func (g *directory) homeOf(id string) (cluster.WorkerID, bool) {
+	if home, ok := g.recent.home(id); ok {
+		return home, true
+	}
+	if g.where == nil {
+		return "", false
+	}
+	return g.where(id)
+}
+
+// do has the machine's owner carry out a command.
+func (g *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
+	return owner(r.Context(), g, c.App, c.Machine, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
+}
+
+// named finds a machine by its id, or else by its name: people type souk's own paths.
+func (g *directory) named(r *http.Request) (found, error) {
+	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
+	f, err := g.find(ctx, app, id)
+	if fault.CodeOf(err) != machineMissing && !fault.Is(err, fault.Unavailable) {
+		return f, err
+	}
+	for _, w := range g.workers() { // also where a worker cannot be asked for the id: it may be a name at another
+		machines, listErr := w.Machines(ctx, app, false)
+		if listErr != nil {
+			return found{}, listErr
+		}
+		for _, m := range machines {
+			if m.Name == id {
+				return found{w, m}, nil
+			}
+		}
+	}
+	return found{}, err
+}
+
+func (g *directory) workerOf(r *http.Request) (Worker, error) {
+	id := cluster.WorkerID(r.PathValue("worker"))
+	for _, w := range g.workers() {
+		if w.ID() == id {
+			return w, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET %s/workers", clip(string(id), 80), souk)
 }
