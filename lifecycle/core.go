@@ -28,6 +28,7 @@ type Out struct {
 	fsm.Out
 	Replies []Reply
 	Changed []string // machine ids
+	Volumes []string // ids of the volumes that changed
 	Events  []machine.EventOf
 	Evict   []machine.Preemption // tasks that are to go
 }

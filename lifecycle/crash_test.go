@@ -220,7 +220,7 @@ func facts(d *driver) string {
 			s += fmt.Sprintf("machine %s %s preempted=%v\n", id, m.State, m.Preempted)
 		}
 	}
-	for _, v := range d.sup.Volumes("app") {
+	if v, exists := d.sup.VolumeOf("vol_1"); exists {
 		s += fmt.Sprintf("volume %s attached=%v\n", v.State, v.AttachedMachine != nil)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.w.procs)) {

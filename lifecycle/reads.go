@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -25,17 +26,13 @@ func (s *Supervisor) MachineOf(id string) *machine.Machine {
 	return nil
 }
 
-// Versions returns the configs a machine has had, newest first, the present one among them.
+// Versions returns the configs a machine had before the present one, oldest first. What is returned is not changed
+// afterwards.
 func (s *Supervisor) Versions(id string) []machine.Version {
-	r := s.machines.rows[id]
-	if r == nil {
-		return nil
+	if r := s.machines.rows[id]; r != nil {
+		return slices.Clip(r.versions)
 	}
-	out := []machine.Version{{Version: r.Machine.InstanceID, CreatedAt: r.Machine.UpdatedAt, Config: *r.Machine.Config}}
-	for i := len(r.versions) - 1; i >= 0; i-- {
-		out = append(out, r.versions[i])
-	}
-	return out
+	return nil
 }
 
 // Ask says what Grant would say now; see market.Seller.

@@ -115,7 +115,7 @@ func (s *Supervisor) Recover(now time.Time, list []Life) Out {
 	s.evictions.resume()
 	s.accounts.Begin(now)
 	s.machines.resumeMeter(seen)
-	s.volumes.resumeMeter()
+	s.volumes.resume()
 	s.engine.Resume(now, &s.out.Out)
 	s.lives.reconcile(seen, now)
 	s.lives.settleStates()

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -72,6 +70,21 @@ func (s *volumes) restore(rec fsm.Record) error {
 func (s *volumes) write(v *volumeRow) {
 	s.put(VolumeBucket, v.Volume.ID, v)
 	s.out.Sync = true
+	s.changed(v.Volume.ID)
+}
+
+// changed says that others are to see a volume anew.
+func (s *volumes) changed(id string) { s.out.Volumes = append(s.out.Volumes, id) }
+
+// resume has all volumes seen, and charges what was there while souk was not: a disk is occupied whether or not it is.
+func (s *volumes) resume() {
+	for _, id := range sortedKeys(s.rows) {
+		v := s.rows[id]
+		s.changed(id)
+		if c := s.charge(v); c.Namespace != "" {
+			s.accounts.Resume(s.now, id, c, v.Volume.CreatedAt)
+		}
+	}
 }
 
 // charge is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it never runs unpaid.
@@ -101,16 +114,6 @@ func (s *volumes) setUnpaid(string, bool, string) {}
 
 // meter brings the accounts up to date with a volume.
 func (s *volumes) meter(v *volumeRow) { s.accounts.Put(s.now, v.Volume.ID, s.charge(v)) }
-
-// resumeMeter charges what was there while souk was not: a disk is occupied whether or not it is.
-func (s *volumes) resumeMeter() {
-	for _, id := range sortedKeys(s.rows) {
-		v := s.rows[id]
-		if c := s.charge(v); c.Namespace != "" {
-			s.accounts.Resume(s.now, id, c, v.Volume.CreatedAt)
-		}
-	}
-}
 
 // command carries out a command; begun says that it has begun an operation, or that one goes on that it asks for.
 func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err error) {
@@ -223,6 +226,7 @@ func (s *volumes) attach(volume, machine string) {
 	if v := s.rows[volume]; v != nil {
 		v.Volume.AttachedMachine = &machine
 		s.seller.SetVolume(volume, machine, false)
+		s.changed(volume)
 	}
 }
 
@@ -230,6 +234,7 @@ func (s *volumes) detach(volume, machine string) {
 	if v := s.rows[volume]; v != nil && v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine == machine {
 		v.Volume.AttachedMachine = nil
 		s.seller.SetVolume(volume, "", false)
+		s.changed(volume)
 	}
 }
 
@@ -237,6 +242,7 @@ func (s *volumes) detach(volume, machine string) {
 func (s *volumes) forget(v *volumeRow) {
 	if v.destroyed() {
 		delete(s.rows, v.Volume.ID)
+		s.changed(v.Volume.ID)
 	}
 }
 
@@ -254,14 +260,10 @@ func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	return s.close()
 }
 
-// Volumes lists an app's volumes ("" for all) by id.
-func (s *Supervisor) Volumes(app string) []machine.Volume {
-	out := []machine.Volume{}
-	for _, v := range s.volumes.rows {
-		if (app == "" || v.Volume.App == app) && !v.destroyed() {
-			out = append(out, v.public())
-		}
+// VolumeOf returns a volume by its id alone: for the owner's own view, never for a caller who names an app.
+func (s *Supervisor) VolumeOf(id string) (v machine.Volume, exists bool) {
+	if row := s.volumes.rows[id]; row != nil && !row.destroyed() {
+		return row.public(), true
 	}
-	slices.SortFunc(out, func(a, b machine.Volume) int { return strings.Compare(a.ID, b.ID) })
-	return out
+	return machine.Volume{}, false
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -102,18 +103,21 @@ func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Le
 }
 
 // Versions lists the configs a machine has had, newest first.
-func (w *Worker) Versions(ctx context.Context, app, id string) (v []machine.Version, err error) {
-	if _, err := w.Machine(ctx, app, id); err != nil {
-		return nil, err
+func (w *Worker) Versions(_ context.Context, app, id string) (v []machine.Version, err error) {
+	e := w.view.get(id)
+	if e == nil || e.m.App != app {
+		return nil, noMachine()
 	}
-	err = w.inspect(ctx, func(time.Time) { v = w.sup.Versions(id) })
-	return v, err
+	v = append(v, machine.Version{Version: e.m.InstanceID, CreatedAt: e.m.UpdatedAt, Config: *e.m.Config})
+	for _, old := range slices.Backward(e.versions) {
+		v = append(v, old)
+	}
+	return v, nil
 }
 
-// Volumes lists an app's volumes, "" for all.
-func (w *Worker) Volumes(ctx context.Context, app string) (v []machine.Volume, err error) {
-	err = w.inspect(ctx, func(time.Time) { v = w.sup.Volumes(app) })
-	return v, err
+// Volumes lists an app's volumes, "" for all, by id.
+func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error) {
+	return w.view.volumesOf(app), nil
 }
 
 // Volume makes or changes a volume and answers when that is done.
@@ -138,7 +142,7 @@ func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine,
 func (w *Worker) live(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m, err := w.Machine(ctx, app, id)
 	if err == nil && m.State == machine.Destroyed {
-		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+		return nil, noMachine()
 	}
 	return m, err
 }

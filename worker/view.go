@@ -3,52 +3,180 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
-// view is the machines as last published.
+// view is the machines and volumes as last published. Whoever reads them waits for nobody: neither a commit nor the
+// observer is under its lock.
 type view struct {
 	mu       sync.RWMutex
-	machines map[string]*entry
+	machines map[string]*slot
+	order    []*slot // oldest machine first, once sorted; empty ones are left out in time
+	unsorted bool    // order: after a start-up
+	empty    int     // slots of order whose machine is no longer kept
+	volumes  map[string]machine.Volume
+	listed   atomic.Bool // as JSON, since dropRenderings was last called
 }
 
+// slot is the place of one machine in the order, for as long as it is kept.
+type slot struct {
+	created, id string
+	entry       *entry // as it is now; nil: it is no longer kept
+}
+
+// entry is one machine at one time. But for its rendering it is not changed.
 type entry struct {
-	m       *machine.Machine
-	changed chan struct{} // closed at the next change
+	m        *machine.Machine
+	versions []machine.Version // before the present one, oldest first
+	changed  chan struct{}     // closed at the next change
+	json     atomic.Pointer[[]byte]
 }
 
-func (v *view) get(id string) (*machine.Machine, <-chan struct{}) {
+// get returns a machine's entry; nil when it is not kept.
+func (v *view) get(id string) *entry {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if e := v.machines[id]; e != nil {
-		return e.m, e.changed
+	if s := v.machines[id]; s != nil {
+		return s.entry
 	}
-	return nil, nil
+	return nil
 }
 
-// publish makes the machines of an Out visible and wakes who watches them.
-func (w *Worker) publish(out lifecycle.Out) {
-	if len(out.Changed) > 0 {
-		w.view.mu.Lock()
-		for _, id := range out.Changed {
-			old := w.view.machines[id]
-			m := w.sup.MachineOf(id)
-			if m != nil {
-				w.view.machines[id] = &entry{m: m, changed: make(chan struct{})}
-			} else {
-				delete(w.view.machines, id)
-			}
-			w.tell(id, m)
-			if old != nil {
-				close(old.changed)
-			}
+// set enters a machine; nil: it is no longer kept. It returns the entry before.
+func (v *view) set(id string, e *entry) (old *entry) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.machines[id]
+	switch {
+	case s == nil && e == nil:
+		return nil
+	case s == nil:
+		v.insert(&slot{created: e.m.CreatedAt, id: id, entry: e})
+		return nil
+	case e == nil:
+		delete(v.machines, id)
+		v.empty++
+	}
+	old, s.entry = s.entry, e
+	if v.empty > len(v.order)/2 {
+		v.order = slices.DeleteFunc(v.order, func(s *slot) bool { return s.entry == nil })
+		v.empty = 0
+	}
+	return old
+}
+
+func (a *slot) compare(b *slot) int {
+	return cmp.Or(strings.Compare(a.created, b.created), strings.Compare(a.id, b.id))
+}
+
+// insert puts a machine at the end of the order, where a new one belongs.
+func (v *view) insert(s *slot) {
+	v.machines[s.id] = s
+	n := len(v.order)
+	v.unsorted = v.unsorted || n > 0 && s.compare(v.order[n-1]) < 0
+	v.order = append(v.order, s)
+}
+
+// rlock locks the view for reading, with its order sorted.
+func (v *view) rlock() {
+	for v.mu.RLock(); v.unsorted; v.mu.RLock() {
+		v.mu.RUnlock()
+		v.mu.Lock()
+		slices.SortFunc(v.order, (*slot).compare)
+		v.unsorted = false
+		v.mu.Unlock()
+	}
+}
+
+// list returns the entries of an app's machines ("" for all), oldest first; destroyed ones only when asked for.
+func (v *view) list(app string, destroyed bool) []*entry {
+	v.rlock()
+	defer v.mu.RUnlock()
+	out := make([]*entry, 0, len(v.machines))
+	for _, s := range v.order {
+		if e := s.entry; e != nil && (app == "" || e.m.App == app) && (destroyed || e.m.State != machine.Destroyed) {
+			out = append(out, e)
 		}
-		w.view.mu.Unlock()
+	}
+	return out
+}
+
+func (v *view) setVolume(id string, vol machine.Volume, exists bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if exists {
+		v.volumes[id] = vol
+	} else {
+		delete(v.volumes, id)
+	}
+}
+
+// volumesOf returns an app's volumes ("" for all) by id.
+func (v *view) volumesOf(app string) []machine.Volume {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	out := []machine.Volume{}
+	for _, id := range slices.Sorted(maps.Keys(v.volumes)) {
+		if vol := v.volumes[id]; app == "" || vol.App == app {
+			out = append(out, vol)
+		}
+	}
+	return out
+}
+
+// render returns the machine's JSON, which is made once for each entry and is not to be changed.
+func (e *entry) render() []byte {
+	if b := e.json.Load(); b != nil {
+		return *b
+	}
+	b, err := json.Marshal(e.m)
+	if err != nil {
+		panic("worker: a machine does not encode: " + err.Error()) // plain data: cannot happen
+	}
+	e.json.Store(&b)
+	return b
+}
+
+// dropRenderings gives back the memory of the renderings, unless they were used since it was last called: who lists all the
+// time keeps them, who listed once does not.
+func (v *view) dropRenderings() {
+	if v.listed.Swap(false) {
+		return
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, s := range v.order {
+		if s.entry != nil {
+			s.entry.json.Store(nil)
+		}
+	}
+}
+
+// publish makes what an Out has changed visible, tells the observer of it, and wakes who watches.
+func (w *Worker) publish(out lifecycle.Out) {
+	for _, id := range out.Volumes {
+		vol, exists := w.sup.VolumeOf(id)
+		w.view.setVolume(id, vol, exists)
+	}
+	for _, id := range out.Changed {
+		m := w.sup.MachineOf(id)
+		var e *entry
+		if m != nil {
+			e = &entry{m: m, versions: w.sup.Versions(id), changed: make(chan struct{})}
+		}
+		if old := w.view.set(id, e); old != nil {
+			close(old.changed)
+		}
+		w.tell(id, m)
 	}
 	for _, e := range out.Events {
 		w.feed.send(e)
@@ -68,95 +196,40 @@ func (w *Worker) tell(id string, m *machine.Machine) {
 
 // Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	w.view.mu.RLock()
-	out := make([]*machine.Machine, 0, len(w.view.machines))
-	for _, e := range w.view.machines {
-		if (app == "" || e.m.App == app) && (destroyed || e.m.State != machine.Destroyed) {
-			out = append(out, e.m)
+	entries := w.view.list(app, destroyed)
+	out := make([]*machine.Machine, len(entries))
+	for i, e := range entries {
+		out[i] = e.m
+	}
+	return out, nil
+}
+
+// Listing is Machines for who writes them as JSON: each machine comes with a function that returns its JSON. That is kept
+// while lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
+func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte] {
+	return func(yield func(*machine.Machine, func() []byte) bool) {
+		w.view.listed.Store(true)
+		for _, e := range w.view.list(app, destroyed) {
+			if !yield(e.m, e.render) {
+				return
+			}
 		}
 	}
-	w.view.mu.RUnlock()
-	slices.SortFunc(out, func(a, b *machine.Machine) int {
-		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return out, nil
 }
 
 // Watch calls f with the machine now and after changes (several that come at once may be seen as one), until f answers
 // false, ctx ends, or the machine is no longer kept.
 func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error {
 	for {
-		m, changed := w.view.get(id)
-		if m == nil || m.App != app {
-			return fault.New(fault.NotFound, "machine_not_found", "machine not found")
+		e := w.view.get(id)
+		if e == nil || e.m.App != app {
+			return noMachine()
 		}
-		if !f(m) {
+		if !f(e.m) {
 			return nil
 		}
 		select {
-		case <-changed:
-		case <-ctx.Done():
-			return callerGone(ctx)
-		case <-w.stopped:
-			return w.errStopped()
-		}
-	}
-}
-
-// feed hands events to those who listen.
-type feed struct {
-	mu   sync.Mutex
-	subs map[*subscriber]struct{}
-}
-
-// subscriber is one listener. One that falls maxBehind behind is cut off: it must ask for the machines and listen anew.
-type subscriber struct {
-	app string
-	ch  chan machine.EventOf
-	cut chan struct{}
-}
-
-const maxBehind = 1024
-
-func (f *feed) send(e machine.EventOf) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for s := range f.subs {
-		if s.app != "" && s.app != e.App {
-			continue
-		}
-		select {
-		case s.ch <- e:
-		default:
-			close(s.cut)
-			delete(f.subs, s)
-		}
-	}
-}
-
-// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
-// is with the zero EventOf and says that it listens.
-func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
-	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
-	w.feed.mu.Lock()
-	w.feed.subs[s] = struct{}{}
-	w.feed.mu.Unlock()
-	defer func() {
-		w.feed.mu.Lock()
-		delete(w.feed.subs, s)
-		w.feed.mu.Unlock()
-	}()
-	if err := f(machine.EventOf{}); err != nil {
-		return err
-	}
-	for {
-		select {
-		case e := <-s.ch:
-			if err := f(e); err != nil {
-				return err
-			}
-		case <-s.cut:
-			return fault.New(fault.Unavailable, "behind", "the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
+		case <-e.changed:
 		case <-ctx.Done():
 			return callerGone(ctx)
 		case <-w.stopped:

@@ -43,8 +43,8 @@ type Options struct {
 	Rand        *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
 
-// Observer is told what the worker is and has, whenever that changes, once it is durable. It is called from the worker's
-// loop, so it must not wait, and must not call the worker.
+// Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It is
+// called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines do not wait for it.
 type Observer interface {
 	Worker(cluster.Record)
 	Machine(*machine.Machine) // also one that is destroyed, which is kept for a while
@@ -126,7 +126,7 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	}
 	w := &Worker{o: o, log: o.Log.With("worker", o.ID), inputs: make(chan input, maxInputs), stopped: make(chan struct{})}
 	w.answers.waiting = map[uint64]chan lifecycle.Reply{}
-	w.view.machines = map[string]*entry{}
+	w.view.machines, w.view.volumes = map[string]*slot{}, map[string]machine.Volume{}
 	w.feed.subs = map[*subscriber]struct{}{}
 	w.effects.queues = map[string]*effectQueue{}
 	w.acks.wake = make(chan struct{}, 1)
@@ -247,6 +247,7 @@ func (w *Worker) audit(ctx context.Context) {
 			return
 		case <-every.C:
 		}
+		w.view.dropRenderings()
 		asked := time.Now()
 		known, err := w.o.Runtime.List(ctx)
 		if err != nil {
@@ -306,6 +307,13 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 			return err
 		}
 	}
+	w.tellAll(outs)
+	w.letGo(ctx, outs)
+	return nil
+}
+
+// tellAll makes what is durable visible: the record, the machines and volumes that changed, and what happened to them.
+func (w *Worker) tellAll(outs []lifecycle.Out) {
 	rec := w.sup.Record(time.Now())
 	w.record.Store(&rec)
 	if !w.untold() && rec.Version != w.told && w.o.Observer != nil {
@@ -318,6 +326,10 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 	for _, o := range outs {
 		w.publish(o)
 	}
+}
+
+// letGo carries out the effects of inputs that are durable, and answers them.
+func (w *Worker) letGo(ctx context.Context, outs []lifecycle.Out) {
 	for _, o := range outs {
 		for _, key := range o.Cancels {
 			w.effects.cancel(key)
@@ -342,7 +354,6 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 		}
 		w.held = w.held[:0]
 	}
-	return nil
 }
 
 func (w *Worker) flush() error {
@@ -438,8 +449,10 @@ func life(s runtime.Status) lifecycle.Life {
 
 // Machine gives a machine as last published; destroyed ones too, as long as they are kept.
 func (w *Worker) Machine(_ context.Context, app, id string) (*machine.Machine, error) {
-	if m, _ := w.view.get(id); m != nil && m.App == app {
-		return m, nil
+	if e := w.view.get(id); e != nil && e.m.App == app {
+		return e.m, nil
 	}
-	return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+	return nil, noMachine()
 }
+
+func noMachine() error { return fault.New(fault.NotFound, "machine_not_found", "machine not found") }

@@ -28,13 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bench is a worker over a fake runtime and a journal in memory, which both outlive it.
 type bench struct {
 	*worker.Worker
-	t    *testing.T
+	t    testing.TB
 	j    *mem.Journal
 	rt   *fake.Runtime
 	stop func() error // ends the worker and gives what Run gave
 }
 
-func open(t *testing.T, j *mem.Journal, rt *fake.Runtime, edit ...func(*worker.Options)) *bench {
+func open(t testing.TB, j *mem.Journal, rt *fake.Runtime, edit ...func(*worker.Options)) *bench {
 	t.Helper()
 	o := worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(), Capacity: cluster.Resources{CPU: 10_000, Memory: 10_000, Disk: 100_000}, Journal: j, Runtime: rt}
 	for _, f := range edit {

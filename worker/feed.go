@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// feed hands events to those who listen.
+type feed struct {
+	mu   sync.Mutex
+	subs map[*subscriber]struct{}
+}
+
+// subscriber is one listener. One that falls maxBehind behind is cut off: it must ask for the machines and listen anew.
+type subscriber struct {
+	app string
+	ch  chan machine.EventOf
+	cut chan struct{}
+}
+
+const maxBehind = 1024
+
+func (f *feed) send(e machine.EventOf) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.subs {
+		if s.app != "" && s.app != e.App {
+			continue
+		}
+		select {
+		case s.ch <- e:
+		default:
+			close(s.cut)
+			delete(f.subs, s)
+		}
+	}
+}
+
+// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
+// is with the zero EventOf and says that it listens.
+func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
+	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
+	w.feed.mu.Lock()
+	w.feed.subs[s] = struct{}{}
+	w.feed.mu.Unlock()
+	defer func() {
+		w.feed.mu.Lock()
+		delete(w.feed.subs, s)
+		w.feed.mu.Unlock()
+	}()
+	if err := f(machine.EventOf{}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case e := <-s.ch:
+			if err := f(e); err != nil {
+				return err
+			}
+		case <-s.cut:
+			return fault.New(fault.Unavailable, "behind", "the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
+		case <-ctx.Done():
+			return callerGone(ctx)
+		case <-w.stopped:
+			return w.errStopped()
+		}
+	}
+}
