@@ -36,16 +36,16 @@ func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 }
 
 // Member enters what is believed of a worker's member. One that has told nothing yet must be asked from now on.
-func (e *Edit) Member(id cluster.WorkerID, s State, since time.Time) {
-	w, known := e.worker(id)
-	if known && (w.Own || w.State == s && w.Since.Equal(since)) {
+func (e *Edit) Member(m Member) {
+	w, known := e.worker(m.ID)
+	if known && (w.Own || w.State == m.State && w.Since.Equal(m.Since) && w.Addr == m.Addr) {
 		return
 	}
-	next := Worker{ID: id}
+	next := Worker{ID: m.ID}
 	if known {
 		next = *w
 	}
-	next.State, next.Since = s, since
+	next.State, next.Since, next.Addr = m.State, m.Since, m.Addr
 	e.put(&next)
 }
 
@@ -68,6 +68,7 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 		return
 	}
 	e.account(old, nil)
+	f.next.roster++
 	f.changed.workers, f.changed.any = true, true
 	f.picker.remove(id)
 	var gone []*Machine
@@ -82,8 +83,11 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 	}
 }
 
-// Machine enters what a worker tells of one of its machines.
+// Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it has.
 func (e *Edit) Machine(m Machine) {
+	if _, known := e.worker(m.Worker); !known {
+		e.put(&Worker{ID: m.Worker})
+	}
 	if m.State == machine.Destroyed {
 		e.Gone(m.Worker, m.ID)
 		return
@@ -106,7 +110,10 @@ func (e *Edit) worker(id cluster.WorkerID) (*Worker, bool) {
 // put replaces what is known of a worker, in the picture and in the index.
 func (e *Edit) put(w *Worker) {
 	f := e.f
-	old, _ := f.next.workers.ReplaceOrInsert(w)
+	old, known := f.next.workers.ReplaceOrInsert(w)
+	if !known {
+		f.next.roster++
+	}
 	e.account(old, w)
 	f.changed.workers, f.changed.any = true, true
 	if w.Ready() {
@@ -122,7 +129,7 @@ func (e *Edit) account(old, now *Worker) {
 	count := func(w *Worker, sign int) (region cluster.Region) {
 		switch {
 		case w == nil:
-		case !w.Told:
+		case w.mustBeAsked():
 			n.untold += sign
 		case w.Ready():
 			n.ready += sign

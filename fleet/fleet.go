@@ -33,7 +33,8 @@ type picture struct {
 	disputed *btree.BTreeG[string]   // ids of machines that several workers claim
 	regions  []cluster.Region        // of the workers that are ready, sorted
 	ready    int                     // workers that are ready
-	untold   int                     // workers that have told nothing yet
+	untold   int                     // workers that must be asked
+	roster   uint64                  // counts workers that came or went
 }
 
 // parts says which trees of a picture have changed.
@@ -48,7 +49,7 @@ func New() *Fleet {
 		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID), names: btree.NewG(degree, byName),
 		disputed: btree.NewOrderedG[string](degree)}}
 	f.changed = parts{true, true, true, true}
-	f.now.Store(&Snapshot{})
+	f.now.Store(&Snapshot{past: make(chan struct{})})
 	f.publish()
 	return f
 }
@@ -71,8 +72,8 @@ func (f *Fleet) publish() {
 		return
 	}
 	old := f.now.Load()
-	s := &Snapshot{picture: old.picture, at: time.Now()}
-	s.regions, s.ready, s.untold = f.next.regions, f.next.ready, f.next.untold
+	s := &Snapshot{picture: old.picture, at: time.Now(), past: make(chan struct{})}
+	s.regions, s.ready, s.untold, s.roster = f.next.regions, f.next.ready, f.next.untold, f.next.roster
 	if f.changed.workers {
 		s.workers = f.next.workers.Clone()
 	}
@@ -84,6 +85,7 @@ func (f *Fleet) publish() {
 	}
 	f.changed = parts{}
 	f.now.Store(s)
+	close(old.past)
 }
 
 // Refused enters the record that came with a worker's refusal, which is its newest word. One that is older than what is

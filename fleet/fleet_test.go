@@ -26,7 +26,7 @@ func record(id cluster.WorkerID, version uint64) cluster.Record {
 func join(f *fleet.Fleet, ids ...cluster.WorkerID) {
 	f.Update(func(e *fleet.Edit) {
 		for _, id := range ids {
-			e.Member(id, fleet.Alive, time.Unix(1, 0))
+			e.Member(fleet.Member{ID: id, State: fleet.Alive, Since: time.Unix(1, 0)})
 			e.Record(record(id, 1), 1)
 		}
 	})
@@ -43,7 +43,7 @@ func names(f *fleet.Fleet, app string) string {
 // TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has told.
 func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	f := fleet.New()
-	f.Update(func(e *fleet.Edit) { e.Member("w1", fleet.Unheard, time.Time{}) })
+	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: fleet.Unheard, Since: time.Time{}}) })
 	if got := f.Snapshot().MustAsk(); !slices.Equal(got, []cluster.WorkerID{"w1"}) {
 		t.Fatalf("must ask %v", got)
 	}
@@ -144,7 +144,7 @@ func TestTwoWorkersClaimAMachine(t *testing.T) {
 		})
 	}
 	state := func(w cluster.WorkerID, s fleet.State) {
-		f.Update(func(e *fleet.Edit) { e.Member(w, s, time.Now()) })
+		f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: w, State: s, Since: time.Now()}) })
 	}
 	want := func(text string) {
 		t.Helper()
@@ -192,7 +192,7 @@ func TestAWorkerOfThisProcess(t *testing.T) {
 	if err := o.Begin(t.Context(), fixed{record("w1", 1), []*machine.Machine{x}}); err != nil {
 		t.Fatal(err)
 	}
-	f.Update(func(e *fleet.Edit) { e.Member("w1", fleet.Dead, time.Now()) })
+	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: fleet.Dead, Since: time.Now()}) })
 	s := f.Snapshot()
 	if w, ok := s.Worker("w1"); !ok || !w.Own || !w.Ready() {
 		t.Fatalf("%+v", w)
@@ -249,11 +249,11 @@ func TestPick(t *testing.T) {
 			e.Record(full, 1)
 		}
 		for _, w := range few.Workers[8:] {
-			e.Member(w.Worker, fleet.Dead, time.Now())
+			e.Member(fleet.Member{ID: w.Worker, State: fleet.Dead, Since: time.Now()})
 		}
 		join := record("w9999", 1)
 		e.Record(join, 1)
-		e.Member("w9999", fleet.Alive, time.Now())
+		e.Member(fleet.Member{ID: "w9999", State: fleet.Alive, Since: time.Now()})
 	})
 	lost := few.Workers
 	for i := range 16 {
@@ -297,7 +297,7 @@ func TestAChangeCopiesLittle(t *testing.T) {
 		f.Update(func(e *fleet.Edit) {
 			for i := range workers {
 				id := cluster.WorkerID(fmt.Sprintf("w%06d", i))
-				e.Member(id, fleet.Alive, time.Unix(1, 0))
+				e.Member(fleet.Member{ID: id, State: fleet.Alive, Since: time.Unix(1, 0)})
 				e.Record(record(id, 1), 1)
 			}
 			for i := range machines {
@@ -369,4 +369,17 @@ func TestReadersSeeWholeUpdates(t *testing.T) {
 	}
 	close(done)
 	all.Wait()
+}
+
+// TestThePortOfAMachine is that of its first service, where there is one that can be.
+func TestThePortOfAMachine(t *testing.T) {
+	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
+		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port}, {InternalPort: 7}}}}
+		if got := fleet.Summary(m).Port; got != want {
+			t.Errorf("%d: %d, not %d", port, got, want)
+		}
+	}
+	if fleet.Summary(&machine.Machine{}).Port != 0 || fleet.Summary(&machine.Machine{Config: &machine.Config{}}).Port != 0 {
+		t.Error("a machine without services has a port")
+	}
 }

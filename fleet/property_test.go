@@ -42,7 +42,7 @@ func (m *model) text() string {
 			regions[w.region] = true
 			fmt.Fprintf(&b, "ready %s v%d\n", id, w.version)
 		}
-		if w.version == 0 {
+		if w.version == 0 && w.state != fleet.Left {
 			fmt.Fprintf(&b, "ask %s\n", id)
 		}
 	}
@@ -164,7 +164,7 @@ func change(t *rapid.T, e *fleet.Edit, m *model, w cluster.WorkerID, id string) 
 		m.workers[w] = known
 	case 1:
 		s := rapid.SampledFrom([]fleet.State{fleet.Unheard, fleet.Alive, fleet.Suspect, fleet.Dead, fleet.Left}).Draw(t, "state")
-		e.Member(w, s, time.Unix(1, 0))
+		e.Member(fleet.Member{ID: w, State: s, Since: time.Unix(1, 0)})
 		known.state = s
 		m.workers[w] = known
 	case 2, 3:
@@ -172,6 +172,7 @@ func change(t *rapid.T, e *fleet.Edit, m *model, w cluster.WorkerID, id string) 
 			Worker: w, Updated: time.Unix(int64(rapid.IntRange(1, 5).Draw(t, "at")), 0)}
 		e.Machine(x)
 		m.machines[[2]string{id, string(w)}] = x
+		m.workers[w] = known
 	case 4:
 		e.Gone(w, id)
 		delete(m.machines, [2]string{id, string(w)})

@@ -15,12 +15,20 @@ import (
 type Snapshot struct {
 	picture
 	at   time.Time
+	past chan struct{} // closed when there is a newer one
 	once sync.Once
 	view []cluster.Record // made when View is first called
 }
 
 // At returns when the newest change in it became known.
 func (s *Snapshot) At() time.Time { return s.at }
+
+// Past returns a channel that is closed once there is a newer snapshot.
+func (s *Snapshot) Past() <-chan struct{} { return s.past }
+
+// Roster returns a number that changes whenever a worker comes or goes, so that who keeps something for each worker knows
+// when to look again.
+func (s *Snapshot) Roster() uint64 { return s.roster }
 
 // Worker returns what is known of a worker.
 func (s *Snapshot) Worker(id cluster.WorkerID) (*Worker, bool) { return s.workers.Get(&Worker{ID: id}) }
@@ -47,7 +55,7 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 	}
 	out := make([]cluster.WorkerID, 0, s.untold)
 	for w := range s.Workers() {
-		if !w.Told {
+		if w.mustBeAsked() {
 			out = append(out, w.ID)
 		}
 	}

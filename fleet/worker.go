@@ -25,6 +25,7 @@ type Worker struct {
 	Told   bool           // false: it may have anything, so it must be asked
 	State  State
 	Since  time.Time // of State
+	Addr   string    // host:port at which its member is called; "" where that is not known
 	Heard  time.Time // when Record came
 	Own    bool      // it is a worker of this process
 
@@ -34,7 +35,18 @@ type Worker struct {
 // Reachable reports whether the worker can be asked for something with hope of an answer.
 func (w *Worker) Reachable() bool { return w.State == Alive || w.State == Suspect }
 
+// mustBeAsked reports whether the worker may have anything, as it is somewhere and has told nothing yet.
+func (w *Worker) mustBeAsked() bool { return !w.Told && w.State != Left }
+
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Told && w.Reachable() }
+
+// Member is what is believed of the member that a worker belongs to.
+type Member struct {
+	ID    cluster.WorkerID
+	State State
+	Since time.Time // of State
+	Addr  string    // host:port at which it is called; "" where that is not known
+}
 
 func workerBefore(a, b *Worker) bool { return a.ID < b.ID }

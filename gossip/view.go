@@ -56,6 +56,7 @@ type cache struct {
 	machines map[string]map[cluster.WorkerID]Machine
 	view     []cluster.Record // of members that are not gone; nil when it must be made again
 	viewed   uint64           // the members' turns when it was made
+	feeds    []*Feed
 }
 
 func (x *cache) reset(index uint64) {
@@ -66,10 +67,7 @@ func (x *cache) reset(index uint64) {
 func (c *Cluster) absorb() {
 	changes, ok := c.reg.Since(c.index, int(min(c.reg.Index()-c.index, 1<<20)))
 	if !ok {
-		c.cache.reset(c.reg.Index())
-		for _, rec := range c.reg.Records("") {
-			c.decode(rec)
-		}
+		c.absorbAll()
 		return
 	}
 	for _, x := range changes {
@@ -77,6 +75,7 @@ func (c *Cluster) absorb() {
 		if x.Owner == "" {
 			continue
 		}
+		c.feed(x.Kind, x.Owner, x.Key)
 		if rec, ok := c.reg.Get(x.Owner, x.Kind, x.Key); ok {
 			c.decode(rec)
 			continue
@@ -90,6 +89,23 @@ func (c *Cluster) absorb() {
 				delete(c.machines, x.Key)
 			}
 		}
+	}
+}
+
+// absorbAll decodes all that is known, where it is not known any more what has changed. It is called with the lock.
+func (c *Cluster) absorbAll() {
+	for id := range c.workers { // what was known before may be gone
+		c.feed(registry.Worker, id, "")
+	}
+	for id, claims := range c.machines {
+		for owner := range claims {
+			c.feed(registry.Machine, owner, id)
+		}
+	}
+	c.cache.reset(c.reg.Index())
+	for _, rec := range c.reg.Records("") {
+		c.feed(rec.Kind, rec.Owner, rec.Key)
+		c.decode(rec)
 	}
 }
 

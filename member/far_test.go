@@ -9,7 +9,6 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
@@ -67,7 +66,7 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead })
+	await(t, "m2 is dead", func() bool { return a.unheard("m2") })
 	before := b.w.asked
 	for _, c := range machines {
 		m, err := f.Machine(t.Context(), c.app, c.id)
@@ -108,7 +107,7 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	x.meet()
 	f := a.far("m2")
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead })
+	await(t, "m2 is dead", func() bool { return a.unheard("m2") })
 
 	listen := func(ctx context.Context, emit func(machine.EventOf) error) (began chan bool, done chan error) {
 		began, done = make(chan bool, 1), make(chan error, 1)

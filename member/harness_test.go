@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -181,6 +182,12 @@ func (a *at) far(id cluster.WorkerID) *Far {
 	return nil
 }
 
+// unheard reports whether a member counts as gone, also in the fleet.
+func (a *at) unheard(id cluster.WorkerID) bool {
+	w, known := a.fleet.Snapshot().Worker(id)
+	return known && w.State == fleet.Dead && a.stateOf(id) == gossip.Dead
+}
+
 // meet waits until all that run know the same, and each other's workers.
 func (x *town) meet() {
 	x.t.Helper()
@@ -203,7 +210,7 @@ func (x *town) meet() {
 				}
 			}
 			mine := a.cluster.Root()
-			if alive != running || root != 0 && mine != root || len(a.Others()) < running-1 {
+			if alive != running || root != 0 && mine != root || a.fleet.Snapshot().Ready() < running {
 				return false
 			}
 			root = mine

@@ -2,6 +2,7 @@ package member
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/journal/mem"
@@ -73,7 +75,7 @@ func TestRemoveRefuses(t *testing.T) {
 	if r := a.Removed(); len(r) != 1 || r[0].Member != "m2" {
 		t.Errorf("removed are %+v", r)
 	}
-	if a.far("m2") != nil || a.Names().(nameView).m.hostOf("m2").IsValid() {
+	if a.far("m2") != nil || a.hostOf(a.fleet.Snapshot(), "m2").IsValid() {
 		t.Error("a member that was removed by force is still shown")
 	}
 }
@@ -87,14 +89,14 @@ func TestRemovedAndBack(t *testing.T) {
 	c := x.add("m3")
 	x.meet()
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.stateOf("m2") == gossip.Dead && c.stateOf("m2") == gossip.Dead })
+	await(t, "m2 is dead", func() bool { return a.unheard("m2") && c.unheard("m2") })
 	removed := time.Now()
 	if err := a.Remove(gateway.Removed{Member: "m2", At: removed}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*at{a, c} {
 		await(t, "m2 is forgotten", func() bool {
-			_, known := m.cluster.Machine(hers)
+			_, known := m.fleet.Snapshot().Machine(hers)
 			return m.far("m2") == nil && !known && len(m.Told("m2")) == 0 && !m.known("m2")
 		})
 	}
@@ -184,7 +186,7 @@ func TestNamesOfMachines(t *testing.T) {
 	x.meet()
 	v := a.Names()
 	look := func(app string) (map[string]names.Machine, bool) {
-		list, known := v.Started(app)
+		list, known := v.Started(app, names.MaxAnswers)
 		out := map[string]names.Machine{}
 		for _, m := range list {
 			out[m.ID] = m
@@ -210,16 +212,38 @@ func TestNamesOfMachines(t *testing.T) {
 	})
 }
 
-// TestPortOf: the port of the first service, where there is one that can be.
-func TestPortOf(t *testing.T) {
-	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
-		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port}, {InternalPort: 7}}}}
-		if got := portOf(m); got != want {
-			t.Errorf("%d: %d, not %d", port, got, want)
+// TestANameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have, and
+// that of a machine by name not even from how many its own app has.
+func TestANameIsLookedUpAmongFew(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1", started("web", hers, "one", "m1", 0))
+	a.fleet.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: "m9", State: fleet.Alive, Addr: "10.0.0.9:1"})
+		for i := range 50_000 {
+			app := fmt.Sprint("app", i%100)
+			if i%5 == 0 {
+				app = "large"
+			}
+			e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i+16), App: app, Name: fmt.Sprint("n", i), State: machine.Started, Worker: "m9"})
 		}
+	})
+	v := a.Names()
+	if list, known := v.Started("web", names.MaxAnswers); !known || len(list) != 1 || list[0].ID != hers {
+		t.Errorf("%v %v", list, known)
 	}
-	if portOf(&machine.Machine{}) != 0 || portOf(&machine.Machine{Config: &machine.Config{}}) != 0 {
-		t.Error("a machine without services has a port")
+	if list, known := v.Started("large", names.MaxAnswers); !known || len(list) != names.MaxAnswers {
+		t.Errorf("%d answers, %v", len(list), known)
+	}
+	if m, found := v.Named("large", "n25"); !found || m.Addr.String() != "10.0.0.9" {
+		t.Errorf("%+v %v", m, found)
+	}
+	for what, f := range map[string]func(){
+		"a small app": func() { v.Started("web", names.MaxAnswers) }, "a name": func() { v.Named("large", "n25") },
+		"no such app": func() { v.Started("nobody", names.MaxAnswers) }, "no such name": func() { v.Named("large", "nobody") },
+	} {
+		if n := testing.AllocsPerRun(20, f); n > 20 {
+			t.Errorf("%s: %.0f allocations", what, n)
+		}
 	}
 }
 

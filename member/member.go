@@ -22,9 +22,9 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/wire"
 )
@@ -59,7 +59,10 @@ type Member struct {
 	client   *wire.Client
 	listener net.Listener
 	worker   Worker
-	far      atomic.Pointer[[]*Far]
+	fleet    *fleet.Fleet
+	follower follower
+	own      *fleet.Own // of the own worker; set when begun
+	tell     teller
 	api      string
 	begun    atomic.Bool
 
@@ -88,7 +91,7 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o, begunAt: time.Now(), forgotten: map[cluster.WorkerID]time.Time{}}
+	m = &Member{o: o, begunAt: time.Now(), tell: teller{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
 	m.removals.Store(&map[string]gateway.Removed{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
@@ -106,8 +109,7 @@ func New(o Options) (m *Member, err error) {
 		return nil, errors.Join(err, m.listener.Close())
 	}
 	m.issuers = openIssuers(m)
-	m.far.Store(&[]*Far{})
-	m.refresh() // those that are expected: nothing may be answered as if they did not exist
+	m.openFleet()
 	return m, nil
 }
 
@@ -213,6 +215,10 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 	if err := m.cluster.Begin(&rec, summaries); err != nil {
 		return err
 	}
+	m.own = m.fleet.Own(m.ID())
+	if err := m.own.Begin(ctx, w); err != nil {
+		return err
+	}
 	m.begun.Store(true)
 	if m.issuer == nil {
 		return nil
@@ -236,6 +242,8 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { m.follow(ctx); return nil })
+	g.Go(func() error { m.followRemovals(ctx); return nil })
+	g.Go(func() error { m.tellRecords(ctx); return nil })
 	g.Go(func() error { m.followKeys(ctx); return nil })
 	g.Go(func() error {
 		upkeep.Run(ctx, time.Duration(rand.Int64N(int64(time.Hour))), func(err error) {
@@ -273,42 +281,3 @@ func (m *Member) known(id string) bool {
 
 // KindIssuer is the kind of objects that name the members which sign certificates.
 const KindIssuer = "issuer"
-
-// Worker is told by the member's own worker when its record changes.
-func (m *Member) Worker(r cluster.Record) {
-	if m.begun.Load() {
-		m.failed("record", m.cluster.Announce(r))
-	}
-}
-
-// Machine is told by the member's own worker when a machine changes.
-func (m *Member) Machine(x *machine.Machine) {
-	if !m.begun.Load() {
-		return
-	}
-	if x.State == machine.Destroyed {
-		m.failed("machine", m.cluster.RemoveMachine(x.ID))
-		return
-	}
-	m.failed("machine", m.cluster.AnnounceMachine(summary(x)))
-}
-
-// Gone is told by the member's own worker when a machine is no longer kept.
-func (m *Member) Gone(id string) {
-	if m.begun.Load() {
-		m.failed("machine", m.cluster.RemoveMachine(id))
-	}
-}
-
-// failed logs what could not be told: others then see what was, until it is told again whole at the next start.
-func (m *Member) failed(what string, err error) {
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		m.o.Log.Error("the cluster could not be told", "of", what, "err", err)
-	}
-}
-
-func summary(x *machine.Machine) gossip.Machine {
-	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: only shown
-	return gossip.Machine{Port: portOf(x), ID: x.ID, App: x.App, Name: x.Name, State: string(x.State), Instance: x.InstanceID, UpdatedAt: at,
-		Worker: x.Worker, Region: cluster.Region(x.Region)}
-}

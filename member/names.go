@@ -1,12 +1,13 @@
 package member
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
 )
@@ -14,47 +15,79 @@ import (
 // kindApp is the kind of objects that are apps, shared by the catalogs.
 const kindApp = "app"
 
-// Names is what this member's DNS server answers from. Of workers that cannot be heard, or that were removed, nothing is told.
+// Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed, nothing is
+// told.
 func (m *Member) Names() names.View { return nameView{m} }
 
 type nameView struct{ m *Member }
 
-// Started lists the started machines of an app.
-func (v nameView) Started(app string) ([]names.Machine, bool) {
-	_, known := v.m.cluster.Objects().Get(kindApp, app)
+// Started lists started machines of an app: all, or where there are more than most, as many of them drawn by lot.
+func (v nameView) Started(app string, most int) (list []names.Machine, known bool) {
+	if app == "" {
+		return nil, false
+	}
+	_, known = v.m.cluster.Objects().Get(kindApp, app)
+	s := v.m.fleet.Snapshot()
 	hosts := map[cluster.WorkerID]netip.Addr{}
-	var out []names.Machine
-	for _, x := range v.m.cluster.Machines(app) {
+	seen := 0
+	for x := range s.MachinesOf(app) {
 		known = true
-		if x.App != app || x.State != string(machine.Started) {
+		if x.State != machine.Started {
 			continue
 		}
-		host, seen := hosts[x.Worker]
-		if !seen {
-			host = v.m.hostOf(x.Worker)
+		host, looked := hosts[x.Worker]
+		if !looked {
+			host = v.m.hostOf(s, x.Worker)
 			hosts[x.Worker] = host
 		}
-		if host.IsValid() {
-			out = append(out, names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host, Port: x.Port})
+		if !host.IsValid() {
+			continue
+		}
+		seen++
+		if at := len(list); at < most {
+			list = append(list, nameOf(x, host))
+		} else if at = rand.IntN(seen); at < most { // each has the same chance to stay
+			list[at] = nameOf(x, host)
 		}
 	}
-	return out, known && app != ""
+	return list, known
 }
 
-// hostOf gives the address of a worker's host: its attribute "address", else where its member is called. None while the worker
-// cannot be heard.
-func (m *Member) hostOf(id cluster.WorkerID) (none netip.Addr) {
-	x, _ := m.cluster.Member(id)
-	if (x.State != gossip.Alive && x.State != gossip.Suspect) || x.API == "" || m.removedFor(id) {
+// Named returns the started machine of an app that has an id or a name. Both are in lower case always, as DNS has them.
+func (v nameView) Named(app, label string) (names.Machine, bool) {
+	s := v.m.fleet.Snapshot()
+	x, found := s.Machine(label)
+	if !found || x.App != app {
+		x, found = s.Named(app, label)
+	}
+	if !found || x.State != machine.Started {
+		return names.Machine{}, false
+	}
+	host := v.m.hostOf(s, x.Worker)
+	return nameOf(x, host), host.IsValid()
+}
+
+func nameOf(x *fleet.Machine, host netip.Addr) names.Machine {
+	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host, Port: x.Port}
+}
+
+// hostOf returns the address of a worker's host: its attribute "address", else where its member is called. There is none while
+// the worker cannot be heard.
+func (m *Member) hostOf(s *fleet.Snapshot, id cluster.WorkerID) (none netip.Addr) {
+	w, known := s.Worker(id)
+	if !known || !w.Reachable() {
 		return none
 	}
-	w, _ := m.cluster.Record(id)
-	if a, ok := w.Attributes[gateway.AddressAttribute]; ok {
+	if a, ok := w.Record.Attributes[gateway.AddressAttribute]; ok {
 		if addr, err := netip.ParseAddr(a.String()); err == nil {
 			return addr
 		}
 	}
-	host, _, err := net.SplitHostPort(x.API)
+	at := w.Addr
+	if id == m.ID() {
+		at = m.api
+	}
+	host, _, err := net.SplitHostPort(at)
 	if err != nil {
 		return none
 	}
@@ -63,15 +96,4 @@ func (m *Member) hostOf(id cluster.WorkerID) (none netip.Addr) {
 		return none // a host's name: it is not looked up, for that may take long
 	}
 	return addr
-}
-
-// portOf gives the port of a machine's first service; 0 when it has none.
-func portOf(x *machine.Machine) uint16 {
-	if x.Config == nil || len(x.Config.Services) == 0 {
-		return 0
-	}
-	if p := x.Config.Services[0].InternalPort; p > 0 && p < 1<<16 {
-		return uint16(p)
-	}
-	return 0
 }

@@ -17,7 +17,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type fixed map[string][]Machine
 
-func (f fixed) Started(app string) ([]Machine, bool) { l, ok := f[app]; return slices.Clone(l), ok }
+func (f fixed) Started(app string, most int) ([]Machine, bool) {
+	l, ok := f[app]
+	return slices.Clone(l[:min(most, len(l))]), ok
+}
+
+func (f fixed) Named(app, label string) (Machine, bool) {
+	for _, m := range f[app] {
+		if m.ID == label || m.Name == label {
+			return m, true
+		}
+	}
+	return Machine{}, false
+}
 
 func shop() fixed {
 	return fixed{"empty": nil, "shop": {

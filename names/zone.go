@@ -3,7 +3,6 @@ package names
 import (
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 
 	"github.com/miekg/dns"
 )
@@ -26,12 +25,15 @@ type Machine struct {
 
 // View tells what there is now. Its methods are called from many goroutines.
 type View interface {
-	// Started lists the started machines of an app; known says whether there is such an app.
-	Started(app string) (list []Machine, known bool)
+	// Started lists the started machines of an app, or as many of them as most, drawn by lot; known reports whether there is
+	// such an app.
+	Started(app string, most int) (list []Machine, known bool)
+	// Named returns the started machine of an app that has an id or a name, in lower case.
+	Named(app, label string) (m Machine, found bool)
 }
 
-// Answer gives the answer to one message. It never panics and never fails: what is odd gets the code that says so. A nil
-// answer is for what deserves none.
+// Answer returns the answer to one message. It never panics and never fails: an odd message gets the code that says so, and
+// one that deserves no answer gets nil.
 func Answer(v View, q *dns.Msg) *dns.Msg {
 	if q.Response {
 		return nil // or two servers would answer each other for ever
@@ -59,7 +61,7 @@ func Answer(v View, q *dns.Msg) *dns.Msg {
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	app := appOf(name)
-	for _, x := range list[:min(len(list), MaxAnswers)] {
+	for _, x := range list {
 		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, app, x)
 	}
 	if len(m.Answer) == 0 {
@@ -71,21 +73,17 @@ func Answer(v View, q *dns.Msg) *dns.Msg {
 	return m
 }
 
-// lookup gives the machines that a canonical name of the zone stands for.
+// lookup returns the machines that a canonical name of the zone stands for.
 func lookup(v View, name string) ([]Machine, bool) {
 	labels := dns.SplitDomainName(name)
 	switch len(labels) {
 	case 1:
 		return nil, true // the zone itself
 	case 2:
-		list, known := v.Started(labels[0])
-		return list, known
+		return v.Started(labels[0], MaxAnswers)
 	case 3:
-		list, _ := v.Started(labels[1])
-		for _, m := range list {
-			if m.ID == labels[0] || strings.EqualFold(m.Name, labels[0]) {
-				return []Machine{m}, true
-			}
+		if m, found := v.Named(labels[1], labels[0]); found {
+			return []Machine{m}, true
 		}
 	}
 	return nil, false
@@ -122,7 +120,7 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 	return answer, extra
 }
 
-// text is one string of a TXT record, of at most 255 bytes.
+// text returns one string of a TXT record, of at most 255 bytes.
 func text(key, value string) string {
 	s := key + "=" + value
 	return s[:min(len(s), 255)]
@@ -139,7 +137,7 @@ func address(name string, a netip.Addr) dns.RR {
 	return nil
 }
 
-// has says whether an address is told already: several machines of one app may be on one host.
+// has reports whether an address is told already: several machines of one app may be on one host.
 func has(list []dns.RR, rr dns.RR) bool {
 	for _, x := range list {
 		if dns.IsDuplicate(x, rr) {
@@ -149,7 +147,7 @@ func has(list []dns.RR, rr dns.RR) bool {
 	return false
 }
 
-// soa is what a negative answer carries (RFC 2308): for how long it may be believed.
+// soa returns what a negative answer carries (RFC 2308): for how long it may be believed.
 func soa() dns.RR {
 	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl}, Ns: "ns." + Zone, Mbox: "nobody." + Zone,
 		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: ttl}

@@ -239,7 +239,7 @@ func (c *Cluster) Meet() {
 				}
 			}
 			mine := x.m.Cluster().Root()
-			if alive != running || root != 0 && root != mine || len(x.m.Others()) < running-1 {
+			if alive != running || root != 0 && root != mine || x.m.Fleet().Snapshot().Ready() < running {
 				return false
 			}
 			root = mine

@@ -76,7 +76,6 @@ type Worker struct {
 	pending  []fsm.Record // not yet committed, none of them promised
 	held     []fsm.Effect // wait for the commit of pending
 	told     uint64       // version of the record that the observer knows
-	toldAt   time.Time    // when it was told
 	record   atomic.Pointer[cluster.Record]
 	stopped  chan struct{}
 	stopOnce sync.Once
@@ -97,8 +96,6 @@ const (
 	maxBatch           = 512
 	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
 	lazyFlush = 50 * time.Millisecond
-	// tellEvery bounds how often the observer is told what the worker has: each telling is signed and sent to all.
-	tellEvery = 10 * time.Millisecond
 	// auditEvery is how often what the runtime has is held against what it should have.
 	auditEvery = time.Minute
 
@@ -316,8 +313,8 @@ func (w *Worker) settle(ctx context.Context, outs []lifecycle.Out) error {
 func (w *Worker) tellAll(outs []lifecycle.Out) {
 	rec := w.sup.Record(time.Now())
 	w.record.Store(&rec)
-	if !w.untold() && rec.Version != w.told && w.o.Observer != nil {
-		w.told, w.toldAt = rec.Version, time.Now()
+	if rec.Version != w.told && w.o.Observer != nil {
+		w.told = rec.Version
 		w.o.Observer.Worker(rec)
 	}
 	if w.o.Tasks != nil {
@@ -378,15 +375,7 @@ func (w *Worker) untilNext() time.Duration {
 	if len(w.pending) > 0 {
 		d = min(d, lazyFlush)
 	}
-	if w.untold() {
-		d = min(d, time.Until(w.toldAt.Add(tellEvery)))
-	}
 	return max(d, 0)
-}
-
-// untold says whether the observer was told too lately to be told again what has changed since.
-func (w *Worker) untold() bool {
-	return w.o.Observer != nil && w.record.Load().Version != w.told && time.Since(w.toldAt) < tellEvery
 }
 
 // errStopped is the answer of a worker that no longer works.

@@ -1,0 +1,105 @@
+package member
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/machine"
+)
+
+// A Member is its own worker's observer: what the worker tells goes into the fleet at once, and to the other members soon
+// after.
+
+// tellEvery bounds how often the others are told what the worker has: each telling is signed and sent to all.
+const tellEvery = 10 * time.Millisecond
+
+// teller holds the worker's newest record until the others are told of it.
+type teller struct {
+	mu   sync.Mutex
+	rec  *cluster.Record // nil: the others have been told
+	wake chan struct{}
+}
+
+func (t *teller) put(r cluster.Record) {
+	t.mu.Lock()
+	t.rec = &r
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *teller) take() (r *cluster.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, t.rec = t.rec, nil
+	return r
+}
+
+// tellRecords tells the others what the worker has until ctx ends.
+func (m *Member) tellRecords(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.tell.wake:
+		}
+		if r := m.tell.take(); r != nil {
+			m.failed("record", m.cluster.Announce(*r))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellEvery):
+		}
+	}
+}
+
+// Worker is told by the member's own worker when its record changes.
+func (m *Member) Worker(r cluster.Record) {
+	if m.begun.Load() {
+		m.own.Worker(r)
+		m.tell.put(r)
+	}
+}
+
+// Machine is told by the member's own worker when a machine changes.
+func (m *Member) Machine(x *machine.Machine) {
+	if !m.begun.Load() {
+		return
+	}
+	m.own.Machine(x)
+	if x.State == machine.Destroyed {
+		m.failed("machine", m.cluster.RemoveMachine(x.ID))
+		return
+	}
+	m.failed("machine", m.cluster.AnnounceMachine(summary(x)))
+}
+
+// Gone is told by the member's own worker when a machine is no longer kept.
+func (m *Member) Gone(id string) {
+	if m.begun.Load() {
+		m.own.Gone(id)
+		m.failed("machine", m.cluster.RemoveMachine(id))
+	}
+}
+
+// failed logs what could not be told: others then see what was, until it is told again whole at the next start.
+func (m *Member) failed(what string, err error) {
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		m.o.Log.Error("the cluster could not be told", "of", what, "err", err)
+	}
+}
+
+// summary returns what the others are told of a machine.
+func summary(x *machine.Machine) gossip.Machine {
+	f := fleet.Summary(x)
+	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance, UpdatedAt: f.Updated, Worker: f.Worker,
+		Region: f.Region, Port: f.Port}
+}
