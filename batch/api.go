@@ -6,7 +6,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 // Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
@@ -74,7 +74,7 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 }
 
 // Logs gives what a task wrote: of the attempt that runs, else of the newest that ended.
-func (b *Buyer) Logs(ctx context.Context, id string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	job, err := b.Status(ctx, id) // id may be a name
 	if err != nil {
 		return err

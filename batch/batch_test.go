@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/lifecycle"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/worker"
 )
@@ -149,7 +149,7 @@ func TestAnArrayRunsAndIsReadable(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 	var text []string
-	if err := s.Logs(t.Context(), job1, 17, runtime.LogQuery{}, func(l runtime.LogLine) error { text = append(text, l.Text); return nil }); err != nil || len(text) != 1 || text[0] != "hello" {
+	if err := s.Logs(t.Context(), job1, 17, machine.LogQuery{}, func(l machine.LogLine) error { text = append(text, l.Text); return nil }); err != nil || len(text) != 1 || text[0] != "hello" {
 		t.Fatalf("%q, %v", text, err)
 	}
 	tasks, next, err := s.Tasks(t.Context(), job1, jobs.TaskQuery{Limit: 30})

@@ -5,7 +5,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 // Message is a report with what the tasks of its results wrote.
@@ -28,5 +28,5 @@ type RunnerConn interface {
 	// Order carries out orders. It never waits.
 	Order(o *jobs.Orders)
 	// Output gives what a running task has written.
-	Output(ctx context.Context, l jobs.Life, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+	Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 // Bounds of what is kept of tasks' output.
@@ -87,7 +87,7 @@ func (o *outputs) file(job string) (*outputFile, error) {
 }
 
 // read gives the lines of one task's output, the last tail of them; 0 is all.
-func (o *outputs) read(job string, offset int64, n, tail int, emit func(runtime.LogLine) error) error {
+func (o *outputs) read(job string, offset int64, n, tail int, emit func(machine.LogLine) error) error {
 	f, err := os.Open(o.path(job))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,7 @@ func (o *outputs) read(job string, offset int64, n, tail int, emit func(runtime.
 		lines = lines[len(lines)-tail:]
 	}
 	for _, b := range lines {
-		var l runtime.LogLine
+		var l machine.LogLine
 		if err := json.Unmarshal(b, &l); err != nil {
 			return fault.Wrap(err, fault.Internal, "output", "the output of job %s is damaged", job)
 		}

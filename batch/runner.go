@@ -305,7 +305,7 @@ func (r *Runner) remove() {
 }
 
 // Output implements RunnerConn.
-func (r *Runner) Output(ctx context.Context, l jobs.Life, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (r *Runner) Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/runtime"
 )
@@ -168,7 +169,7 @@ func (r *Runner) output(name string) (out []byte, cut bool) {
 	size := 0
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
-	err := r.o.Runtime.Logs(ctx, name, runtime.LogQuery{}, func(l runtime.LogLine) error {
+	err := r.o.Runtime.Logs(ctx, name, machine.LogQuery{}, func(l machine.LogLine) error {
 		l.Cursor = ""
 		b, err := json.Marshal(l)
 		if err != nil {

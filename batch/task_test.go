@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -27,7 +28,7 @@ func (s *stubborn) Kill(context.Context, string) error {
 	return nil
 }
 
-func (s *stubborn) Logs(context.Context, string, runtime.LogQuery, func(runtime.LogLine) error) error {
+func (s *stubborn) Logs(context.Context, string, machine.LogQuery, func(machine.LogLine) error) error {
 	return nil
 }
 

@@ -3,23 +3,17 @@ package client
 import (
 	"context"
 
-	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/api"
 )
 
-// AppBudget is how much of an app may be evicted on one worker.
-type AppBudget struct {
-	Budget  machine.EvictionBudget `json:"eviction_budget"`
-	Default bool                   `json:"default,omitempty"` // nobody set it
-}
-
 // AppBudget gives the eviction budget of an app.
-func (c *Client) AppBudget(ctx context.Context, app string) (b AppBudget, err error) {
+func (c *Client) AppBudget(ctx context.Context, app string) (b api.AppBudget, err error) {
 	err = c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "eviction-budget")}, &b)
 	return b, err
 }
 
 // SetAppBudget sets it for machines that are made from then on; with Default it takes back what was set.
-func (c *Client) SetAppBudget(ctx context.Context, app string, to AppBudget) (b AppBudget, err error) {
+func (c *Client) SetAppBudget(ctx context.Context, app string, to api.AppBudget) (b api.AppBudget, err error) {
 	err = c.do(ctx, call{method: "PUT", path: route("souk", "apps", app, "eviction-budget"), in: to}, &b)
 	return b, err
 }

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -185,18 +185,6 @@ func ended(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, "canceled", "the request was given up")
 }
 
-// ErrorDetail is what souk adds to the Machines API's error, for programs.
-type ErrorDetail struct {
-	Kind       fault.Kind  `json:"kind"`
-	Code       string      `json:"code,omitempty"`
-	Scope      fault.Scope `json:"scope,omitempty"`
-	Resource   string      `json:"resource,omitempty"`
-	RetryAfter float64     `json:"retry_after,omitempty"` // seconds
-
-	Pending  decision.Pending `json:"pending,omitempty"`  // why nothing was placed, typed
-	Decision string           `json:"decision,omitempty"` // its id
-}
-
 // ErrorAnswer is the body of every error.
 type ErrorAnswer struct {
 	Error     string          `json:"error"`
@@ -218,7 +206,7 @@ func answerError(resp *http.Response) *fault.Error {
 }
 
 func (a ErrorAnswer) fault() *fault.Error {
-	var d ErrorDetail
+	var d api.Reason
 	if len(a.Souk) > 0 {
 		_ = json.Unmarshal(a.Souk, &d) // a server that is not souk says nothing here; the code below still has a kind
 	}

@@ -110,7 +110,7 @@ func TestLogs(t *testing.T) {
 		_, _ = io.WriteString(w, "{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\n{\"cursor\":\"2\",\"stream\":\"stderr\",\"text\":\"b\"}\n{\"error\":\"it broke\",\"souk\":{\"kind\":\"notfound\"}}\n")
 	})
 	var texts []string
-	err := c.Logs(t.Context(), "a", "m", runtime.LogQuery{Tail: 2, Follow: true}, func(l runtime.LogLine) error {
+	err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true}, func(l machine.LogLine) error {
 		texts = append(texts, l.Stream+":"+l.Text)
 		return nil
 	})
@@ -121,7 +121,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("the error at the stream's end is %v", err)
 	}
 	stop := errors.New("enough")
-	if err := c.Logs(t.Context(), "a", "m", runtime.LogQuery{Tail: 2, Follow: true}, func(runtime.LogLine) error { return stop }); !errors.Is(err, stop) {
+	if err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true}, func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 }

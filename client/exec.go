@@ -6,16 +6,10 @@ import (
 	"encoding/json"
 	"io"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 )
-
-// execLine is one line of the exec stream's answer.
-type execLine struct {
-	Stream   string `json:"stream"`
-	Data     []byte `json:"data"`
-	ExitCode *int   `json:"exit_code"`
-}
 
 // Exec runs a command beside a machine's main process and gives its exit code. Output is written as it comes; Stdin
 // may be nil. Ending ctx ends the command. ref is an id or a name.
@@ -35,7 +29,7 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r runtime.ExecReques
 	}
 	defer resp.Body.Close()
 	code := -1
-	err = eachLine(ctx, resp.Body, func(l execLine) error {
+	err = eachLine(ctx, resp.Body, func(l api.ExecFrame) error {
 		switch {
 		case l.ExitCode != nil:
 			code = *l.ExitCode

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 // SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "" has
@@ -80,7 +80,7 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 
 // TaskLogs gives what a task wrote, the last tail lines of it; 0 is all that is kept. With Follow it waits for more of a
 // task that runs.
-func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	v := url.Values{}
 	if q.Tail > 0 {
 		v.Set("tail", strconv.Itoa(q.Tail))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -119,16 +120,9 @@ func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions, all
 	return all, nil
 }
 
-// Started is the answer to a start.
-type Started struct {
-	Message       string        `json:"message"`
-	Status        string        `json:"status"`
-	PreviousState machine.State `json:"previous_state"`
-}
-
 // Start starts a machine that is created, stopped or suspended.
-func (c *Client) Start(ctx context.Context, app, id, nonce string) (Started, error) {
-	var s Started
+func (c *Client) Start(ctx context.Context, app, id, nonce string) (api.Started, error) {
+	var s api.Started
 	err := c.verb(ctx, app, id, "start", nonce, nil, nil, &s)
 	return s, err
 }
@@ -232,21 +226,16 @@ func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv ma
 	return c.do(ctx, k, nil)
 }
 
-type leaseAnswer struct {
-	Status string        `json:"status"`
-	Data   machine.Lease `json:"data"`
-}
-
 // Lease gives the lease in force; NotFound when there is none.
 func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
-	var a leaseAnswer
+	var a api.LeaseAnswer
 	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "lease")}, &a)
 	return a.Data, err
 }
 
 // TakeLease takes the machine's lease, or with the holder's nonce refreshes it. The server counts ttl in whole seconds.
 func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.Duration) (machine.Lease, error) {
-	var a leaseAnswer
+	var a api.LeaseAnswer
 	k := call{method: "POST", path: route("apps", app, "machines", id, "lease"), header: nonceHeader(nonce),
 		query: url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}}
 	err := c.do(ctx, k, &a)

@@ -4,22 +4,13 @@ import (
 	"context"
 	"net/url"
 	"strconv"
-	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/machine"
 )
 
-// WorkerCordon says who wants a worker to take nothing new, why, and for how long.
-type WorkerCordon struct {
-	Owner  string  `json:"owner"`
-	Reason string  `json:"reason"`
-	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: until somebody ends it
-	Drain  bool    `json:"drain,omitempty"`
-}
-
 // CordonWorker makes a worker take nothing new. It gives the worker's record afterwards.
-func (c *Client) CordonWorker(ctx context.Context, worker string, to WorkerCordon) (rec cluster.Record, err error) {
+func (c *Client) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record, err error) {
 	err = c.do(ctx, call{method: "PUT", path: route("souk", "workers", worker, "cordon"), in: to}, &rec)
 	return rec, err
 }
@@ -30,39 +21,14 @@ func (c *Client) UncordonWorker(ctx context.Context, worker string) (rec cluster
 	return rec, err
 }
 
-// DrainPlan says where a worker's machines would go if it were emptied now.
-type DrainPlan struct {
-	Worker string `json:"worker"`
-	Moves  []Move `json:"moves"`
-}
-
-// Move is one machine of a plan. Fate is moves, stays or stuck.
-type Move struct {
-	App     string        `json:"app"`
-	Machine string        `json:"machine"`
-	Name    string        `json:"name"`
-	State   machine.State `json:"state"`
-	Fate    string        `json:"fate"`
-	To      string        `json:"to,omitempty"`
-	Reason  string        `json:"reason"`
-}
-
 // DrainPlan asks where a worker's machines would go. Nothing is done.
-func (c *Client) DrainPlan(ctx context.Context, worker string) (p DrainPlan, err error) {
+func (c *Client) DrainPlan(ctx context.Context, worker string) (p api.DrainPlan, err error) {
 	err = c.do(ctx, call{method: "GET", path: route("souk", "workers", worker, "drain")}, &p)
 	return p, err
 }
 
-// Moved is a machine that was made anew elsewhere.
-type Moved struct {
-	From    string           `json:"from"`
-	Worker  string           `json:"worker"` // where it was
-	Machine *machine.Machine `json:"machine"`
-	DownMS  float64          `json:"down_ms"`
-}
-
 // Move makes a machine anew at another worker, under another id and its own name.
-func (c *Client) Move(ctx context.Context, app, id string) (m Moved, err error) {
+func (c *Client) Move(ctx context.Context, app, id string) (m api.Moved, err error) {
 	err = c.do(ctx, call{method: "POST", path: route("souk", "apps", app, "machines", id, "move")}, &m)
 	return m, err
 }
@@ -78,25 +44,8 @@ func (c *Client) RemoveMember(ctx context.Context, id, by, reason string, force 
 	return c.do(ctx, call{method: "DELETE", path: route("souk", "members", id), query: q}, nil)
 }
 
-// Finding is one thing that was looked at.
-type Finding struct {
-	Member string `json:"member"`
-	Check  string `json:"check"`
-	OK     bool   `json:"ok"`
-	Have   string `json:"have"`
-	Advice string `json:"advice,omitempty"`
-}
-
-// Health is the health of the cluster as the member that answers finds it.
-type Health struct {
-	Member   string    `json:"member,omitempty"`
-	At       time.Time `json:"at"`
-	OK       bool      `json:"ok"`
-	Findings []Finding `json:"findings"`
-}
-
 // Health asks for it.
-func (c *Client) Health(ctx context.Context) (h Health, err error) {
+func (c *Client) Health(ctx context.Context) (h api.Health, err error) {
 	err = c.do(ctx, call{method: "GET", path: route("souk", "health")}, &h)
 	return h, err
 }

@@ -3,44 +3,21 @@ package client
 import (
 	"context"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/quota"
 )
 
-// Namespace is who is in a namespace, what it may spend, and what it does.
-type Namespace struct {
-	Name     string              `json:"name"`
-	Apps     []string            `json:"apps"`
-	Budget   *quota.Budget       `json:"budget"` // nil: no limit
-	Weight   float64             `json:"weight"`
-	Balance  *float64            `json:"balance"`
-	Owed     float64             `json:"owed"`
-	Spent    float64             `json:"spent"`
-	Lent     float64             `json:"lent"`
-	Rate     float64             `json:"rate"`
-	LentRate float64             `json:"lent_rate"`
-	Used     cluster.Resources   `json:"used"`
-	Machines int                 `json:"machines"`
-	Workers  []NamespaceSpending `json:"workers"`
-}
-
-// NamespaceSpending is what a namespace spends on one worker.
-type NamespaceSpending struct {
-	Worker cluster.WorkerID `json:"worker"`
-	cluster.Spending
-}
-
 // Namespaces lists all namespaces.
-func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
+func (c *Client) Namespaces(ctx context.Context) ([]api.Namespace, error) {
 	var out struct {
-		Namespaces []Namespace `json:"namespaces"`
+		Namespaces []api.Namespace `json:"namespaces"`
 	}
 	err := c.do(ctx, call{method: "GET", path: route("souk", "namespaces")}, &out)
 	return out.Namespaces, err
 }
 
 // CreateNamespace makes a namespace without a limit.
-func (c *Client) CreateNamespace(ctx context.Context, name string) (n Namespace, err error) {
+func (c *Client) CreateNamespace(ctx context.Context, name string) (n api.Namespace, err error) {
 	err = c.do(ctx, call{method: "POST", path: route("souk", "namespaces"), in: map[string]string{"name": name}}, &n)
 	return n, err
 }
@@ -51,13 +28,13 @@ func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 }
 
 // Quota tells of one namespace.
-func (c *Client) Quota(ctx context.Context, name string) (n Namespace, err error) {
+func (c *Client) Quota(ctx context.Context, name string) (n api.Namespace, err error) {
 	err = c.do(ctx, call{method: "GET", path: route("souk", "namespaces", name, "quota")}, &n)
 	return n, err
 }
 
 // SetQuota sets what a namespace may spend, nil for no limit; a nil weight leaves that of its fair share.
-func (c *Client) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64) (n Namespace, err error) {
+func (c *Client) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64) (n api.Namespace, err error) {
 	err = c.do(ctx, call{method: "PUT", path: route("souk", "namespaces", name, "quota"), in: map[string]any{"budget": b, "weight": weight}}, &n)
 	return n, err
 }

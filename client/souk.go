@@ -8,56 +8,30 @@ import (
 	"io"
 	"net/url"
 	"strconv"
-	"time"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
-// Version is what a server says of itself.
-type Version struct {
-	Version string    `json:"version"`
-	Go      string    `json:"go"`
-	Region  string    `json:"region"`
-	Workers int       `json:"workers"`
-	Started time.Time `json:"started"`
-}
-
 // Version asks the server for its version.
-func (c *Client) Version(ctx context.Context) (Version, error) {
-	var v Version
+func (c *Client) Version(ctx context.Context) (api.ServerInfo, error) {
+	var v api.ServerInfo
 	err := c.do(ctx, call{method: "GET", path: route("souk", "version")}, &v)
 	return v, err
 }
 
-// Workers are the workers that answered, and those that did not.
-type Workers struct {
-	Workers     []cluster.Record `json:"workers"`
-	Unreachable []struct {
-		Worker string `json:"worker"`
-		Error  string `json:"error"`
-	} `json:"unreachable"`
-}
-
 // Workers asks every worker for its record.
-func (c *Client) Workers(ctx context.Context) (Workers, error) {
-	var w Workers
+func (c *Client) Workers(ctx context.Context) (api.WorkerList, error) {
+	var w api.WorkerList
 	err := c.do(ctx, call{method: "GET", path: route("souk", "workers")}, &w)
 	return w, err
 }
 
-// Examination is what one worker found out about its host.
-type Examination struct {
-	Worker   string            `json:"worker"`
-	Findings []runtime.Finding `json:"findings"`
-}
-
 // Doctor asks every worker to examine its host.
-func (c *Client) Doctor(ctx context.Context) ([]Examination, error) {
+func (c *Client) Doctor(ctx context.Context) ([]api.Examination, error) {
 	var a struct {
-		Workers []Examination `json:"workers"`
+		Workers []api.Examination `json:"workers"`
 	}
 	err := c.do(ctx, call{method: "GET", path: route("souk", "doctor")}, &a)
 	return a.Workers, err
@@ -82,7 +56,7 @@ func (c *Client) Events(ctx context.Context, app string, ready func(), f func(ma
 }
 
 // Logs calls f with each line of a machine's output, in order. ref is an id or a name.
-func (c *Client) Logs(ctx context.Context, app, ref string, q runtime.LogQuery, f func(runtime.LogLine) error) error {
+func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, f func(machine.LogLine) error) error {
 	v := url.Values{}
 	if q.Tail > 0 {
 		v.Set("tail", strconv.Itoa(q.Tail))

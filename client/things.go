@@ -3,41 +3,29 @@ package client
 import (
 	"context"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
 
-// App is what souk says of an app.
-type App struct {
-	ID           string `json:"id"`
-	Name         string `json:"name"`
-	Network      string `json:"network,omitempty"`
-	Status       string `json:"status"`
-	MachineCount int    `json:"machine_count"`
-	VolumeCount  int    `json:"volume_count"`
-	Organization struct {
-		Slug string `json:"slug"`
-	} `json:"organization"`
-}
-
 // Apps lists the apps.
-func (c *Client) Apps(ctx context.Context) ([]App, error) {
+func (c *Client) Apps(ctx context.Context) ([]api.App, error) {
 	var a struct {
-		Apps []App `json:"apps"`
+		Apps []api.App `json:"apps"`
 	}
 	err := c.do(ctx, call{method: "GET", path: route("apps")}, &a)
 	return a.Apps, err
 }
 
 // App gives one app.
-func (c *Client) App(ctx context.Context, name string) (App, error) {
-	var a App
+func (c *Client) App(ctx context.Context, name string) (api.App, error) {
+	var a api.App
 	err := c.do(ctx, call{method: "GET", path: route("apps", name)}, &a)
 	return a, err
 }
 
 // CreateApp makes an app.
-func (c *Client) CreateApp(ctx context.Context, name string) (App, error) {
-	var a App
+func (c *Client) CreateApp(ctx context.Context, name string) (api.App, error) {
+	var a api.App
 	in := map[string]string{"name": name, "org_slug": "personal"}
 	err := c.do(ctx, call{method: "POST", path: route("apps"), in: in}, &a)
 	return a, err
@@ -55,15 +43,8 @@ func (c *Client) Volumes(ctx context.Context, app string) ([]machine.Volume, err
 	return vs, err
 }
 
-// VolumeSpec is what to make. SizeGB 0 is the server's smallest.
-type VolumeSpec struct {
-	Name   string `json:"name"`
-	Region string `json:"region,omitempty"`
-	SizeGB int    `json:"size_gb,omitempty"`
-}
-
 // CreateVolume makes a volume.
-func (c *Client) CreateVolume(ctx context.Context, app string, s VolumeSpec) (machine.Volume, error) {
+func (c *Client) CreateVolume(ctx context.Context, app string, s api.NewVolume) (machine.Volume, error) {
 	var v machine.Volume
 	err := c.do(ctx, call{method: "POST", path: route("apps", app, "volumes"), in: s}, &v)
 	return v, err
@@ -98,16 +79,10 @@ func (c *Client) Snapshots(ctx context.Context, app, id string) ([]machine.Snaps
 	return s, err
 }
 
-// Secret is a secret without its value, which no answer ever has.
-type Secret struct {
-	Name   string `json:"name"`
-	Digest string `json:"digest"`
-}
-
 // Secrets lists an app's secrets.
-func (c *Client) Secrets(ctx context.Context, app string) ([]Secret, error) {
+func (c *Client) Secrets(ctx context.Context, app string) ([]api.Secret, error) {
 	var a struct {
-		Secrets []Secret `json:"secrets"`
+		Secrets []api.Secret `json:"secrets"`
 	}
 	err := c.do(ctx, call{method: "GET", path: route("apps", app, "secrets")}, &a)
 	return a.Secrets, err

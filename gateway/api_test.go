@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -37,7 +38,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	s.want(200, "POST", at+"/cordon", nil)
 	s.want(200, "POST", at+"/cordon", nil)
 	s.want(200, "POST", at+"/uncordon", nil)
-	var start startAnswer
+	var start api.Started
 	s.want(200, "POST", at+"/stop", `{"id":"`+m.ID+`","timeout":"0s"}`)
 	if s.want(200, "POST", at+"/start", nil).into(t, &start); start.Previous != machine.Stopped {
 		t.Errorf("the start found %q, want stopped", start.Previous)
@@ -108,7 +109,7 @@ func TestLeases(t *testing.T) {
 	if f := s.want(404, "GET", at+"/lease", nil).failure(t); f.Error != "lease not found" {
 		t.Errorf("no lease is told as %q", f.Error)
 	}
-	var l leaseAnswer
+	var l api.LeaseAnswer
 	s.want(201, "POST", at+"/lease?ttl=60", nil).into(t, &l)
 	if l.Status != "success" || l.Data.Nonce == "" || l.Data.ExpiresAt < time.Now().Unix()+50 {
 		t.Errorf("the lease is %+v", l)
@@ -119,7 +120,7 @@ func TestLeases(t *testing.T) {
 	s.want(409, "POST", at+"/stop", nil, NonceHeader+": wrong")
 	s.want(409, "DELETE", at+"?kill=true", nil)
 	s.want(200, "POST", at+"/stop", nil, nonce)
-	var again leaseAnswer
+	var again api.LeaseAnswer
 	if s.want(201, "POST", at+"/lease?ttl=600", nil, nonce).into(t, &again); again.Data.Nonce != l.Data.Nonce || again.Data.ExpiresAt <= l.Data.ExpiresAt {
 		t.Errorf("the refresh made %+v of %+v", again, l)
 	}
@@ -207,7 +208,7 @@ func TestSeveralWorkers(t *testing.T) {
 	if f := s.want(500, "GET", "/v1/apps/a/machines/00000000000000", nil).failure(t); f.Souk.Kind != "unavailable" {
 		t.Errorf("a machine that may be on a worker that is down is told as %+v", f)
 	}
-	var fleet workerList
+	var fleet api.WorkerList
 	if s.want(200, "GET", "/v1/souk/workers", nil).into(t, &fleet); len(fleet.Workers) != 2 || len(fleet.Unreachable) != 1 {
 		t.Errorf("the fleet is %+v", fleet)
 	}
@@ -216,7 +217,7 @@ func TestSeveralWorkers(t *testing.T) {
 
 func TestPlatform(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "local", room)).open()
-	var regions regionList
+	var regions api.RegionList
 	s.want(200, "GET", "/v1/platform/regions?size=performance-1x", nil).into(t, &regions)
 	if len(regions.Regions) != 2 || regions.Regions[0].Code != "iad" || regions.Nearest != "local" || regions.Regions[0].Capacity != 2 {
 		t.Errorf("the regions are %+v", regions)
@@ -229,7 +230,7 @@ func TestPlatform(t *testing.T) {
 		`{"compute":null,"count":2,"region":"iad,local","weights":{"region":0,"spread":100}}`:               "[{iad 1 1} {local 1 1}]",
 		`{"compute":null,"count":1,"volume_name":"v","volume_size_bytes":1073741824,"org_slug":"personal"}`: "[{local 1 1}]",
 	} {
-		var out placementsAnswer
+		var out api.Placements
 		s.want(200, "POST", "/v1/platform/placements", body).into(t, &out)
 		if got := fmt.Sprint(out.Regions); got != want && body[len(body)-3] != '}' {
 			t.Errorf("%s: %s, want %s", body, got, want)
@@ -244,7 +245,7 @@ func TestPlatform(t *testing.T) {
 
 func TestApps(t *testing.T) {
 	s := newShop(t)
-	var a App
+	var a api.App
 	s.want(201, "POST", "/v1/apps?wait=true", `{"name":"one","org_slug":"acme","network":"","app_role_id":""}`).into(t, &a)
 	if a.ID == "" || a.Organization.Slug != "acme" || a.Status == "" {
 		t.Errorf("the app is %+v", a)
@@ -255,7 +256,7 @@ func TestApps(t *testing.T) {
 	}
 	s.want(201, "POST", "/v1/apps", `{"app_name":"two"}`)
 	for query, want := range map[string]int{"": 2, "?org_slug=acme": 1, "?org_slug=personal": 1, "?org_slug=none": 0, "?app_role=x": 0} {
-		var list appList
+		var list api.AppList
 		if s.want(200, "GET", "/v1/apps"+query, nil).into(t, &list); list.Total != want || len(list.Apps) != want {
 			t.Errorf("%q lists %d, want %d", query, list.Total, want)
 		}
@@ -267,7 +268,7 @@ func TestApps(t *testing.T) {
 	if s.want(200, "GET", "/v1/apps/one", nil).into(t, &a); a.MachineCount != 2 || a.VolumeCount != 1 || a.Status != "deployed" {
 		t.Errorf("the app is %+v", a)
 	}
-	var page orgMachines
+	var page api.MachinePage
 	if s.want(200, "GET", "/v1/orgs/acme/machines?limit=1", nil).into(t, &page); len(page.Machines) != 1 || page.NextCursor == "" {
 		t.Errorf("the first page is %+v", page)
 	}

@@ -4,38 +4,16 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
-// App is an app as the Machines API tells it.
-type App struct {
-	ID           string       `json:"id"`
-	Name         string       `json:"name"`
-	NumericID    int32        `json:"internal_numeric_id"`
-	Network      string       `json:"network"`
-	Status       string       `json:"status"` // pending without machines, else deployed; deleting while it goes
-	MachineCount int          `json:"machine_count"`
-	VolumeCount  int          `json:"volume_count"`
-	Organization Organization `json:"organization"`
-	CnameTarget  string       `json:"cname_target"`
-	AppRole      string       `json:"app_role"`
-	CreatedAt    time.Time    `json:"created_at"`
-}
-
-// Organization owns apps. souk keeps its name with the app and nothing else of it.
-type Organization struct {
-	Name      string `json:"name"`
-	Slug      string `json:"slug"`
-	NumericID int32  `json:"internal_numeric_id"`
-}
-
 // appAnswer tells of an app that has so many machines and volumes.
-func appAnswer(a catalog.App, machines, volumes int) App {
+func appAnswer(a catalog.App, machines, volumes int) api.App {
 	status := "pending"
 	switch {
 	case a.Deleting:
@@ -43,25 +21,10 @@ func appAnswer(a catalog.App, machines, volumes int) App {
 	case machines > 0:
 		status = "deployed"
 	}
-	return App{
+	return api.App{
 		ID: a.ID, Name: a.Name, NumericID: a.Number, Network: a.Network, AppRole: a.Role, Status: status, CreatedAt: a.CreatedAt,
-		MachineCount: machines, VolumeCount: volumes, Organization: Organization{Name: a.Org, Slug: a.Org, NumericID: 1},
+		MachineCount: machines, VolumeCount: volumes, Organization: api.Organization{Name: a.Org, Slug: a.Org, NumericID: 1},
 	}
-}
-
-// newApp is the body of a create. The client sends name, the documentation says app_name.
-type newApp struct {
-	Name             string `json:"name,omitempty"`
-	AppName          string `json:"app_name,omitempty"`
-	Org              string `json:"org_slug,omitempty"`
-	Network          string `json:"network,omitempty"`
-	Role             string `json:"app_role_id,omitempty"`
-	EnableSubdomains bool   `json:"enable_subdomains,omitempty"` // accepted, without effect
-}
-
-type appList struct {
-	Total int   `json:"total_apps"`
-	Apps  []App `json:"apps"`
 }
 
 // appsAPI serves apps and what is set for each of them.
@@ -97,7 +60,7 @@ func (g *appsAPI) handlers() handlers {
 }
 
 func (g *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
-	var in newApp
+	var in api.NewApp
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -127,7 +90,7 @@ func (g *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	count := countByApp(machines, volumes)
-	list := appList{Apps: []App{}}
+	list := api.AppList{Apps: []api.App{}}
 	for _, a := range g.catalog.Apps() {
 		if org := q.Get("org_slug"); org != "" && org != a.Org {
 			continue
@@ -143,7 +106,7 @@ func (g *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 }
 
 // countByApp returns a function that tells of an app with its counts.
-func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(catalog.App) App {
+func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(catalog.App) api.App {
 	ms, vs := map[string]int{}, map[string]int{}
 	for _, m := range machines {
 		ms[m.App]++
@@ -151,7 +114,7 @@ func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(cata
 	for _, v := range volumes {
 		vs[v.App]++
 	}
-	return func(a catalog.App) App { return appAnswer(a, ms[a.Name], vs[a.Name]) }
+	return func(a catalog.App) api.App { return appAnswer(a, ms[a.Name], vs[a.Name]) }
 }
 
 func (g *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
@@ -187,7 +150,7 @@ func (g *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	if err := g.catalog.DeleteApp(name); err != nil {
 		return err
 	}
-	answer(w, http.StatusAccepted, okay{OK: true})
+	answer(w, http.StatusAccepted, api.OK{OK: true})
 	return nil
 }
 

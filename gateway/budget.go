@@ -3,14 +3,9 @@ package gateway
 import (
 	"net/http"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
-
-// appBudget is the eviction budget of an app: what its machines are launched with that name none of their own.
-type appBudget struct {
-	Budget  machine.EvictionBudget `json:"eviction_budget"`
-	Default bool                   `json:"default,omitempty"` // nobody set it
-}
 
 // budgeted gives a launch the eviction budget of its app, unless it names one. What the client sent is not changed.
 func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
@@ -33,12 +28,12 @@ func (g *appsAPI) getAppBudget(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b := a.Budget
-	answer(w, http.StatusOK, appBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
+	answer(w, http.StatusOK, api.AppBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
 	return nil
 }
 
 func (g *appsAPI) setAppBudget(w http.ResponseWriter, r *http.Request) error {
-	var in appBudget
+	var in api.AppBudget
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -54,7 +49,7 @@ func (g *appsAPI) setAppBudget(w http.ResponseWriter, r *http.Request) error {
 
 func budgetRoutes() []route {
 	return []route{
-		{"GET", souk + "/apps/{app}/eviction-budget", "Give how much of an app a worker may evict.", "", nil, 200, appBudget{}, ""},
-		{"PUT", souk + "/apps/{app}/eviction-budget", "Set how much of an app a worker may evict, for machines that are made from now on.", "", appBudget{}, 200, appBudget{}, ""},
+		{"GET", souk + "/apps/{app}/eviction-budget", "Give how much of an app a worker may evict.", "", nil, 200, api.AppBudget{}, ""},
+		{"PUT", souk + "/apps/{app}/eviction-budget", "Set how much of an app a worker may evict, for machines that are made from now on.", "", api.AppBudget{}, 200, api.AppBudget{}, ""},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/journal/mem"
@@ -51,7 +52,7 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 	}
 	for k := range 20 {
 		body := fmt.Sprintf(`{"id":"%014x","config":{"image":"souk/host","guest":{"cpus":1,"memory_mb":%d},"init":{"exec":["/bin/sleep","60"]}}}`, 1+k, 256*(1+k%4))
-		var p planAnswer
+		var p api.Plan
 		post("/v1/souk/apps/a/plan", body, &p)
 		var m machine.Machine
 		post("/v1/apps/a/machines", body, &m)

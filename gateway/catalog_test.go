@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
@@ -135,7 +136,7 @@ func TestOneNameAtOnce(t *testing.T) {
 func TestSecretsAreSealed(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	s := openShop(t, j, key, newMemWorker("w1", "local", room)).open()
-	var set secretSet
+	var set api.SecretSet
 	s.want(200, "POST", "/v1/apps/a/secrets/PEPPER", `{"value":"hush-hush"}`).into(t, &set)
 	if set.Name != "PEPPER" || set.Digest == "" || set.Version != 1 {
 		t.Errorf("the answer is %+v", set)
@@ -159,7 +160,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	}
 	s.want(412, "GET", "/v1/apps/a/secrets?version=2", nil)
 	s.want(403, "GET", "/v1/apps/a/secrets?show_secrets=true", nil)
-	var bulk secretList
+	var bulk api.SecretList
 	s.want(200, "POST", "/v1/apps/a/secrets", `{"values":{"SALT":"s","PEPPER":null}}`).into(t, &bulk)
 	if len(bulk.Secrets) != 1 || bulk.Version != 2 {
 		t.Errorf("the answer is %+v", bulk)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
@@ -184,13 +185,6 @@ func machinesOf(ctx context.Context, workers []Worker) [][]*machine.Machine {
 	return lists // of a worker that does not answer: none, as nobody knows where its machines are
 }
 
-// decisionPage is a page of decisions, newest first.
-type decisionPage struct {
-	Decisions  []*decision.Decision `json:"decisions"`
-	NextCursor string               `json:"next_cursor,omitempty"` // for the older ones
-	Notes      []string             `json:"notes,omitempty"`       // what of the log could not be read
-}
-
 func (g *Gateway) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
 	q := decisionlog.Query{App: v.Get("app"), Machine: v.Get("machine"), Before: v.Get("cursor"), Outcome: decision.Outcome(v.Get("outcome"))}
@@ -211,7 +205,7 @@ func (g *Gateway) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := decisionPage{Decisions: append([]*decision.Decision{}, found.Decisions...), Notes: notesOf(found)}
+	page := api.DecisionPage{Decisions: append([]*decision.Decision{}, found.Decisions...), Notes: notesOf(found)}
 	if found.More {
 		page.NextCursor = found.Decisions[len(found.Decisions)-1].ID
 	}
@@ -250,12 +244,6 @@ func notesOf(f decisionlog.Found) (notes []string) {
 	return notes
 }
 
-// decisionAnswer is one decision, with its explanation in sentences.
-type decisionAnswer struct {
-	Decision  *decision.Decision `json:"decision"`
-	Sentences []string           `json:"sentences"`
-}
-
 func (g *Gateway) getDecision(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("decision")
 	found, err := g.findDecisions(r.Context(), decisionlog.Query{ID: id, Limit: 1})
@@ -268,31 +256,19 @@ func (g *Gateway) getDecision(w http.ResponseWriter, r *http.Request) error {
 		}
 		return fault.New(fault.NotFound, "decision", "no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
 	}
-	answer(w, http.StatusOK, decisionAnswer{found.Decisions[0], decision.Explain(found.Decisions[0])})
+	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0], Sentences: decision.Explain(found.Decisions[0])})
 	return nil
-}
-
-// fleetView is the fleet as a buyer sees it.
-type fleetView struct {
-	At          time.Time     `json:"at"`
-	Workers     []agedRecord  `json:"workers"`
-	Unreachable []unreachable `json:"unreachable"`
-}
-
-type agedRecord struct {
-	Age    float64        `json:"age_ms"`
-	Record cluster.Record `json:"record"`
 }
 
 func (g *Gateway) getView(w http.ResponseWriter, r *http.Request) error {
 	view, byID := g.view(r.Context())
-	out := fleetView{At: view.At, Workers: []agedRecord{}, Unreachable: []unreachable{}}
+	out := api.FleetView{At: view.At, Workers: []api.AgedRecord{}, Unreachable: []api.UnreachableWorker{}}
 	for _, k := range view.Workers {
-		out.Workers = append(out.Workers, agedRecord{max(0, decision.Millis(view.At.Sub(k.At))), k})
+		out.Workers = append(out.Workers, api.AgedRecord{Age: max(0, decision.Millis(view.At.Sub(k.At))), Record: k})
 	}
 	for _, k := range g.workers() {
 		if byID[k.ID()] == nil {
-			out.Unreachable = append(out.Unreachable, unreachable{k.ID(), "it does not answer"})
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: "it does not answer"})
 		}
 	}
 	answer(w, http.StatusOK, out)

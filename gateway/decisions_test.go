@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
@@ -38,7 +39,7 @@ var small = cluster.Resources{CPU: 4000, Memory: 1024, Disk: 100 << 10, Ports: 1
 func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", room))
 	m := s.launch(guest("web", 512))
-	var e explanation
+	var e api.Explanation
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
 	if e.Decision == nil || e.Worker != cluster.WorkerID(m.Worker) || e.Decision.Winner != e.Worker || len(e.Now) != 2 || len(e.Sentences) < 2 || e.Number != 1 {
 		t.Fatalf("%+v", e)
@@ -47,7 +48,7 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	for _, w := range s.workers {
 		w.forget(m.ID)
 	}
-	e = explanation{}
+	e = api.Explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain", nil).into(t, &e)
 	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 || !strings.HasPrefix(e.Sentences[0], "It was placed on w2 by policy spread") {
 		t.Fatalf("%+v", e)
@@ -60,7 +61,7 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	if no.Souk.Pending != decision.NeverFits || no.Souk.Decision == "" || len(no.Souk.Candidates) != 2 {
 		t.Fatalf("%+v", no)
 	}
-	var d decisionAnswer
+	var d api.ExplainedDecision
 	s.want(200, "GET", "/v1/souk/decisions/"+no.Souk.Decision, nil).into(t, &d)
 	if d.Decision.Outcome != decision.Refused || d.Decision.Pending != decision.NeverFits {
 		t.Fatalf("%+v", d.Decision)
@@ -89,7 +90,7 @@ func TestDecisionsPage(t *testing.T) {
 	var all []string
 	cursor := ""
 	for {
-		var page decisionPage
+		var page api.DecisionPage
 		s.want(200, "GET", "/v1/souk/decisions?app=a&limit=2&since=1h&cursor="+cursor, nil).into(t, &page)
 		for _, d := range page.Decisions {
 			all = append(all, d.ID)
@@ -101,7 +102,7 @@ func TestDecisionsPage(t *testing.T) {
 	if len(all) != 5 {
 		t.Errorf("%v", all)
 	}
-	var none decisionPage
+	var none api.DecisionPage
 	s.want(200, "GET", "/v1/souk/decisions?app=b", nil).into(t, &none)
 	s.want(200, "GET", "/v1/souk/decisions?outcome=refused", nil).into(t, &none)
 	if len(none.Decisions) != 0 {
@@ -109,7 +110,7 @@ func TestDecisionsPage(t *testing.T) {
 	}
 	s.want(400, "GET", "/v1/souk/decisions?limit=0", nil)
 	s.want(400, "GET", "/v1/souk/decisions?since=yesterday", nil)
-	var v fleetView
+	var v api.FleetView
 	s.want(200, "GET", "/v1/souk/view", nil).into(t, &v)
 	if len(v.Workers) != 1 || v.Workers[0].Record.Worker != "w1" || v.Workers[0].Age < 0 {
 		t.Errorf("%+v", v)
@@ -130,7 +131,7 @@ func planAndRun(t *testing.T, strategy string) {
 		if i%3 == 0 {
 			body = strings.Replace(body, `{`, `{"region":"ord,any",`, 1)
 		}
-		plan := func() (p planAnswer) {
+		plan := func() (p api.Plan) {
 			if strategy == Race { // until no loser of the last one holds room any more
 				for _, w := range s.workers {
 					w.usedAt(time.Now().Add(market.RaceHoldTTL))
@@ -162,7 +163,7 @@ func planAndRun(t *testing.T, strategy string) {
 			t.Fatalf("%s, machine %d: %s", strategy, i, p.Verdict)
 		}
 	}
-	var p planAnswer
+	var p api.Plan
 	s.want(200, "POST", "/v1/souk/apps/nowhere/plan", guest("big", 2048)).into(t, &p)
 	if p.Verdict != decision.Never || p.Pending != decision.NeverFits || len(p.Changes) != 0 || p.Worker != "" {
 		t.Errorf("%+v", p)
@@ -210,7 +211,7 @@ func TestARefusedStartIsExplained(t *testing.T) {
 	if no.Status != "" || no.Souk.Decision == "" || no.Souk.Pending != decision.Capacity || len(no.Souk.Clauses) != 1 || no.Souk.Clauses[0].Code != "memory" {
 		t.Fatalf("%+v", no)
 	}
-	var e explanation
+	var e api.Explanation
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
 	if e.Number != 2 || len(e.Decisions) != 2 || e.Decision.ID != no.Souk.Decision || e.Decision.Why != decision.Start || e.Decision.Took.Ask <= 0 ||
 		len(e.Decision.Considered) != 1 || e.Decision.Considered[0].Worker != "w1" || !strings.HasPrefix(e.Sentences[0], "It was not started: its own worker, w1, said no: memory") {
@@ -218,7 +219,7 @@ func TestARefusedStartIsExplained(t *testing.T) {
 	}
 	s.want(409, "POST", path, strings.Replace(guest("web", 2048), `"cpus":1`, `"cpus":4`, 1))
 	s.want(412, "POST", path+"/exec", map[string]string{"cmd": "true"}) // another refusal, which is no decision about room
-	e = explanation{}
+	e = api.Explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
 	if e.Number != 3 || e.Decision.Why != decision.Update || !strings.HasPrefix(e.Sentences[0], "It was not updated: ") {
 		t.Fatalf("%+v", e)
@@ -226,7 +227,7 @@ func TestARefusedStartIsExplained(t *testing.T) {
 	s.want(200, "DELETE", "/v1/apps/a/machines/"+other.ID+"?kill=true", nil)
 	nextMillisecond()
 	s.want(200, "POST", path+"/start", nil)
-	e = explanation{}
+	e = api.Explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
 	if e.Number != 1 || len(e.Decisions) != 3 || e.Decision.Outcome != decision.Placed {
 		t.Fatalf("after it has started, its placement is what is told: %+v", e)

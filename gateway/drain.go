@@ -8,38 +8,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
-
-// DrainPlan says where a worker's machines would go if it were emptied now.
-type DrainPlan struct {
-	Worker cluster.WorkerID `json:"worker"`
-	Moves  []DrainMove      `json:"moves"`
-}
-
-// Fate is what becomes of a machine when its worker is emptied.
-type Fate string
-
-// The fates.
-const (
-	FateMoves Fate = "moves" // it is made anew elsewhere
-	FateStays Fate = "stays" // something ties it to the worker
-	FateStuck Fate = "stuck" // no other worker takes it now
-)
-
-// DrainMove is one machine of a plan.
-type DrainMove struct {
-	App     string        `json:"app"`
-	Machine string        `json:"machine"`
-	Name    string        `json:"name"`
-	State   machine.State `json:"state"`
-	Fate    Fate          `json:"fate"`
-	To      string        `json:"to,omitempty"`
-	Reason  string        `json:"reason"`
-}
 
 func (g *Gateway) planDrain(w http.ResponseWriter, r *http.Request) error {
 	worker, err := g.workerOf(r)
@@ -56,8 +30,8 @@ func (g *Gateway) planDrain(w http.ResponseWriter, r *http.Request) error {
 
 // drainPlan places the worker's machines on a copy of the view without that worker, one after the other, as buyers would:
 // by each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what is left.
-func (g *Gateway) drainPlan(ctx context.Context, worker Worker) (DrainPlan, error) {
-	plan := DrainPlan{Worker: worker.ID(), Moves: []DrainMove{}}
+func (g *Gateway) drainPlan(ctx context.Context, worker Worker) (api.DrainPlan, error) {
+	plan := api.DrainPlan{Worker: worker.ID(), Moves: []api.DrainMove{}}
 	machines, err := worker.Machines(ctx, "", false)
 	if err != nil {
 		return plan, err
@@ -67,7 +41,7 @@ func (g *Gateway) drainPlan(ctx context.Context, worker Worker) (DrainPlan, erro
 		return cmp.Or(cmp.Compare(sizeOf(b), sizeOf(a)), cmp.Compare(a.ID, b.ID))
 	})
 	for _, m := range machines {
-		x := DrainMove{App: m.App, Machine: m.ID, Name: m.Name, State: m.State, Fate: FateStays}
+		x := api.DrainMove{App: m.App, Machine: m.ID, Name: m.Name, State: m.State, Fate: api.FateStays}
 		if x.Reason = g.tied(ctx, worker, m); x.Reason == "" {
 			g.planMove(ctx, &x, m, &view)
 		}
@@ -77,8 +51,8 @@ func (g *Gateway) drainPlan(ctx context.Context, worker Worker) (DrainPlan, erro
 }
 
 // planMove finds a place in the view, and takes it there.
-func (g *Gateway) planMove(ctx context.Context, x *DrainMove, m *machine.Machine, view *cluster.View) {
-	x.Fate = FateStuck
+func (g *Gateway) planMove(ctx context.Context, x *api.DrainMove, m *machine.Machine, view *cluster.View) {
+	x.Fate = api.FateStuck
 	launch := relaunch(m, m.ID)
 	req, policy, err := g.moveRequest(ctx, m, launch, *view)
 	if err != nil {
@@ -91,7 +65,7 @@ func (g *Gateway) planMove(ctx context.Context, x *DrainMove, m *machine.Machine
 		return
 	}
 	best := ranked[0]
-	x.Fate, x.To = FateMoves, best.Worker
+	x.Fate, x.To = api.FateMoves, best.Worker
 	x.Reason = fmt.Sprintf("best score %.2f of %d workers", best.Score, len(ranked))
 	if m.State == machine.Suspended {
 		x.Reason += "; it is suspended, and what it has in memory is lost"

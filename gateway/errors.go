@@ -9,33 +9,11 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
-
-// ErrorBody is the body of every error. Clients match the code, Status and fragments of Error.
-type ErrorBody struct {
-	Error  string `json:"error"`
-	Status string `json:"status,omitempty"` // insufficient_capacity, volume_placement_capacity, name_taken, or absent
-	Souk   Reason `json:"souk"`
-}
-
-// Reason is an error for programs; the Machines API's client skips it.
-type Reason struct {
-	Kind       fault.Kind          `json:"kind"`
-	Code       string              `json:"code,omitempty"`
-	Scope      fault.Scope         `json:"scope,omitempty"`
-	Resource   string              `json:"resource,omitempty"`
-	RetryAfter float64             `json:"retry_after,omitempty"` // seconds
-	Machine    string              `json:"machine,omitempty"`     // the machine that has the name
-	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // what a worker said no to
-	Candidates []machine.Candidate `json:"candidates,omitempty"`  // what each worker said
-	Pending    decision.Pending    `json:"pending,omitempty"`     // why nothing was placed, typed
-	Decision   string              `json:"decision,omitempty"`    // its id, for souk explain
-	Request    string              `json:"request,omitempty"`     // the fly-request-id, to find in the log
-}
 
 // statusOf gives the HTTP code of an error and the Machines API's status word.
 //
@@ -96,8 +74,8 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 
 // bodyOf gives the body of an error. A fault of souk's own names the request instead of its cause: the cause may hold
 // what is nobody's business, and is in the log.
-func bodyOf(e *fault.Error, status, request string) ErrorBody {
-	b := ErrorBody{Error: e.Error(), Status: status, Souk: Reason{
+func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
+	b := api.ErrorBody{Error: e.Error(), Status: status, Souk: api.Reason{
 		Kind: e.Kind, Code: e.Code, Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter.Seconds(), Request: request,
 	}}
 	if e.Kind == fault.Internal || e.Kind == fault.Unavailable && e.Err != nil {
@@ -160,12 +138,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// okay is the answer of verbs that have nothing to tell.
-type okay struct {
-	OK bool `json:"ok"`
-}
-
 func answerOK(w http.ResponseWriter) error {
-	answer(w, http.StatusOK, okay{OK: true})
+	answer(w, http.StatusOK, api.OK{OK: true})
 	return nil
 }

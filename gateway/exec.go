@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 )
@@ -20,23 +21,7 @@ const (
 	defaultExec    = 60
 )
 
-type execBody struct {
-	Cmd       string   `json:"cmd,omitempty"`     // split as a shell splits words, and nothing more
-	Command   []string `json:"command,omitempty"` // as it is
-	Stdin     string   `json:"stdin,omitempty"`
-	Timeout   int      `json:"timeout,omitempty"` // seconds
-	Container string   `json:"container,omitempty"`
-	Machine   string   `json:"machine,omitempty"`
-}
-
-type execAnswer struct {
-	ExitCode  int    `json:"exit_code"`
-	Stdout    string `json:"stdout"`
-	Stderr    string `json:"stderr"`
-	Truncated string `json:"truncated,omitempty"`
-}
-
-func (b execBody) argv() ([]string, error) {
+func argvOf(b api.ExecRequest) ([]string, error) {
 	switch {
 	case b.Container != "":
 		return nil, fault.New(fault.Unimplemented, "container", "a machine of souk has no containers inside; leave container out")
@@ -54,12 +39,12 @@ func (b execBody) argv() ([]string, error) {
 
 // execMachine runs a command in a machine and answers when it has ended. A command that fails is an answer, not an error.
 func (g *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
-	var in execBody
+	var in api.ExecRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	argv, err := in.argv()
+	argv, err := argvOf(in)
 	if err != nil {
 		return err
 	}
@@ -80,7 +65,7 @@ func (g *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := execAnswer{ExitCode: code, Stdout: stdout.text(), Stderr: stderr.text()}
+	out := api.ExecResult{ExitCode: code, Stdout: stdout.text(), Stderr: stderr.text()}
 	if stdout.cut || stderr.cut {
 		out.Truncated = fmt.Sprintf("stdout and stderr are cut after %d bytes each; the exec stream has no bound", MaxExecOutput)
 	}

@@ -5,34 +5,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
-
-// explanation is why a machine is where it is, or was, and what each worker would say if it were placed now.
-type explanation struct {
-	Machine   string              `json:"machine"`
-	Worker    cluster.WorkerID    `json:"worker,omitempty"` // "": the machine is gone
-	Placement *machine.Placement  `json:"placement"`
-	Sentences []string            `json:"sentences"`
-	Number    int                 `json:"number,omitempty"`    // of Decision among Decisions, from 1
-	Decision  *decision.Decision  `json:"decision,omitempty"`  // from the log
-	Decisions []decisionSummary   `json:"decisions,omitempty"` // about this machine, oldest first
-	Now       []machine.Candidate `json:"now"`
-	Notes     []string            `json:"notes,omitempty"`
-}
-
-type decisionSummary struct {
-	ID      string           `json:"id"`
-	At      time.Time        `json:"at"`
-	Why     string           `json:"why"`
-	Outcome decision.Outcome `json:"outcome"`
-	Worker  cluster.WorkerID `json:"worker,omitempty"`
-}
 
 // explain tells of a machine that is there, and of one that is gone as long as the log has its decision.
 func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
@@ -47,7 +26,7 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
 	if missing != nil && fault.CodeOf(missing) != machineMissing {
 		return missing
 	}
-	out := explanation{Machine: r.PathValue("id"), Now: []machine.Candidate{}, Sentences: []string{}}
+	out := api.Explanation{Machine: r.PathValue("id"), Now: []machine.Candidate{}, Sentences: []string{}}
 	if missing == nil {
 		out.Machine, out.Worker, out.Placement = f.machine.ID, f.worker.ID(), f.machine.Placement
 	}
@@ -62,11 +41,11 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) error {
 	if number == 0 && missing == nil {
 		number = len(found.Decisions) - overtaken(found.Decisions, f.machine)
 	}
-	if err := out.choose(found.Decisions, number); err != nil {
+	if err := chooseDecision(&out, found.Decisions, number); err != nil {
 		return err
 	}
 	if missing == nil {
-		out.Now = g.quotes(r.Context(), out.request(f.machine))
+		out.Now = g.quotes(r.Context(), explainedRequest(&out, f.machine))
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -91,12 +70,12 @@ func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
 	return n
 }
 
-// choose takes the decision that is asked for: the newest when number is 0. found is newest first.
-func (e *explanation) choose(found []*decision.Decision, number int) error {
+// chooseDecision takes the decision that is asked for: the newest when number is 0. found is newest first.
+func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) error {
 	n := len(found)
 	for i := n - 1; i >= 0; i-- {
 		d := found[i]
-		e.Decisions = append(e.Decisions, decisionSummary{d.ID, d.At, d.Why, d.Outcome, d.Winner})
+		e.Decisions = append(e.Decisions, api.DecisionSummary{ID: d.ID, At: d.At, Why: d.Why, Outcome: d.Outcome, Worker: d.Winner})
 	}
 	if number > n {
 		return fault.New(fault.NotFound, "decision", "the log has %d decisions about machine %s; give a number from 1 to %d", n, e.Machine, n)
@@ -112,8 +91,8 @@ func (e *explanation) choose(found []*decision.Decision, number int) error {
 	return nil
 }
 
-// request is what to ask the workers now: what the decision asked, or what the machine's config says.
-func (e *explanation) request(m *machine.Machine) placement.Request {
+// explainedRequest is what to ask the workers now: what the decision asked, or what the machine's config says.
+func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request {
 	if e.Decision != nil && e.Decision.Own == nil {
 		r := e.Decision.Request
 		r.Resources = machine.Resources(m.Config) // an update may have changed it

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
@@ -27,31 +28,13 @@ const (
 	portRange   = 10000
 )
 
-// gangBody asks for several machines of one launch that start together or not at all.
-type gangBody struct {
-	Size   int             `json:"size"`
-	Min    int             `json:"min,omitempty"`  // 0: all
-	Same   string          `json:"same,omitempty"` // attribute that must have one value on all their workers
-	Wait   float64         `json:"wait,omitempty"` // seconds to go on trying; 0: one try
-	Launch *machine.Launch `json:"launch"`
-}
-
-// gangAnswer lists the machines in the order of their ranks.
-type gangAnswer struct {
-	Gang     string             `json:"gang"`
-	Machines []*machine.Machine `json:"machines"`
-	Size     int                `json:"size"` // that was asked for
-	Tries    int                `json:"tries"`
-	Refusals []string           `json:"refusals,omitempty"`
-}
-
 // createGang places a gang, all or nothing.
 func (g *Gateway) createGang(w http.ResponseWriter, r *http.Request) error {
 	app, err := g.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
-	var body gangBody
+	var body api.GangRequest
 	if err := readJSON(w, r, &body, false); err != nil {
 		return err
 	}
@@ -70,7 +53,7 @@ func (g *Gateway) createGang(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func checkGang(b *gangBody) error {
+func checkGang(b *api.GangRequest) error {
 	switch {
 	case b.Launch == nil || b.Launch.Config == nil:
 		return fault.New(fault.Invalid, "gang", "a gang needs a launch: what each of its machines is to run")
@@ -87,7 +70,7 @@ func checkGang(b *gangBody) error {
 }
 
 // gangMembers makes a purchase for each member.
-func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]purchase, error) {
+func (g *Gateway) gangMembers(ctx context.Context, app string, b *api.GangRequest) ([]purchase, error) {
 	out := make([]purchase, b.Size)
 	for i := range out {
 		l := b.Launch.Clone()
@@ -117,7 +100,7 @@ func (g *Gateway) gangMembers(ctx context.Context, app string, b *gangBody) ([]p
 }
 
 // buyGang drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
-func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (*gangAnswer, error) {
+func (g *Gateway) buyGang(ctx context.Context, b api.GangRequest, members []purchase) (*api.Gang, error) {
 	begin, work := time.Now(), context.WithoutCancel(ctx)
 	takings := make([]*taking, len(members))
 	for i := range takings {
@@ -161,7 +144,7 @@ func (g *Gateway) buyGang(ctx context.Context, b gangBody, members []purchase) (
 		return nil, err
 	}
 	tries, refusals := buyer.Tries()
-	a := &gangAnswer{Gang: req.ID, Size: len(members), Tries: tries, Refusals: refusals}
+	a := &api.Gang{Gang: req.ID, Size: len(members), Tries: tries, Refusals: refusals}
 	for i, home := range buyer.Placed() {
 		if home != "" {
 			a.Machines = append(a.Machines, made[i])

@@ -11,7 +11,6 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -24,7 +23,7 @@ type Options struct {
 	// Where says which worker has a machine, as far as it is known here; nil: every worker is asked.
 	Where func(id string) (cluster.WorkerID, bool)
 	// Members lists the members of the cluster; nil: this process is alone.
-	Members func() []gossip.Member
+	Members func() []cluster.Member
 	// Cluster is the member that this process is; nil: it is alone.
 	Cluster Cluster
 	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
@@ -45,7 +44,7 @@ type Options struct {
 type Gateway struct {
 	*directory
 	catalog  *catalog.Catalog
-	members  func() []gossip.Member
+	members  func() []cluster.Member
 	jobs     Jobs
 	allow    func(token string) bool
 	region   cluster.Region

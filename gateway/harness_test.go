@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"go.uber.org/goleak"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -122,9 +123,9 @@ func (r reply) into(t *testing.T, v any) {
 }
 
 // failure decodes an error answer.
-func (r reply) failure(t *testing.T) ErrorBody {
+func (r reply) failure(t *testing.T) api.ErrorBody {
 	t.Helper()
-	var b ErrorBody
+	var b api.ErrorBody
 	r.into(t, &b)
 	return b
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
@@ -25,23 +26,6 @@ const (
 	settleTime = 500 * time.Millisecond
 )
 
-// HealthFinding is one thing that was looked at.
-type HealthFinding struct {
-	Member cluster.WorkerID `json:"member"`
-	Check  string           `json:"check"` // member, drift, registry, clock, certificate, staleness, cordon, removed
-	OK     bool             `json:"ok"`
-	Have   string           `json:"have"`
-	Advice string           `json:"advice,omitempty"`
-}
-
-// ClusterHealth is the health of a cluster as one member finds it.
-type ClusterHealth struct {
-	Member   cluster.WorkerID `json:"member,omitempty"` // who looked; none: this souk is alone
-	At       time.Time        `json:"at"`
-	OK       bool             `json:"ok"`
-	Findings []HealthFinding  `json:"findings"`
-}
-
 // healthAPI serves what is wrong with the cluster.
 type healthAPI struct {
 	cluster   Cluster // nil: this souk is alone
@@ -56,56 +40,56 @@ func (g *healthAPI) handlers() handlers {
 }
 
 func (g *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
-	h := ClusterHealth{At: time.Now().UTC(), Findings: []HealthFinding{}}
+	h := api.Health{At: time.Now().UTC(), Findings: []api.HealthFinding{}}
 	if g.cluster != nil {
 		h.Findings = append(h.Findings, g.memberFindings(&h)...)
 		h.Findings = append(h.Findings, g.staleness(r.Context())...)
 		h.Findings = append(h.Findings, g.expiry(h.Member)...)
 	}
-	lists, _ := fanOut(g.directory.workers(), func(k Worker) ([]HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
+	lists, _ := fanOut(g.directory.workers(), func(k Worker) ([]api.HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
-	slices.SortStableFunc(h.Findings, func(a, b HealthFinding) int { return cmp.Compare(a.Member, b.Member) })
-	h.OK = !slices.ContainsFunc(h.Findings, func(f HealthFinding) bool { return !f.OK })
+	slices.SortStableFunc(h.Findings, func(a, b api.HealthFinding) int { return cmp.Compare(a.Member, b.Member) })
+	h.OK = !slices.ContainsFunc(h.Findings, func(f api.HealthFinding) bool { return !f.OK })
 	answer(w, http.StatusOK, h)
 	return nil
 }
 
 // memberFindings tells who can be heard, and who may not come back.
-func (g *healthAPI) memberFindings(h *ClusterHealth) (out []HealthFinding) {
+func (g *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 	for _, m := range g.cluster.Members() {
 		if m.Self {
 			h.Member = m.ID
 		}
-		f := HealthFinding{Member: m.ID, Check: "member", OK: m.State == gossip.Alive, Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
+		f := api.HealthFinding{Member: m.ID, Check: "member", OK: m.State == cluster.MemberAlive, Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
 		switch m.State {
-		case gossip.Dead:
+		case cluster.MemberDead:
 			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
-		case gossip.Left:
+		case cluster.MemberLeft:
 			f.OK = true
-		case gossip.Suspect:
+		case cluster.MemberSuspect:
 			f.Advice = "it did not answer a probe; it is dead to this member shortly, or was slow once"
 		}
 		out = append(out, f)
 	}
 	for _, r := range g.cluster.Removed() {
-		out = append(out, HealthFinding{Member: r.Member, Check: "removed", OK: true,
+		out = append(out, api.HealthFinding{Member: r.Member, Check: "removed", OK: true,
 			Have: fmt.Sprintf("since %s, by %s: %s", r.At.Format(time.RFC3339), cmp.Or(r.By, "somebody"), cmp.Or(r.Reason, "no reason given"))})
 	}
 	return out
 }
 
-func (g *healthAPI) staleness(ctx context.Context) (out []HealthFinding) {
+func (g *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 	parts := g.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
 	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
 		parts = g.cluster.Parts()
 	}
 	for _, p := range parts {
-		f := HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
+		f := api.HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
 		if p.Gap {
 			f.Have += ", and lacks something"
 		}
-		if p.State == gossip.Left {
+		if p.State == cluster.MemberLeft {
 			f.OK = true
 		}
 		if !f.OK {
@@ -116,9 +100,9 @@ func (g *healthAPI) staleness(ctx context.Context) (out []HealthFinding) {
 	return out
 }
 
-func (g *healthAPI) expiry(self cluster.WorkerID) (out []HealthFinding) {
+func (g *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 	for _, w := range g.cluster.Expiry() {
-		f := HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
+		f := api.HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
 		if !f.OK {
 			f.Advice = "docs/break-glass.md"
 		}
@@ -128,7 +112,7 @@ func (g *healthAPI) expiry(self cluster.WorkerID) (out []HealthFinding) {
 }
 
 // workerFindings asks one worker.
-func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []HealthFinding) {
+func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []api.HealthFinding) {
 	rec, err := k.Record(ctx)
 	if err != nil {
 		return nil // its member's state says so
@@ -137,10 +121,10 @@ func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 		out = append(out, g.greeted(ctx, k.ID())...)
 	}
 	if c := rec.Cordon; c != nil {
-		out = append(out, HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c), Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
+		out = append(out, api.HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c), Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
 	}
 	drift := k.Stats().Drift
-	out = append(out, HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0, Have: fmt.Sprintf("%d differences between runtime and journal since its start", drift),
+	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0, Have: fmt.Sprintf("%d differences between runtime and journal since its start", drift),
 		Advice: unlessText(drift == 0, "they were put right; its log says what they were")})
 	if g.cluster != nil {
 		out = append(out, g.registryDrift(ctx, k))
@@ -149,20 +133,20 @@ func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 }
 
 // greeted tells a member's clock and certificate.
-func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []HealthFinding {
+func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
 	asked := time.Now()
 	hello, err := g.cluster.Hello(ctx, id)
 	took := time.Since(asked)
 	if err != nil {
-		return []HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " + err.Error(), Advice: "see that its wire address can be reached from here"}}
+		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " + err.Error(), Advice: "see that its wire address can be reached from here"}}
 	}
 	skew := hello.Now.Sub(asked.Add(took / 2)) // wrong by half of took at most
-	clock := HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew, Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
+	clock := api.HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew, Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
 	clock.Advice = unlessText(clock.OK, "set the clocks by NTP: the newer of two writes wins by the clock, and certificates hold by it")
-	out := []HealthFinding{clock}
+	out := []api.HealthFinding{clock}
 	if !hello.Ends.IsZero() {
 		left := time.Until(hello.Ends)
-		f := HealthFinding{Member: id, Check: "certificate", OK: left > pki.CertificateLife-pki.RenewAfter-7*24*time.Hour, Have: "holds until " + hello.Ends.UTC().Format(time.RFC3339)}
+		f := api.HealthFinding{Member: id, Check: "certificate", OK: left > pki.CertificateLife-pki.RenewAfter-7*24*time.Hour, Have: "holds until " + hello.Ends.UTC().Format(time.RFC3339)}
 		f.Advice = unlessText(f.OK, "it should have been renewed: an issuer must be reachable from there; see docs/break-glass.md")
 		out = append(out, f)
 	}
@@ -170,8 +154,8 @@ func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []HealthFi
 }
 
 // registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
-func (g *healthAPI) registryDrift(ctx context.Context, k Worker) HealthFinding {
-	f := HealthFinding{Member: k.ID(), Check: "registry"}
+func (g *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
+	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
 	first, n, err := g.untold(ctx, k)
 	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
 		var second []string
@@ -251,7 +235,7 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range c.cluster.Parts() {
 		emit("souk_view_age_seconds", "For how long a worker may have changed without this member's knowing.", "worker", string(p.Worker), p.Age.Seconds())
 	}
-	states := map[gossip.State]int{gossip.Alive: 0, gossip.Suspect: 0, gossip.Dead: 0, gossip.Left: 0}
+	states := map[cluster.MemberState]int{cluster.MemberAlive: 0, cluster.MemberSuspect: 0, cluster.MemberDead: 0, cluster.MemberLeft: 0}
 	for _, m := range c.cluster.Members() {
 		states[m.State]++
 	}

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/runtime"
 )
 
 // Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name: then the newest of that
@@ -27,7 +28,7 @@ type Jobs interface {
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	// Wait answers when the job has ended, when more than done of its tasks have, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
-	Logs(ctx context.Context, job string, index int, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
 
 const (
@@ -39,29 +40,14 @@ const (
 
 func jobRoutes() []route {
 	return []route{
-		{"POST", allJobs, "Submit a job: one task, or an array of them.", "", newJob{}, 201, jobs.Job{}, ""},
-		{"GET", allJobs, "List jobs, oldest first.", "app", nil, 200, jobList{}, ""},
+		{"POST", allJobs, "Submit a job: one task, or an array of them.", "", api.NewJob{}, 201, jobs.Job{}, ""},
+		{"GET", allJobs, "List jobs, oldest first.", "app", nil, 200, api.JobList{}, ""},
 		{"GET", oneJob, "Tell of a job, and why its tasks wait.", "", nil, 200, jobs.Job{}, ""},
 		{"GET", oneJob + "/wait", "Answer when the job has ended, or more than done of its tasks have.", "timeout done", nil, 200, jobs.Job{}, ""},
 		{"POST", oneJob + "/cancel", "Drop the tasks that wait, end those that run.", "", nil, 200, jobs.Job{}, ""},
-		{"GET", oneJob + "/tasks", "List a job's tasks, in order of index.", "from limit state*", nil, 200, taskList{}, ""},
-		{"GET", oneJob + "/tasks/{index}/logs", "Stream what a task wrote.", "tail follow", nil, 200, runtime.LogLine{}, ndjson},
+		{"GET", oneJob + "/tasks", "List a job's tasks, in order of index.", "from limit state*", nil, 200, api.TaskPage{}, ""},
+		{"GET", oneJob + "/tasks/{index}/logs", "Stream what a task wrote.", "tail follow", nil, 200, machine.LogLine{}, ndjson},
 	}
-}
-
-// newJob is a job as it is submitted. ID may be chosen by the client, so that it can ask again when an answer was lost.
-type newJob struct {
-	ID string `json:"id,omitempty"`
-	jobs.Spec
-}
-
-type jobList struct {
-	Jobs []jobs.Job `json:"jobs"`
-}
-
-type taskList struct {
-	Tasks []jobs.Task `json:"tasks"`
-	Next  *int        `json:"next,omitempty"` // the index to go on from; none at the end
 }
 
 // buyer gives the buyer of tasks, or says that there is none.
@@ -81,7 +67,7 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var n newJob
+	var n api.NewJob
 	if err := decode(raw, &n); err != nil {
 		return err
 	}
@@ -153,7 +139,7 @@ func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, jobList{append([]jobs.Job{}, list...)})
+	answer(w, http.StatusOK, api.JobList{Jobs: append([]jobs.Job{}, list...)})
 	return nil
 }
 
@@ -223,7 +209,7 @@ func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := taskList{Tasks: append([]jobs.Task{}, tasks...)}
+	out := api.TaskPage{Tasks: append([]jobs.Task{}, tasks...)}
 	if next >= 0 {
 		out.Next = &next
 	}
@@ -254,7 +240,7 @@ func (g *Gateway) taskLogs(w http.ResponseWriter, r *http.Request) error {
 			return l.end(r, err)
 		}
 	}
-	err = b.Logs(r.Context(), r.PathValue("job"), index, runtime.LogQuery{Tail: tail, Follow: follow}, func(line runtime.LogLine) error { return l.send(line) })
+	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow}, func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
 	}

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/runtime"
 )
 
 // deskJobs is a buyer without workers whose journal is always free: the real dispatcher, driven by hand.
@@ -75,11 +76,11 @@ func (d *deskJobs) Wait(ctx context.Context, job string, _ int) (jobs.Job, error
 	return d.Status(ctx, job)
 }
 
-func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQuery, emit func(machine.LogLine) error) error {
 	if _, err := d.Status(ctx, job); err != nil {
 		return err
 	}
-	return emit(runtime.LogLine{At: time.Now(), Stream: "stdout", Text: "hello"})
+	return emit(machine.LogLine{At: time.Now(), Stream: "stdout", Text: "hello"})
 }
 
 func jobShop(t *testing.T) (*shop, *deskJobs) {
@@ -110,14 +111,14 @@ func TestJobs(t *testing.T) {
 	if r.into(t, &j); j.Running != 2 || j.Waiting != 98 || !strings.Contains(j.Why, "as many as they take at once") {
 		t.Fatalf("%s", r.raw)
 	}
-	var list jobList
+	var list api.JobList
 	if s.do("GET", "/v1/souk/jobs?app=app", nil).into(t, &list); len(list.Jobs) != 1 {
 		t.Fatalf("%+v", list)
 	}
 	if s.do("GET", "/v1/souk/jobs?app=other", nil).into(t, &list); len(list.Jobs) != 0 {
 		t.Fatalf("%+v", list)
 	}
-	var tasks taskList
+	var tasks api.TaskPage
 	if s.do("GET", "/v1/souk/jobs/sweep/tasks?from=50&limit=10", nil).into(t, &tasks); len(tasks.Tasks) != 10 || tasks.Tasks[0].Index != 50 || *tasks.Next != 60 {
 		t.Fatalf("%+v", tasks)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -14,18 +15,6 @@ const (
 	defaultLease = 120
 	maxLease     = 24 * 3600
 )
-
-// leaseAnswer is a lease as the Machines API wraps it.
-type leaseAnswer struct {
-	Status string        `json:"status"`
-	Data   machine.Lease `json:"data"`
-}
-
-type leaseBody struct {
-	TTL         *int   `json:"ttl,omitempty"` // seconds
-	Description string `json:"description,omitempty"`
-	Owner       string `json:"owner,omitempty"`
-}
 
 // leasesAPI serves the leases of machines.
 type leasesAPI struct {
@@ -47,13 +36,13 @@ func (g *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, leaseAnswer{"success", l})
+	answer(w, http.StatusOK, api.LeaseAnswer{Status: "success", Data: l})
 	return nil
 }
 
 // acquireLease takes a lease, or refreshes it when the request has its nonce.
 func (g *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
-	var in leaseBody
+	var in api.LeaseRequest
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
@@ -74,7 +63,7 @@ func (g *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, leaseAnswer{"success", l})
+	answer(w, http.StatusCreated, api.LeaseAnswer{Status: "success", Data: l})
 	return nil
 }
 
@@ -92,7 +81,7 @@ func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
 }
 
 // leaseOwner names the holder to those who are refused. There is one token, so it is who the client says it is.
-func leaseOwner(in leaseBody) string {
+func leaseOwner(in api.LeaseRequest) string {
 	switch {
 	case in.Owner != "":
 		return clip(in.Owner, 100)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -154,33 +155,18 @@ func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
 	return answerOK(w)
 }
 
-// startAnswer is the answer to a start.
-type startAnswer struct {
-	Message  string        `json:"message"`
-	Status   string        `json:"status"`
-	Previous machine.State `json:"previous_state"`
-	Migrated bool          `json:"migrated"`
-	NewHost  string        `json:"new_host"`
-}
-
 func (g *Gateway) startMachine(w http.ResponseWriter, r *http.Request) error {
 	out, err := g.askOwner(decision.Start, func() (lifecycle.Outcome, error) { return g.do(r, command(r, lifecycle.Start)) })
 	if err != nil {
 		return err
 	}
 	message := "machine is " + string(out.Machine.State)
-	answer(w, http.StatusOK, startAnswer{Status: "success", Message: message, Previous: out.Previous})
+	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous})
 	return nil
 }
 
-type stopBody struct {
-	ID      string           `json:"id,omitempty"`
-	Signal  string           `json:"signal,omitempty"`
-	Timeout machine.Duration `json:"timeout,omitzero"`
-}
-
 func (g *Gateway) stopMachine(w http.ResponseWriter, r *http.Request) error {
-	var in stopBody
+	var in api.StopRequest
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
@@ -229,12 +215,8 @@ func checkSignal(s string) error {
 	return err
 }
 
-type signalBody struct {
-	Signal machine.SignalText `json:"signal"` // 9 or "SIGKILL"
-}
-
 func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
-	var in signalBody
+	var in api.SignalRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -14,37 +15,20 @@ import (
 // The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker by
 // its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
 
-// bidBody is a launch offered to one worker.
-type bidBody struct {
-	App    string          `json:"app"`
-	Launch *machine.Launch `json:"launch"`
-	Hold   string          `json:"hold,omitempty"` // the token of a hold: to be made, or redeemed by a grant
-	TTL    float64         `json:"ttl,omitempty"`  // of a hold, seconds
-	Evict  bool            `json:"evict,omitempty"`
-	Reason string          `json:"reason,omitempty"` // a sentence for souk explain
-}
-
-// held is the answer to a hold.
-type held struct {
-	Hold    string    `json:"hold"`
-	Expires time.Time `json:"expires"`
-	Machine string    `json:"machine"` // the id that the grant must name
-}
-
 // marketRoutes lists them.
 func marketRoutes() []route {
 	const worker = souk + "/workers/{worker}"
 	return []route{
-		{"POST", worker + "/quote", "Ask a worker what it would say to a launch; nothing is reserved.", "", bidBody{}, 200, market.Quote{}, ""},
-		{"POST", worker + "/holds", "Have a worker keep room for a launch for a while.", "", bidBody{}, 200, held{}, ""},
-		{"DELETE", worker + "/holds/{hold}", "Give held room back.", "", nil, 200, okay{}, ""},
-		{"POST", worker + "/machines", "Make a machine at a worker, with or without a hold.", "", bidBody{}, 200, machine.Machine{}, ""},
+		{"POST", worker + "/quote", "Ask a worker what it would say to a launch; nothing is reserved.", "", api.Bid{}, 200, market.Quote{}, ""},
+		{"POST", worker + "/holds", "Have a worker keep room for a launch for a while.", "", api.Bid{}, 200, api.Held{}, ""},
+		{"DELETE", worker + "/holds/{hold}", "Give held room back.", "", nil, 200, api.OK{}, ""},
+		{"POST", worker + "/machines", "Make a machine at a worker, with or without a hold.", "", api.Bid{}, 200, machine.Machine{}, ""},
 	}
 }
 
 // bid reads the body, and finds the worker that it is for. Ids match exactly.
-func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *bidBody, placement.Request, error) {
-	var b bidBody
+func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *api.Bid, placement.Request, error) {
+	var b api.Bid
 	var req placement.Request
 	worker, err := g.workerOf(r)
 	if err != nil {
@@ -99,7 +83,7 @@ func (g *Gateway) holdAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, held{b.Hold, until, req.Machine})
+	answer(w, http.StatusOK, api.Held{Hold: b.Hold, Expires: until, Machine: req.Machine})
 	return nil
 }
 
@@ -113,7 +97,7 @@ func (g *Gateway) releaseAt(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	answer(w, http.StatusOK, okay{true})
+	answer(w, http.StatusOK, api.OK{OK: true})
 	return nil
 }
 

@@ -3,16 +3,12 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 )
 
-// memberList is the answer to GET /v1/souk/members.
-type memberList struct {
-	Members []gossip.Member `json:"members"` // none: this process is alone
-}
-
 func (g *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
-	out := memberList{Members: []gossip.Member{}}
+	out := api.MemberList{Members: []cluster.Member{}}
 	if g.members != nil {
 		out.Members = append(out.Members, g.members()...)
 	}

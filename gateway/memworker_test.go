@@ -38,7 +38,7 @@ type memWorker struct {
 	after  func(g lifecycle.Grant) error // asked when the machine is made: an error is an answer that got lost
 	down   error                         // the answer to everything while set
 	exec   func(runtime.ExecRequest) (int, error)
-	lines  []runtime.LogLine
+	lines  []machine.LogLine
 }
 
 func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources) *memWorker {
@@ -388,7 +388,7 @@ func (w *memWorker) Processes(_ context.Context, app, id string) ([]machine.Proc
 	return []machine.Process{{PID: 7, Command: "b", RSS: 2}, {PID: 3, Command: "a", RSS: 9}}, nil
 }
 
-func (w *memWorker) Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (w *memWorker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	for _, l := range w.lines {
 		if err := emit(l); err != nil {
 			return err
@@ -459,8 +459,8 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 	return *v, nil
 }
 
-func (w *memWorker) Examine(context.Context) []runtime.Finding {
-	return []runtime.Finding{{Name: "memory", OK: true, Have: "all in memory"}}
+func (w *memWorker) Examine(context.Context) []cluster.Finding {
+	return []cluster.Finding{{Name: "memory", OK: true, Have: "all in memory"}}
 }
 
 func (w *memWorker) Stats() WorkerStats {

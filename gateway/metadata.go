@@ -3,14 +3,11 @@ package gateway
 import (
 	"net/http"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
-
-type valueBody struct {
-	Value *string `json:"value"`
-}
 
 // metadataAPI serves the metadata of machines.
 type metadataAPI struct {
@@ -42,7 +39,7 @@ func (g *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (g *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
-	var in valueBody
+	var in api.SetValue
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}

@@ -8,20 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
-
-// moved is the answer to a move.
-type moved struct {
-	From    string           `json:"from"` // the machine's id before
-	Worker  cluster.WorkerID `json:"worker"`
-	Machine *machine.Machine `json:"machine"` // as it is now
-	DownMS  float64          `json:"down_ms"` // between its stop and its start, 0 where it did not run
-}
 
 // moveTimeout ends a move that takes too long. It is longer than any grace a stop may have.
 const moveTimeout = 10 * time.Minute
@@ -54,8 +46,8 @@ func (g *Gateway) moveMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) move(ctx context.Context, f found) (*moved, error) {
-	m, out := f.machine, &moved{From: f.machine.ID, Worker: f.machine.Worker}
+func (g *Gateway) move(ctx context.Context, f found) (*api.Moved, error) {
+	m, out := f.machine, &api.Moved{From: f.machine.ID, Worker: f.machine.Worker}
 	if why := g.tied(ctx, f.worker, m); why != "" {
 		return nil, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
 	}
@@ -76,7 +68,7 @@ func (g *Gateway) move(ctx context.Context, f found) (*moved, error) {
 }
 
 // remake stops the machine and has another worker make it anew.
-func (g *Gateway) remake(ctx context.Context, f found, id string, out *moved) (*machine.Machine, error) {
+func (g *Gateway) remake(ctx context.Context, f found, id string, out *api.Moved) (*machine.Machine, error) {
 	m, launch := f.machine, relaunch(f.machine, id)
 	view := without(g.viewNow(ctx), m.Worker)
 	req, policy, err := g.moveRequest(ctx, m, launch, view)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
@@ -15,7 +16,7 @@ import (
 
 // Cluster is the member that a gateway is part of.
 type Cluster interface {
-	Members() []gossip.Member
+	Members() []cluster.Member
 	// Parts says how old what is known of each worker is.
 	Parts() []gossip.Part
 	// Told gives the machines that a worker has told all of.
@@ -29,54 +30,34 @@ type Cluster interface {
 	// Leave says goodbye and has the process end. The machines go on running.
 	Leave(ctx context.Context) error
 	// Remove makes a member one that may not come back, unless it joins anew.
-	Remove(r Removed, force bool) error
-	Removed() []Removed
-}
-
-// Removed is a member that may not come back with the certificate that it has.
-type Removed struct {
-	Member cluster.WorkerID `json:"member"`
-	By     string           `json:"by,omitempty"`
-	Reason string           `json:"reason,omitempty"`
-	At     time.Time        `json:"at"`
+	Remove(r cluster.Removal, force bool) error
+	Removed() []cluster.Removal
 }
 
 // Cordoner is a worker that can be told to take nothing new.
 type Cordoner = wire.Cordoner
 
-// cordonBody is what a cordon says.
-type cordonBody struct {
-	Owner  string  `json:"owner"`
-	Reason string  `json:"reason"`
-	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: somebody must end it
-	Drain  bool    `json:"drain,omitempty"`
-}
-
-type removedList struct {
-	Removed []Removed `json:"removed"`
-}
-
 func nodeRoutes() []route {
 	const worker, member = souk + "/workers/{worker}", souk + "/members/{member}"
 	return []route{
-		{"PUT", worker + "/cordon", "Make a worker take nothing new; what it has stays.", "", cordonBody{}, 200, cluster.Record{}, ""},
+		{"PUT", worker + "/cordon", "Make a worker take nothing new; what it has stays.", "", api.WorkerCordon{}, 200, cluster.Record{}, ""},
 		{"DELETE", worker + "/cordon", "Make a worker take things again.", "", nil, 200, cluster.Record{}, ""},
-		{"GET", worker + "/drain", "Say where a worker's machines would go if it were emptied now.", "", nil, 200, DrainPlan{}, ""},
-		{"POST", soukOne + "/move", "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, moved{}, ""},
-		{"POST", souk + "/leave", "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, okay{}, ""},
-		{"GET", souk + "/removed", "List members that may not come back.", "", nil, 200, removedList{}, ""},
-		{"DELETE", member, "Make a member one that may not come back.", "force by reason", nil, 200, okay{}, ""},
-		{"GET", souk + "/top", "Tell what each worker has, uses and does.", "", nil, 200, usageList{}, ""},
-		{"GET", souk + "/health", "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, ClusterHealth{}, ""},
-		{"GET", souk + "/apps/{app}/disconnect", "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, disconnectBody{}, ""},
-		{"PUT", souk + "/apps/{app}/disconnect", "Set what is to become of an app's machines on a worker that cannot be heard.", "", disconnectBody{}, 200, disconnectBody{}, ""},
+		{"GET", worker + "/drain", "Say where a worker's machines would go if it were emptied now.", "", nil, 200, api.DrainPlan{}, ""},
+		{"POST", soukOne + "/move", "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, api.Moved{}, ""},
+		{"POST", souk + "/leave", "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, api.OK{}, ""},
+		{"GET", souk + "/removed", "List members that may not come back.", "", nil, 200, api.RemovalList{}, ""},
+		{"DELETE", member, "Make a member one that may not come back.", "force by reason", nil, 200, api.OK{}, ""},
+		{"GET", souk + "/top", "Tell what each worker has, uses and does.", "", nil, 200, api.UsageList{}, ""},
+		{"GET", souk + "/health", "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, api.Health{}, ""},
+		{"GET", souk + "/apps/{app}/disconnect", "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, api.AppDisconnect{}, ""},
+		{"PUT", souk + "/apps/{app}/disconnect", "Set what is to become of an app's machines on a worker that cannot be heard.", "", api.AppDisconnect{}, 200, api.AppDisconnect{}, ""},
 	}
 }
 
 // membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
 type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone
-	members   func() []gossip.Member
+	members   func() []cluster.Member
 	directory *directory
 }
 
@@ -94,7 +75,7 @@ func (g *membersAPI) handlers() handlers {
 }
 
 func (g *membersAPI) cordonWorker(w http.ResponseWriter, r *http.Request) error {
-	var in cordonBody
+	var in api.WorkerCordon
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -144,7 +125,7 @@ func (g *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *membersAPI) listRemoved(w http.ResponseWriter, _ *http.Request) error {
-	out := removedList{Removed: []Removed{}}
+	out := api.RemovalList{Removed: []cluster.Removal{}}
 	if g.cluster != nil {
 		out.Removed = append(out.Removed, g.cluster.Removed()...)
 	}
@@ -162,7 +143,7 @@ func (g *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	q := r.URL.Query()
-	gone := Removed{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256), Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
+	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256), Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
 	if err := c.Remove(gone, force); err != nil {
 		return err
 	}

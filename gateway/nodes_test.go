@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
@@ -67,16 +68,16 @@ func TestDrain(t *testing.T) {
 	s.launch(`{"name":"passing","config":{"image":"demo:1","auto_destroy":true}}`)
 	s.launch(`{"name":"leased","lease_ttl":600,"config":{"image":"demo:1"}}`)
 	w2.sell.SetCordon(nil)
-	var plan DrainPlan
+	var plan api.DrainPlan
 	s.want(200, "GET", "/v1/souk/workers/w1/drain", nil).into(t, &plan)
-	got := map[string]Fate{}
+	got := map[string]api.Fate{}
 	for _, m := range plan.Moves {
 		got[m.Name] = m.Fate
-		if m.Fate == FateMoves && m.To != "w2" || m.Reason == "" {
+		if m.Fate == api.FateMoves && m.To != "w2" || m.Reason == "" {
 			t.Errorf("%+v", m)
 		}
 	}
-	if len(got) != 4 || got["web"] != FateMoves || got["down"] != FateMoves || got["passing"] != FateStays || got["leased"] != FateStays {
+	if len(got) != 4 || got["web"] != api.FateMoves || got["down"] != api.FateMoves || got["passing"] != api.FateStays || got["leased"] != api.FateStays {
 		t.Fatal(got)
 	}
 	if w2.grants != 0 {
@@ -90,7 +91,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("it is %s after a move that failed", m.State)
 	}
 	w2.before = nil
-	var out moved
+	var out api.Moved
 	s.want(200, "POST", "/v1/souk/apps/a/machines/web/move", nil).into(t, &out)
 	m := out.Machine
 	if out.From != web.ID || m.ID == web.ID || m.Worker != "w2" || m.Name != "web" || m.State != machine.Started || m.Config.Metadata["k"] != "v" ||
@@ -140,17 +141,17 @@ func TestDisconnectPolicy(t *testing.T) {
 
 // toldCluster is a cluster that a test makes up.
 type toldCluster struct {
-	members []gossip.Member
+	members []cluster.Member
 	parts   []gossip.Part
 	gaps    int // how often w2's part yet lacks something
 	told    map[cluster.WorkerID][]gossip.Machine
 	skew    time.Duration
 	ends    time.Time
-	removed []Removed
+	removed []cluster.Removal
 	left    bool
 }
 
-func (c *toldCluster) Members() []gossip.Member { return c.members }
+func (c *toldCluster) Members() []cluster.Member { return c.members }
 func (c *toldCluster) Parts() []gossip.Part {
 	parts := slices.Clone(c.parts)
 	if c.gaps > 0 {
@@ -164,9 +165,12 @@ func (c *toldCluster) Calls() map[string]uint64                  { return map[st
 func (c *toldCluster) Expiry() []pki.Warning {
 	return []pki.Warning{{What: "certificate", Level: pki.Fine, Text: "holds"}}
 }
-func (c *toldCluster) Leave(context.Context) error    { c.left = true; return nil }
-func (c *toldCluster) Remove(r Removed, _ bool) error { c.removed = append(c.removed, r); return nil }
-func (c *toldCluster) Removed() []Removed             { return c.removed }
+func (c *toldCluster) Leave(context.Context) error { c.left = true; return nil }
+func (c *toldCluster) Remove(r cluster.Removal, _ bool) error {
+	c.removed = append(c.removed, r)
+	return nil
+}
+func (c *toldCluster) Removed() []cluster.Removal { return c.removed }
 func (c *toldCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
 	if id == "deaf" {
 		return wire.Greeting{}, errors.New("no route")
@@ -179,12 +183,12 @@ func TestClusterHealth(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	c := &toldCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
-		members: []gossip.Member{{ID: "w1", State: gossip.Alive, Self: true}, {ID: "w2", State: gossip.Alive}},
-		parts:   []gossip.Part{{Worker: "w1", State: gossip.Alive}, {Worker: "w2", State: gossip.Alive}}}
+		members: []cluster.Member{{ID: "w1", State: cluster.MemberAlive, Self: true}, {ID: "w2", State: cluster.MemberAlive}},
+		parts:   []gossip.Part{{Worker: "w1", State: cluster.MemberAlive}, {Worker: "w2", State: cluster.MemberAlive}}}
 	s.with(func(o *Options) { o.Cluster = c })
 	look := func() (bad []string) {
 		t.Helper()
-		var h ClusterHealth
+		var h api.Health
 		s.want(200, "GET", "/v1/souk/health", nil).into(t, &h)
 		for _, f := range h.Findings {
 			if !f.OK {
@@ -214,7 +218,7 @@ func TestClusterHealth(t *testing.T) {
 		"w2 clock":       func() { c.skew = -time.Hour },
 		"w2 certificate": func() { c.ends = time.Now().Add(20 * 24 * time.Hour) },
 		"w2 staleness":   func() { c.parts[1].Age = time.Hour },
-		"w2 member":      func() { c.members[1].State = gossip.Dead },
+		"w2 member":      func() { c.members[1].State = cluster.MemberDead },
 		"w2 cordon":      func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "ann", Reason: "disks"}) },
 		m.Worker + " registry": func() {
 			c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "stopped"}}
@@ -225,7 +229,7 @@ func TestClusterHealth(t *testing.T) {
 		if bad := look(); len(bad) != 1 || bad[0] != want {
 			t.Errorf("%s: found %v", want, bad)
 		}
-		c.skew, c.ends, c.parts[1].Age, c.members[1].State = skew, ends, 0, gossip.Alive
+		c.skew, c.ends, c.parts[1].Age, c.members[1].State = skew, ends, 0, cluster.MemberAlive
 		c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
 		w2.sell.SetCordon(nil)
 	}

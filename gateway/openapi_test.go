@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -67,7 +68,7 @@ type object = map[string]any
 func describe() object {
 	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	fail := object{"description": "An error: its code, a sentence, and the same for programs.",
-		"content": object{"application/json": object{"schema": d.of(reflect.TypeFor[ErrorBody](), false)}}}
+		"content": object{"application/json": object{"schema": d.of(reflect.TypeFor[api.ErrorBody](), false)}}}
 	paths := object{}
 	at := func(path string) object {
 		if paths[path] == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -68,7 +69,7 @@ func (g *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return !apps[m.App] || m.ID <= cursor || !updatedAfter(m, after)
 	})
 	slices.SortFunc(all, func(a, b *machine.Machine) int { return cmp.Compare(a.ID, b.ID) })
-	out := orgMachines{Machines: all[:min(limit, len(all))]}
+	out := api.MachinePage{Machines: all[:min(limit, len(all))]}
 	if n := len(out.Machines); n > 0 {
 		out.LastMachineID, out.LastUpdatedAt = out.Machines[n-1].ID, out.Machines[n-1].UpdatedAt
 		if n < len(all) {
@@ -103,6 +104,6 @@ func (g *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
 	}
 	apps := g.appsOf(r.PathValue("org"))
 	all = slices.DeleteFunc(all, func(v machine.Volume) bool { return !apps[v.App] })
-	answer(w, http.StatusOK, orgVolumes{Volumes: all})
+	answer(w, http.StatusOK, api.VolumeList{Volumes: all})
 	return nil
 }

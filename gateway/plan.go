@@ -6,35 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
-
-// planAnswer is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as
-// nothing changes.
-type planAnswer struct {
-	Machine   string             `json:"machine"`
-	Verdict   decision.Foreseen  `json:"verdict"` // fits, not_now, never
-	Worker    cluster.WorkerID   `json:"worker,omitempty"`
-	Reason    string             `json:"reason"`
-	Pending   decision.Pending   `json:"pending,omitempty"`
-	Equal     []cluster.WorkerID `json:"equal,omitempty"` // workers that score the same as Worker: the id decides among them
-	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
-	Sentences []string           `json:"sentences"`
-	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first
-	Victims   []victimsOf        `json:"victims,omitempty"` // whom a worker would evict for it, as it says itself
-	Decision  *decision.Decision `json:"decision"`
-}
-
-// victimsOf is a worker's own answer to whom it would evict.
-type victimsOf struct {
-	Worker  cluster.WorkerID `json:"worker"`
-	Victims []string         `json:"victims"` // ids of machines
-	Cost    float64          `json:"cost"`    // seconds of work
-}
 
 // planLaunch goes the way of a create, up to the buyer, and has the buyer decide. Workers are asked for quotes, which reserve nothing.
 func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
@@ -64,10 +42,10 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := decision.ForeseeBuyer(view.At, b, req, view, policy, limitsOf(launch), g.wouldAnswer(r.Context(), req))
 	d := p.Decision
-	out := planAnswer{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
+	out := api.Plan{Machine: launch.ID, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: decision.Explain(d), Changes: p.Changes, Decision: d, Equal: equals(d)}
 	if strategy != Direct && p.Verdict == decision.FitsNow {
-		out.byStrategy(strategy)
+		explainStrategy(&out, strategy)
 	}
 	if p.Verdict != decision.FitsNow {
 		out.Victims = g.victims(r.Context(), req, p.Changes)
@@ -76,10 +54,10 @@ func (g *Gateway) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where nothing
+// explainStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where nothing
 // changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not decided
 // beforehand. One that has to evict is placed by direct whatever its strategy.
-func (p *planAnswer) byStrategy(name string) {
+func explainStrategy(p *api.Plan, name string) {
 	asks := p.Decision.Asks
 	if len(asks) > 0 && asks[len(asks)-1].Evict {
 		p.Sentences = append(p.Sentences, "Its strategy is "+name+"; as it has to evict for its room, it asks one worker after the other.")
@@ -133,7 +111,7 @@ func equals(d *decision.Decision) (out []cluster.WorkerID) {
 }
 
 // victims asks the workers that could make room by eviction whom they would evict.
-func (g *Gateway) victims(ctx context.Context, req placement.Request, changes []decision.Change) (out []victimsOf) {
+func (g *Gateway) victims(ctx context.Context, req placement.Request, changes []decision.Change) (out []api.Victims) {
 	var ask []Worker
 	var reqs []placement.Request
 	for i := range changes {
@@ -153,7 +131,7 @@ func (g *Gateway) victims(ctx context.Context, req placement.Request, changes []
 		if err != nil || q.Evict == nil {
 			continue // it does not answer, or would evict nobody: its summary was only a bound
 		}
-		out = append(out, victimsOf{w.ID(), idsOf(q.Evict), q.Evict.Cost})
+		out = append(out, api.Victims{Worker: w.ID(), Victims: idsOf(q.Evict), Cost: q.Evict.Cost})
 	}
 	return out
 }

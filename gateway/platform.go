@@ -6,29 +6,12 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
-
-type regionInfo struct {
-	Code             string  `json:"code"`
-	Name             string  `json:"name"`
-	Latitude         float32 `json:"latitude"`
-	Longitude        float32 `json:"longitude"`
-	GatewayAvailable bool    `json:"gateway_available"`
-	RequiresPaidPlan bool    `json:"requires_paid_plan"`
-	Deprecated       bool    `json:"deprecated"`
-	Capacity         int64   `json:"capacity"` // machines of the size asked for, else of the smallest, that would fit now
-	GeoRegion        string  `json:"geo_region"`
-	MPGAvailable     bool    `json:"mpg_available"`
-}
-
-type regionList struct {
-	Regions []regionInfo `json:"Regions"`
-	Nearest string       `json:"Nearest"`
-}
 
 func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
 	guest := machine.Guest{CPUKind: machine.Shared, CPUs: 1, MemoryMB: 256}
@@ -42,48 +25,28 @@ func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := regionList{Regions: []regionInfo{}, Nearest: string(g.region)}
+	out := api.RegionList{Regions: []api.Region{}, Nearest: string(g.region)}
 	byRegion := map[cluster.Region]int{}
 	view, _ := g.view(r.Context())
 	for _, rec := range view.Workers {
 		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}
 	for code, n := range byRegion {
-		out.Regions = append(out.Regions, regionInfo{
+		out.Regions = append(out.Regions, api.Region{
 			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == g.region, GeoRegion: "local",
 		})
 	}
-	slices.SortFunc(out.Regions, func(a, b regionInfo) int { return cmp.Compare(a.Code, b.Code) })
+	slices.SortFunc(out.Regions, func(a, b api.Region) int { return cmp.Compare(a.Code, b.Code) })
 	answer(w, http.StatusOK, out)
 	return nil
 }
 
 const maxPlacements = 1000 // machines of one simulation
 
-type placementsBody struct {
-	Compute         *machine.Guest     `json:"compute"`
-	Region          string             `json:"region,omitempty"`
-	Count           uint64             `json:"count,omitempty"`
-	VolumeName      string             `json:"volume_name,omitempty"`
-	VolumeSizeBytes uint64             `json:"volume_size_bytes,omitempty"`
-	Weights         map[string]float64 `json:"weights,omitempty"`
-	Org             string             `json:"org_slug,omitempty"`
-}
-
-type regionPlacement struct {
-	Region      string `json:"Region"`
-	Count       int    `json:"Count"`
-	Concurrency int    `json:"Concurrency"` // of them, how many could start at once
-}
-
-type placementsAnswer struct {
-	Regions []regionPlacement `json:"Regions"`
-}
-
 // simulatePlacements says where count machines would go now, or with count 0 how many each region could have. It asks
 // the workers for quotes and reserves nothing, so what it says can be gone the moment after.
 func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) error {
-	var in placementsBody
+	var in api.PlacementsRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -108,11 +71,11 @@ func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) err
 	} else if counts = spread(req, view, policy, int(in.Count)); counts == nil {
 		counts = map[cluster.Region]int{}
 	}
-	answer(w, http.StatusOK, placementsAnswer{regionPlacements(req, view, counts)})
+	answer(w, http.StatusOK, api.Placements{Regions: regionPlacements(req, view, counts)})
 	return nil
 }
 
-func (g *Gateway) simulated(ctx context.Context, in placementsBody) (placement.Request, error) {
+func (g *Gateway) simulated(ctx context.Context, in api.PlacementsRequest) (placement.Request, error) {
 	guest := in.Compute
 	if guest == nil {
 		guest = &machine.Guest{CPUKind: machine.Performance, CPUs: 1, MemoryMB: 2048}
@@ -198,8 +161,8 @@ func spread(req placement.Request, view cluster.View, policy placement.Policy, c
 }
 
 // regionPlacements lists the regions that get machines, nearest first.
-func regionPlacements(req placement.Request, view cluster.View, counts map[cluster.Region]int) []regionPlacement {
-	out, near := []regionPlacement{}, map[string]int{}
+func regionPlacements(req placement.Request, view cluster.View, counts map[cluster.Region]int) []api.RegionPlacement {
+	out, near := []api.RegionPlacement{}, map[string]int{}
 	for region, n := range counts {
 		if n == 0 {
 			continue
@@ -215,9 +178,9 @@ func regionPlacements(req placement.Request, view cluster.View, counts map[clust
 			}
 		}
 		near[string(region)] = placement.Nearness(req, cluster.Record{Region: region})
-		out = append(out, regionPlacement{string(region), n, min(n, starts)})
+		out = append(out, api.RegionPlacement{Region: string(region), Count: n, Concurrency: min(n, starts)})
 	}
-	slices.SortFunc(out, func(a, b regionPlacement) int {
+	slices.SortFunc(out, func(a, b api.RegionPlacement) int {
 		return cmp.Or(cmp.Compare(near[a.Region], near[b.Region]), cmp.Compare(a.Region, b.Region))
 	})
 	return out

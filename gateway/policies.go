@@ -10,10 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/policy"
+	"github.com/soukhq/souk/policy/whatif"
 )
 
 // policyFor gives the policy of a request: the launch's own, else its app's, else the default. It belongs to the goroutine
@@ -50,80 +52,12 @@ func policyLabel(name string, version int) string {
 	return fmt.Sprintf("%s version %d", name, version)
 }
 
-// policyInfo is a policy as it is in force.
-type policyInfo struct {
-	Name        string    `json:"name"`
-	Version     int       `json:"version"` // 0: it comes with souk
-	Description string    `json:"description"`
-	Summary     string    `json:"summary"` // its filters, and its scores with their weights
-	Cost        uint64    `json:"cost"`    // of its expressions on one worker at most, in CEL's units
-	Default     bool      `json:"default"`
-	Shadow      bool      `json:"shadow"`
-	Apps        []string  `json:"apps"` // that chose it
-	At          time.Time `json:"at,omitzero"`
-	Of          int       `json:"of,omitempty"` // of a rollback: the version that it went back to
-	Broken      string    `json:"broken,omitempty"`
-}
-
-func (g *Gateway) policyInfos() policyList {
-	out := policyList{Policies: []policyInfo{}}
+func (g *Gateway) policyInfos() api.PolicyList {
+	out := api.PolicyList{Policies: []api.PolicyInfo{}}
 	for _, p := range g.catalog.Policies() {
-		out.Policies = append(out.Policies, policyInfo(p))
+		out.Policies = append(out.Policies, api.PolicyInfo(p))
 	}
 	return out
-}
-
-type policyList struct {
-	Policies []policyInfo `json:"policies"`
-}
-
-// policyText is a policy with its file and the versions that are kept.
-type policyText struct {
-	policyInfo
-	Text     string          `json:"text"`
-	Versions []policyVersion `json:"versions"`
-}
-
-type policyVersion struct {
-	Version int       `json:"version"`
-	At      time.Time `json:"at"`
-	Of      int       `json:"of,omitempty"`
-}
-
-// policyBody is a policy file.
-type policyBody struct {
-	Text string `json:"text"`
-}
-
-// policyApplied is what applying a file did.
-type policyApplied struct {
-	Policy  policyInfo `json:"policy"`
-	Changed bool       `json:"changed"` // false: it was in force already
-}
-
-type rollbackBody struct {
-	To int `json:"to,omitempty"` // a version; 0: the one before
-}
-
-// policyChoiceBody changes what is named: null leaves it, "" gives it up.
-type policyChoiceBody struct {
-	Default *string `json:"default,omitempty"`
-	Shadow  *string `json:"shadow,omitempty"`
-}
-
-type appPolicy struct {
-	Policy string `json:"policy"` // "": the default
-}
-
-// policyPlan is what a policy would do differently.
-type policyPlan struct {
-	Policy     string            `json:"policy"`
-	Scope      string            `json:"scope"` // one sentence: which machines it was asked about
-	Comparison policy.Comparison `json:"comparison"`
-	LeftOut    int               `json:"left_out,omitempty"` // machines beyond the most that are compared
-
-	// Recorded is the same for the decisions of the last day; absent where none is recorded.
-	Recorded *policy.Comparison `json:"recorded,omitempty"`
 }
 
 func (g *Gateway) listPolicies(w http.ResponseWriter, _ *http.Request) error {
@@ -144,17 +78,17 @@ func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := policyText{policyInfo: policyInfo(info), Text: v.Text, Versions: []policyVersion{}}
+	out := api.PolicyFile{PolicyInfo: api.PolicyInfo(info), Text: v.Text, Versions: []api.PolicyVersion{}}
 	out.Version, out.At, out.Of = v.Number, v.At, v.Of
 	for _, v := range kept {
-		out.Versions = append(out.Versions, policyVersion{v.Number, v.At, v.Of})
+		out.Versions = append(out.Versions, api.PolicyVersion{Version: v.Number, At: v.At, Of: v.Of})
 	}
 	answer(w, http.StatusOK, out)
 	return nil
 }
 
 func (g *Gateway) applyPolicy(w http.ResponseWriter, r *http.Request) error {
-	var in policyBody
+	var in api.PolicyText
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -170,12 +104,12 @@ func (g *Gateway) answerApplied(w http.ResponseWriter, name string, changed bool
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, policyApplied{policyInfo(info), changed})
+	answer(w, http.StatusOK, api.PolicyApplied{Policy: api.PolicyInfo(info), Changed: changed})
 	return nil
 }
 
 func (g *Gateway) rollbackPolicy(w http.ResponseWriter, r *http.Request) error {
-	var in rollbackBody
+	var in api.Rollback
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
@@ -194,7 +128,7 @@ func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) choosePolicies(w http.ResponseWriter, r *http.Request) error {
-	var in policyChoiceBody
+	var in api.PolicyChoice
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -209,12 +143,12 @@ func (g *Gateway) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, appPolicy{app.Policy})
+	answer(w, http.StatusOK, api.AppPolicy{Policy: app.Policy})
 	return nil
 }
 
 func (g *Gateway) setAppPolicy(w http.ResponseWriter, r *http.Request) error {
-	var in appPolicy
+	var in api.AppPolicy
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -234,7 +168,7 @@ const (
 // planPolicy says where each running machine would be placed by a policy that is not in force yet. It is asked about the
 // machines that its name is chosen for; where nobody chose it, about those of the default, as if it were that.
 func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
-	var in policyBody
+	var in api.PolicyText
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -249,10 +183,10 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	machines = slices.DeleteFunc(machines, func(m *machine.Machine) bool { return m.State != machine.Started })
-	out := policyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned)}
-	placed := make([]policy.Placed, 0, len(machines))
+	out := api.PolicyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned)}
+	placed := make([]whatif.Placed, 0, len(machines))
 	for _, m := range machines[:min(len(machines), maxPlanned)] {
-		placed = append(placed, policy.Placed{Request: requestOf(m), Worker: m.Worker})
+		placed = append(placed, whatif.Placed{Request: requestOf(m), Worker: m.Worker})
 	}
 	stands := src.Name
 	if !g.catalog.PolicyInUse(src.Name) {
@@ -268,7 +202,7 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		}
 		return &next
 	}
-	if out.Comparison, err = policy.NewPlan(ctx.Err, view, placed, old, then); err != nil {
+	if out.Comparison, err = whatif.Compare(ctx.Err, view, placed, old, then); err != nil {
 		return err
 	}
 	if out.Recorded, err = g.replay(ctx, stands, &next); err != nil {
@@ -286,7 +220,7 @@ func planScope(name, stands string) string {
 }
 
 // choosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
-func (g *Gateway) choosers() policy.Chooser {
+func (g *Gateway) choosers() whatif.Chooser {
 	bound := map[string]*placement.Policy{}
 	return func(r *placement.Request) *placement.Policy {
 		key := r.App + "/" + r.Scheduling.Policy
@@ -324,15 +258,15 @@ const rules = souk + "/policies"
 
 func policyRoutes() []route {
 	return []route{
-		{"GET", rules, "List the policies of placement.", "", nil, 200, policyList{}, ""},
-		{"POST", rules, "Put a policy file in force, as the next version of its policy.", "", policyBody{}, 200, policyApplied{}, ""},
-		{"GET", rules + "/{policy}", "Give a policy's file and its versions.", "version", nil, 200, policyText{}, ""},
-		{"DELETE", rules + "/{policy}", "Take out a policy that nobody uses.", "", nil, 200, okay{}, ""},
-		{"POST", rules + "/{policy}/rollback", "Put an earlier version of a policy in force again.", "", rollbackBody{}, 200, policyApplied{}, ""},
-		{"POST", souk + "/policy-plan", "Say what a policy file would place elsewhere; nothing is changed.", "", policyBody{}, 200, policyPlan{}, ""},
-		{"PUT", souk + "/policy-choice", "Choose the default policy and the shadow.", "", policyChoiceBody{}, 200, policyList{}, ""},
-		{"GET", souk + "/apps/{app}/policy", "Give the policy that an app chose.", "", nil, 200, appPolicy{}, ""},
-		{"PUT", souk + "/apps/{app}/policy", "Choose an app's policy.", "", appPolicy{}, 200, appPolicy{}, ""},
+		{"GET", rules, "List the policies of placement.", "", nil, 200, api.PolicyList{}, ""},
+		{"POST", rules, "Put a policy file in force, as the next version of its policy.", "", api.PolicyText{}, 200, api.PolicyApplied{}, ""},
+		{"GET", rules + "/{policy}", "Give a policy's file and its versions.", "version", nil, 200, api.PolicyFile{}, ""},
+		{"DELETE", rules + "/{policy}", "Take out a policy that nobody uses.", "", nil, 200, api.OK{}, ""},
+		{"POST", rules + "/{policy}/rollback", "Put an earlier version of a policy in force again.", "", api.Rollback{}, 200, api.PolicyApplied{}, ""},
+		{"POST", souk + "/policy-plan", "Say what a policy file would place elsewhere; nothing is changed.", "", api.PolicyText{}, 200, api.PolicyPlan{}, ""},
+		{"PUT", souk + "/policy-choice", "Choose the default policy and the shadow.", "", api.PolicyChoice{}, 200, api.PolicyList{}, ""},
+		{"GET", souk + "/apps/{app}/policy", "Give the policy that an app chose.", "", nil, 200, api.AppPolicy{}, ""},
+		{"PUT", souk + "/apps/{app}/policy", "Choose an app's policy.", "", api.AppPolicy{}, 200, api.AppPolicy{}, ""},
 	}
 }
 

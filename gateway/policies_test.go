@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
@@ -16,7 +17,7 @@ import (
 
 const eastOnly = "name = \"east\"\n[[filter]]\nname = \"side\"\nexpr = 'worker.id == \"w2\"'\n[[score]]\nname = \"s\"\nweight = %d\nexpr = '1'\n"
 
-func east(weight int) policyBody { return policyBody{fmt.Sprintf(eastOnly, weight)} }
+func east(weight int) api.PolicyText { return api.PolicyText{Text: fmt.Sprintf(eastOnly, weight)} }
 
 func twoWorkers() []*memWorker {
 	return []*memWorker{newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)}
@@ -43,13 +44,13 @@ func TestPolicyPlaces(t *testing.T) {
 	if b := r.failure(t); r.code != 400 || b.Souk.Code != "policy_unknown" {
 		t.Errorf("an unknown policy gave %d %s", r.code, r.raw)
 	}
-	s.want(200, "PUT", "/v1/souk/apps/a/policy", appPolicy{"east"})
+	s.want(200, "PUT", "/v1/souk/apps/a/policy", api.AppPolicy{Policy: "east"})
 	for range 3 {
 		if w := on(hostLaunch); w != "w2" {
 			t.Errorf("a machine of an app that chose east is on %s", w)
 		}
 	}
-	s.want(200, "PUT", "/v1/souk/apps/a/policy", appPolicy{""})
+	s.want(200, "PUT", "/v1/souk/apps/a/policy", api.AppPolicy{Policy: ""})
 	s.want(200, "PUT", "/v1/souk/policy-choice", `{"default":"east"}`)
 	m := s.launch(hostLaunch)
 	if m.Worker != "w2" {
@@ -61,7 +62,7 @@ func TestPolicyPlaces(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	big := `{"config":{"image":"souk/host","init":{"exec":["/bin/sleep","60"]}},"region":"local","scheduling":{"policy":"none"}}`
-	s.want(200, "POST", "/v1/souk/policies", policyBody{"name = \"none\"\n[[filter]]\nname = \"no\"\nexpr = 'worker.attributes.zone == \"a\"'\n"})
+	s.want(200, "POST", "/v1/souk/policies", api.PolicyText{Text: "name = \"none\"\n[[filter]]\nname = \"no\"\nexpr = 'worker.attributes.zone == \"a\"'\n"})
 	if b := s.do("POST", "/v1/apps/a/machines", big).failure(t); !strings.Contains(b.Error, `no: worker.attributes.zone == "a", had undefined: worker has no attribute "zone" (2 of 2 workers)`) {
 		t.Errorf("a policy that lets nothing be gave %s", b.Error)
 	}
@@ -71,7 +72,7 @@ func TestPolicyPlaces(t *testing.T) {
 func TestPolicyVersionsLast(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	s := openShop(t, j, key, twoWorkers()...).open()
-	var a policyApplied
+	var a api.PolicyApplied
 	for i := range 3 {
 		s.want(200, "POST", "/v1/souk/policies", east(i+1)).into(t, &a)
 		if a.Policy.Version != i+1 || !a.Changed {
@@ -86,9 +87,9 @@ func TestPolicyVersionsLast(t *testing.T) {
 	if a.Policy.Version != 4 || a.Policy.Of != 2 {
 		t.Errorf("back: %+v", a)
 	}
-	s.want(200, "PUT", "/v1/souk/apps/a/policy", appPolicy{"east"})
+	s.want(200, "PUT", "/v1/souk/apps/a/policy", api.AppPolicy{Policy: "east"})
 	s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"binpack","default":"least-waiting"}`)
-	var before, after policyList
+	var before, after api.PolicyList
 	s.want(200, "GET", "/v1/souk/policies", nil).into(t, &before)
 
 	s = openShop(t, j, key, s.workers...)
@@ -96,7 +97,7 @@ func TestPolicyVersionsLast(t *testing.T) {
 	if fmt.Sprint(before) != fmt.Sprint(after) || len(after.Policies) != 6 {
 		t.Errorf("before the restart\n%+v\nafter\n%+v", before, after)
 	}
-	var text policyText
+	var text api.PolicyFile
 	s.want(200, "GET", "/v1/souk/policies/east", nil).into(t, &text)
 	if text.Text != east(2).Text || len(text.Versions) != 4 || text.Apps[0] != "a" {
 		t.Errorf("%+v", text)
@@ -169,7 +170,7 @@ func TestShadowOnlyWatches(t *testing.T) {
 			seen[m.Placement.Worker]++
 		}
 		if strategy == "gang" {
-			var g gangAnswer
+			var g api.Gang
 			s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":6,"launch":`+hostLaunch+`}`).into(t, &g)
 			for _, m := range g.Machines {
 				check(m)
@@ -180,7 +181,7 @@ func TestShadowOnlyWatches(t *testing.T) {
 				s.want(200, "POST", "/v1/apps/a/machines", launchBy(strategy, 256)).into(t, &m)
 				check(&m)
 			}
-			var page decisionPage
+			var page api.DecisionPage
 			s.want(200, "GET", "/v1/souk/decisions?app=a", nil).into(t, &page)
 			for _, d := range page.Decisions {
 				if d.Strategy != strategy || d.Shadow == nil || d.Shadow.Worker != "w2" {
@@ -213,7 +214,7 @@ func TestShadowOfARefusal(t *testing.T) {
 			if r.code == 200 {
 				continue
 			}
-			var d decisionAnswer
+			var d api.ExplainedDecision
 			s.want(200, "GET", "/v1/souk/decisions/"+r.failure(t).Souk.Decision, nil).into(t, &d)
 			told := strings.Join(d.Sentences, " ")
 			if r.code != 422 || d.Decision.Shadow == nil || d.Decision.Shadow.Worker != "w1" || !strings.Contains(told, "The policy spread, which only watches, would have chosen w1.") {
@@ -229,7 +230,7 @@ func TestPolicyPlan(t *testing.T) {
 	for range 4 {
 		s.launch(hostLaunch)
 	}
-	var p policyPlan
+	var p api.PolicyPlan
 	s.want(200, "POST", "/v1/souk/policy-plan", east(1)).into(t, &p)
 	c := p.Comparison
 	if c.Compared != 4 || c.Same+len(c.Moves) != 4 || len(c.Moves) == 0 || len(c.Nowhere) != 0 || !strings.Contains(p.Scope, "as if east were the default") {
@@ -253,7 +254,7 @@ func TestBrokenPolicyStandsIn(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	s := openShop(t, j, key, twoWorkers()...).open()
 	s.want(200, "POST", "/v1/souk/policies", east(1))
-	s.want(200, "PUT", "/v1/souk/apps/a/policy", appPolicy{"east"})
+	s.want(200, "PUT", "/v1/souk/apps/a/policy", api.AppPolicy{Policy: "east"})
 	v := policy.Version{Policy: "east", Number: 2, Text: "name = 'of the future'"}
 	row, err := json.Marshal(v)
 	if err != nil {
@@ -264,7 +265,7 @@ func TestBrokenPolicyStandsIn(t *testing.T) {
 	}
 	s = openShop(t, j, key, s.workers...)
 	s.launch(hostLaunch)
-	var list policyList
+	var list api.PolicyList
 	s.want(200, "GET", "/v1/souk/policies", nil).into(t, &list)
 	found := false
 	for _, p := range list.Policies {

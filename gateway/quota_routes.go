@@ -6,64 +6,25 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/quota"
 )
 
-// namespaceInfo is a namespace: who is in it, what it may spend, and what it does.
-type namespaceInfo struct {
-	Name     string            `json:"name"`
-	Apps     []string          `json:"apps"`
-	Budget   *quota.Budget     `json:"budget"` // null: no limit
-	Weight   float64           `json:"weight"` // of its fair share
-	Balance  *float64          `json:"balance"`
-	Owed     float64           `json:"owed"`  // spent, and not made good yet
-	Spent    float64           `json:"spent"` // ever; what this cluster's workers have counted
-	Lent     float64           `json:"lent"`  // what its lent machines would have cost, ever
-	Rate     float64           `json:"rate"`  // credits an hour, now
-	LentRate float64           `json:"lent_rate"`
-	Used     cluster.Resources `json:"used"`
-	Machines int               `json:"machines"` // that occupy something
-	Workers  []spendingAt      `json:"workers"`  // where it spends
-}
-
-type spendingAt struct {
-	Worker cluster.WorkerID `json:"worker"`
-	cluster.Spending
-}
-
-type namespaceList struct {
-	Namespaces []namespaceInfo `json:"namespaces"`
-}
-
-type namespaceBody struct {
-	Name string `json:"name"`
-}
-
-// quotaBody sets a namespace's quota. A null budget takes the limit away.
-type quotaBody struct {
-	Budget *quota.Budget `json:"budget"`
-	Weight *float64      `json:"weight,omitempty"` // null: as it is
-}
-
-type appNamespace struct {
-	Namespace string `json:"namespace"`
-}
-
 func quotaRoutes() []route {
 	const spaces = souk + "/namespaces"
 	const of = spaces + "/{namespace}"
 	return []route{
-		{"GET", spaces, "List namespaces, with what they may spend and do.", "", nil, 200, namespaceList{}, ""},
-		{"POST", spaces, "Make a namespace.", "", namespaceBody{}, 201, namespaceInfo{}, ""},
-		{"DELETE", of, "Remove a namespace that no app is in.", "", nil, 200, okay{}, ""},
-		{"GET", of + "/quota", "Tell what a namespace may spend, and where it does.", "", nil, 200, namespaceInfo{}, ""},
-		{"PUT", of + "/quota", "Set what a namespace may spend; a null budget is no limit.", "", quotaBody{}, 200, namespaceInfo{}, ""},
+		{"GET", spaces, "List namespaces, with what they may spend and do.", "", nil, 200, api.NamespaceList{}, ""},
+		{"POST", spaces, "Make a namespace.", "", api.NewNamespace{}, 201, api.Namespace{}, ""},
+		{"DELETE", of, "Remove a namespace that no app is in.", "", nil, 200, api.OK{}, ""},
+		{"GET", of + "/quota", "Tell what a namespace may spend, and where it does.", "", nil, 200, api.Namespace{}, ""},
+		{"PUT", of + "/quota", "Set what a namespace may spend; a null budget is no limit.", "", api.QuotaRequest{}, 200, api.Namespace{}, ""},
 		{"GET", souk + "/price", "Give what resources cost.", "", nil, 200, quota.Price{}, ""},
 		{"PUT", souk + "/price", "Set what resources cost from now on.", "", quota.Price{}, 200, quota.Price{}, ""},
-		{"GET", souk + "/apps/{app}/namespace", "Give the namespace of an app.", "", nil, 200, appNamespace{}, ""},
-		{"PUT", souk + "/apps/{app}/namespace", "Put an app into a namespace; machines that are there stay in theirs.", "", appNamespace{}, 200, appNamespace{}, ""},
+		{"GET", souk + "/apps/{app}/namespace", "Give the namespace of an app.", "", nil, 200, api.AppNamespace{}, ""},
+		{"PUT", souk + "/apps/{app}/namespace", "Put an app into a namespace; machines that are there stay in theirs.", "", api.AppNamespace{}, 200, api.AppNamespace{}, ""},
 	}
 }
 
@@ -105,13 +66,13 @@ func (g *namespacesAPI) handlers() handlers {
 }
 
 // inform tells of namespaces as they stand now.
-func (g *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []namespaceInfo {
+func (g *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []api.Namespace {
 	told := g.spent.hear(r.Context(), g.directory.workers())
 	apps := g.catalog.AppsByNamespace()
 	now := time.Now()
-	out := make([]namespaceInfo, 0, len(rows))
+	out := make([]api.Namespace, 0, len(rows))
 	for _, n := range rows {
-		i := namespaceInfo{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Workers: []spendingAt{}}
+		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Workers: []api.WorkerSpending{}}
 		if i.Weight == 0 {
 			i.Weight = 1
 		}
@@ -122,7 +83,7 @@ func (g *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []name
 		for _, id := range slices.Sorted(maps.Keys(told)) {
 			if s, some := told[id][n.Name]; some {
 				all = append(all, s)
-				i.Workers = append(i.Workers, spendingAt{id, s})
+				i.Workers = append(i.Workers, api.WorkerSpending{Worker: id, Spending: s})
 			}
 		}
 		var b quota.Budget
@@ -141,12 +102,12 @@ func (g *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []name
 }
 
 func (g *namespacesAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	answer(w, http.StatusOK, namespaceList{g.inform(r, g.catalog.Namespaces())})
+	answer(w, http.StatusOK, api.NamespaceList{Namespaces: g.inform(r, g.catalog.Namespaces())})
 	return nil
 }
 
 func (g *namespacesAPI) createNamespace(w http.ResponseWriter, r *http.Request) error {
-	var in namespaceBody
+	var in api.NewNamespace
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -177,7 +138,7 @@ func (g *namespacesAPI) getQuota(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
-	var in quotaBody
+	var in api.QuotaRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -220,12 +181,12 @@ func (g *namespacesAPI) getAppNamespace(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, appNamespace{n.Name})
+	answer(w, http.StatusOK, api.AppNamespace{Namespace: n.Name})
 	return nil
 }
 
 func (g *namespacesAPI) setAppNamespace(w http.ResponseWriter, r *http.Request) error {
-	var in appNamespace
+	var in api.AppNamespace
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}

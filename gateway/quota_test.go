@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
@@ -33,7 +34,7 @@ func TestNamespaces(t *testing.T) {
 	if e := s.want(412, "DELETE", "/v1/souk/namespaces/ml", nil).failure(t); !strings.Contains(e.Error, "app a is in namespace ml") {
 		t.Error(e.Error)
 	}
-	var list namespaceList
+	var list api.NamespaceList
 	s.want(200, "GET", "/v1/souk/namespaces", nil).into(t, &list)
 	if len(list.Namespaces) != 2 || list.Namespaces[1].Name != "ml" || list.Namespaces[1].Apps[0] != "a" || list.Namespaces[1].Balance != nil {
 		t.Errorf("%+v", list)
@@ -76,7 +77,7 @@ func TestQuotaRefuses(t *testing.T) {
 		!strings.Contains(e.Error, "over the allowed quota: wanted 0.138 credits of namespace default, had 0.053") || !strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
 		t.Errorf("%s, retry after %q, asked %d times", r.raw, r.header.Get("Retry-After"), w.grants-asked)
 	}
-	var plan planAnswer
+	var plan api.Plan
 	s.want(200, "POST", "/v1/souk/apps/a/plan", paidLaunch).into(t, &plan)
 	if plan.Verdict != decision.NotNow || plan.Pending != decision.Quota {
 		t.Errorf("%+v", plan)
@@ -85,7 +86,7 @@ func TestQuotaRefuses(t *testing.T) {
 	if e := s.want(403, "POST", "/v1/souk/apps/a/gangs", gang).failure(t); e.Souk.Code != "quota" {
 		t.Errorf("%+v", e)
 	}
-	var info namespaceInfo
+	var info api.Namespace
 	s.want(200, "GET", "/v1/souk/namespaces/default/quota", nil).into(t, &info)
 	if info.Spent != 9 || *info.Balance < -0.31 || *info.Balance > -0.29 || info.Workers[0].Worker != "w1" {
 		t.Errorf("%+v", info)

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
 // handler serves a route. It returns its error instead of answering it.
@@ -53,16 +52,16 @@ func routes() []route {
 
 func appRoutes() []route {
 	return []route{
-		{"POST", apps, "Make an app.", "wait", newApp{}, 201, App{}, ""},
-		{"GET", apps, "List apps.", "org_slug app_role", nil, 200, appList{}, ""},
-		{"GET", app, "Tell of an app.", "", nil, 200, App{}, ""},
-		{"DELETE", app, "Destroy an app's machines and volumes, and the app.", "", nil, 202, okay{}, ""},
-		{"GET", sealed, "List secrets, without their values.", "version show_secrets", nil, 200, secretList{}, ""},
-		{"POST", sealed, "Set secrets; null deletes one.", "", secretsBody{}, 200, secretList{}, ""},
-		{"GET", sealed + "/{name}", "Tell of a secret, without its value.", "version show_secrets", nil, 200, AppSecret{}, ""},
-		{"POST", sealed + "/{name}", "Set a secret.", "", valueBody{}, 200, secretSet{}, ""},
-		{"DELETE", sealed + "/{name}", "Delete a secret.", "", nil, 200, secretVersion{}, ""},
-		{"GET", app + "/ip_assignments", "List an app's addresses: souk gives none.", "", nil, 200, ipList{}, ""},
+		{"POST", apps, "Make an app.", "wait", api.NewApp{}, 201, api.App{}, ""},
+		{"GET", apps, "List apps.", "org_slug app_role", nil, 200, api.AppList{}, ""},
+		{"GET", app, "Tell of an app.", "", nil, 200, api.App{}, ""},
+		{"DELETE", app, "Destroy an app's machines and volumes, and the app.", "", nil, 202, api.OK{}, ""},
+		{"GET", sealed, "List secrets, without their values.", "version show_secrets", nil, 200, api.SecretList{}, ""},
+		{"POST", sealed, "Set secrets; null deletes one.", "", api.SecretValues{}, 200, api.SecretList{}, ""},
+		{"GET", sealed + "/{name}", "Tell of a secret, without its value.", "version show_secrets", nil, 200, api.Secret{}, ""},
+		{"POST", sealed + "/{name}", "Set a secret.", "", api.SetValue{}, 200, api.SecretSet{}, ""},
+		{"DELETE", sealed + "/{name}", "Delete a secret.", "", nil, 200, api.SecretVersion{}, ""},
+		{"GET", app + "/ip_assignments", "List an app's addresses: souk gives none.", "", nil, 200, api.AddressList{}, ""},
 	}
 }
 
@@ -72,45 +71,45 @@ func machineRoutes() []route {
 		{"GET", fleet, "List an app's machines; metadata.KEY=VALUE filters.", "include_deleted region state summary", nil, 200, []machine.Machine{}, ""},
 		{"GET", one, "Tell of a machine.", "", nil, 200, machine.Machine{}, ""},
 		{"POST", one, "Replace a machine's config: a new instance.", "", machine.Launch{}, 200, machine.Machine{}, ""},
-		{"DELETE", one, "Destroy a machine; a running one only with kill.", "kill force", nil, 200, okay{}, ""},
-		{"GET", one + "/wait", "Answer when the machine is in one of the states.", "state* timeout version instance_id from_event_id", nil, 200, waited{}, ""},
+		{"DELETE", one, "Destroy a machine; a running one only with kill.", "kill force", nil, 200, api.OK{}, ""},
+		{"GET", one + "/wait", "Answer when the machine is in one of the states.", "state* timeout version instance_id from_event_id", nil, 200, api.Waited{}, ""},
 		{"GET", one + "/events", "List a machine's events, newest first.", "limit", nil, 200, []machine.Event{}, ""},
 		{"GET", one + "/versions", "List the configs a machine has had, newest first.", "", nil, 200, []machine.Version{}, ""},
 		{"GET", one + "/ps", "List a machine's processes.", "sort_by order", nil, 200, []machine.Process{}, ""},
 		{"GET", one + "/metadata", "Give a machine's metadata.", "", nil, 200, map[string]string{}, ""},
 		{"PUT", one + "/metadata", "Replace a machine's metadata.", "", map[string]string{}, 204, nil, ""},
 		{"PATCH", one + "/metadata", "Change keys of a machine's metadata; null deletes one.", "", map[string]*string{}, 204, nil, ""},
-		{"POST", one + "/metadata/{key}", "Set one key of a machine's metadata.", "", valueBody{}, 204, nil, ""},
+		{"POST", one + "/metadata/{key}", "Set one key of a machine's metadata.", "", api.SetValue{}, 204, nil, ""},
 		{"DELETE", one + "/metadata/{key}", "Delete one key of a machine's metadata.", "", nil, 204, nil, ""},
-		{"GET", one + "/lease", "Give the lease in force.", "", nil, 200, leaseAnswer{}, ""},
-		{"POST", one + "/lease", "Take a lease, or refresh it with its nonce.", "ttl", leaseBody{}, 201, leaseAnswer{}, ""},
-		{"DELETE", one + "/lease", "Release a lease with its nonce.", "", nil, 200, okay{}, ""},
-		{"GET", "/v1/orgs/{org}/machines", "List the machines of an organization's apps.", "updated_after cursor limit include_deleted", nil, 200, orgMachines{}, ""},
-		{"GET", "/v1/orgs/{org}/volumes", "List the volumes of an organization's apps.", "", nil, 200, orgVolumes{}, ""},
+		{"GET", one + "/lease", "Give the lease in force.", "", nil, 200, api.LeaseAnswer{}, ""},
+		{"POST", one + "/lease", "Take a lease, or refresh it with its nonce.", "ttl", api.LeaseRequest{}, 201, api.LeaseAnswer{}, ""},
+		{"DELETE", one + "/lease", "Release a lease with its nonce.", "", nil, 200, api.OK{}, ""},
+		{"GET", "/v1/orgs/{org}/machines", "List the machines of an organization's apps.", "updated_after cursor limit include_deleted", nil, 200, api.MachinePage{}, ""},
+		{"GET", "/v1/orgs/{org}/volumes", "List the volumes of an organization's apps.", "", nil, 200, api.VolumeList{}, ""},
 	}
 }
 
 func verbRoutes() []route {
 	return []route{
-		{"POST", one + "/start", "Start a machine.", "", nil, 200, startAnswer{}, ""},
-		{"POST", one + "/stop", "Stop a machine: signal, wait, kill.", "", stopBody{}, 200, okay{}, ""},
-		{"POST", one + "/restart", "Stop and start a machine.", "force_stop timeout signal", nil, 200, okay{}, ""},
-		{"POST", one + "/suspend", "Suspend a machine.", "", nil, 200, okay{}, ""},
-		{"POST", one + "/signal", "Send a signal to a machine's main process.", "", signalBody{}, 200, okay{}, ""},
-		{"POST", one + "/cordon", "Keep traffic from a machine.", "", nil, 200, okay{}, ""},
-		{"POST", one + "/uncordon", "Let traffic to a machine again.", "", nil, 200, okay{}, ""},
-		{"POST", one + "/exec", "Run a command in a machine and answer when it ends.", "", execBody{}, 200, execAnswer{}, ""},
+		{"POST", one + "/start", "Start a machine.", "", nil, 200, api.Started{}, ""},
+		{"POST", one + "/stop", "Stop a machine: signal, wait, kill.", "", api.StopRequest{}, 200, api.OK{}, ""},
+		{"POST", one + "/restart", "Stop and start a machine.", "force_stop timeout signal", nil, 200, api.OK{}, ""},
+		{"POST", one + "/suspend", "Suspend a machine.", "", nil, 200, api.OK{}, ""},
+		{"POST", one + "/signal", "Send a signal to a machine's main process.", "", api.SignalRequest{}, 200, api.OK{}, ""},
+		{"POST", one + "/cordon", "Keep traffic from a machine.", "", nil, 200, api.OK{}, ""},
+		{"POST", one + "/uncordon", "Let traffic to a machine again.", "", nil, 200, api.OK{}, ""},
+		{"POST", one + "/exec", "Run a command in a machine and answer when it ends.", "", api.ExecRequest{}, 200, api.ExecResult{}, ""},
 	}
 }
 
 func volumeRoutes() []route {
 	return []route{
 		{"GET", disks, "List an app's volumes.", "", nil, 200, []machine.Volume{}, ""},
-		{"POST", disks, "Make a volume.", "", newVolume{}, 200, machine.Volume{}, ""},
+		{"POST", disks, "Make a volume.", "", api.NewVolume{}, 200, machine.Volume{}, ""},
 		{"GET", disk, "Tell of a volume.", "", nil, 200, machine.Volume{}, ""},
-		{"PUT", disk, "Change how a volume's snapshots are kept.", "", volumeUpdate{}, 200, machine.Volume{}, ""},
+		{"PUT", disk, "Change how a volume's snapshots are kept.", "", api.VolumeUpdate{}, 200, machine.Volume{}, ""},
 		{"DELETE", disk, "Delete a volume that no machine has.", "", nil, 200, machine.Volume{}, ""},
-		{"PUT", disk + "/extend", "Make a volume larger.", "", extendBody{}, 200, extendAnswer{}, ""},
+		{"PUT", disk + "/extend", "Make a volume larger.", "", api.ExtendRequest{}, 200, api.Extended{}, ""},
 		{"GET", disk + "/snapshots", "List a volume's snapshots.", "", nil, 200, []machine.Snapshot{}, ""},
 		{"POST", disk + "/snapshots", "Copy a volume as it is now.", "", nil, 200, machine.Snapshot{}, ""},
 	}
@@ -118,29 +117,29 @@ func volumeRoutes() []route {
 
 func platformRoutes() []route {
 	return []route{
-		{"GET", "/v1/platform/regions", "List the regions that have workers.", "size", nil, 200, regionList{}, ""},
-		{"POST", "/v1/platform/placements", "Say where machines would go now; nothing is reserved.", "", placementsBody{}, 200, placementsAnswer{}, ""},
+		{"GET", "/v1/platform/regions", "List the regions that have workers.", "size", nil, 200, api.RegionList{}, ""},
+		{"POST", "/v1/platform/placements", "Say where machines would go now; nothing is reserved.", "", api.PlacementsRequest{}, 200, api.Placements{}, ""},
 	}
 }
 
 func soukRoutes() []route {
 	return []route{
-		{"GET", souk + "/version", "Tell which souk this is.", "", nil, 200, versionInfo{}, ""},
+		{"GET", souk + "/version", "Tell which souk this is.", "", nil, 200, api.ServerInfo{}, ""},
 		{"GET", souk + "/openapi.json", "Describe this API.", "", nil, 200, map[string]any{}, ""},
-		{"GET", souk + "/workers", "Give what each worker says of itself.", "", nil, 200, workerList{}, ""},
-		{"GET", souk + "/members", "List the members of the cluster, as this one knows them.", "", nil, 200, memberList{}, ""},
-		{"GET", souk + "/doctor", "Say what each worker's host has and lacks.", "", nil, 200, doctorList{}, ""},
+		{"GET", souk + "/workers", "Give what each worker says of itself.", "", nil, 200, api.WorkerList{}, ""},
+		{"GET", souk + "/members", "List the members of the cluster, as this one knows them.", "", nil, 200, api.MemberList{}, ""},
+		{"GET", souk + "/doctor", "Say what each worker's host has and lacks.", "", nil, 200, api.Examinations{}, ""},
 		{"GET", souk + "/events", "Stream events from now on.", "app", nil, 200, machine.EventOf{}, ndjson},
-		{"POST", souk + "/apps/{app}/gangs", "Make several machines that start together, or none.", "", gangBody{}, 200, gangAnswer{}, ""},
-		{"GET", soukOne + "/logs", "Stream a machine's output.", "tail follow cursor", nil, 200, runtime.LogLine{}, ndjson},
+		{"POST", souk + "/apps/{app}/gangs", "Make several machines that start together, or none.", "", api.GangRequest{}, 200, api.Gang{}, ""},
+		{"GET", soukOne + "/logs", "Stream a machine's output.", "tail follow cursor", nil, 200, machine.LogLine{}, ndjson},
 		{"GET", soukOne + "/files", "Read a machine's files as a tar stream.", "path", nil, 200, nil, tarred},
 		{"PUT", soukOne + "/files", "Write a tar stream into a machine's files.", "path", nil, 204, nil, ""},
-		{"GET", soukOne + "/explain", "Say why a machine is where it is, or was, and what each worker would say now.", "decision", nil, 200, explanation{}, ""},
-		{"GET", souk + "/decisions", "List decisions, newest first, those that placed nothing too.", "app machine outcome since limit cursor", nil, 200, decisionPage{}, ""},
-		{"GET", souk + "/decisions/{decision}", "Give one decision and its explanation.", "", nil, 200, decisionAnswer{}, ""},
-		{"GET", souk + "/view", "Give the fleet as a buyer sees it, with the age of each record.", "", nil, 200, fleetView{}, ""},
-		{"POST", souk + "/apps/{app}/plan", "Say what a launch would meet now, and what would help; nothing is reserved.", "", machine.Launch{}, 200, planAnswer{}, ""},
-		{"POST", soukOne + "/exec", "Run a command in a machine, with streams both ways.", "", nil, 200, execFrame{}, ndjson},
+		{"GET", soukOne + "/explain", "Say why a machine is where it is, or was, and what each worker would say now.", "decision", nil, 200, api.Explanation{}, ""},
+		{"GET", souk + "/decisions", "List decisions, newest first, those that placed nothing too.", "app machine outcome since limit cursor", nil, 200, api.DecisionPage{}, ""},
+		{"GET", souk + "/decisions/{decision}", "Give one decision and its explanation.", "", nil, 200, api.ExplainedDecision{}, ""},
+		{"GET", souk + "/view", "Give the fleet as a buyer sees it, with the age of each record.", "", nil, 200, api.FleetView{}, ""},
+		{"POST", souk + "/apps/{app}/plan", "Say what a launch would meet now, and what would help; nothing is reserved.", "", machine.Launch{}, 200, api.Plan{}, ""},
+		{"POST", soukOne + "/exec", "Run a command in a machine, with streams both ways.", "", nil, 200, api.ExecFrame{}, ndjson},
 		{"GET", "/livez", "Say that the process serves; needs no token.", "", nil, 200, nil, "text/plain"},
 		{"GET", "/readyz", "Say whether a worker answers; needs no token.", "", nil, 200, nil, "text/plain"},
 		{"GET", "/metrics", "Give metrics as Prometheus reads them.", "", nil, 200, nil, "text/plain"},
@@ -296,37 +295,10 @@ func (g *Gateway) handle(path string, do handler) http.Handler {
 	})
 }
 
-type ipList struct {
-	IPs []string `json:"ips"`
-}
-
 func (g *appsAPI) listIPs(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.catalog.App(r.PathValue("app")); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, ipList{IPs: []string{}})
+	answer(w, http.StatusOK, api.AddressList{IPs: []string{}})
 	return nil
-}
-
-// orgMachines is a page of an organization's machines, by id.
-type orgMachines struct {
-	Machines      []*machine.Machine `json:"machines"`
-	NextCursor    string             `json:"next_cursor,omitempty"`
-	LastMachineID string             `json:"last_machine_id,omitempty"`
-	LastUpdatedAt string             `json:"last_updated_at,omitempty"`
-}
-
-type orgVolumes struct {
-	Volumes []machine.Volume `json:"volumes"`
-}
-
-// workerList is the fleet. Unreachable workers are told, not left out.
-type workerList struct {
-	Workers     []cluster.Record `json:"workers"`
-	Unreachable []unreachable    `json:"unreachable"`
-}
-
-type unreachable struct {
-	Worker cluster.WorkerID `json:"worker"`
-	Error  string           `json:"error"`
 }

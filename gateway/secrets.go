@@ -3,44 +3,18 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 )
 
-// AppSecret tells of a secret all but its value.
-type AppSecret struct {
-	Name      string    `json:"name"`
-	Digest    string    `json:"digest"`
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
-}
-
-func appSecrets(of []catalog.Secret) []AppSecret {
-	out := make([]AppSecret, len(of))
+func appSecrets(of []catalog.Secret) []api.Secret {
+	out := make([]api.Secret, len(of))
 	for i, s := range of {
-		out[i] = AppSecret(s)
+		out[i] = api.Secret(s)
 	}
 	return out
-}
-
-type secretList struct {
-	Secrets []AppSecret `json:"secrets"`
-	Version uint64      `json:"version"`
-}
-
-type secretSet struct {
-	AppSecret
-	Version uint64 `json:"version"`
-}
-
-type secretVersion struct {
-	Version uint64 `json:"version"`
-}
-
-type secretsBody struct {
-	Values map[string]*string `json:"values"`
 }
 
 // secretsAPI serves the secrets of apps. It never tells a value.
@@ -67,29 +41,29 @@ func (g *secretsAPI) handlers() handlers {
 }
 
 // readableSecrets serves what every read of secrets must check.
-func (g *secretsAPI) readableSecrets(r *http.Request) (secretList, error) {
+func (g *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 	app := r.PathValue("app")
 	show, err := queryBool(r, "show_secrets")
 	if err != nil {
-		return secretList{}, err
+		return api.SecretList{}, err
 	}
 	list, version, err := g.catalog.Secrets(app)
 	switch {
 	case err != nil:
-		return secretList{}, err
+		return api.SecretList{}, err
 	case show:
-		return secretList{}, fault.New(fault.Denied, "show_secrets", "the values of secrets are never told, only given to machines; ask without show_secrets")
+		return api.SecretList{}, fault.New(fault.Denied, "show_secrets", "the values of secrets are never told, only given to machines; ask without show_secrets")
 	}
 	if s := r.URL.Query().Get("version"); s != "" {
 		want, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return secretList{}, fault.New(fault.Invalid, "query", "version=%q is not a whole number", clip(s, 40))
+			return api.SecretList{}, fault.New(fault.Invalid, "query", "version=%q is not a whole number", clip(s, 40))
 		}
 		if err := g.catalog.SecretsReach(app, want); err != nil {
-			return secretList{}, err
+			return api.SecretList{}, err
 		}
 	}
-	return secretList{appSecrets(list), version}, nil
+	return api.SecretList{Secrets: appSecrets(list), Version: version}, nil
 }
 
 func (g *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
@@ -118,7 +92,7 @@ func (g *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
 func noSecret() error { return fault.New(fault.NotFound, "secret_not_found", "secret not found") }
 
 func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error {
-	var in secretsBody
+	var in api.SecretValues
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -129,12 +103,12 @@ func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, secretList{appSecrets(set), version})
+	answer(w, http.StatusOK, api.SecretList{Secrets: appSecrets(set), Version: version})
 	return nil
 }
 
 func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
-	var in valueBody
+	var in api.SetValue
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -145,7 +119,7 @@ func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, secretSet{AppSecret(set[0]), version})
+	answer(w, http.StatusOK, api.SecretSet{Secret: api.Secret(set[0]), Version: version})
 	return nil
 }
 
@@ -161,7 +135,7 @@ func (g *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error 
 			if err != nil {
 				return err
 			}
-			answer(w, http.StatusOK, secretVersion{version})
+			answer(w, http.StatusOK, api.SecretVersion{Version: version})
 			return nil
 		}
 	}

@@ -6,33 +6,25 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/runtime"
 )
 
-type versionInfo struct {
-	Version string    `json:"version"`
-	Go      string    `json:"go"`
-	Region  string    `json:"region"`
-	Workers int       `json:"workers"`
-	Started time.Time `json:"started"`
-}
-
 func (g *Gateway) getVersion(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, versionInfo{g.version, goruntime.Version(), string(g.region), len(g.workers()), g.started})
+	answer(w, http.StatusOK, api.ServerInfo{Version: g.version, Go: goruntime.Version(), Region: string(g.region), Workers: len(g.workers()), Started: g.started})
 	return nil
 }
 
 func (g *Gateway) listWorkers(w http.ResponseWriter, r *http.Request) error {
 	workers := g.workers()
 	records, errs := fanOut(workers, func(k Worker) (cluster.Record, error) { return k.Record(r.Context()) })
-	out := workerList{Workers: []cluster.Record{}, Unreachable: []unreachable{}}
+	out := api.WorkerList{Workers: []cluster.Record{}, Unreachable: []api.UnreachableWorker{}}
 	for i, k := range workers {
 		if errs[i] != nil {
-			out.Unreachable = append(out.Unreachable, unreachable{k.ID(), errs[i].Error()})
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: errs[i].Error()})
 			continue
 		}
 		out.Workers = append(out.Workers, records[i])
@@ -41,21 +33,12 @@ func (g *Gateway) listWorkers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-type doctorList struct {
-	Workers []workerFindings `json:"workers"`
-}
-
-type workerFindings struct {
-	Worker   cluster.WorkerID  `json:"worker"`
-	Findings []runtime.Finding `json:"findings"`
-}
-
 func (g *Gateway) examine(w http.ResponseWriter, r *http.Request) error {
 	workers := g.workers()
-	found, _ := fanOut(workers, func(k Worker) ([]runtime.Finding, error) { return k.Examine(r.Context()), nil })
-	out := doctorList{Workers: []workerFindings{}}
+	found, _ := fanOut(workers, func(k Worker) ([]cluster.Finding, error) { return k.Examine(r.Context()), nil })
+	out := api.Examinations{Workers: []api.Examination{}}
 	for i, k := range workers {
-		out.Workers = append(out.Workers, workerFindings{k.ID(), append([]runtime.Finding{}, found[i]...)})
+		out.Workers = append(out.Workers, api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
 	}
 	answer(w, http.StatusOK, out)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
@@ -101,7 +102,7 @@ func TestStrategiesKnowTheFleet(t *testing.T) {
 			config := `"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":256}}`
 			var m machine.Machine
 			if strategy == "gang" {
-				var g gangAnswer
+				var g api.Gang
 				s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":1,"launch":{"scheduling":{`+want.scheduling+`},`+config+`}}`).into(t, &g)
 				m = *g.Machines[0]
 			} else {
@@ -148,7 +149,7 @@ func TestGang(t *testing.T) {
 	body := func(size, least int, same string, wait float64) string {
 		return fmt.Sprintf(`{"size":%d,"min":%d,"same":%q,"wait":%v,"launch":{"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":1024}}}}`, size, least, same, wait)
 	}
-	var g gangAnswer
+	var g api.Gang
 	s.want(200, "POST", "/v1/souk/apps/a/gangs", body(6, 0, "rack", 0)).into(t, &g)
 	if len(g.Machines) != 6 || g.Size != 6 {
 		t.Fatalf("%+v", g)
@@ -167,7 +168,7 @@ func TestGang(t *testing.T) {
 	if e := s.want(422, "POST", "/v1/souk/apps/a/gangs", body(7, 0, "rack", 0.05)).failure(t); !strings.Contains(e.Error, "no room for 7 of 7 machines at once") {
 		t.Error(e.Error)
 	}
-	var log decisionPage
+	var log api.DecisionPage
 	s.want(200, "GET", "/v1/souk/decisions?app=a", "").into(t, &log)
 	if len(log.Decisions) != 7 {
 		t.Fatalf("%d decisions are in the log, want one of each member and one of the gang that found no room", len(log.Decisions))
@@ -234,7 +235,7 @@ func TestMarketOverTheAPI(t *testing.T) {
 	if r := s.want(200, "POST", "/v1/souk/workers/w2/quote", bid("}", 512)); !strings.Contains(r.raw, `"fits":true`) {
 		t.Error(r.raw)
 	}
-	var h held
+	var h api.Held
 	s.want(200, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 4096)).into(t, &h)
 	if e := s.want(409, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 512)).failure(t); len(e.Souk.Clauses) != 1 || e.Souk.Clauses[0].Code != "memory" {
 		t.Errorf("%+v", e)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -117,8 +118,8 @@ func (g *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 			return l.end(r, err)
 		}
 	}
-	q := runtime.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
-	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q, func(line runtime.LogLine) error { return l.send(line) })
+	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
+	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q, func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
 	}
@@ -173,13 +174,6 @@ func (g *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// execFrame is a line of the exec stream's answer.
-type execFrame struct {
-	Stream   string `json:"stream,omitempty"` // stdout or stderr
-	Data     []byte `json:"data,omitempty"`
-	ExitCode *int   `json:"exit_code,omitempty"` // the last line's
-}
-
 type frameWriter struct {
 	to     *lines
 	stream string
@@ -187,14 +181,10 @@ type frameWriter struct {
 
 // Write sends one frame.
 func (f frameWriter) Write(p []byte) (int, error) {
-	if err := f.to.send(execFrame{Stream: f.stream, Data: p}); err != nil {
+	if err := f.to.send(api.ExecFrame{Stream: f.stream, Data: p}); err != nil {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-type execOrder struct {
-	Command []string `json:"command"`
 }
 
 // streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin.
@@ -218,14 +208,14 @@ func (g *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
 	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
 	if err == nil {
-		err = l.send(execFrame{ExitCode: &code})
+		err = l.send(api.ExecFrame{ExitCode: &code})
 	}
 	return l.end(r, err)
 }
 
 // readOrder reads the first line, within MaxBody.
-func readOrder(r *bufio.Reader) (execOrder, error) {
-	var order execOrder
+func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
+	var order api.ExecCommand
 	line, err := bufio.NewReaderSize(io.LimitReader(oneByte{r}, MaxBody), 1).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return order, fault.Wrap(err, fault.Invalid, "body", "the first line could not be read; send {\"command\": [...]}")

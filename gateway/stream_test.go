@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -83,7 +84,7 @@ func TestExecStreamFlowsBothWays(t *testing.T) {
 	}
 	out := bufio.NewReader(resp.Body)
 	for _, say := range []string{"two", "three", ""} {
-		var f execFrame
+		var f api.ExecFrame
 		if next(t, out, &f); f.Stream != "stdout" || !strings.HasPrefix(string(f.Data), "heard ") {
 			t.Fatalf("got %+v", f)
 		}
@@ -96,7 +97,7 @@ func TestExecStreamFlowsBothWays(t *testing.T) {
 	if err := pw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var last, end execFrame
+	var last, end api.ExecFrame
 	next(t, out, &last)
 	next(t, out, &end)
 	if last.Stream != "stderr" || string(last.Data) != "bye" || end.ExitCode == nil || *end.ExitCode != 3 {
@@ -128,8 +129,8 @@ func TestAStreamThatBreaksSaysSo(t *testing.T) {
 	}
 	resp := s.dial("POST", s.listen()+"/v1/souk/apps/a/machines/"+m.ID+"/exec", strings.NewReader(`{"command":["x"]}`))
 	out := bufio.NewReader(resp.Body)
-	var f execFrame
-	var e ErrorBody
+	var f api.ExecFrame
+	var e api.ErrorBody
 	next(t, out, &f)
 	next(t, out, &e)
 	if string(f.Data) != "half" || e.Souk.Kind != fault.Timeout || e.Error == "" {
@@ -148,7 +149,7 @@ func TestExecOutputIsBounded(t *testing.T) {
 		}
 		return 0, nil
 	}
-	var out execAnswer
+	var out api.ExecResult
 	s.want(200, "POST", "/v1/apps/a/machines/"+m.ID+"/exec", `{"command":["yes"]}`).into(t, &out)
 	if len(out.Stdout) != MaxExecOutput || out.Truncated == "" {
 		t.Errorf("%d bytes, truncated %q", len(out.Stdout), out.Truncated)
@@ -162,14 +163,14 @@ func TestLogsStream(t *testing.T) {
 	if r := s.want(200, "GET", url, nil); r.raw != "" {
 		t.Errorf("no output is told as %q", r.raw)
 	}
-	s.workers[0].lines = []runtime.LogLine{{Cursor: "1", Stream: "stdout", Text: "one"}, {Cursor: "2", Stream: "stderr", Text: "two"}}
+	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "one"}, {Cursor: "2", Stream: "stderr", Text: "two"}}
 	if r := s.want(200, "GET", url+"?tail=5", nil); strings.Count(r.raw, "\n") != 2 || r.header.Get("Content-Type") != ndjson {
 		t.Errorf("the logs are %q", r.raw)
 	}
 	s.want(400, "GET", url+"?tail=-1", nil)
 	resp := s.dial("GET", s.listen()+url+"?follow=true", nil)
 	out := bufio.NewReader(resp.Body)
-	var l runtime.LogLine
+	var l machine.LogLine
 	next(t, out, &l)
 	if next(t, out, &l); l.Text != "two" {
 		t.Errorf("got %+v", l)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -12,23 +13,6 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
-
-// newVolume is the body of a volume's create.
-type newVolume struct {
-	Name              string         `json:"name,omitempty"`
-	Region            string         `json:"region,omitempty"`
-	SizeGB            *int           `json:"size_gb,omitempty"`
-	Encrypted         *bool          `json:"encrypted,omitempty"`
-	RequireUniqueZone *bool          `json:"require_unique_zone,omitempty"`
-	UniqueZoneAppWide *bool          `json:"unique_zone_app_wide,omitempty"`
-	SnapshotRetention *int           `json:"snapshot_retention,omitempty"`
-	AutoBackupEnabled *bool          `json:"auto_backup_enabled,omitempty"`
-	FSType            *string        `json:"fstype,omitempty"`
-	SnapshotID        *string        `json:"snapshot_id,omitempty"`
-	SourceVolumeID    *string        `json:"source_volume_id,omitempty"`
-	Compute           *machine.Guest `json:"compute,omitempty"`
-	ComputeImage      string         `json:"compute_image,omitempty"`
-}
 
 // Bounds of a volume.
 const (
@@ -40,9 +24,9 @@ const (
 	maxVolumeNameLength = 30
 )
 
-// spec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered with the
+// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered with the
 // truth: souk keeps a volume's data as the worker's disk does.
-func (in newVolume) spec() (machine.Volume, error) {
+func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4"}
 	set(&v.SizeGB, in.SizeGB)
 	set(&v.SnapshotRetention, in.SnapshotRetention)
@@ -100,7 +84,7 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var in newVolume
+	var in api.NewVolume
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -109,7 +93,7 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(g.rand), Namespace: space.Name}
-	if c.Spec, err = in.spec(); err != nil {
+	if c.Spec, err = volumeSpec(in); err != nil {
 		return err
 	}
 	set(&c.Snapshot, in.SnapshotID)
@@ -128,7 +112,7 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in newVolume) (machine.Volume, error) {
+func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume, error) {
 	if c.Snapshot != "" || c.SourceVol != "" {
 		source, err := g.volumeSource(ctx, c)
 		if err != nil {
@@ -160,7 +144,7 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
 }
 
-func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in newVolume) (placement.Request, error) {
+func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request, error) {
 	req := placement.Request{App: c.App}
 	var err error
 	if req.Regions, err = g.regions(ctx, in.Region); err != nil {
@@ -230,13 +214,8 @@ func (g *Gateway) getVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-type volumeUpdate struct {
-	SnapshotRetention *int  `json:"snapshot_retention,omitempty"`
-	AutoBackupEnabled *bool `json:"auto_backup_enabled,omitempty"`
-}
-
 func (g *Gateway) updateVolume(w http.ResponseWriter, r *http.Request) error {
-	var in volumeUpdate
+	var in api.VolumeUpdate
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -270,17 +249,8 @@ func (g *Gateway) deleteVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-type extendBody struct {
-	SizeGB int `json:"size_gb"`
-}
-
-type extendAnswer struct {
-	Volume       machine.Volume `json:"volume"`
-	NeedsRestart bool           `json:"needs_restart"`
-}
-
 func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
-	var in extendBody
+	var in api.ExtendRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -293,7 +263,7 @@ func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, extendAnswer{Volume: v})
+	answer(w, http.StatusOK, api.Extended{Volume: v})
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -86,14 +87,6 @@ func (v wait) reached(m *machine.Machine) bool {
 	return false
 }
 
-// waited is the answer to a wait.
-type waited struct {
-	OK      bool          `json:"ok"`
-	State   machine.State `json:"state"`
-	Version string        `json:"version"`
-	EventID string        `json:"event_id,omitempty"`
-}
-
 // waitMachine answers when the machine is as wanted, at the latest when the timeout ends.
 func (g *Gateway) waitMachine(w http.ResponseWriter, r *http.Request) error {
 	v, err := readWait(r)
@@ -116,7 +109,7 @@ func (g *Gateway) waitMachine(w http.ResponseWriter, r *http.Request) error {
 	})
 	switch {
 	case done:
-		out := waited{OK: true, State: last.State, Version: last.InstanceID}
+		out := api.Waited{OK: true, State: last.State, Version: last.InstanceID}
 		if len(last.Events) > 0 {
 			out.EventID = last.Events[0].ID
 		}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/lifecycle"
 )
 
@@ -32,7 +33,7 @@ func TestWaitIsALongPoll(t *testing.T) {
 			<-time.After(5 * time.Second)
 			_, _ = s.workers[0].Do(t.Context(), lifecycle.Command{Verb: lifecycle.Stop, App: "a", Machine: m.ID})
 		}()
-		var out waited
+		var out api.Waited
 		s.want(200, "GET", at+"?state=stopped&state=suspended&timeout=30", nil).into(t, &out)
 		if took := time.Since(begin); took != 5*time.Second || out.State != "stopped" {
 			t.Errorf("a state that came after 5 s was told after %v: %+v", took, out)
@@ -50,7 +51,7 @@ func TestWaitKnowsVersionsAndEvents(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	at := "/v1/apps/a/machines/" + m.ID
-	var out waited
+	var out api.Waited
 	s.want(200, "GET", at+"/wait?version="+m.InstanceID, nil).into(t, &out)
 	s.want(200, "GET", at+"/wait?instance_id="+m.InstanceID, nil)
 	s.want(200, "GET", at+"/wait?state=settled", nil)

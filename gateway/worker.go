@@ -46,14 +46,14 @@ type Worker interface {
 
 	Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error)
 	Processes(ctx context.Context, app, id string) ([]machine.Process, error)
-	Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	CopyOut(ctx context.Context, app, id, path string, w io.Writer) error
 	CopyIn(ctx context.Context, app, id, path string, r io.Reader) error
 
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
 	Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error)
 	// Examine is the worker's own part of `souk doctor`.
-	Examine(ctx context.Context) []runtime.Finding
+	Examine(ctx context.Context) []cluster.Finding
 	// Stats are counters for /metrics.
 	Stats() WorkerStats
 }

@@ -210,13 +210,13 @@ func (c *Cluster) synchronize(ctx context.Context, l *loop) {
 }
 
 // whom picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
-func (c *Cluster) whom(regular bool) (Member, bool) {
+func (c *Cluster) whom(regular bool) (cluster.Member, bool) {
 	anybody, ok := c.members.any()
 	if !ok {
-		return Member{}, false
+		return cluster.Member{}, false
 	}
 	if id, differs := c.roots.take(); differs {
-		if m, _ := c.members.get(id); m.State == Alive {
+		if m, _ := c.members.get(id); m.State == cluster.MemberAlive {
 			return m, true
 		}
 	}
@@ -224,7 +224,7 @@ func (c *Cluster) whom(regular bool) (Member, bool) {
 	gaps, owners := c.reg.Gaps(), c.reg.OwnerCount()
 	c.mu.Unlock()
 	if len(gaps) > 0 {
-		if m, _ := c.members.get(gaps[rand.IntN(len(gaps))]); m.State == Alive && rand.IntN(2) == 0 {
+		if m, _ := c.members.get(gaps[rand.IntN(len(gaps))]); m.State == cluster.MemberAlive && rand.IntN(2) == 0 {
 			return m, true
 		}
 		return anybody, true
@@ -233,12 +233,12 @@ func (c *Cluster) whom(regular bool) (Member, bool) {
 }
 
 // exchange pulls all that a member knows and we do not.
-func (c *Cluster) exchange(ctx context.Context, m Member) {
+func (c *Cluster) exchange(ctx context.Context, m cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	diverged, err := c.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return c.reg.Digest(a) })
 	for _, owner := range diverged[:min(len(diverged), 4)] {
-		if o, _ := c.members.get(owner); o.State == Alive && owner != c.o.Self {
+		if o, _ := c.members.get(owner); o.State == cluster.MemberAlive && owner != c.o.Self {
 			c.o.Log.Warn("what we and another know of a worker differs where it should not; the worker is asked itself", "worker", owner, "other", m.ID)
 			_, err = c.pullAll(ctx, o, func(registry.Delta) registry.Digest { return c.reg.DigestOf(owner) })
 		}
@@ -250,7 +250,7 @@ func (c *Cluster) exchange(ctx context.Context, m Member) {
 	c.roots.agree()
 }
 
-func (c *Cluster) pullAll(ctx context.Context, m Member, next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
+func (c *Cluster) pullAll(ctx context.Context, m cluster.Member, next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
 	var answer registry.Delta
 	for range pullRounds {
 		c.mu.Lock()

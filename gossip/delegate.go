@@ -72,10 +72,10 @@ func (d delegate) compare(id cluster.WorkerID, root uint64) {
 }
 
 // NotifyJoin is memberlist telling that a member is there. It holds memberlist's lock: nothing of memberlist may be called.
-func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noted(n, Alive) }
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberAlive) }
 
 // NotifyUpdate is memberlist telling that a member's meta changed.
-func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noted(n, Alive) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberAlive) }
 
 // NotifyLeave is memberlist telling that a member is gone.
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noted(n, Dead) }
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberDead) }

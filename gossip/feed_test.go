@@ -96,7 +96,7 @@ func TestAFeedHasWhatChanged(t *testing.T) {
 	b.stop()
 	for {
 		moved := a.Moved()
-		if m, _ := a.Member("b"); m.State == Dead {
+		if m, _ := a.Member("b"); m.State == cluster.MemberDead {
 			break
 		}
 		<-moved

@@ -120,7 +120,7 @@ func sameRoot(ms ...*member) func() bool {
 	}
 }
 
-func state(m *member, id cluster.WorkerID) State {
+func state(m *member, id cluster.WorkerID) cluster.MemberState {
 	for _, x := range m.Members() {
 		if x.ID == id {
 			return x.State
@@ -137,7 +137,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	await(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
-	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || m.State != Alive {
+	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || m.State != cluster.MemberAlive {
 		t.Fatalf("%+v", m)
 	}
 	b.machine("m1", "started")
@@ -166,7 +166,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	await(t, "all know the same", sameRoot(all...))
 	for _, m := range all {
 		for _, p := range m.View().Parts {
-			if p.State != Alive || p.Gap || p.Age > time.Minute {
+			if p.State != cluster.MemberAlive || p.Gap || p.Age > time.Minute {
 				t.Errorf("%s thinks of %+v", m.o.Self, p)
 			}
 		}
@@ -201,22 +201,22 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 	c.machine("m1", "started")
 	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
 	c.stop()
-	await(t, "c is dead to both", func() bool { return state(a, "c") == Dead && state(b, "c") == Dead })
+	await(t, "c is dead to both", func() bool { return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead })
 	v := a.View()
-	if len(v.Workers) != 2 || len(v.Parts) != 3 || v.Parts[2].State != Dead || v.Parts[2].Since.IsZero() {
+	if len(v.Workers) != 2 || len(v.Parts) != 3 || v.Parts[2].State != cluster.MemberDead || v.Parts[2].Since.IsZero() {
 		t.Fatalf("%+v", v)
 	}
 	if w, ok := a.Where("m1"); !ok || w != "c" {
 		t.Fatal("what a dead worker had is forgotten, though it may only be cut off")
 	}
 	facts := a.Facts(0)
-	if last := facts[len(facts)-1]; last.Member != "c" || last.State != Dead {
+	if last := facts[len(facts)-1]; last.Member != "c" || last.State != cluster.MemberDead {
 		t.Fatalf("%+v", facts)
 	}
 	if err := b.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "b has left", func() bool { return state(a, "b") == Left })
+	await(t, "b has left", func() bool { return state(a, "b") == cluster.MemberLeft })
 	if err := a.Forget("c"); err != nil || a.Forget("a") == nil {
 		t.Fatal(err)
 	}
@@ -231,19 +231,19 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Doubt = time.Hour, time.Second, time.Hour, time.Hour, 10*time.Millisecond
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
-	await(t, "both know each other", func() bool { return state(a, "b") == Alive && state(b, "a") == Alive })
+	await(t, "both know each other", func() bool { return state(a, "b") == cluster.MemberAlive && state(b, "a") == cluster.MemberAlive })
 	b.link.cut.Store(true)
 	a.members.suspect("b")
-	await(t, "a suspects b", func() bool { return state(a, "b") == Suspect })
+	await(t, "a suspects b", func() bool { return state(a, "b") == cluster.MemberSuspect })
 	b.link.cut.Store(false)
-	await(t, "b has answered", func() bool { return state(a, "b") == Alive })
-	var told []State
+	await(t, "b has answered", func() bool { return state(a, "b") == cluster.MemberAlive })
+	var told []cluster.MemberState
 	for _, f := range a.Facts(0) {
 		if f.Member == "b" {
 			told = append(told, f.State)
 		}
 	}
-	if !slices.Equal(told, []State{Alive, Suspect, Alive}) {
+	if !slices.Equal(told, []cluster.MemberState{cluster.MemberAlive, cluster.MemberSuspect, cluster.MemberAlive}) {
 		t.Errorf("a told %v of b", told)
 	}
 }
@@ -299,7 +299,7 @@ func TestACutIsHealed(t *testing.T) {
 	})
 	c.link.cut.Store(true)
 	await(t, "both sides think the other dead", func() bool {
-		return state(a, "c") == Dead && state(b, "c") == Dead && state(c, "a") == Dead && state(c, "b") == Dead
+		return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead && state(c, "a") == cluster.MemberDead && state(c, "b") == cluster.MemberDead
 	})
 	a.machine("ma", "started")
 	c.machine("mc", "started")
@@ -313,7 +313,7 @@ func TestACutIsHealed(t *testing.T) {
 	await(t, "all are one again", func() bool {
 		_, ac := a.Where("mc")
 		_, ca := c.Where("ma")
-		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == Alive && state(c, "b") == Alive
+		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == cluster.MemberAlive && state(c, "b") == cluster.MemberAlive
 	})
 	if o, _ := b.Objects().Get("app", "x"); string(o.Payload) != "c" {
 		t.Fatalf("the later write lost: %s", o.Payload)
@@ -341,7 +341,7 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	}
 	await(t, "they have found each other, and m1 is gone", func() bool {
 		_, ok := a.Where("m1")
-		return !ok && len(b.View().Workers) == 2 && state(a, "b") == Alive && sameRoot(a, b)()
+		return !ok && len(b.View().Workers) == 2 && state(a, "b") == cluster.MemberAlive && sameRoot(a, b)()
 	})
 }
 

@@ -241,16 +241,16 @@ func (d refusing) append(bool, ...registry.Object) error { return d.err }
 func TestMemberlistTellsOfASuspicion(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both know each other", func() bool { return state(a, "b") == Alive && state(b, "a") == Alive })
+	await(t, "both know each other", func() bool { return state(a, "b") == cluster.MemberAlive && state(b, "a") == cluster.MemberAlive })
 	b.link.cut.Store(true)
-	await(t, "b is dead to a", func() bool { return state(a, "b") == Dead })
-	var told []State
+	await(t, "b is dead to a", func() bool { return state(a, "b") == cluster.MemberDead })
+	var told []cluster.MemberState
 	for _, f := range a.Facts(0) {
 		if f.Member == "b" {
 			told = append(told, f.State)
 		}
 	}
-	if !slices.Contains(told, Suspect) {
+	if !slices.Contains(told, cluster.MemberSuspect) {
 		t.Errorf("a told %v of b, no suspicion among it: does memberlist's log still match %q?", told, suspected)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -47,7 +48,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 	}
 	await(t, "who has the old key alone is not heard any more", func() bool {
 		x, _ := a.Member("out")
-		return x.State == Dead
+		return x.State == cluster.MemberDead
 	})
 	if err := out.Join(t.Context(), []string{a.Addr()}); !fault.Is(err, fault.Unavailable) {
 		t.Error("who has the old key alone could join:", err)

@@ -15,31 +15,6 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// State is what is believed of a member, as of Since.
-type State string
-
-// The states of a member.
-const (
-	Alive   State = "alive"
-	Suspect State = "suspect" // our own probe, and those that we asked for, got no answer; it may yet say that it lives
-	Dead    State = "dead"    // it was suspected for so long that it would have said so
-	Left    State = "left"    // it said goodbye
-)
-
-// Member is a member as we know it. State and Since are a fact with a time, not a judgement of its machines.
-type Member struct {
-	ID         cluster.WorkerID `json:"id"`
-	Addr       string           `json:"addr"` // host:port of its gossip
-	API        string           `json:"api,omitempty"`
-	Role       string           `json:"role,omitempty"`
-	Capability int              `json:"capability,omitempty"`
-	Keys       int              `json:"keys,omitempty"` // the generation of the keys of gossip that it has
-	State      State            `json:"state"`
-	Since      time.Time        `json:"since"`
-	RTT        time.Duration    `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
-	Self       bool             `json:"self,omitempty"`
-}
-
 // meta is what memberlist carries of each member.
 type meta struct {
 	API        string `json:"a,omitempty"`
@@ -59,7 +34,7 @@ func (m meta) encode() []byte {
 
 // seen is a member with what we need to reach it.
 type seen struct {
-	Member
+	cluster.Member
 	node *memberlist.Node
 }
 
@@ -94,19 +69,19 @@ func newMembership(self cluster.WorkerID, saved map[cluster.WorkerID]string, h h
 }
 
 // noted takes in what memberlist says of a member.
-func (s *membership) noted(n *memberlist.Node, state State) {
+func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
 		m = meta{} // of another version: it is a member all the same
 	}
 	id := cluster.WorkerID(n.Name)
-	if state == Dead && m.Leaving {
-		state = Left
+	if state == cluster.MemberDead && m.Leaving {
+		state = cluster.MemberLeft
 	}
 	node := *n
 	s.mu.Lock()
 	was := s.all[id]
-	now := Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, State: state, Since: time.Now(), Self: id == s.self}
+	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, State: state, Since: time.Now(), Self: id == s.self}
 	if was != nil && was.State == state {
 		now.Since = was.Since
 	}
@@ -117,7 +92,7 @@ func (s *membership) noted(n *memberlist.Node, state State) {
 	if was == nil {
 		s.hooks.unknown()
 	}
-	if state == Alive && !now.Self {
+	if state == cluster.MemberAlive && !now.Self {
 		s.hooks.joined()
 	}
 	s.hooks.changed()
@@ -130,7 +105,7 @@ func (s *membership) listPeers() {
 	for _, m := range s.all {
 		switch {
 		case m.Self:
-		case m.heard():
+		case m.Heard():
 			s.peers = append(s.peers, m)
 		default:
 			gone = append(gone, m)
@@ -146,16 +121,13 @@ func (s *membership) listPeers() {
 	s.turns.Add(1)
 }
 
-// heard reports whether a member can be heard.
-func (m Member) heard() bool { return m.State == Alive || m.State == Suspect }
-
 // suspect notes a suspicion of ours. Alive is noted by the next answer.
 func (s *membership) suspect(id cluster.WorkerID) {
 	s.mu.Lock()
 	m := s.all[id]
-	news := m != nil && m.State == Alive
+	news := m != nil && m.State == cluster.MemberAlive
 	if news {
-		s.becomes(m, Suspect)
+		s.becomes(m, cluster.MemberSuspect)
 	}
 	s.mu.Unlock()
 	if news {
@@ -171,8 +143,8 @@ func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
 	refuted := false
 	if m != nil {
 		m.RTT = rtt
-		if refuted = m.State == Suspect; refuted {
-			s.becomes(m, Alive)
+		if refuted = m.State == cluster.MemberSuspect; refuted {
+			s.becomes(m, cluster.MemberAlive)
 		}
 	}
 	s.mu.Unlock()
@@ -186,8 +158,8 @@ func (s *membership) absolve(now time.Time, patience time.Duration) {
 	s.mu.Lock()
 	news := false
 	for _, m := range s.all {
-		if m.State == Suspect && now.Sub(m.Since) > patience {
-			s.becomes(m, Alive)
+		if m.State == cluster.MemberSuspect && now.Sub(m.Since) > patience {
+			s.becomes(m, cluster.MemberAlive)
 			news = true
 		}
 	}
@@ -198,7 +170,7 @@ func (s *membership) absolve(now time.Time, patience time.Duration) {
 }
 
 // becomes is called with the lock.
-func (s *membership) becomes(m *seen, state State) {
+func (s *membership) becomes(m *seen, state cluster.MemberState) {
 	m.State, m.Since = state, time.Now()
 	s.facts.add(Fact{Member: m.ID, State: state, At: m.Since})
 	s.turns.Add(1)
@@ -210,7 +182,7 @@ func (s *membership) anySuspect() (out *memberlist.Node) {
 	defer s.mu.Unlock()
 	n := 0
 	for _, m := range s.peers {
-		if m.State == Suspect {
+		if m.State == cluster.MemberSuspect {
 			if n++; rand.IntN(n) == 0 {
 				out = m.node
 			}
@@ -230,34 +202,34 @@ func (s *membership) some(n int) (out []*memberlist.Node) {
 }
 
 // any returns one of them.
-func (s *membership) any() (Member, bool) {
+func (s *membership) any() (cluster.Member, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.peers) == 0 {
-		return Member{}, false
+		return cluster.Member{}, false
 	}
 	return s.peers[rand.IntN(len(s.peers))].Member, true
 }
 
 // get returns what is known of one member.
-func (s *membership) get(id cluster.WorkerID) (Member, bool) {
+func (s *membership) get(id cluster.WorkerID) (cluster.Member, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m := s.all[id]; m != nil {
 		return m.Member, true
 	}
-	return Member{}, false
+	return cluster.Member{}, false
 }
 
 // list returns all members known, those that are gone among them, by id.
-func (s *membership) list() []Member {
+func (s *membership) list() []cluster.Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Member, 0, len(s.all))
+	out := make([]cluster.Member, 0, len(s.all))
 	for _, m := range s.all {
 		out = append(out, m.Member)
 	}
-	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 
@@ -281,7 +253,7 @@ func (s *membership) toSave() (addrs map[cluster.WorkerID]string, changed bool) 
 	}
 	out := map[cluster.WorkerID]string{}
 	for id, m := range s.all {
-		if !m.Self && m.State != Left {
+		if !m.Self && m.State != cluster.MemberLeft {
 			out[id] = m.Addr
 		}
 	}
@@ -313,7 +285,7 @@ func (s *membership) lost(self string, seeds []string) []string {
 		reached[m.Addr] = true
 	}
 	for _, m := range s.all {
-		if m.State == Dead && !m.Self {
+		if m.State == cluster.MemberDead && !m.Self {
 			out = append(out, m.Addr)
 		}
 	}
@@ -344,10 +316,10 @@ func (s *membership) since(after uint64) (out []Fact) {
 }
 
 // Members returns all members known, those that are gone among them, by id.
-func (c *Cluster) Members() []Member { return c.members.list() }
+func (c *Cluster) Members() []cluster.Member { return c.members.list() }
 
 // Member returns what is known of one member.
-func (c *Cluster) Member(id cluster.WorkerID) (Member, bool) { return c.members.get(id) }
+func (c *Cluster) Member(id cluster.WorkerID) (cluster.Member, bool) { return c.members.get(id) }
 
 // Facts returns the changes after an index, as far as they are still known.
 func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
@@ -357,7 +329,7 @@ func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
 func (c *Cluster) Expected() []cluster.WorkerID {
 	ids := slices.Collect(maps.Keys(c.before))
 	for _, m := range c.members.list() {
-		if m.State != Left {
+		if m.State != cluster.MemberLeft {
 			ids = append(ids, m.ID)
 		}
 	}
@@ -372,10 +344,10 @@ func (c *Cluster) Expected() []cluster.WorkerID {
 
 // Fact is a change of what is believed of a member.
 type Fact struct {
-	Index  uint64           `json:"index"`
-	Member cluster.WorkerID `json:"member"`
-	State  State            `json:"state"`
-	At     time.Time        `json:"at"`
+	Index  uint64              `json:"index"`
+	Member cluster.WorkerID    `json:"member"`
+	State  cluster.MemberState `json:"state"`
+	At     time.Time           `json:"at"`
 }
 
 // factRing keeps the last facts.

@@ -13,7 +13,7 @@ import (
 // Puller asks a member for what we lack: one question, one answer. The wire gives one over mTLS; without it the gossip's
 // own is used, sealed with the gossip key. The answer is believed to be member's.
 type Puller interface {
-	Pull(ctx context.Context, member Member, d registry.Digest) (registry.Delta, error)
+	Pull(ctx context.Context, member cluster.Member, d registry.Digest) (registry.Delta, error)
 }
 
 // Options says what a member is to be.

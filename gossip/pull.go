@@ -11,6 +11,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
 )
@@ -107,7 +108,7 @@ func (t *transport) pull(ctx context.Context, s *sealer, addr string, d registry
 type ownPuller struct{ c *Cluster }
 
 // Pull asks over a stream of our own.
-func (p ownPuller) Pull(ctx context.Context, m Member, d registry.Digest) (registry.Delta, error) {
+func (p ownPuller) Pull(ctx context.Context, m cluster.Member, d registry.Digest) (registry.Delta, error) {
 	return p.c.net.pull(ctx, p.c.seal.Load(), m.Addr, d)
 }
 

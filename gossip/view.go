@@ -33,9 +33,9 @@ type Machine struct {
 
 // Part says how old what we know of one worker is.
 type Part struct {
-	Worker cluster.WorkerID `json:"worker"`
-	State  State            `json:"state"` // of the member
-	Since  time.Time        `json:"since"`
+	Worker cluster.WorkerID    `json:"worker"`
+	State  cluster.MemberState `json:"state"` // of the member
+	Since  time.Time           `json:"since"`
 	// Age is for how long the worker may have changed without our knowing: since a run of it came, or since another
 	// member was seen to know just what we know. Of a worker that is gone, since it went.
 	Age time.Duration `json:"age_ns"`
@@ -165,22 +165,22 @@ func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 // heard says whether a worker's member can be heard. It is called with the lock.
 func (c *Cluster) heard(id cluster.WorkerID) bool {
 	m, _ := c.members.get(id)
-	return id == c.o.Self || m.heard()
+	return id == c.o.Self || m.Heard()
 }
 
 func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {
 	known, _ := c.reg.Owner(id)
-	p := Part{Worker: id, State: Dead, Gap: known.Gap}
+	p := Part{Worker: id, State: cluster.MemberDead, Gap: known.Gap}
 	if m, ok := c.members.get(id); ok {
 		p.State, p.Since = m.State, m.Since
 	}
 	fresh := known.Heard
 	switch {
 	case id == c.o.Self:
-		fresh, p.State = now, Alive
-	case p.State == Alive && !p.Gap && c.roots.agreedAt().After(fresh):
+		fresh, p.State = now, cluster.MemberAlive
+	case p.State == cluster.MemberAlive && !p.Gap && c.roots.agreedAt().After(fresh):
 		fresh = c.roots.agreedAt()
-	case p.State != Alive && p.Since.After(fresh):
+	case p.State != cluster.MemberAlive && p.Since.After(fresh):
 		fresh = p.Since
 	}
 	p.Age = max(now.Sub(fresh), 0)
@@ -245,7 +245,7 @@ func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 
 // Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
-	if m, _ := c.members.get(id); m.heard() {
+	if m, _ := c.members.get(id); m.Heard() {
 		return fault.New(fault.Precondition, "alive", "%s is %s; only a worker that is gone can be forgotten", id, m.State)
 	}
 	c.mu.Lock()

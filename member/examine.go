@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/cluster"
 )
 
 // FindingRegistry names the finding of a member's examination that tells what it knows; its Have begins with DigestWord
@@ -21,17 +21,17 @@ type examined struct {
 }
 
 // Examine is the worker's, and the member's.
-func (e examined) Examine(ctx context.Context) []runtime.Finding {
+func (e examined) Examine(ctx context.Context) []cluster.Finding {
 	return append(e.Worker.Examine(ctx), e.m.Finding())
 }
 
 // Finding tells how much the member knows, and its digest.
-func (m *Member) Finding() runtime.Finding {
+func (m *Member) Finding() cluster.Finding {
 	known, gaps := m.cluster.Known(), 0
 	for _, k := range known {
 		if k.Gap {
 			gaps++
 		}
 	}
-	return runtime.Finding{Name: FindingRegistry, OK: gaps == 0, Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known), gaps)}
+	return cluster.Finding{Name: FindingRegistry, OK: gaps == 0, Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known), gaps)}
 }

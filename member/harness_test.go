@@ -185,7 +185,7 @@ func (a *at) far(id cluster.WorkerID) *Far {
 // unheard reports whether a member counts as gone, also in the fleet.
 func (a *at) unheard(id cluster.WorkerID) bool {
 	w, known := a.fleet.Snapshot().Worker(id)
-	return known && w.State == fleet.Dead && a.stateOf(id) == gossip.Dead
+	return known && w.State == fleet.Dead && a.stateOf(id) == cluster.MemberDead
 }
 
 // meet waits until all that run know the same, and each other's workers.
@@ -205,7 +205,7 @@ func (x *town) meet() {
 			}
 			alive := 0
 			for _, m := range a.Members() {
-				if m.State == gossip.Alive {
+				if m.State == cluster.MemberAlive {
 					alive++
 				}
 			}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 )
 
 // issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any more can
@@ -68,7 +67,7 @@ func (s *issuers) look() (lost []string) {
 		s.save()
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.at)) {
-		if st := s.m.stateOf(id); st != gossip.Alive && st != gossip.Suspect {
+		if st := s.m.stateOf(id); st != cluster.MemberAlive && st != cluster.MemberSuspect {
 			lost = append(lost, s.at[id])
 		}
 	}
@@ -97,7 +96,7 @@ func (s *issuers) all() []string {
 	defer s.mu.Unlock()
 	var alive, others []string
 	for _, id := range slices.Sorted(maps.Keys(s.at)) {
-		if s.m.stateOf(id) == gossip.Alive {
+		if s.m.stateOf(id) == cluster.MemberAlive {
 			alive = append(alive, s.at[id])
 		} else {
 			others = append(others, s.at[id])

@@ -7,7 +7,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/registry"
 )
 
@@ -160,20 +159,20 @@ func (m *Member) leadKeys() error {
 func (m *Member) keysTaken(generation int) bool {
 	patience := keysPatience * m.o.Knobs.Reconnect
 	others, heard := 0, 0
-	states := map[cluster.WorkerID]gossip.Member{}
+	states := map[cluster.WorkerID]cluster.Member{}
 	for _, id := range m.cluster.Expected() {
-		states[id] = gossip.Member{ID: id, State: gossip.Dead}
+		states[id] = cluster.Member{ID: id, State: cluster.MemberDead}
 	}
 	for _, x := range m.cluster.Members() {
 		states[x.ID] = x
 	}
 	for id, x := range states {
-		if m.removedFor(id) || x.Self || x.State == gossip.Left {
+		if m.removedFor(id) || x.Self || x.State == cluster.MemberLeft {
 			continue
 		}
 		others++
 		switch since := time.Since(x.Since); {
-		case x.State == gossip.Alive, x.State == gossip.Suspect:
+		case x.State == cluster.MemberAlive, x.State == cluster.MemberSuspect:
 			heard++
 			if x.Keys < generation {
 				return false

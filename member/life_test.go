@@ -18,7 +18,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
@@ -43,7 +42,7 @@ func TestWhoIsDenied(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "removed"), 0)
 		made := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "made"), 0)
-		m.removals.Store(&map[string]gateway.Removed{"m2": {Member: "m2", At: at}})
+		m.removals.Store(&map[string]cluster.Removal{"m2": {Member: "m2", At: at}})
 		if got, want := m.denied("m2", made.Add(-clockSlack)), !made.After(at); got != want {
 			t.Fatalf("made %v, removed %v: denied %v", made, at, got)
 		}
@@ -67,7 +66,7 @@ func TestRemoveRefuses(t *testing.T) {
 		{"", true, "invalid id"}, {"Not An Id", true, "invalid id"}, {cluster.WorkerID(strings.Repeat("a", 64<<10)), true, "invalid id"},
 		{"m1", true, "precondition self"}, {"m9", true, "notfound member_not_found"}, {"m2", false, "precondition alive"}, {"m2", true, "ok "},
 	} {
-		err := a.Remove(gateway.Removed{Member: c.id, At: time.Now()}, c.force)
+		err := a.Remove(cluster.Removal{Member: c.id, At: time.Now()}, c.force)
 		if got := kindOf(err) + " " + fault.CodeOf(err); got != c.want {
 			t.Errorf("%.20q, force %v: %s, not %s", c.id, c.force, got, c.want)
 		}
@@ -91,7 +90,7 @@ func TestRemovedAndBack(t *testing.T) {
 	b.end()
 	await(t, "m2 is dead", func() bool { return a.unheard("m2") && c.unheard("m2") })
 	removed := time.Now()
-	if err := a.Remove(gateway.Removed{Member: "m2", At: removed}, false); err != nil {
+	if err := a.Remove(cluster.Removal{Member: "m2", At: removed}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*at{a, c} {
@@ -111,7 +110,7 @@ func TestRemovedAndBack(t *testing.T) {
 	b.end()
 	await(t, "m2 is gone again, and a certificate made now is younger than its removal", func() bool {
 		s := a.stateOf("m2")
-		return s != gossip.Alive && s != gossip.Suspect && time.Now().Unix() > removed.Unix()
+		return s != cluster.MemberAlive && s != cluster.MemberSuspect && time.Now().Unix() > removed.Unix()
 	})
 	back := x.add("m2", started("web", third, "two", "m2", 0))
 	await(t, "m2 is a member again", func() bool {

@@ -23,7 +23,6 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/wire"
@@ -66,7 +65,7 @@ type Member struct {
 	api      string
 	begun    atomic.Bool
 
-	removals  atomic.Pointer[map[string]gateway.Removed] // as of the newest refresh; read where the registry's lock is held
+	removals  atomic.Pointer[map[string]cluster.Removal] // as of the newest refresh; read where the registry's lock is held
 	forgotten map[cluster.WorkerID]time.Time             // removed members that were forgotten, by when they were removed; follow's own
 	issuers   *issuers
 	begunAt   time.Time
@@ -92,7 +91,7 @@ func New(o Options) (m *Member, err error) {
 		o.Now = time.Now
 	}
 	m = &Member{o: o, begunAt: time.Now(), tell: teller{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
-	m.removals.Store(&map[string]gateway.Removed{})
+	m.removals.Store(&map[string]cluster.Removal{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
 	}
@@ -265,7 +264,7 @@ func (m *Member) signer() wire.Signer {
 func (m *Member) addresses() []string {
 	var out []string
 	for _, x := range m.cluster.Members() {
-		if x.State == gossip.Alive {
+		if x.State == cluster.MemberAlive {
 			out = append(out, x.Addr)
 		}
 	}
@@ -274,7 +273,7 @@ func (m *Member) addresses() []string {
 
 func (m *Member) known(id string) bool {
 	if _, removed := m.removal(id); removed {
-		return m.stateOf(cluster.WorkerID(id)) == gossip.Alive
+		return m.stateOf(cluster.WorkerID(id)) == cluster.MemberAlive
 	}
 	return m.stateOf(cluster.WorkerID(id)) != ""
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/wire"
@@ -26,11 +25,11 @@ const clockSlack = time.Hour
 
 // readRemovals reads who was removed. What cannot be read lets nothing of the member in.
 func (m *Member) readRemovals() {
-	all := map[string]gateway.Removed{}
+	all := map[string]cluster.Removal{}
 	for _, o := range m.cluster.Objects().List(KindRemoved) {
-		var r gateway.Removed
+		var r cluster.Removal
 		if err := json.Unmarshal(o.Payload, &r); err != nil || r.At.IsZero() {
-			r = gateway.Removed{At: time.Unix(1<<40, 0)}
+			r = cluster.Removal{At: time.Unix(1<<40, 0)}
 		}
 		r.Member = cluster.WorkerID(o.Key)
 		all[o.Key] = r
@@ -39,7 +38,7 @@ func (m *Member) readRemovals() {
 }
 
 // removal gives what is written of a member that was removed.
-func (m *Member) removal(id string) (gateway.Removed, bool) {
+func (m *Member) removal(id string) (cluster.Removal, bool) {
 	r, removed := (*m.removals.Load())[id]
 	return r, removed
 }
@@ -51,9 +50,9 @@ func (m *Member) denied(id string, since time.Time) bool {
 }
 
 // Removed lists the members that may not come back, by id.
-func (m *Member) Removed() []gateway.Removed {
+func (m *Member) Removed() []cluster.Removal {
 	all := *m.removals.Load()
-	out := make([]gateway.Removed, 0, len(all))
+	out := make([]cluster.Removal, 0, len(all))
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, all[id])
 	}
@@ -62,7 +61,7 @@ func (m *Member) Removed() []gateway.Removed {
 
 // Remove writes that a member may not come back. All members then refuse it and forget what it told, once it is not heard of
 // any more. A member that is alive is refused without force: its machines would go on, and nobody could ask for them.
-func (m *Member) Remove(r gateway.Removed, force bool) error {
+func (m *Member) Remove(r cluster.Removal, force bool) error {
 	id := r.Member
 	switch {
 	case !pki.ValidID(string(id)):
@@ -72,7 +71,7 @@ func (m *Member) Remove(r gateway.Removed, force bool) error {
 	case m.stateOf(id) == "" && !m.told(id):
 		return fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
 	}
-	if s := m.stateOf(id); (s == gossip.Alive || s == gossip.Suspect) && !force {
+	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
 		return fault.New(fault.Precondition, "alive", "member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force", id, s)
 	}
 	raw, err := json.Marshal(r)
@@ -87,7 +86,7 @@ func (m *Member) Remove(r gateway.Removed, force bool) error {
 }
 
 // stateOf tells whether a member can be heard; "" where none of the id is known.
-func (m *Member) stateOf(id cluster.WorkerID) gossip.State {
+func (m *Member) stateOf(id cluster.WorkerID) cluster.MemberState {
 	x, _ := m.cluster.Member(id)
 	return x.State
 }
@@ -106,7 +105,7 @@ func (m *Member) told(id cluster.WorkerID) bool {
 func (m *Member) forget() {
 	for _, r := range m.Removed() {
 		s := m.stateOf(r.Member)
-		if s == gossip.Alive || s == gossip.Suspect || m.forgotten[r.Member].Equal(r.At) {
+		if s == cluster.MemberAlive || s == cluster.MemberSuspect || m.forgotten[r.Member].Equal(r.At) {
 			continue
 		}
 		if err := m.cluster.Forget(r.Member); err != nil {
@@ -130,7 +129,7 @@ func (m *Member) removedFor(id cluster.WorkerID) bool {
 		return false
 	}
 	s := m.stateOf(id)
-	return s != gossip.Alive && s != gossip.Suspect || m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
+	return s != cluster.MemberAlive && s != cluster.MemberSuspect || m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
 }
 
 // born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its disk was
@@ -140,7 +139,7 @@ func (m *Member) born() uint64 {
 }
 
 // Members lists all members.
-func (m *Member) Members() []gossip.Member { return m.cluster.Members() }
+func (m *Member) Members() []cluster.Member { return m.cluster.Members() }
 
 // Parts says how old what is known of each worker is.
 func (m *Member) Parts() []gossip.Part { return m.cluster.View().Parts }

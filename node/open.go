@@ -9,13 +9,13 @@ import (
 
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -163,6 +163,6 @@ type ownWorker struct {
 }
 
 // Examine returns the findings of the worker, and the member's.
-func (o ownWorker) Examine(ctx context.Context) []runtime.Finding {
+func (o ownWorker) Examine(ctx context.Context) []cluster.Finding {
 	return append(o.Worker.Examine(ctx), o.m.Finding())
 }

@@ -6,7 +6,7 @@
 //
 // A Source is a file that was loaded. Bind makes a placement.Policy of it with an Evaluator, which holds the boxed values
 // of one goroutine's records; a Source itself may be shared. A Shelf keeps the versions of the policies of a cluster, as a
-// value. NewPlan says on a view what another policy would place elsewhere; Replay says it on recorded decisions.
+// value. Package whatif says what another policy would place elsewhere.
 //
 // # Undefined
 //

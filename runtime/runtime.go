@@ -99,22 +99,6 @@ type ExecRequest struct {
 	Stderr io.Writer
 }
 
-// LogLine is one line of output. Cursor is opaque: give it back to go on behind it.
-type LogLine struct {
-	Cursor string    `json:"cursor"`
-	At     time.Time `json:"at"`
-	Stream string    `json:"stream"` // stdout or stderr
-	Text   string    `json:"text"`   // without the newline; a line over 16 KiB comes in parts
-}
-
-// LogQuery chooses lines: those behind Cursor, else the last Tail lines (0: all kept). With Follow it waits for more
-// until ctx ends or the machine is removed.
-type LogQuery struct {
-	Cursor string
-	Tail   int
-	Follow bool
-}
-
 // Usage is what a machine's processes use now and have used since the attempt began.
 type Usage struct {
 	CPU       time.Duration
@@ -153,7 +137,7 @@ type Runtime interface {
 	// Processes lists the machine's processes, the main one first.
 	Processes(ctx context.Context, machine string) ([]machine.Process, error)
 	// Logs calls emit for each line in order. A line is given once.
-	Logs(ctx context.Context, machine string, q LogQuery, emit func(LogLine) error) error
+	Logs(ctx context.Context, machine string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	// Close lets go of the runtime without touching what it runs.
 	Close() error
 }
@@ -182,13 +166,5 @@ type Copier interface {
 
 // Doctor is a runtime that can say what it has and lacks on this host.
 type Doctor interface {
-	Examine(ctx context.Context) []Finding
-}
-
-// Finding is one line of `souk doctor`.
-type Finding struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Have   string `json:"have"`
-	Advice string `json:"advice,omitempty"` // what to do to have it, or what is lost without
+	Examine(ctx context.Context) []cluster.Finding
 }

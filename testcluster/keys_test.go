@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/testcluster"
 )
 
@@ -22,7 +21,7 @@ func TestGossipKeyRotation(t *testing.T) {
 	c.Meet()
 	c.Kill(away)
 	c.Until("the one that is away is dead to the others", dead(c, issuer, away))
-	if err := c.Member(issuer).Remove(gateway.Removed{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
+	if err := c.Member(issuer).Remove(cluster.Removal{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
 		t.Fatal(err)
 	}
 	c.Until("the other member knows of it too, and places nothing there any more", func() bool { return len(c.Member(other).Removed()) == 1 })
@@ -70,7 +69,7 @@ func TestGossipKeyRotation(t *testing.T) {
 	c.Until("the one that was away is back", func() bool {
 		_, ok := c.Member(away).Cluster().Machine(m.ID)
 		x, _ := c.Member(other).Cluster().Member(c.Worker(away))
-		return ok && x.State == gossip.Alive && x.Keys == 3
+		return ok && x.State == cluster.MemberAlive && x.Keys == 3
 	})
 	if _, ok := c.Member(bad).Cluster().Machine(m.ID); ok {
 		t.Error("the removed member heard of a machine that was made afterwards")
@@ -90,6 +89,6 @@ func TestGossipKeyRotation(t *testing.T) {
 func dead(c *testcluster.Cluster, i, k int) func() bool {
 	return func() bool {
 		x, _ := c.Member(i).Cluster().Member(c.Worker(k))
-		return x.State == gossip.Dead || x.State == ""
+		return x.State == cluster.MemberDead || x.State == ""
 	}
 }

@@ -234,7 +234,7 @@ func (c *Cluster) Meet() {
 			}
 			alive := 0
 			for _, m := range x.m.Cluster().Members() {
-				if m.State == gossip.Alive {
+				if m.State == cluster.MemberAlive {
 					alive++
 				}
 			}

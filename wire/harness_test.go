@@ -145,8 +145,8 @@ func (s *stub) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) 
 func (s *stub) Processes(_ context.Context, app, id string) ([]machine.Process, error) {
 	return answer[[]machine.Process](s, "Processes", pair{app, id})
 }
-func (s *stub) Logs(_ context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
-	list, err := answer[[]runtime.LogLine](s, "Logs", logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow})
+func (s *stub) Logs(_ context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
+	list, err := answer[[]machine.LogLine](s, "Logs", logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow})
 	for _, l := range list {
 		if err := emit(l); err != nil {
 			return err
@@ -166,8 +166,8 @@ func (s *stub) Volumes(_ context.Context, app string) ([]machine.Volume, error) 
 func (s *stub) Volume(_ context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
 	return answer[machine.Volume](s, "Volume", c)
 }
-func (s *stub) Examine(context.Context) []runtime.Finding {
-	f, _ := answer[[]runtime.Finding](s, "Examine", nil)
+func (s *stub) Examine(context.Context) []cluster.Finding {
+	f, _ := answer[[]cluster.Finding](s, "Examine", nil)
 	return f
 }
 func (s *stub) Stats() lifecycle.Stats {

@@ -30,12 +30,12 @@ type Served interface {
 	Events(ctx context.Context, app string, f func(machine.EventOf) error) error
 	Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error)
 	Processes(ctx context.Context, app, id string) ([]machine.Process, error)
-	Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error
+	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	CopyOut(ctx context.Context, app, id, path string, w io.Writer) error
 	CopyIn(ctx context.Context, app, id, path string, r io.Reader) error
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
 	Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error)
-	Examine(ctx context.Context) []runtime.Finding
+	Examine(ctx context.Context) []cluster.Finding
 	Stats() lifecycle.Stats
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/runtime"
 )
 
 // What may be asked.
@@ -180,7 +179,7 @@ func verbs() map[string]route {
 		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
 			return k.Volume(ctx, a.VolumeCommand)
 		}),
-		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]runtime.Finding, error) { return k.Examine(ctx), nil }),
+		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]cluster.Finding, error) { return k.Examine(ctx), nil }),
 		pathStats:   unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) { return k.Stats(), nil }),
 	}
 }
@@ -208,8 +207,8 @@ func streams() map[string]route {
 		pathEvents: lines(func(ctx context.Context, k Served, a listArgs, emit func(machine.EventOf) error) error {
 			return k.Events(ctx, a.App, emit)
 		}),
-		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(runtime.LogLine) error) error {
-			return k.Logs(ctx, a.App, a.Machine, runtime.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow}, emit)
+		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
+			return k.Logs(ctx, a.App, a.Machine, machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow}, emit)
 		}),
 		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
 		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},

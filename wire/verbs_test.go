@@ -74,11 +74,11 @@ func TestEveryVerbCrosses(t *testing.T) {
 		{"Processes", pair{"a", testID}, []machine.Process{{PID: 7, Command: "c"}}, func() (any, error) { return w.Processes(ctx, "a", testID) }},
 		{"Volumes", "a", []machine.Volume{vol}, func() (any, error) { return w.Volumes(ctx, "a") }},
 		{"Volume", volume, vol, func() (any, error) { return w.Volume(ctx, volume) }},
-		{"Examine", nil, []runtime.Finding{{Name: "n", Have: "h", Advice: "a"}}, func() (any, error) { return w.Examine(ctx), nil }},
+		{"Examine", nil, []cluster.Finding{{Name: "n", Have: "h", Advice: "a"}}, func() (any, error) { return w.Examine(ctx), nil }},
 		{"Stats", nil, stats, func() (any, error) { return w.Stats(), nil }},
-		{"Logs", logArgs{ref{"a", testID}, "c", 7, true}, []runtime.LogLine{{Cursor: "1", At: when(), Stream: "stdout", Text: "\x00t"}}, func() (any, error) {
-			var got []runtime.LogLine
-			err := w.Logs(ctx, "a", testID, runtime.LogQuery{Cursor: "c", Tail: 7, Follow: true}, func(l runtime.LogLine) error { got = append(got, l); return nil })
+		{"Logs", logArgs{ref{"a", testID}, "c", 7, true}, []machine.LogLine{{Cursor: "1", At: when(), Stream: "stdout", Text: "\x00t"}}, func() (any, error) {
+			var got []machine.LogLine
+			err := w.Logs(ctx, "a", testID, machine.LogQuery{Cursor: "c", Tail: 7, Follow: true}, func(l machine.LogLine) error { got = append(got, l); return nil })
 			return got, err
 		}},
 		{"Watch", pair{"a", testID}, []*machine.Machine{aMachine(), aMachine()}, func() (any, error) {

@@ -139,7 +139,7 @@ func (w *Worker) Processes(ctx context.Context, app, id string) (p []machine.Pro
 }
 
 // Logs gives a machine's output.
-func (w *Worker) Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	return follow(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow}, emit)
 }
 
@@ -170,9 +170,9 @@ func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (v machi
 }
 
 // Examine is the worker's own part of `souk doctor`. A worker that does not answer is a finding.
-func (w *Worker) Examine(ctx context.Context) (f []runtime.Finding) {
+func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
 	if err := w.call(ctx, pathExamine, pullTime, none{}, &f); err != nil {
-		return []runtime.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text, Advice: "see that it runs and can be reached from here"}}
+		return []cluster.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text, Advice: "see that it runs and can be reached from here"}}
 	}
 	return f
 }

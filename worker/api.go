@@ -164,7 +164,7 @@ func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Proce
 }
 
 // Logs gives a machine's output.
-func (w *Worker) Logs(ctx context.Context, app, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	if _, err := w.live(ctx, app, id); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, er
 }
 
 // Examine is the worker's own part of `souk doctor`.
-func (w *Worker) Examine(ctx context.Context) []runtime.Finding {
+func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
 		return d.Examine(ctx)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
 // ended is the last line of an attached run, and a line of wait, in --json.
@@ -36,14 +35,14 @@ func (c *cli) attach(ctx context.Context, cl *client.Client, m *machine.Machine,
 	follow, stopFollowing := context.WithCancel(talk)
 	defer stopFollowing()
 	var cursor string
-	emit := func(l runtime.LogLine) error {
+	emit := func(l machine.LogLine) error {
 		cursor = l.Cursor
 		return c.printLog(l)
 	}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		_ = cl.Logs(follow, m.App, m.ID, runtime.LogQuery{Follow: true}, emit) // whatever ended it, the rest is read below
+		_ = cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true}, emit) // whatever ended it, the rest is read below
 	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
@@ -57,7 +56,7 @@ func (c *cli) attach(ctx context.Context, cl *client.Client, m *machine.Machine,
 		return err
 	}
 	// The follower may have been stopped a line short: read on from where it was, to the end.
-	if err := cl.Logs(talk, m.App, m.ID, runtime.LogQuery{Cursor: cursor}, emit); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := cl.Logs(talk, m.App, m.ID, machine.LogQuery{Cursor: cursor}, emit); err != nil && !fault.Is(err, fault.NotFound) {
 		c.printError(err)
 	}
 	if rm && last.State != machine.Destroyed {
@@ -202,7 +201,7 @@ func (c *cli) waitOne(ctx context.Context, cl *client.Client, m *machine.Machine
 }
 
 // printLog prints one line of output on the stream it came from.
-func (c *cli) printLog(l runtime.LogLine) error {
+func (c *cli) printLog(l machine.LogLine) error {
 	if c.json {
 		c.jsonLine(c.out, l)
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -251,10 +252,10 @@ func (c *ownAgents) refusedFirst(ctx context.Context, n int) (r forwardRow, err 
 		}
 		var d time.Duration
 		var home string
-		var hold client.Held
+		var hold api.Held
 		calls, refused, err := c.counted(ctx, func() error {
 			var err error
-			if hold, err = c.agents[1].cl.Hold(ctx, narrow, client.Bid{App: benchApp, Launch: big, TTL: 20}); err != nil {
+			if hold, err = c.agents[1].cl.Hold(ctx, narrow, api.Bid{App: benchApp, Launch: big, TTL: 20}); err != nil {
 				return err
 			}
 			begin := time.Now()

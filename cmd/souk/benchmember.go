@@ -141,7 +141,7 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 		}
 		x.Gossip, x.Known = &s, len(g.View().Workers)
 		for _, m := range g.Members() {
-			if m.State == gossip.Alive {
+			if m.State == cluster.MemberAlive {
 				x.Alive++
 			}
 		}
@@ -175,7 +175,7 @@ func followMembers(ctx context.Context, g *gossip.Cluster, out *lines) {
 		moved := g.Moved()
 		for _, f := range g.Facts(last) {
 			last = f.Index
-			if f.State == gossip.Dead || f.State == gossip.Suspect {
+			if f.State == cluster.MemberDead || f.State == cluster.MemberSuspect {
 				out.say(memberLine{What: "member", Key: string(f.Member), State: string(f.State), At: f.At.UnixNano()})
 			}
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
 )
 
 // cmdAppsBudget is "souk apps budget".
@@ -25,16 +25,16 @@ func (c *cli) cmdAppsBudget() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var b client.AppBudget
+		var b api.AppBudget
 		switch {
 		case *none:
-			b, err = cl.SetAppBudget(cmd.Context(), given[0], client.AppBudget{Default: true})
+			b, err = cl.SetAppBudget(cmd.Context(), given[0], api.AppBudget{Default: true})
 		case len(given) == 2:
 			to, bad := budgetOf(given[1])
 			if bad != nil {
 				return bad
 			}
-			b, err = cl.SetAppBudget(cmd.Context(), given[0], client.AppBudget{Budget: *to})
+			b, err = cl.SetAppBudget(cmd.Context(), given[0], api.AppBudget{Budget: *to})
 		default:
 			b, err = cl.AppBudget(cmd.Context(), given[0])
 		}

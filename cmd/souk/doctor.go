@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
 )
 
 func (c *cli) cmdDoctor() *cobra.Command {
@@ -49,17 +49,17 @@ The exit code is 65 when something needs attention.`,
 		if err != nil {
 			return err
 		}
-		here := client.Examination{Worker: "this host", Findings: c.examineHost(cmd.Context(), dir)}
-		all := []client.Examination{here}
+		here := api.Examination{Worker: "this host", Findings: c.examineHost(cmd.Context(), dir)}
+		all := []api.Examination{here}
 		cl, err := c.client()
-		var ex []client.Examination
+		var ex []api.Examination
 		if err == nil {
 			ex, err = cl.Doctor(cmd.Context())
 		}
 		if err != nil {
-			here.Findings = append(here.Findings, runtime.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
+			here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
 		} else {
-			here.Findings = append(here.Findings, runtime.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})
+			here.Findings = append(here.Findings, cluster.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})
 		}
 		all[0] = here
 		all = append(all, ex...)
@@ -75,7 +75,7 @@ The exit code is 65 when something needs attention.`,
 	return cmd
 }
 
-func (c *cli) printFindings(e client.Examination) {
+func (c *cli) printFindings(e api.Examination) {
 	fmt.Fprintf(c.out, "%s\n", e.Worker)
 	for _, f := range e.Findings {
 		mark := "ok  "
@@ -90,8 +90,8 @@ func (c *cli) printFindings(e client.Examination) {
 }
 
 // examineHost finds out what can be found out without a server.
-func (c *cli) examineHost(ctx context.Context, dir string) []runtime.Finding {
-	found := []runtime.Finding{
+func (c *cli) examineHost(ctx context.Context, dir string) []cluster.Finding {
+	found := []cluster.Finding{
 		{Name: "system", OK: goruntime.GOOS == "linux", Have: kernelText() + ", " + goruntime.GOARCH, Advice: unless(goruntime.GOOS == "linux", "souk runs machines on Linux only")},
 		{Name: "cpus", OK: true, Have: fmt.Sprintf("%d", goruntime.NumCPU())},
 		memoryFinding(), openFilesFinding(), diskFinding(dir), fsyncFinding(dir),
@@ -141,8 +141,8 @@ func memInfo(field string) (int64, error) {
 	return 0, os.ErrNotExist
 }
 
-func memoryFinding() runtime.Finding {
-	f := runtime.Finding{Name: "memory"}
+func memoryFinding() cluster.Finding {
+	f := cluster.Finding{Name: "memory"}
 	total, err := memInfo("MemTotal")
 	free, err2 := memInfo("MemAvailable")
 	if err != nil || err2 != nil {
@@ -155,9 +155,9 @@ func memoryFinding() runtime.Finding {
 	return f
 }
 
-func openFilesFinding() runtime.Finding {
+func openFilesFinding() cluster.Finding {
 	const enough = 4096
-	f := runtime.Finding{Name: "open files"}
+	f := cluster.Finding{Name: "open files"}
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		f.Have = err.Error()
@@ -191,8 +191,8 @@ func freeDisk(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize >> 20, nil
 }
 
-func diskFinding(dir string) runtime.Finding {
-	f := runtime.Finding{Name: "disk"}
+func diskFinding(dir string) cluster.Finding {
+	f := cluster.Finding{Name: "disk"}
 	mib, err := freeDisk(dir)
 	if err != nil {
 		f.Have = err.Error()
@@ -204,8 +204,8 @@ func diskFinding(dir string) runtime.Finding {
 }
 
 // fsyncFinding measures what every durable answer costs here.
-func fsyncFinding(dir string) runtime.Finding {
-	f := runtime.Finding{Name: "fsync"}
+func fsyncFinding(dir string) cluster.Finding {
+	f := cluster.Finding{Name: "fsync"}
 	file, err := os.CreateTemp(above(dir), ".souk-doctor-*")
 	if err != nil {
 		f.Have, f.Advice = err.Error(), "souk must be able to write there"
@@ -267,7 +267,7 @@ func (c *cli) cmdVersion() *cobra.Command {
 			v := struct {
 				Version string          `json:"version"`
 				Go      string          `json:"go"`
-				Server  *client.Version `json:"server"`
+				Server  *api.ServerInfo `json:"server"`
 			}{Version: version(), Go: goruntime.Version()}
 			if cl, err := c.client(); err == nil {
 				if sv, err := cl.Version(cmd.Context()); err == nil {

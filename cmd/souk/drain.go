@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 )
@@ -84,7 +85,7 @@ func (c *cli) doDrain(ctx context.Context, node string, o *drainFlags) error {
 }
 
 // leftovers says what does not move, as an error.
-func leftovers(node string, plan client.DrainPlan) error {
+func leftovers(node string, plan api.DrainPlan) error {
 	left := 0
 	for _, m := range plan.Moves {
 		if m.Fate != "moves" {
@@ -97,7 +98,7 @@ func leftovers(node string, plan client.DrainPlan) error {
 	return fault.New(fault.Precondition, "not_empty", "%d machines stay at %s; the plan says why of each", left, node)
 }
 
-func (c *cli) printDrain(plan client.DrainPlan) {
+func (c *cli) printDrain(plan api.DrainPlan) {
 	if c.json {
 		c.jsonLine(c.out, plan)
 		return
@@ -108,13 +109,13 @@ func (c *cli) printDrain(plan client.DrainPlan) {
 	}
 	rows := make([][]cell, len(plan.Moves))
 	for i, m := range plan.Moves {
-		rows[i] = cells(m.App+"/"+m.Name, m.Machine, string(m.State), m.Fate, m.To, m.Reason)
+		rows[i] = cells(m.App+"/"+m.Name, m.Machine, string(m.State), string(m.Fate), m.To, m.Reason)
 	}
 	c.table([]string{"MACHINE", "ID", "STATE", "FATE", "TO", "WHY"}, rows)
 }
 
 // moveAll moves what the plan moves, some at once, and says what became of each. It gives how many failed.
-func (c *cli) moveAll(ctx context.Context, cl *client.Client, plan client.DrainPlan, atOnce int) (failed int) {
+func (c *cli) moveAll(ctx context.Context, cl *client.Client, plan api.DrainPlan, atOnce int) (failed int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	slots, done, total := make(chan struct{}, atOnce), 0, 0
@@ -144,7 +145,7 @@ func (c *cli) moveAll(ctx context.Context, cl *client.Client, plan client.DrainP
 	return failed
 }
 
-func (c *cli) printMove(m client.Move, out client.Moved, err error, done, total int) {
+func (c *cli) printMove(m api.DrainMove, out api.Moved, err error, done, total int) {
 	switch {
 	case c.json && err != nil:
 		c.jsonLine(c.out, map[string]any{"machine": m.Machine, "error": err.Error(), "done": done, "of": total})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
@@ -93,7 +94,7 @@ func (c *cli) explainDecision(ctx context.Context, cl *client.Client, id string)
 	return nil
 }
 
-func (c *cli) printExplanation(title string, e client.Explanation) {
+func (c *cli) printExplanation(title string, e api.Explanation) {
 	gone := ""
 	if e.Worker == "" {
 		gone = ", which is gone"

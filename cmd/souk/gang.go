@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -64,7 +64,7 @@ func (c *cli) doGang(ctx context.Context, o *gangFlags, argv []string) error {
 	}
 	done := c.progress("holding room for %d machines", o.size)
 	begin := time.Now()
-	r := client.GangRequest{Size: o.size, Min: o.min, Same: o.same, Wait: o.wait.Seconds(), Launch: l}
+	r := api.GangRequest{Size: o.size, Min: o.min, Same: o.same, Wait: o.wait.Seconds(), Launch: l}
 	g, err := cl.LaunchGang(ctx, app, r)
 	if fault.Is(err, fault.NotFound) {
 		if _, made := cl.CreateApp(ctx, app); made != nil && !appTaken(made) {

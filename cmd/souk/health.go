@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -35,8 +36,8 @@ func (c *cli) doHealth(ctx context.Context) error {
 	return fault.New(fault.Precondition, "not_well", "%d of %d findings need attention", bad, len(h.Findings))
 }
 
-func (c *cli) printHealth(findings []client.Finding) {
-	last := ""
+func (c *cli) printHealth(findings []api.HealthFinding) {
+	var last cluster.WorkerID
 	for _, f := range findings {
 		if f.Member != last {
 			fmt.Fprintf(c.out, "%s\n", f.Member)

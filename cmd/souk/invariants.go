@@ -139,7 +139,7 @@ func look(ctx context.Context, cl *client.Client) (all census, err error) {
 	}
 	all.records = w.Workers
 	for _, u := range w.Unreachable {
-		all.silent = append(all.silent, u.Worker+": "+u.Error)
+		all.silent = append(all.silent, string(u.Worker)+": "+u.Error)
 	}
 	apps, err := cl.Apps(ctx)
 	for _, a := range apps {

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
 )
@@ -186,8 +186,8 @@ func checkAgreement(ctx context.Context, cl *client.Client, within time.Duration
 	}
 }
 
-func digestsOf(ex []client.Examination) map[string]string {
-	digests := map[string]string{}
+func digestsOf(ex []api.Examination) map[cluster.WorkerID]string {
+	digests := map[cluster.WorkerID]string{}
 	for _, e := range ex {
 		for _, f := range e.Findings {
 			if d, ok := strings.CutPrefix(f.Have, member.DigestWord); ok && f.Name == member.FindingRegistry {
@@ -200,23 +200,23 @@ func digestsOf(ex []client.Examination) map[string]string {
 
 // disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member expects and has
 // not met are such, too: a member that does not know of the others agrees with itself.
-func disagreement(members []gossip.Member, ex []client.Examination, digests map[string]string) (why []string) {
+func disagreement(members []cluster.Member, ex []api.Examination, digests map[cluster.WorkerID]string) (why []string) {
 	for _, e := range ex {
-		if len(members) > 0 && !slices.ContainsFunc(members, func(m gossip.Member) bool { return string(m.ID) == e.Worker }) {
+		if len(members) > 0 && !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.ID == e.Worker }) {
 			why = append(why, fmt.Sprintf("worker %s is expected, and no member has heard of it", e.Worker))
 		}
 	}
 	for _, m := range members {
 		switch {
-		case m.State == gossip.Dead || m.State == gossip.Left:
+		case m.State == cluster.MemberDead || m.State == cluster.MemberLeft:
 			why = append(why, fmt.Sprintf("member %s is %s, so nobody can say what it knows; souk node rm forgets one that is gone for good", m.ID, m.State))
-		case digests[string(m.ID)] == "":
+		case digests[m.ID] == "":
 			why = append(why, fmt.Sprintf("member %s does not tell what it knows", m.ID))
 		}
 	}
 	first := ""
 	for _, m := range members {
-		d := digests[string(m.ID)]
+		d := digests[m.ID]
 		if d == "" {
 			continue
 		}

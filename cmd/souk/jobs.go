@@ -12,7 +12,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 func (c *cli) cmdJob() *cobra.Command {
@@ -238,7 +238,7 @@ func (c *cli) cmdJobCancel() *cobra.Command {
 }
 
 func (c *cli) cmdJobLogs() *cobra.Command {
-	var q runtime.LogQuery
+	var q machine.LogQuery
 	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
 		Long:    "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are kept. INDEX may be left out\nwhen the job has one task.",
 		Example: "  souk job logs sweep 17\n  souk job logs -f sweep 17", Args: args(1, 2, "a job, by id or name, and the index of a task"), ValidArgsFunction: c.completeJobs}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 )
 
 func (c *cli) cmdNode() *cobra.Command {
@@ -33,7 +33,7 @@ func (c *cli) cmdNode() *cobra.Command {
 // nodeInfo is one host: what is believed of the member, and what its worker says.
 type nodeInfo struct {
 	ID     string          `json:"id"`
-	Member *gossip.Member  `json:"member,omitempty"` // none: this souk is alone
+	Member *cluster.Member `json:"member,omitempty"` // none: this souk is alone
 	Worker *cluster.Record `json:"worker,omitempty"` // none: it cannot be heard
 }
 
@@ -129,7 +129,7 @@ func (c *cli) cmdNodeInspect() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			mine := slices.DeleteFunc(h.Findings, func(f client.Finding) bool { return f.Member != argv[0] })
+			mine := slices.DeleteFunc(h.Findings, func(f api.HealthFinding) bool { return string(f.Member) != argv[0] })
 			if c.json {
 				c.jsonLine(c.out, map[string]any{"node": list[i], "findings": mine})
 				return nil
@@ -182,14 +182,14 @@ func (o *cordonFlags) add(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&o.ttl, "for", 0, "how long; then it ends by itself (default: until \"souk node uncordon\")")
 }
 
-func (o *cordonFlags) cordon() (client.WorkerCordon, error) {
+func (o *cordonFlags) cordon() (api.WorkerCordon, error) {
 	if o.reason == "" {
-		return client.WorkerCordon{}, usagef("--reason is needed: others will want to know why the node takes nothing")
+		return api.WorkerCordon{}, usagef("--reason is needed: others will want to know why the node takes nothing")
 	}
 	if o.ttl < 0 {
-		return client.WorkerCordon{}, usagef("--for is a time from now on, not %v", o.ttl)
+		return api.WorkerCordon{}, usagef("--for is a time from now on, not %v", o.ttl)
 	}
-	return client.WorkerCordon{Owner: cmp.Or(o.owner, whoami()), Reason: o.reason, TTL: o.ttl.Seconds()}, nil
+	return api.WorkerCordon{Owner: cmp.Or(o.owner, whoami()), Reason: o.reason, TTL: o.ttl.Seconds()}, nil
 }
 
 func whoami() string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
@@ -50,7 +51,7 @@ something and how much exactly, one constraint dropped, or machines of lower ran
 }
 
 // specCommand makes a command that takes a SPEC.
-func (c *cli) specCommand(name, short, long, example string, do func(client.Plan) error) *cobra.Command {
+func (c *cli) specCommand(name, short, long, example string, do func(api.Plan) error) *cobra.Command {
 	o := new(runFlags)
 	cmd := &cobra.Command{Use: name + " [flags] [FILE | -- CMD [ARG...]]", Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs}
 	o.shape(cmd.Flags())
@@ -114,7 +115,7 @@ func (c *cli) readSpec(name string) ([]byte, error) {
 	return raw, nil
 }
 
-func (c *cli) doPlan(p client.Plan) error {
+func (c *cli) doPlan(p api.Plan) error {
 	if c.json {
 		c.jsonLine(c.out, p)
 	} else {
@@ -132,7 +133,7 @@ func (c *cli) doPlan(p client.Plan) error {
 }
 
 // sayPending tells the typed reason on stderr, for scripts.
-func (c *cli) sayPending(p client.Plan, code int) {
+func (c *cli) sayPending(p api.Plan, code int) {
 	if c.json {
 		c.jsonLine(c.err, errorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending, Exit: code})
 		return
@@ -150,7 +151,7 @@ func verdictText(v decision.Foreseen) string {
 	return "not now"
 }
 
-func (c *cli) printForeseen(p client.Plan) {
+func (c *cli) printForeseen(p api.Plan) {
 	if p.Verdict != decision.FitsNow {
 		fmt.Fprintf(c.out, "%s: %s\n", verdictText(p.Verdict), p.Reason)
 		c.printGroups(p.Decision)
@@ -179,7 +180,7 @@ func numberOf(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (c *cli) doWhyNot(p client.Plan) error {
+func (c *cli) doWhyNot(p api.Plan) error {
 	if c.json {
 		c.jsonLine(c.out, p)
 		return nil
@@ -218,7 +219,7 @@ func (c *cli) printGroups(d *decision.Decision) {
 	}
 }
 
-func (c *cli) printChanges(p client.Plan) {
+func (c *cli) printChanges(p api.Plan) {
 	if len(p.Changes) == 0 {
 		fmt.Fprintln(c.out, "no change of the request alone would help")
 		return

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/policy"
@@ -50,7 +51,7 @@ func (c *cli) policyLs() *cobra.Command {
 	return cmd
 }
 
-func policySummary(p client.Policy) string {
+func policySummary(p api.PolicyInfo) string {
 	if p.Broken != "" {
 		return "cannot be loaded, spread stands in: " + p.Broken
 	}
@@ -64,7 +65,7 @@ func versionText(n int) string {
 	return fmt.Sprint(n)
 }
 
-func usedBy(p client.Policy) string {
+func usedBy(p api.PolicyInfo) string {
 	var who []string
 	if p.Default {
 		who = append(who, "default")
@@ -223,7 +224,7 @@ func (c *cli) policyApply() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) sayApplied(a client.PolicyApplied, how string) error {
+func (c *cli) sayApplied(a api.PolicyApplied, how string) error {
 	switch used := usedBy(a.Policy); {
 	case c.json:
 		c.jsonLine(c.out, a)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/policy"
@@ -43,7 +43,7 @@ Then the same for the decisions of the last day that the log has with their whol
 	return cmd
 }
 
-func (c *cli) printPlan(p client.PolicyPlan) {
+func (c *cli) printPlan(p api.PolicyPlan) {
 	x := p.Comparison
 	fmt.Fprintf(c.out, "asked about %s\n", p.Scope)
 	fmt.Fprintf(c.out, "%d running machines were compared: %d would be placed where they are placed now, %d elsewhere, %d nowhere\n",

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/quota"
 )
@@ -66,7 +66,7 @@ func (c *cli) cmdNamespace() *cobra.Command {
 		Example: "  souk namespace ls\n  souk namespace create ml\n  souk apps namespace trainer ml"}, ls, create, rm)
 }
 
-func balanceText(n client.Namespace) string {
+func balanceText(n api.Namespace) string {
 	if n.Balance == nil {
 		return "no limit"
 	}
@@ -162,7 +162,7 @@ func merged(b, old quota.Budget, set func(flag string) bool) quota.Budget {
 	return b
 }
 
-func (c *cli) printQuota(n client.Namespace) {
+func (c *cli) printQuota(n api.Namespace) {
 	if c.json {
 		c.jsonLine(c.out, n)
 		return

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/runtime/process"
 )
 
@@ -29,9 +29,9 @@ func asReaper(argv []string) (code int, mine bool) {
 }
 
 // examineRuntime asks a runtime of its own, in a directory that is removed again, what it has and lacks here.
-func examineRuntime(ctx context.Context, dir string) []runtime.Finding {
-	lacks := func(err error) []runtime.Finding {
-		return []runtime.Finding{{Name: "runtime", Have: "does not start", Advice: err.Error()}}
+func examineRuntime(ctx context.Context, dir string) []cluster.Finding {
+	lacks := func(err error) []cluster.Finding {
+		return []cluster.Finding{{Name: "runtime", Have: "does not start", Advice: err.Error()}}
 	}
 	tmp, err := os.MkdirTemp(above(dir), ".souk-doctor-*")
 	if err != nil {

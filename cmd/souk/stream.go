@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) cmdLogs() *cobra.Command {
-	var q runtime.LogQuery
+	var q machine.LogQuery
 	var stamps bool
 	cmd := &cobra.Command{Use: "logs MACHINE", Short: "Print a machine's output",
 		Long: `Print what a machine's program wrote: its stdout on stdout, its stderr on stderr, in order. With --follow
@@ -29,7 +29,7 @@ go on until ^C or until the machine is destroyed. With --json each line carries 
 			return usagef("--tail is 0 or more, not %d", q.Tail)
 		}
 		return c.each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return cl.Logs(ctx, m.App, m.ID, q, func(l runtime.LogLine) error {
+			return cl.Logs(ctx, m.App, m.ID, q, func(l machine.LogLine) error {
 				if stamps && !c.json {
 					l.Text = l.At.Format("15:04:05.000") + " " + l.Text
 				}

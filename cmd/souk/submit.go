@@ -15,7 +15,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
 // submitFlags are the flags of souk submit.
@@ -202,7 +201,7 @@ func (c *cli) printEnd(ctx context.Context, cl *client.Client, j *jobs.Job) {
 		why = ", " + f.Error
 	}
 	fmt.Fprintf(c.err, "  the first to fail was task %d, exit code %d%s\n", f.Index, f.ExitCode, why)
-	_ = cl.TaskLogs(ctx, j.ID, f.Index, runtime.LogQuery{Tail: 5}, func(l runtime.LogLine) error {
+	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: 5}, func(l machine.LogLine) error {
 		_, err := fmt.Fprintf(c.err, "  | %s\n", l.Text)
 		return err
 	}) // only shown to be kind: what went wrong has been said

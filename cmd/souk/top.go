@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 )
@@ -67,7 +68,7 @@ func (c *cli) watchTop(ctx context.Context, cl *client.Client, every time.Durati
 	defer fmt.Fprint(c.out, "\x1b[?25h\r\n")
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var last *client.Usages
+	var last *api.UsageList
 	for {
 		page := new(strings.Builder)
 		shown := &cli{out: page, err: page, getenv: c.getenv}
@@ -91,7 +92,7 @@ func (c *cli) watchTop(ctx context.Context, cl *client.Client, every time.Durati
 }
 
 // printTop prints one page. last is the page before, for rates; nil: there is none.
-func (c *cli) printTop(u client.Usages, last *client.Usages) {
+func (c *cli) printTop(u api.UsageList, last *api.UsageList) {
 	if c.json {
 		c.jsonLine(c.out, u)
 		return
@@ -99,11 +100,11 @@ func (c *cli) printTop(u client.Usages, last *client.Usages) {
 	machines, heard := 0, 0
 	rows := make([][]cell, len(u.Workers))
 	for i, w := range u.Workers {
-		row := []string{w.Worker, w.Member, "", "", "", "", "", "", agedText(w.AgeMS)}
+		row := []string{string(w.Worker), string(w.Member), "", "", "", "", "", "", agedText(w.AgeMS)}
 		if r := w.Record; r != nil {
 			heard++
 			machines += r.Machines
-			row = []string{w.Worker, string(r.State), share(r, "cpu"), share(r, "memory"), share(r, "disk"), fmt.Sprint(r.Machines),
+			row = []string{string(w.Worker), string(r.State), share(r, "cpu"), share(r, "memory"), share(r, "disk"), fmt.Sprint(r.Machines),
 				fmt.Sprintf("%d/%d", r.Starting, r.MaxStarting), rate(&w, u.At, last), agedText(w.AgeMS)}
 		}
 		rows[i] = cells(row...)
@@ -120,7 +121,7 @@ func share(r *cluster.Record, dim string) string {
 	return fmt.Sprintf("%d%%", 100*r.Used.Get(dim)/most)
 }
 
-func rate(w *client.Usage, at time.Time, last *client.Usages) string {
+func rate(w *api.WorkerUsage, at time.Time, last *api.UsageList) string {
 	if last == nil {
 		return "-"
 	}

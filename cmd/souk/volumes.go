@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -24,9 +25,10 @@ func (c *cli) cmdVolumes() *cobra.Command {
 		c.printVolumes(vs)
 		return nil
 	}
-	var spec client.VolumeSpec
+	var spec api.NewVolume
+	var size int
 	create := &cobra.Command{Use: "create NAME", Short: "Make a volume", Example: "  souk volumes create data --size 1", Args: args(1, 1, "a name")}
-	create.Flags().IntVar(&spec.SizeGB, "size", 1, "in GB")
+	create.Flags().IntVar(&size, "size", 1, "in GB")
 	create.Flags().StringVar(&spec.Region, "region", "", "the region (default: the server's)")
 	create.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.client()
@@ -35,6 +37,9 @@ func (c *cli) cmdVolumes() *cobra.Command {
 		}
 		app := c.appOrDefault()
 		spec.Name = given[0]
+		if size != 0 {
+			spec.SizeGB = &size
+		}
 		v, err := cl.CreateVolume(cmd.Context(), app, spec)
 		if fault.Is(err, fault.NotFound) && app == defaultApp {
 			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !appTaken(made) {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -56,7 +57,7 @@ func place(ctx context.Context, c *client.Client, app string, l *machine.Launch)
 	slices.SortFunc(fleet.Workers, func(a, b cluster.Record) int { return int(a.Free().Memory - b.Free().Memory) })
 	var refusals []error
 	for _, w := range fleet.Workers {
-		h, err := c.Hold(ctx, w.Worker, client.Bid{App: app, Launch: l, TTL: 2})
+		h, err := c.Hold(ctx, w.Worker, api.Bid{App: app, Launch: l, TTL: 2})
 		if fault.Is(err, fault.Exhausted) { // a typed no: what it lacks is in the sentence
 			refusals = append(refusals, err)
 			continue
@@ -66,7 +67,7 @@ func place(ctx context.Context, c *client.Client, app string, l *machine.Launch)
 		}
 		l.ID = h.Machine
 		free := w.Free().Memory
-		return c.GrantAt(ctx, w.Worker, client.Bid{App: app, Launch: l, Hold: h.Hold,
+		return c.GrantAt(ctx, w.Worker, api.Bid{App: app, Launch: l, Hold: h.Hold,
 			Reason: fmt.Sprintf("fillfirst: the fullest worker that takes it, with %d MiB free", free)})
 	}
 	return nil, fmt.Errorf("no worker takes the machine: %w", errors.Join(refusals...))

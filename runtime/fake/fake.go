@@ -76,7 +76,7 @@ type unit struct {
 	seen    uint64
 	life    *life
 	exits   map[uint64]runtime.Exit
-	log     []runtime.LogLine
+	log     []machine.LogLine
 	grown   chan struct{} // closed and made anew when the log grows or the machine goes
 	removed bool
 }
@@ -341,7 +341,7 @@ func (u *unit) print(stream, text string) {
 			continue
 		}
 		n := len(u.log) + 1
-		u.log = append(u.log, runtime.LogLine{Cursor: fmt.Sprintf("1:%d", n), At: time.Now(), Stream: stream, Text: strings.TrimSuffix(t, "\n")})
+		u.log = append(u.log, machine.LogLine{Cursor: fmt.Sprintf("1:%d", n), At: time.Now(), Stream: stream, Text: strings.TrimSuffix(t, "\n")})
 	}
 	close(u.grown)
 	u.grown = make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -54,7 +55,7 @@ func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 }
 
 // Logs gives what was printed.
-func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	r.w.mu.Lock()
 	u, err := r.w.find(id)
 	from := 0

@@ -8,16 +8,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
 // Examine says what this host gives machines and what it lacks.
-func (r *Runtime) Examine(ctx context.Context) []runtime.Finding {
-	var out []runtime.Finding
+func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
+	var out []cluster.Finding
 	add := func(name string, ok bool, have, advice string) {
-		f := runtime.Finding{Name: name, OK: ok, Have: have}
+		f := cluster.Finding{Name: name, OK: ok, Have: have}
 		if !ok {
 			f.Advice = advice
 		}
@@ -48,7 +48,7 @@ func (r *Runtime) Examine(ctx context.Context) []runtime.Finding {
 }
 
 // examineTree tells which of the things that cgroups do can be done.
-func examineTree(t *cgroup.Tree, lacks []string) []runtime.Finding {
+func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 	version := "none"
 	if t != nil {
 		switch {
@@ -60,7 +60,7 @@ func examineTree(t *cgroup.Tree, lacks []string) []runtime.Finding {
 			version = "v1"
 		}
 	}
-	out := []runtime.Finding{{
+	out := []cluster.Finding{{
 		Name: "process: cgroups", OK: t != nil, Have: version,
 	}}
 	if t == nil {
@@ -71,14 +71,14 @@ func examineTree(t *cgroup.Tree, lacks []string) []runtime.Finding {
 		{"memory", "machines are not held to their memory, and an OOM kill is not told as one"},
 		{"pids", "a fork bomb in one machine can take all processes of the worker"},
 	} {
-		f := runtime.Finding{Name: "process: " + c.name + " limit", OK: t.Has(c.name), Have: yesNo(t.Has(c.name))}
+		f := cluster.Finding{Name: "process: " + c.name + " limit", OK: t.Has(c.name), Have: yesNo(t.Has(c.name))}
 		if !f.OK {
 			f.Advice = c.lost + "; give souk the " + c.name + " controller"
 		}
 		out = append(out, f)
 	}
 	freezer := t != nil && t.Group("x").CanFreeze()
-	f := runtime.Finding{Name: "process: freezer", OK: freezer, Have: yesNo(freezer)}
+	f := cluster.Finding{Name: "process: freezer", OK: freezer, Have: yesNo(freezer)}
 	if !freezer {
 		f.Advice = "a machine is suspended by SIGSTOP, which it can notice"
 	}
@@ -88,8 +88,8 @@ func examineTree(t *cgroup.Tree, lacks []string) []runtime.Finding {
 // minFree is how much room on disk a worker should have, in bytes.
 const minFree = 1 << 30
 
-func (r *Runtime) disk() runtime.Finding {
-	f := runtime.Finding{Name: "process: disk"}
+func (r *Runtime) disk() cluster.Finding {
+	f := cluster.Finding{Name: "process: disk"}
 	var st unix.Statfs_t
 	if err := unix.Statfs(r.o.Dir, &st); err != nil {
 		f.Have, f.Advice = err.Error(), "the directory "+r.o.Dir+" must be readable"

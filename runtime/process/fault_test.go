@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
@@ -73,7 +74,7 @@ func script(id string, attempt uint64, text string) runtime.Spec {
 func texts(t testing.TB, r *process.Runtime, id string) []string {
 	t.Helper()
 	var out []string
-	if err := r.Logs(t.Context(), id, runtime.LogQuery{}, func(l runtime.LogLine) error { out = append(out, l.Text); return nil }); err != nil {
+	if err := r.Logs(t.Context(), id, machine.LogQuery{}, func(l machine.LogLine) error { out = append(out, l.Text); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return out

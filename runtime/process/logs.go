@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/reaper"
@@ -15,7 +15,7 @@ import (
 
 // Logs reads the machine's log files. With Follow the reaper says when there is more, so nothing is polled. The end of
 // ctx ends following without an error.
-func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit func(runtime.LogLine) error) error {
+func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	if err := reaper.CheckID(id); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q runtime.LogQuery, emit 
 }
 
 // readLog emits what there is.
-func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(runtime.LogLine) error, follow bool) error {
+func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(machine.LogLine) error, follow bool) error {
 	err := rd.Read(ctx, emit)
 	if err != nil && errors.Is(err, ctx.Err()) {
 		if follow {
@@ -52,7 +52,7 @@ func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(runt
 }
 
 // follow emits lines as they come. more is true when the reaper went away and is to be asked again.
-func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit func(runtime.LogLine) error) (more bool, err error) {
+func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit func(machine.LogLine) error) (more bool, err error) {
 	if _, err := r.link.session(ctx); err != nil {
 		if ctx.Err() != nil {
 			return false, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -90,7 +91,7 @@ func testCopy(h *harness) {
 	}
 	h.start(sh("m", 1, "cat srv/l srv/g"))
 	h.exitOf("m", 1)
-	if got := h.texts("m", runtime.LogQuery{}); !slices.Equal(got, []string{"d/fg"}) {
+	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"d/fg"}) {
 		h.Errorf("log %q", got)
 	}
 	h.want(c.CopyOut(h.ctx(), "m", "/none", io.Discard), fault.NotFound)

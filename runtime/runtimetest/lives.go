@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -68,8 +69,8 @@ func testUnknown(h *harness) {
 	h.want(err, fault.NotFound)
 	_, err = h.rt.Processes(ctx, "ghost")
 	h.want(err, fault.NotFound)
-	h.want(h.rt.Logs(ctx, "ghost", runtime.LogQuery{}, nil), fault.NotFound)
-	h.want(h.rt.Logs(ctx, "ghost", runtime.LogQuery{Follow: true}, nil), fault.NotFound)
+	h.want(h.rt.Logs(ctx, "ghost", machine.LogQuery{}, nil), fault.NotFound)
+	h.want(h.rt.Logs(ctx, "ghost", machine.LogQuery{Follow: true}, nil), fault.NotFound)
 	h.ok(h.rt.Kill(ctx, "ghost"))
 	h.ok(h.rt.Remove(ctx, "ghost"))
 	h.ok(h.rt.Ack(ctx, "ghost", 1))
@@ -96,7 +97,7 @@ func testNames(h *harness) {
 		h.want(err, fault.Invalid)
 		h.want(h.rt.Remove(h.ctx(), id), fault.Invalid)
 		h.want(h.rt.Kill(h.ctx(), id), fault.Invalid)
-		h.want(h.rt.Logs(h.ctx(), id, runtime.LogQuery{}, nil), fault.Invalid)
+		h.want(h.rt.Logs(h.ctx(), id, machine.LogQuery{}, nil), fault.Invalid)
 	}
 	if h.rt.Name() == "" {
 		h.Error("no name")
@@ -290,7 +291,7 @@ func testLivesGoOn(h *harness) {
 			h.Errorf("after a restart: %+v, before: %+v", now, st)
 		}
 	}
-	h.until("its output is there, once", func() bool { return slices.Equal(h.texts("m", runtime.LogQuery{}), []string{"hello"}) })
+	h.until("its output is there, once", func() bool { return slices.Equal(h.texts("m", machine.LogQuery{}), []string{"hello"}) })
 	h.noExit()
 	h.ok(h.rt.Kill(h.ctx(), "m"))
 	h.exitOf("m", 1)
@@ -384,7 +385,7 @@ func testCancelled(h *harness) {
 	cancel()
 	_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"true"}})
 	h.want(err, fault.Timeout)
-	h.ok(h.rt.Logs(ctx, "m", runtime.LogQuery{Follow: true}, func(runtime.LogLine) error { return nil }))
+	h.ok(h.rt.Logs(ctx, "m", machine.LogQuery{Follow: true}, func(machine.LogLine) error { return nil }))
 	if st, _ := h.status("m"); !st.Running {
 		h.Errorf("status %+v", st)
 	}

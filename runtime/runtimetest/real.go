@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -24,21 +25,21 @@ func testEnvironment(h *harness) {
 	s.Env = []string{"B=2", "A=with space", "EMPTY="}
 	h.start(s)
 	h.exitOf("m", 1)
-	if d := cmp.Diff([]string{"B=2", "A=with space", "EMPTY="}, h.texts("m", runtime.LogQuery{})); d != "" {
+	if d := cmp.Diff([]string{"B=2", "A=with space", "EMPTY="}, h.texts("m", machine.LogQuery{})); d != "" {
 		h.Errorf("environment (-want +got):\n%s", d)
 	}
 	none := spec("n", 1, "/usr/bin/env")
 	none.Env = nil
 	h.start(none)
 	h.exitOf("n", 1)
-	if got := h.texts("n", runtime.LogQuery{}); len(got) != 0 {
+	if got := h.texts("n", machine.LogQuery{}); len(got) != 0 {
 		h.Errorf("a machine without environment has %q", got)
 	}
 	// A session of its own, the default answer to every signal, and only three descriptors.
 	s = sh("o", 1, "ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; umask; exec grep -E '^Sig(Ign|Blk)' /proc/self/status")
 	st := h.start(s)
 	h.exitOf("o", 1)
-	got := h.texts("o", runtime.LogQuery{})
+	got := h.texts("o", machine.LogQuery{})
 	want := []string{"4", strconv.Itoa(st.PID), "0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"}
 	if d := cmp.Diff(want, got); d != "" {
 		h.Errorf("what a machine inherits (-want +got):\n%s", d)
@@ -47,12 +48,12 @@ func testEnvironment(h *harness) {
 
 func testRealSignals(h *harness) {
 	h.start(sh("m", 1, `trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.01; done`))
-	h.until("the trap is set", func() bool { return len(h.lines("m", runtime.LogQuery{})) == 1 })
+	h.until("the trap is set", func() bool { return len(h.lines("m", machine.LogQuery{})) == 1 })
 	h.ok(h.rt.Signal(h.ctx(), "m", syscall.SIGUSR1))
 	if x := h.exitOf("m", 1); x.Code != 9 || x.Signal != 0 {
 		h.Errorf("exit %+v", x)
 	}
-	if got := h.texts("m", runtime.LogQuery{Tail: 1}); !slices.Equal(got, []string{"got it"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: 1}); !slices.Equal(got, []string{"got it"}) {
 		h.Errorf("log %q", got)
 	}
 	h.start(sh("m", 2, `kill -SEGV $$`))
@@ -136,8 +137,8 @@ func testLeftovers(h *harness) {
 		}
 		h.start(sh(id, 1, script+tail))
 		var pids []int
-		h.until("all are started", func() bool { return len(h.lines(id, runtime.LogQuery{})) == n })
-		for _, l := range h.texts(id, runtime.LogQuery{}) {
+		h.until("all are started", func() bool { return len(h.lines(id, machine.LogQuery{})) == n })
+		for _, l := range h.texts(id, machine.LogQuery{}) {
 			pid, err := strconv.Atoi(l)
 			h.ok(err)
 			pids = append(pids, pid)
@@ -169,7 +170,7 @@ func zombie(pid int) bool {
 func testLogLines(h *harness) {
 	h.start(sh("m", 1, `printf 'no newline'; printf ' then one\n\n'; printf 'tab\tand \001\n'; head -c 40000 /dev/zero | tr '\0' x; echo; printf 'the end'`))
 	h.exitOf("m", 1)
-	got := h.texts("m", runtime.LogQuery{})
+	got := h.texts("m", machine.LogQuery{})
 	long := strings.Repeat("x", 16<<10)
 	want := []string{"no newline then one", "", "tab\tand \x01", long, long, strings.Repeat("x", 40000-2*16<<10+0), "the end"}
 	want[5] = strings.Repeat("x", 40000-32<<10)
@@ -199,7 +200,7 @@ func testLogBound(h *harness) {
 	}
 	h.Logf("%d MiB of output in %v", size>>20, time.Since(begin).Round(time.Millisecond))
 	kept, last := int64(0), ""
-	h.ok(h.rt.Logs(h.ctx(), "m", runtime.LogQuery{}, func(l runtime.LogLine) error {
+	h.ok(h.rt.Logs(h.ctx(), "m", machine.LogQuery{}, func(l machine.LogLine) error {
 		kept, last = kept+int64(len(l.Text))+1, l.Text
 		return nil
 	}))
@@ -208,7 +209,7 @@ func testLogBound(h *harness) {
 	}
 	// A cursor that has been rotated away goes on with the oldest that is kept.
 	n := 0
-	h.ok(h.rt.Logs(h.ctx(), "m", runtime.LogQuery{Cursor: "1:10"}, func(runtime.LogLine) error { n++; return nil }))
+	h.ok(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: "1:10"}, func(machine.LogLine) error { n++; return nil }))
 	if n == 0 {
 		h.Error("nothing behind a cursor that was rotated away")
 	}
@@ -226,13 +227,13 @@ func testFiles(h *harness) {
 	h.start(s)
 	h.exitOf("m", 1)
 	want := []string{"conf", "#!/bin/sh", "echo run", "600", "755", "run"}
-	if d := cmp.Diff(want, h.texts("m", runtime.LogQuery{})); d != "" {
+	if d := cmp.Diff(want, h.texts("m", machine.LogQuery{})); d != "" {
 		h.Errorf("(-want +got):\n%s", d)
 	}
 	s.Attempt, s.Files[0].Data, s.Argv = 2, []byte("new\n"), []string{"cat", "etc/app.conf"}
 	h.start(s)
 	h.exitOf("m", 2)
-	if got := h.texts("m", runtime.LogQuery{Tail: 1}); !slices.Equal(got, []string{"new"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: 1}); !slices.Equal(got, []string{"new"}) {
 		h.Errorf("the second start has %q", got)
 	}
 }
@@ -292,7 +293,7 @@ func testMounts(h *harness) {
 	s.Mounts = []runtime.Mount{{Volume: "vol1", Dir: vol, Path: "/data"}}
 	h.start(s)
 	if x := h.exitOf("m", 1); x.Code != 0 {
-		h.Errorf("exit %+v, log %q", x, h.texts("m", runtime.LogQuery{}))
+		h.Errorf("exit %+v, log %q", x, h.texts("m", machine.LogQuery{}))
 	}
 	s.Attempt = 2 // again the same
 	h.start(s)
@@ -300,7 +301,7 @@ func testMounts(h *harness) {
 	s.Attempt, s.Mounts[0].Dir, s.Argv = 3, other, []string{"ls", "data/"} // another volume there
 	h.start(s)
 	h.exitOf("m", 3)
-	if got := h.texts("m", runtime.LogQuery{}); !slices.Equal(got, []string{"data", "data"}) {
+	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"data", "data"}) {
 		h.Errorf("log %q", got)
 	}
 	s.Attempt, s.Mounts[0].Path = 4, "../data"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -197,15 +198,15 @@ func (h *harness) reopen() {
 }
 
 // lines reads a machine's log.
-func (h *harness) lines(machine string, q runtime.LogQuery) []runtime.LogLine {
+func (h *harness) lines(id string, q machine.LogQuery) []machine.LogLine {
 	h.Helper()
-	var out []runtime.LogLine
-	h.ok(h.rt.Logs(h.ctx(), machine, q, func(l runtime.LogLine) error { out = append(out, l); return nil }))
+	var out []machine.LogLine
+	h.ok(h.rt.Logs(h.ctx(), id, q, func(l machine.LogLine) error { out = append(out, l); return nil }))
 	return out
 }
 
 // texts reads a machine's log without times.
-func (h *harness) texts(machine string, q runtime.LogQuery) []string {
+func (h *harness) texts(machine string, q machine.LogQuery) []string {
 	h.Helper()
 	out := []string{}
 	for _, l := range h.lines(machine, q) {

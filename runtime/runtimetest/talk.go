@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -91,14 +92,14 @@ func testProcesses(h *harness) {
 
 func testLogs(h *harness) {
 	h.ok(h.rt.Prepare(h.ctx(), spec("m", 0)))
-	if got := h.texts("m", runtime.LogQuery{}); len(got) != 0 {
+	if got := h.texts("m", machine.LogQuery{}); len(got) != 0 {
 		h.Errorf("log %q before the start", got)
 	}
 	h.start(sh("m", 1, "echo one; echo two; echo three; exit 0"))
 	h.exitOf("m", 1) // all output is there when the exit is told
 	h.start(sh("m", 2, "echo oops >&2; exit 1"))
 	h.exitOf("m", 2)
-	all := h.lines("m", runtime.LogQuery{})
+	all := h.lines("m", machine.LogQuery{})
 	var got []string
 	for i, l := range all {
 		got = append(got, l.Stream+" "+l.Text)
@@ -109,24 +110,24 @@ func testLogs(h *harness) {
 	if d := cmp.Diff([]string{"stdout one", "stdout two", "stdout three", "stderr oops"}, got); d != "" {
 		h.Fatalf("log (-want +got):\n%s", d)
 	}
-	if got := h.texts("m", runtime.LogQuery{Tail: 2}); !slices.Equal(got, []string{"three", "oops"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: 2}); !slices.Equal(got, []string{"three", "oops"}) {
 		h.Errorf("tail 2 gives %q", got)
 	}
-	if got := h.texts("m", runtime.LogQuery{Tail: 99}); len(got) != 4 {
+	if got := h.texts("m", machine.LogQuery{Tail: 99}); len(got) != 4 {
 		h.Errorf("tail 99 gives %q", got)
 	}
 	h.reopen()
 	for i, l := range all {
-		rest := h.lines("m", runtime.LogQuery{Cursor: l.Cursor})
+		rest := h.lines("m", machine.LogQuery{Cursor: l.Cursor})
 		if d := cmp.Diff(all[i+1:], rest); len(all[i+1:])+len(rest) > 0 && d != "" {
 			h.Errorf("behind line %d (-want +got):\n%s", i, d)
 		}
 	}
 	for _, c := range []string{"x", "1", "1:x", ":", "0:0:0", "1:-5"} {
-		h.want(h.rt.Logs(h.ctx(), "m", runtime.LogQuery{Cursor: c}, nil), fault.Invalid)
+		h.want(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: c}, nil), fault.Invalid)
 	}
 	stop := errors.New("enough")
-	if err := h.rt.Logs(h.ctx(), "m", runtime.LogQuery{}, func(runtime.LogLine) error { return stop }); !errors.Is(err, stop) {
+	if err := h.rt.Logs(h.ctx(), "m", machine.LogQuery{}, func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
 		h.Errorf("the error of emit came back as %v", err)
 	}
 }
@@ -137,7 +138,7 @@ func testLogsFollow(h *harness) {
 	lines := make(chan string, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- h.rt.Logs(h.Context(), "m", runtime.LogQuery{Follow: true}, func(l runtime.LogLine) error {
+		ended <- h.rt.Logs(h.Context(), "m", machine.LogQuery{Follow: true}, func(l machine.LogLine) error {
 			lines <- l.Text
 			return nil
 		})
@@ -170,7 +171,7 @@ func testLogsFollow(h *harness) {
 	defer cancel()
 	h.start(sh("m", 1, "echo again; exit 0"))
 	n := 0
-	h.ok(h.rt.Logs(ctx, "m", runtime.LogQuery{Follow: true}, func(runtime.LogLine) error {
+	h.ok(h.rt.Logs(ctx, "m", machine.LogQuery{Follow: true}, func(machine.LogLine) error {
 		n++
 		cancel() // following has no end of its own
 		return nil

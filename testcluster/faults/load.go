@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -261,7 +262,7 @@ func (l *launching) create(ctx context.Context) history.Op {
 // holdAndGrant has a worker hold room, and then either redeems the hold, gives it back, or lets it end.
 func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
-	bid := client.Bid{App: app, Launch: launchOf(l.id()), Hold: fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number), TTL: holdFor.Seconds()}
+	bid := api.Bid{App: app, Launch: launchOf(l.id()), Hold: fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number), TTL: holdFor.Seconds()}
 	hold := history.Op{Kind: history.Hold, Gateway: at.id, Machine: bid.Launch.ID, Worker: w, Token: bid.Hold}
 	l.ask(ctx, &hold, func(ctx context.Context) error {
 		h, err := at.cl.Hold(ctx, w, bid)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/testcluster/history"
 	"github.com/soukhq/souk/testcluster/netns"
 )
@@ -179,7 +179,7 @@ func (r *run) whole(ctx context.Context) float64 {
 			cancel()
 			alive := 0
 			for _, x := range list {
-				if x.State == gossip.Alive {
+				if x.State == cluster.MemberAlive {
 					alive++
 				}
 			}

@@ -15,17 +15,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/process/output"
 )
 
-func read(t rapid.TB, dir string, q runtime.LogQuery) []runtime.LogLine {
+func read(t rapid.TB, dir string, q machine.LogQuery) []machine.LogLine {
 	r, err := output.NewReader(dir, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []runtime.LogLine
-	if err := r.Read(context.Background(), func(l runtime.LogLine) error { out = append(out, l); return nil }); err != nil {
+	var out []machine.LogLine
+	if err := r.Read(context.Background(), func(l machine.LogLine) error { out = append(out, l); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -66,8 +66,8 @@ func TestLinesComeBack(t *testing.T) {
 		if want[len(want)-1] == "" { // nothing behind the last newline
 			want = want[:len(want)-1]
 		}
-		got := read(t, dir, runtime.LogQuery{})
-		texts := func(ls []runtime.LogLine) (out []string) {
+		got := read(t, dir, machine.LogQuery{})
+		texts := func(ls []machine.LogLine) (out []string) {
 			for _, l := range ls {
 				out = append(out, l.Text)
 			}
@@ -78,10 +78,10 @@ func TestLinesComeBack(t *testing.T) {
 		}
 		if len(got) > 0 {
 			i := rapid.IntRange(0, len(got)-1).Draw(t, "line")
-			if rest := read(t, dir, runtime.LogQuery{Cursor: got[i].Cursor}); !slices.Equal(texts(rest), want[i+1:]) {
+			if rest := read(t, dir, machine.LogQuery{Cursor: got[i].Cursor}); !slices.Equal(texts(rest), want[i+1:]) {
 				t.Fatalf("behind line %d of %d: %d lines", i, len(got), len(rest))
 			}
-			if tail := read(t, dir, runtime.LogQuery{Tail: i + 1}); !slices.Equal(texts(tail), want[len(want)-i-1:]) {
+			if tail := read(t, dir, machine.LogQuery{Tail: i + 1}); !slices.Equal(texts(tail), want[len(want)-i-1:]) {
 				t.Fatalf("the last %d: %.300q", i+1, texts(tail))
 			}
 		}
@@ -99,7 +99,7 @@ func TestBound(t *testing.T) {
 			bounded(t, dir, 3, 64<<10)
 		}
 	}
-	got := read(t, dir, runtime.LogQuery{})
+	got := read(t, dir, machine.LogQuery{})
 	if got[len(got)-1].Text != "line 19999" || len(got) < 1000 {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1].Text)
 	}
@@ -136,7 +136,7 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "other.txt"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := read(t, dir, runtime.LogQuery{})
+	got := read(t, dir, machine.LogQuery{})
 	if len(got) != 2 || got[0].Text != "good" || got[1].Text != "part" || got[1].Stream != "stderr" {
 		t.Errorf("%+v", got)
 	}
@@ -144,12 +144,12 @@ func TestDamaged(t *testing.T) {
 
 func TestCursors(t *testing.T) {
 	for _, c := range []string{"x", ":", "1:", ":1", "0:5", "-1:5", "1:-5", "1:2:3", "99999999999999999999:1"} {
-		if _, err := output.NewReader(t.TempDir(), runtime.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c) {
+		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c) {
 			t.Errorf("%q: %v", c, err)
 		}
 	}
 	// Of a log that is gone or was never there.
-	if got := read(t, t.TempDir(), runtime.LogQuery{Cursor: "7:1000"}); len(got) != 0 {
+	if got := read(t, t.TempDir(), machine.LogQuery{Cursor: "7:1000"}); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
 	stop := errors.New("stop")
@@ -157,12 +157,12 @@ func TestCursors(t *testing.T) {
 	l := output.Open(dir, 0, 0, func() {})
 	l.Note("one")
 	l.Note("two")
-	r, err := output.NewReader(dir, runtime.LogQuery{})
+	r, err := output.NewReader(dir, machine.LogQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	if err := r.Read(t.Context(), func(runtime.LogLine) error { n++; return stop }); !errors.Is(err, stop) || n != 1 {
+	if err := r.Read(t.Context(), func(machine.LogLine) error { n++; return stop }); !errors.Is(err, stop) || n != 1 {
 		t.Errorf("%v after %d lines", err, n)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/machine"
 )
 
 // Reader reads a machine's log while it is being written.
@@ -25,7 +25,7 @@ type Reader struct {
 }
 
 // NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning.
-func NewReader(dir string, q runtime.LogQuery) (*Reader, error) {
+func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	r := &Reader{dir: dir}
 	if q.Cursor != "" {
 		g, o, ok := strings.Cut(q.Cursor, ":")
@@ -73,7 +73,7 @@ func (r *Reader) seekTail(n int) error {
 }
 
 // Read emits every whole line there is now.
-func (r *Reader) Read(ctx context.Context, emit func(runtime.LogLine) error) error {
+func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) error {
 	for ctx.Err() == nil {
 		gens, err := generations(r.dir)
 		if err != nil || len(gens) == 0 {
@@ -101,7 +101,7 @@ func (r *Reader) Read(ctx context.Context, emit func(runtime.LogLine) error) err
 	return ctx.Err()
 }
 
-func (r *Reader) readFile(ctx context.Context, emit func(runtime.LogLine) error) error {
+func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error) error {
 	f, err := os.Open(filepath.Join(r.dir, fileName(r.gen)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -136,13 +136,13 @@ func (r *Reader) readFile(ctx context.Context, emit func(runtime.LogLine) error)
 }
 
 // parse takes one line apart. A line that is damaged is skipped: the rest is still of use.
-func parse(line []byte) (runtime.LogLine, bool) {
+func parse(line []byte) (machine.LogLine, bool) {
 	at, rest, ok1 := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))
 	tag, text, ok3 := bytes.Cut(rest, []byte(" "))
 	t, err := time.Parse(time.RFC3339Nano, string(at))
 	if !ok1 || !ok2 || !ok3 || err != nil || len(tag) != 1 {
-		return runtime.LogLine{}, false
+		return machine.LogLine{}, false
 	}
-	return runtime.LogLine{At: t, Stream: string(stream), Text: string(text)}, true
+	return machine.LogLine{At: t, Stream: string(stream), Text: string(text)}, true
 }

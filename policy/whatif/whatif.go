@@ -1,4 +1,6 @@
-package policy
+// Package whatif tells what another policy would place elsewhere: Compare on the fleet as it is, Replay on decisions that
+// were recorded. It is pure, and knows policies only as placement.Policy.
+package whatif
 
 import (
 	"maps"
@@ -62,10 +64,10 @@ func Best(r placement.Request, view cluster.View, p placement.Policy) cluster.Wo
 	return ""
 }
 
-// NewPlan says for each machine where the old and the new policy would place it if it were placed now, with its own room
+// Compare says for each machine where the old and the new policy would place it if it were placed now, with its own room
 // taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be rebuilt. stop is
 // asked before each machine and ends the plan with its error; nil never does.
-func NewPlan(stop func() error, view cluster.View, placed []Placed, old, then Chooser) (Comparison, error) {
+func Compare(stop func() error, view cluster.View, placed []Placed, old, then Chooser) (Comparison, error) {
 	view.Workers = slices.Clone(view.Workers)
 	home := make(map[string]cluster.WorkerID, len(placed))
 	for i := range placed {
@@ -99,17 +101,17 @@ func Replay(decisions []Decided, then Chooser) Comparison {
 	out := Comparison{Moves: []Move{}, Nowhere: []Move{}}
 	for i := range decisions {
 		d := &decisions[i]
-		out.compare(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner, Old: d.Winner}, then(&d.Request))
+		out.judge(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner, Old: d.Winner}, then(&d.Request))
 	}
 	return out
 }
 
 func (c *Comparison) add(r *placement.Request, view cluster.View, is cluster.WorkerID, old, then *placement.Policy) {
 	m := Move{Machine: r.Machine, App: r.App, Is: is, OldPolicy: old.Name, Old: Best(*r, view, *old)}
-	c.compare(r, view, m, then)
+	c.judge(r, view, m, then)
 }
 
-func (c *Comparison) compare(r *placement.Request, view cluster.View, m Move, then *placement.Policy) {
+func (c *Comparison) judge(r *placement.Request, view cluster.View, m Move, then *placement.Policy) {
 	ranked := placement.Rank(*r, view, *then)
 	c.Compared++
 	score := map[string]float64{}

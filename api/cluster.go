@@ -1,0 +1,131 @@
+package api
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// DrainPlan says where a worker's machines would go if it were drained now.
+type DrainPlan struct {
+	Worker cluster.WorkerID `json:"worker"`
+	Moves  []DrainMove      `json:"moves"`
+}
+
+// Fate is what becomes of a machine when its worker is drained.
+type Fate string
+
+// The fates.
+const (
+	FateMoves Fate = "moves" // it is made anew elsewhere
+	FateStays Fate = "stays" // something ties it to the worker
+	FateStuck Fate = "stuck" // no other worker takes it now
+)
+
+// DrainMove is one machine of a DrainPlan.
+type DrainMove struct {
+	App     string        `json:"app"`
+	Machine string        `json:"machine"`
+	Name    string        `json:"name"`
+	State   machine.State `json:"state"`
+	Fate    Fate          `json:"fate"`
+	To      string        `json:"to,omitempty"`
+	Reason  string        `json:"reason"`
+}
+
+// WorkerCordon says who wants a worker to take nothing new, why, and for how long.
+type WorkerCordon struct {
+	Owner  string  `json:"owner"`
+	Reason string  `json:"reason"`
+	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: somebody must end it
+	Drain  bool    `json:"drain,omitempty"`
+}
+
+// RemovalList lists the members that were removed.
+type RemovalList struct {
+	Removed []cluster.Removal `json:"removed"`
+}
+
+// WorkerList is the fleet, with the workers that do not answer.
+type WorkerList struct {
+	Workers     []cluster.Record    `json:"workers"`
+	Unreachable []UnreachableWorker `json:"unreachable"`
+}
+
+// UnreachableWorker is a worker that does not answer, and why.
+type UnreachableWorker struct {
+	Worker cluster.WorkerID `json:"worker"`
+	Error  string           `json:"error"`
+}
+
+// MemberList lists the members of the cluster as one of them knows them.
+type MemberList struct {
+	Members []cluster.Member `json:"members"` // none: this process is alone
+}
+
+// HealthFinding is one thing that was looked at, and what was found.
+type HealthFinding struct {
+	Member cluster.WorkerID `json:"member"`
+	Check  string           `json:"check"` // member, drift, registry, clock, certificate, staleness, cordon, removed
+	OK     bool             `json:"ok"`
+	Have   string           `json:"have"`
+	Advice string           `json:"advice,omitempty"`
+}
+
+// Health is the health of a cluster as one member finds it.
+type Health struct {
+	Member   cluster.WorkerID `json:"member,omitempty"` // who looked; none: this souk is alone
+	At       time.Time        `json:"at"`
+	OK       bool             `json:"ok"`
+	Findings []HealthFinding  `json:"findings"`
+}
+
+// WorkerUsage is what one worker has, uses and does.
+type WorkerUsage struct {
+	Worker cluster.WorkerID    `json:"worker"`
+	Member cluster.MemberState `json:"member,omitempty"` // of its member; none: this souk is alone
+	AgeMS  float64             `json:"age_ms"`           // for how long it may have changed without this member's knowing
+	Record *cluster.Record     `json:"record,omitempty"` // none: it cannot be heard
+	Starts uint64              `json:"starts"`           // machines it has brought up since it started
+	Stuck  int                 `json:"stuck"`            // operations that make no progress
+}
+
+// UsageList is the usage of all workers at one moment.
+type UsageList struct {
+	At      time.Time     `json:"at"`
+	Workers []WorkerUsage `json:"workers"`
+}
+
+// ServerInfo is what a server says of itself.
+type ServerInfo struct {
+	Version string    `json:"version"`
+	Go      string    `json:"go"`
+	Region  string    `json:"region"`
+	Workers int       `json:"workers"`
+	Started time.Time `json:"started"`
+}
+
+// Examinations lists what each worker found out about its host.
+type Examinations struct {
+	Workers []Examination `json:"workers"`
+}
+
+// Examination is what one worker found out about its host.
+type Examination struct {
+	Worker   cluster.WorkerID  `json:"worker"`
+	Findings []cluster.Finding `json:"findings"`
+}
+
+// FleetView is the fleet as a buyer sees it.
+type FleetView struct {
+	At          time.Time           `json:"at"`
+	Workers     []AgedRecord        `json:"workers"`
+	Unreachable []UnreachableWorker `json:"unreachable"`
+}
+
+// AgedRecord is a worker's record and how old it is.
+type AgedRecord struct {
+	Age    float64        `json:"age_ms"`
+	Record cluster.Record `json:"record"`
+}

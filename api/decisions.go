@@ -1,0 +1,67 @@
+package api
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/machine"
+)
+
+// DecisionPage is a page of decisions, newest first.
+type DecisionPage struct {
+	Decisions  []*decision.Decision `json:"decisions"`
+	NextCursor string               `json:"next_cursor,omitempty"` // for the older ones
+	Notes      []string             `json:"notes,omitempty"`       // what of the log could not be read
+}
+
+// ExplainedDecision is one decision with its explanation in sentences.
+type ExplainedDecision struct {
+	Decision  *decision.Decision `json:"decision"`
+	Sentences []string           `json:"sentences"`
+}
+
+// Explanation says why a machine is where it is, or was, and what each worker would say if it were placed now.
+type Explanation struct {
+	Machine   string              `json:"machine"`
+	Worker    cluster.WorkerID    `json:"worker,omitempty"` // "": the machine is gone
+	Placement *machine.Placement  `json:"placement"`
+	Sentences []string            `json:"sentences"`
+	Number    int                 `json:"number,omitempty"`    // of Decision among Decisions, from 1
+	Decision  *decision.Decision  `json:"decision,omitempty"`  // from the log
+	Decisions []DecisionSummary   `json:"decisions,omitempty"` // about this machine, oldest first
+	Now       []machine.Candidate `json:"now"`
+	Notes     []string            `json:"notes,omitempty"`
+}
+
+// DecisionSummary is one decision in short.
+type DecisionSummary struct {
+	ID      string           `json:"id"`
+	At      time.Time        `json:"at"`
+	Why     string           `json:"why"`
+	Outcome decision.Outcome `json:"outcome"`
+	Worker  cluster.WorkerID `json:"worker,omitempty"`
+}
+
+// Plan is what a launch would meet now. A launch with Machine as its id goes where the plan says, as long as nothing
+// changes.
+type Plan struct {
+	Machine   string             `json:"machine"`
+	Verdict   decision.Foreseen  `json:"verdict"` // fits, not_now, never
+	Worker    cluster.WorkerID   `json:"worker,omitempty"`
+	Reason    string             `json:"reason"`
+	Pending   decision.Pending   `json:"pending,omitempty"`
+	Equal     []cluster.WorkerID `json:"equal,omitempty"` // workers that score the same as Worker: the id decides among them
+	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
+	Sentences []string           `json:"sentences"`
+	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first
+	Victims   []Victims          `json:"victims,omitempty"` // whom a worker would evict for it, as it says itself
+	Decision  *decision.Decision `json:"decision"`
+}
+
+// Victims are the machines that a worker says it would evict.
+type Victims struct {
+	Worker  cluster.WorkerID `json:"worker"`
+	Victims []string         `json:"victims"` // ids of machines
+	Cost    float64          `json:"cost"`    // seconds of work
+}

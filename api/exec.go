@@ -1,0 +1,31 @@
+package api
+
+// ExecRequest is a command to run in a machine. Exactly one of Cmd and Command is set.
+type ExecRequest struct {
+	Cmd       string   `json:"cmd,omitempty"`     // split as a shell splits words, and nothing more
+	Command   []string `json:"command,omitempty"` // as it is
+	Stdin     string   `json:"stdin,omitempty"`
+	Timeout   int      `json:"timeout,omitempty"` // seconds
+	Container string   `json:"container,omitempty"`
+	Machine   string   `json:"machine,omitempty"`
+}
+
+// ExecResult is how a command ended and what it wrote.
+type ExecResult struct {
+	ExitCode  int    `json:"exit_code"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	Truncated string `json:"truncated,omitempty"`
+}
+
+// ExecCommand is the first line of the body of an exec stream; the command's stdin follows it.
+type ExecCommand struct {
+	Command []string `json:"command"`
+}
+
+// ExecFrame is a line of the answer of an exec stream: output, or as the last line the exit code.
+type ExecFrame struct {
+	Stream   string `json:"stream,omitempty"` // stdout or stderr
+	Data     []byte `json:"data,omitempty"`
+	ExitCode *int   `json:"exit_code,omitempty"` // the last line's
+}

@@ -1,0 +1,20 @@
+package api
+
+import "github.com/soukhq/souk/jobs"
+
+// NewJob is the request to submit a job. A client that chooses the ID can ask again when an answer was lost.
+type NewJob struct {
+	ID string `json:"id,omitempty"`
+	jobs.Spec
+}
+
+// JobList lists jobs, oldest first.
+type JobList struct {
+	Jobs []jobs.Job `json:"jobs"`
+}
+
+// TaskPage is a page of a job's tasks, in order of index.
+type TaskPage struct {
+	Tasks []jobs.Task `json:"tasks"`
+	Next  *int        `json:"next,omitempty"` // the index to go on from; none at the end
+}

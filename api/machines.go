@@ -1,0 +1,64 @@
+package api
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// LeaseRequest is the request to acquire or refresh a lease.
+type LeaseRequest struct {
+	TTL         *int   `json:"ttl,omitempty"` // seconds
+	Description string `json:"description,omitempty"`
+	Owner       string `json:"owner,omitempty"`
+}
+
+// LeaseAnswer is a lease as the Machines API wraps it.
+type LeaseAnswer struct {
+	Status string        `json:"status"`
+	Data   machine.Lease `json:"data"`
+}
+
+// Started is the answer to a start.
+type Started struct {
+	Message  string        `json:"message"`
+	Status   string        `json:"status"`
+	Previous machine.State `json:"previous_state"`
+	Migrated bool          `json:"migrated"`
+	NewHost  string        `json:"new_host"`
+}
+
+// StopRequest says how to stop a machine; what it leaves out the machine's config says.
+type StopRequest struct {
+	ID      string           `json:"id,omitempty"`
+	Signal  string           `json:"signal,omitempty"`
+	Timeout machine.Duration `json:"timeout,omitzero"`
+}
+
+// SignalRequest is the request to send a signal.
+type SignalRequest struct {
+	Signal machine.SignalText `json:"signal"` // 9 or "SIGKILL"
+}
+
+// Waited is the answer to a wait.
+type Waited struct {
+	OK      bool          `json:"ok"`
+	State   machine.State `json:"state"`
+	Version string        `json:"version"`
+	EventID string        `json:"event_id,omitempty"`
+}
+
+// Moved is the answer to a move: the machine as it is now, and where it was.
+type Moved struct {
+	From    string           `json:"from"` // the machine's id before
+	Worker  cluster.WorkerID `json:"worker"`
+	Machine *machine.Machine `json:"machine"` // as it is now
+	DownMS  float64          `json:"down_ms"` // between its stop and its start, 0 where it did not run
+}
+
+// MachinePage is a page of an organization's machines, in order of id.
+type MachinePage struct {
+	Machines      []*machine.Machine `json:"machines"`
+	NextCursor    string             `json:"next_cursor,omitempty"`
+	LastMachineID string             `json:"last_machine_id,omitempty"`
+	LastUpdatedAt string             `json:"last_updated_at,omitempty"`
+}

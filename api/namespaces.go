@@ -1,0 +1,50 @@
+package api
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/quota"
+)
+
+// Namespace says who is in a namespace, what it may spend, and what it does.
+type Namespace struct {
+	Name     string            `json:"name"`
+	Apps     []string          `json:"apps"`
+	Budget   *quota.Budget     `json:"budget"` // null: no limit
+	Weight   float64           `json:"weight"` // of its fair share
+	Balance  *float64          `json:"balance"`
+	Owed     float64           `json:"owed"`  // spent, and not made good yet
+	Spent    float64           `json:"spent"` // ever; what this cluster's workers have counted
+	Lent     float64           `json:"lent"`  // what its lent machines would have cost, ever
+	Rate     float64           `json:"rate"`  // credits an hour, now
+	LentRate float64           `json:"lent_rate"`
+	Used     cluster.Resources `json:"used"`
+	Machines int               `json:"machines"` // that occupy something
+	Workers  []WorkerSpending  `json:"workers"`  // where it spends
+}
+
+// WorkerSpending is what a namespace spends on one worker.
+type WorkerSpending struct {
+	Worker cluster.WorkerID `json:"worker"`
+	cluster.Spending
+}
+
+// NamespaceList lists namespaces.
+type NamespaceList struct {
+	Namespaces []Namespace `json:"namespaces"`
+}
+
+// NewNamespace is the request to create a namespace.
+type NewNamespace struct {
+	Name string `json:"name"`
+}
+
+// QuotaRequest sets what a namespace may spend; a null budget is no limit.
+type QuotaRequest struct {
+	Budget *quota.Budget `json:"budget"`
+	Weight *float64      `json:"weight,omitempty"` // null: as it is
+}
+
+// AppNamespace is the namespace that pays for an app's machines.
+type AppNamespace struct {
+	Namespace string `json:"namespace"`
+}

@@ -1,0 +1,9 @@
+package cluster
+
+// Finding is one line of `souk doctor`.
+type Finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Have   string `json:"have"`
+	Advice string `json:"advice,omitempty"` // what to do to have it, or what is lost without
+}
