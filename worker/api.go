@@ -22,16 +22,16 @@ func (w *Worker) ID() cluster.WorkerID { return w.o.ID }
 // Record is what the worker says of itself, as last published. Its maps are shared: read only.
 func (w *Worker) Record(context.Context) (cluster.Record, error) {
 	select {
-	case <-w.stopped:
-		return cluster.Record{}, w.errStopped()
+	case <-w.loop.stopped:
+		return cluster.Record{}, w.loop.errStopped()
 	default:
-		return *w.record.Load(), nil
+		return *w.loop.record.Load(), nil
 	}
 }
 
 // Quote says what Grant would say now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
-	err = w.inspect(ctx, func(now time.Time) { q = w.sup.Ask(now, r) })
+	err = w.loop.inspect(ctx, func(now time.Time) { q = w.loop.sup.Ask(now, r) })
 	return q, err
 }
 
@@ -39,13 +39,13 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 // that restarts has none, which costs a buyer a refusal and nobody room.
 func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time, err error) {
 	var refused error
-	err = w.inspect(ctx, func(now time.Time) { until, refused = w.sup.Hold(now, r, token, ttl) })
+	err = w.loop.inspect(ctx, func(now time.Time) { until, refused = w.loop.sup.Hold(now, r, token, ttl) })
 	return until, cmp.Or(err, refused)
 }
 
 // Release ends a hold.
 func (w *Worker) Release(ctx context.Context, token string) error {
-	return w.inspect(ctx, func(now time.Time) { w.sup.Release(now, token) })
+	return w.loop.inspect(ctx, func(now time.Time) { w.loop.sup.Release(now, token) })
 }
 
 // Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is durable.
@@ -56,7 +56,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image); err != nil {
 		return nil, err
 	}
-	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Grant(now, ticket, g) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Grant(now, ticket, g) })
 	m := r.Outcome.Machine
 	if !ok && err == nil {
 		m, err = w.Machine(ctx, g.Request.App, g.Request.Machine)
@@ -79,7 +79,7 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 			return lifecycle.Outcome{}, err
 		}
 	}
-	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Do(now, ticket, c) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Do(now, ticket, c) })
 	if err != nil {
 		return lifecycle.Outcome{}, err
 	}
@@ -91,20 +91,20 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 
 // Lease takes, refreshes or releases.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	r, _, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Lease(now, ticket, c) })
+	r, _, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Lease(now, ticket, c) })
 	return r.Lease, err
 }
 
 // CurrentLease gives the lease in force; NotFound when there is none.
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
 	var none error
-	err = w.inspect(ctx, func(now time.Time) { l, none = w.sup.CurrentLease(now, app, id) })
+	err = w.loop.inspect(ctx, func(now time.Time) { l, none = w.loop.sup.CurrentLease(now, app, id) })
 	return l, cmp.Or(err, none)
 }
 
 // Versions lists the configs a machine has had, newest first.
 func (w *Worker) Versions(_ context.Context, app, id string) (v []machine.Version, err error) {
-	e := w.view.get(id)
+	e := w.loop.view.get(id)
 	if e == nil || e.m.App != app {
 		return nil, noMachine()
 	}
@@ -117,12 +117,12 @@ func (w *Worker) Versions(_ context.Context, app, id string) (v []machine.Versio
 
 // Volumes lists an app's volumes, "" for all, by id.
 func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error) {
-	return w.view.volumesOf(app), nil
+	return w.loop.view.volumesOf(app), nil
 }
 
 // Volume makes or changes a volume and answers when that is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	r, ok, err := w.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.sup.Volume(now, ticket, c) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Volume(now, ticket, c) })
 	if !ok && err == nil {
 		return r.Volume, fault.New(fault.Timeout, "deadline", "volume %s is not ready yet; it is being worked on, so look again later", c.Volume)
 	}
@@ -210,12 +210,12 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 
 // Stats are counters for metrics. They are zero once the worker has stopped.
 func (w *Worker) Stats() (s lifecycle.Stats) {
-	err := w.inspect(context.Background(), func(now time.Time) {
-		s = w.sup.Stats(now)
+	err := w.loop.inspect(context.Background(), func(now time.Time) {
+		s = w.loop.sup.Stats(now)
 	})
 	if err != nil {
 		return lifecycle.Stats{}
 	}
-	s.Commits, s.Records, s.CommitTime = w.commits.commits.Load(), w.commits.records.Load(), time.Duration(w.commits.nanos.Load())
+	s.Commits, s.Records, s.CommitTime = w.loop.commits.commits.Load(), w.loop.commits.records.Load(), time.Duration(w.loop.commits.nanos.Load())
 	return s
 }

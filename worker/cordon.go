@@ -12,8 +12,8 @@ import (
 // durable.
 func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
 	var refused error
-	err := w.change(ctx, func(now time.Time) (out lifecycle.Out) {
-		out, refused = w.sup.Cordon(now, c)
+	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+		out, refused = w.loop.sup.Cordon(now, c)
 		return out
 	})
 	if err == nil {

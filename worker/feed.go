@@ -39,33 +39,42 @@ func (f *feed) send(e machine.EventOf) {
 	}
 }
 
-// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
+// listen calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The first call
 // is with the zero EventOf and says that it listens.
-func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
+func (f *feed) listen(ctx context.Context, app string, stopped <-chan struct{}, emit func(machine.EventOf) error) error {
 	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
-	w.feed.mu.Lock()
-	w.feed.subs[s] = struct{}{}
-	w.feed.mu.Unlock()
+	f.mu.Lock()
+	f.subs[s] = struct{}{}
+	f.mu.Unlock()
 	defer func() {
-		w.feed.mu.Lock()
-		delete(w.feed.subs, s)
-		w.feed.mu.Unlock()
+		f.mu.Lock()
+		delete(f.subs, s)
+		f.mu.Unlock()
 	}()
-	if err := f(machine.EventOf{}); err != nil {
+	if err := emit(machine.EventOf{}); err != nil {
 		return err
 	}
 	for {
 		select {
 		case e := <-s.ch:
-			if err := f(e); err != nil {
+			if err := emit(e); err != nil {
 				return err
 			}
 		case <-s.cut:
 			return fault.New(fault.Unavailable, "behind", "the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
 		case <-ctx.Done():
 			return callerGone(ctx)
-		case <-w.stopped:
-			return w.errStopped()
+		case <-stopped:
+			return nil
 		}
 	}
+}
+
+// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
+// is with the zero EventOf and says that it listens.
+func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
+	if err := w.loop.feed.listen(ctx, app, w.loop.stopped, f); err != nil {
+		return err
+	}
+	return w.loop.errStopped()
 }

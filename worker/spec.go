@@ -3,7 +3,6 @@ package worker
 import (
 	"encoding/base64"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ import (
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go nowhere else.
-func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
+func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
 	s := runtime.Spec{
@@ -29,14 +28,14 @@ func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		s.SwapMB = *c.Init.SwapSizeMB
 	}
 	for _, mt := range c.Mounts {
-		s.Mounts = append(s.Mounts, runtime.Mount{Volume: mt.Volume, Dir: w.volumeDir(mt.Volume), Path: mt.Path})
+		s.Mounts = append(s.Mounts, runtime.Mount{Volume: mt.Volume, Dir: e.disks.volumeDir(mt.Volume), Path: mt.Path})
 	}
 	if !launch {
 		return s, nil
 	}
 	secrets := map[string]string{}
-	if w.o.Secrets != nil && !t.SkipSecrets {
-		got, err := w.o.Secrets(m.App)
+	if e.secrets != nil && !t.SkipSecrets {
+		got, err := e.secrets(m.App)
 		if err != nil {
 			return s, fault.Wrap(err, fault.Unavailable, "secrets", "the secrets of app %s cannot be read", m.App)
 		}
@@ -47,7 +46,7 @@ func (w *Worker) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		return s, fault.New(fault.Precondition, "secret", "the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
 	var err error
-	s.Env = environment(m, string(w.o.ID), t, given)
+	s.Env = environment(m, string(e.disks.worker), t, given)
 	s.Files, err = files(c, secrets)
 	return s, err
 }
@@ -111,8 +110,6 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 	}
 	return out, nil
 }
-
-func (w *Worker) volumeDir(id string) string { return filepath.Join(w.o.Dir, "volumes", id) }
 
 func deref(s *string) string {
 	if s == nil {

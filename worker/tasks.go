@@ -14,7 +14,7 @@ import (
 // Tasks is who runs short tasks on a worker beside its machines, with the same runtime and out of the same ledger. The
 // worker tells it what the runtime says of its names. Its methods must not wait for the worker.
 type Tasks interface {
-	// Occupies says whether a name of the runtime is a task's, and what it occupies while it runs.
+	// Occupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
 	Occupies(name string) (want cluster.Resources, mine bool)
 	// Known tells what the runtime had of tasks at asked: once before Run, then now and then.
 	Known(asked time.Time, lives []runtime.Status)
@@ -28,8 +28,8 @@ type Tasks interface {
 // TaskRoom gives a task its room until TaskGone; see lifecycle.Supervisor for the refusal.
 func (w *Worker) TaskRoom(ctx context.Context, t lifecycle.Task) error {
 	var refused error
-	err := w.change(ctx, func(now time.Time) (out lifecycle.Out) {
-		out, refused = w.sup.TaskRoom(now, t)
+	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+		out, refused = w.loop.sup.TaskRoom(now, t)
 		return out
 	})
 	return cmp.Or(err, refused)
@@ -37,21 +37,29 @@ func (w *Worker) TaskRoom(ctx context.Context, t lifecycle.Task) error {
 
 // TaskTold tells whose a task is that has run since before this process.
 func (w *Worker) TaskTold(ctx context.Context, t lifecycle.Task) error {
-	return w.change(ctx, func(now time.Time) lifecycle.Out { return w.sup.TaskTold(now, t) })
+	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.TaskTold(now, t) })
 }
 
 // TaskGone gives a task's room back.
 func (w *Worker) TaskGone(ctx context.Context, name string) error {
-	return w.change(ctx, func(now time.Time) lifecycle.Out { return w.sup.TaskGone(now, name) })
+	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.TaskGone(now, name) })
+}
+
+// taskHost is who runs tasks, as the loop sees it; nobody may.
+type taskHost struct{ Tasks }
+
+// occupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
+func (h taskHost) occupies(name string) (want cluster.Resources, mine bool) {
+	if h.Tasks == nil {
+		return cluster.Resources{}, false
+	}
+	return h.Occupies(name)
 }
 
 // split parts the lives of machines from those of tasks.
-func (w *Worker) split(known []runtime.Status) (machines, tasks []runtime.Status) {
-	if w.o.Tasks == nil {
-		return known, nil
-	}
+func (h taskHost) split(known []runtime.Status) (machines, tasks []runtime.Status) {
 	for _, s := range known {
-		if _, mine := w.o.Tasks.Occupies(s.Machine); mine {
+		if _, mine := h.occupies(s.Machine); mine {
 			tasks = append(tasks, s)
 		} else {
 			machines = append(machines, s)
@@ -60,30 +68,25 @@ func (w *Worker) split(known []runtime.Status) (machines, tasks []runtime.Status
 	return machines, tasks
 }
 
-// recoverTasks enters the room of tasks that run since before, and tells of them.
-func (w *Worker) recoverTasks(asked time.Time, lives []runtime.Status) {
-	if w.o.Tasks == nil {
-		return
+// known tells what the runtime has of tasks.
+func (h taskHost) known(asked time.Time, lives []runtime.Status) {
+	if h.Tasks != nil {
+		h.Known(asked, lives)
 	}
-	for _, s := range lives {
-		if want, _ := w.o.Tasks.Occupies(s.Machine); s.Exit == nil { // it runs, or is about to
-			w.sup.TaskKnown(s.Machine, want)
-		}
-	}
-	w.o.Tasks.Known(asked, lives)
 }
 
-// taskExit hands a task's exit on; it is no input of the supervisor.
-func (w *Worker) taskExit(x runtime.Exit) bool {
-	if w.o.Tasks == nil {
-		return false
+// exited hands a task's exit on; false: it is no task's.
+func (h taskHost) exited(x runtime.Exit) bool {
+	_, mine := h.occupies(x.Machine)
+	if mine {
+		h.Exited(x)
 	}
-	if _, mine := w.o.Tasks.Occupies(x.Machine); !mine {
-		return false
-	}
-	w.o.Tasks.Exited(x)
-	return true
+	return mine
 }
 
-// nothing is an input that changes nothing.
-func nothing(time.Time) lifecycle.Out { return lifecycle.Out{} }
+// changed tells that the worker's record is another.
+func (h taskHost) changed(rec *cluster.Record) {
+	if h.Tasks != nil {
+		h.Changed(rec)
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -39,6 +38,10 @@ type entry struct {
 	versions []machine.Version // before the present one, oldest first
 	changed  chan struct{}     // closed at the next change
 	json     atomic.Pointer[[]byte]
+}
+
+func newView() *view {
+	return &view{machines: map[string]*slot{}, volumes: map[string]machine.Volume{}}
 }
 
 // get returns a machine's entry; nil when it is not kept.
@@ -161,42 +164,9 @@ func (v *view) dropRenderings() {
 	}
 }
 
-// publish makes what an Out has changed visible, tells the observer of it, and wakes who watches.
-func (w *Worker) publish(out lifecycle.Out) {
-	for _, id := range out.Volumes {
-		vol, exists := w.sup.VolumeOf(id)
-		w.view.setVolume(id, vol, exists)
-	}
-	for _, id := range out.Changed {
-		m := w.sup.MachineOf(id)
-		var e *entry
-		if m != nil {
-			e = &entry{m: m, versions: w.sup.Versions(id), changed: make(chan struct{})}
-		}
-		if old := w.view.set(id, e); old != nil {
-			close(old.changed)
-		}
-		w.tell(id, m)
-	}
-	for _, e := range out.Events {
-		w.feed.send(e)
-	}
-}
-
-// tell tells the observer of a machine; nil: it is no longer kept.
-func (w *Worker) tell(id string, m *machine.Machine) {
-	switch {
-	case w.o.Observer == nil:
-	case m == nil:
-		w.o.Observer.Gone(id)
-	default:
-		w.o.Observer.Machine(m)
-	}
-}
-
 // Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	entries := w.view.list(app, destroyed)
+	entries := w.loop.view.list(app, destroyed)
 	out := make([]*machine.Machine, len(entries))
 	for i, e := range entries {
 		out[i] = e.m
@@ -208,8 +178,8 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 // while lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
 func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte] {
 	return func(yield func(*machine.Machine, func() []byte) bool) {
-		w.view.listed.Store(true)
-		for _, e := range w.view.list(app, destroyed) {
+		w.loop.view.listed.Store(true)
+		for _, e := range w.loop.view.list(app, destroyed) {
 			if !yield(e.m, e.render) {
 				return
 			}
@@ -221,7 +191,7 @@ func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine,
 // false, ctx ends, or the machine is no longer kept.
 func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error {
 	for {
-		e := w.view.get(id)
+		e := w.loop.view.get(id)
 		if e == nil || e.m.App != app {
 			return noMachine()
 		}
@@ -232,8 +202,8 @@ func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Mach
 		case <-e.changed:
 		case <-ctx.Done():
 			return callerGone(ctx)
-		case <-w.stopped:
-			return w.errStopped()
+		case <-w.loop.stopped:
+			return w.loop.errStopped()
 		}
 	}
 }

@@ -9,47 +9,54 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
-// carryOutVolume makes, copies and removes the directories behind volumes. Each step can be repeated: what is made is made
+// disks are the directories behind volumes and their snapshots.
+type disks struct {
+	worker cluster.WorkerID
+	dir    string
+}
+
+// carryOut makes, copies and removes the directories behind volumes. Each step can be repeated: what is made is made
 // beside its place and renamed into it.
-func (w *Worker) carryOutVolume(ctx context.Context, kind string, t lifecycle.VolumeTarget) (any, error) {
-	dir := w.volumeDir(t.Volume.ID)
+func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarget) (any, error) {
+	dir := d.volumeDir(t.Volume.ID)
 	switch kind {
 	case lifecycle.EffVolumeMake:
-		return nil, w.makeVolume(ctx, dir, t)
+		return nil, d.make(ctx, dir, t)
 	case lifecycle.EffVolumeRemove:
-		return nil, diskError(cmp.Or(os.RemoveAll(dir), os.RemoveAll(w.snapshotDir(t.Volume.ID, ""))))
+		return nil, diskError(cmp.Or(os.RemoveAll(dir), os.RemoveAll(d.snapshotDir(t.Volume.ID, ""))))
 	case lifecycle.EffVolumeCopy:
-		return w.copyVolume(ctx, dir, t)
+		return d.snapshot(ctx, dir, t)
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", kind)
 }
 
-func (w *Worker) makeVolume(ctx context.Context, dir string, t lifecycle.VolumeTarget) error {
+func (d disks) make(ctx context.Context, dir string, t lifecycle.VolumeTarget) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
 	from := ""
 	switch {
 	case t.Snapshot != "":
-		if from = w.findSnapshot(t.Snapshot); from == "" {
-			return fault.New(fault.NotFound, "snapshot_not_found", "snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies", t.Snapshot, w.o.ID)
+		if from = d.findSnapshot(t.Snapshot); from == "" {
+			return fault.New(fault.NotFound, "snapshot_not_found", "snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies", t.Snapshot, d.worker)
 		}
 	case t.SourceVolume != "":
-		from = w.volumeDir(t.SourceVolume)
+		from = d.volumeDir(t.SourceVolume)
 		if _, err := os.Stat(from); err != nil {
-			return fault.New(fault.NotFound, "volume_not_found", "volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, w.o.ID)
+			return fault.New(fault.NotFound, "volume_not_found", "volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, d.worker)
 		}
 	}
-	return w.fill(ctx, from, dir)
+	return d.fill(ctx, from, dir)
 }
 
 // fill makes directory dir with the contents of from ("" for none).
-func (w *Worker) fill(ctx context.Context, from, dir string) error {
+func (d disks) fill(ctx context.Context, from, dir string) error {
 	part := dir + ".part"
 	if err := cmp.Or(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
 		return diskError(err)
@@ -63,13 +70,13 @@ func (w *Worker) fill(ctx context.Context, from, dir string) error {
 	return diskError(os.Rename(part, dir))
 }
 
-func (w *Worker) copyVolume(ctx context.Context, dir string, t lifecycle.VolumeTarget) (any, error) {
-	to := w.snapshotDir(t.Volume.ID, t.Snapshot)
+func (d disks) snapshot(ctx context.Context, dir string, t lifecycle.VolumeTarget) (any, error) {
+	to := d.snapshotDir(t.Volume.ID, t.Snapshot)
 	if _, err := os.Stat(to); err != nil {
 		if err := diskError(os.MkdirAll(filepath.Dir(to), 0o700)); err != nil {
 			return nil, err
 		}
-		if err := w.fill(ctx, dir, to); err != nil {
+		if err := d.fill(ctx, dir, to); err != nil {
 			return nil, err
 		}
 	}
@@ -96,12 +103,14 @@ func treeSize(dir string) (int64, error) {
 	return n, err
 }
 
-func (w *Worker) snapshotDir(volume, id string) string {
-	return filepath.Join(w.o.Dir, "snapshots", volume, id)
+func (d disks) snapshotDir(volume, id string) string {
+	return filepath.Join(d.dir, "snapshots", volume, id)
 }
 
-func (w *Worker) findSnapshot(id string) string {
-	found, err := filepath.Glob(filepath.Join(w.o.Dir, "snapshots", "*", id))
+func (d disks) volumeDir(id string) string { return filepath.Join(d.dir, "volumes", id) }
+
+func (d disks) findSnapshot(id string) string {
+	found, err := filepath.Glob(filepath.Join(d.dir, "snapshots", "*", id))
 	if err != nil || len(found) != 1 {
 		return ""
 	}

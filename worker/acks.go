@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,9 +12,16 @@ import (
 // acks are the exits that are journalled and that the runtime may forget. They are told together: one exit is worth less
 // than a round trip. One that is lost is told again by the runtime, and acknowledged then.
 type acks struct {
+	runtime runtime.Runtime
+	log     *slog.Logger
+	wake    chan struct{}
+
 	mu   sync.Mutex
 	list []runtime.Exit
-	wake chan struct{}
+}
+
+func newAcks(o *Options) *acks {
+	return &acks{runtime: o.Runtime, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
 func (a *acks) add(x runtime.Exit) {
@@ -34,30 +42,30 @@ func (a *acks) take() []runtime.Exit {
 	return all
 }
 
-// acknowledge tells the runtime until ctx ends.
-func (w *Worker) acknowledge(ctx context.Context) {
+// run tells the runtime until ctx ends.
+func (a *acks) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.acks.wake:
+		case <-a.wake:
 		}
-		if err := w.ackAll(ctx, w.acks.take()); err != nil {
-			w.log.Warn("exits could not be acknowledged; the runtime will tell them again", "err", err)
+		if err := a.tell(ctx, a.take()); err != nil {
+			a.log.Warn("exits could not be acknowledged; the runtime will tell them again", "err", err)
 		}
 	}
 }
 
-func (w *Worker) ackAll(ctx context.Context, exits []runtime.Exit) error {
+func (a *acks) tell(ctx context.Context, exits []runtime.Exit) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if many, ok := w.o.Runtime.(runtime.Acker); ok && len(exits) > 1 {
+	if many, ok := a.runtime.(runtime.Acker); ok && len(exits) > 1 {
 		if err := many.AckAll(ctx, exits); err == nil {
 			return nil
 		} // a runtime of an older souk may know only one at a time
 	}
 	for _, x := range exits {
-		if err := w.o.Runtime.Ack(ctx, x.Machine, x.Attempt); err != nil {
+		if err := a.runtime.Ack(ctx, x.Machine, x.Attempt); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"syscall"
 	"time"
@@ -15,9 +16,21 @@ import (
 
 // effects carries effects out: those of one key one after the other, those of different keys side by side.
 type effects struct {
+	runtime runtime.Runtime
+	disks   disks
+	secrets func(app string) (map[string]string, error) // nil: none
+	log     *slog.Logger
+	acks    *acks
+	result  func(fsm.Result) // takes what came of an effect
+
 	mu     sync.Mutex
 	queues map[string]*effectQueue
 	done   sync.WaitGroup
+}
+
+func newEffects(o *Options, a *acks, result func(fsm.Result)) *effects {
+	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir}, secrets: o.Secrets, log: o.Log, acks: a, result: result,
+		queues: map[string]*effectQueue{}}
 }
 
 // effectQueue holds a key's effects that wait. It is short: a run asks for one at a time, acknowledgements are bounded
@@ -53,10 +66,10 @@ func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Con
 	return eff, ectx, cancel, true
 }
 
-func (w *Worker) dispatch(ctx context.Context, eff fsm.Effect) {
-	e := &w.effects
+// dispatch has an effect carried out; it does not wait.
+func (e *effects) dispatch(ctx context.Context, eff fsm.Effect) {
 	if t, ok := eff.Args.(lifecycle.Target); ok && eff.Kind == lifecycle.EffAck {
-		w.acks.add(runtime.Exit{Machine: t.ID, Attempt: t.Attempt})
+		e.acks.add(runtime.Exit{Machine: t.ID, Attempt: t.Attempt})
 		return
 	}
 	e.mu.Lock()
@@ -73,40 +86,40 @@ func (w *Worker) dispatch(ctx context.Context, eff fsm.Effect) {
 				return
 			}
 			began := time.Now()
-			data, err := w.carryOut(ectx, eff)
+			data, err := e.carryOut(ectx, eff)
 			cancel()
-			w.report(eff, data, err, time.Since(began))
+			e.report(eff, data, err, time.Since(began))
 		}
 	})
 }
 
-func (w *Worker) report(eff fsm.Effect, data any, err error, took time.Duration) {
+// report says what came of an effect, to who wants to know.
+func (e *effects) report(eff fsm.Effect, data any, err error, took time.Duration) {
 	if err != nil {
-		w.log.Warn("an effect failed", "key", eff.Key, "effect", eff.Kind, "err", err)
+		e.log.Warn("an effect failed", "key", eff.Key, "effect", eff.Kind, "err", err)
 	}
 	if eff.Seq == 0 {
 		return
 	}
-	res := fsm.Result{Key: eff.Key, Seq: eff.Seq, Err: err, Data: data, Took: took}
-	w.post(func(now time.Time) lifecycle.Out { return w.sup.Effected(now, res) })
+	e.result(fsm.Result{Key: eff.Key, Seq: eff.Seq, Err: err, Data: data, Took: took})
 }
 
 // carryOut does what one effect asks for. Data is what the step that asked wants to know.
-func (w *Worker) carryOut(ctx context.Context, eff fsm.Effect) (data any, err error) {
-	rt := w.o.Runtime
+func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err error) {
+	rt := e.runtime
 	switch a := eff.Args.(type) {
 	case lifecycle.VolumeTarget:
-		return w.carryOutVolume(ctx, eff.Kind, a)
+		return e.disks.carryOut(ctx, eff.Kind, a)
 	case lifecycle.Target:
 		switch eff.Kind {
 		case lifecycle.EffPrepare:
-			spec, err := w.spec(a, false)
+			spec, err := e.spec(a, false)
 			if err != nil {
 				return nil, err
 			}
 			return nil, rt.Prepare(ctx, spec)
 		case lifecycle.EffLaunch:
-			spec, err := w.spec(a, true)
+			spec, err := e.spec(a, true)
 			if err != nil {
 				return nil, err
 			}

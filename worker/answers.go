@@ -43,18 +43,18 @@ func (a *answers) forget(ticket uint64) {
 
 // call gives the supervisor a command and waits for its reply. ok is false when patience ran out first: the operation
 // goes on, and the machine's state tells how far it is.
-func (w *Worker) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (r lifecycle.Reply, ok bool, err error) {
-	ticket := w.tickets.Add(1)
-	ch := w.answers.expect(ticket)
-	defer w.answers.forget(ticket)
+func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (r lifecycle.Reply, ok bool, err error) {
+	ticket := l.tickets.Add(1)
+	ch := l.answers.expect(ticket)
+	defer l.answers.forget(ticket)
 	select {
-	case w.inputs <- input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}:
-	case <-w.stopped:
-		return r, false, w.errStopped()
+	case l.inputs <- input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}:
+	case <-l.stopped:
+		return r, false, l.errStopped()
 	case <-ctx.Done():
 		return r, false, callerGone(ctx)
 	}
-	patience := time.NewTimer(w.o.Patience)
+	patience := time.NewTimer(l.o.Patience)
 	defer patience.Stop()
 	select {
 	case r = <-ch:
@@ -63,8 +63,8 @@ func (w *Worker) call(ctx context.Context, f func(now time.Time, ticket uint64) 
 		return r, false, nil
 	case <-ctx.Done():
 		return r, false, callerGone(ctx)
-	case <-w.stopped:
-		return r, false, w.errStopped()
+	case <-l.stopped:
+		return r, false, l.errStopped()
 	}
 }
 

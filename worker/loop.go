@@ -1,0 +1,241 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/runtime"
+)
+
+// loop is the one goroutine that owns the supervisor: it takes inputs, commits what comes of them, and only then tells,
+// carries out and answers.
+type loop struct {
+	o        Options
+	sup      *lifecycle.Supervisor
+	inputs   chan input
+	first    lifecycle.Out // of the recovery, carried out by run
+	pending  []fsm.Record  // not yet committed, none of them promised
+	held     []fsm.Effect  // wait for the commit of pending
+	told     uint64        // version of the record that the observer knows
+	commits  commitStats
+	stopped  chan struct{}
+	stopOnce sync.Once
+
+	view    *view
+	record  atomic.Pointer[cluster.Record]
+	feed    *feed
+	tickets atomic.Uint64
+	answers *answers
+	acks    *acks
+	effects *effects
+	tasks   taskHost
+}
+
+// input is something the loop does with the supervisor. A nil done means that nobody waits.
+type input struct {
+	f    func(now time.Time) lifecycle.Out
+	done chan struct{}
+}
+
+const (
+	defaultMaxStarting = 256
+	defaultPatience    = 20 * time.Second
+	maxInputs          = 4096
+	maxBatch           = 512
+	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
+	lazyFlush = 50 * time.Millisecond
+	// auditEvery is how often what the runtime has is held against what it should have.
+	auditEvery = time.Minute
+)
+
+func newLoop(o Options) *loop {
+	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}), view: newView(), tasks: taskHost{o.Tasks},
+		feed: &feed{subs: map[*subscriber]struct{}{}}, answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}, acks: newAcks(&o)}
+	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
+		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
+	})
+	return l
+}
+
+// run is Worker.Run.
+func (l *loop) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		l.stopOnce.Do(func() { close(l.stopped) })
+		cancel()
+		l.effects.wait()
+	}()
+	if err := l.settle(ctx, []lifecycle.Out{l.first}); err != nil {
+		return err
+	}
+	l.first = lifecycle.Out{}
+	l.effects.done.Go(func() { l.audit(ctx) })
+	l.effects.done.Go(func() { l.acks.run(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(l.untilNext())
+		var batch []input
+		select {
+		case <-ctx.Done():
+			return l.flush()
+		case in := <-l.inputs:
+			batch = l.drain(append(batch, in))
+		case ex := <-l.o.Runtime.Exits():
+			batch = l.drain(append(batch, l.exit(ex)))
+		case <-timer.C:
+			batch = append(batch, input{f: l.tick})
+		}
+		if err := l.take(ctx, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// tick lets the supervisor act on what has come due, and writes what has waited long enough.
+func (l *loop) tick(now time.Time) lifecycle.Out {
+	out := l.sup.Tick(now)
+	out.Sync = out.Sync || len(l.pending) > 0
+	return out
+}
+
+func (l *loop) exit(ex runtime.Exit) input {
+	if l.tasks.exited(ex) {
+		return input{f: func(time.Time) lifecycle.Out { return lifecycle.Out{} }}
+	}
+	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM, Lost: ex.Lost, At: ex.At}
+	return input{f: func(now time.Time) lifecycle.Out { return l.sup.Exited(now, e) }}
+}
+
+// audit looks for drift between runtime and journal until ctx ends.
+func (l *loop) audit(ctx context.Context) {
+	every := time.NewTicker(auditEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		l.view.dropRenderings()
+		asked := time.Now()
+		known, err := l.o.Runtime.List(ctx)
+		if err != nil {
+			l.o.Log.Warn("the audit could not list what runs", "err", err)
+			continue
+		}
+		known, tasks := l.tasks.split(known)
+		l.tasks.known(asked, tasks)
+		l.post(func(now time.Time) lifecycle.Out { return l.sup.Audit(now, asked, lives(known)) })
+	}
+}
+
+// drain adds the inputs that are waiting already, so that they share one commit.
+func (l *loop) drain(batch []input) []input {
+	for len(batch) < maxBatch {
+		select {
+		case in := <-l.inputs:
+			batch = append(batch, in)
+		case ex := <-l.o.Runtime.Exits():
+			batch = append(batch, l.exit(ex))
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// take steps the supervisor through a batch and settles what comes out.
+func (l *loop) take(ctx context.Context, batch []input) error {
+	now := time.Now()
+	outs := make([]lifecycle.Out, 0, len(batch))
+	for _, in := range batch {
+		outs = append(outs, in.f(now))
+	}
+	if err := l.settle(ctx, outs); err != nil {
+		return err
+	}
+	for _, in := range batch {
+		if in.done != nil {
+			close(in.done)
+		}
+	}
+	return nil
+}
+
+// untilNext gives how long the loop may sleep.
+func (l *loop) untilNext() time.Duration {
+	d := time.Hour
+	if next := l.sup.Next(); !next.IsZero() {
+		d = min(d, max(0, time.Until(next)))
+	}
+	if len(l.pending) > 0 {
+		d = min(d, lazyFlush)
+	}
+	return max(d, 0)
+}
+
+// errStopped is the answer of a worker that no longer works.
+func (l *loop) errStopped() error {
+	return fault.New(fault.Unavailable, "stopped", "worker %s has stopped; try again when it is back", l.o.ID)
+}
+
+// post gives the loop an input that nobody waits for.
+func (l *loop) post(f func(now time.Time) lifecycle.Out) {
+	select {
+	case l.inputs <- input{f: f}:
+	case <-l.stopped:
+	}
+}
+
+// inspect runs f where the supervisor may be read.
+func (l *loop) inspect(ctx context.Context, f func(now time.Time)) error {
+	return l.change(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
+}
+
+// change runs f where the supervisor may be stepped, and waits until what came of it is settled.
+func (l *loop) change(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
+	done := make(chan struct{})
+	in := input{done: done, f: f}
+	select {
+	case l.inputs <- in:
+	case <-l.stopped:
+		return l.errStopped()
+	case <-ctx.Done():
+		return callerGone(ctx)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-l.stopped:
+		return l.errStopped()
+	case <-ctx.Done():
+		return callerGone(ctx)
+	}
+}
+
+func callerGone(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.New(fault.Timeout, "deadline", "deadline_exceeded: there was no answer in the time given")
+	}
+	return fault.New(fault.Unavailable, "cancelled", "the caller went away before the answer")
+}
+
+func lives(known []runtime.Status) []lifecycle.Life {
+	out := make([]lifecycle.Life, 0, len(known))
+	for _, s := range known {
+		out = append(out, life(s))
+	}
+	return out
+}
+
+func life(s runtime.Status) lifecycle.Life {
+	return lifecycle.Life{Machine: s.Machine, Attempt: s.Attempt, PID: s.PID, StartedAt: s.StartedAt, Paused: s.Paused, Running: s.Running, HasExit: s.Exit != nil}
+}

@@ -1,0 +1,81 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// selfBucket of the journal holds self under the key "self".
+const selfBucket = "worker"
+
+// self is what the journal has of the worker that writes it.
+type self struct {
+	ID          cluster.WorkerID `json:"id"`
+	Incarnation uint64           `json:"incarnation"`
+}
+
+// load gives the supervisor every record, and counts this start of the worker.
+func (l *loop) load() error {
+	var records []fsm.Record
+	me := self{ID: l.o.ID}
+	err := l.o.Journal.Load(func(r fsm.Record) error {
+		if r.Bucket != selfBucket {
+			records = append(records, r)
+			return nil
+		}
+		return json.Unmarshal(r.Value, &me)
+	})
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "journal_damaged", "the journal of worker %s does not load; restore it from a backup", l.o.ID)
+	}
+	if me.ID != l.o.ID {
+		return fault.New(fault.Conflict, "worker_id", "this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
+	}
+	me.Incarnation++
+	b, err := json.Marshal(me)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "journal", "the worker's own record does not encode")
+	}
+	if err := l.o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "self", Value: b}}); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "journal", "the journal of worker %s cannot be written", l.o.ID)
+	}
+	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready, Incarnation: me.Incarnation,
+		Capacity: l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes, Require: l.o.Offer.Require,
+		Prefer: l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs}, l.o.Rand)
+	for _, r := range records {
+		switch err := l.sup.Restore(r); {
+		case fault.CodeOf(err) == "replay":
+			l.o.Log.Error("an operation is parked", "key", r.Key, "err", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// recover brings what the journal has and what the runtime has together.
+func (l *loop) recover(ctx context.Context) error {
+	asked := time.Now()
+	known, err := l.o.Runtime.List(ctx)
+	if err != nil {
+		return fault.Wrap(err, fault.KindOf(err), "runtime", "the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
+	}
+	known, tasks := l.tasks.split(known)
+	for _, s := range tasks {
+		if want, _ := l.tasks.occupies(s.Machine); s.Exit == nil { // it runs, or is about to
+			l.sup.TaskKnown(s.Machine, want)
+		}
+	}
+	l.tasks.known(asked, tasks)
+	l.first = l.sup.Recover(time.Now(), lives(known))
+	rec := l.sup.Record(time.Now())
+	l.record.Store(&rec)
+	l.publish(l.first)
+	return nil
+}

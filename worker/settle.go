@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// settle commits, then publishes, lets go of the effects and answers: in this order, which is the durability promise.
+func (l *loop) settle(ctx context.Context, outs []lifecycle.Out) error {
+	commit := false
+	for _, o := range outs {
+		l.pending = append(l.pending, o.Records...)
+		commit = commit || o.Sync
+	}
+	if commit {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	l.tellAll(outs)
+	l.letGo(ctx, outs)
+	return nil
+}
+
+// tellAll makes what is durable visible: the record, the machines and volumes that changed, and what happened to them.
+func (l *loop) tellAll(outs []lifecycle.Out) {
+	rec := l.sup.Record(time.Now())
+	l.record.Store(&rec)
+	if rec.Version != l.told && l.o.Observer != nil {
+		l.told = rec.Version
+		l.o.Observer.Worker(rec)
+	}
+	l.tasks.changed(&rec)
+	for _, o := range outs {
+		l.publish(o)
+	}
+}
+
+// letGo carries out the effects of inputs that are durable, and answers them.
+func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) {
+	for _, o := range outs {
+		for _, key := range o.Cancels {
+			l.effects.cancel(key)
+		}
+		for _, e := range o.Effects {
+			if e.Durable && len(l.pending) > 0 {
+				l.held = append(l.held, e)
+			} else {
+				l.effects.dispatch(ctx, e)
+			}
+		}
+		for _, r := range o.Replies {
+			l.answers.give(r)
+		}
+		for _, p := range o.Evict {
+			l.tasks.Evict(p)
+		}
+	}
+	if len(l.pending) == 0 {
+		for _, e := range l.held {
+			l.effects.dispatch(ctx, e)
+		}
+		l.held = l.held[:0]
+	}
+}
+
+// publish makes what an Out has changed visible, tells the observer of it, and wakes who watches.
+func (l *loop) publish(out lifecycle.Out) {
+	for _, id := range out.Volumes {
+		vol, exists := l.sup.VolumeOf(id)
+		l.view.setVolume(id, vol, exists)
+	}
+	for _, id := range out.Changed {
+		m := l.sup.MachineOf(id)
+		var e *entry
+		if m != nil {
+			e = &entry{m: m, versions: l.sup.Versions(id), changed: make(chan struct{})}
+		}
+		if old := l.view.set(id, e); old != nil {
+			close(old.changed)
+		}
+		l.tell(id, m)
+	}
+	for _, e := range out.Events {
+		l.feed.send(e)
+	}
+}
+
+// tell tells the observer of a machine; nil: it is no longer kept.
+func (l *loop) tell(id string, m *machine.Machine) {
+	switch {
+	case l.o.Observer == nil:
+	case m == nil:
+		l.o.Observer.Gone(id)
+	default:
+		l.o.Observer.Machine(m)
+	}
+}
+
+func (l *loop) flush() error {
+	if len(l.pending) == 0 {
+		return nil
+	}
+	began := time.Now()
+	if err := l.o.Journal.Commit(l.pending); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "journal", "worker %s stops, because its journal cannot be written", l.o.ID)
+	}
+	l.commits.add(len(l.pending), time.Since(began))
+	l.pending = l.pending[:0]
+	return nil
+}
