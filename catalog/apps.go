@@ -57,7 +57,8 @@ var appName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 	if !appName.MatchString(name) {
 		return App{}, fault.New(fault.Invalid, "app_name",
-			"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends", fault.Clip(name, 80))
+			"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
+			fault.Clip(name, 80))
 	}
 	if org == "" {
 		org = "personal"
@@ -151,7 +152,8 @@ func (c *Catalog) updateApp(name string, set func(*App) error) error {
 	return c.commit(c.apps.put(name, next))
 }
 
-// SetEvictionBudget sets what the machines of an app are launched with that name no eviction budget; nil is the default.
+// SetEvictionBudget sets what the machines of an app are launched with that name no eviction budget; nil is the
+// default.
 func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
 	return c.updateApp(app, func(a *App) error {
 		if why := b.Valid(); why != "" {
@@ -162,8 +164,8 @@ func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error
 	})
 }
 
-// What is to become of an app's machines on a worker that cannot be heard. It is data: the worker that is cut off goes on
-// with them in any case, and nothing yet makes others in their place. Whoever does must go by it.
+// What is to become of an app's machines on a worker that cannot be heard. It is data: the worker that is cut off
+// goes on with them in any case, and nothing yet makes others in their place. Whoever does must go by it.
 const (
 	DisconnectFast   = "fast"   // others are made as soon as the worker is dead to this member: two may run for a while
 	DisconnectFenced = "fenced" // as fast, and what they write to refuses the older SOUK_FENCE

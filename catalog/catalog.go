@@ -1,9 +1,10 @@
-// Package catalog keeps what a gateway knows and no worker does: apps and their settings, secrets (sealed), namespaces and
-// prices, policies of placement and which of them are in force, and idempotency keys.
+// Package catalog keeps what a gateway knows and no worker does: apps and their settings, secrets (sealed),
+// namespaces and prices, policies of placement and which of them are in force, and idempotency keys.
 //
 // Each of these is a row: a key in a bucket with a JSON value. Reads come from memory. A change is committed to the
-// catalog's journal first and seen afterwards, whole or not at all, and then told to the catalogs of the other members row by
-// row (see Sharing). A row that another member wrote is imported in the same way, as one commit of its own.
+// catalog's journal first and seen afterwards, whole or not at all, and then told to the catalogs of the other
+// members row by row (see Sharing). A row that another member wrote is imported in the same way, as one commit of its
+// own.
 package catalog
 
 import (
@@ -53,8 +54,8 @@ type Catalog struct {
 	tables     map[string]table // all of these, by bucket
 }
 
-// Open reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it is made
-// when there are no secrets yet, and refused when others may read it.
+// Open reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it is
+// made when there are no secrets yet, and refused when others may read it.
 func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 	c := empty(j)
 	if err := j.Load(c.load); err != nil {
@@ -97,7 +98,8 @@ func (c *Catalog) load(r fsm.Record) error {
 		"the catalog's record %s/%s cannot be read; start the version of souk that wrote it", r.Bucket, r.Key)
 }
 
-// Failed is closed when a commit has failed. What is on disk is unknown then: the process is to end, and to be started again.
+// Failed is closed when a commit has failed. What is on disk is unknown then: the process is to end, and to be
+// started again.
 func (c *Catalog) Failed() <-chan struct{} { return c.failed }
 
 // Close closes the journal.

@@ -131,8 +131,8 @@ func (t *keys) removeApp(app string) (out []change) {
 	return out
 }
 
-// expired returns the changes that take out the oldest keys whose time is over, and those of refused creates, and how many
-// of them still count. Its cost is that of what it returns.
+// expired returns the changes that take out the oldest keys whose time is over, and those of refused creates, and how
+// many of them still count. Its cost is that of what it returns.
 func (t *keys) expired(now time.Time) (out []change, counted int) {
 	for name := range t.freed {
 		if len(out) == expiredAtOnce {
@@ -165,7 +165,8 @@ type Claim struct {
 // A key that is known gives the id it was bound to, and a Conflict when the request is another.
 func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if len(key) > MaxKeyLength {
-		return nil, fault.New(fault.Invalid, "key_length", "an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
+		return nil, fault.New(fault.Invalid, "key_length",
+			"an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
 	}
 	now, name, t := time.Now().UTC(), app+"/"+key, c.keys
 	c.write.Lock()
@@ -227,7 +228,8 @@ func (t *keys) end(name string, refused bool) (unused bool) {
 }
 
 // End says that the create is over. A key whose creates were all refused is unbound again: it does not count towards
-// MaxKeys, and its next create is a new one. That is not worth a commit of its own, so it is on disk with the next claim.
+// MaxKeys, and its next create is a new one. That is not worth a commit of its own, so it is on disk with the next
+// claim.
 func (k *Claim) End(refused bool) {
 	switch {
 	case k == nil || k.name == "":

@@ -35,7 +35,8 @@ func (c *Catalog) namespace(name string) (Namespace, error) {
 	n.Name = name
 	if !there && !n.isDefault() {
 		return n, fault.New(fault.NotFound, "namespace_not_found",
-			"there is no namespace %s; make it with souk namespace create, or choose another (souk namespace ls)", fault.Clip(name, 80))
+			"there is no namespace %s; make it with souk namespace create, or choose another (souk namespace ls)",
+			fault.Clip(name, 80))
 	}
 	return n, nil
 }
@@ -79,7 +80,8 @@ func (c *Catalog) AppsByNamespace() map[string][]string {
 func (c *Catalog) CreateNamespace(name string) error {
 	if !appName.MatchString(name) {
 		return fault.New(fault.Invalid, "namespace_name",
-			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends", fault.Clip(name, 80))
+			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
+			fault.Clip(name, 80))
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -106,7 +108,8 @@ func (c *Catalog) DeleteNamespace(name string) error {
 	}
 	for _, a := range c.apps.all {
 		if a.Namespace == name {
-			return fault.New(fault.Precondition, "namespace_in_use", "app %s is in namespace %s; move it or destroy it first", a.Name, name)
+			return fault.New(fault.Precondition, "namespace_in_use",
+				"app %s is in namespace %s; move it or destroy it first", a.Name, name)
 		}
 	}
 	x, _ := c.namespaces.remove(name)

@@ -156,11 +156,13 @@ func (t *policies) usable(name string) error {
 }
 
 func noPolicy(name string) error {
-	return fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", fault.Clip(name, 80))
+	return fault.New(fault.NotFound, "policy_not_found",
+		"there is no policy %q; \"souk policy ls\" lists them", fault.Clip(name, 80))
 }
 
 func shippedPolicy(name string) error {
-	return fault.New(fault.Conflict, "policy_shipped", "policy %s comes with souk and does not change; give yours another name", name)
+	return fault.New(fault.Conflict, "policy_shipped",
+		"policy %s comes with souk and does not change; give yours another name", name)
 }
 
 // PolicyChoice returns the default and the shadow.
@@ -198,7 +200,8 @@ func (c *Catalog) ChoosePolicies(def, shadow *string) error {
 	return c.commit(c.choice.put(keyPolicies, choice))
 }
 
-// BoundPolicy returns a policy ready for one goroutine. One whose file cannot be loaded any more places as the default does.
+// BoundPolicy returns a policy ready for one goroutine. One whose file cannot be loaded any more places as the
+// default does.
 func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
 	c.mu.RLock()
 	found, v, there := c.policies.find(name)
@@ -263,8 +266,8 @@ func (c *Catalog) policy(name string) (Policy, error) {
 	return out, nil
 }
 
-// PolicyVersion returns a version of a policy, 0 being the newest, and the versions that are kept, oldest first. A policy
-// that comes with souk has a text and no versions.
+// PolicyVersion returns a version of a policy, 0 being the newest, and the versions that are kept, oldest first. A
+// policy that comes with souk has a text and no versions.
 func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept []policy.Version, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -96,7 +96,8 @@ func named(key, want string) error {
 
 // unusable says which row of another member cannot be used, and why.
 func unusable(err error, bucket, key string) error {
-	return fault.Wrap(err, fault.Invalid, "catalog", "the row %s/%s of another member cannot be used", bucket, fault.Clip(key, 80))
+	return fault.Wrap(err, fault.Invalid, "catalog",
+		"the row %s/%s of another member cannot be used", bucket, fault.Clip(key, 80))
 }
 
 func encode(row any) []byte {

@@ -79,8 +79,8 @@ func (x *teller) apply(t *testing.T, weight int) {
 	}
 }
 
-// TestOnePolicyManyVersions applies more versions than are kept: at the others the policy stays, with the same versions, in
-// memory and on disk.
+// TestOnePolicyManyVersions applies more versions than are kept: at the others the policy stays, with the same
+// versions, in memory and on disk.
 func TestOnePolicyManyVersions(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	for n := range 3 * policy.MaxVersions {
@@ -168,7 +168,8 @@ func TestAChangeIsOneRow(t *testing.T) {
 	}
 }
 
-// TestABrokenPolicyIsMended: a version that this souk cannot load lets the default place, and the next good one is used.
+// TestABrokenPolicyIsMended: a version that this souk cannot load lets the default place, and the next good one is
+// used.
 func TestABrokenPolicyIsMended(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	a.apply(t, 1)
@@ -236,8 +237,8 @@ func TestImportRefusesOddRows(t *testing.T) {
 	}
 }
 
-// TestADeletedAppTakesItsSecretsAlong: at whoever hears of it as well, so that nothing of it comes back in an app of the
-// same name.
+// TestADeletedAppTakesItsSecretsAlong: at whoever hears of it as well, so that nothing of it comes back in an app of
+// the same name.
 func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"

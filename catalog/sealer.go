@@ -28,7 +28,8 @@ func openSealer(path string, fresh bool) (sealer, error) {
 	case errors.Is(err, fs.ErrNotExist) && fresh:
 		return makeSealer(path)
 	case errors.Is(err, fs.ErrNotExist):
-		return s, fault.Wrap(err, fault.Invalid, "key_file", "the key of the secrets is gone; put %s back from a backup, or the secrets cannot be read", path)
+		return s, fault.Wrap(err, fault.Invalid, "key_file",
+			"the key of the secrets is gone; put %s back from a backup, or the secrets cannot be read", path)
 	case err != nil:
 		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s", path)
 	}
@@ -37,10 +38,12 @@ func openSealer(path string, fresh bool) (sealer, error) {
 		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s", path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return s, fault.New(fault.Denied, "key_file", "others may read the key of the secrets (mode %04o); run chmod 600 %s", info.Mode().Perm(), path)
+		return s, fault.New(fault.Denied, "key_file",
+			"others may read the key of the secrets (mode %04o); run chmod 600 %s", info.Mode().Perm(), path)
 	}
 	if n, err := hex.Decode(s.key[:], trimmed(raw, 2*len(s.key))); err != nil || n != len(s.key) {
-		return s, fault.New(fault.Invalid, "key_file", "%s is not a key of secrets (64 hexadecimal digits); put it back from a backup", path)
+		return s, fault.New(fault.Invalid, "key_file",
+			"%s is not a key of secrets (64 hexadecimal digits); put it back from a backup", path)
 	}
 	return s, nil
 }
@@ -67,7 +70,8 @@ func makeSealer(path string) (sealer, error) {
 	}
 	_, err = f.WriteString(hex.EncodeToString(s.key[:]) + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return s, fault.Wrap(errors.Join(err, os.Remove(path)), fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s", path)
+		return s, fault.Wrap(errors.Join(err, os.Remove(path)), fault.Unavailable, "key_file",
+			"the key of the secrets cannot be written; see to %s", path)
 	}
 	return s, nil
 }
@@ -92,7 +96,8 @@ func (s sealer) open(bound string, sealed []byte) (string, error) {
 			return string(raw), nil
 		}
 	}
-	return "", fault.Wrap(err, fault.Internal, "unseal", "a secret cannot be opened with this key: the key file or the catalog was changed; set the secret again")
+	return "", fault.Wrap(err, fault.Internal, "unseal",
+		"a secret cannot be opened with this key: the key file or the catalog was changed; set the secret again")
 }
 
 func (s sealer) digest(bound, value string) string {

@@ -91,7 +91,8 @@ func (t *secrets) remove(key string) (change, bool) {
 	}}, there
 }
 
-// SetSecrets sets an app's secrets, all or none; a nil value deletes. It returns their new version and those that were set.
+// SetSecrets sets an app's secrets, all or none; a nil value deletes. It returns their new version and those that
+// were set.
 func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
 	for name, v := range values {
 		if !secretName.MatchString(name) {
@@ -172,7 +173,8 @@ func (c *Catalog) SecretsReach(app string, version uint64) error {
 	a, err := c.App(app)
 	if err == nil && version > a.Secrets {
 		err = fault.New(fault.Precondition, "secrets_version",
-			"failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first", a.Secrets, version)
+			"failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first",
+			a.Secrets, version)
 	}
 	return err
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Sharing makes the catalogs of several gateways one: what is written here is put where all find it, and what others
-// wrote is imported. The newest writer of a row wins, whole rows only (see package registry). Idempotency keys stay with
-// the gateway that bound them: a client that repeats a create goes to the gateway that it asked first.
+// wrote is imported. The newest writer of a row wins, whole rows only (see package registry). Idempotency keys stay
+// with the gateway that bound them: a client that repeats a create goes to the gateway that it asked first.
 type Sharing struct {
 	// Put tells the others a row; a nil value is that it is gone.
 	Put func(bucket, key string, value []byte) error
@@ -56,9 +56,10 @@ func (c *Catalog) tell(r fsm.Record) {
 	}
 }
 
-// Import takes one row that another gateway wrote; a nil value is that it is gone. It commits this row, and only where it
-// is not here already as it stands; an app that is gone takes what hangs on it along. An error of kind NotFound or
-// Precondition says that the row cannot be used yet (a secret of an app that is not known), any other that it never can.
+// Import takes one row that another gateway wrote; a nil value is that it is gone. It commits this row, and only
+// where it is not here already as it stands; an app that is gone takes what hangs on it along. An error of kind
+// NotFound or Precondition says that the row cannot be used yet (a secret of an app that is not known), any other
+// that it never can.
 func (c *Catalog) Import(bucket, key string, value []byte) error {
 	if !slices.Contains(SharedBuckets(), bucket) {
 		return fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", fault.Clip(bucket, 40))
@@ -123,7 +124,8 @@ func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
 		return nil, err
 	}
 	var plain string
-	err = fault.New(fault.Precondition, "no_shared_key", "members share no key, so a secret of another gateway cannot be opened")
+	err = fault.New(fault.Precondition, "no_shared_key",
+		"members share no key, so a secret of another gateway cannot be opened")
 	for _, k := range c.sharing.Keys() {
 		var s sealer
 		if s, err = travelling(k); err != nil {
@@ -151,7 +153,8 @@ func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound strin
 	}
 	a, known := c.apps.all[app]
 	if !known {
-		return row, "", fault.New(fault.NotFound, "app", "the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
+		return row, "", fault.New(fault.NotFound, "app",
+			"the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
 	}
 	if err := json.Unmarshal(value, &row); err != nil {
 		return row, "", fault.Wrap(err, fault.Invalid, "secret", "the secret %s cannot be read", fault.Clip(key, 80))

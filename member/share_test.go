@@ -39,7 +39,8 @@ func sharedCatalog(t *testing.T, put func(bucket, key string, value []byte) erro
 	return c, j
 }
 
-// TestImportIsByRow imports what changed and nothing else, and what overtook the row that it hangs on as soon as that comes.
+// TestImportIsByRow imports what changed and nothing else, and what overtook the row that it hangs on as soon as that
+// comes.
 func TestImportIsByRow(t *testing.T) {
 	objects := newTown(t).add("m1").cluster.Objects()
 	var told []registry.Change
