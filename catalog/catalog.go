@@ -36,8 +36,10 @@ const (
 
 // Catalog keeps the rows. Its methods may be called from many goroutines.
 type Catalog struct {
-	write   sync.Mutex   // held over a change from its first look to its commit; who holds it may read without mu
-	mu      sync.RWMutex // held only while the tables are read or written, never over a commit: reads do not wait for the disk
+	// write is held over a change from its first look to its commit; who holds it may read without mu.
+	write sync.Mutex
+	// mu is held only while the tables are read or written, never over a commit: reads do not wait for the disk.
+	mu      sync.RWMutex
 	journal journal.Journal
 	sealer  sealer
 	sharing *Sharing

@@ -220,12 +220,15 @@ func TestTwoWritersOfOneVersion(t *testing.T) {
 func TestImportRefusesOddRows(t *testing.T) {
 	c := newTeller(t)
 	for _, x := range []told{
-		{bucketApp, "web", []byte("{}")}, {bucketApp, "web", []byte(`{"name":"shop"}`)}, {bucketApp, "", []byte(`{"name":""}`)},
+		{bucketApp, "web", []byte("{}")}, {bucketApp, "web", []byte(`{"name":"shop"}`)},
+		{bucketApp, "", []byte(`{"name":""}`)},
 		{bucketNamespace, "ml", []byte("null")}, {bucketNamespace, "ml", []byte(`{"name":"web"}`)},
 		{bucketSetting, "other", []byte(`{"default":"binpack"}`)}, {bucketPrice, "other", []byte("{}")},
 		{bucketPrice, keyPrice, []byte(`{"per_hour":{"cpu":-1}}`)},
-		{bucketPolicy, "mine/00000001", []byte(`{"policy":"mine","version":2}`)}, {bucketPolicy, "mine/00000000", []byte(`{"policy":"mine"}`)},
-		{bucketPolicy, "binpack/00000001", []byte(`{"policy":"binpack","version":1}`)}, {bucketPolicy, "/00000001", []byte(`{"version":1}`)},
+		{bucketPolicy, "mine/00000001", []byte(`{"policy":"mine","version":2}`)},
+		{bucketPolicy, "mine/00000000", []byte(`{"policy":"mine"}`)},
+		{bucketPolicy, "binpack/00000001", []byte(`{"policy":"binpack","version":1}`)},
+		{bucketPolicy, "/00000001", []byte(`{"version":1}`)},
 		{bucketKey, "web/k", []byte("{}")},
 	} {
 		if err := c.Import(x.bucket, x.key, x.value); err == nil {

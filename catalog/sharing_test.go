@@ -61,7 +61,7 @@ func TestSharedCatalogs(t *testing.T) {
 	if got, err := a.OpenSecrets("web"); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, _, err := b.ApplyPolicy([]byte("name = \"mine\"\n[[score]]\nname = \"room\"\nweight = 1.0\nexpr = \"1.0\"\n")); err != nil {
+	if _, _, err := b.ApplyPolicy(mine(1)); err != nil {
 		t.Fatal(err)
 	}
 	name := "mine"
@@ -84,7 +84,8 @@ func TestSharedCatalogs(t *testing.T) {
 
 func TestImportRefuses(t *testing.T) {
 	c := sharers(t, 1)[0]
-	for _, x := range [][3]string{{"app", "web", "{"}, {"nonsense", "x", "{}"}, {"policy", "p/1", `"x"`}, {"secret", "nobody/TOKEN", "{}"}, {"secret", "x", "{}"}} {
+	for _, x := range [][3]string{{"app", "web", "{"}, {"nonsense", "x", "{}"}, {"policy", "p/1", `"x"`},
+		{"secret", "nobody/TOKEN", "{}"}, {"secret", "x", "{}"}} {
 		if err := c.Import(x[0], x[1], []byte(x[2])); err == nil {
 			t.Errorf("%v is imported", x)
 		}
@@ -101,7 +102,9 @@ func TestImportRefuses(t *testing.T) {
 func TestQuotasAreShared(t *testing.T) {
 	all := sharers(t, 2)
 	a, b := all[0], all[1]
-	if err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3), b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}})); err != nil {
+	err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3),
+		b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}}))
+	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := b.Namespace("ml")
@@ -109,7 +112,8 @@ func TestQuotasAreShared(t *testing.T) {
 		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
 	}
 	raw, err := json.Marshal(n)
-	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil || b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
+	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil ||
+		b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
 		t.Fatal(err)
 	}
 	if err := a.DeleteNamespace("ml"); err != nil {

@@ -128,7 +128,8 @@ func (i *importer) row(o registry.Object) {
 
 // retry imports what waited, which is rare: an object that overtook the one it hangs on.
 func (i *importer) retry() {
-	for _, row := range slices.SortedFunc(maps.Keys(i.waiting), func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }) {
+	byKey := func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }
+	for _, row := range slices.SortedFunc(maps.Keys(i.waiting), byKey) {
 		if o, there := i.objects.Get(registry.Kind(row.bucket), row.key); there {
 			i.row(o)
 		} else {

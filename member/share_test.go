@@ -24,14 +24,15 @@ func (j *countingJournal) Commit(batch []fsm.Record) error {
 }
 
 // sharedCatalog is a catalog that tells rows to put.
-func sharedCatalog(t *testing.T, put func(bucket, key string, value []byte) error) (*catalog.Catalog, *countingJournal) {
+func sharedCatalog(t *testing.T, put func(_, _ string, _ []byte) error) (*catalog.Catalog, *countingJournal) {
 	t.Helper()
 	j := &countingJournal{Journal: mem.New()}
 	c, err := catalog.Open(j, filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Share(catalog.Sharing{Put: put, Keys: func() [][]byte { return [][]byte{[]byte("a key that all members have")} },
+	keys := [][]byte{[]byte("a key that all members have")}
+	err = c.Share(catalog.Sharing{Put: put, Keys: func() [][]byte { return keys },
 		Failed: func(bucket, key string, err error) { t.Errorf("%s/%s: %v", bucket, key, err) }})
 	if err != nil {
 		t.Fatal(err)
