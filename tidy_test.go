@@ -26,8 +26,11 @@ var layers = map[string]int{
 	"fleet": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"catalog": 2,
 	"sim":     4, "testcluster": 4,
-	"node":     3,
-	"cmd/souk": 5, "examples": 5, "conformance": 5,
+	"wait":  2,
+	"node":  3,
+	"bench": 4, "check": 4,
+	"cli":      5,
+	"cmd/souk": 6, "examples": 6, "conformance": 6,
 }
 
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.
@@ -38,6 +41,7 @@ var siblings = map[string][]string{
 	"catalog": {"journal"},
 	"api":     {"decision", "jobs", "policy/whatif", "quota"},
 	"gateway": {"fleet"}, "member": {"fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
+	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
 	"node": {"batch", "gateway", "member", "worker"},
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 )
 
@@ -103,7 +105,7 @@ func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("the agent did not become ready: %s", ts.ReadFile(a.dir+".log"))
 	}
 	ts.Check(json.Unmarshal(line, &a.said))
-	token, err := readLine(a.said.Token)
+	token, err := cli.ReadLine(a.said.Token)
 	ts.Check(err)
 	a.client = client.New(a.said.Addr, token)
 	ts.Value(keyAgents).(map[string]*scriptAgent)[name] = a
@@ -170,7 +172,7 @@ func endAgents(work string, agents map[string]*scriptAgent) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, a := range agents {
-		_ = destroyAll(ctx, a.client, "")
+		_ = live.DestroyAll(ctx, a.client, "")
 	}
 	for _, a := range agents {
 		_ = a.cmd.Process.Signal(syscall.SIGTERM)
@@ -180,5 +182,5 @@ func endAgents(work string, agents map[string]*scriptAgent) {
 			_ = a.cmd.Process.Kill()
 		}
 	}
-	endReapers(filepath.Clean(work))
+	live.EndReapers(filepath.Clean(work))
 }

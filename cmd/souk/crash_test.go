@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -52,13 +54,13 @@ func TestCrash(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	var log syncBuffer
-	own := &ownSouk{exe: exe, state: filepath.Join(t.TempDir(), "state"), err: &log,
-		args: []string{"--cpus", "1000", "--memory", fmt.Sprint(crashRoom * 256)}}
-	if err := own.start(); err != nil {
+	own := &live.Souk{Exe: exe, State: filepath.Join(t.TempDir(), "state"), Stderr: &log,
+		Args: []string{"--cpus", "1000", "--memory", fmt.Sprint(crashRoom * 256)}}
+	if err := own.Start(); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
-	defer own.end()
-	if _, err := own.cl.CreateApp(t.Context(), benchApp); err != nil {
+	defer own.End()
+	if _, err := own.Client.CreateApp(t.Context(), live.App); err != nil {
 		t.Fatal(err)
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -79,7 +81,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func crashRound(t *testing.T, own *ownSouk, round int, moment, span time.Duration, totals map[string]int) time.Duration {
+func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Duration, totals map[string]int) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -88,10 +90,10 @@ func crashRound(t *testing.T, own *ownSouk, round int, moment, span time.Duratio
 	killed := make(chan struct{})
 	begin := time.Now()
 	time.AfterFunc(moment, func() {
-		own.kill()
+		own.Kill()
 		close(killed)
 	})
-	cl := own.cl
+	cl := own.Client
 	for i := range as {
 		// A duration for sleep that nobody else has: the test's process, the round, the launch.
 		as[i] = &attempt{mark: fmt.Sprintf("9%07d.%02d%03d", os.Getpid(), round, i), key: fmt.Sprintf("crash-%d-%d", round, i)}
@@ -104,23 +106,23 @@ func crashRound(t *testing.T, own *ownSouk, round int, moment, span time.Duratio
 		span += span / 10
 	}
 	<-killed
-	if err := own.start(); err != nil {
+	if err := own.Start(); err != nil {
 		t.Errorf("round %d: souk does not start again: %v", round, err)
 		return span
 	}
 	count(as, totals)
-	settleAll(ctx, t, own.cl)
+	settleAll(ctx, t, own.Client)
 	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v", round, moment))
 	// Whose answer was lost asks again, with the same key.
 	for _, a := range as {
 		if a.err != nil && lost(a.err) {
-			wg.Go(func() { launchMarked(ctx, own.cl, a) })
+			wg.Go(func() { launchMarked(ctx, own.Client, a) })
 		}
 	}
 	wg.Wait()
-	settleAll(ctx, t, own.cl)
+	settleAll(ctx, t, own.Client)
 	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v, asked again", round, moment))
-	if err := destroyAll(ctx, own.cl, ""); err != nil {
+	if err := live.DestroyAll(ctx, own.Client, ""); err != nil {
 		t.Errorf("round %d: clean-up: %v", round, err)
 	}
 	if left := marked(t, fmt.Sprintf("9%07d.", os.Getpid())); len(left) > 0 {
@@ -143,8 +145,8 @@ func count(as []*attempt, totals map[string]int) {
 }
 
 func launchMarked(ctx context.Context, cl *client.Client, a *attempt) {
-	l := benchLaunchOf([]string{"/bin/sleep", a.mark}, false)
-	m, err := cl.Launch(ctx, benchApp, l, client.LaunchOptions{Key: a.key})
+	l := live.LaunchOf([]string{"/bin/sleep", a.mark}, false)
+	m, err := cl.Launch(ctx, live.App, l, client.LaunchOptions{Key: a.key})
 	if a.err = err; err == nil {
 		a.id = m.ID
 	}
@@ -168,9 +170,9 @@ func settleAll(ctx context.Context, t *testing.T, cl *client.Client) {
 }
 
 // checkCrash holds machines, processes and answers against each other.
-func checkCrash(ctx context.Context, t *testing.T, own *ownSouk, as []*attempt, when string) {
+func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt, when string) {
 	t.Helper()
-	ms, err := own.cl.AllMachines(ctx, client.ListOptions{})
+	ms, err := own.Client.AllMachines(ctx, client.ListOptions{})
 	if err != nil {
 		t.Errorf("%s: %v", when, err)
 		return
@@ -208,7 +210,7 @@ func brief(m *machine.Machine) string {
 	}
 	text := string(m.State)
 	for _, e := range m.Events {
-		text += "; " + eventText(e)
+		text += "; " + cli.EventText(e)
 	}
 	return text
 }

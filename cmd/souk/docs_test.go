@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
 )
 
 // generated holds a file to what the code says, or with -update rewrites it.
@@ -39,13 +41,13 @@ func TestDocsExitCodes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Exit codes
 
-Generated from cmd/souk/exit.go. They do not change: scripts may depend on them.
+Generated from cli/exit.go. They do not change: scripts may depend on them.
 
 | code | means | |
 | ---: | --- | --- |
 `)
-	for _, d := range exitDocs() {
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", d.code, d.name, d.text)
+	for _, d := range cli.ExitDocs() {
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", d.Code, d.Name, d.Text)
 	}
 	b.WriteString(`
 ` + "`souk wait`, `souk exec` and `souk run --attach`" + ` end with the task's own code, as a shell tells it: 128+n when signal n ended
@@ -62,10 +64,10 @@ largest of their codes.
 }
 
 func TestDocsCommands(t *testing.T) {
-	c := &cli{out: io.Discard, err: io.Discard, getenv: func(string) string { return "" }}
-	root := c.root()
+	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
+	root := root(c)
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nGenerated from cmd/souk. Each flag below \"Everywhere\" goes with every command.\n\n## Everywhere\n\n")
+	b.WriteString("# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every command.\n\n## Everywhere\n\n")
 	flagList(&b, root.PersistentFlags())
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/jobs"
 )
 
@@ -26,18 +27,18 @@ func TestJobsOverKill9(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var log syncBuffer
-	own := &ownSouk{exe: soukExe(t), state: filepath.Join(dir, "state"), err: &log, args: []string{"--workers", "3", "--cpus", "2", "--memory", "100000"}}
-	if err := own.start(); err != nil {
+	own := &live.Souk{Exe: soukExe(t), State: filepath.Join(dir, "state"), Stderr: &log, Args: []string{"--workers", "3", "--cpus", "2", "--memory", "100000"}}
+	if err := own.Start(); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
-	defer own.end()
+	defer own.End()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	ran := filepath.Join(dir, "ran") // one short line for each life: O_APPEND keeps them whole
 	spec := jobs.Spec{App: "default", Name: "crash", First: 1, Last: jobCrashTasks, Env: map[string]string{"RAN": ran},
 		Command: []string{"/bin/sh", "-c", `echo "$SOUK_INDEX $SOUK_ATTEMPT" >> "$RAN"; echo "out $SOUK_INDEX"; exec sleep 0.05`}}
-	j, err := own.cl.SubmitJob(t.Context(), "j0123456789", spec)
+	j, err := own.Client.SubmitJob(t.Context(), "j0123456789", spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,26 +46,26 @@ func TestJobsOverKill9(t *testing.T) {
 		// Not all of it may be done between two kills, or there is nothing left to be killed in.
 		goal := (kill + 1) * jobCrashTasks / (jobCrashKills + 1)
 		for j.Done() < goal {
-			if j, err = own.cl.WaitJob(t.Context(), j.ID, goal-1, 30*time.Second); err != nil {
+			if j, err = own.Client.WaitJob(t.Context(), j.ID, goal-1, 30*time.Second); err != nil {
 				t.Fatalf("%v\n%s", err, log.String())
 			}
 		}
 		<-time.After(time.Duration(rng.Int64N(int64(60 * time.Millisecond)))) // a random moment of a task
-		own.kill()
+		own.Kill()
 		if kill%2 == 1 {
 			<-time.After(100 * time.Millisecond) // what runs ends while nobody is there
 		}
-		if err := own.start(); err != nil {
+		if err := own.Start(); err != nil {
 			t.Fatalf("kill %d: %v\n%s", kill, err, log.String())
 		}
 	}
 	for !j.State.Final() {
-		if j, err = own.cl.WaitJob(t.Context(), j.ID, jobs.MaxTasks, time.Minute); err != nil {
+		if j, err = own.Client.WaitJob(t.Context(), j.ID, jobs.MaxTasks, time.Minute); err != nil {
 			t.Fatalf("%v\n%s", err, log.String())
 		}
 	}
 	if j.State != jobs.Succeeded || j.Succeeded != jobCrashTasks {
-		tasks, err := own.cl.JobTasks(t.Context(), "crash", "failed")
+		tasks, err := own.Client.JobTasks(t.Context(), "crash", "failed")
 		t.Fatalf("%+v, failed: %+v (%v)\n%s", j, tasks, err, log.String())
 	}
 	checkRuns(t, own, ran)
@@ -72,7 +73,7 @@ func TestJobsOverKill9(t *testing.T) {
 }
 
 // checkRuns holds what ran against what is recorded.
-func checkRuns(t *testing.T, own *ownSouk, file string) {
+func checkRuns(t *testing.T, own *live.Souk, file string) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -90,7 +91,7 @@ func checkRuns(t *testing.T, own *ownSouk, file string) {
 			t.Errorf("attempt %q was begun %d times", life, n)
 		}
 	}
-	tasks, err := own.cl.JobTasks(t.Context(), "crash")
+	tasks, err := own.Client.JobTasks(t.Context(), "crash")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +109,9 @@ func checkRuns(t *testing.T, own *ownSouk, file string) {
 }
 
 // checkNothingLeft: the ledgers are empty, and the workers' runtimes know of no life any more.
-func checkNothingLeft(t *testing.T, own *ownSouk) {
+func checkNothingLeft(t *testing.T, own *live.Souk) {
 	t.Helper()
-	ws, err := own.cl.Workers(t.Context())
+	ws, err := own.Client.Workers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func checkNothingLeft(t *testing.T, own *ownSouk) {
 			t.Errorf("worker %s has %v in use, and nothing runs", w.Worker, w.Used)
 		}
 	}
-	pattern := filepath.Join(own.state, "workers", "*", "run", "machines", "t*")
+	pattern := filepath.Join(own.State, "workers", "*", "run", "machines", "t*")
 	deadline := time.Now().Add(20 * time.Second) // they are removed behind their results
 	for {
 		left, err := filepath.Glob(pattern)

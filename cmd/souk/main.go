@@ -1,24 +1,34 @@
-// Command souk is the whole of souk in one program: the server (souk dev), its clients (souk run, ps, logs, ...), and
-// its measurements (souk bench). docs/reference/cli.md lists every command, docs/reference/exit-codes.md every exit code.
+// Command souk is the whole of souk in one program: the server (souk dev, souk agent), its clients (souk run, ps, logs, ...),
+// the simulator (souk sim) and the measurements (souk bench). The commands are in the packages below cli, one for each noun;
+// docs/reference/cli.md lists them all, docs/reference/exit-codes.md every exit code.
 package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"github.com/soukhq/souk/bench"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/server"
 )
 
 func main() { os.Exit(realMain()) }
 
 // realMain is main for tests, which run it under the name souk.
 func realMain() int {
-	if code, mine := asReaper(os.Args[1:]); mine {
-		return code // a reaper lives for long and in numbers: it must not pay for the command line's machinery
-	}
-	if code, mine := asBenchMember(os.Args[1:]); mine {
-		return code
+	// A reaper lives for long and in numbers: it must not pay for the command line's machinery.
+	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, bench.MemberMain} {
+		if mine, err := hidden(os.Args[1:]); mine {
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return cli.ExitError
+			}
+			return cli.ExitOK
+		}
 	}
 	// A client ends before a collection would pay. A server's heap is a few megabytes, and memory is what it has left.
 	debug.SetGCPercent(800)
@@ -32,13 +42,8 @@ func realMain() int {
 	go func() {
 		s := <-signals
 		signal.Stop(signals)
-		cancel(interrupted{s})
+		cancel(cli.Interrupted{Signal: s})
 	}()
-	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
-	return c.run(ctx, os.Args[1:])
+	c := &cli.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	return c.Run(ctx, root(c), os.Args[1:])
 }
-
-// interrupted is why the context ended: the user's ^C, or a SIGTERM.
-type interrupted struct{ signal os.Signal }
-
-func (i interrupted) Error() string { return "stopped by " + i.signal.String() }

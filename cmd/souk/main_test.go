@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/soukhq/souk/bench/live"
 )
 
 // update rewrites what is generated: docs/reference and the transcript in README.md.
@@ -52,14 +54,14 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			own := &ownSouk{exe: soukExe(t), state: filepath.Join(env.WorkDir, "d")}
+			own := &live.Souk{Exe: soukExe(t), State: filepath.Join(env.WorkDir, "d")}
 			env.Values[keyOwn] = own
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("GORACE", os.Getenv("GORACE"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Defer(func() {
-				if own.ready.Addr != "" {
-					own.end()
+				if own.Ready.Addr != "" {
+					own.End()
 				}
 			})
 			return nil
@@ -71,23 +73,23 @@ func TestScripts(t *testing.T) {
 }
 
 func scriptDev(ts *testscript.TestScript, neg bool, args []string) {
-	own := ts.Value(keyOwn).(*ownSouk)
-	if neg || own.cmd != nil {
+	own := ts.Value(keyOwn).(*live.Souk)
+	if neg || own.Cmd != nil {
 		ts.Fatalf("usage: dev [FLAG...], and only once at a time")
 	}
 	var log bytes.Buffer
-	own.args, own.err = args, &log
-	if err := own.start(); err != nil {
+	own.Args, own.Stderr = args, &log
+	if err := own.Start(); err != nil {
 		ts.Fatalf("%v\n%s", err, log.String())
 	}
-	ts.Setenv("SOUK_ADDR", own.ready.Addr)
-	ts.Setenv("SOUK_TOKEN", own.token)
+	ts.Setenv("SOUK_ADDR", own.Ready.Addr)
+	ts.Setenv("SOUK_TOKEN", own.Token)
 }
 
-func scriptKill(ts *testscript.TestScript, _ bool, _ []string) { ts.Value(keyOwn).(*ownSouk).kill() }
+func scriptKill(ts *testscript.TestScript, _ bool, _ []string) { ts.Value(keyOwn).(*live.Souk).Kill() }
 
 func scriptDown(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(ts.Value(keyOwn).(*ownSouk).stop())
+	ts.Check(ts.Value(keyOwn).(*live.Souk).Stop())
 }
 
 func scriptKeep(ts *testscript.TestScript, _ bool, args []string) {

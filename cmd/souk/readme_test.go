@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/cli/server"
 )
 
 const (
@@ -67,10 +70,10 @@ func TestReadme(t *testing.T) {
 	exe := soukExe(t)
 	home := t.TempDir()
 	r := &recorder{t: t, home: home, env: append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "SOUK_ADDR=", "SOUK_TOKEN=", "SOUK_APP=")}
-	own := &ownSouk{exe: exe, state: filepath.Join(home, ".local", "state", "souk", "dev"), err: io.Discard}
+	own := &live.Souk{Exe: exe, State: filepath.Join(home, ".local", "state", "souk", "dev"), Stderr: io.Discard}
 	t.Cleanup(func() {
 		r.stopDev()
-		own.end()
+		own.End()
 	})
 	for _, s := range readmeSteps() {
 		switch {
@@ -139,7 +142,7 @@ func (r *recorder) say(text string) {
 
 // shown is output as a reader would have it: at home, and on the port that is the default.
 func (r *recorder) shown(out string) string {
-	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), defaultAddr)
+	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), server.DefaultAddr)
 }
 
 func (r *recorder) run(line string) {

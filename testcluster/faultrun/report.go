@@ -14,7 +14,7 @@ const head = `# What a cluster does when it is broken
 
 Written by ` + "`go run ./testcluster/faultrun --report FILE`, from runs of `go run ./testcluster/faultrun --results FILE` (`make faults`)" + `.
 Each run is a cluster of real agents in network namespaces, with clients that launch and destroy machines through all members,
-before, during and after the fault; then ` + "`souk doctor --invariants --history`" + ` and the models of ` + "`testcluster/history`" + ` judge it. See
+before, during and after the fault; then ` + "`souk doctor --invariants --history`" + ` and the models of ` + "`check/history`" + ` judge it. See
 ` + "`docs/decisions/0019-fault-harness.md`" + `.
 
 "Launches" counts creates that were answered, "started" those whose answer was that a machine is started, "during" those of them

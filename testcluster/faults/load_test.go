@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/check/history"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/testcluster/history"
 )
 
 type round func(*http.Request) (*http.Response, error)

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/check/history"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/testcluster/history"
 	"github.com/soukhq/souk/testcluster/netns"
 )
 

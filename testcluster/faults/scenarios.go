@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/soukhq/souk/check/history"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/testcluster/history"
 	"github.com/soukhq/souk/testcluster/netns"
 )
 

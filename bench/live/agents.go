@@ -1,0 +1,167 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/wait"
+)
+
+// Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the commands
+// of the README: init, then token join and join for each one more.
+type Agents struct {
+	exe  string
+	dir  string
+	err  io.Writer
+	List []*Agent
+}
+
+// Agent is one of them.
+type Agent struct {
+	id     string
+	Client *client.Client
+	cmd    *exec.Cmd
+	said   struct {
+		Addr  string `json:"addr"`
+		Wire  string `json:"wire"`
+		Token string `json:"token_file"`
+	}
+	token string
+}
+
+// StartAgents makes a cluster of agents with these ids below dir. flags are of all, each[id] of one.
+func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string, flags []string, each map[string][]string) (*Agents, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "own", "the path of this program is not known")
+	}
+	c := &Agents{exe: exe, dir: dir, err: stderr}
+	for i, id := range ids {
+		if err := c.add(ctx, i, id, append(flags[:len(flags):len(flags)], each[id]...)); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Agents) add(ctx context.Context, i int, id string, flags []string) error {
+	home := filepath.Join(c.dir, id)
+	if i == 0 {
+		if _, err := c.souk(ctx, "init", "--dir", home, "--id", id); err != nil {
+			return err
+		}
+	} else {
+		token, err := c.souk(ctx, "token", "join", "--dir", filepath.Join(c.dir, c.List[0].id))
+		if err != nil {
+			return err
+		}
+		if _, err := c.souk(ctx, "join", c.List[0].said.Wire, "--dir", home, "--id", id, "--token", strings.TrimSpace(token)); err != nil {
+			return err
+		}
+	}
+	a := &Agent{id: id}
+	const any = "127.0.0.1:0"
+	a.cmd = exec.Command(c.exe, append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any, "--gossip", any}, flags...)...)
+	a.cmd.Stderr = c.err
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	a.token, err = startServing(a.cmd, "souk agent "+id, &a.said, &a.said.Token)
+	if a.cmd.Process != nil {
+		c.List = append(c.List, a) // to be ended, whether or not it became ready
+	}
+	if err != nil {
+		return err
+	}
+	a.Client = client.New(a.said.Addr, a.token)
+	return nil
+}
+
+// souk runs a command of this program and gives what it prints.
+func (c *Agents) souk(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.exe, args...)
+	cmd.Stderr = c.err
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "souk %s failed", args[0])
+	}
+	return string(out), nil
+}
+
+// Meet waits until every agent has heard what all workers have.
+func (c *Agents) Meet(ctx context.Context) error {
+	for _, a := range c.List {
+		if err := Until(ctx, func() bool {
+			w, err := a.Client.Workers(ctx)
+			return err == nil && len(w.Workers) == len(c.List)
+		}); err != nil {
+			return fault.Wrap(err, fault.Timeout, "own", "agent %s does not hear of all the others", a.id)
+		}
+	}
+	return nil
+}
+
+// Until looks every few milliseconds whether something is so, for 30 s at most.
+func Until(ctx context.Context, so func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, ErrSilent)
+	defer cancel()
+	return wait.Until(ctx, 5*time.Millisecond, so)
+}
+
+var ErrSilent = fault.New(fault.Timeout, "silent", "nothing was heard of it in time")
+
+// Close ends machines, agents and reapers. It is a clean-up: what fails is passed over.
+func (c *Agents) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, a := range c.List {
+		if a.Client != nil {
+			_ = DestroyAll(ctx, a.Client, "")
+		}
+	}
+	for _, a := range c.List {
+		_ = endServing(a.cmd, 10*time.Second)
+	}
+	EndReapers(filepath.Clean(c.dir))
+}
+
+// Counters gives the lines of the agent's metrics that begin with one of these names, by name with labels.
+func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+"/metrics", nil)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "own", "the metrics of %s cannot be asked for", a.id)
+	}
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "own", "the metrics of %s cannot be read", a.id)
+	}
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err = errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != http.StatusOK {
+		return nil, fault.Wrap(err, fault.Unavailable, "own", "the metrics of %s cannot be read: %s", a.id, res.Status)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		bare, _, _ := strings.Cut(name, "{")
+		if !slices.Contains(names, bare) {
+			continue
+		}
+		if out[name], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, fault.Wrap(err, fault.Internal, "own", "the metric %s of %s is no number", name, a.id)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,188 @@
+// Package live starts souks that are processes of their own, with real machines, for measurements and tests: a souk dev
+// (Souk), or a cluster of agents (Agents).
+package live
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+// Souk is a souk dev in a process of its own, for measurements and tests.
+type Souk struct {
+	Exe    string
+	State  string // its --dir
+	Args   []string
+	Stderr io.Writer
+	Ready  struct {
+		Addr      string `json:"addr"`
+		TokenFile string `json:"token_file"`
+	}
+	Token  string
+	Cmd    *exec.Cmd
+	Client *client.Client
+}
+
+// Start starts this program as souk dev on any free port, and answers when it is ready.
+func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "own", "the path of this program is not known")
+	}
+	s := &Souk{Exe: exe, State: state, Args: args, Stderr: stderr}
+	return s, s.Start()
+}
+
+// Start starts it, or starts it again after kill.
+func (s *Souk) Start() error {
+	s.Cmd = exec.Command(s.Exe, append([]string{"dev", "--json", "--dir", s.State, "--addr", "127.0.0.1:0"}, s.Args...)...)
+	s.Cmd.Stderr = s.Stderr
+	var err error
+	if s.Token, err = startServing(s.Cmd, "souk dev", &s.Ready, &s.Ready.TokenFile); err != nil {
+		s.Kill()
+		return err
+	}
+	s.Client = client.New(s.Ready.Addr, s.Token)
+	return nil
+}
+
+// startServing starts a souk that serves, reads the line of JSON with which it says that it is ready, and then the file with
+// its token, which that line names. Where it does not become ready, it may run.
+func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token string, err error) {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "%s did not start", who)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, said)
+	}
+	if err == nil {
+		var raw []byte
+		raw, err = os.ReadFile(*tokenFile)
+		token = strings.TrimSpace(string(raw))
+	}
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "%s did not become ready", who)
+	}
+	return token, nil
+}
+
+// endServing ends a souk as ^C does, or kills it where that takes longer than patience, and gives how it ended.
+func endServing(cmd *exec.Cmd, patience time.Duration) error {
+	err := cmd.Process.Signal(syscall.SIGTERM)
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	return errors.Join(err, cmd.Wait())
+}
+
+// Kill ends souk at once, as kill -9 does. Its machines go on.
+func (s *Souk) Kill() {
+	if s.Cmd == nil {
+		return
+	}
+	if s.Cmd.Process != nil { // it was started
+		_ = s.Cmd.Process.Kill() // it may have ended by itself
+		_ = s.Cmd.Wait()
+	}
+	s.Cmd = nil
+}
+
+// Stop ends souk as ^C does and gives how it ended. Its machines go on.
+func (s *Souk) Stop() error {
+	if s.Cmd == nil {
+		return nil
+	}
+	err := endServing(s.Cmd, 20*time.Second)
+	s.Cmd = nil
+	return err
+}
+
+// End ends the machines, then souk, then its reapers. It is a clean-up: what fails is passed over.
+func (s *Souk) End() {
+	if s.Cmd == nil {
+		_ = s.Start() // only souk itself knows all processes of its machines
+	}
+	if s.Client != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = DestroyAll(ctx, s.Client, "")
+	}
+	_ = s.Stop()
+	EndReapers(s.State)
+}
+
+// EndReapers ends the reapers below a directory. It is a clean-up: what fails is passed over.
+func EndReapers(dir string) {
+	for _, pid := range reapersBelow(dir) {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+}
+
+// Command makes a command of this program that talks to it.
+func (s *Souk) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.Exe, args...)
+	cmd.Env = append(os.Environ(), "SOUK_ADDR="+s.Ready.Addr, "SOUK_TOKEN="+s.Token)
+	return cmd
+}
+
+// reapersBelow gives the reapers of a directory: the processes whose command line says so and names one below it.
+func reapersBelow(dir string) []int {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
+	var pids []int
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		argv := strings.Split(string(raw), "\x00")
+		if len(argv) > 2 && argv[1] == "reaper" && strings.HasPrefix(argv[2], dir+"/") {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// Processes gives souk and its reapers.
+func (s *Souk) Processes() []int { return append(reapersBelow(s.State), s.Cmd.Process.Pid) }
+
+// DestroyAll destroys every machine of an app, or of all apps.
+func DestroyAll(ctx context.Context, cl *client.Client, app string) error {
+	ms, err := cl.AllMachines(ctx, client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(16)
+	for _, m := range ms {
+		if app != "" && m.App != app {
+			continue
+		}
+		g.Go(func() error {
+			if err := cl.Destroy(ctx, m.App, m.ID, "", true); !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,207 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// sequential launches one machine after the other, each in turn with one floor.
+func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
+	l := live.LaunchOf(live.Stays(), false)
+	var took, floors []time.Duration
+	for i := range b.o.N + warmups {
+		floor, err := b.floor.once(live.Stays())
+		if err != nil {
+			return nil, failure(err, "the floor failed")
+		}
+		begin := time.Now()
+		m, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
+		d := time.Since(begin)
+		if err != nil {
+			return nil, err
+		}
+		if m.State != machine.Started {
+			return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		}
+		if err := b.Client.Destroy(ctx, live.App, m.ID, "", true); err != nil {
+			return nil, err
+		}
+		if i >= warmups {
+			took, floors = append(took, d), append(floors, floor)
+		}
+	}
+	return []LaunchRow{timedRow("launch_sequential", took, floors)}, nil
+}
+
+// warmups are not counted: caches, connections and the heap reach their working size in them.
+const warmups = 10
+
+// startStopped starts machines that exist and are stopped, each in turn with one floor.
+func (b *rig) startStopped(ctx context.Context) ([]LaunchRow, error) {
+	const pool = 10
+	ids := make([]string, pool)
+	for i := range ids {
+		m, err := b.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), true), client.LaunchOptions{})
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = m.ID
+	}
+	var took, floors []time.Duration
+	for i := range b.o.N + warmups {
+		id := ids[i%pool]
+		floor, err := b.floor.once(live.Stays())
+		if err != nil {
+			return nil, failure(err, "the floor failed")
+		}
+		begin := time.Now()
+		_, err = b.Client.Start(ctx, live.App, id, "")
+		d := time.Since(begin)
+		if err != nil {
+			return nil, err
+		}
+		if err := b.mustBe(ctx, id, machine.Started); err != nil {
+			return nil, err
+		}
+		if err := b.Client.Stop(ctx, live.App, id, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
+			return nil, err
+		}
+		if err := b.Client.Wait(ctx, live.App, id, time.Minute, machine.Stopped); err != nil {
+			return nil, err
+		}
+		if i >= warmups {
+			took, floors = append(took, d), append(floors, floor)
+		}
+	}
+	return []LaunchRow{timedRow("start_stopped", took, floors)}, live.DestroyAll(ctx, b.Client, live.App)
+}
+
+func (b *rig) mustBe(ctx context.Context, id string, want machine.State) error {
+	m, err := b.Client.Machine(ctx, live.App, id)
+	if err == nil && m.State != want {
+		err = fault.New(fault.Internal, "bench", "machine %s is %s, not %s%s", id, m.State, want, m.Because())
+	}
+	return err
+}
+
+// concurrent compares launches of a program that ends at once with a bare loop of fork, exec and wait. Half of the
+// bare loop is measured before and half after, so that a machine that grows slower meanwhile is fair to both.
+func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
+	n := 5 * b.o.N
+	bare := func() (time.Duration, error) {
+		return timed(b.o.Concurrency, n/2, func(int) error { return exec.Command(live.Ends()[0]).Run() })
+	}
+	before, err := bare()
+	if err != nil {
+		return nil, failure(err, "the bare loop failed")
+	}
+	l := live.LaunchOf(live.Ends(), false)
+	each := make([]time.Duration, n)
+	took, err := timed(b.o.Concurrency, n, func(i int) error {
+		begin := time.Now()
+		m, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
+		each[i] = time.Since(begin)
+		if err == nil && m.State != machine.Started && m.State != machine.Stopped && m.State != machine.Stopping {
+			err = fault.New(fault.Internal, "bench", "a launch was answered %q%s", m.State, m.Because())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := bare()
+	if err != nil {
+		return nil, failure(err, "the bare loop failed")
+	}
+	per, floor := float64(n)/took.Seconds(), float64(n/2*2)/(before+after).Seconds()
+	ratio, p50, p99 := per/floor, quantile(each, 0.5), quantile(each, 0.99)
+	row := LaunchRow{Name: fmt.Sprintf("launch_concurrent_%d", b.o.Concurrency), N: n, P50: &p50, P99: &p99, RatioP50: &ratio, PerSec: &per, FloorSec: &floor}
+	return []LaunchRow{row}, live.DestroyAll(ctx, b.Client, live.App)
+}
+
+// timed does f n times, width at once, and gives how long all of it took.
+func timed(width, n int, f func(i int) error) (time.Duration, error) {
+	var next atomic.Int64
+	var g errgroup.Group
+	begin := time.Now()
+	for range width {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := f(i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	err := g.Wait()
+	return time.Since(begin), err
+}
+
+// many measures what a worker full of machines costs.
+func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
+	n := b.o.Machines
+	baseline, err := b.pss()
+	if err != nil {
+		return nil, failure(err, "the memory of souk could not be read")
+	}
+	l := live.LaunchOf(live.Stays(), false)
+	if _, err := timed(16, n, func(int) error {
+		_, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	const asks = 30
+	took := make([]time.Duration, asks)
+	for i := range took {
+		begin := time.Now()
+		out, err := b.Command(ctx, "ps", "--app", live.App).Output()
+		took[i] = time.Since(begin)
+		if err != nil {
+			return nil, failure(err, "souk ps failed")
+		}
+		if lines := countLines(out); lines != n+1 {
+			return nil, fault.New(fault.Internal, "bench", "souk ps printed %d lines for %d machines", lines, n)
+		}
+	}
+	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
+	ps := LaunchRow{Name: fmt.Sprintf("ps_%d", n), N: asks, P50: &p50, P99: &p99}
+	busy, err := b.busy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	full, err := b.pss() // after the quiet time, so that what launching took has been given back as far as it will be
+	if err != nil {
+		return nil, failure(err, "the memory of souk could not be read")
+	}
+	memory := valueRow(fmt.Sprintf("memory_%d", n), n, float64(full-baseline)/1024/float64(n), "KB a machine")
+	idle := valueRow(fmt.Sprintf("idle_%d_cpu", n), n, busy, "% of a core")
+	return []LaunchRow{ps, memory, idle}, live.DestroyAll(ctx, b.Client, live.App)
+}
+
+// idle measures a souk without machines.
+func (b *rig) idle(ctx context.Context) ([]LaunchRow, error) {
+	busy, err := b.busy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rss, err := b.rss()
+	if err != nil {
+		return nil, failure(err, "the memory of souk could not be read")
+	}
+	return []LaunchRow{valueRow("idle_cpu", 0, busy, "% of a core"), valueRow("idle_memory", 0, float64(rss)/(1<<20), "MB")}, nil
+}

@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+)
+
+// SubmitRow is one measurement of souk bench submit.
+type SubmitRow struct {
+	Name        string   `json:"name"`
+	Command     []string `json:"command"`
+	Tasks       int      `json:"tasks"`
+	Workers     int      `json:"workers"`
+	Concurrency int      `json:"concurrency"`
+	Rounds      int      `json:"rounds"`
+	PerSec      float64  `json:"per_second"`           // tasks, from the submission to the durable end of the job: the median round
+	FloorSec    float64  `json:"floor_per_second"`     // the bare loop's median round
+	Ratio       float64  `json:"ratio"`                // per_second / floor_per_second
+	OverheadMS  float64  `json:"overhead_ms_per_task"` // for how much longer than in the bare loop a task occupies its place
+}
+
+type SubmitOptions struct {
+	Tasks       int
+	Workers     int
+	Concurrency int
+	Rounds      int
+}
+
+// taskMemory is what a task of the measurement asks for, so that room for so many is room for no more.
+const taskMemory = 256
+
+// Submit measures arrays of tasks in a souk of its own.
+func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
+	dir, err := os.MkdirTemp("", "souk-bench-*")
+	if err != nil {
+		return failure(err, "no temporary directory can be made")
+	}
+	defer os.RemoveAll(dir)
+	each := o.Concurrency / o.Workers
+	o.Concurrency = each * o.Workers
+	own, err := live.Start(filepath.Join(dir, "state"), to.Stderr(), "--workers", fmt.Sprint(o.Workers), "--cpus", "10000",
+		"--memory", fmt.Sprint(o.Concurrency*taskMemory))
+	if err != nil {
+		return failure(err, "it could not begin")
+	}
+	defer own.End()
+	for _, r := range []SubmitRow{{Name: "submit_sleep_50ms", Command: []string{"/bin/sleep", "0.05"}}, {Name: "submit_true", Command: []string{"/bin/true"}}} {
+		done := to.Working("measuring %s", r.Name)
+		err := measureSubmit(ctx, own, o, &r)
+		done()
+		if err != nil {
+			return err
+		}
+		to.Row(r)
+	}
+	return nil
+}
+
+// SubmitHead is the line above the rows of souk bench submit.
+func SubmitHead() string {
+	return fmt.Sprintf("%-18s %6s %8s %6s %9s %9s %7s %12s", "NAME", "TASKS", "WORKERS", "AT", "PER S", "FLOOR/S", "RATIO", "OVERHEAD MS")
+}
+
+// Text returns the row as it is printed for people.
+func (r SubmitRow) Text() string {
+	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f", r.Name, r.Tasks, r.Workers, r.Concurrency, r.PerSec, r.FloorSec, r.Ratio, r.OverheadMS)
+}
+
+func measureSubmit(ctx context.Context, own *live.Souk, o *SubmitOptions, r *SubmitRow) error {
+	r.Tasks, r.Workers, r.Concurrency, r.Rounds = o.Tasks, o.Workers, o.Concurrency, o.Rounds
+	var took, floor []time.Duration
+	for round := range o.Rounds + 1 {
+		bare, err := timed(o.Concurrency, o.Tasks, func(int) error { return exec.CommandContext(ctx, r.Command[0], r.Command[1:]...).Run() })
+		if err != nil {
+			return failure(err, "the bare loop failed")
+		}
+		d, err := runArray(ctx, own, o.Tasks, r.Command)
+		if err != nil {
+			return err
+		}
+		if round > 0 { // the first only warms up
+			took, floor = append(took, d), append(floor, bare)
+		}
+	}
+	median := func(ds []time.Duration) float64 {
+		slices.Sort(ds)
+		return ds[len(ds)/2].Seconds()
+	}
+	t, f := median(took), median(floor)
+	r.PerSec, r.FloorSec, r.Ratio = float64(o.Tasks)/t, float64(o.Tasks)/f, f/t
+	r.OverheadMS = 1000 * (t - f) * float64(o.Concurrency) / float64(o.Tasks)
+	return nil
+}
+
+// runArray submits an array and waits for its end.
+func runArray(ctx context.Context, own *live.Souk, tasks int, command []string) (time.Duration, error) {
+	spec := jobs.Spec{App: live.App, Command: command, First: 1, Last: tasks, MemoryMB: taskMemory}
+	begin := time.Now()
+	j, err := own.Client.SubmitJob(ctx, "", spec)
+	for err == nil && !j.State.Final() {
+		j, err = own.Client.WaitJob(ctx, j.ID, jobs.MaxTasks, time.Minute)
+	}
+	took := time.Since(begin)
+	if err == nil && j.State != jobs.Succeeded {
+		err = fault.New(fault.Internal, "bench", "the job has %s: %d of its %d tasks did not succeed", j.State, j.Tasks-j.Succeeded, j.Tasks)
+	}
+	return took, err
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Requirements reads conditions as users write them.
+func Requirements(flag string, list []string) ([]cluster.Requirement, error) {
+	var out []cluster.Requirement
+	for _, s := range list {
+		q, err := cluster.ParseRequirement(s)
+		if err != nil {
+			return nil, Usagef("%s: %v", flag, err)
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// Amounts reads "cpu=2,memory=4GiB,gpu=1,ports=3,licence=2": whole or part CPUs and GPUs, MiB where no unit is said.
+func Amounts(flag, text string) (cluster.Resources, error) {
+	var r cluster.Resources
+	if text == "" {
+		return r, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		var add cluster.Resources
+		scale := map[string]float64{"cpu": 1000, "gpu": 1000}[name]
+		if name == "memory" || name == "disk" {
+			value, scale = mebi(value)
+		}
+		if scale == 0 {
+			scale = 1
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if !ok || err != nil || !(v >= 0) || v*scale > float64(cluster.MaxAmount) {
+			return r, Usagef("%s is written as cpu=2,memory=4GiB, not %q", flag, part)
+		}
+		switch n := int64(v * scale); name {
+		case "cpu":
+			add.CPU = n
+		case "memory":
+			add.Memory = n
+		case "disk":
+			add.Disk = n
+		case "ports":
+			add.Ports = n
+		case "gpu":
+			add.GPU = n
+		default:
+			add.Named = map[string]int64{name: n}
+		}
+		r = r.Add(add)
+	}
+	return r, nil
+}
+
+// mebi takes the unit off a size, and gives how many MiB it is.
+func mebi(s string) (number string, unit float64) {
+	for _, u := range []struct {
+		name string
+		mib  float64
+	}{{"TiB", 1 << 20}, {"GiB", 1 << 10}, {"MiB", 1}, {"T", 1 << 20}, {"G", 1 << 10}, {"M", 1}} {
+		if n, ok := strings.CutSuffix(s, u.name); ok {
+			return n, u.mib
+		}
+	}
+	return s, 1
+}

@@ -1,0 +1,45 @@
+package apps
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+)
+
+// cmdAppsDisconnect is "souk apps disconnect".
+func cmdAppsDisconnect(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "disconnect APP [POLICY]", Short: "Say what is to become of an app's machines on a worker that cannot be heard",
+		Long: `Set, or show, what is to become of an app's machines whose worker cannot be heard:
+
+  never   they are waited for; nothing is made in their place (the default)
+  fast    others are made once the worker is dead to its neighbours: both may run for a while
+  fenced  as fast, for programs that hand their SOUK_FENCE to what they write to, which refuses the older
+
+What holds today: a worker that is cut off goes on with its machines in any case, and nothing makes others in their place
+by itself. The policy is kept for what will. SOUK_FENCE is in the environment of every machine, and is larger at each start.`,
+		Example: "  souk apps disconnect shop\n  souk apps disconnect shop fenced", Args: cli.Args(1, 2, "an app, and a policy to set it: never, fast or fenced")}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		if len(given) == 2 {
+			if err := cl.SetDisconnect(cmd.Context(), given[0], given[1]); err != nil {
+				return err
+			}
+		}
+		policy, err := cl.Disconnect(cmd.Context(), given[0])
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			c.JSONLine(c.Out, map[string]string{"app": given[0], "policy": policy})
+			return nil
+		}
+		fmt.Fprintf(c.Out, "%s: %s\n", given[0], policy)
+		return nil
+	}
+	return cmd
+}

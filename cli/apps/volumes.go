@@ -1,0 +1,172 @@
+package apps
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+func Volumes(c *cli.Env) *cobra.Command {
+	list := func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		vs, err := cl.Volumes(cmd.Context(), c.AppOrDefault())
+		if err != nil {
+			return err
+		}
+		printVolumes(c, vs)
+		return nil
+	}
+	var spec api.NewVolume
+	var size int
+	create := &cobra.Command{Use: "create NAME", Short: "Make a volume", Example: "  souk volumes create data --size 1", Args: cli.Args(1, 1, "a name")}
+	create.Flags().IntVar(&size, "size", 1, "in GB")
+	create.Flags().StringVar(&spec.Region, "region", "", "the region (default: the server's)")
+	create.RunE = func(cmd *cobra.Command, given []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		app := c.AppOrDefault()
+		spec.Name = given[0]
+		if size != 0 {
+			spec.SizeGB = &size
+		}
+		v, err := cl.CreateVolume(cmd.Context(), app, spec)
+		if fault.Is(err, fault.NotFound) && app == cli.DefaultApp {
+			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppTaken(made) {
+				return made
+			}
+			v, err = cl.CreateVolume(cmd.Context(), app, spec)
+		}
+		if err != nil {
+			return err
+		}
+		return printVolume(c, v, "is created")
+	}
+	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
+		Long:    "A volume is a directory that outlives the machines it is attached to. It is on one worker for life.",
+		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
+		Args:    cli.Args(0, 0, "no argument, or one of its commands"), RunE: list},
+		create, cmdVolumeExtend(c), cmdVolumeSnapshot(c), cmdVolumeDestroy(c))
+}
+
+// volumeOf finds a volume of the app by id or name.
+func volumeOf(c *cli.Env, cmd *cobra.Command, ref string) (*client.Client, machine.Volume, error) {
+	cl, err := c.Client()
+	if err != nil {
+		return nil, machine.Volume{}, err
+	}
+	app := c.AppOrDefault()
+	vs, err := cl.Volumes(cmd.Context(), app)
+	if err != nil {
+		return nil, machine.Volume{}, err
+	}
+	v, err := machines.PickVolume(vs, ref, app)
+	return cl, v, err
+}
+
+func cmdVolumeExtend(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "extend VOLUME GB", Short: "Make a volume larger", Example: "  souk volumes extend data 5", Args: cli.Args(2, 2, "a volume and its new size in GB")}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		gb, err := strconv.Atoi(given[1])
+		if err != nil {
+			return cli.Usagef("a size is a whole number of GB, not %q", given[1])
+		}
+		cl, v, err := volumeOf(c, cmd, given[0])
+		if err != nil {
+			return err
+		}
+		if v, err = cl.ExtendVolume(cmd.Context(), c.AppOrDefault(), v.ID, gb); err != nil {
+			return err
+		}
+		return printVolume(c, v, fmt.Sprintf("has %d GB", v.SizeGB))
+	}
+	return cmd
+}
+
+func cmdVolumeSnapshot(c *cli.Env) *cobra.Command {
+	var list bool
+	cmd := &cobra.Command{Use: "snapshot VOLUME", Short: "Copy a volume as it is now, or list the copies",
+		Example: "  souk volumes snapshot data\n  souk volumes snapshot --list data", Args: cli.Args(1, 1, "a volume")}
+	cmd.Flags().BoolVar(&list, "list", false, "list the snapshots instead")
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		cl, v, err := volumeOf(c, cmd, given[0])
+		if err != nil {
+			return err
+		}
+		if !list {
+			if err := cl.SnapshotVolume(cmd.Context(), c.AppOrDefault(), v.ID); err != nil {
+				return err
+			}
+			c.Say("copied", v.ID, "volume %s (%s) is copied", v.Name, v.ID)
+			return nil
+		}
+		ss, err := cl.Snapshots(cmd.Context(), c.AppOrDefault(), v.ID)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			cli.JSONList(c, ss)
+			return nil
+		}
+		var rows [][]cli.Cell
+		for _, s := range ss {
+			rows = append(rows, cli.Cells(s.ID, s.Status, fmt.Sprintf("%d MB", s.Size>>20), s.CreatedAt.Format("2006-01-02 15:04:05")))
+		}
+		c.Table([]string{"ID", "STATUS", "SIZE", "CREATED"}, rows)
+		return nil
+	}
+	return cmd
+}
+
+func cmdVolumeDestroy(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "destroy VOLUME", Short: "Destroy a volume and all that is on it", Example: "  souk volumes destroy data", Args: cli.Args(1, 1, "a volume")}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		cl, v, err := volumeOf(c, cmd, given[0])
+		if err != nil {
+			return err
+		}
+		if _, err := cl.DestroyVolume(cmd.Context(), c.AppOrDefault(), v.ID); err != nil {
+			return err
+		}
+		c.Say("destroyed", v.ID, "volume %s (%s) is destroyed", v.Name, v.ID)
+		return nil
+	}
+	return cmd
+}
+
+func printVolume(c *cli.Env, v machine.Volume, what string) error {
+	if c.JSON {
+		c.JSONLine(c.Out, v)
+		return nil
+	}
+	fmt.Fprintf(c.Out, "volume %s (%s) %s, on worker %s\n", v.Name, v.ID, what, v.Worker)
+	return nil
+}
+
+func printVolumes(c *cli.Env, vs []machine.Volume) {
+	if c.JSON {
+		cli.JSONList(c, vs)
+		return
+	}
+	var rows [][]cli.Cell
+	for _, v := range vs {
+		attached := "-"
+		if v.AttachedMachine != nil && *v.AttachedMachine != "" {
+			attached = *v.AttachedMachine
+		}
+		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, fmt.Sprintf("%d GB", v.SizeGB), string(v.Worker), attached))
+	}
+	c.Table([]string{"ID", "NAME", "STATE", "SIZE", "WORKER", "ATTACHED TO"}, rows)
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+// AgentDir gives the directory of a member's state.
+func (c *Env) AgentDir(given string) (string, error) {
+	if given == "" && os.Geteuid() == 0 {
+		return "/var/lib/souk", nil
+	}
+	dir, err := c.DevDir(given)
+	if given == "" && err == nil {
+		dir = filepath.Join(filepath.Dir(dir), "agent")
+	}
+	return dir, err
+}
+
+// Client makes the client of the souk that is meant: --addr, SOUK_ADDR, or what souk dev wrote down.
+//
+// The token in the dev directory belongs to the souk of that directory: it is never sent to another address.
+func (c *Env) Client() (*client.Client, error) {
+	addr, token := c.addr, c.Getenv("SOUK_TOKEN")
+	if addr == "" {
+		addr = c.Getenv("SOUK_ADDR")
+	}
+	if addr == "" || token == "" {
+		dir, err := c.DevDir("")
+		if err != nil {
+			return nil, err
+		}
+		devAddr, errAddr := ReadLine(filepath.Join(dir, "addr"))
+		if addr == "" {
+			if errAddr != nil {
+				return nil, fault.New(fault.Unavailable, "no_souk", "no souk is known here: start one with \"souk dev\", or set SOUK_ADDR and SOUK_TOKEN")
+			}
+			addr = devAddr
+		}
+		if token == "" && errAddr == nil && addr == devAddr {
+			token, _ = ReadLine(filepath.Join(dir, "token")) // without it the server says that a token is missing
+		}
+	}
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	return client.New(addr, token), nil
+}
+
+// checkAddr refuses to send the token in clear over a network.
+func checkAddr(addr string) error {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return Usagef("%q is no address of a souk; write HOST:PORT or https://HOST", addr)
+	}
+	if u.Scheme == "http" && !IsLoopback(u.Hostname()) {
+		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address", u.Host, u.Host)
+	}
+	return nil
+}
+
+func IsLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// DevDir gives the directory of souk dev: the one given, else souk/dev below the user's state directory.
+func (c *Env) DevDir(given string) (string, error) {
+	if given != "" {
+		abs, err := filepath.Abs(given)
+		if err != nil {
+			return "", fault.Wrap(err, fault.Invalid, "dir", "%q is no directory", given)
+		}
+		return abs, nil
+	}
+	if d := c.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "souk", "dev"), nil
+	}
+	home := c.Getenv("HOME")
+	if home == "" {
+		return "", fault.New(fault.Invalid, "home", "neither XDG_STATE_HOME nor HOME is set, so there is no place for souk's state; give --dir")
+	}
+	return filepath.Join(home, ".local", "state", "souk", "dev"), nil
+}
+
+func ReadLine(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	return strings.TrimSpace(string(raw)), err
+}
+
+// WriteWhole writes a file so that it is there whole or not at all, also after a crash.
+func WriteWhole(file, text string, mode fs.FileMode) error {
+	tmp := file + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// Package doctor has the commands souk doctor and souk version.
+package doctor
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
+)
+
+func Doctor(c *cli.Env) *cobra.Command {
+	var dirFlag string
+	var inv invariantFlags
+	var whole bool
+	cmd := &cobra.Command{Use: "doctor", Short: "Tell what this host can do for souk and what it lacks",
+		Long: `Examine this host (kernel, cgroups, limits, disk) and, when a souk answers, what its workers find on theirs.
+It works without a souk that runs. The exit code is 0 also when something is lacking: souk does without it, and the
+advice tells what is lost.
+
+With --invariants the whole cluster is checked instead, through the souk that answers: what every member says of itself,
+and the processes of this host, against what souk promises (the invariants of the design, by their numbers). It changes
+nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and what was found.
+
+With --cluster it is what the members of the cluster have and lack, as the souk that answers finds it: who can be heard,
+what is known of them and how old that is, drift between runtime, journal and registry, clocks, certificates, cordons.
+The exit code is 65 when something needs attention.`,
+		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants", Args: cli.Args(0, 0, "no argument")}
+	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in")
+	inv.add(cmd.Flags())
+	cmd.Flags().BoolVar(&whole, "cluster", false, "examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is well")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if inv.on || inv.history != "" {
+			return doInvariants(cmd.Context(), c, &inv)
+		}
+		if whole {
+			return doHealth(cmd.Context(), c)
+		}
+		dir, err := c.DevDir(dirFlag)
+		if err != nil {
+			return err
+		}
+		here := api.Examination{Worker: "this host", Findings: examineHost(cmd.Context(), c, dir)}
+		all := []api.Examination{here}
+		cl, err := c.Client()
+		var ex []api.Examination
+		if err == nil {
+			ex, err = cl.Doctor(cmd.Context())
+		}
+		if err != nil {
+			here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
+		} else {
+			here.Findings = append(here.Findings, cluster.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})
+		}
+		all[0] = here
+		all = append(all, ex...)
+		if c.JSON {
+			cli.JSONList(c, all)
+			return nil
+		}
+		for _, e := range all {
+			printFindings(c, e)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func printFindings(c *cli.Env, e api.Examination) {
+	fmt.Fprintf(c.Out, "%s\n", e.Worker)
+	for _, f := range e.Findings {
+		mark := "ok  "
+		if !f.OK {
+			mark = "LACK"
+		}
+		fmt.Fprintf(c.Out, "  %s %-12s %s\n", mark, f.Name, f.Have)
+		if f.Advice != "" {
+			fmt.Fprintf(c.Out, "       %-12s %s\n", "", f.Advice)
+		}
+	}
+}

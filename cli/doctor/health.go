@@ -1,0 +1,35 @@
+package doctor
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+)
+
+// doHealth is souk doctor --cluster: unlike souk doctor, its exit code says whether all is well.
+func doHealth(ctx context.Context, c *cli.Env) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	h, err := cl.Health(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, h)
+	} else {
+		c.PrintFindings(h.Findings)
+	}
+	if h.OK {
+		return nil
+	}
+	bad := 0
+	for _, f := range h.Findings {
+		if !f.OK {
+			bad++
+		}
+	}
+	return fault.New(fault.Precondition, "not_well", "%d of %d findings need attention", bad, len(h.Findings))
+}

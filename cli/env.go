@@ -1,0 +1,88 @@
+// Package cli is the toolkit of souk's commands: what one invocation is given (Env), the client of the souk that is meant,
+// arguments, exit codes, errors as they are printed, tables, progress, and the texts of machines. The commands themselves
+// are in the packages below it, one for each noun; cmd/souk puts them together.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Env is one invocation: its streams, its environment and the flags that every command knows.
+type Env struct {
+	In     io.Reader
+	Out    io.Writer
+	Err    io.Writer
+	Getenv func(string) string
+
+	JSON bool
+	app  string // "" when the user did not say
+	addr string
+}
+
+// DefaultApp is the app of machines whose app nobody named.
+const DefaultApp = "default"
+
+// Run carries out a command line and returns the program's exit code.
+func (c *Env) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	root.SetIn(c.In)
+	root.SetOut(c.Out)
+	root.SetErr(c.Err)
+	err := root.ExecuteContext(ctx)
+	if why, ok := errors.AsType[Interrupted](context.Cause(ctx)); ok && err != nil {
+		if _, ended := errors.AsType[TaskCode](err); !ended {
+			err = why
+		}
+	}
+	if !said(err) {
+		c.PrintError(err)
+	}
+	return ExitCode(err)
+}
+
+// said tells that an error needs no word: it has been printed, or its exit code says all.
+func said(err error) bool {
+	_, task := errors.AsType[TaskCode](err)
+	_, stopped := errors.AsType[Interrupted](err)
+	_, each := errors.AsType[Several](err)
+	return err == nil || task || stopped || each
+}
+
+// AppOrDefault is the app of something new.
+func (c *Env) AppOrDefault() string {
+	if a := c.AppGiven(); a != "" {
+		return a
+	}
+	return DefaultApp
+}
+
+// AppGiven is the app the user named, or "".
+func (c *Env) AppGiven() string {
+	if c.app != "" {
+		return c.app
+	}
+	return c.Getenv("SOUK_APP")
+}
+
+// JSONLine prints v as one line of JSON.
+func (c *Env) JSONLine(w io.Writer, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		fmt.Fprintf(c.Err, "souk: the output could not be written: %v\n", err)
+	}
+}
+
+// JSONList prints a list as one JSON array, [] when it is empty.
+func JSONList[T any](c *Env, list []T) {
+	if list == nil {
+		list = []T{}
+	}
+	c.JSONLine(c.Out, list)
+}

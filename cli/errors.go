@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+)
+
+// Interrupted is why the context ended: the user's ^C, or a SIGTERM.
+type Interrupted struct{ Signal os.Signal }
+
+func (i Interrupted) Error() string { return "stopped by " + i.Signal.String() }
+
+// PrintError says once what went wrong.
+func (c *Env) PrintError(err error) {
+	if c.JSON {
+		f := fault.As(err)
+		line := ErrorLine{Error: err.Error(), Kind: f.Kind, Code: f.Code, Exit: ExitCode(err)}
+		if a, ok := f.Detail.(client.ErrorAnswer); ok {
+			d := a.Detail()
+			line.Pending, line.Decision = d.Pending, d.Decision
+		}
+		if _, ok := errors.AsType[usageError](err); ok {
+			line.Kind, line.Code = fault.Invalid, "usage"
+		}
+		c.JSONLine(c.Err, line)
+		return
+	}
+	more := ""
+	if a, ok := fault.As(err).Detail.(client.ErrorAnswer); ok && a.Detail().Decision != "" {
+		more = fmt.Sprintf(" (%s; souk explain %s)", a.Detail().Pending, a.Detail().Decision)
+	}
+	fmt.Fprintf(c.Err, "souk: %v%s\n", err, more)
+}
+
+// ErrorLine is an error in --json, on stderr.
+type ErrorLine struct {
+	Error string     `json:"error"`
+	Kind  fault.Kind `json:"kind"`
+	Code  string     `json:"code,omitempty"`
+	Exit  int        `json:"exit"`
+
+	Pending  decision.Pending `json:"pending,omitempty"`  // why nothing was placed, typed
+	Decision string           `json:"decision,omitempty"` // its id, for souk explain
+}

@@ -1,0 +1,326 @@
+// Package jobs has the commands for short tasks: souk submit and souk job.
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
+)
+
+func Job(c *cli.Env) *cobra.Command {
+	return cli.Parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"}, Short: "Look at jobs, wait for them, end them",
+		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
+		Long:    "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes one."},
+		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
+}
+
+func jobLabel(j *jobs.Job) string {
+	if j.Spec.Name == "" {
+		return j.ID
+	}
+	return fmt.Sprintf("%s (%s)", j.Spec.Name, j.ID)
+}
+
+// jobRef is what a user types for a job.
+func jobRef(j *jobs.Job) string {
+	if j.Spec.Name == "" {
+		return j.ID
+	}
+	return j.Spec.Name
+}
+
+// stateText is a state as a sentence ends with it.
+func stateText(s jobs.JobState) string {
+	switch s {
+	case jobs.Succeeded, jobs.Failed:
+		return "has " + string(s)
+	case jobs.Cancelled:
+		return "was cancelled"
+	}
+	return "is " + string(s)
+}
+
+func cmdJobLs(c *cli.Env) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List jobs, oldest first",
+		Example: "  souk job ls\n  souk job ls --all --app shop\n  souk job ls --json | jq -r '.[].id'", Args: cli.Args(0, 0, "no argument")}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also jobs that have ended")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		list, err := cl.Jobs(cmd.Context(), c.AppGiven())
+		if err != nil {
+			return err
+		}
+		var shown []jobs.Job
+		for _, j := range list {
+			if all || !j.State.Final() {
+				shown = append(shown, j)
+			}
+		}
+		switch {
+		case c.JSON:
+			cli.JSONList(c, shown)
+		case len(shown) == 0 && len(list) > 0:
+			fmt.Fprintf(c.Out, "no job runs; \"souk job ls --all\" lists those that have ended (%d)\n", len(list))
+		case len(shown) == 0:
+			fmt.Fprintln(c.Out, "no jobs; \"souk submit -- CMD\" makes one")
+		default:
+			printJobs(c, shown)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func printJobs(c *cli.Env, list []jobs.Job) {
+	now := time.Now()
+	rows := make([][]cli.Cell, 0, len(list))
+	for _, j := range list {
+		cmd := strings.Join(j.Spec.Command, " ")
+		if len(cmd) > 40 {
+			cmd = cmd[:37] + "..."
+		}
+		name := j.Spec.Name
+		if name == "" {
+			name = "-"
+		}
+		rows = append(rows, []cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State), {Text: thousands(j.Tasks)},
+			{Text: thousands(j.Waiting)}, {Text: thousands(j.Running)}, {Text: thousands(j.Succeeded)}, {Text: thousands(j.Failed)},
+			{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}})
+	}
+	c.Table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"}, rows)
+}
+
+func jobStateCell(s jobs.JobState) cli.Cell {
+	colour := map[jobs.JobState]string{jobs.Running: "32", jobs.Waiting: "33", jobs.Failed: "31"}[s]
+	return cli.Cell{Text: string(s), Colour: colour}
+}
+
+func cmdJobStatus(c *cli.Env) *cobra.Command {
+	return &cobra.Command{Use: "status JOB", Short: "Tell of a job, and why its tasks wait",
+		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq .failed", Args: cli.Args(1, 1, "one job, by id or name"),
+		ValidArgsFunction: completeJobs(c),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			j, err := cl.Job(cmd.Context(), refs[0])
+			if err != nil {
+				return err
+			}
+			if c.JSON {
+				c.JSONLine(c.Out, j)
+				return nil
+			}
+			printJob(c, &j)
+			return nil
+		}}
+}
+
+func printJob(c *cli.Env, j *jobs.Job) {
+	s := &j.Spec
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(c.Out, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(c.Out, "%s %s\n", jobLabel(j), stateText(j.State))
+	line("command", "%s", strings.Join(s.Command, " "))
+	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs, s.MemoryMB)
+	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting), thousands(j.Running),
+		thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
+	if j.Retried > 0 {
+		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
+	}
+	if j.Evicted > 0 {
+		line("evicted", "%s made room for machines of a higher band and were run again", countOf(j.Evicted, "attempt", "attempts"))
+	}
+	if j.Why != "" {
+		line("why", "%s", j.Why)
+	}
+	if f := j.FirstFail; f != nil {
+		text := fmt.Sprintf("task %d, exit code %d", f.Index, f.ExitCode)
+		if f.Error != "" {
+			text += ", " + f.Error
+		}
+		line("failed", "%s first; its output: souk job logs %s %d", text, jobRef(j), f.Index)
+	}
+	line("time", "%s since it was submitted, %.0f tasks/s, a task takes %s", shortTime(j.Elapsed), j.PerSecond, shortTime(j.TaskMS))
+	if j.LeftMS > 0 {
+		line("left", "about %s, if as many go on running", shortTime(j.LeftMS))
+	}
+}
+
+func cmdJobTasks(c *cli.Env) *cobra.Command {
+	var states []string
+	cmd := &cobra.Command{Use: "tasks JOB", Short: "List a job's tasks", Args: cli.Args(1, 1, "one job, by id or name"), ValidArgsFunction: completeJobs(c),
+		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | select(.exit_code != 0).index'"}
+	cmd.Flags().StringArrayVar(&states, "state", nil, "only those that are waiting, running, succeeded, failed or cancelled; repeatable")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		tasks, err := cl.JobTasks(cmd.Context(), refs[0], states...)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			cli.JSONList(c, tasks)
+			return nil
+		}
+		rows := make([][]cli.Cell, 0, len(tasks))
+		for _, t := range tasks {
+			code, took := "-", "-"
+			if t.ExitCode != nil {
+				code = strconv.Itoa(*t.ExitCode)
+			}
+			if t.TookMS > 0 {
+				took = shortTime(t.TookMS)
+			}
+			rows = append(rows, []cli.Cell{{Text: strconv.Itoa(t.Index)}, jobStateCell(jobs.JobState(t.State)), {Text: strconv.Itoa(t.Attempt)}, {Text: code},
+				{Text: string(t.Worker)}, {Text: took}, {Text: t.Detail}})
+		}
+		c.Table([]string{"INDEX", "STATE", "ATTEMPT", "EXIT", "WORKER", "TOOK", ""}, rows)
+		return nil
+	}
+	return cmd
+}
+
+func cmdJobWait(c *cli.Env) *cobra.Command {
+	var limit time.Duration
+	cmd := &cobra.Command{Use: "wait JOB...", Short: "Wait until jobs end",
+		Long:    "Wait until each job has ended, with a progress bar on a terminal. The exit code is that of the task that failed first, else 0;\nof several jobs the largest.",
+		Example: "  souk job wait sweep || souk job tasks sweep --state failed", Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c)}
+	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
+			j, err := cl.Job(ctx, ref)
+			if err != nil {
+				return err
+			}
+			return waitJob(ctx, c, cl, j, limit)
+		})
+	}
+	return cmd
+}
+
+func cmdJobCancel(c *cli.Env) *cobra.Command {
+	return &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
+		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as it is.", Example: "  souk job cancel sweep",
+		Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
+				j, err := cl.CancelJob(ctx, ref)
+				switch {
+				case err != nil:
+					return err
+				case c.JSON:
+					c.JSONLine(c.Out, j)
+				case j.State.Final() && j.State != jobs.Cancelled:
+					fmt.Fprintf(c.Out, "%s %s before that\n", jobLabel(&j), stateText(j.State))
+				default:
+					fmt.Fprintf(c.Out, "%s is cancelled; %s still on the way out\n", jobLabel(&j), countOf(j.Running, "task is", "tasks are"))
+				}
+				return nil
+			})
+		}}
+}
+
+func cmdJobLogs(c *cli.Env) *cobra.Command {
+	var q machine.LogQuery
+	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
+		Long:    "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are kept. INDEX may be left out\nwhen the job has one task.",
+		Example: "  souk job logs sweep 17\n  souk job logs -f sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a task"), ValidArgsFunction: completeJobs(c)}
+	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
+	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		ctx := cmd.Context()
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		j, err := cl.Job(ctx, refs[0])
+		if err != nil {
+			return err
+		}
+		index := j.Spec.First
+		switch {
+		case len(refs) == 2:
+			if index, err = strconv.Atoi(refs[1]); err != nil {
+				return cli.Usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First, j.Spec.Last)
+			}
+		case j.Tasks > 1:
+			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First, j.Spec.Last, jobRef(&j), j.Spec.First)
+		}
+		return cl.TaskLogs(ctx, j.ID, index, q, func(l machine.LogLine) error { return machines.PrintLog(c, l) })
+	}
+	return cmd
+}
+
+// eachJob does f for each job and passes on the largest exit code. Errors are printed as they come.
+func eachJob(ctx context.Context, c *cli.Env, refs []string, f func(ctx context.Context, cl *client.Client, ref string) error) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if len(refs) == 1 {
+		return f(ctx, cl, refs[0])
+	}
+	worst := 0
+	var failed []error
+	for _, ref := range refs {
+		err := f(ctx, cl, ref)
+		if t, ok := errors.AsType[cli.TaskCode](err); ok {
+			worst = max(worst, int(t)&0xff)
+		} else if err != nil {
+			c.PrintError(err)
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return cli.Several{Errs: failed}
+	case worst > 0:
+		return cli.TaskCode(worst)
+	}
+	return nil
+}
+
+// completeJobs offers the ids and names of jobs to the shell.
+func completeJobs(c *cli.Env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+		cl, err := c.Client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := cl.Jobs(cmd.Context(), c.AppGiven())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []string
+		for _, j := range list {
+			out = append(out, j.ID)
+			if j.Spec.Name != "" {
+				out = append(out, j.Spec.Name)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,227 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
+)
+
+// submitFlags are the flags of souk submit.
+type submitFlags struct {
+	array    string
+	name     string
+	cpus     int
+	cpuKind  string
+	memory   int
+	maxFails int
+	retries  int
+	timeout  time.Duration
+	estimate time.Duration
+	env      []string
+	priority string
+	band     string
+	wait     bool
+}
+
+const submitLong = `Submit a job: CMD once, or with --array once for each index. Workers pull the tasks as they have room for them,
+those of the job with the least work left first; a task occupies its CPU and memory only while it runs.
+
+Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of its own that is
+gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept (the last 64 KiB of each)
+for "souk job logs"; its exit code is kept until the job is the oldest of a thousand finished ones.
+
+A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when its
+worker was lost before its result was recorded, and when it had to make room for a machine of a higher band. When souk itself
+ends or is killed, tasks that run go on, and no result is lost or recorded twice.
+
+With --wait souk's exit code is that of the task that failed first, else 0. ^C then ends the waiting, not the job.`
+
+func Submit(c *cli.Env) *cobra.Command {
+	o := new(submitFlags)
+	cmd := &cobra.Command{Use: "submit [flags] -- CMD [ARG...]", Short: "Submit short tasks, one or an array of them", Long: submitLong,
+		Example: `  souk submit --array 1-2000 --wait -- ./simulate
+  souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c './run --seed $SOUK_INDEX'
+  souk submit --json -- /bin/true | jq -r .id`,
+		Args: cli.Args(1, -1, "a command to run, after --")}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.StringVar(&o.array, "array", "", "FIRST-LAST: one task for each index (default: one task, of index 0)")
+	f.StringVar(&o.name, "name", "", "a name for the job; the newest of a name is meant by it")
+	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs each task has")
+	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
+	f.IntVar(&o.memory, "memory", 0, "memory of each task in MB (default: 256 for each CPU)")
+	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
+	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
+	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
+	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
+	f.StringVar(&o.band, "band", "batch", "free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
+	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return doSubmit(cmd.Context(), c, o, argv) }
+	return cmd
+}
+
+func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) error {
+	spec, err := specOf(c, o, argv)
+	if err != nil {
+		return err
+	}
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	var random [8]byte
+	rand.Read(random[:]) // never fails: it ends the program instead
+	j, err := cl.SubmitJob(ctx, jobs.ID(binary.BigEndian.Uint64(random[:])), spec)
+	if err != nil {
+		return err
+	}
+	if o.wait {
+		return waitJob(ctx, c, cl, j, 0)
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, j)
+		return nil
+	}
+	fmt.Fprintf(c.Out, "%s is taken in: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
+	fmt.Fprintf(c.Out, "  next   souk job status %s\n         souk job wait %s\n", jobRef(&j), jobRef(&j))
+	return nil
+}
+
+func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
+	env, err := machines.KeyValues("--env", o.env, c.Getenv)
+	if err != nil {
+		return jobs.Spec{}, err
+	}
+	s := jobs.Spec{App: c.AppOrDefault(), Name: o.name, Command: argv, Env: env, CPUKind: o.cpuKind, CPUs: o.cpus, MemoryMB: o.memory,
+		Retries: o.retries, TimeoutMS: o.timeout.Milliseconds(), EstimateMS: o.estimate.Milliseconds(), Priority: jobs.Priority(o.priority), Band: machine.Band(o.band)}
+	if o.memory == 0 {
+		s.MemoryMB = machines.LeastMemory(o.cpuKind) * max(o.cpus, 1)
+	}
+	if o.maxFails >= 0 {
+		s.MaxFails = &o.maxFails
+	}
+	if s.First, s.Last, err = parseArray(o.array); err != nil {
+		return s, err
+	}
+	return s, s.Settle()
+}
+
+// parseArray reads FIRST-LAST.
+func parseArray(text string) (first, last int, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	a, b, both := strings.Cut(text, "-")
+	if !both {
+		b = a
+	}
+	first, errA := strconv.Atoi(a)
+	last, errB := strconv.Atoi(b)
+	if errA != nil || errB != nil || first < 0 || last < first {
+		return 0, 0, cli.Usagef("--array is written FIRST-LAST, as 1-2000, not %q", text)
+	}
+	return first, last, nil
+}
+
+// waitJob waits until a job has ended and gives the exit code of the task that failed first. limit 0 is none.
+func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, limit time.Duration) error {
+	begin := time.Now()
+	bar := newBar(c)
+	defer bar.clear()
+	for !j.State.Final() {
+		bar.show(&j)
+		step := time.Minute
+		if limit > 0 {
+			if step = limit - time.Since(begin); step <= 0 {
+				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have", jobLabel(&j), limit, j.Done(), j.Tasks)
+			}
+		}
+		done := jobs.MaxTasks
+		if bar.on {
+			done = j.Done()
+		}
+		next, err := cl.WaitJob(ctx, j.ID, done, step)
+		if ctx.Err() != nil {
+			bar.clear()
+			if !c.JSON {
+				fmt.Fprintf(c.Err, "%s goes on without you; to end it: souk job cancel %s\n", jobLabel(&j), jobRef(&j))
+			}
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		j = next
+		bar.pause(ctx)
+	}
+	bar.clear()
+	printEnd(ctx, c, cl, &j)
+	return jobError(&j)
+}
+
+// jobError is how a job ended, as an exit code.
+func jobError(j *jobs.Job) error {
+	switch {
+	case j.State == jobs.Succeeded:
+		return nil
+	case j.FirstFail != nil && j.FirstFail.ExitCode > 0:
+		return cli.TaskCode(j.FirstFail.ExitCode)
+	case j.FirstFail != nil:
+		return fault.New(fault.Internal, "lost", "task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j), j.FirstFail.Error)
+	}
+	return fault.New(fault.Precondition, "cancelled", "%s was cancelled: %s", jobLabel(j), j.Why)
+}
+
+// printEnd tells how a job ended, and shows what its first failure wrote last.
+func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
+	if c.JSON {
+		c.JSONLine(c.Out, j)
+		return
+	}
+	fmt.Fprintf(c.Err, "%s %s: %s\n", jobLabel(j), stateText(j.State), tallyText(j))
+	f := j.FirstFail
+	if f == nil {
+		return
+	}
+	why := ""
+	if f.Error != "" {
+		why = ", " + f.Error
+	}
+	fmt.Fprintf(c.Err, "  the first to fail was task %d, exit code %d%s\n", f.Index, f.ExitCode, why)
+	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: 5}, func(l machine.LogLine) error {
+		_, err := fmt.Fprintf(c.Err, "  | %s\n", l.Text)
+		return err
+	}) // only shown to be kind: what went wrong has been said
+}
+
+// tallyText prints counts and times: "2,000 tasks in 3.9 s, 1,998 succeeded, 2 failed".
+func tallyText(j *jobs.Job) string {
+	text := fmt.Sprintf("%s in %s", countOf(j.Tasks, "task", "tasks"), shortTime(j.Elapsed))
+	if j.PerSecond > 0 {
+		text += fmt.Sprintf(" (%.0f/s)", j.PerSecond)
+	}
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"}, {j.Evicted, "evicted and run again"}} {
+		if p.n > 0 {
+			text += fmt.Sprintf(", %s %s", thousands(p.n), p.what)
+		}
+	}
+	return text
+}

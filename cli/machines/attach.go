@@ -1,0 +1,109 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// ended is the last line of an attached run, and a line of wait, in --json.
+type ended struct {
+	ID       string        `json:"id"`
+	Name     string        `json:"name"`
+	App      string        `json:"app"`
+	State    machine.State `json:"state"`
+	ExitCode *int          `json:"exit_code"` // null when it was never started or its end was not seen
+}
+
+// attach follows a machine's output until it ends and returns the task's own code.
+func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, took time.Duration, rm bool) error {
+	if c.JSON {
+		c.JSONLine(c.Out, launched{m, float64(took) / 1e6})
+	} else {
+		fmt.Fprintf(c.Err, "%s (%s) is %s on %s after %s\n", cli.Label(m), m.ID, m.State, m.Worker, cli.Millis(took))
+	}
+	// The end of ctx is the user's ^C, which is to stop the machine: what talks to the server must outlive it.
+	talk := context.WithoutCancel(ctx)
+	follow, stopFollowing := context.WithCancel(talk)
+	defer stopFollowing()
+	var cursor string
+	emit := func(l machine.LogLine) error {
+		cursor = l.Cursor
+		return PrintLog(c, l)
+	}
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		_ = cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true}, emit) // whatever ended it, the rest is read below
+	}()
+
+	stopOnce := context.AfterFunc(ctx, func() {
+		_ = cl.Stop(talk, m.App, m.ID, "", client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
+	})
+	defer stopOnce()
+	last, err := waitEnded(talk, c, cl, m, 0)
+	stopFollowing()
+	<-followed // emit is done: cursor is ours
+	if err != nil {
+		return err
+	}
+	// The follower may have been stopped a line short: read on from where it was, to the end.
+	if err := cl.Logs(talk, m.App, m.ID, machine.LogQuery{Cursor: cursor}, emit); err != nil && !fault.Is(err, fault.NotFound) {
+		c.PrintError(err)
+	}
+	if rm && last.State != machine.Destroyed {
+		if err := cl.Destroy(talk, m.App, m.ID, "", true); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	code := exitOf(last)
+	if c.JSON {
+		c.JSONLine(c.Out, ended{last.ID, last.Name, last.App, last.State, code})
+	}
+	return codeError(last, code)
+}
+
+// codeError gives the task's code as an error, nil for 0.
+func codeError(m *machine.Machine, code *int) error {
+	switch {
+	case code == nil:
+		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m), m.State, m.Because())
+	case *code == 0:
+		return nil
+	}
+	return cli.TaskCode(*code)
+}
+
+// exitOf gives the exit code of a machine's newest end, or nil.
+func exitOf(m *machine.Machine) *int {
+	for _, e := range m.Events { // newest first
+		if e.Type == "exit" && e.Request != nil && e.Request.ExitEvent != nil {
+			if e.Request.ExitEvent.Lost {
+				return nil
+			}
+			code := e.Request.ExitEvent.ExitCode
+			return &code
+		}
+	}
+	return nil
+}
+
+// PrintLog prints one line of output on the stream it came from.
+func PrintLog(c *cli.Env, l machine.LogLine) error {
+	if c.JSON {
+		c.JSONLine(c.Out, l)
+		return nil
+	}
+	w := c.Out
+	if l.Stream == "stderr" {
+		w = c.Err
+	}
+	_, err := io.WriteString(w, l.Text+"\n")
+	return err
+}

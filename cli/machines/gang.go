@@ -1,0 +1,103 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// gangFlags are the flags of souk gang, beside those of a machine.
+type gangFlags struct {
+	RunFlags
+	size int
+	min  int
+	same string
+	wait time.Duration
+}
+
+const gangLong = `Make several machines that all run CMD and start together, or not at all. Room is held on every worker that is needed
+before the first machine is started; when one of them has none, all of it is given back, and souk tries again for as
+long as --wait says.
+
+Each machine finds its place in its environment, as torchrun's and MPI's programs expect it: RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR, MASTER_PORT; and SOUK_GANG, SOUK_INDEX, SOUK_COUNT. The file "hostfile" in its directory, which SOUK_PEERS_FILE
+names, lists the host of each rank. What --env sets is not replaced.
+
+Exit code 75 says that there was no room for all of them at once; nothing was started then.`
+
+func Gang(c *cli.Env) *cobra.Command {
+	o := new(gangFlags)
+	cmd := &cobra.Command{Use: "gang -n SIZE [flags] -- CMD [ARG...]", Short: "Make machines that start together or not at all", Long: gangLong,
+		Example: `  souk gang -n 4 -- ./train --epochs 3
+  souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- ./train`,
+		Args: cli.Args(1, -1, "a command to run, after --")}
+	f := cmd.Flags()
+	f.IntVarP(&o.size, "size", "n", 2, "how many machines")
+	f.IntVar(&o.min, "min", 0, "how many must start at least (default: all)")
+	f.StringVar(&o.same, "same", "", "an attribute of workers, such as rack, that must have one value for all of them")
+	f.DurationVar(&o.wait, "wait", 0, "how long to go on trying when there is no room, at most 1h")
+	o.Shape(f)
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if o.size < 1 || o.min < 0 || o.min > o.size || o.wait < 0 || o.wait > time.Hour {
+			return cli.Usagef("--size is at least 1, --min at most that, --wait 0s to 1h")
+		}
+		return doGang(cmd.Context(), c, o, argv)
+	}
+	return cmd
+}
+
+func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	app := c.AppOrDefault()
+	l, err := LaunchOf(ctx, c, cl, app, &o.RunFlags, argv)
+	if err != nil {
+		return err
+	}
+	done := c.Progress("holding room for %d machines", o.size)
+	begin := time.Now()
+	r := api.GangRequest{Size: o.size, Min: o.min, Same: o.same, Wait: o.wait.Seconds(), Launch: l}
+	g, err := cl.LaunchGang(ctx, app, r)
+	if fault.Is(err, fault.NotFound) {
+		if _, made := cl.CreateApp(ctx, app); made != nil && !AppTaken(made) {
+			done()
+			return made
+		}
+		g, err = cl.LaunchGang(ctx, app, r)
+	}
+	took := time.Since(begin)
+	done()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, g)
+		return nil
+	}
+	fmt.Fprintf(c.Out, "gang %s: %d of %d machines started together in %s, try %d\n", g.Gang, len(g.Machines), g.Size, cli.Millis(took), g.Tries)
+	rows := make([][]cli.Cell, len(g.Machines))
+	for rank, m := range g.Machines {
+		rows[rank] = []cli.Cell{{Text: fmt.Sprint(rank)}, {Text: m.Name}, {Text: m.ID}, {Text: string(m.State)}, {Text: string(m.Worker)}}
+	}
+	c.Table([]string{"RANK", "NAME", "ID", "STATE", "WORKER"}, rows)
+	return failedMembers(g.Machines)
+}
+
+// failedMembers says so when a machine of a gang did not come up.
+func failedMembers(ms []*machine.Machine) error {
+	for _, m := range ms {
+		if err := launchFailed(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/machine"
+)
+
+func Ps(c *cli.Env) *cobra.Command {
+	var o client.ListOptions
+	var quiet bool
+	cmd := &cobra.Command{Use: "ps", Aliases: []string{"ls"}, Short: "List machines",
+		Long:    "List the machines of every app, or with --app of one, oldest first.",
+		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force $(souk ps -q)",
+		Args:    cli.Args(0, 0, "no argument")}
+	cmd.Flags().BoolVarP(&o.Destroyed, "all", "a", false, "also machines that were destroyed not long ago")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
+	cmd.Flags().StringVar(&o.Region, "region", "", "only this region")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		var ms []*machine.Machine
+		if app := c.AppGiven(); app != "" {
+			ms, err = cl.Machines(cmd.Context(), app, o)
+			for _, m := range ms {
+				cli.Owned(m, app)
+			}
+		} else {
+			ms, err = cl.AllMachines(cmd.Context(), o)
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case quiet:
+			for _, m := range ms {
+				fmt.Fprintln(c.Out, m.ID)
+			}
+		case c.JSON:
+			cli.JSONList(c, ms)
+		case len(ms) == 0:
+			fmt.Fprintln(c.Out, "no machines; \"souk run -- CMD\" makes one")
+		default:
+			printMachines(c, ms)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func printMachines(c *cli.Env, ms []*machine.Machine) {
+	now := time.Now()
+	rows := make([][]cli.Cell, 0, len(ms))
+	for _, m := range ms {
+		rows = append(rows, []cli.Cell{{Text: m.ID}, {Text: m.Name}, {Text: m.App}, cli.StateCell(m.State), {Text: string(m.Worker)},
+			{Text: cli.Shape(m.Config)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.Command(m.Config, 40)}})
+	}
+	c.Table([]string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}, rows)
+}
+
+func Status(c *cli.Env) *cobra.Command {
+	return &cobra.Command{Use: "status MACHINE...", Aliases: []string{"show"}, Short: "Tell all about machines: state, shape, placement, events",
+		Example: "  souk status web\n  souk status web --json | jq .state",
+		Args:    cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines,
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+				if c.JSON {
+					c.JSONLine(c.Out, m)
+					return nil
+				}
+				printMachine(ctx, c, cl, m)
+				return nil
+			})
+		}}
+}
+
+func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {
+	line := func(k, format string, a ...any) { fmt.Fprintf(c.Out, "  %-10s %s\n", k, fmt.Sprintf(format, a...)) }
+	fmt.Fprintf(c.Out, "%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
+	line("app", "%s", m.App)
+	line("worker", "%s in region %s", m.Worker, m.Region)
+	if m.Placement != nil {
+		line("why there", "%s", m.Placement.Reason)
+	}
+	line("shape", "%s", cli.Shape(m.Config))
+	line("command", "%s", cli.Command(m.Config, 120))
+	line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
+	if m.Cordoned {
+		line("cordoned", "yes: no requests are routed to it")
+	}
+	if m.Config != nil && len(m.Config.Metadata) > 0 {
+		line("metadata", "%s", cli.Pairs(m.Config.Metadata))
+	}
+	if m.State == machine.Started {
+		if ps, err := cl.Processes(ctx, m.App, m.ID); err == nil {
+			for _, p := range ps {
+				line("process", "%d %s (%d MB, %d ms of CPU)", p.PID, strings.Map(cli.Printable, p.Command), p.RSS>>20, p.CPU)
+			}
+		}
+	}
+	for _, ch := range m.Checks {
+		line("check", "%s is %s: %s", ch.Name, ch.Status, strings.Map(cli.Printable, ch.Output))
+	}
+	for _, e := range m.Events {
+		line("event", "%s", cli.EventText(e))
+	}
+}

@@ -1,0 +1,177 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// verbFlags are what the verbs share.
+type verbFlags struct {
+	nonce  string
+	limit  time.Duration
+	signal string
+	grace  time.Duration
+	force  bool
+	noWait bool
+}
+
+func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command {
+	f := cmd.Flags()
+	f.StringVar(&v.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
+	for _, n := range names {
+		switch n {
+		case "limit":
+			f.DurationVar(&v.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")
+			f.BoolVar(&v.noWait, "no-wait", false, "do not wait for it to be done")
+		case "stop":
+			f.StringVar(&v.signal, "signal", "", "the signal to send first (default: the machine's own stop signal, else SIGINT)")
+			f.DurationVar(&v.grace, "grace", 0, "how long the signal may take before the machine is killed (default: the machine's own, else 5s)")
+		case "force":
+			f.BoolVar(&v.force, "force", false, "also when it runs: kill it")
+		}
+	}
+	return cmd
+}
+
+// done is what a verb prints: in --json one line per machine.
+type done struct {
+	ID       string        `json:"id"`
+	Name     string        `json:"name"`
+	App      string        `json:"app"`
+	Verb     string        `json:"verb"`
+	State    machine.State `json:"state"`
+	Previous machine.State `json:"previous_state"`
+	TookMS   float64       `json:"took_ms"`
+}
+
+// verb makes a command that does one thing to each machine named, waits until it is done, and says so.
+func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State, act func(context.Context, *client.Client, *machine.Machine) error) *cobra.Command {
+	name := cmd.Name()
+	cmd.Args = cli.Args(1, -1, "at least one machine, by id or name")
+	cmd.ValidArgsFunction = c.CompleteMachines
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if v.limit <= 0 {
+			return cli.Usagef("--timeout is more than 0s; --no-wait waits for nothing")
+		}
+		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			begin := time.Now()
+			if err := v.act(ctx, cl, m, act); err != nil {
+				return err
+			}
+			now := m
+			if !v.noWait {
+				var err error
+				if now, err = c.Settle(ctx, cl, m, begin.Add(v.limit), v.limit); err != nil {
+					return err
+				}
+			}
+			took := time.Since(begin)
+			if c.JSON {
+				c.JSONLine(c.Out, done{m.ID, m.Name, m.App, name, now.State, m.State, float64(took) / 1e6})
+			} else if v.noWait {
+				fmt.Fprintf(c.Out, "%s: %s was asked for; it was %s\n", cli.Label(m), name, m.State)
+			} else {
+				fmt.Fprintf(c.Out, "%s is %s (was %s; %s)\n", cli.Label(m), now.State, m.State, cli.Millis(took))
+			}
+			if v.noWait || now.State == want || now.State == machine.Destroyed {
+				return nil
+			}
+			return fault.New(fault.Precondition, "not_reached", "%s is %s, not %s%s", cli.Label(m), now.State, want, now.Because())
+		})
+	}
+	return cmd
+}
+
+// act does the thing, and waits for it no longer than it may. What takes longer goes on without us.
+func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machine, act func(context.Context, *client.Client, *machine.Machine) error) error {
+	if v.noWait {
+		return act(ctx, cl.Async(), m)
+	}
+	limited, end := context.WithTimeout(ctx, v.limit)
+	defer end()
+	err := act(limited, cl, m)
+	if limited.Err() != nil && ctx.Err() == nil {
+		return nil // what it is by now is found out next
+	}
+	return err
+}
+
+func Start(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	cmd := &cobra.Command{Use: "start MACHINE...", Short: "Start machines that are created, stopped or suspended",
+		Example: "  souk start web\n  souk start web worker-1 --json"}
+	return v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		_, err := cl.Start(ctx, m.App, m.ID, v.nonce)
+		return err
+	}), "limit")
+}
+
+func Stop(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	cmd := &cobra.Command{Use: "stop MACHINE...", Short: "Stop machines: a signal, a grace, then a kill",
+		Example: "  souk stop web\n  souk stop web --signal SIGTERM --grace 30s"}
+	return v.register(verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+	}), "limit", "stop")
+}
+
+func Restart(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	cmd := &cobra.Command{Use: "restart MACHINE...", Short: "Stop machines and start them again, as they are",
+		Example: "  souk restart web\n  souk restart web --force"}
+	v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return cl.Restart(ctx, m.App, m.ID, v.nonce, v.force, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+	}), "limit", "stop")
+	cmd.Flags().BoolVar(&v.force, "force", false, "kill at once, without the grace")
+	return cmd
+}
+
+func Suspend(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	cmd := &cobra.Command{Use: "suspend MACHINE...", Short: "Freeze machines, memory and all; start thaws them",
+		Example: "  souk suspend web\n  souk start web"}
+	return v.register(verb(c, cmd, v, machine.Suspended, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return cl.Suspend(ctx, m.App, m.ID, v.nonce)
+	}), "limit")
+}
+
+func Destroy(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	cmd := &cobra.Command{Use: "destroy MACHINE...", Aliases: []string{"rm"}, Short: "Remove machines for ever",
+		Long:    "Remove machines for ever, with their files and output. Volumes stay. A machine that runs is refused without --force.",
+		Example: "  souk destroy web\n  souk destroy --force web worker-1"}
+	return v.register(verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
+	}), "limit", "force")
+}
+
+func Signal(c *cli.Env) *cobra.Command {
+	v := new(verbFlags)
+	var sig string
+	cmd := &cobra.Command{Use: "signal MACHINE...", Short: "Send a signal to machines' main processes",
+		Example: "  souk signal web --signal SIGHUP\n  souk signal web -s 10",
+		Args:    cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			if err := cl.Signal(ctx, m.App, m.ID, v.nonce, sig); err != nil {
+				return err
+			}
+			if c.JSON {
+				c.JSONLine(c.Out, done{ID: m.ID, Name: m.Name, App: m.App, Verb: "signal", State: m.State, Previous: m.State})
+				return nil
+			}
+			fmt.Fprintf(c.Out, "%s was sent %s\n", cli.Label(m), sig)
+			return nil
+		})
+	}
+	cmd.Flags().StringVarP(&sig, "signal", "s", "SIGTERM", "the signal, by name or number")
+	return v.register(cmd)
+}

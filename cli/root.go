@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// NewRoot makes the command souk without its commands: its help and the flags that all have.
+func (c *Env) NewRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "souk",
+		Short: "A cluster orchestrator with no central scheduler",
+		Long: `souk runs machines (processes with a shape, an environment and a life of their own) on workers that
+answer yes or no at once, and says why.
+
+Begin with "souk dev" in one terminal and "souk run -- /bin/sh -c 'echo hello; sleep 1000'" in another.
+
+Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started here), SOUK_TOKEN, SOUK_APP (instead of
+--app), NO_COLOR. The exit codes stand in docs/reference/exit-codes.md.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%v; see \"%s --help\"", err, cmd.CommandPath())
+	})
+	pf := root.PersistentFlags()
+	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
+	pf.StringVar(&c.addr, "addr", "", "HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
+	pf.StringVar(&c.app, "app", "", "the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
+	return root
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), name)
+	if s := cmd.SuggestionsFor(name); len(s) > 0 {
+		return Usagef("%s; did you mean %q?", text, s[0])
+	}
+	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
+}
+
+// Parent is a command that only has subcommands.
+func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subs...)
+	if cmd.RunE != nil {
+		return cmd
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return unknownCommand(cmd, args[0])
+	}
+	return cmd
+}
+
+// Args makes the check of a number of arguments, most < 0 being no limit; usage says in words what belongs there.
+func Args(least, most int, usage string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) < least || (most >= 0 && len(given) > most) {
+			return Usagef("%s wants %s; see \"%s --help\"", cmd.CommandPath(), usage, cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,266 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/node"
+)
+
+// agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
+type agentConfig struct {
+	Dir    string   `toml:"dir"`
+	Addr   string   `toml:"addr"`
+	Wire   string   `toml:"wire"`
+	Gossip string   `toml:"gossip"`
+	Host   string   `toml:"host"`
+	Peers  []string `toml:"peers"`
+	Region string   `toml:"region"`
+	CPUs   int      `toml:"cpus"`
+	Memory int64    `toml:"memory"`
+	Attr   []string `toml:"attr"`
+	DNS    string   `toml:"dns"`
+	Pace   string   `toml:"pace"`
+	Level  string   `toml:"log"`
+}
+
+// agentFlags are the flags of souk agent.
+type agentFlags struct {
+	config string
+	agentConfig
+	offer offerFlags
+}
+
+// Ports of a member that are used where nobody says otherwise.
+const (
+	defaultWire   = "0.0.0.0:4281"
+	defaultGossip = "0.0.0.0:4282"
+)
+
+const agentLong = `Run this host as a member of a cluster: one worker, the API on loopback, and what members need to know of each other. The
+directory must be a member's already: see "souk init" for the first one, "souk join" for the others.
+
+Any member answers for all: a machine is made on whichever worker suits it best, and every verb finds it through any API.
+There is no leader and no quorum. A member that is cut off goes on with what it has, and takes what it has room for.
+
+When the agent ends, is upgraded or is killed, the machines go on running; the next one takes them up again.
+
+  API     127.0.0.1:4280   HTTP with a token; loopback only
+  wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
+  gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
+  dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask
+
+Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a probe then waits
+250 ms instead of 80, and a dead member is noticed after 3 to 7 s instead of 1 to 3.
+
+The file named by --config is TOML and has the flags' names as keys:
+
+  dir    = "/var/lib/souk"
+  region = "fra"
+  host   = "10.0.0.7"
+  attr   = ["zone=a", "disk=ssd"]`
+
+func Agent(c *cli.Env) *cobra.Command {
+	o := new(agentFlags)
+	cmd := &cobra.Command{Use: "agent", Short: "Run this host as a member of a cluster", Long: agentLong,
+		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host 10.0.0.7 --attr zone=a", Args: cli.Args(0, 0, "no argument")}
+	cmd.AddCommand(cmdAgentLeave(c))
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
+	f.StringVar(&o.Dir, "dir", "", "where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below $XDG_STATE_HOME)")
+	f.StringVar(&o.Addr, "addr", DefaultAddr, "HOST:PORT of the API; loopback only; port 0 takes any that is free")
+	f.StringVar(&o.Wire, "wire", defaultWire, "HOST:PORT to listen on for other members' calls")
+	f.StringVar(&o.Gossip, "gossip", defaultGossip, "HOST:PORT to listen on for gossip")
+	f.StringVar(&o.Host, "host", "", "the host at which other members reach this one (default: this host's first address)")
+	f.StringArrayVar(&o.Peers, "peer", nil, "HOST:PORT of the gossip of a member to look for, beside those that are known from before; repeatable")
+	f.StringVar(&o.Pace, "pace", "lan", cli.PaceHelp)
+	f.StringVar(&o.Region, "region", "local", "the region of the worker")
+	f.IntVar(&o.CPUs, "cpus", 0, "how many CPUs to offer (default: those this host has)")
+	f.Int64Var(&o.Memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	f.StringVar(&o.DNS, "dns", "", "HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
+	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
+	o.offer.add(f)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.read(cmd.Flags()); err != nil {
+			return err
+		}
+		return doAgent(cmd.Context(), c, o)
+	}
+	return cmd
+}
+
+// read takes the settings of the file that no flag sets. A key that is not known is an error, with its line.
+func (o *agentFlags) read(f *pflag.FlagSet) error {
+	if o.config == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(o.config)
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, "config", "the file %s cannot be read", o.config)
+	}
+	set := o.agentConfig
+	d := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields()
+	if err := d.Decode(&set); err != nil {
+		var strict *toml.StrictMissingError
+		if errors.As(err, &strict) {
+			return cli.Usagef("%s has a key that souk agent does not know:\n%s", o.config, strict.String())
+		}
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			return cli.Usagef("%s cannot be read:\n%s", o.config, at.String())
+		}
+		return cli.Usagef("%s cannot be read: %v", o.config, err)
+	}
+	flags := o.agentConfig
+	o.agentConfig = set
+	for name, keep := range map[string]func(){
+		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr }, "wire": func() { o.Wire = flags.Wire },
+		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host }, "peer": func() { o.Peers = flags.Peers },
+		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs }, "memory": func() { o.Memory = flags.Memory },
+		"dns": func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace }, "log": func() { o.Level = flags.Level },
+	} {
+		if f.Changed(name) {
+			keep()
+		}
+	}
+	o.offer.attrs = append(o.Attr, o.offer.attrs...)
+	return nil
+}
+
+func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
+	begin := time.Now()
+	ctx, end := context.WithCancel(ctx) // ended by a goodbye, too
+	defer end()
+	if err := checkListen(o.Addr); err != nil {
+		return err
+	}
+	dir, err := c.AgentDir(o.Dir)
+	if err != nil {
+		return err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.Level)); err != nil {
+		return cli.Usagef("--log is debug, info, warn or error, not %q", o.Level)
+	}
+	knobs, err := cli.PaceOf(o.Pace)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	lock, err := lockMember(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	token, err := tokenOf(dir)
+	if err != nil {
+		return err
+	}
+	m, err := member.New(member.Options{Dir: dir, Region: cluster.Region(o.Region), Wire: o.Wire, Gossip: o.Gossip, Host: hostOf(o.Host, o.Wire),
+		Peers: append(readLines(filepath.Join(dir, peersFile)), o.Peers...), Knobs: knobs, Log: log, Left: end})
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.Precondition, "not_a_member", "%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another", dir)
+	}
+	if err != nil {
+		return err
+	}
+	plan, err := planAgent(c, dir, o, m)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr)
+	}
+	var dns *names.Server
+	if o.DNS != "" {
+		if dns, err = names.Listen(o.DNS, m.Names()); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+	}
+	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
+		DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(), Grace: shutdownGrace})
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	addrFile := filepath.Join(dir, "addr")
+	if err := cli.WriteWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	printMember(c, m, dir, ln.Addr().String(), plan, time.Since(begin))
+	err = n.Run(ctx, ln)
+	os.Remove(addrFile)
+	return errors.Join(err, n.Close())
+}
+
+// planAgent says what this host's one worker offers. Its id is the member's.
+func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
+	p = node.Worker{ID: m.ID(), Dir: filepath.Join(dir, "worker")}
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return p, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", p.Dir)
+	}
+	if p.Capacity, err = capacityOf(dir, &devFlags{cpus: o.CPUs, memory: o.Memory}); err != nil {
+		return p, err
+	}
+	if p.Offer, err = o.offer.of(1, &p.Capacity); err != nil {
+		return p, err
+	}
+	if _, set := p.Offer.Attributes[gateway.AddressAttribute]; !set {
+		host, _, err := net.SplitHostPort(m.Address())
+		if err == nil {
+			p.Offer.Attributes[gateway.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
+		}
+	}
+	return p, nil
+}
+
+func printMember(c *cli.Env, m *member.Member, dir, addr string, p node.Worker, took time.Duration) {
+	if c.JSON {
+		c.JSONLine(c.Out, map[string]any{"addr": addr, "dir": dir, "token_file": filepath.Join(dir, "token"), "member": m.ID(),
+			"wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()})
+		return
+	}
+	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", m.ID(), cli.Millis(took), dir)
+	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr, filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
+	if m.Issuer() != nil {
+		fmt.Fprintf(c.Out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
+	}
+}
+
+// hostOf gives the host that others reach this one at: the one given, that which is listened on, or the first address of
+// this host that is not loopback.
+func hostOf(given, listen string) string {
+	if given != "" {
+		return given
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err == nil && host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return host
+	}
+	addrs, _ := net.InterfaceAddrs() // none: loopback, which is then all there is
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}

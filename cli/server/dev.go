@@ -1,0 +1,206 @@
+// Package server has the commands that start a souk or make what one needs to start: souk dev, agent, init, token, join and
+// ca, and the hidden souk reaper.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/node"
+)
+
+// devFlags are the flags of souk dev.
+type devFlags struct {
+	dir     string
+	addr    string
+	workers int
+	region  string
+	cpus    int
+	memory  int64
+	offer   offerFlags
+	verbose bool
+
+	decisionMB int64
+}
+
+// Bounds of souk dev.
+const (
+	DefaultAddr = "127.0.0.1:4280"
+	MaxWorkers  = 64
+
+	shutdownGrace = 1 * time.Second // for requests under way once souk is to end
+)
+
+func Dev(c *cli.Env) *cobra.Command {
+	o := new(devFlags)
+	cmd := &cobra.Command{Use: "dev", Short: "Run a worker, the API and a token on this host, in one process",
+		Long: `Run one worker or several, the API and a token on loopback, in one process. All state is under one directory.
+
+When it ends (^C) the machines go on running. The next souk dev of the same directory takes them up again, with the
+same ids and the same processes, whether this one ended, crashed or was killed.
+
+souk itself uses at most half of the cores, but one for each worker, and leaves the others to the machines. Set
+GOMAXPROCS in its environment to have another number.
+
+The token is made once and kept in DIR/token; the address is in DIR/addr. Clients on this host find both by themselves
+when DIR is the default one.`,
+		Example: "  souk dev\n  souk dev --workers 3\n  souk dev --dir /tmp/try --addr 127.0.0.1:5000",
+		Args:    cli.Args(0, 0, "no argument")}
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "dir", "", "where the state is kept (default: souk/dev below $XDG_STATE_HOME or ~/.local/state)")
+	f.StringVar(&o.addr, "addr", DefaultAddr, "HOST:PORT to listen on; loopback only; port 0 takes any that is free")
+	f.IntVar(&o.workers, "workers", 0, "how many workers share this host, each with its own journal (default: as many as before, else 1)")
+	f.StringVar(&o.region, "region", "local", "the region of the workers")
+	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
+	f.Int64Var(&o.memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	o.offer.add(f)
+	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20, "how many MiB of decisions to keep for souk explain; 0 keeps none")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return doDev(cmd.Context(), c, o) }
+	return cmd
+}
+
+func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
+	begin := time.Now()
+	if err := checkListen(o.addr); err != nil {
+		return err
+	}
+	dir, err := c.DevDir(o.dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	token, err := tokenOf(dir)
+	if err != nil {
+		return err
+	}
+	plans, err := planWorkers(dir, o)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", o.addr)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.addr)
+	}
+	if c.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
+	}
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
+		DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace})
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	addrFile := filepath.Join(dir, "addr")
+	if err := cli.WriteWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	printReady(ctx, c, dir, ln.Addr().String(), n, plans, time.Since(begin), o.dir == "")
+	err = n.Run(ctx, ln)
+	os.Remove(addrFile) // an address where nobody listens would only mislead
+	left := n.Running(context.WithoutCancel(ctx))
+	err = errors.Join(err, n.Close())
+	printStopped(c, left, o)
+	return err
+}
+
+// ownCores gives how many cores souk itself may use at once: half of those there are, but one for each worker. The others are
+// the machines'. It also is what costs least: a launch is a chain of short turns (connection, worker, journal, reaper), and
+// with a core free Go wakes a thread there for almost each of them.
+func ownCores(cores, workers int) int { return min(cores, max(cores/2, workers)) }
+
+// checkListen lets only loopback addresses pass: the API starts programs, and its token would travel in clear.
+func checkListen(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return cli.Usagef("--addr is HOST:PORT, as %s, not %q", DefaultAddr, addr)
+	}
+	if !cli.IsLoopback(host) {
+		return cli.Usagef("souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in clear; use %s and a tunnel", host, DefaultAddr)
+	}
+	return nil
+}
+
+// ready is what dev prints in --json.
+type ready struct {
+	Addr      string   `json:"addr"`
+	Dir       string   `json:"dir"`
+	TokenFile string   `json:"token_file"`
+	Workers   []string `json:"workers"`
+	Machines  int      `json:"machines"` // running, taken up from before
+	PID       int      `json:"pid"`
+}
+
+func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node, plans []node.Worker, took time.Duration, home bool) {
+	running := n.Running(ctx)
+	if c.JSON {
+		r := ready{Addr: addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
+		for _, p := range plans {
+			r.Workers = append(r.Workers, string(p.ID))
+		}
+		c.JSONLine(c.Out, r)
+		return
+	}
+	fmt.Fprintf(c.Out, "souk is ready on %s after %s; its state is in %s\n", addr, cli.Millis(took), dir)
+	for _, p := range plans {
+		fmt.Fprintf(c.Out, "  worker %s offers %s\n", p.ID, p.Capacity)
+	}
+	if running > 0 {
+		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
+	}
+	export := fmt.Sprintf("  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n", addr, filepath.Join(dir, "token"))
+	if home { // where souk's own clients look by themselves
+		fmt.Fprintf(c.Out, "Other clients of the Machines API want:\n%s", export)
+		export = ""
+	}
+	next := "  souk ps\n"
+	if running == 0 {
+		next = "  souk run --name hello -- /bin/sh -c 'while true; do date; sleep 1; done'\n  souk logs -f hello\n"
+	}
+	fmt.Fprintf(c.Out, "Now, in another terminal:\n%s%s", export, next)
+	if _, err := exec.LookPath("souk"); err != nil {
+		fmt.Fprint(c.Out, "(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for it)\n")
+	}
+}
+
+func printStopped(c *cli.Env, left int, o *devFlags) {
+	if c.JSON {
+		return
+	}
+	again := "souk dev"
+	if o.dir != "" {
+		again += " --dir " + o.dir
+	}
+	if left == 0 {
+		fmt.Fprintln(c.Out, "souk has ended; no machine runs")
+		return
+	}
+	fmt.Fprintf(c.Out, "souk has ended; machines that keep running: %d\n  to take them up again: %s\n  to end them: the same, and then souk stop $(souk ps -q)\n",
+		left, again)
+}

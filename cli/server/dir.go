@@ -1,0 +1,63 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+)
+
+// lockMember makes this process the only one with a member's directory.
+func lockMember(dir string) (*os.File, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.Precondition, "not_a_member", "%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another", dir)
+	}
+	return lockDir(dir)
+}
+
+// lockDir makes this process the only one with the directory. The lock ends with the process, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be written to", dir)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
+		f.Close()
+		return nil, fault.New(fault.Conflict, "dir_in_use", "a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr", holder, dir)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+	}
+	if err != nil {
+		f.Close()
+		return nil, fault.Wrap(err, fault.Unavailable, "dir", "the lock of %s cannot be written", dir)
+	}
+	return f, nil
+}
+
+// tokenOf gives the directory's token and makes it once.
+func tokenOf(dir string) (string, error) {
+	file := filepath.Join(dir, "token")
+	token, err := cli.ReadLine(file)
+	switch {
+	case err == nil && len(token) >= 16:
+		return token, nil
+	case err == nil:
+		return "", fault.New(fault.Invalid, "token", "%s holds no token; remove it and a new one is made", file)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
+	}
+	raw := make([]byte, 32)
+	rand.Read(raw) // never fails: the program is ended instead
+	token = "souk_" + base64.RawURLEncoding.EncodeToString(raw)
+	return token, cli.WriteWhole(file, token+"\n", 0o600)
+}

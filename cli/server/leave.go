@@ -1,0 +1,65 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+func cmdAgentLeave(c *cli.Env) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{Use: "leave", Short: "Have the agent of this host say goodbye and end; its machines go on",
+		Long: `Have this host's agent tell the others that it goes on purpose, and end. Its machines run on under their reapers, and the next
+"souk agent" takes them up again. To empty the host first: souk node drain.`,
+		Example: "  souk agent leave", Args: cli.Args(0, 0, "no argument")}
+	cmd.Flags().StringVar(&dir, "dir", "", "the directory of the agent (default: as souk agent)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := c.AgentDir(dir)
+		if err != nil {
+			return err
+		}
+		addr, err := cli.ReadLine(filepath.Join(d, "addr"))
+		if err != nil {
+			return fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", d)
+		}
+		token, err := cli.ReadLine(filepath.Join(d, "token"))
+		if err != nil {
+			return fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", d)
+		}
+		if err := client.New(addr, token).Leave(cmd.Context()); err != nil {
+			return err
+		}
+		if err := agentEnds(cmd.Context(), c, d); err != nil {
+			return err
+		}
+		c.Say("left", d, "the agent of %s has said goodbye and has ended; its machines go on", d)
+		return nil
+	}
+	return cmd
+}
+
+const leaveWait = 15 * time.Second
+
+// agentEnds waits until no agent has the directory any more.
+func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if lock, err := lockMember(dir); err == nil {
+			return lock.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v", dir, leaveWait)
+		case <-look.C:
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/worker"
+)
+
+// offerFlags are the flags that say what a worker is like, beside what it has.
+type offerFlags struct {
+	attrs    []string
+	require  []string
+	reserved []string
+	headroom string
+	gpus     []string
+}
+
+func (o *offerFlags) add(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.attrs, "attr", nil, "NAME=VALUE, an attribute that requests may require; N:NAME=VALUE for worker N alone; repeatable")
+	f.StringArrayVar(&o.require, "require", nil, "whom the workers take, over a request's labels: 'team == red', 'band in batch,free'; repeatable")
+	f.StringArrayVar(&o.reserved, "reserve", nil, "NAME: only machines that tolerate NAME come here; repeatable")
+	f.StringVar(&o.headroom, "headroom", "", "what each worker keeps free for large machines: cpu=2,memory=4GiB")
+	f.StringArrayVar(&o.gpus, "gpu", nil, "KIND or KIND:COUNT, GPU devices of each worker; repeatable")
+}
+
+// maxGPUs bounds the devices of one worker.
+const maxGPUs = 64
+
+// of gives the offer of worker number n, and adds its devices to its capacity.
+func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer, err error) {
+	offer.Attributes = cluster.Attributes{"arch": cluster.Text(goruntime.GOARCH), "os": cluster.Text(goruntime.GOOS)}
+	for _, a := range o.attrs {
+		name, value, ok := strings.Cut(a, "=")
+		if number, rest, one := strings.Cut(name, ":"); one {
+			i, err := strconv.Atoi(number)
+			if err != nil {
+				return offer, cli.Usagef("--attr is written NAME=VALUE or N:NAME=VALUE, not %q", a)
+			}
+			if name = rest; i != n {
+				continue
+			}
+		}
+		if !ok || !cluster.ValidAttribute(name) {
+			return offer, cli.Usagef("--attr is written NAME=VALUE, with a name of letters, digits and . _ - /, not %q", a)
+		}
+		offer.Attributes[name] = cluster.ParseValue(value)
+	}
+	if why := offer.Attributes.Valid(); why != "" {
+		return offer, cli.Usagef("--attr: %s", why)
+	}
+	if offer.Require, err = cli.Requirements("--require", o.require); err != nil {
+		return offer, err
+	}
+	for _, name := range o.reserved {
+		if !cluster.ValidAttribute(name) {
+			return offer, cli.Usagef("--reserve is a name of letters, digits and . _ - /, not %q", name)
+		}
+		offer.Reserved = append(offer.Reserved, name)
+	}
+	if offer.Headroom, err = cli.Amounts("--headroom", o.headroom); err != nil {
+		return offer, err
+	}
+	offer.GPUs, err = o.devices(capacity)
+	return offer, err
+}
+
+func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error) {
+	var out []cluster.GPU
+	for _, g := range o.gpus {
+		kind, count, many := strings.Cut(g, ":")
+		n := 1
+		if many {
+			var err error
+			if n, err = strconv.Atoi(count); err != nil {
+				n = 0
+			}
+		}
+		if kind == "" || n < 1 || len(out)+n > maxGPUs {
+			return nil, cli.Usagef("--gpu is written KIND or KIND:COUNT, with at most %d devices in all, not %q", maxGPUs, g)
+		}
+		out = append(out, slices.Repeat([]cluster.GPU{{Kind: kind, Free: 1000}}, n)...)
+		*capacity = capacity.Add(cluster.Resources{GPU: 1000 * int64(n), Named: map[string]int64{"gpu." + kind: 1000 * int64(n)}})
+	}
+	return out, nil
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+func StatesText(states []machine.State) string {
+	text := string(states[0])
+	for _, s := range states[1:] {
+		text += " or " + string(s)
+	}
+	return text
+}
+
+func NumberOf(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Shape prints a guest as "shared-1x 256MB".
+func Shape(cfg *machine.Config) string {
+	if cfg == nil || cfg.Guest == nil {
+		return "-"
+	}
+	kind := cfg.Guest.CPUKind
+	if kind == "" {
+		kind = "shared"
+	}
+	return fmt.Sprintf("%s-%dx %dMB", kind, cfg.Guest.CPUs, cfg.Guest.MemoryMB)
+}
+
+// Command prints what a machine runs, cut to most runes.
+func Command(cfg *machine.Config, most int) string {
+	if cfg == nil {
+		return "-"
+	}
+	argv := cfg.Init.Exec
+	if len(argv) == 0 {
+		argv = append(slices.Clone(cfg.Init.Entrypoint), cfg.Init.Cmd...)
+	}
+	text := []rune(strings.Map(Printable, strings.Join(argv, " ")))
+	if len(text) > most {
+		return string(text[:most-1]) + "…"
+	}
+	return string(text)
+}
+
+// Printable replaces what would move the cursor: a machine's config must not write on its reader's terminal.
+func Printable(r rune) rune {
+	if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+		return ' '
+	}
+	return r
+}
+
+func Pairs(kv map[string]string) string {
+	parts := make([]string, 0, len(kv))
+	for _, k := range slices.Sorted(maps.Keys(kv)) {
+		parts = append(parts, k+"="+strings.Map(Printable, kv[k]))
+	}
+	return strings.Join(parts, " ")
+}
+
+// EventText prints an event in one line: when, what, the state it led to, and the reason or the exit code.
+func EventText(e machine.Event) string {
+	text := fmt.Sprintf("%s %-8s %s", time.UnixMilli(e.Timestamp).Format("15:04:05.000"), e.Type, e.Status)
+	if e.Request != nil && e.Request.ExitEvent != nil {
+		x := e.Request.ExitEvent
+		text += fmt.Sprintf(", exit code %d", x.ExitCode)
+		if x.OOMKilled {
+			text += ", out of memory"
+		}
+		if x.Lost {
+			text += ", its end was not seen"
+		}
+		if x.RequestedStop {
+			text += ", as asked"
+		}
+	}
+	if e.Message != "" {
+		text += ": " + strings.Map(Printable, e.Message)
+	}
+	return text
+}
+
+// Age prints how long ago an RFC 3339 time was, in its largest unit: "3s", "5m", "2h", "4d".
+func Age(at string, now time.Time) string {
+	t, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return "?"
+	}
+	d := max(now.Sub(t), 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// Millis prints a duration in milliseconds with as many digits as mean something.
+func Millis(d time.Duration) string {
+	switch f := float64(d) / float64(time.Millisecond); {
+	case f < 10:
+		return fmt.Sprintf("%.2f ms", f)
+	case f < 100:
+		return fmt.Sprintf("%.1f ms", f)
+	default:
+		return fmt.Sprintf("%.0f ms", f)
+	}
+}
+
+// ClausesText prints why a worker said no: "memory: wanted 512 MiB, had 100 MiB free of 900 MiB; ...".
+func ClausesText(cs []machine.Clause) string {
+	parts := make([]string, len(cs))
+	for i, x := range cs {
+		parts[i] = fmt.Sprintf("%s: wanted %s, had %s", x.Code, x.Wanted, x.Had)
+	}
+	return strings.Join(parts, "; ")
+}
