@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ func asLarge(want, keep cluster.Resources) bool {
 
 // judgeGPUs looks at the devices, where the worker tells them apart: a request of less than one GPU needs it on one
 // device, one of whole GPUs needs whole devices.
-func judgeGPUs(r *Request, w *cluster.Record, out *Verdict) {
+func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	want := r.Resources.GPU
 	if want <= 0 || len(w.GPUs) == 0 {
 		return // where devices are not told apart, kinds are named resources: gpu.a100
@@ -39,12 +40,18 @@ func judgeGPUs(r *Request, w *cluster.Record, out *Verdict) {
 		}
 	}
 	need := max(1, want/1000)
+	parts := want > 1000 && want%1000 != 0
+	enough := fitting >= need || want > w.Free().GPU // of the second, judgeResources tells
 	switch {
+	case (kinds >= need || r.GPUKind == "") && !parts && enough:
+		// they fit
+	case !out.refuse():
+		return
 	case kinds < need && r.GPUKind != "":
 		out.no(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
-	case want > 1000 && want%1000 != 0:
+	case parts:
 		out.no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
-	case fitting < need && want <= w.Free().GPU:
+	default:
 		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)), fmt.Sprintf("%d such", fitting))
 	}
 }
@@ -66,23 +73,23 @@ func GPUText(w *cluster.Record) string {
 }
 
 // judgeAttributes matches both sides: the request's requirements over the worker, and the worker's over the request.
-func judgeAttributes(r *Request, w *cluster.Record, out *Verdict) {
+func judgeAttributes(r *Request, w *cluster.Record, out *judging) {
 	for i := range r.Scheduling.Require {
 		q := &r.Scheduling.Require[i]
 		v, there := w.Attribute(q.Attribute)
-		if q.Of(v, there) != cluster.Met {
+		if q.Of(v, there) != cluster.Met && out.refuse() {
 			out.no(true, CodeRequirement, q.String(), hadText(q, v, there))
 		}
 	}
 	for i := range w.Require {
 		q := &w.Require[i]
 		v, there := r.Label(q.Attribute)
-		if q.Of(v, there) != cluster.Met {
+		if q.Of(v, there) != cluster.Met && out.refuse() {
 			out.no(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
 		}
 	}
 	for _, reserved := range w.Reserved {
-		if !slices.Contains(r.Scheduling.Tolerate, reserved) {
+		if !slices.Contains(r.Scheduling.Tolerate, reserved) && out.refuse() {
 			out.no(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
 		}
 	}
@@ -121,20 +128,23 @@ func (r *Request) Label(name string) (cluster.Value, bool) {
 }
 
 // judgeNeighbours looks at who runs where: affinity and anti-affinity that must hold, and spreads with a largest skew.
-func judgeNeighbours(r *Request, w *cluster.Record, out *Verdict) {
+func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
 		if a.Weight != 0 {
+			continue
+		}
+		near := r.near(i, w)
+		if near != a.Anti || !out.refuse() {
 			continue
 		}
 		who := "app " + a.App
 		if a.Machine != "" {
 			who = "machine " + a.Machine
 		}
-		switch near := r.near(i, w); {
-		case near && a.Anti:
+		if a.Anti {
 			out.no(false, CodeAntiAffinity, "away from "+who+within(a.Within), "it is here")
-		case !near && !a.Anti:
+		} else {
 			out.no(false, CodeAffinity, "near to "+who+within(a.Within), "it is not here")
 		}
 	}
@@ -145,12 +155,14 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *Verdict) {
 		}
 		v, there := w.Attribute(sp.Attribute)
 		if !there {
-			out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
+			if out.refuse() {
+				out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
+			}
 			continue
 		}
-		if here, least := r.counts(i, v); here+1-least > sp.MaxSkew {
+		if fewest := r.Fewest(i); !r.WithinSkew(i, fewest, v.String()) && out.refuse() {
 			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew, r.App, sp.Attribute),
-				fmt.Sprintf("%d on %s, %d where there are fewest", here, v, least))
+				fmt.Sprintf("%d on %s, %d where there are fewest", r.placedAt(i, v.String()), v, fewest))
 		}
 	}
 }
@@ -179,18 +191,29 @@ func (r *Request) near(i int, w *cluster.Record) bool {
 	return there && slices.Contains(r.Fleet.Affinity[i], v)
 }
 
-// counts gives how many machines of the app the value has, and the value that has fewest.
-func (r *Request) counts(i int, v cluster.Value) (here, least int) {
+// Fewest returns the machines of the app that the value of spread i has which has fewest; 0 where nothing is known of it.
+func (r *Request) Fewest(i int) int {
 	if i >= len(r.Fleet.Spread) || len(r.Fleet.Spread[i]) == 0 {
-		return 0, 0
+		return 0
 	}
-	least = -1
+	fewest := math.MaxInt
 	for _, n := range r.Fleet.Spread[i] {
-		if least < 0 || n < least {
-			least = n
-		}
+		fewest = min(fewest, n)
 	}
-	return r.Fleet.Spread[i][v.String()], least
+	return fewest
+}
+
+// WithinSkew reports whether a value of spread i may have one machine more, where the value that has fewest has so many.
+func (r *Request) WithinSkew(i, fewest int, value string) bool {
+	return r.placedAt(i, value)+1-fewest <= r.Scheduling.Spread[i].MaxSkew
+}
+
+// placedAt returns how many machines of the app a value of spread i has.
+func (r *Request) placedAt(i int, value string) int {
+	if i >= len(r.Fleet.Spread) {
+		return 0
+	}
+	return r.Fleet.Spread[i][value]
 }
 
 // Resolve fills in what the request needs to know of the fleet. where gives the worker of a machine, "" when nobody

@@ -45,8 +45,8 @@ func creditText(c float64) string {
 	return fmt.Sprintf("%.3g", c)
 }
 
-func (f *Funds) judge(out *Verdict) {
-	if !f.Enough() {
+func judgeFunds(r *Request, out *judging) {
+	if f := r.Funds; !f.Enough() && out.refuse() {
 		wanted, had := f.Clause()
 		out.no(f.Never, CodeQuota, wanted, had)
 	}

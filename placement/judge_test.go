@@ -265,3 +265,22 @@ func FuzzJudgeJSON(f *testing.F) {
 		placement.Rank(x, view, p)
 	})
 }
+
+// TestFitsAtIsTheSameJudge: without reasons, the verdict is the same.
+func TestFitsAtIsTheSameJudge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		view := cluster.View{}
+		for range rapid.IntRange(1, 4).Draw(t, "workers") {
+			view.Workers = append(view.Workers, placementtest.Record(t))
+		}
+		r := placement.Resolve(placementtest.Request(t), view, nil)
+		if rapid.IntRange(0, 9).Draw(t, "poor") == 0 {
+			r.Funds = &placement.Funds{Wanted: 2, Had: float64(rapid.IntRange(0, 3).Draw(t, "had"))}
+		}
+		for _, w := range view.Workers {
+			if v := placement.JudgeAt(&r, &w); v.Fits != placement.FitsAt(&r, &w) || v.Fits != (len(v.Failing) == 0) {
+				t.Fatalf("%+v, without reasons %v", v, placement.FitsAt(&r, &w))
+			}
+		}
+	})
+}

@@ -65,38 +65,66 @@ const (
 // request and any record have a verdict. It reads no clock: a record's age is the caller's business.
 func Judge(r Request, w cluster.Record) Verdict { return JudgeAt(&r, &w) }
 
-// no notes one clause that said no; never is whether it would even if the worker were empty and ready.
-func (v *Verdict) no(never bool, code, wanted, had string) {
-	v.Failing = append(v.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
-	v.Never = v.Never || never
+// JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
+func JudgeAt(r *Request, w *cluster.Record) Verdict {
+	var j judging
+	j.judge(r, w)
+	j.Fits = !j.refused
+	return j.Verdict
 }
 
-// JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
-func JudgeAt(r *Request, w *cluster.Record) (v Verdict) {
-	if w.State != cluster.Ready {
-		v.no(false, CodeState, string(cluster.Ready), string(w.State))
+// FitsAt is JudgeAt for those who want no reasons: the same clauses in the same order, up to the first that says no.
+func FitsAt(r *Request, w *cluster.Record) bool {
+	j := judging{brief: true}
+	j.judge(r, w)
+	return !j.refused
+}
+
+// judging is a verdict that is being made.
+type judging struct {
+	Verdict
+	brief   bool // reasons are not wanted
+	refused bool
+}
+
+// refuse notes that a clause says no, and reports whether its words are wanted.
+func (j *judging) refuse() bool {
+	j.refused = true
+	return !j.brief
+}
+
+// no notes the words of a clause that said no; never is whether it would even if the worker were empty and ready.
+func (j *judging) no(never bool, code, wanted, had string) {
+	j.Failing = append(j.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
+	j.Never = j.Never || never
+}
+
+func (j *judging) judge(r *Request, w *cluster.Record) {
+	if w.State != cluster.Ready && j.refuse() {
+		j.no(false, CodeState, string(cluster.Ready), string(w.State))
 	}
-	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 {
-		v.no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
+	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 && j.refuse() {
+		j.no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
 	}
 	for _, id := range r.Volumes {
 		switch holder, here := w.Volumes[id]; {
-		case !here:
-			v.no(true, CodeVolume, id, "not on this worker")
-		case holder != "" && holder != r.Machine:
-			v.no(false, CodeAttached, id+" free", "attached to "+holder)
+		case !here && j.refuse():
+			j.no(true, CodeVolume, id, "not on this worker")
+		case here && holder != "" && holder != r.Machine && j.refuse():
+			j.no(false, CodeAttached, id+" free", "attached to "+holder)
 		}
 	}
-	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting {
-		v.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
+	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting && j.refuse() {
+		j.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
 	}
-	judgeResources(&r.Resources, w, &v)
-	judgeGPUs(r, w, &v)
-	judgeAttributes(r, w, &v)
-	judgeNeighbours(r, w, &v)
-	r.Funds.judge(&v)
-	v.Fits = len(v.Failing) == 0
-	return v
+	judgeResources(r, w, j)
+	if j.brief && j.refused {
+		return // what follows looks words up
+	}
+	judgeGPUs(r, w, j)
+	judgeAttributes(r, w, j)
+	judgeNeighbours(r, w, j)
+	judgeFunds(r, j)
 }
 
 // roomy says whether there is room for both want and keep in the dimensions that are built in.
@@ -107,7 +135,8 @@ func roomy(want, keep *cluster.Resources, w *cluster.Record) bool {
 		in(want.Ports, keep.Ports, c.Ports-u.Ports) && in(want.GPU, keep.GPU, c.GPU-u.GPU)
 }
 
-func judgeResources(want *cluster.Resources, w *cluster.Record, out *Verdict) {
+func judgeResources(r *Request, w *cluster.Record, out *judging) {
+	want := &r.Resources
 	var keep cluster.Resources
 	if h := &w.Headroom; !h.IsZero() && h.Valid() && !asLarge(*want, *h) { // headroom that is no amount keeps nothing
 		keep = *h
@@ -118,12 +147,16 @@ func judgeResources(want *cluster.Resources, w *cluster.Record, out *Verdict) {
 	free := w.Free()
 	for _, d := range want.Dims() {
 		switch {
+		case d.Amount >= 0 && d.Amount <= free.Get(d.Name) && (d.Amount == 0 || d.Amount+keep.Get(d.Name) <= free.Get(d.Name)) && d.Amount <= cluster.MaxAmount:
+			// it fits
+		case !out.refuse():
+			return
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
 			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
 			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
 				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
-		case d.Amount > 0 && d.Amount+keep.Get(d.Name) > free.Get(d.Name):
+		default:
 			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+
 				" kept for larger requests", d.Format(free.Get(d.Name))+" free")
 		}

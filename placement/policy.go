@@ -27,6 +27,7 @@ type Term struct {
 	Weight float64
 	Of     func(r *Request, w *cluster.Record) float64
 	Note   func(r *Request, w *cluster.Record) string // what is to be said of the value: that it is undefined and counts 0; nil: never
+	OwnApp bool                                       // of the worker's Apps it reads the request's at most; false: it may read any
 }
 
 // Filter is a condition of a policy. Of gives what was found instead where it says no.
@@ -34,6 +35,11 @@ type Filter struct {
 	Name   string
 	Wanted string // the condition, as the operator wrote it
 	Of     func(r *Request, w *cluster.Record) (ok bool, had string)
+}
+
+// ReadsOwnAppOnly reports whether all that the policy reads of a worker's Apps is the request's.
+func (p *Policy) ReadsOwnAppOnly() bool {
+	return len(p.Filters) == 0 && !slices.ContainsFunc(p.Terms, func(t Term) bool { return !t.OwnApp })
 }
 
 // CodePolicy is the code of the clauses of a policy's filters.
@@ -55,7 +61,7 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 
 // Admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets through.
 func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
-	if !JudgeAt(r, w).Fits {
+	if !FitsAt(r, w) {
 		return false
 	}
 	for i := range p.Filters {
@@ -70,9 +76,9 @@ func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 // few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom.
 func Default() Policy {
 	return Policy{Name: "spread", Terms: []Term{
-		{Name: "region", Weight: 50, Of: regionTerm},
-		{Name: "headroom", Weight: 2, Of: headroomTerm},
-		{Name: "spread", Weight: 1, Of: spreadTerm},
+		{Name: "region", Weight: 50, Of: regionTerm, OwnApp: true},
+		{Name: "headroom", Weight: 2, Of: headroomTerm, OwnApp: true},
+		{Name: "spread", Weight: 1, Of: spreadTerm, OwnApp: true},
 	}}
 }
 

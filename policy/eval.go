@@ -89,7 +89,7 @@ func (s *Source) Bind(e *Evaluator) placement.Policy {
 		c := &s.scores[i]
 		t := placement.Term{Name: c.name, Weight: c.weight}
 		if c.builtin != nil {
-			t.Of, t.Note = c.builtin.Of, c.builtin.Note
+			t.Of, t.Note, t.OwnApp = c.builtin.Of, c.builtin.Note, true // none of them looks at other apps
 		} else {
 			t.Of = func(r *placement.Request, w *cluster.Record) float64 { x, _ := e.score(c, r, w); return x }
 			t.Note = func(r *placement.Request, w *cluster.Record) string { _, say := e.score(c, r, w); return say }

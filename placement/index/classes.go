@@ -19,6 +19,7 @@ type policyCache struct {
 	orders  int // cells and scores of all orders
 	age     int // of the index's cells, when the orders were made
 	image   interest
+	ownApp  bool // its terms read of a worker's apps none but the request's, and it has no filters
 }
 
 // interest is whether a policy minds something; it is found out by asking it.
@@ -62,12 +63,16 @@ const maxTiers = 8
 
 // scratch is memory used again.
 type scratch struct {
-	key   []byte
-	found []Choice
-	rows  []int32
-	order scoredHeap
-	rec   cluster.Record
-	won   int32
+	key     []byte
+	found   []Choice
+	rows    []int32
+	order   scoredHeap
+	rec     cluster.Record
+	won     int32
+	bounds  []skewBound
+	app     string   // that was looked up last
+	appRows *appRows // nil: it runs nowhere, or none was
+	oneApp  map[string]int
 }
 
 // cacheOf returns the policy's cache.
@@ -80,7 +85,7 @@ func (x *Index) cacheOf(p *placement.Policy) *policyCache {
 	if len(x.caches) == maxPolicies {
 		x.caches = slices.Delete(x.caches, 0, 1)
 	}
-	b := &policyCache{policy: p}
+	b := &policyCache{policy: p, ownApp: p.ReadsOwnAppOnly()}
 	b.reset(x.age)
 	x.caches = append(x.caches, b)
 	return b
@@ -211,9 +216,10 @@ func (x *Index) bonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	if !sl.used {
 		return 0, false
 	}
-	w := fixedPart(&sl.rec)
+	w := &x.scratch.rec
+	*w = fixedPart(&sl.rec)
 	w.Capacity, w.Headroom = cluster.Resources{}, cluster.Resources{} // of size is nothing said here
-	if !placement.JudgeAt(&s.want, &w).Fits {
+	if !placement.FitsAt(&s.want, w) {
 		return 0, false
 	}
 	w.Capacity, w.Headroom = sl.rec.Capacity, sl.rec.Headroom
@@ -222,7 +228,7 @@ func (x *Index) bonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 		base = p.ScoreAt(&s.want, &x.reps[sl.group].rec)
 		s.base[sl.group] = base
 	}
-	d := p.ScoreAt(&s.want, &w) - base
+	d := p.ScoreAt(&s.want, w) - base
 	if math.IsNaN(d) || math.Abs(d) < 1e-9 {
 		d = 0
 	}

@@ -33,14 +33,15 @@ type Index struct {
 	vacancies    []vacancy // and places, of each row
 	cells        []cell
 	byKey        map[cellKey]int32
-	live         []uint16            // for each cell, a bit for each bucket that has a member
-	members      [][]int32           // of each bucket
-	filled       int                 // cells with a member
-	unsound      []int32             // workers whose amounts make no sense, such as less than nothing used: looked at one by one
-	apps         map[string]*[]int32 // rows where an app runs
+	live         []uint16  // for each cell, a bit for each bucket that has a member
+	members      [][]int32 // of each bucket
+	filled       int       // cells with a member
+	unsound      []int32   // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps         map[string]*appRows
 	volumes      map[string][]int32
 	images       map[string][]int32
-	spreads      map[string]*valueCount
+	values       map[string]*attributeValues // of attributes that requests spread over
+	searches     uint32                      // counts them
 	caches       []*policyCache
 	log          []int32 // rows whose fixed part changed, for sets to catch up
 	age          int     // of the cells: counts how often they were made anew
@@ -54,7 +55,8 @@ type row struct {
 	rec   cluster.Record
 	group int32
 	used  bool
-	owns  bool // rec.Apps is the index's own map
+	owns  bool        // rec.Apps and rec.GPUs are the index's own
+	late  []appChange // that rec.Apps is to hear of; others read Index.apps
 }
 
 // Bounds of an index.
@@ -70,7 +72,7 @@ const (
 // New makes an index of no workers.
 func New() *Index {
 	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[cellKey]int32{},
-		apps: map[string]*[]int32{}, volumes: map[string][]int32{}, images: map[string][]int32{}, spreads: map[string]*valueCount{}}
+		apps: map[string]*appRows{}, volumes: map[string][]int32{}, images: map[string][]int32{}, values: map[string]*attributeValues{}}
 }
 
 // Len returns the number of workers.
@@ -82,13 +84,13 @@ func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &x.rows[s].rec, true
+	return x.whole(s), true
 }
 
 // Each calls f with every record, until it says false. What Record says of them holds here too.
 func (x *Index) Each(f func(*cluster.Record) bool) {
 	for i := range x.rows {
-		if s := &x.rows[i]; s.used && !f(&s.rec) {
+		if x.rows[i].used && !f(x.whole(int32(i))) {
 			return
 		}
 	}
@@ -114,7 +116,7 @@ func (x *Index) Update(rec cluster.Record) bool {
 	if !rec.Newer(s.rec) {
 		return false
 	}
-	old := s.rec
+	old := *x.whole(i)
 	same := sameFixed(&old, &rec)
 	if !same {
 		x.unsetFixed(i, &old)
@@ -137,8 +139,8 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	s := &x.rows[i]
 	x.unsetFixed(i, &s.rec)
 	x.leave(i)
-	for app := range s.rec.Apps {
-		x.unlistApp(x.apps[app], app, i)
+	for app := range x.whole(i).Apps {
+		x.setApp(app, i, 0)
 	}
 	for v := range s.rec.Volumes {
 		unlist(x.volumes, v, i)
@@ -169,28 +171,9 @@ func (x *Index) adjust(id cluster.WorkerID, r *placement.Request, sign int) {
 		s.rec.Used = s.rec.Used.Sub(r.Resources)
 	}
 	s.rec.Machines = max(0, s.rec.Machines+sign)
-	if !s.owns {
-		s.rec.Apps, s.owns = maps.Clone(s.rec.Apps), true
-		s.rec.GPUs = slices.Clone(s.rec.GPUs)
-		if s.rec.Apps == nil {
-			s.rec.Apps = map[string]int{}
-		}
-	}
-	list := x.apps[r.App] // beside the other look-up, so that the processor waits for both at once
-	n := s.rec.Apps[r.App] + sign
-	switch {
-	case n > 0:
-		s.rec.Apps[r.App] = n
-		if n == 1 && sign > 0 {
-			x.listApp(list, r.App, i)
-		}
-	default:
-		if n == 0 && sign < 0 {
-			delete(s.rec.Apps, r.App)
-		}
-		x.unlistApp(list, r.App, i)
-	}
+	x.changeApp(r.App, i, sign)
 	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
+		s.own()
 		adjustGPUs(s.rec.GPUs, r, sign)
 	}
 	x.place(i)
@@ -251,7 +234,7 @@ func (x *Index) setFixed(i int32, fresh bool) {
 	}
 	s.group = x.groupOf(&s.rec)
 	x.countReaders(&s.rec, 1)
-	x.count(&s.rec, 1)
+	x.enterValues(i, &s.rec)
 	for k, name := range s.rec.Images {
 		if !slices.Contains(s.rec.Images[:k], name) {
 			x.images[name] = append(x.images[name], i)
@@ -266,7 +249,7 @@ func (x *Index) setVariable(i int32, old *cluster.Record) {
 	if old != nil {
 		for app := range old.Apps {
 			if s.rec.Apps[app] <= 0 {
-				x.unlistApp(x.apps[app], app, i)
+				x.setApp(app, i, 0)
 			}
 		}
 		for v := range old.Volumes {
@@ -276,8 +259,8 @@ func (x *Index) setVariable(i int32, old *cluster.Record) {
 		}
 	}
 	for app, n := range s.rec.Apps {
-		if n > 0 && (old == nil || old.Apps[app] <= 0) {
-			x.listApp(x.apps[app], app, i)
+		if n > 0 && (old == nil || old.Apps[app] != n) {
+			x.setApp(app, i, n)
 		}
 	}
 	for v := range s.rec.Volumes {
@@ -286,37 +269,6 @@ func (x *Index) setVariable(i int32, old *cluster.Record) {
 		}
 	}
 	x.place(i)
-}
-
-// listApp notes that an app has come to a worker, where it was not. m is the app's list, nil where it has none.
-func (x *Index) listApp(m *[]int32, app string, i int32) {
-	if m == nil {
-		m = new([]int32)
-		x.apps[app] = m
-	}
-	*m = append(*m, i)
-}
-
-func (x *Index) unlistApp(m *[]int32, app string, i int32) {
-	if m == nil {
-		return
-	}
-	if at := slices.Index(*m, i); at >= 0 {
-		last := len(*m) - 1
-		(*m)[at] = (*m)[last]
-		*m = (*m)[:last]
-	}
-	if len(*m) == 0 {
-		delete(x.apps, app)
-	}
-}
-
-// running returns the rows where an app runs.
-func (x *Index) running(app string) []int32 {
-	if m := x.apps[app]; m != nil {
-		return *m
-	}
-	return nil
 }
 
 func unlist(lists map[string][]int32, name string, i int32) {
@@ -329,7 +281,7 @@ func unlist(lists map[string][]int32, name string, i int32) {
 // unsetFixed undoes what setFixed noted of a record.
 func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
 	x.countReaders(rec, -1)
-	x.count(rec, -1)
+	x.leaveValues(i, rec)
 	for _, name := range rec.Images {
 		unlist(x.images, name, i)
 	}
@@ -389,7 +341,7 @@ func sameResources(a, b cluster.Resources) bool {
 func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok bool) {
 	for i := range x.rows {
 		s := &x.rows[i]
-		if !s.used || !p.Admits(r, &s.rec) {
+		if !s.used || !p.Admits(r, x.whole(int32(i))) {
 			continue
 		}
 		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), row: int32(i)}

@@ -2,12 +2,14 @@ package index_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/placement/index"
 	"github.com/soukhq/souk/placement/placementtest"
@@ -245,4 +247,81 @@ func TestTheBestAreDrawnByLot(t *testing.T) {
 	if len(won) != 5 {
 		t.Errorf("%v", won)
 	}
+}
+
+// TestAFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge about each, and makes no
+// sentences that nobody reads.
+func TestAFullSpreadCostsNoJudgement(t *testing.T) {
+	x, p := index.New(), placement.Default()
+	capacity := cluster.Resources{CPU: 100000, Memory: 100000}
+	for i := range 2000 {
+		zone := fmt.Sprintf("z%d", i%4)
+		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "ams", State: cluster.Ready, Version: 1, Capacity: capacity,
+			Attributes: cluster.Attributes{"zone": cluster.Text(zone)}}
+		if i%4 == 3 {
+			w.Region = "iad"
+		}
+		if i < 3 {
+			w.Apps = map[string]int{"a": 3}
+		}
+		x.Update(w)
+	}
+	r := placement.Request{App: "a", Machine: "m", Regions: []cluster.Region{"ams"}, Resources: cluster.Resources{CPU: 10}}
+	r.Scheduling.Spread = []machine.Spread{{Attribute: "zone", MaxSkew: 3}}
+	r = x.Resolve(r, nil)
+	if _, fits := x.Best(&r, &p); fits {
+		t.Fatal("iad's zone has none, so each of ams has three more already")
+	}
+	allocs := testing.AllocsPerRun(10, func() {
+		if best, _, ok := x.Pick(&r, &p, nil); ok {
+			t.Fatalf("%+v", best)
+		}
+	})
+	if allocs > 20 {
+		t.Errorf("%v allocations for a no", allocs)
+	}
+	x.Freed("w1", &r) // and one in its zone may come again
+	r = x.Resolve(r, nil)
+	if best, _, ok := x.Pick(&r, &p, nil); !ok || best.Worker == "w0" || best.Worker == "w2" {
+		t.Errorf("%+v, %v", best, ok)
+	}
+}
+
+// TestAppsAreKeptAsRecordsWouldHaveThem: whatever comes and goes, of few and of many machines, a record that is read has the counts.
+func TestAppsAreKeptAsRecordsWouldHaveThem(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	x, want := index.New(), map[cluster.WorkerID]map[string]int{}
+	for i := range 300 {
+		id := cluster.WorkerID(fmt.Sprintf("w%d", i))
+		x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: 1, Capacity: cluster.Resources{CPU: 1 << 40}, Apps: map[string]int{"a": 1}})
+		want[id] = map[string]int{"a": 1}
+	}
+	for step := range 20_000 {
+		id := cluster.WorkerID(fmt.Sprintf("w%d", rng.IntN(300)))
+		r := placement.Request{App: string(rune('a' + rng.IntN(5))), Resources: cluster.Resources{CPU: 1}}
+		switch n := want[id][r.App]; {
+		case rng.IntN(50) == 0: // the worker's own word
+			want[id] = map[string]int{r.App: 1 + rng.IntN(3)}
+			x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: uint64(step + 2), Capacity: cluster.Resources{CPU: 1 << 40}, Apps: maps.Clone(want[id])})
+		case rng.IntN(2) == 0:
+			x.Taken(id, &r)
+			want[id][r.App]++
+		case n > 0:
+			x.Freed(id, &r)
+			if want[id][r.App]--; n == 1 {
+				delete(want[id], r.App)
+			}
+		}
+		if rng.IntN(20) == 0 {
+			if rec, _ := x.Record(id); !maps.Equal(rec.Apps, want[id]) {
+				t.Fatalf("step %d: %v, want %v", step, rec.Apps, want[id])
+			}
+		}
+	}
+	x.Each(func(w *cluster.Record) bool {
+		if !maps.Equal(w.Apps, want[w.Worker]) {
+			t.Errorf("%s: %v, want %v", w.Worker, w.Apps, want[w.Worker])
+		}
+		return true
+	})
 }

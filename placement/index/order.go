@@ -66,7 +66,7 @@ func (x *Index) extend(c *class, p *placement.Policy) {
 	for ; o.seen < len(x.cells); o.seen++ {
 		n := int32(o.seen)
 		o.blocks = append(o.blocks, block{at: -1})
-		if !placement.JudgeAt(&c.want, &x.cells[n].recs.most).Fits {
+		if !placement.FitsAt(&c.want, &x.cells[n].recs.most) {
 			continue
 		}
 		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
@@ -135,7 +135,7 @@ func (x *Index) learn(c *class, p *placement.Policy, b int32) float32 {
 	cpu, memory := x.levels(b)
 	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine), rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
 	v := float32(math.Inf(-1))
-	if placement.JudgeAt(&c.want, rec).Fits {
+	if placement.FitsAt(&c.want, rec) {
 		*rec = x.cells[n].recs.middle
 		v = x.score(c, p, rec, b)
 	}

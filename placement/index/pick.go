@@ -29,7 +29,7 @@ func (c *Choice) before(b *Choice, machine string) bool {
 // All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or an
 // app to be near to, these are all that fit; else they are the best of the first that were found in the best buckets,
 // and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of placement.SortByTieBreak. chance
-// may be nil: then what is drawn depends on the machine's id only.
+// may be nil: then what is drawn depends on the machine's id only. The list is the index's own until it is asked again.
 func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
 	if !r.Funds.Enough() {
 		return nil, 0 // no worker takes who cannot pay
@@ -49,6 +49,10 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 	if chance != nil {
 		d.start = chance.Uint64()
 	}
+	if len(r.Scheduling.Spread) > 0 {
+		d.bounds = x.skewBounds(r)
+	}
+	d.app, d.ownApp = x.appOf(r.App), len(r.Scheduling.Affinity) == 0 && x.cacheOf(p).ownApp
 	d.run()
 	x.scratch.found = d.found
 	if n == 1 && p.Best <= 1 { // the common case
@@ -67,8 +71,7 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 	if len(d.found) > 0 {
 		x.scratch.won = d.found[0].row
 	}
-	best = make([]Choice, 0, min(n, len(d.found)))
-	return append(best, d.found[:min(n, len(d.found))]...), d.examined
+	return d.found[:min(n, len(d.found))], d.examined
 }
 
 // first returns the best of what was found, in a list of one.
@@ -83,13 +86,14 @@ func (x *Index) first(found []Choice, machine string) []Choice {
 		}
 	}
 	x.scratch.won = best.row
-	return []Choice{*best}
+	found[0] = *best
+	return found[:1]
 }
 
 // Chosen returns the record of a worker that PickN gave, as Record does, and sooner.
 func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
 	if s := int(c.row); s < len(x.rows) && x.rows[s].used && x.rows[s].rec.Worker == c.Worker {
-		return &x.rows[s].rec, true
+		return x.whole(int32(s)), true
 	}
 	return x.Record(c.Worker)
 }
@@ -103,6 +107,9 @@ type search struct {
 	wanted    int  // workers that fit, of a tier
 	firstGood bool // with one worker that is as good as its bucket promised
 	start     uint64
+	bounds    []skewBound
+	app       *appRows // of the request
+	ownApp    bool     // nothing is read of a worker's apps but the request's
 	found     []Choice
 	examined  int
 }
@@ -276,12 +283,45 @@ func (d *search) examine(i int32) bool {
 	if !d.x.vacancies[i].takes(&d.r.Resources) {
 		return false
 	}
-	s := &d.x.rows[i]
-	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(s.rec.Capacity.Sub(s.rec.Used))) || (d.skip != nil && d.skip(s.rec.Worker)) || !d.p.Admits(d.r, &s.rec) {
+	for k := range d.bounds {
+		if !d.bounds[k].admits(d.r, i, d.x.searches) {
+			return false
+		}
+	}
+	rec := &d.x.rows[i].rec
+	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(rec.Capacity.Sub(rec.Used))) || (d.skip != nil && d.skip(rec.Worker)) {
 		return false
 	}
-	d.found = append(d.found, Choice{s.rec.Worker, d.p.ScoreAt(d.r, &s.rec), i})
+	if !d.ownApp {
+		return d.admit(d.x.whole(i), i)
+	}
+	apps := rec.Apps
+	rec.Apps = d.x.scratch.appCount(d.r.App, d.app.machines(i))
+	ok := d.admit(rec, i)
+	rec.Apps = apps
+	return ok
+}
+
+// admit judges and scores a worker whole.
+func (d *search) admit(rec *cluster.Record, i int32) bool {
+	if !d.p.Admits(d.r, rec) {
+		return false
+	}
+	d.found = append(d.found, Choice{rec.Worker, d.p.ScoreAt(d.r, rec), i})
 	return true
+}
+
+// appCount returns a map that has the count of one app, for who reads no other.
+func (s *scratch) appCount(app string, n int) map[string]int {
+	if n == 0 {
+		return nil
+	}
+	if s.oneApp == nil {
+		s.oneApp = map[string]int{}
+	}
+	clear(s.oneApp)
+	s.oneApp[app] = n
+	return s.oneApp
 }
 
 // named returns the workers that a request names by what it needs of them: its volumes, its worker, or an app that it must
@@ -309,7 +349,9 @@ func (x *Index) named(r *placement.Request) (rows []int32, all bool) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
 		if a.Weight == 0 && !a.Anti && a.App != "" && a.Within == "" {
-			out = append(out, x.running(a.App)...)
+			for _, at := range x.running(a.App) {
+				out = append(out, at.row)
+			}
 			return out, true
 		}
 	}

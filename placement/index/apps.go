@@ -1,0 +1,170 @@
+package index
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// appRows is the workers where an app runs, and how many of its machines each has. Scores and grants read it instead of the maps
+// in the workers' records: those lie far apart, and each look into one waits for memory several times.
+type appRows struct {
+	rows []rowCount
+	at   map[int32]int32 // the place of each row in rows, where they are more than searchedApps
+}
+
+// rowCount is how many machines of an app a row has: more than 0.
+type rowCount struct{ row, machines int32 }
+
+// searchedApps is how many rows are searched one after the other.
+const searchedApps = 128
+
+// find returns the place of a row; -1 where the app does not run there.
+func (a *appRows) find(i int32) int32 {
+	if a == nil {
+		return -1
+	}
+	if a.at != nil {
+		if k, there := a.at[i]; there {
+			return k
+		}
+		return -1
+	}
+	for k := range a.rows {
+		if a.rows[k].row == i {
+			return int32(k)
+		}
+	}
+	return -1
+}
+
+// machines returns how many machines of the app a row has.
+func (a *appRows) machines(i int32) int {
+	if k := a.find(i); k >= 0 {
+		return int(a.rows[k].machines)
+	}
+	return 0
+}
+
+// set notes how many machines of the app a row has, where k is its place.
+func (a *appRows) set(k, i int32, n int) {
+	switch last := int32(len(a.rows)) - 1; {
+	case k >= 0 && n > 0:
+		a.rows[k].machines = int32(n)
+	case k >= 0:
+		moved := a.rows[last]
+		a.rows[k], a.rows = moved, a.rows[:last]
+		if a.at != nil {
+			a.at[moved.row] = k
+			delete(a.at, i)
+		}
+	case n > 0:
+		a.rows = append(a.rows, rowCount{i, int32(n)})
+		if a.at != nil {
+			a.at[i] = last + 1
+		} else if len(a.rows) > searchedApps {
+			a.at = make(map[int32]int32, 2*searchedApps)
+			for k, r := range a.rows {
+				a.at[r.row] = int32(k)
+			}
+		}
+	}
+}
+
+// appOf returns where an app runs; nil where it does nowhere.
+func (x *Index) appOf(app string) *appRows {
+	if x.scratch.appRows != nil && x.scratch.app == app {
+		return x.scratch.appRows
+	}
+	a := x.apps[app]
+	x.scratch.app, x.scratch.appRows = app, a
+	return a
+}
+
+// running returns the rows where an app runs.
+func (x *Index) running(app string) []rowCount {
+	if a := x.appOf(app); a != nil {
+		return a.rows
+	}
+	return nil
+}
+
+// setApp notes how many machines of an app a row has.
+func (x *Index) setApp(app string, i int32, n int) {
+	a := x.appOf(app)
+	x.setAppAt(app, a, a.find(i), i, n)
+}
+
+func (x *Index) setAppAt(app string, a *appRows, k, i int32, n int) {
+	if a == nil {
+		if n <= 0 {
+			return
+		}
+		a = &appRows{}
+		x.apps[app], x.scratch.app, x.scratch.appRows = a, app, a
+	}
+	if a.set(k, i, n); len(a.rows) == 0 {
+		delete(x.apps, app)
+		x.scratch.appRows = nil
+	}
+}
+
+// appChange is a count of a record's map of apps that is not in the map yet.
+type appChange struct {
+	app      string
+	machines int // 0: none are left
+}
+
+// maxAppChanges bounds what a row keeps of them: then the map is brought up to date, all at once.
+const maxAppChanges = 8
+
+// changeApp adds to the machines of an app that a row has. The record's map hears of it later: see whole.
+func (x *Index) changeApp(app string, i int32, by int) {
+	a := x.appOf(app)
+	k := a.find(i)
+	n := by
+	if k >= 0 {
+		n += int(a.rows[k].machines)
+	}
+	n = max(0, n)
+	x.setAppAt(app, a, k, i, n)
+	s := &x.rows[i]
+	if len(s.late) == maxAppChanges {
+		x.whole(i)
+	}
+	if s.late == nil {
+		s.late = make([]appChange, 0, maxAppChanges)
+	}
+	s.late = append(s.late, appChange{app, n})
+}
+
+// whole returns a row's record with its map of apps up to date.
+func (x *Index) whole(i int32) *cluster.Record {
+	s := &x.rows[i]
+	if len(s.late) == 0 {
+		return &s.rec
+	}
+	s.own()
+	for _, c := range s.late {
+		if c.machines > 0 {
+			s.rec.Apps[c.app] = c.machines
+		} else {
+			delete(s.rec.Apps, c.app)
+		}
+	}
+	clear(s.late)
+	s.late = s.late[:0]
+	return &s.rec
+}
+
+// own makes what changes with grants the index's own: what Update was given stays as it is.
+func (s *row) own() {
+	if s.owns {
+		return
+	}
+	s.rec.GPUs = slices.Clone(s.rec.GPUs)
+	if s.rec.Apps, s.owns = maps.Clone(s.rec.Apps), true; s.rec.Apps == nil {
+		s.rec.Apps = map[string]int{}
+	}
+}
