@@ -53,7 +53,8 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 
 // leave closes the current step and moves to the one after it, or before it when undoing.
 func (e *Engine[H]) leave(now time.Time, r *Run) {
-	r.Done = append(r.Done, DoneStep{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries, Undo: r.Undoing})
+	r.Done = append(r.Done, DoneStep{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries,
+		Undo: r.Undoing})
 	r.took = 0
 	if r.Undoing {
 		r.At--
@@ -101,10 +102,12 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
-	e.beginUndo(now, r, fault.New(fault.Timeout, "deadline", "%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
+	e.beginUndo(now, r, fault.New(fault.Timeout, "deadline",
+		"%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
 }
 
-// beginUndo gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says so.
+// beginUndo gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says
+// so.
 func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	r.Reason = err.Error()
 	if r.Undoing {
@@ -118,8 +121,8 @@ func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	e.advance(now, r, o)
 }
 
-// finish ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a crash
-// it goes on from where it was, finds them done, and ends the same way.
+// finish ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a
+// crash it goes on from where it was, finds them done, and ends the same way.
 func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 	delete(e.runs, r.Key)
 	outcome := "ok"

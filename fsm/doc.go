@@ -5,16 +5,16 @@
 // # Vocabulary
 //
 // A *host* H owns the subjects (a worker's machines and volumes); steps are pure functions of the host. A *key* names a
-// subject; there is at most one run per key at a time. A run goes forward through its steps; when a step fails for good it
-// turns and *undoes* the steps it has reached, in reverse. A run that can do neither in time ends with its reason.
+// subject; there is at most one run per key at a time. A run goes forward through its steps; when a step fails for good
+// it turns and *undoes* the steps it has reached, in reverse. A run that can do neither in time ends with its reason.
 //
 // # Durability
 //
 // The beginning of a run and its turn to undo are Sync: the owner commits them before it carries out the effects and
 // answers of the same Out. The end of a step and of the run are not: a crash loses them at worst, and the step is done
 // again. So every effect happens at least once, and must be idempotent; none happens before the run that wants it is
-// durable. An answer may leave when the run has ended, although its end is not on disk yet: what it promises follows from
-// what is, and a restart gets there by itself.
+// durable. An answer may leave when the run has ended, although its end is not on disk yet: what it promises follows
+// from what is, and a restart gets there by itself.
 //
 // # Worked example
 //

@@ -118,8 +118,8 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 	return e
 }
 
-// Free reports, as nil, that Start can begin a run of key. It is a Conflict while a run is on its way, and a Precondition
-// when one is parked.
+// Free reports, as nil, that Start can begin a run of key. It is a Conflict while a run is on its way, and a
+// Precondition when one is parked.
 func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
 		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key, r.Step())
@@ -264,8 +264,8 @@ func (e *Engine[H]) Next() time.Time {
 	return first
 }
 
-// Counts returns the runs on their way by operation, how many of them have been failing for over a minute, and the ended
-// ones by "op/outcome".
+// Counts returns the runs on their way by operation, how many of them have been failing for over a minute, and the
+// ended ones by "op/outcome".
 func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
 	active = map[string]int{}
 	for _, r := range e.runs {

@@ -16,19 +16,20 @@ const (
 
 // Run is one operation on one subject, on its way. Exported fields are what a crash leaves.
 type Run struct {
-	ID        string          `json:"id"`
-	Op        string          `json:"op"`
-	Key       string          `json:"key"`
-	Args      json.RawMessage `json:"args,omitempty"` // as the host gave them to Start
-	Steps     []string        `json:"steps"`          // as they were when the run began: a replay under other steps is refused
-	At        int             `json:"at"`             // index of the current step
-	Undoing   bool            `json:"undoing,omitempty"`
-	Began     time.Time       `json:"began"`
-	StepBegan time.Time       `json:"step_began"`
-	Tries     int             `json:"tries,omitempty"`  // of the current step
-	Reason    string          `json:"reason,omitempty"` // why the current step is not done yet, one sentence
-	Cause     *Cause          `json:"cause,omitempty"`  // why it turned to undo
-	Done      []DoneStep      `json:"trail,omitempty"`  // the steps behind it
+	ID   string          `json:"id"`
+	Op   string          `json:"op"`
+	Key  string          `json:"key"`
+	Args json.RawMessage `json:"args,omitempty"` // as the host gave them to Start
+	// as they were when the run began: a replay under other steps is refused
+	Steps     []string   `json:"steps"`
+	At        int        `json:"at"` // index of the current step
+	Undoing   bool       `json:"undoing,omitempty"`
+	Began     time.Time  `json:"began"`
+	StepBegan time.Time  `json:"step_began"`
+	Tries     int        `json:"tries,omitempty"`  // of the current step
+	Reason    string     `json:"reason,omitempty"` // why the current step is not done yet, one sentence
+	Cause     *Cause     `json:"cause,omitempty"`  // why it turned to undo
+	Done      []DoneStep `json:"trail,omitempty"`  // the steps behind it
 
 	// Memo is the host's to keep what it has decoded of Args. It is not journalled.
 	Memo any `json:"-"`
@@ -101,7 +102,8 @@ func causeOf(err error) *Cause {
 func decodeRun(rec Record, steps func(op string) ([]string, bool)) (*Run, error) {
 	var r Run
 	bad := func(format string, args ...any) (*Run, error) {
-		return &r, fault.New(fault.Internal, "replay", "operation %q of %s cannot go on: "+format+"; destroy the machine, or go back to the souk that began it",
+		return &r, fault.New(fault.Internal, "replay",
+			"operation %q of %s cannot go on: "+format+"; destroy the machine, or go back to the souk that began it",
 			append([]any{r.Op, rec.Key}, args...)...)
 	}
 	if err := json.Unmarshal(rec.Value, &r); err != nil {

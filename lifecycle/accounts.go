@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// MeterBucket keeps what each namespace has spent on this worker. key: namespace; value: quota.Saved. It is written every
-// quota.Every while anything is spent, so a crash loses at most that much of what did not run on.
+// MeterBucket keeps what each namespace has spent on this worker. key: namespace; value: quota.Saved. It is written
+// every quota.Every while anything is spent, so a crash loses at most that much of what did not run on.
 const MeterBucket = "meter"
 
 // accounts are who pays for what occupies room, and what has been spent.
@@ -137,7 +137,8 @@ func (s *accounts) shift(namespace string, a quota.Account) {
 	}
 }
 
-// Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as often.
+// Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as
+// often.
 func (s *Supervisor) Budgets(now time.Time, b quota.Book) Out {
 	s.open(now)
 	s.accounts.setBook(b)

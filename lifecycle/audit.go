@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// reconcile holds the runtime's facts, as they were at asked, against what should be. Machines that changed since are left
-// for the next time.
+// reconcile holds the runtime's facts, as they were at asked, against what should be. Machines that changed since are
+// left for the next time.
 func (s *lives) reconcile(seen map[string]Life, asked time.Time) {
 	for _, id := range sortedKeys(seen) {
 		l, r := seen[id], s.rows[id]
@@ -52,7 +52,8 @@ func byMachine(list []Life) map[string]Life {
 	return m
 }
 
-// keepStray reports whether something of a machine runs that the journal does not have: its room is kept until it is gone.
+// keepStray reports whether something of a machine runs that the journal does not have: its room is kept until it is
+// gone.
 func (s *lives) keepStray(r *row, l Life) bool {
 	if l.Running {
 		s.strays[r.Machine.ID] = true
@@ -92,12 +93,14 @@ func (s *lives) parkMisfits() {
 			ok = json.Unmarshal(r.Args, &volumeArgs{}) == nil
 		}
 		if !ok {
-			s.engine.Park(r.Key, "operation \""+r.Op+"\" of "+r.Key+" has no such machine or volume to work on; the journal is damaged, so restore it from a backup")
+			s.engine.Park(r.Key, "operation \""+r.Op+"\" of "+r.Key+
+				" has no such machine or volume to work on; the journal is damaged, so restore it from a backup")
 		}
 	})
 }
 
-// adopt takes over the life that a parked launch has begun, before its result was written: it runs, or has ended unheard.
+// adopt takes over the life that a parked launch has begun, before its result was written: it runs, or has ended
+// unheard.
 func (s *lives) adopt(r *row, l Life) {
 	run, _ := s.parked(r.Machine.ID)
 	known := r.Life != nil || r.LastExit != nil && r.LastExit.Attempt == l.Attempt
@@ -148,7 +151,8 @@ func (s *Supervisor) Audit(now, asked time.Time, list []Life) Out {
 	return s.close()
 }
 
-// Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is harmless.
+// Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is
+// harmless.
 func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
 	s.open(now)
 	if r := s.machines.rows[ex.Machine]; r != nil && !r.destroyed() {

@@ -52,8 +52,8 @@ func (s *commands) do(ticket uint64, c Command) {
 	s.answer(ticket, r, previous, c.Begun)
 }
 
-// duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused, or
-// ends it. It reports whether that is all; if not, the machine is free for the command.
+// duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,
+// or ends it. It reports whether that is all; if not, the machine is free for the command.
 func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) bool {
 	id := r.Machine.ID
 	same := string(c.Verb) == run.Op || c.Verb == Start && run.Op == opStartEvict
@@ -167,8 +167,8 @@ func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 	}
 }
 
-// Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at once when
-// there is nothing to do.
+// Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at
+// once when there is nothing to do.
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
 	s.open(now)
 	s.commands.do(ticket, c)

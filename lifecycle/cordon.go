@@ -64,9 +64,11 @@ func (s *cordon) change(c CordonCommand) error {
 		s.set(nil)
 		return nil
 	case c.Owner == "" || c.Reason == "":
-		return fault.New(fault.Invalid, "cordon", "a cordon needs an owner and a reason, so that others know whom to ask and what for")
+		return fault.New(fault.Invalid, "cordon",
+			"a cordon needs an owner and a reason, so that others know whom to ask and what for")
 	case len(c.Owner) > MaxCordonText || len(c.Reason) > MaxCordonText:
-		return fault.New(fault.Invalid, "cordon", "the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
+		return fault.New(fault.Invalid, "cordon",
+			"the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
 	case c.TTL < 0 || c.TTL > MaxCordon:
 		return fault.New(fault.Invalid, "cordon", "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
 	}

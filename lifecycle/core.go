@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// core is what all subjects share: the ledger, the engine of operations, chance, and the input that is being taken, with
-// its time and what has come of it so far.
+// core is what all subjects share: the ledger, the engine of operations, chance, and the input that is being taken,
+// with its time and what has come of it so far.
 type core struct {
 	seller *market.Seller
 	engine *fsm.Engine[*Supervisor]

@@ -7,6 +7,6 @@
 // loop and in a simulator, and a test can stop it after any write and start it again.
 //
 // The owner's duty, in this order, for each Out: commit Records (now when Sync, else no later than with the next Sync
-// one); then Cancels, Effects (those marked Durable only when nothing is left to commit), Replies and Changed. Effects of
-// one key are carried out one after the other.
+// one); then Cancels, Effects (those marked Durable only when nothing is left to commit), Replies and Changed. Effects
+// of one key are carried out one after the other.
 package lifecycle

@@ -34,7 +34,8 @@ func (s *machines) noteEvent(r *row, e machine.Event) {
 	r.addEvent(e)
 	r.Machine.UpdatedAt = stamp(s.now)
 	s.dirty[r.Machine.ID] = true
-	s.out.Events = append(s.out.Events, machine.EventOf{App: r.Machine.App, Machine: r.Machine.ID, Name: r.Machine.Name, Event: e})
+	s.out.Events = append(s.out.Events, machine.EventOf{App: r.Machine.App, Machine: r.Machine.ID, Name: r.Machine.Name,
+		Event: e})
 }
 
 // noteRefused tells of something that the worker would have done by itself.

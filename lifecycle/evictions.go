@@ -17,8 +17,8 @@ const (
 	MetaGang       = "souk.gang"          // machines of an app with the same value are worth nothing without each other
 )
 
-// Times of the way back of a machine that was evicted: it tries to start again when there is room, as its restart policy
-// would have it, first after returnBase, then each time twice as long up to returnCap.
+// Times of the way back of a machine that was evicted: it tries to start again when there is room, as its restart
+// policy would have it, first after returnBase, then each time twice as long up to returnCap.
 const (
 	returnBase = 10 * time.Second
 	returnCap  = 5 * time.Minute
@@ -43,8 +43,8 @@ func (s *evictions) restore(rec fsm.Record) error {
 	return nil
 }
 
-// claim makes room for a machine by eviction, where it does not fit and consent has been given. It returns whom it evicts;
-// the ledger has the claim already, and none of it is undone.
+// claim makes room for a machine by eviction, where it does not fit and consent has been given. It returns whom it
+// evicts; the ledger has the claim already, and none of it is undone.
 func (s *evictions) claim(req placement.Request, hold string) ([]machine.Preemption, error) {
 	list, err := s.seller.Claim(s.now, req, hold)
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *evictions) evictOne(p machine.Preemption) {
 	v.Evictions++
 	v.RestartAt, v.ReturnAt, v.Returns = time.Time{}, time.Time{}, 0
 	v.Machine.State = machine.Stopping
-	s.noteEvent(v, machine.Event{Type: "preempt", Status: string(machine.Stopping), Source: machine.SourceFlyd, Message: p.String(),
+	s.noteEvent(v, machine.Event{Type: "preempt", Status: string(machine.Stopping), Source: machine.SourceFlyd,
+		Message: p.String(),
 		Request: &machine.EventRequest{Preemptions: []machine.Preemption{p}}})
 	if err := s.begin(v, opPreempt, a); err != nil {
 		s.noteRefused(v, "it does not make room", err)
@@ -139,8 +140,8 @@ func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.St
 	return nil
 }
 
-// makeRoom gives a machine that is to start its room. Where there is none and it may evict, its start has begun when this
-// returns, and waits.
+// makeRoom gives a machine that is to start its room. Where there is none and it may evict, its start has begun when
+// this returns, and waits.
 func (s *evictions) makeRoom(r *row, a opArgs) error {
 	if !r.scheduling().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)
@@ -153,9 +154,9 @@ func (s *evictions) makeRoom(r *row, a opArgs) error {
 	return s.launchEvicting(r, opStartEvict, a, machine.Starting, list)
 }
 
-// ended follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its peace: to start
-// again is a new bid. Where its policy would restart it, it bids by itself, later. One whose eviction was cancelled, too
-// late for it to live on, bids at once: its room is its own again.
+// ended follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its peace: to
+// start again is a new bid. Where its policy would restart it, it bids by itself, later. One whose eviction was
+// cancelled, too late for it to live on, bids at once: its room is its own again.
 func (s *evictions) ended(r *row, cancelled bool) {
 	s.seller.Stay(r.Machine.ID)
 	if r.Life != nil {
@@ -171,15 +172,17 @@ func (s *evictions) ended(r *row, cancelled bool) {
 	}
 }
 
-// killAgain kills a machine whose room another still waits for, and that would not end: it goes on until the one that waits
-// gives up. While one waits, each that leaves for it is on its way out, so that a crash finds the claim as it was.
+// killAgain kills a machine whose room another still waits for, and that would not end: it goes on until the one that
+// waits gives up. While one waits, each that leaves for it is on its way out, so that a crash finds the claim as it
+// was.
 func (s *evictions) killAgain(r *row) {
 	if s.seller.Leaving(r.Machine.ID) == "" || r.Machine.Preempted == nil {
 		r.Machine.Preempted = nil // it was not evicted after all
 		return
 	}
 	r.Machine.State = machine.Stopping
-	if err := s.begin(r, opPreempt, opArgs{Source: machine.SourceFlyd, Kill: true, For: r.Machine.Preempted.By}); err != nil {
+	if err := s.begin(r, opPreempt, opArgs{Source: machine.SourceFlyd, Kill: true,
+		For: r.Machine.Preempted.By}); err != nil {
 		s.noteRefused(r, "it does not make room", err)
 	}
 }
@@ -233,7 +236,8 @@ func (s *evictions) cancel(by string) {
 	}
 }
 
-// resume brings the claims back whose machines still wait: those leave for one that were evicted for it and are still up.
+// resume brings the claims back whose machines still wait: those leave for one that were evicted for it and are still
+// up.
 func (s *evictions) resume() {
 	leaving, again := s.tasks.leaving()
 	for id, r := range s.rows {

@@ -81,7 +81,8 @@ func (s *commands) enter(g Grant) *row {
 	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Namespace: g.Request.Namespace}
 	instance := s.ulid()
 	r.Machine = machine.Machine{
-		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region, InstanceID: instance, Version: instance,
+		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,
+		InstanceID: instance, Version: instance,
 		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: "127.0.0.1", CreatedAt: stamp(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker, Placement: g.Placement,
 		Scheduling: l.Scheduling,

@@ -39,7 +39,8 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		return s.judgeSuspend(r, a)
 	case Signal:
 		if r.Life == nil {
-			return false, fault.New(fault.Precondition, "not_running", "failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
+			return false, fault.New(fault.Precondition, "not_running",
+				"failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
 		}
 		return true, s.begin(r, opSignal, a)
 	case Update:
@@ -48,7 +49,9 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		if _, why := s.parked(c.Machine); r.Life != nil && !c.Kill && why != "" {
 			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
 		} else if r.Life != nil && !c.Kill {
-			return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it first, or destroy it with force", r.Machine.State)
+			return false, fault.New(fault.Precondition, "wrong_state",
+				"failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it "+
+					"first, or destroy it with force", r.Machine.State)
 		}
 		s.abort(machineKey(c.Machine), "the machine is being destroyed") // a parked one
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
@@ -98,7 +101,8 @@ func (s *commands) judgeSuspend(r *row, a opArgs) (bool, error) {
 	case r.Life != nil && r.Life.Paused:
 		return false, nil
 	case r.Life == nil:
-		return false, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
+		return false, fault.New(fault.Precondition, "wrong_state",
+			"failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
 	r.Machine.State = machine.Suspending
 	return true, s.begin(r, opSuspend, a)
@@ -110,7 +114,8 @@ func argsFor(r *row, c Command) (opArgs, error) {
 	if a.Source == "" {
 		a.Source = machine.SourceUser
 	}
-	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal { // what an older souk let pass is not held against it
+	// what an older souk let pass is not held against it
+	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal {
 		if sc.Timeout != nil && sc.Timeout.Duration > 0 {
 			a.Grace = min(sc.Timeout.Duration, MaxGrace)
 		}
@@ -142,7 +147,8 @@ func argsFor(r *row, c Command) (opArgs, error) {
 func hostFull(err error) error {
 	e := *fault.As(err)
 	if e.Scope == fault.ScopeQuota {
-		e.Text = "over the allowed quota: " + strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") + "; stop something, or have the quota raised"
+		e.Text = "over the allowed quota: " + strings.TrimPrefix(e.Text,
+			"the worker cannot take the machine: ") + "; stop something, or have the quota raised"
 		return &e
 	}
 	what := map[string]string{"cpu": "insufficient CPUs available", "memory": "insufficient memory available"}[e.Resource]

@@ -37,8 +37,8 @@ func (s *leases) current(id string) (machine.Lease, bool) {
 	return l, ok && s.now.Unix() < l.ExpiresAt
 }
 
-// check refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an error of
-// its own: who sends one believes to be alone, and is not.
+// check refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an error
+// of its own: who sends one believes to be alone, and is not.
 func (s *leases) check(id, nonce string) error {
 	l, held := s.current(id)
 	switch {
@@ -51,12 +51,14 @@ func (s *leases) check(id, nonce string) error {
 		e.Text += "; the nonce given is not its nonce"
 		return e
 	}
-	return fault.New(fault.Conflict, "lease_nonce", "the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again", id)
+	return fault.New(fault.Conflict, "lease_nonce",
+		"the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again", id)
 }
 
 func heldError(id string, l machine.Lease) *fault.Error {
 	until := time.Unix(l.ExpiresAt, 0).UTC().Format(time.RFC3339)
-	return fault.New(fault.Conflict, "lease_held", "machine ID %s lease currently held by %s, expires at %s", id, l.Owner, until)
+	return fault.New(fault.Conflict, "lease_held",
+		"machine ID %s lease currently held by %s, expires at %s", id, l.Owner, until)
 }
 
 // change takes, refreshes or releases the lease of a machine.

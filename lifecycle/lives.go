@@ -8,16 +8,16 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Backoff of the restart policy: doubling from base to cap, so that a machine that dies at once does not eat its worker.
-// A life of at least restartHealthy begins the count anew.
+// Backoff of the restart policy: doubling from base to cap, so that a machine that dies at once does not eat its
+// worker. A life of at least restartHealthy begins the count anew.
 const (
 	restartBase    = 100 * time.Millisecond
 	restartCap     = 30 * time.Second
 	restartHealthy = 5 * time.Minute
 )
 
-// lives follow what the runtime runs: they take note of lives that end, begin those that are due by themselves, and hold
-// what runs against what should.
+// lives follow what the runtime runs: they take note of lives that end, begin those that are due by themselves, and
+// hold what runs against what should.
 type lives struct {
 	*machines
 	evictions *evictions

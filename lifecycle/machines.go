@@ -20,8 +20,9 @@ const (
 	MaxDestroyed  = 1000           // and at most this many
 )
 
-// machines are the worker's machines, destroyed ones as long as they are kept among them. Here is what is known of them,
-// and the one way to begin an operation; what is done with them and why is the subjects' above: lives, evictions, commands.
+// machines are the worker's machines, destroyed ones as long as they are kept among them. Here is what is known of
+// them, and the one way to begin an operation; what is done with them and why is the subjects' above: lives, evictions,
+// commands.
 type machines struct {
 	*core
 	volumes  *volumes
@@ -164,7 +165,8 @@ func (s *machines) checkName(app, name string) error {
 		return nil
 	}
 	if r := s.named(app, name); r != nil {
-		e := fault.New(fault.Conflict, "name_taken", "already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID, name)
+		e := fault.New(fault.Conflict, "name_taken",
+			"already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID, name)
 		e.Detail = r.Machine.ID
 		return e
 	}
@@ -182,7 +184,8 @@ func (s *machines) freeName(app string) string {
 // busy reports whether something is being done to a machine, or is parked, so that it cannot be evicted now.
 func (s *machines) busy(id string) bool { return s.engine.Free(machineKey(id)) != nil }
 
-// launch begins an operation that will start a new attempt. The attempt's number is durable before the runtime hears it.
+// launch begins an operation that will start a new attempt. The attempt's number is durable before the runtime hears
+// it.
 func (s *machines) launch(r *row, op string, a opArgs, state machine.State) error {
 	if err := s.engine.Free(machineKey(r.Machine.ID)); err != nil {
 		return err
@@ -213,8 +216,8 @@ func (s *machines) occupies(r *row) bool {
 	return run != nil && launches(run)
 }
 
-// settleLedger makes the ledger say what a machine occupies now that no operation is on its way. Giving back cannot fail,
-// and whatever an operation grew into it had been granted before.
+// settleLedger makes the ledger say what a machine occupies now that no operation is on its way. Giving back cannot
+// fail, and whatever an operation grew into it had been granted before.
 func (s *machines) settleLedger(r *row) {
 	id := r.Machine.ID
 	if err := s.seller.SetUp(s.now, id, r.Life != nil || !r.RestartAt.IsZero()); err != nil {

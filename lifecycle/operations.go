@@ -23,8 +23,8 @@ const (
 	opDestroy  = "destroy"
 	opSignal   = "signal"
 
-	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose first step
-	// is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a stop.
+	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose first
+	// step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a stop.
 	opCreateEvict = "create_evict"
 	opStartEvict  = "start_evict"
 	opPreempt     = "preempt"
@@ -72,7 +72,8 @@ type (
 )
 
 // definitions lists every operation. A change to the steps of one parks the runs of older souks that are on their way
-// during the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one a release.
+// during the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one a
+// release.
 func definitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
@@ -122,8 +123,8 @@ func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time
 
 func dead(r *row, _ opArgs) bool { return r.Life == nil }
 
-// createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a running
-// machine is the one that people wait for. What fails leaves nothing behind.
+// createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a
+// running machine is the one that people wait for. What fails leaves nothing behind.
 func createStep() step {
 	launch, prepare := launchStep(), want(EffPrepare, nil)
 	return step{

@@ -35,7 +35,7 @@ func (s *Supervisor) Versions(id string) []machine.Version {
 	return nil
 }
 
-// Ask says what Grant would say now; see market.Seller.
+// Ask returns what Grant would say now; see market.Seller.
 func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
 	return s.seller.Ask(now, r)
 }

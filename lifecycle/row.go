@@ -14,9 +14,10 @@ import (
 
 // row is all a worker knows of one machine.
 type row struct {
-	Machine     machine.Machine   `json:"machine"`
-	Want        cluster.Resources `json:"want"`               // what its config asks for
-	Occupies    cluster.Resources `json:"occupies,omitzero"`  // at the most, while an instance lives that may have more than Want
+	Machine machine.Machine   `json:"machine"`
+	Want    cluster.Resources `json:"want"` // what its config asks for
+	// at the most, while an instance lives that may have more than Want
+	Occupies    cluster.Resources `json:"occupies,omitzero"`
 	Attempt     uint64            `json:"attempt"`            // the newest number handed out
 	Life        *Life             `json:"life,omitempty"`     // what runs; nil: nothing does
 	LastExit    *Exit             `json:"exit,omitempty"`     // of the newest life that ended
@@ -38,8 +39,8 @@ type row struct {
 	changed  time.Time         // when it was last written
 }
 
-// footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than what
-// the instance before has that still lives.
+// footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than
+// what the instance before has that still lives.
 func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }

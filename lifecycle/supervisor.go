@@ -73,7 +73,8 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s.evictions = &evictions{machines: s.machines, tasks: s.tasks}
 	s.lives = &lives{machines: s.machines, evictions: s.evictions, strays: map[string]bool{}}
 	s.waiters = &waiters{core: c, byKey: map[string][]waiter{}}
-	s.commands = &commands{machines: s.machines, evictions: s.evictions, waiters: s.waiters, pending: map[string][]pendingCommand{}}
+	s.commands = &commands{machines: s.machines, evictions: s.evictions, waiters: s.waiters,
+		pending: map[string][]pendingCommand{}}
 
 	s.accounts.payers = []payers{s.machines, s.tasks, s.volumes}
 	s.restorers = map[string]restorer{
@@ -98,7 +99,8 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 		return r.restore(rec)
 	}
 	return fault.New(fault.Internal, "journal_damaged",
-		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one", rec.Bucket)
+		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one",
+		rec.Bucket)
 }
 
 // Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
@@ -161,7 +163,8 @@ func (s *Supervisor) close() Out {
 
 // followUp answers for the runs that ended, and lets those go on whose room is there, which may end others.
 func (s *Supervisor) followUp() {
-	for i, ready := 0, s.seller.Ready(); i < len(s.out.Finished) || len(ready) > 0; ready = s.seller.Ready() { // grows while it is read
+	// grows while it is read
+	for i, ready := 0, s.seller.Ready(); i < len(s.out.Finished) || len(ready) > 0; ready = s.seller.Ready() {
 		for _, id := range ready {
 			s.machines.dirty[id] = true
 			s.out.Sync = true // who has left has left for good before anybody takes the place

@@ -13,8 +13,8 @@ import (
 
 // Task is one life of a short task (package jobs), as its worker is told of it. A task is no machine: it has no row, no
 // operations and no journal records. Of one that has room it is known what it occupies, so that machines and tasks
-// together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of a
-// higher band.
+// together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of
+// a higher band.
 type Task struct {
 	Name       string // its name at the runtime
 	App        string
@@ -54,7 +54,8 @@ func (s *tasks) begin(t Task) error {
 	if s.all[t.Name] != nil {
 		return nil
 	}
-	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(), Scheduling: t.Scheduling}
+	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(),
+		Scheduling: t.Scheduling}
 	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && s.accounts.MayRunUnpaid(f.Namespace) {
 		r.Scheduling.Lent, t.Scheduling.Lent = true, true
 	}
@@ -94,7 +95,8 @@ func (s *tasks) charge(t *Task) quota.Charge {
 	if t.App == "" {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: t.namespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling), Lent: t.Scheduling.Lent,
+	return quota.Charge{Namespace: t.namespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling),
+		Lent: t.Scheduling.Lent,
 		Used: t.Want, Kind: quota.Task}
 }
 
@@ -128,8 +130,8 @@ func (s *tasks) evict(p machine.Preemption) bool {
 	return true
 }
 
-// leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and the
-// evictions that are to be asked for again.
+// leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and
+// the evictions that are to be asked for again.
 func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
 	by = map[string][]string{}
 	seen := map[string]bool{}

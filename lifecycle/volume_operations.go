@@ -28,7 +28,8 @@ func (s *volumes) of(r *fsm.Run) *volumeRow { return s.rows[strings.TrimPrefix(r
 func volumeDefinitions() []*def {
 	return []*def{
 		{Op: opVolumeMake, Finish: finishVolumeMake, Steps: []step{
-			{Name: "make", Deadline: 10 * time.Minute, Tries: 5, Do: askVolume(EffVolumeMake), Undo: askVolume(EffVolumeRemove)}}},
+			{Name: "make", Deadline: 10 * time.Minute, Tries: 5, Do: askVolume(EffVolumeMake),
+				Undo: askVolume(EffVolumeRemove)}}},
 		{Op: opVolumeRemove, Finish: finishVolumeRemove, Steps: []step{
 			{Name: "remove", Deadline: 10 * time.Minute, Do: askVolume(EffVolumeRemove)}}},
 		{Op: opVolumeCopy, Finish: finishVolume, Steps: []step{
@@ -43,7 +44,8 @@ func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 		if err := json.Unmarshal(r.Args, &a); err != nil {
 			panic("lifecycle: a run's arguments do not read: " + err.Error()) // those of a journal are read before: parkMisfits
 		}
-		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: s.volumes.of(r).public(), Snapshot: a.Snapshot, SourceVolume: a.Source}}
+		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: s.volumes.of(r).public(), Snapshot: a.Snapshot,
+			SourceVolume: a.Source}}
 	}
 }
 

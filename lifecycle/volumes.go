@@ -93,7 +93,8 @@ func (s *volumes) charge(v *volumeRow) quota.Charge {
 	if has.IsZero() {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: v.namespace(), Rate: s.accounts.Price().Rate(has, machine.Scheduling{}), Used: has, Kind: quota.Volume}
+	return quota.Charge{Namespace: v.namespace(), Rate: s.accounts.Price().Rate(has, machine.Scheduling{}), Used: has,
+		Kind: quota.Volume}
 }
 
 func (s *volumes) charges(f func(id string, c quota.Charge)) {
@@ -128,7 +129,8 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 		return machine.Volume{}, false, fault.New(fault.NotFound, "volume_not_found", "volume not found")
 	}
 	if run := s.engine.Active(volumeKey(c.Volume)); run != nil {
-		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second, Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
+		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
 	}
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil && c.Verb != volumeDestroy {
 		return row.public(), false, err
@@ -173,7 +175,8 @@ func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 
 func (s *volumes) extend(v *volumeRow, sizeGB int) error {
 	if sizeGB < v.Volume.SizeGB {
-		return fault.New(fault.Invalid, "size", "a volume only grows: it has %d GB, and %d GB were asked for", v.Volume.SizeGB, sizeGB)
+		return fault.New(fault.Invalid, "size",
+			"a volume only grows: it has %d GB, and %d GB were asked for", v.Volume.SizeGB, sizeGB)
 	}
 	if err := s.seller.Resize(s.now, v.Volume.ID, volumeDisk(sizeGB)); err != nil {
 		return hostFull(err)
@@ -186,14 +189,17 @@ func (s *volumes) extend(v *volumeRow, sizeGB int) error {
 
 func (s *volumes) snapshot(v *volumeRow) error {
 	if len(v.Volume.Snapshots) >= MaxSnapshots {
-		return fault.New(fault.Exhausted, "snapshots", "volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID, MaxSnapshots)
+		return fault.New(fault.Exhausted, "snapshots",
+			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID, MaxSnapshots)
 	}
 	return s.begin(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.token()[:14]})
 }
 
 func (s *volumes) destroy(v *volumeRow) error {
 	if v.Volume.AttachedMachine != nil {
-		return fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; destroy the machine first", v.Volume.ID, *v.Volume.AttachedMachine)
+		return fault.New(fault.Precondition, "volume_attached",
+			"failed_precondition: volume %s is attached to machine %s; destroy the machine first",
+			v.Volume.ID, *v.Volume.AttachedMachine)
 	}
 	s.abort(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
 	v.Volume.State = "pending_destroy"
@@ -212,11 +218,15 @@ func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
 		v := s.rows[m.Volume]
 		switch {
 		case v == nil || v.Volume.App != app || v.destroyed():
-			return fault.New(fault.NotFound, "volume_not_found", "volume %s not found; create it first, or name one of the app's own", m.Volume)
+			return fault.New(fault.NotFound, "volume_not_found",
+				"volume %s not found; create it first, or name one of the app's own", m.Volume)
 		case v.Volume.State != "created":
-			return fault.New(fault.Precondition, "volume_state", "failed_precondition: volume %s is %s, not created", m.Volume, v.Volume.State)
+			return fault.New(fault.Precondition, "volume_state",
+				"failed_precondition: volume %s is %s, not created", m.Volume, v.Volume.State)
 		case v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine != machine:
-			return fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; a volume serves one machine at a time", m.Volume, *v.Volume.AttachedMachine)
+			return fault.New(fault.Precondition, "volume_attached",
+				"failed_precondition: volume %s is attached to machine %s; a volume serves one machine at a time",
+				m.Volume, *v.Volume.AttachedMachine)
 		}
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 
 // Times of the arithmetic, in hours.
 const (
-	// Ahead is how long a balance must last for what is to start: beside what runs already, the machine must be paid for so
-	// long. It keeps a namespace from starting a thousand machines with its last credit.
+	// Ahead is how long a balance must last for what is to start: beside what runs already, the machine must be paid for
+	// so long. It keeps a namespace from starting a thousand machines with its last credit.
 	Ahead     = 10.0 / 60
 	aheadText = "10 minutes"
 	// maxStale is how long what a worker last told to spend is supposed to go on. A worker tells every Every.
@@ -32,8 +32,8 @@ type Account struct {
 	Used   cluster.Resources
 }
 
-// Of adds up what all workers have told of a namespace. A worker that has not been heard of for a while is taken to have
-// gone on for a minute; what it spends beyond that is owed when it is heard of again.
+// Of adds up what all workers have told of a namespace. A worker that has not been heard of for a while is taken to
+// have gone on for a minute; what it spends beyond that is owed when it is heard of again.
 func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	a := Account{Budget: b}
 	for _, s := range told {
@@ -48,7 +48,7 @@ func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	return a
 }
 
-// later gives what is owed after some hours in which rate is spent.
+// later returns what is owed after some hours in which rate is spent.
 func later(owed, rate, hours, tau float64) float64 {
 	if math.IsInf(tau, 1) {
 		return owed + rate*hours
@@ -62,14 +62,15 @@ func later(owed, rate, hours, tau float64) float64 {
 // Balance is what may be spent at once. It is below 0 by what was overdrawn before anybody heard.
 func (a Account) Balance() float64 { return a.Budget.Burst - a.Owed }
 
-// Afford says what starting something of a rate takes of the account and whether it has it: the request's price for the
-// time Ahead, held against what will be left then when all goes on that runs now. A rate of 0 is nil: it is free.
+// Afford returns what starting something of a rate takes of the account and whether it has it: the request's price for
+// the time Ahead, held against what will be left then when all goes on that runs now. A rate of 0 is nil: it is free.
 func (a Account) Afford(namespace string, rate float64) *placement.Funds {
 	if rate <= 0 {
 		return nil
 	}
 	tau := a.Budget.tau()
-	f := &placement.Funds{Namespace: namespace, Wanted: later(0, rate, Ahead, tau), Had: a.Budget.Burst - later(a.Owed, a.Rate, Ahead, tau)}
+	f := &placement.Funds{Namespace: namespace, Wanted: later(0, rate, Ahead, tau), Had: a.Budget.Burst - later(a.Owed,
+		a.Rate, Ahead, tau)}
 	f.Never = f.Wanted > a.Budget.Burst
 	if !f.Enough() {
 		f.Wait = a.until(f.Wanted)
@@ -77,7 +78,7 @@ func (a Account) Afford(namespace string, rate float64) *placement.Funds {
 	return f
 }
 
-// until gives when Had will be wanted if nothing starts or ends meanwhile; 0 when that will not be.
+// until returns when Had will be wanted if nothing starts or ends meanwhile; 0 when that will not be.
 func (a Account) until(wanted float64) time.Duration {
 	tau := a.Budget.tau()
 	if math.IsInf(tau, 1) || tau <= 0 {
@@ -98,5 +99,6 @@ func (a Account) until(wanted float64) time.Duration {
 
 // String tells how the account stands in one line.
 func (a Account) String() string {
-	return fmt.Sprintf("balance %s of %s, spends %s/h of %s/h", Text(a.Balance()), Text(a.Budget.Burst), Text(a.Rate), Text(a.Budget.PerHour))
+	return fmt.Sprintf("balance %s of %s, spends %s/h of %s/h", Text(a.Balance()), Text(a.Budget.Burst), Text(a.Rate),
+		Text(a.Budget.PerHour))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Accounts is what one worker keeps of who spends what: its own meter, and the book of prices, budgets and other workers'
-// spending as it was last told. It is not safe for concurrent use.
+// Accounts is what one worker keeps of who spends what: its own meter, and the book of prices, budgets and other
+// workers' spending as it was last told. It is not safe for concurrent use.
 type Accounts struct {
 	meter     *Meter
 	book      *Book // nil: nobody has told yet; then there are no limits
@@ -23,8 +23,8 @@ const everyUnlimited = time.Minute
 // NewAccounts returns the accounts of a worker that has spent nothing, at the default price.
 func NewAccounts() *Accounts { return &Accounts{meter: NewMeter(), price: DefaultPrice()} }
 
-// SetBook takes a book, at any time and as often as one likes. It reports whether every charge is to be made anew, at the
-// new price.
+// SetBook takes a book, at any time and as often as one likes. It reports whether every charge is to be made anew, at
+// the new price.
 func (a *Accounts) SetBook(now time.Time, b Book) (repriced bool) {
 	repriced = a.book == nil || !samePrice(a.price, b.Price)
 	a.book, a.price = &b, b.Price
@@ -84,7 +84,8 @@ func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	return Of(b, told, now), true
 }
 
-// MayRunUnpaid reports whether what goes beyond a namespace's budget may start all the same, and be the first to be evicted.
+// MayRunUnpaid reports whether what goes beyond a namespace's budget may start all the same, and be the first to be
+// evicted.
 func (a *Accounts) MayRunUnpaid(namespace string) bool {
 	return a.book != nil && a.book.Budgets[namespace].Lend
 }
@@ -137,8 +138,8 @@ func (a *Accounts) Plan(now time.Time) {
 	}
 }
 
-// News returns what the worker's record is to say, where that has changed since News was last asked. The map is not changed
-// afterwards.
+// News returns what the worker's record is to say, where that has changed since News was last asked. The map is not
+// changed afterwards.
 func (a *Accounts) News() (map[string]cluster.Spending, bool) {
 	n := a.meter.Changes()
 	if n == a.told {

@@ -17,9 +17,10 @@ type Wish struct {
 	Want      cluster.Resources
 }
 
-// Order puts wishes in the order of weighted dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.1 and 4.3):
-// always one of the namespace whose dominant share, by its weight, is least, counting what went before. The wishes of one
-// namespace keep their order; of equals the one that wished first goes first. It gives indices into wishes.
+// Order puts wishes in the order of weighted dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.1 and
+// 4.3): always one of the namespace whose dominant share, by its weight, is least, counting what went before. The
+// wishes of one namespace keep their order; of equals the one that wished first goes first. It gives indices into
+// wishes.
 func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) []int {
 	dims := capacity.Dims()
 	total := vector(capacity, dims)
@@ -65,7 +66,7 @@ func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) [
 	return out
 }
 
-// vector gives the dimensions in which there is anything at all; what nobody has decides nothing.
+// vector returns the dimensions in which there is anything at all; what nobody has decides nothing.
 func vector(r cluster.Resources, dims []cluster.Dim) []float64 {
 	out := make([]float64, 0, len(dims))
 	for _, d := range dims {

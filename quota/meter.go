@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Meter is one worker's counters: what each namespace's machines there have spent. Nobody else writes them. It is not safe
-// for concurrent use.
+// Meter is one worker's counters: what each namespace's machines there have spent. Nobody else writes them. It is not
+// safe for concurrent use.
 type Meter struct {
 	spaces  map[string]*space
 	charges map[string]Charge // by machine
@@ -68,7 +68,8 @@ func (m *Meter) Restore(namespace string, s Saved) {
 	m.spaces[namespace] = &space{Saved: s, saved: s.At, written: s, tau: math.Inf(1)}
 }
 
-// Begin says that the worker is back: the time since the counters were written is charged only for what ran on (Resume).
+// Begin says that the worker is back: the time since the counters were written is charged only for what ran on
+// (Resume).
 func (m *Meter) Begin(now time.Time) {
 	for _, s := range m.spaces {
 		s.before, s.away = s.Owed, max(0, now.Sub(s.At).Hours())
@@ -189,18 +190,19 @@ func (m *Meter) Budget(now time.Time, namespace string, b *Budget) {
 	}
 }
 
-// Now gives a namespace's counters as they stand, for the worker itself.
+// Now returns a namespace's counters as they stand, for the worker itself.
 func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 	s := m.spaces[namespace]
 	if s == nil {
 		return cluster.Spending{At: now}
 	}
 	s.advance(now)
-	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate), LentRate: max(0, s.lentRate), Used: s.used, Machines: s.machines, At: s.At}
+	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate), LentRate: max(0, s.lentRate),
+		Used: s.used, Machines: s.machines, At: s.At}
 }
 
-// Write gives the counters that have changed since they were last written, for the journal. The caller commits them before
-// it tells anybody (Told), so that what others have heard never falls.
+// Write returns the counters that have changed since they were last written, for the journal. The caller commits them
+// before it tells anybody (Told), so that what others have heard never falls.
 func (m *Meter) Write(now time.Time) map[string]Saved {
 	out := map[string]Saved{}
 	for name, s := range m.spaces {
@@ -236,14 +238,14 @@ func (m *Meter) tell() {
 // Changes counts how often what is told has changed.
 func (m *Meter) Changes() uint64 { return m.changes }
 
-// Told gives what the worker's record says of each namespace: the counters as written, with the rates of now. The map is
-// not changed afterwards.
+// Told returns what the worker's record says of each namespace: the counters as written, with the rates of now. The map
+// is not changed afterwards.
 func (m *Meter) Told() map[string]cluster.Spending {
 	m.given = true
 	return m.told
 }
 
-// Running says whether anything is being spent, so that the counters are to be written every Every.
+// Running reports whether anything is being spent, so that the counters are to be written every Every.
 func (m *Meter) Running() bool {
 	for _, s := range m.spaces {
 		if s.rate > 0 || s.lentRate > 0 || s.Spent != s.written.Spent || s.Lent != s.written.Lent {
@@ -253,7 +255,8 @@ func (m *Meter) Running() bool {
 	return false
 }
 
-// Payers lists what a namespace pays for and may be lent to instead: its machines and tasks that cost something, in order.
+// Payers lists what a namespace pays for and may be lent to instead: its machines and tasks that cost something, in
+// order.
 func (m *Meter) Payers(namespace string) (ids []string) {
 	for id, c := range m.charges {
 		if c.Namespace == namespace && c.Rate > 0 && c.Kind != Volume {
@@ -264,7 +267,7 @@ func (m *Meter) Payers(namespace string) (ids []string) {
 	return ids
 }
 
-// Charge gives what a machine costs now; the zero Charge for none.
+// Charge returns what a machine costs now; the zero Charge for none.
 func (m *Meter) Charge(id string) Charge { return m.charges[id] }
 
 // Namespaces lists those that are counted, in order.

@@ -12,7 +12,7 @@ import (
 
 // Price is what resources cost, as data.
 type Price struct {
-	// PerHour gives the credits for an hour of one: cpu (a core), memory and disk (a GiB), ports, gpu, or the name of an
+	// PerHour is the credits for an hour of one: cpu (a core), memory and disk (a GiB), ports, gpu, or the name of an
 	// extra. What is not named costs nothing.
 	PerHour map[string]float64 `json:"per_hour"`
 	// Bands multiply it. A band that is not named counts 1, but free, which is always 0: it is evicted before all others
@@ -23,7 +23,8 @@ type Price struct {
 // MaxPrice bounds a price, a factor, and the credits of a budget.
 const MaxPrice = 1e9
 
-// DefaultPrice is in force until another is set. One credit is about an hour of one core with 4 GiB in the service band.
+// DefaultPrice is in force until another is set. One credit is about an hour of one core with 4 GiB in the service
+// band.
 func DefaultPrice() Price {
 	return Price{
 		PerHour: map[string]float64{"cpu": 0.8, "memory": 0.05, "disk": 0.0002, "gpu": 20},
@@ -31,7 +32,7 @@ func DefaultPrice() Price {
 	}
 }
 
-// Valid says why a price cannot be taken; "" when it can.
+// Valid returns why a price cannot be taken; "" when it can.
 func (p Price) Valid() string {
 	if len(p.PerHour) > cluster.MaxAttributes {
 		return fmt.Sprintf("%d prices are too many; at most %d", len(p.PerHour), cluster.MaxAttributes)
@@ -54,7 +55,7 @@ func (p Price) Valid() string {
 
 func amount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what is not a number
 
-// Rate gives what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
+// Rate returns what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
 func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	factor := p.Factor(s.BandName())
 	if factor == 0 {
@@ -74,7 +75,7 @@ func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	return sum * factor
 }
 
-// Factor gives by what a band multiplies prices.
+// Factor returns by what a band multiplies prices.
 func (p Price) Factor(b machine.Band) float64 {
 	factor, named := p.Bands[b]
 	switch {
@@ -93,13 +94,15 @@ type Budget struct {
 	Lend    bool    `json:"lend"`             // what goes beyond it may start all the same, lent, where there is idle room
 }
 
-// Valid says why a budget cannot be taken; "" when it can.
+// Valid returns why a budget cannot be taken; "" when it can.
 func (b Budget) Valid() string {
 	switch {
 	case !amount(b.PerHour) || !amount(b.Burst):
-		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice, b.PerHour, b.Burst)
+		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice, b.PerHour,
+			b.Burst)
 	case b.PerHour > 0 && b.Burst < b.PerHour*Ahead:
-		return fmt.Sprintf("a burst of %s is less than %s of %s credits an hour; give at least %s", Text(b.Burst), aheadText, Text(b.PerHour), Text(b.PerHour*Ahead))
+		return fmt.Sprintf("a burst of %s is less than %s of %s credits an hour; give at least %s", Text(b.Burst), aheadText,
+			Text(b.PerHour), Text(b.PerHour*Ahead))
 	}
 	return ""
 }

@@ -15,10 +15,10 @@ type Payer struct {
 	Since time.Time
 }
 
-// Shift says which of one worker's machines are to be lent to, and which are to be paid for again, as the account of their
-// namespace stands. Where the balance is gone, each worker keeps the same part of what it charges, so that all together
-// come back to the budget's rate though nobody has talked to anybody: highest rank first, then the oldest. Where it has
-// grown again, one machine at a time is paid for, and only if that lasts for the time Ahead.
+// Shift says which of one worker's machines are to be lent to, and which are to be paid for again, as the account of
+// their namespace stands. Where the balance is gone, each worker keeps the same part of what it charges, so that all
+// together come back to the budget's rate though nobody has talked to anybody: highest rank first, then the oldest.
+// Where it has grown again, one machine at a time is paid for, and only if that lasts for the time Ahead.
 func Shift(a Account, mine []Payer) (lend, pay []string) {
 	mine = slices.Clone(mine)
 	slices.SortFunc(mine, func(x, y Payer) int {

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// acks are the exits that are journalled and that the runtime may forget. They are told together: one exit is worth less
-// than a round trip. One that is lost is told again by the runtime, and acknowledged then.
+// acks are the exits that are journalled and that the runtime may forget. They are told together: one exit is worth
+// less than a round trip. One that is lost is told again by the runtime, and acknowledged then.
 type acks struct {
 	runtime runtime.Runtime
 	log     *slog.Logger

@@ -43,7 +43,8 @@ func (a *answers) forget(ticket uint64) {
 
 // call gives the supervisor a command and waits for its reply. ok is false when patience ran out first: the operation
 // goes on, and the machine's state tells how far it is.
-func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (r lifecycle.Reply, ok bool, err error) {
+func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (
+	r lifecycle.Reply, ok bool, err error) {
 	ticket := l.tickets.Add(1)
 	ch := l.answers.expect(ticket)
 	defer l.answers.forget(ticket)

@@ -29,7 +29,7 @@ func (w *Worker) Record(context.Context) (cluster.Record, error) {
 	}
 }
 
-// Quote says what Grant would say now, and reserves nothing.
+// Quote returns what Grant would say now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
 	err = w.loop.inspect(ctx, func(now time.Time) { q = w.loop.sup.Ask(now, r) })
 	return q, err
@@ -37,7 +37,8 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 
 // Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
 // that restarts has none, which costs a buyer a refusal and nobody room.
-func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time, err error) {
+func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (
+	until time.Time, err error) {
 	var refused error
 	err = w.loop.inspect(ctx, func(now time.Time) { until, refused = w.loop.sup.Hold(now, r, token, ttl) })
 	return until, cmp.Or(err, refused)
@@ -48,7 +49,8 @@ func (w *Worker) Release(ctx context.Context, token string) error {
 	return w.loop.inspect(ctx, func(now time.Time) { w.loop.sup.Release(now, token) })
 }
 
-// Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is durable.
+// Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is
+// durable.
 func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	if g.Launch == nil || g.Launch.Config == nil {
 		return nil, fault.New(fault.Invalid, "config", "a machine needs a config")
@@ -56,7 +58,10 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image); err != nil {
 		return nil, err
 	}
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Grant(now, ticket, g) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Grant(now, ticket,
+			g)
+	})
 	m := r.Outcome.Machine
 	if !ok && err == nil {
 		m, err = w.Machine(ctx, g.Request.App, g.Request.Machine)
@@ -79,7 +84,10 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 			return lifecycle.Outcome{}, err
 		}
 	}
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Do(now, ticket, c) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Do(now, ticket,
+			c)
+	})
 	if err != nil {
 		return lifecycle.Outcome{}, err
 	}
@@ -91,11 +99,14 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 
 // Lease takes, refreshes or releases.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	r, _, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Lease(now, ticket, c) })
+	r, _, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Lease(now, ticket,
+			c)
+	})
 	return r.Lease, err
 }
 
-// CurrentLease gives the lease in force; NotFound when there is none.
+// CurrentLease returns the lease in force; NotFound when there is none.
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
 	var none error
 	err = w.loop.inspect(ctx, func(now time.Time) { l, none = w.loop.sup.CurrentLease(now, app, id) })
@@ -122,23 +133,28 @@ func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error
 
 // Volume makes or changes a volume and answers when that is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out { return w.loop.sup.Volume(now, ticket, c) })
+	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Volume(now, ticket,
+			c)
+	})
 	if !ok && err == nil {
-		return r.Volume, fault.New(fault.Timeout, "deadline", "volume %s is not ready yet; it is being worked on, so look again later", c.Volume)
+		return r.Volume, fault.New(fault.Timeout, "deadline",
+			"volume %s is not ready yet; it is being worked on, so look again later", c.Volume)
 	}
 	return r.Volume, err
 }
 
-// running gives a machine that has a process now.
+// running returns a machine that has a process now.
 func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m, err := w.live(ctx, app, id)
 	if err == nil && m.State != machine.Started && m.State != machine.Stopping {
-		return nil, fault.New(fault.Precondition, "not_running", "failed_precondition: machine not running; it is %s, so start it first", m.State)
+		return nil, fault.New(fault.Precondition, "not_running",
+			"failed_precondition: machine not running; it is %s, so start it first", m.State)
 	}
 	return m, err
 }
 
-// live gives a machine that is not destroyed.
+// live returns a machine that is not destroyed.
 func (w *Worker) live(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m, err := w.Machine(ctx, app, id)
 	if err == nil && m.State == machine.Destroyed {
@@ -195,7 +211,8 @@ func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, er
 	}
 	c, ok := w.o.Runtime.(runtime.Copier)
 	if !ok {
-		return nil, fault.New(fault.Unimplemented, "copy", "the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
+		return nil, fault.New(fault.Unimplemented, "copy",
+			"the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
 	}
 	return c, nil
 }
@@ -216,6 +233,7 @@ func (w *Worker) Stats() (s lifecycle.Stats) {
 	if err != nil {
 		return lifecycle.Stats{}
 	}
-	s.Commits, s.Records, s.CommitTime = w.loop.commits.commits.Load(), w.loop.commits.records.Load(), time.Duration(w.loop.commits.nanos.Load())
+	c := &w.loop.commits
+	s.Commits, s.Records, s.CommitTime = c.commits.Load(), c.records.Load(), time.Duration(c.nanos.Load())
 	return s
 }

@@ -44,12 +44,14 @@ func (d disks) make(ctx context.Context, dir string, t lifecycle.VolumeTarget) e
 	switch {
 	case t.Snapshot != "":
 		if from = d.findSnapshot(t.Snapshot); from == "" {
-			return fault.New(fault.NotFound, "snapshot_not_found", "snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies", t.Snapshot, d.worker)
+			return fault.New(fault.NotFound, "snapshot_not_found",
+				"snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies", t.Snapshot, d.worker)
 		}
 	case t.SourceVolume != "":
 		from = d.volumeDir(t.SourceVolume)
 		if _, err := os.Stat(from); err != nil {
-			return fault.New(fault.NotFound, "volume_not_found", "volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, d.worker)
+			return fault.New(fault.NotFound, "volume_not_found",
+				"volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, d.worker)
 		}
 	}
 	return d.fill(ctx, from, dir)
@@ -62,7 +64,8 @@ func (d disks) fill(ctx context.Context, from, dir string) error {
 		return diskError(err)
 	}
 	if from != "" {
-		// cp keeps owners, modes, links and holes, and shares blocks where the file system can: better than a copy of our own.
+		// cp keeps owners, modes, links and holes, and shares blocks where the file system can: better than a copy of our
+		// own.
 		if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from+"/.", part).CombinedOutput(); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "disk", "copying %s failed (%s)", filepath.Base(from), out)
 		}
@@ -84,8 +87,9 @@ func (d disks) snapshot(ctx context.Context, dir string, t lifecycle.VolumeTarge
 	if err != nil {
 		return nil, diskError(err)
 	}
-	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: int64(t.Volume.SizeGB) << 30, CreatedAt: time.Now().UTC(),
-		Status: "created", RetentionDays: t.Volume.SnapshotRetention}, nil
+	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: int64(t.Volume.SizeGB) << 30,
+		CreatedAt: time.Now().UTC(),
+		Status:    "created", RetentionDays: t.Volume.SnapshotRetention}, nil
 }
 
 func treeSize(dir string) (int64, error) {

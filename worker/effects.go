@@ -148,7 +148,8 @@ func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {
 	p, ok := rt.(runtime.Pauser)
 	switch {
 	case !ok:
-		return fault.New(fault.Precondition, "suspend", "failed_precondition: the %s runtime cannot suspend machines; stop it instead", rt.Name())
+		return fault.New(fault.Precondition, "suspend",
+			"failed_precondition: the %s runtime cannot suspend machines; stop it instead", rt.Name())
 	case kind == lifecycle.EffPause:
 		return p.Pause(ctx, id)
 	}

@@ -39,9 +39,11 @@ func (f *feed) send(e machine.EventOf) {
 	}
 }
 
-// listen calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The first call
-// is with the zero EventOf and says that it listens.
-func (f *feed) listen(ctx context.Context, app string, stopped <-chan struct{}, emit func(machine.EventOf) error) error {
+// listen calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The first
+// call is with the zero EventOf and says that it listens.
+func (f *feed) listen(
+	ctx context.Context, app string, stopped <-chan struct{}, emit func(machine.EventOf) error,
+) error {
 	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
 	f.mu.Lock()
 	f.subs[s] = struct{}{}
@@ -61,7 +63,8 @@ func (f *feed) listen(ctx context.Context, app string, stopped <-chan struct{}, 
 				return err
 			}
 		case <-s.cut:
-			return fault.New(fault.Unavailable, "behind", "the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
+			return fault.New(fault.Unavailable, "behind",
+				"the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
 		case <-ctx.Done():
 			return callerGone(ctx)
 		case <-stopped:
@@ -70,8 +73,8 @@ func (f *feed) listen(ctx context.Context, app string, stopped <-chan struct{}, 
 	}
 }
 
-// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first call
-// is with the zero EventOf and says that it listens.
+// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
+// call is with the zero EventOf and says that it listens.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
 	if err := w.loop.feed.listen(ctx, app, w.loop.stopped, f); err != nil {
 		return err

@@ -56,8 +56,10 @@ const (
 )
 
 func newLoop(o Options) *loop {
-	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}), view: newView(), tasks: taskHost{o.Tasks},
-		feed: &feed{subs: map[*subscriber]struct{}{}}, answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}, acks: newAcks(&o)}
+	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}), view: newView(),
+		tasks: taskHost{o.Tasks},
+		feed:  &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
+		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
 	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
@@ -110,7 +112,8 @@ func (l *loop) exit(ex runtime.Exit) input {
 	if l.tasks.exited(ex) {
 		return input{f: func(time.Time) lifecycle.Out { return lifecycle.Out{} }}
 	}
-	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM, Lost: ex.Lost, At: ex.At}
+	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM,
+		Lost: ex.Lost, At: ex.At}
 	return input{f: func(now time.Time) lifecycle.Out { return l.sup.Exited(now, e) }}
 }
 
@@ -170,7 +173,7 @@ func (l *loop) take(ctx context.Context, batch []input) error {
 	return nil
 }
 
-// untilNext gives how long the loop may sleep.
+// untilNext returns how long the loop may sleep.
 func (l *loop) untilNext() time.Duration {
 	d := time.Hour
 	if next := l.sup.Next(); !next.IsZero() {
@@ -237,5 +240,6 @@ func lives(known []runtime.Status) []lifecycle.Life {
 }
 
 func life(s runtime.Status) lifecycle.Life {
-	return lifecycle.Life{Machine: s.Machine, Attempt: s.Attempt, PID: s.PID, StartedAt: s.StartedAt, Paused: s.Paused, Running: s.Running, HasExit: s.Exit != nil}
+	return lifecycle.Life{Machine: s.Machine, Attempt: s.Attempt, PID: s.PID, StartedAt: s.StartedAt, Paused: s.Paused,
+		Running: s.Running, HasExit: s.Exit != nil}
 }

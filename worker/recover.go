@@ -32,10 +32,12 @@ func (l *loop) load() error {
 		return json.Unmarshal(r.Value, &me)
 	})
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "journal_damaged", "the journal of worker %s does not load; restore it from a backup", l.o.ID)
+		return fault.Wrap(err, fault.Internal, "journal_damaged",
+			"the journal of worker %s does not load; restore it from a backup", l.o.ID)
 	}
 	if me.ID != l.o.ID {
-		return fault.New(fault.Conflict, "worker_id", "this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
+		return fault.New(fault.Conflict, "worker_id",
+			"this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
 	}
 	me.Incarnation++
 	b, err := json.Marshal(me)
@@ -45,8 +47,9 @@ func (l *loop) load() error {
 	if err := l.o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "self", Value: b}}); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "journal", "the journal of worker %s cannot be written", l.o.ID)
 	}
-	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready, Incarnation: me.Incarnation,
-		Capacity: l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes, Require: l.o.Offer.Require,
+	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready,
+		Incarnation: me.Incarnation,
+		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes, Require: l.o.Offer.Require,
 		Prefer: l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs}, l.o.Rand)
 	for _, r := range records {
 		switch err := l.sup.Restore(r); {
@@ -64,7 +67,8 @@ func (l *loop) recover(ctx context.Context) error {
 	asked := time.Now()
 	known, err := l.o.Runtime.List(ctx)
 	if err != nil {
-		return fault.Wrap(err, fault.KindOf(err), "runtime", "the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
+		return fault.Wrap(err, fault.KindOf(err), "runtime",
+			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
 	}
 	known, tasks := l.tasks.split(known)
 	for _, s := range tasks {

@@ -16,13 +16,15 @@ import (
 // defaultPath is the PATH of a machine whose config gives none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go nowhere else.
+// spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go
+// nowhere else.
 func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
 	s := runtime.Spec{
-		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: c.Image, Argv: machine.Argv(c), User: machine.User(c),
-		Resources: machine.Resources(c), SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1, TTY: c.Init.TTY,
+		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: c.Image,
+		Argv: machine.Argv(c), User: machine.User(c), TTY: c.Init.TTY, Resources: machine.Resources(c),
+		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
 	}
 	if c.Init.SwapSizeMB != nil {
 		s.SwapMB = *c.Init.SwapSizeMB
@@ -43,7 +45,8 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	}
 	given, missing := machine.Secrets(c, secrets)
 	if len(missing) > 0 {
-		return s, fault.New(fault.Precondition, "secret", "the machine wants the secrets %q, and the app has none of these names; set them first", missing)
+		return s, fault.New(fault.Precondition, "secret",
+			"the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
 	var err error
 	s.Env = environment(m, string(e.disks.worker), t, given)
@@ -51,15 +54,17 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	return s, err
 }
 
-// environment gives a machine's whole environment: the platform's names, then the app's secrets, then the config's own,
-// and the GPUs it was given and its fencing token, which neither may hide.
+// environment returns a machine's whole environment: the platform's names, then the app's secrets, then the config's
+// own, and the GPUs it was given and its fencing token, which neither may hide.
 func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
 		"PATH": defaultPath, "HOME": "/", "LANG": "C.UTF-8",
-		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID, "FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
+		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID,
+		"FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
 		"FLY_MACHINE_VERSION": m.InstanceID, "FLY_PRIVATE_IP": m.PrivateIP, "FLY_IMAGE_REF": m.Config.Image,
-		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region, "SOUK_WORKER": worker, "SOUK_ATTEMPT": n,
+		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region,
+		"SOUK_WORKER": worker, "SOUK_ATTEMPT": n,
 	}
 	if g := m.Config.Metadata["fly_process_group"]; g != "" {
 		env["FLY_PROCESS_GROUP"] = g
@@ -86,7 +91,7 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 	return out
 }
 
-// files gives the files of a config with their contents.
+// files returns the files of a config with their contents.
 func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error) {
 	out := make([]runtime.File, 0, len(c.Files))
 	for _, f := range c.Files {
@@ -94,7 +99,8 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 		if name := deref(f.SecretName); name != "" {
 			v, ok := secrets[name]
 			if !ok {
-				return nil, fault.New(fault.Precondition, "secret", "file %s wants the secret %s, and the app has none of that name; set it first", f.GuestPath, name)
+				return nil, fault.New(fault.Precondition, "secret",
+					"file %s wants the secret %s, and the app has none of that name; set it first", f.GuestPath, name)
 			}
 			raw = v
 		}

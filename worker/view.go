@@ -149,8 +149,8 @@ func (e *entry) render() []byte {
 	return b
 }
 
-// dropRenderings gives back the memory of the renderings, unless they were used since it was last called: who lists all the
-// time keeps them, who listed once does not.
+// dropRenderings gives back the memory of the renderings, unless they were used since it was last called: who lists all
+// the time keeps them, who listed once does not.
 func (v *view) dropRenderings() {
 	if v.listed.Swap(false) {
 		return
@@ -174,8 +174,8 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 	return out, nil
 }
 
-// Listing is Machines for who writes them as JSON: each machine comes with a function that returns its JSON. That is kept
-// while lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
+// Listing is Machines for who writes them as JSON: each machine comes with a function that returns its JSON. That is
+// kept while lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
 func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte] {
 	return func(yield func(*machine.Machine, func() []byte) bool) {
 		w.loop.view.listed.Store(true)

@@ -25,20 +25,22 @@ type Options struct {
 	Region      cluster.Region
 	Dir         string // volumes and snapshots live below it
 	Capacity    cluster.Resources
-	Offer       Offer         // what else its record says of it
-	MaxStarting int           // machines on their way up at once; 0: 256
-	Patience    time.Duration // how long a command waits for its operation to end before it answers with a transient state; 0: 20 s
-	Journal     journal.Journal
-	Runtime     runtime.Runtime
-	Secrets     func(app string) (map[string]string, error) // nil: none
-	Tasks       Tasks                                       // nil: none
-	Observer    Observer                                    // nil: none
-	Log         *slog.Logger
-	Rand        *rand.Rand // nil: seeded by the system; leases' nonces come from it
+	Offer       Offer // what else its record says of it
+	MaxStarting int   // machines on their way up at once; 0: 256
+	// how long a command waits for its operation to end before it answers with a transient state; 0: 20 s
+	Patience time.Duration
+	Journal  journal.Journal
+	Runtime  runtime.Runtime
+	Secrets  func(app string) (map[string]string, error) // nil: none
+	Tasks    Tasks                                       // nil: none
+	Observer Observer                                    // nil: none
+	Log      *slog.Logger
+	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
 
-// Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It is
-// called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines do not wait for it.
+// Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It
+// is called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines do not wait
+// for it.
 type Observer interface {
 	Worker(cluster.Record)
 	Machine(*machine.Machine) // also one that is destroyed, which is kept for a while
@@ -86,8 +88,8 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	return &Worker{o, l}, nil
 }
 
-// Run works until ctx ends, then returns nil; or until the journal fails, and returns why: the worker is then to be made
-// anew from its journal. Machines go on running in both cases.
+// Run works until ctx ends, then returns nil; or until the journal fails, and returns why: the worker is then to be
+// made anew from its journal. Machines go on running in both cases.
 func (w *Worker) Run(ctx context.Context) error { return w.loop.run(ctx) }
 
 // Machine gives a machine as last published; destroyed ones too, as long as they are kept.

@@ -248,7 +248,7 @@ func script(b *bench) map[int]machine.State {
 	return said
 }
 
-// reaches says whether a machine is in a state, or gets there by itself.
+// reaches reports whether a machine is in a state, or gets there by itself.
 func reaches(b *bench, m *machine.Machine, want machine.State) bool {
 	if m.State == want {
 		return true
