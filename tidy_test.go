@@ -21,7 +21,7 @@ const module = "github.com/soukhq/souk/"
 // fails the test: decide where it belongs first.
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
-	"placement": 1, "quota": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "jobs": 1, "decision": 1, "api": 1,
+	"placement": 1, "quota": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"fleet": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"catalog": 2,

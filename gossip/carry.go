@@ -6,133 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hashicorp/memberlist"
-
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
 )
-
-// message is a broadcast being repeated.
-type message []byte
-
-func (message) Invalidates(memberlist.Broadcast) bool { return false }
-func (m message) Message() []byte                     { return m }
-func (message) Finished()                             {}
-func (message) UniqueBroadcast()                      {}
-
-// spread pushes a broadcast to some members at once, when few are waiting, and has it repeated.
-func (c *Cluster) spread(raw []byte, push int) {
-	if c.members.count.Load() < 2 {
-		return
-	}
-	to := c.members.some(push)
-	if c.queue.NumQueued() < queueSize/8 {
-		for _, n := range to {
-			_ = c.ml.SendBestEffort(n, raw) // it will be repeated
-		}
-	}
-	c.queue.QueueBroadcast(message(raw))
-	c.queue.Prune(queueSize)
-}
-
-const (
-	takeMost  = 64 // broadcasts merged at once
-	deltaHead = 10 // bytes of a delta of runs alone, and what a run takes in it beside its own
-	runHead   = 2
-)
-
-// takeIn merges broadcasts, and passes on those that had news.
-func (c *Cluster) takeIn(ctx context.Context, l *loop) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case raw := <-c.inbox:
-			l.do(func() { c.take(raw) }, c.o)
-		}
-	}
-}
-
-// take merges a broadcast and all that wait behind it, and passes on what was news, in as few packets as hold it: a member
-// that is behind must not make as many packets of a backlog as the backlog was. What it decodes and verifies it does before
-// it takes the lock.
-func (c *Cluster) take(raw []byte) {
-	var raws, news [][]byte
-	var came, fresh []registry.Delta
-	for waited := 1; raw != nil; waited++ {
-		d, err := decodeBroadcast(raw)
-		if err == nil {
-			d, err = registry.Verified(c.o.Verify, d)
-		}
-		if err != nil {
-			c.o.Log.Debug("a broadcast is refused", "err", err)
-		} else {
-			raws, came = append(raws, raw), append(came, d)
-		}
-		raw = nil
-		if waited < takeMost {
-			select {
-			case raw = <-c.inbox:
-			default:
-			}
-		}
-	}
-	c.mu.Lock()
-	for i, d := range came {
-		changed, err := c.reg.Merge(time.Now(), "", d)
-		if err != nil {
-			c.o.Log.Debug("a broadcast is refused", "err", err)
-		}
-		if changed > 0 {
-			c.keep(d.Objects)
-			news, fresh = append(news, raws[i]), append(fresh, d)
-		}
-	}
-	if len(news) > 0 || c.reg.Root() != c.roots.now.Load() { // a run may say only that something is complete
-		c.changed()
-	} else if c.reg.Contested() > 0 {
-		poke(c.toContest)
-	}
-	gaps := c.reg.HasGaps()
-	c.mu.Unlock()
-	for _, raw := range packed(news, fresh) {
-		c.spread(raw, c.o.Knobs.Push/max(len(raws), 1))
-	}
-	if gaps {
-		poke(c.toSync)
-	}
-}
-
-// decodeBroadcast reads what spread sent: a run, or a delta.
-func decodeBroadcast(raw []byte) (registry.Delta, error) {
-	if run, err := registry.DecodeRun(raw); err == nil {
-		return registry.Delta{Runs: []registry.Run{run}}, nil
-	}
-	return registry.DecodeDelta(raw)
-}
-
-// packed puts broadcasts together as far as a packet has room. One that stands alone stays as it came.
-func packed(raws [][]byte, deltas []registry.Delta) (out [][]byte) {
-	for i := 0; i < len(raws); {
-		size, n := deltaHead+len(raws[i]), 1
-		for i+n < len(raws) && size+len(raws[i+n])+runHead <= messageSize {
-			size += len(raws[i+n]) + runHead
-			n++
-		}
-		if n == 1 {
-			out = append(out, raws[i])
-		} else {
-			var all registry.Delta
-			for _, d := range deltas[i : i+n] {
-				all.Runs, all.Objects = append(all.Runs, d.Runs...), append(all.Objects, d.Objects...)
-			}
-			out = append(out, registry.EncodeDelta(all))
-		}
-		i += n
-	}
-	return out
-}
 
 // flush broadcasts what we announced, coalesced, and no faster than Rate.
 func (c *Cluster) flush(ctx context.Context, l *loop) {
@@ -165,9 +42,11 @@ func (c *Cluster) flushNow() {
 	}
 	c.budget = c.budget.Add(time.Duration(size) * time.Second / time.Duration(c.o.Knobs.Rate))
 	c.mu.Unlock()
-	for _, r := range runs {
-		c.spread(registry.EncodeRun(r), c.o.Knobs.Push)
+	bodies := make([][]byte, len(runs))
+	for i, r := range runs {
+		bodies[i] = registry.EncodeRun(r)
 	}
+	c.publish(bodies...)
 }
 
 // pause waits, and says whether ctx is still on.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/soukhq/souk/broadcast"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
@@ -18,7 +19,7 @@ import (
 // Cluster is one member's gossip. New builds it, Run runs it; all methods may be called from anywhere, before Run too.
 //
 // Its locks, outermost first: writer (who writes records of our own; held over signatures and the disk), mu (the registry;
-// held for work in memory), and those of membership, roots, outbox, keeper and signal, inside which no other is taken. What
+// held for work in memory), and those of membership, roots, outbox, tree, keeper and signal, inside which no other is taken. What
 // memberlist calls takes these last alone.
 type Cluster struct {
 	o       Options
@@ -31,15 +32,16 @@ type Cluster struct {
 	members *membership
 	roots   roots
 	outbox  outbox
+	tree    *tree
 	moved   *signal                     // raised when anything changes: records, objects, members
 	before  map[cluster.WorkerID]string // the members as an earlier life saved them; never changed
 
 	ml         *memberlist.Memberlist // set when ready is closed
 	ready      chan struct{}
-	queue      *memberlist.TransmitLimitedQueue
 	inbox      chan []byte
 	toAnnounce chan struct{}
 	toFlush    chan struct{}
+	toResend   chan struct{}
 	toSync     chan struct{}
 	toSave     chan struct{}
 	toDoubt    chan struct{}
@@ -80,7 +82,7 @@ func New(o Options) (*Cluster, error) {
 	}
 	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members), moved: newSignal(),
 		ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), watches: map[*Watch]bool{}}
-	for _, ch := range []*chan struct{}{&c.toAnnounce, &c.toFlush, &c.toSync, &c.toSave, &c.toDoubt, &c.toContest} {
+	for _, ch := range []*chan struct{}{&c.toAnnounce, &c.toFlush, &c.toResend, &c.toSync, &c.toSave, &c.toDoubt, &c.toContest} {
 		*ch = make(chan struct{}, 1)
 	}
 	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise, joined: func() { poke(c.toSync) },
@@ -94,7 +96,7 @@ func New(o Options) (*Cluster, error) {
 	c.reg = registry.New(o.Self, ro)
 	c.cache.reset(c.reg.Index())
 	c.restore(d)
-	c.queue = &memberlist.TransmitLimitedQueue{NumNodes: func() int { return int(c.members.count.Load()) }, RetransmitMult: o.Knobs.Repeat}
+	c.tree = newTree(o, c.members)
 	if c.net, err = listen(o.Bind, o.Advertise); err != nil {
 		return nil, errors.Join(err, c.keeper.close())
 	}
@@ -153,7 +155,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for i, x := range [loopCount]struct {
 		name string
 		run  func(context.Context, *loop)
-	}{{"announce", c.announceLoop}, {"take in", c.takeIn}, {"flush", c.flush}, {"synchronize", c.synchronize},
+	}{{"announce", c.announceLoop}, {"take in", c.takeIn}, {"flush", c.flush}, {"resend", c.resend}, {"synchronize", c.synchronize},
 		{"reconnect", c.reconnect}, {"tend", c.tend}, {"suspects", c.askSuspects}} {
 		c.loops[i].name = x.name
 		all.Go(func() { x.run(ctx, &c.loops[i]) })
@@ -253,10 +255,13 @@ type Stats struct {
 	Sent     int64 `json:"sent_bytes"` // in packets and streams
 	Received int64 `json:"received_bytes"`
 	Dropped  int64 `json:"dropped"` // broadcasts that came while too many waited
-	Queued   int   `json:"queued"`  // broadcasts being repeated
+	Queued   int   `json:"queued"`  // packets of broadcasts that are not acknowledged
+
+	Broadcast broadcast.Stats `json:"broadcast"`
 }
 
 // Stats gives the counts.
 func (c *Cluster) Stats() Stats {
-	return Stats{Sent: c.net.sent.Load(), Received: c.net.got.Load(), Dropped: c.dropped.Load(), Queued: c.queue.NumQueued()}
+	counts, waiting := c.tree.stats()
+	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(), Dropped: c.dropped.Load(), Queued: waiting}
 }

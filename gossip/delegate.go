@@ -18,7 +18,7 @@ type delegate struct{ c *Cluster }
 // NodeMeta is memberlist asking what to say of us.
 func (d delegate) NodeMeta(int) []byte {
 	c := d.c
-	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
+	return meta{Tree: 1, API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
 }
 
 // NotifyAlive lets memberlist take in only members whose names are names.
@@ -36,10 +36,8 @@ func (d delegate) NotifyMsg(b []byte) {
 	}
 }
 
-// GetBroadcasts is memberlist asking what to repeat.
-func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
-	return d.c.queue.GetBroadcasts(overhead, limit)
-}
+// GetBroadcasts is memberlist asking what to repeat: nothing, for what the tree carries is acknowledged.
+func (d delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState is our part of memberlist's full exchange: the hash of what we know, and who we are.
 func (d delegate) LocalState(bool) []byte { return append(d.AckPayload(), d.c.o.Self...) }

@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
@@ -137,7 +135,8 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	await(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
-	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || m.State != cluster.MemberAlive {
+	await(t, "b is alive to a, however busy the host is", func() bool { return state(a, "b") == cluster.MemberAlive })
+	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || !m.Heard() {
 		t.Fatalf("%+v", m)
 	}
 	b.machine("m1", "started")
@@ -166,7 +165,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	await(t, "all know the same", sameRoot(all...))
 	for _, m := range all {
 		for _, p := range m.View().Parts {
-			if p.State != cluster.MemberAlive || p.Gap || p.Age > time.Minute {
+			if !(cluster.Member{State: p.State}).Heard() || p.Gap || p.Age > time.Minute {
 				t.Errorf("%s thinks of %+v", m.o.Self, p)
 			}
 		}
@@ -257,37 +256,6 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	if n := a.Stats().Queued; n != 0 {
 		t.Errorf("%d broadcasts wait for nobody", n)
 	}
-}
-
-func TestABacklogIsPassedOnInFewPackets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var raws [][]byte
-		var deltas []registry.Delta
-		for i := range rapid.IntRange(0, 40).Draw(t, "n") {
-			owner := cluster.WorkerID(fmt.Sprintf("w%02d", i))
-			r := registry.Run{Owner: owner, Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{{Owner: owner, Kind: registry.Worker, Key: "k",
-				Incarnation: 1, Version: 1, Payload: make([]byte, rapid.IntRange(0, 900).Draw(t, "size"))}}}
-			raws, deltas = append(raws, registry.EncodeRun(r)), append(deltas, registry.Delta{Runs: []registry.Run{r}})
-		}
-		var got [][]byte
-		packs, total := packed(raws, deltas), 0
-		for _, p := range packs {
-			d, err := decodeBroadcast(p)
-			if err != nil || len(p) > messageSize {
-				t.Fatalf("a packet of %d bytes: %v", len(p), err)
-			}
-			for _, r := range d.Runs {
-				got = append(got, registry.EncodeRun(r))
-			}
-			total += len(p)
-		}
-		if !slices.EqualFunc(got, raws, bytes.Equal) {
-			t.Fatalf("%d runs came of %d, or others", len(got), len(raws))
-		}
-		if len(packs) > 1+2*total/messageSize {
-			t.Fatalf("%d packets for %d bytes", len(packs), total)
-		}
-	})
 }
 
 func TestACutIsHealed(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/soukhq/souk/broadcast"
 	"github.com/soukhq/souk/cluster"
 )
 
@@ -21,6 +22,7 @@ type meta struct {
 	Role       string `json:"r,omitempty"`
 	Capability int    `json:"c,omitempty"`
 	Keys       int    `json:"k,omitempty"`
+	Tree       int    `json:"t,omitempty"` // it takes part in the tree of package broadcast; 0: it is of the version before
 	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
 }
 
@@ -36,6 +38,7 @@ func (m meta) encode() []byte {
 type seen struct {
 	cluster.Member
 	node *memberlist.Node
+	tree bool // it takes part in the tree of broadcasts
 }
 
 // membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and inside it
@@ -48,7 +51,9 @@ type membership struct {
 
 	mu      sync.Mutex
 	all     map[cluster.WorkerID]*seen
-	peers   []*seen // those that can be told something, by id
+	peers   []*seen         // those that can be told something, by id
+	old     []*seen         // of them, those of the version before
+	ring    *broadcast.Ring // of those that take part in the tree, ourselves among them; nil when it must be made anew
 	facts   factRing
 	saved   map[cluster.WorkerID]string // the addresses of members that were saved, those not met since among them
 	unsaved bool
@@ -85,7 +90,7 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	if was != nil && was.State == state {
 		now.Since = was.Since
 	}
-	s.all[id] = &seen{Member: now, node: &node}
+	s.all[id] = &seen{Member: now, node: &node, tree: m.Tree > 0}
 	s.listPeers()
 	s.facts.add(Fact{Member: id, State: state, At: now.Since})
 	s.mu.Unlock()
@@ -112,13 +117,45 @@ func (s *membership) listPeers() {
 		}
 	}
 	slices.SortFunc(s.peers, func(a, b *seen) int { return cmp.Compare(a.ID, b.ID) })
+	s.old = nil
+	for _, m := range s.peers {
+		if !m.tree {
+			s.old = append(s.old, m)
+		}
+	}
 	if len(gone) > maxGone {
 		slices.SortFunc(gone, func(a, b *seen) int { return a.Since.Compare(b.Since) })
 		delete(s.all, gone[0].ID)
 	}
 	s.count.Store(int64(len(s.peers)) + 1)
-	s.unsaved = true
+	s.unsaved, s.ring = true, nil
 	s.turns.Add(1)
+}
+
+// currentRing returns the members that take part in the tree of broadcasts.
+func (s *membership) currentRing() *broadcast.Ring {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ring == nil {
+		ids := []cluster.WorkerID{s.self}
+		for _, m := range s.peers {
+			if m.tree {
+				ids = append(ids, m.ID)
+			}
+		}
+		s.ring = broadcast.NewRing(ids)
+	}
+	return s.ring
+}
+
+// node returns how memberlist reaches a member that can be told something; nil if there is none.
+func (s *membership) node(id cluster.WorkerID) *memberlist.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.all[id]; m != nil && m.Heard() {
+		return m.node
+	}
+	return nil
 }
 
 // suspect notes a suspicion of ours. Alive is noted by the next answer.
@@ -191,12 +228,16 @@ func (s *membership) anySuspect() (out *memberlist.Node) {
 	return out
 }
 
-// some returns up to n members that can be told something, by chance.
-func (s *membership) some(n int) (out []*memberlist.Node) {
+// some returns up to n members that can be told something, by chance; old: only those of the version before.
+func (s *membership) some(n int, old bool) (out []*memberlist.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range rand.Perm(len(s.peers))[:min(n, len(s.peers))] {
-		out = append(out, s.peers[i].node)
+	from := s.peers
+	if old {
+		from = s.old
+	}
+	for _, i := range rand.Perm(len(from))[:min(n, len(from))] {
+		out = append(out, from[i].node)
 	}
 	return out
 }

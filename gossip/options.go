@@ -50,9 +50,9 @@ type Knobs struct {
 	Doubt        time.Duration // between questions to members that we suspect
 	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
 	Gossip       time.Duration // between repetitions
-	Push         int           // members told at once
+	Push         int           // members that one member passes a change on to
+	Patience     time.Duration // the shortest that an acknowledgement of a change is waited for; slower round trips make it longer
 	Fanout       int           // members told by each repetition
-	Repeat       int           // multiplier of how often changes are repeated, after they were pushed once
 	PushPull     time.Duration // between memberlist's own full exchanges
 	Sync         time.Duration // between pulls that have no occasion
 	Settle       time.Duration // how long a difference may mend itself before it is pulled
@@ -67,7 +67,7 @@ type Knobs struct {
 // longer the more there are, by the logarithm, and the pace leaves room for that. See docs/decisions/0010-registry.md.
 func LAN() Knobs {
 	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Doubt: 350 * time.Millisecond,
-		Gossip: 80 * time.Millisecond, Push: 8, Fanout: 3, Repeat: 2, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+		Gossip: 80 * time.Millisecond, Push: 4, Patience: 20 * time.Millisecond, Fanout: 3, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
 		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
 }
 
@@ -76,6 +76,7 @@ func LAN() Knobs {
 func WAN() Knobs {
 	k := LAN()
 	k.Probe, k.ProbeTimeout, k.Gossip, k.Doubt = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond, time.Second
+	k.Patience = 150 * time.Millisecond
 	return k
 }
 
@@ -96,7 +97,9 @@ const (
 	inboxSize   = 4096 // broadcasts that wait to be taken in; more are dropped and found by a pull
 	packetSize  = 1400 // bytes of a packet
 	messageSize = 1150 // bytes of a broadcast: a packet less memberlist's and the cipher's
-	queueSize   = 1024 // broadcasts being repeated; the oldest are let go of
+	spreadSize  = 1280 // bytes of the broadcasts in one packet
+	floodFirst  = 8    // members that are sent what members of the version before say or are told
+	takeMost    = 64   // packets of broadcasts taken in at once
 	pullSize    = 256 << 10
 	pullRounds  = 64   // questions of one exchange
 	maxGone     = 1024 // members remembered that are gone

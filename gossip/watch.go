@@ -78,7 +78,7 @@ func (c *Cluster) Index() uint64 {
 // Moved gives a channel that is closed when anything changes: records, objects, members.
 func (c *Cluster) Moved() <-chan struct{} { return c.moved.next() }
 
-const loopCount = 7
+const loopCount = 8
 
 // loop is one of our own goroutines, as the watchdog sees it.
 type loop struct {

@@ -48,6 +48,12 @@ func sizeOf(r Record) int {
 	return len(r.Kind) + len(r.Key) + len(r.Payload) + len(r.Sig) + 20
 }
 
+// Size returns the bytes that a record takes in a run.
+func (r Record) Size() int {
+	n := len(appendRecord(nil, r))
+	return n + len(binary.AppendUvarint(nil, uint64(n)))
+}
+
 func sizeOfObject(o Object) int {
 	return len(o.Kind) + len(o.Key) + len(o.Stamp.Writer) + len(o.Payload) + len(o.Sig) + 32
 }

@@ -41,6 +41,9 @@ type Delta struct {
 	Diverged []cluster.WorkerID // both sides should have the same of these and do not: ask the owner itself
 }
 
+// Empty reports whether there is nothing in it to merge.
+func (d Delta) Empty() bool { return len(d.Runs) == 0 && len(d.Objects) == 0 }
+
 // Root gives one hash of all that is known. Two registries with one root know the same.
 func (r *Registry) Root() uint64 {
 	var h uint64

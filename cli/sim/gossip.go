@@ -3,10 +3,12 @@ package sim
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/gossip"
 	simgossip "github.com/soukhq/souk/sim/gossip"
@@ -16,7 +18,7 @@ import (
 type simGossipFlags struct {
 	nodes, owners, machines, changes, seeds int
 	seed                                    uint64
-	loss                                    float64
+	loss, rate                              float64
 	every, idle                             time.Duration
 	only, pace                              string
 }
@@ -40,6 +42,12 @@ type simGossipRow struct {
 	Missing  int     `json:"missing,omitempty"`
 	Idle     float64 `json:"idle_bytes_per_s,omitempty"` // of a member, sent and received
 	Busy     float64 `json:"busy_bytes_per_s,omitempty"`
+	Rate     float64 `json:"changes_per_s,omitempty"`
+	Record   float64 `json:"record_bytes,omitempty"`           // that a change wrote, as encoded
+	Change   float64 `json:"bytes_per_change,omitempty"`       // that a change cost a member, sent and received, beside what it costs to be idle
+	Most     float64 `json:"bytes_per_change_max,omitempty"`   // the member that it cost most
+	Ratio    float64 `json:"ratio,omitempty"`                  // of Change to Record
+	Memory   int64   `json:"memory_bytes,omitempty"`           // of this process, at the most until now
 	Members  float64 `json:"membership_bytes_per_s,omitempty"` // of memberlist's own full exchanges: computed, not simulated
 	Suspects int     `json:"suspicions,omitempty"`
 	False    *int    `json:"false_positives,omitempty"`
@@ -49,7 +57,8 @@ type simGossipRow struct {
 const simGossipLong = `Run what gossip does on thousands of members, with the settings of the live package:
 
   propagation      the registry's own code on each member; a change at one until all others have it, and what members
-                   send and receive meanwhile. Only --owners of them have records: memory grows with nodes times owners
+                   send and receive meanwhile: a change costs each so many times its record. Only --owners of them have
+                   records: memory grows with nodes times owners
   detection        memberlist's failure detector (a model); a death until all others know, without loss
   false_positives  the same for an hour of each seed at 10 % loss, or --loss if greater: members held for dead that live`
 
@@ -63,6 +72,7 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.machines, "machines", 0, "machines of each owner that do not change")
 	f.IntVar(&o.changes, "changes", 100, "how many changes in each seed")
 	f.DurationVar(&o.every, "every", 100*time.Millisecond, "between changes, on average")
+	f.Float64Var(&o.rate, "rate", 0, "changes a second in the whole cluster, in place of --every")
 	f.DurationVar(&o.idle, "idle", 5*time.Second, "before the first change")
 	f.IntVar(&o.seeds, "seeds", 1, "how many seeds")
 	f.Uint64Var(&o.seed, "seed", 1, "the first seed")
@@ -70,8 +80,11 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.pace, "pace", "lan", "the settings: lan or wan, see souk agent")
 	f.StringVar(&o.only, "only", "", "propagation, detection or false_positives (default the first two)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 || o.loss > 0.9 || o.every < time.Millisecond || o.idle < 0 {
-			return cli.Usagef("--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at least 1ms")
+		if o.rate > 0 {
+			o.every = time.Duration(float64(time.Second) / o.rate)
+		}
+		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 || o.loss > 0.9 || o.rate < 0 || o.every < time.Millisecond/10 || o.idle < 0 {
+			return cli.Usagef("--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at least 100us")
 		}
 		if _, err := cli.PaceOf(o.pace); err != nil {
 			return err
@@ -114,6 +127,7 @@ func simGossipPrint(c *cli.Env, r simGossipRow) {
 		text += fmt.Sprintf("   p50 %.0f ms   p99 %.0f ms   max %.0f ms", r.P50, r.P99, r.Max)
 	}
 	if r.EachP99 > 0 {
+		text += fmt.Sprintf("   a change %.0f bytes, %.2f of its record   most %.2f", r.Change, r.Ratio, r.Most/r.Record)
 		text += fmt.Sprintf("   each p99 %.0f ms   idle %.1f KB/s   busy %.1f KB/s   membership %.1f KB/s", r.EachP99, r.Idle/1000, r.Busy/1000, r.Members/1000)
 	}
 	if r.False != nil {
@@ -127,7 +141,7 @@ func simKnobs(k gossip.Knobs) simgossip.Knobs {
 	us := func(d time.Duration) ticks.Time { return d.Microseconds() }
 	return simgossip.Knobs{Probe: us(k.Probe), ProbeTimeout: us(k.ProbeTimeout), Gossip: us(k.Gossip), Settle: us(k.Settle), Flush: us(k.Flush),
 		Indirect: k.Indirect, Suspicion: k.Suspicion, SuspicionMax: k.SuspicionMax, Retransmit: k.Retransmit, Awareness: 8,
-		Push: k.Push, Fanout: k.Fanout, Repeat: k.Repeat}
+		Push: k.Push, Fanout: k.Fanout, Patience: us(k.Patience)}
 }
 
 func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error) {
@@ -146,8 +160,13 @@ func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error
 		r.Missing += x.Missing
 		r.Idle += x.IdleBytes / float64(o.seeds)
 		r.Busy += x.BusyBytes / float64(o.seeds)
+		r.Record += x.Record / float64(o.seeds)
+		r.Change += x.Change / float64(o.seeds)
+		r.Most = max(r.Most, x.ChangeMost)
 	}
 	all, each = all.Sorted(), each.Sorted()
+	r.Rate, r.Ratio = 1/o.every.Seconds(), r.Change/r.Record
+	r.Memory, _, _ = live.FieldOf(os.Getpid(), "status", "VmHWM")
 	r.N, r.P50, r.P99, r.Max, r.EachP99 = len(all), all.MS(0.5), all.MS(0.99), all.MS(1), each.MS(0.99)
 	r.Members = simgossip.MembershipBytes(o.nodes, gossip.Paces[o.pace]().PushPull.Microseconds())
 	return r, nil

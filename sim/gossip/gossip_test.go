@@ -10,7 +10,7 @@ import (
 
 func lan() gossip.Knobs {
 	return gossip.Knobs{Probe: 170 * ticks.Millisecond, ProbeTimeout: 80 * ticks.Millisecond, Gossip: 50 * ticks.Millisecond, Settle: 100 * ticks.Millisecond,
-		Flush: 5 * ticks.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Awareness: 8, Push: 8, Fanout: 4, Repeat: 2}
+		Flush: 5 * ticks.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Awareness: 8, Push: 4, Fanout: 4, Patience: 20 * ticks.Millisecond}
 }
 
 // TestNobodyAliveIsHeldForDead in an hour at 10 % loss; and a death is noticed by all within 3 s.
@@ -69,6 +69,24 @@ func TestChangesReachAll(t *testing.T) {
 			t.Fatalf("loss %g: it does not repeat", loss)
 		}
 		t.Logf("loss %g: p99 until all %.0f ms, each %.0f ms, idle %.0f B/s, busy %.0f B/s, %d pulls", loss, r.All.MS(0.99), r.Each.MS(0.99), r.IdleBytes, r.BusyBytes, r.Pulls)
+	}
+}
+
+// TestAChangeCostsAFewTimesItsRecord: at any rate, with loss too, each change costs each member at most four times what it
+// wrote, and is with all within 200 ms.
+func TestAChangeCostsAFewTimesItsRecord(t *testing.T) {
+	for _, rate := range []ticks.Time{10, 200, 1000} {
+		for _, loss := range []float64{0, 0.1} {
+			r, err := gossip.Propagate(gossip.PropagateOptions{Members: 100, Owners: 50, Changes: 300, Every: ticks.Second / rate,
+				Idle: 5 * ticks.Second, Loss: loss, Seed: 3, Knobs: lan()})
+			if err != nil || r.Missing > 0 || !r.Same {
+				t.Fatalf("%d changes a second, loss %g: %+v, %v", rate, loss, r, err)
+			}
+			if r.Change > 4*r.Record || r.ChangeMost > 5*r.Record || r.All.MS(0.99) > 200 {
+				t.Errorf("%d changes a second, loss %g: a change of %.0f bytes costs a member %.0f, one of them %.0f; p99 %.0f ms",
+					rate, loss, r.Record, r.Change, r.ChangeMost, r.All.MS(0.99))
+			}
+		}
 	}
 }
 

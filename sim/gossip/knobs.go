@@ -10,10 +10,10 @@ import (
 
 // Knobs are the carrier's times and amounts; see those of the live package gossip, which a shell turns into these.
 type Knobs struct {
-	Probe, ProbeTimeout, Gossip, Settle, Flush, Sync ticks.Time
+	Probe, ProbeTimeout, Gossip, Settle, Flush, Sync, Patience ticks.Time
 
 	Indirect, Suspicion, SuspicionMax, Retransmit, Awareness int
-	Push, Fanout, Repeat                                     int
+	Push, Fanout                                             int
 }
 
 // retransmits is memberlist's retransmitLimit.

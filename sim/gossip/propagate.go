@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/broadcast"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
 	"github.com/soukhq/souk/sim/ticks"
@@ -33,9 +34,14 @@ type PropagateReport struct {
 	Missing    int     `json:"missing"`
 	IdleBytes  float64 `json:"idle_bytes_per_s"` // of a member
 	BusyBytes  float64 `json:"busy_bytes_per_s"`
-	Broadcasts int     `json:"broadcasts"` // messages in packets
-	Pulls      int     `json:"pulls"`      // exchanges that moved something
-	Same       bool    `json:"same"`       // all registries had one root at the end
+	Record     float64 `json:"record_bytes"`         // that a change wrote, as encoded
+	Change     float64 `json:"bytes_per_change"`     // that a change cost a member, beside what it costs to be idle
+	ChangeMost float64 `json:"bytes_per_change_max"` // the member that it cost most
+	Broadcasts int     `json:"broadcasts"`           // packets
+	Again      int     `json:"again"`                // of them, those sent again
+	Pulls      int     `json:"pulls"`                // exchanges that moved something
+	Questions  int     `json:"questions"`            // exchanges
+	Same       bool    `json:"same"`                 // all registries had one root at the end
 }
 
 // What packets take on the wire beside what they carry, as measured with the live package and 50 members: a probe's two
@@ -44,46 +50,40 @@ const (
 	probeBytes     = 150
 	broadcastBytes = 40
 	pullBytes      = 40
-	packetBytes    = 1400
+	messageBytes   = 1150                           // of one broadcast
+	packetBytes    = 1300                           // of those in one packet
 	leastLatency   = 100 * ticks.Millisecond / 1000 // one way
 	mostLatency    = ticks.Millisecond
 )
 
-type broadcast struct {
-	run  registry.Run
-	size int
-}
-
-type repeating struct {
-	*broadcast
-	left int
-}
-
 type carrier struct {
 	id      cluster.WorkerID
 	reg     *registry.Registry
+	out     *broadcast.Spreader
 	root    uint64
 	roots   [32]uint64
 	at      int
-	queue   []repeating
-	ticking bool
+	wakes   ticks.Time // when it looks what must be sent again; 0: it does not
 	pulling bool
+	agreed  ticks.Time
+	bytes   float64 // sent and received
 }
 
 type spreadTick struct {
-	what uint8
-	who  int32
-	from int32
-	b    *broadcast
+	what   uint8
+	who    int32
+	from   int32
+	packet *broadcast.Packet
+	ack    *broadcast.Ack
 }
 
 const (
 	spreadProbe uint8 = iota
-	spreadGossip
 	spreadArrive
 	spreadPull
 	spreadChange
 	spreadFlush
+	spreadWake
 )
 
 type change struct {
@@ -98,17 +98,20 @@ type spread struct {
 	heap    ticks.Heap[spreadTick]
 	now     ticks.Time
 	all     []*carrier
+	index   map[cluster.WorkerID]int32
+	runs    map[uint64]registry.Run // by the id of the message that carries it: all read the same
 	changes map[string]*change
 	had     map[string][]bool
 	each    []ticks.Time
-	bytes   float64
-	left    int
+	bytes   float64 // sent
+	record  float64
 	rep     PropagateReport
 }
 
 // Propagate runs changes through a cluster, one registry for each member.
 func Propagate(o PropagateOptions) (PropagateReport, error) {
-	s := &spread{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x676f73736970)), changes: map[string]*change{}, had: map[string][]bool{}, left: o.Changes}
+	s := &spread{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x676f73736970)), index: map[cluster.WorkerID]int32{}, runs: map[uint64]registry.Run{},
+		changes: map[string]*change{}, had: map[string][]bool{}}
 	if err := s.populate(); err != nil {
 		return s.rep, err
 	}
@@ -129,6 +132,9 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 		}
 		if s.now = now; idle < 0 && now >= o.Idle {
 			idle = s.bytes
+			for _, m := range s.all {
+				m.bytes = 0
+			}
 		}
 		if err := s.step(t); err != nil {
 			return s.rep, err
@@ -139,9 +145,15 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 }
 
 func (s *spread) finish(idle float64, end ticks.Time) {
-	n := float64(s.o.Members)
+	n, changes := float64(s.o.Members), float64(len(s.changes))
+	rest := 2 * probeBytes * ticks.Seconds(end-s.o.Idle) / ticks.Seconds(s.o.Knobs.Probe) // that probes cost a member meanwhile
 	s.rep.IdleBytes = 2 * idle / n / ticks.Seconds(max(s.o.Idle, 1))
 	s.rep.BusyBytes = 2 * (s.bytes - idle) / n / ticks.Seconds(end-s.o.Idle)
+	s.rep.Record = s.record / changes
+	s.rep.Change = (2*(s.bytes-idle)/n - rest) / changes
+	for _, m := range s.all {
+		s.rep.ChangeMost = max(s.rep.ChangeMost, (m.bytes-rest)/changes)
+	}
 	var all []ticks.Time
 	for _, c := range s.changes {
 		s.rep.Missing += s.o.Members - 1 - c.seen
@@ -150,16 +162,26 @@ func (s *spread) finish(idle float64, end ticks.Time) {
 	s.rep.All, s.rep.Each, s.rep.Same = sorted(all), sorted(s.each), true
 	for _, m := range s.all {
 		s.rep.Same = s.rep.Same && m.root == s.all[0].root
+		s.rep.Again += m.out.Stats().Again
 	}
 }
 
 func (s *spread) time() time.Time { return time.UnixMicro(s.now) }
 
+// sends counts bytes on their way from one member to another.
+func (s *spread) sends(from, to *carrier, bytes float64) {
+	s.bytes += bytes
+	from.bytes += bytes
+	to.bytes += bytes
+}
+
 // populate makes the members, all of whom know what the owners have.
 func (s *spread) populate() error {
 	var first []registry.Run
+	var ids []cluster.WorkerID
 	for i := range s.o.Members {
 		m := &carrier{id: cluster.WorkerID(fmt.Sprintf("w%05d", i))}
+		ids, s.index[m.id] = append(ids, m.id), int32(i)
 		m.reg = registry.New(m.id, registry.Options{WatchCapacity: 4})
 		s.all = append(s.all, m)
 		if i >= s.o.Owners {
@@ -178,7 +200,10 @@ func (s *spread) populate() error {
 		}
 		first = append(first, m.reg.News(registry.MaxDelta, 16)...)
 	}
+	ring := broadcast.NewRing(ids)
 	for _, m := range s.all {
+		m.out = broadcast.New(broadcast.Options{Self: m.id, Ways: s.o.Knobs.Push, Patience: us(s.o.Knobs.Patience), Size: packetBytes}, s.rng)
+		m.out.SetRing(ring)
 		if _, err := m.reg.Merge(s.time(), "", registry.Delta{Runs: first}); err != nil {
 			return err
 		}
@@ -201,13 +226,19 @@ func (s *spread) step(t spreadTick) error {
 	case spreadChange:
 		return s.change(m)
 	case spreadFlush:
-		for _, run := range m.reg.News(1150, 4) {
-			s.spread(m, &broadcast{run, len(registry.EncodeRun(run)) + broadcastBytes})
+		for _, run := range m.reg.News(messageBytes, 4) {
+			body := registry.EncodeRun(run)
+			s.runs[broadcast.NewMessage(broadcast.Arc{}, body).ID] = run
+			m.out.Publish(body)
 		}
+		s.flush(m)
 	case spreadArrive:
-		return s.arrive(t.who, m, t.b)
-	case spreadGossip:
-		s.gossip(m)
+		return s.arrive(t.who, m, t)
+	case spreadWake:
+		if m.wakes == s.now {
+			m.wakes = 0
+			s.flush(m)
+		}
 	case spreadProbe:
 		s.probe(t.who, m)
 	case spreadPull:
@@ -226,97 +257,69 @@ func (s *spread) change(m *carrier) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.reg.Put(s.time(), registry.Machine, key, 1, make([]byte, 180)); err != nil {
-		return err
-	}
-	if _, err := m.reg.Put(s.time(), registry.Worker, string(m.id), 1, rec); err != nil {
-		return err
+	for _, r := range []registry.Record{{Kind: registry.Machine, Key: key, Payload: make([]byte, 180)}, {Kind: registry.Worker, Key: string(m.id), Payload: rec}} {
+		written, err := m.reg.Put(s.time(), r.Kind, r.Key, 1, r.Payload)
+		if err != nil {
+			return err
+		}
+		s.record += float64(written.Size())
 	}
 	s.rooted(m)
-	s.heap.Push(s.now+s.o.Knobs.Flush, spreadTick{what: spreadFlush, who: s.index(m)})
+	s.heap.Push(s.now+s.o.Knobs.Flush, spreadTick{what: spreadFlush, who: s.index[m.id]})
 	return nil
 }
 
-func (s *spread) index(m *carrier) int32 {
-	i, _ := slices.BinarySearchFunc(s.all, m.id, func(c *carrier, id cluster.WorkerID) int {
-		if c.id < id {
-			return -1
-		} else if c.id > id {
-			return 1
+// flush puts on its way what a member has to send.
+func (s *spread) flush(m *carrier) {
+	packets, acks := m.out.Flush(s.time())
+	s.rep.Broadcasts += len(packets) + len(acks)
+	for _, p := range packets {
+		s.send(m, p.To, p.Size(), spreadTick{packet: &p})
+	}
+	for _, a := range acks {
+		s.send(m, a.To, a.Size(), spreadTick{ack: &a})
+	}
+	if next, ok := m.out.Next(); ok {
+		if at := max(next.UnixMicro(), s.now+1); m.wakes == 0 || at < m.wakes {
+			m.wakes = at
+			s.heap.Push(at, spreadTick{what: spreadWake, who: s.index[m.id]})
 		}
-		return 0
-	})
-	return int32(i)
+	}
 }
 
-// send puts a broadcast on its way to a random member.
-func (s *spread) send(m *carrier, bs ...*broadcast) {
-	to := s.rng.IntN(len(s.all))
-	if s.all[to] == m {
-		to = (to + 1) % len(s.all)
-	}
+func (s *spread) send(m *carrier, to cluster.WorkerID, size int, t spreadTick) {
+	t.what, t.who, t.from = spreadArrive, s.index[to], s.index[m.id]
+	s.sends(m, s.all[t.who], float64(size+broadcastBytes))
 	lost := s.rng.Float64() < s.o.Loss
 	late := leastLatency + s.rng.Int64N(mostLatency-leastLatency)
-	for _, b := range bs {
-		s.bytes += float64(b.size)
-		s.rep.Broadcasts++
-		if !lost {
-			s.heap.Push(s.now+late, spreadTick{what: spreadArrive, who: int32(to), b: b})
-		}
+	if !lost {
+		s.heap.Push(s.now+late, t)
 	}
 }
 
-func (s *spread) spread(m *carrier, b *broadcast) {
-	for range min(s.o.Knobs.Push, len(s.all)-1) {
-		s.send(m, b)
-	}
-	m.queue = append(m.queue, repeating{b, retransmits(s.o.Knobs.Repeat, s.o.Members)})
-	s.tick(m)
-}
-
-func (s *spread) tick(m *carrier) {
-	if !m.ticking && len(m.queue) > 0 {
-		m.ticking = true // the phase of its clock is its own
-		s.heap.Push(s.now+1+s.rng.Int64N(s.o.Knobs.Gossip), spreadTick{what: spreadGossip, who: s.index(m)})
-	}
-}
-
-func (s *spread) gossip(m *carrier) {
-	slices.SortStableFunc(m.queue, func(a, b repeating) int { return b.left - a.left }) // the newest first, as memberlist does
-	for range s.o.Knobs.Fanout {
-		var packet []*broadcast
-		room := packetBytes
-		for i := range m.queue {
-			if q := &m.queue[i]; q.left > 0 && q.size <= room {
-				q.left--
-				room -= q.size
-				packet = append(packet, q.broadcast)
-			}
-		}
-		if len(packet) > 0 {
-			s.send(m, packet...)
-		}
-	}
-	m.queue = slices.DeleteFunc(m.queue, func(q repeating) bool { return q.left <= 0 })
-	if m.ticking = len(m.queue) > 0; m.ticking {
-		s.heap.Push(s.now+s.o.Knobs.Gossip, spreadTick{what: spreadGossip, who: s.index(m)})
-	}
-}
-
-func (s *spread) arrive(who int32, m *carrier, b *broadcast) error {
-	n, err := m.reg.Merge(s.time(), "", registry.Delta{Runs: []registry.Run{b.run}})
-	if err != nil {
-		return err
-	}
-	if n == 0 {
+func (s *spread) arrive(who int32, m *carrier, t spreadTick) error {
+	if t.ack != nil {
+		m.out.Acked(s.time(), *t.ack)
 		return nil
 	}
-	s.rooted(m)
-	for _, rec := range b.run.Records {
-		s.saw(who, m, rec.Key)
+	for _, b := range m.out.Receive(*t.packet) {
+		if !m.out.Known(b) {
+			run := s.runs[b.ID]
+			n, err := m.reg.Merge(s.time(), "", registry.Delta{Runs: []registry.Run{run}})
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				s.rooted(m)
+			}
+			for _, rec := range run.Records {
+				s.saw(who, m, rec.Key)
+			}
+		}
+		m.out.Relay(b)
 	}
-	s.spread(m, b)
-	if k, _ := m.reg.Owner(b.run.Owner); k.Gap {
+	s.flush(m)
+	if m.reg.HasGaps() {
 		s.toPull(who, m, int32(s.rng.IntN(len(s.all))))
 	}
 	return nil
@@ -337,8 +340,8 @@ func (s *spread) saw(who int32, m *carrier, key string) {
 // probe asks a random member whether it lives; its answer has its root.
 func (s *spread) probe(who int32, m *carrier) {
 	s.heap.Push(s.now+s.o.Knobs.Probe, spreadTick{what: spreadProbe, who: who})
-	s.bytes += probeBytes
 	other := int32(s.rng.IntN(len(s.all)))
+	s.sends(m, s.all[other], probeBytes)
 	if other == who || s.rng.Float64() < 2*s.o.Loss {
 		return
 	}
@@ -360,9 +363,10 @@ func (s *spread) pull(who int32, m, from *carrier) error {
 	if m == from || slices.Contains(m.roots[:], from.root) {
 		return nil
 	}
+	s.rep.Questions++
 	n, err := m.reg.Exchange(s.time(), from.id, 64, func(d registry.Digest) (registry.Delta, error) {
 		x := from.reg.Delta(d, 256<<10)
-		s.bytes += float64(len(registry.EncodeDigest(d)) + len(registry.EncodeDelta(x)) + 2*pullBytes)
+		s.sends(m, from, float64(len(registry.EncodeDigest(d))+len(registry.EncodeDelta(x))+2*pullBytes))
 		for _, run := range x.Runs {
 			for _, rec := range run.Records {
 				s.saw(who, m, rec.Key)
@@ -376,3 +380,5 @@ func (s *spread) pull(who int32, m, from *carrier) error {
 	}
 	return err
 }
+
+func us(t ticks.Time) time.Duration { return time.Duration(t) * time.Microsecond }

@@ -1,0 +1,45 @@
+package broadcast
+
+import "time"
+
+// trip follows how long acknowledgements take.
+type trip struct {
+	least        time.Duration
+	mean, spread time.Duration
+}
+
+func (t *trip) took(d time.Duration) {
+	if t.mean == 0 {
+		t.mean, t.spread = d, d/2
+		return
+	}
+	t.spread += ((d - t.mean).Abs() - t.spread) / 4
+	t.mean += (d - t.mean) / 8
+}
+
+// patience returns how long an acknowledgement is waited for.
+func (t *trip) patience() time.Duration { return min(max(t.mean+4*t.spread, t.least), maxPatience) }
+
+// key stands for a message together with its arc.
+func (m Message) key() uint64 {
+	x := m.ID ^ (uint64(m.Arc.From)<<32|uint64(m.Arc.To))*0x9e3779b97f4a7c15
+	return x ^ x>>29 ^ 1
+}
+
+// recent remembers numbers for a while: the newest of two generations is filled, then the older one is let go of.
+type recent struct{ now, before map[uint64]struct{} }
+
+func (r *recent) add(x uint64) {
+	if r.now == nil {
+		r.now = map[uint64]struct{}{}
+	}
+	if r.now[x] = struct{}{}; len(r.now) >= maxRecent {
+		r.now, r.before = nil, r.now
+	}
+}
+
+func (r *recent) has(x uint64) bool {
+	_, now := r.now[x]
+	_, before := r.before[x]
+	return now || before
+}

@@ -1,0 +1,157 @@
+package broadcast
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Message is what all are to be told, with the arc that its receiver relays it to. Body is never changed.
+type Message struct {
+	Arc  Arc
+	Body []byte
+	ID   uint64 // of the body; it does not travel
+
+	moves int // how often its arc was given to another relay
+}
+
+// NewMessage names a body.
+func NewMessage(arc Arc, body []byte) Message {
+	h := fnv.New64a()
+	_, _ = h.Write(body) // never fails
+	return Message{Arc: arc, Body: body, ID: h.Sum64()}
+}
+
+// Packet is some messages on their way from one member to another.
+type Packet struct {
+	From, To cluster.WorkerID // To does not travel
+	Seq      uint32           // of From's packets
+	Messages []Message
+}
+
+// Ack says which packets came.
+type Ack struct {
+	From, To cluster.WorkerID // To does not travel
+	Seqs     []uint32
+}
+
+// The first bytes of what travels. Package registry's begin with 0x11 to 0x13.
+const (
+	tagPacket = 0x14
+	tagAck    = 0x15
+)
+
+const (
+	maxName     = 128 // bytes of an id
+	maxMessages = 256 // of one packet
+	maxSeqs     = 256 // of one ack
+	messageHead = 11  // bytes that a message takes beside its body: the arc, and a length of up to three bytes
+)
+
+// Size returns the bytes of an encoded packet, or a few more.
+func (p Packet) Size() int {
+	n := 8 + len(p.From)
+	for _, m := range p.Messages {
+		n += messageHead + len(m.Body)
+	}
+	return n
+}
+
+// Size returns the bytes of an encoded ack, or a few more.
+func (a Ack) Size() int { return 3 + len(a.From) + 4*len(a.Seqs) }
+
+// Encode returns what travels.
+func (p Packet) Encode() []byte {
+	b := make([]byte, 0, p.Size())
+	b = binary.AppendUvarint(append(b, tagPacket), uint64(len(p.From)))
+	b = binary.LittleEndian.AppendUint32(append(b, p.From...), p.Seq)
+	b = binary.AppendUvarint(b, uint64(len(p.Messages)))
+	for _, m := range p.Messages {
+		b = binary.LittleEndian.AppendUint32(b, m.Arc.From)
+		b = binary.LittleEndian.AppendUint32(b, m.Arc.To)
+		b = append(binary.AppendUvarint(b, uint64(len(m.Body))), m.Body...)
+	}
+	return b
+}
+
+// Encode returns what travels.
+func (a Ack) Encode() []byte {
+	b := make([]byte, 0, a.Size())
+	b = binary.AppendUvarint(append(b, tagAck), uint64(len(a.From)))
+	b = binary.AppendUvarint(append(b, a.From...), uint64(len(a.Seqs)))
+	for _, s := range a.Seqs {
+		b = binary.LittleEndian.AppendUint32(b, s)
+	}
+	return b
+}
+
+// Mine reports whether raw is a packet or an ack of this package, going by its first byte.
+func Mine(raw []byte) bool { return len(raw) > 0 && (raw[0] == tagPacket || raw[0] == tagAck) }
+
+// Decode reads a packet or an ack; the other is nil. Bytes behind it are of a later version and are let be. Bodies point into raw.
+func Decode(raw []byte) (*Packet, *Ack, error) {
+	if !Mine(raw) {
+		return nil, nil, malformed("it is neither a packet nor an acknowledgement")
+	}
+	r := reader{rest: raw[1:]}
+	from := cluster.WorkerID(r.bytes(maxName))
+	if raw[0] == tagAck {
+		a := &Ack{From: from}
+		for range r.count(maxSeqs) {
+			a.Seqs = append(a.Seqs, r.fixed32())
+		}
+		return nil, a, r.err
+	}
+	p := &Packet{From: from, Seq: r.fixed32()}
+	for range r.count(maxMessages) {
+		arc := Arc{From: r.fixed32(), To: r.fixed32()}
+		p.Messages = append(p.Messages, NewMessage(arc, r.bytes(len(r.rest))))
+	}
+	return p, nil, r.err
+}
+
+func malformed(format string, args ...any) error {
+	return fault.New(fault.Invalid, "malformed", format, args...)
+}
+
+// reader reads what Encode wrote. After the first error it returns zeros.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) take(n int) []byte {
+	if r.err != nil || n > len(r.rest) {
+		if r.err == nil {
+			r.err = malformed("a packet of a broadcast is cut off")
+		}
+		r.rest = nil
+		return nil
+	}
+	out := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *reader) fixed32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) count(most int) int {
+	n, used := binary.Uvarint(r.rest)
+	if r.err == nil && (used <= 0 || n > uint64(most)) {
+		r.err = malformed("a packet of a broadcast has a length that is cut off or more than %d", most)
+	}
+	if r.err != nil {
+		return 0
+	}
+	r.rest = r.rest[used:]
+	return int(n)
+}
+
+func (r *reader) bytes(most int) []byte { return r.take(r.count(most)) }

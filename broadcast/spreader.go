@@ -1,0 +1,256 @@
+package broadcast
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Options say how a member broadcasts.
+type Options struct {
+	Self     cluster.WorkerID
+	Ways     int           // members that one member passes a message on to
+	Patience time.Duration // the shortest that an acknowledgement is waited for
+	Size     int           // bytes of a packet's messages; a message that is larger has a packet of its own
+}
+
+// The bounds of a Spreader.
+const (
+	maxPatience  = time.Second
+	relayTries   = 3    // sends to one relay before its arc is given to another
+	maxMoves     = 4    // of one arc from relay to relay
+	leafTries    = 7    // sends to one that relays to nobody
+	evenTries    = 4    // sends after which the wait for an acknowledgement grows
+	maxInFlight  = 4096 // packets that are not acknowledged; of more the oldest are given up
+	maxRecent    = 8192 // messages and arcs remembered, in each of two generations
+	ackPerPacket = maxSeqs
+)
+
+// Stats counts what a member did.
+type Stats struct {
+	Packets int `json:"packets"` // sent, with those sent again
+	Again   int `json:"again"`   // sent again
+	Moved   int `json:"moved"`   // arcs given to another relay
+	Lost    int `json:"lost"`    // messages given up, with their arcs
+}
+
+// flight is a packet that is not acknowledged.
+type flight struct {
+	packet Packet
+	tries  int
+	sent   time.Time // at first
+	due    time.Time
+}
+
+// Spreader is one member's part in all broadcasts. It is for one goroutine, or under one lock.
+type Spreader struct {
+	o        Options
+	rng      *rand.Rand
+	ring     *Ring
+	seq      uint32
+	outgoing map[cluster.WorkerID][]Message
+	order    []cluster.WorkerID // of outgoing
+	acks     map[cluster.WorkerID][]uint32
+	ackOrder []cluster.WorkerID
+	flights  map[uint32]*flight
+	oldest   uint32 // no packet before it is in flight
+	next     time.Time
+	trip     trip
+	recent   recent
+	stats    Stats
+}
+
+// New makes a member that knows nobody.
+func New(o Options, rng *rand.Rand) *Spreader {
+	first := rng.Uint32() // what is acknowledged to an earlier life is not ours
+	return &Spreader{o: o, seq: first, oldest: first, rng: rng, ring: NewRing(nil), outgoing: map[cluster.WorkerID][]Message{}, acks: map[cluster.WorkerID][]uint32{},
+		flights: map[uint32]*flight{}, trip: trip{least: o.Patience}}
+}
+
+// SetRing says who can be told something.
+func (s *Spreader) SetRing(r *Ring) { s.ring = r }
+
+// Stats returns the counts.
+func (s *Spreader) Stats() Stats { return s.stats }
+
+// InFlight returns how many packets are not acknowledged.
+func (s *Spreader) InFlight() int { return len(s.flights) }
+
+// Publish tells all others. Flush gives what is to be sent.
+func (s *Spreader) Publish(body []byte) {
+	m := NewMessage(Arc{}, body)
+	s.recent.add(m.ID)
+	all := s.ring.around(s.o.Self)
+	for _, p := range all.divide(s.o.Ways, position(s.o.Self), s.rng) {
+		s.put(p.relay, Message{Arc: p.arc, Body: body, ID: m.ID})
+	}
+}
+
+// Receive takes a packet in and returns what of it is to be judged, and relayed if it is good: messages that are new here,
+// and those that are known and came with another arc. Flush gives the acknowledgement.
+func (s *Spreader) Receive(p Packet) (out []Message) {
+	if _, waits := s.acks[p.From]; !waits {
+		s.ackOrder = append(s.ackOrder, p.From)
+	}
+	s.acks[p.From] = append(s.acks[p.From], p.Seq)
+	for _, m := range p.Messages {
+		if !s.recent.has(m.key()) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Known reports whether a message's body was relayed or published here a short while ago.
+func (s *Spreader) Known(m Message) bool { return s.recent.has(m.ID) }
+
+// Relay passes on what is good.
+func (s *Spreader) Relay(m Message) {
+	s.recent.add(m.ID)
+	s.recent.add(m.key())
+	before, after := s.ring.within(m.Arc).without(s.o.Self)
+	first, second := shares(s.o.Ways, before, after)
+	middle := m.Arc.To
+	if after.ring != nil {
+		middle = position(s.o.Self)
+	}
+	parts := append(before.divide(first, middle, s.rng), after.divide(second, m.Arc.To, s.rng)...)
+	for _, p := range parts {
+		s.put(p.relay, Message{Arc: p.arc, Body: m.Body, ID: m.ID})
+	}
+}
+
+func (s *Spreader) put(to cluster.WorkerID, m Message) {
+	if len(s.outgoing[to]) == 0 {
+		s.order = append(s.order, to)
+	}
+	s.outgoing[to] = append(s.outgoing[to], m)
+}
+
+// Acked takes in an acknowledgement.
+func (s *Spreader) Acked(now time.Time, a Ack) {
+	for _, seq := range a.Seqs {
+		f := s.flights[seq]
+		if f == nil || f.packet.To != a.From {
+			continue
+		}
+		if f.tries == 1 { // of others it is not known which try is acknowledged (Karn)
+			s.trip.took(now.Sub(f.sent))
+		}
+		delete(s.flights, seq)
+	}
+}
+
+// Flush returns what is to be sent now: what is new, what must be sent again, and acknowledgements.
+func (s *Spreader) Flush(now time.Time) (packets []Packet, acks []Ack) {
+	again := s.resend(now)
+	for _, to := range s.order {
+		packets = append(packets, s.pack(now, to, s.outgoing[to])...)
+		delete(s.outgoing, to)
+	}
+	s.order = s.order[:0]
+	packets = append(packets, again...)
+	s.stats.Packets += len(packets)
+	for _, to := range s.ackOrder {
+		for seqs := range slices.Chunk(s.acks[to], ackPerPacket) {
+			acks = append(acks, Ack{From: s.o.Self, To: to, Seqs: seqs})
+		}
+		delete(s.acks, to)
+	}
+	s.ackOrder = s.ackOrder[:0]
+	return packets, acks
+}
+
+// pack makes packets of messages to one member and has them in flight.
+func (s *Spreader) pack(now time.Time, to cluster.WorkerID, ms []Message) (out []Packet) {
+	for len(ms) > 0 {
+		n, size := 0, 0
+		for n < len(ms) && n < maxMessages && (n == 0 || size+messageHead+len(ms[n].Body) <= s.o.Size) {
+			size += messageHead + len(ms[n].Body)
+			n++
+		}
+		s.seq++
+		p := Packet{From: s.o.Self, To: to, Seq: s.seq, Messages: ms[:n:n]}
+		f := &flight{packet: p, tries: 1, sent: now, due: now.Add(s.trip.patience())}
+		s.flights[p.Seq] = f
+		s.wakeAt(f.due)
+		out, ms = append(out, p), ms[n:]
+	}
+	for len(s.flights) > maxInFlight {
+		if f := s.flights[s.oldest]; f != nil {
+			s.drop(f)
+		}
+		s.oldest++
+	}
+	return out
+}
+
+func (s *Spreader) drop(f *flight) {
+	s.stats.Lost += len(f.packet.Messages)
+	delete(s.flights, f.packet.Seq)
+}
+
+func (s *Spreader) wakeAt(t time.Time) {
+	if s.next.IsZero() || t.Before(s.next) {
+		s.next = t
+	}
+}
+
+// Next returns when Flush has something to send again; ok is false while nothing is in flight.
+func (s *Spreader) Next() (t time.Time, ok bool) {
+	return s.next, !s.next.IsZero() && len(s.flights) > 0
+}
+
+// resend returns what must be sent again, to whom it was sent or to another relay.
+func (s *Spreader) resend(now time.Time) (out []Packet) {
+	if s.next.IsZero() || now.Before(s.next) {
+		return nil
+	}
+	s.next = time.Time{}
+	var late []*flight
+	for _, f := range s.flights {
+		if f.due.After(now) {
+			s.wakeAt(f.due)
+		} else {
+			late = append(late, f)
+		}
+	}
+	slices.SortFunc(late, func(a, b *flight) int { return int(int32(a.packet.Seq - b.packet.Seq)) }) // not in the order of a map
+	for _, f := range late {
+		if f.tries >= relayTries || !s.ring.has(f.packet.To) {
+			s.move(f)
+		}
+		if len(f.packet.Messages) == 0 || f.tries >= leafTries || !s.ring.has(f.packet.To) {
+			s.drop(f)
+			continue
+		}
+		f.tries++
+		f.due = now.Add(s.trip.patience() << max(f.tries-evenTries, 0))
+		s.wakeAt(f.due)
+		s.stats.Again++
+		out = append(out, f.packet)
+	}
+	return out
+}
+
+// move gives the arcs of a packet to other relays. What is for its receiver alone stays in it.
+func (s *Spreader) move(f *flight) {
+	var stay []Message
+	for _, m := range f.packet.Messages {
+		x := s.ring.within(m.Arc)
+		if x.n < 2 || m.moves >= maxMoves {
+			stay = append(stay, m)
+			continue
+		}
+		i := s.rng.IntN(x.n)
+		if x.at(i).id == f.packet.To {
+			i = (i + 1) % x.n
+		}
+		m.moves++
+		s.stats.Moved++
+		s.put(x.at(i).id, m)
+	}
+	f.packet.Messages = stay
+}
