@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -13,7 +14,7 @@ import (
 // and nobody is asked twice.
 func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	for name, refusal := range map[string]func(w *memWorker) error{
-		"unreachable": func(*memWorker) error { return fault.New(fault.Unavailable, CodeUnreachable, "no connection") },
+		"unreachable": func(*memWorker) error { return fault.New(fault.Unavailable, broker.CodeUnreachable, "no connection") },
 		"full": func(w *memWorker) error { // what it says now is not what the view said
 			other := lifecycle.Grant{}
 			other.Request.Machine, other.Request.App, other.Request.Resources = "ffffffffffffff", "b", cluster.Resources{CPU: room.CPU}

@@ -7,21 +7,6 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// budgeted gives a launch the eviction budget of its app, unless it names one. What the client sent is not changed.
-func (g *Gateway) budgeted(app string, l *machine.Launch) *machine.Launch {
-	a, _ := g.catalog.App(app) // of one that is gone the request is refused elsewhere
-	b := a.Budget
-	if b == nil || (l.Scheduling != nil && l.Scheduling.EvictionBudget != nil) {
-		return l
-	}
-	with, sched := *l, machine.Scheduling{}
-	if l.Scheduling != nil {
-		sched = *l.Scheduling
-	}
-	sched.EvictionBudget, with.Scheduling = b, &sched
-	return &with
-}
-
 func (g *appsAPI) getAppBudget(w http.ResponseWriter, r *http.Request) error {
 	a, err := g.catalog.App(r.PathValue("app"))
 	if err != nil {

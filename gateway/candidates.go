@@ -4,16 +4,14 @@ import (
 	"sync"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/placement/index"
 )
 
 // Bounds of the gateway's index.
 const (
-	indexedFrom   = 300             // workers; of fewer all are ranked, which costs less than to keep an index up to date
-	candidateMost = market.MaxAsked // workers that the index leaves to rank: as many as a buyer asks
-	policiesMost  = 16              // policies that are kept bound
+	indexedFrom  = 300 // workers; of fewer all are ranked, which costs less than to keep an index up to date
+	policiesMost = 16  // policies that are kept bound
 )
 
 // candidates is the gateway's index of its workers. It is brought up to date from the view of each purchase.
@@ -30,29 +28,15 @@ type boundKey struct {
 	version int
 }
 
-// directBuyer makes the buyer of a request that is resolved. Where there are many workers it ranks only an index's candidates,
-// the same ones for the same machine as long as nothing changes; looked is then how many workers the index looked at.
-func (g *Gateway) directBuyer(req placement.Request, view cluster.View, p placement.Policy) (b *market.Buyer, looked int) {
-	if len(view.Workers) < indexedFrom {
-		return market.NewBuyer(req, view, p), 0
-	}
-	few, looked := g.candidatesOf(req, view, &p)
-	if len(few.Workers) == 0 {
-		return market.NewBuyer(req, view, p), 0
-	}
-	return market.NewNarrowBuyer(req, few, view, p), looked
-}
-
-func (g *Gateway) candidatesOf(req placement.Request, view cluster.View, p *placement.Policy) (few cluster.View, looked int) {
-	c := &g.index
+func (c *candidates) pick(req *placement.Request, view cluster.View, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few cluster.View, looked int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := c.policy(g, &req, boundKey{p.Name, p.Version})
+	own := c.policy(boundKey{p.Name, p.Version}, bind)
 	if own == nil {
 		return few, 0
 	}
 	c.update(view)
-	best, looked := c.index.PickN(&req, own, candidateMost, nil, nil)
+	best, looked := c.index.PickN(req, own, n, nil, nil)
 	chosen := make(map[cluster.WorkerID]bool, len(best))
 	for _, b := range best {
 		chosen[b.Worker] = true
@@ -70,11 +54,11 @@ func (g *Gateway) candidatesOf(req placement.Request, view cluster.View, p *plac
 }
 
 // policy gives the index's own binding of a policy; nil when another version has come into force meanwhile.
-func (c *candidates) policy(g *Gateway, req *placement.Request, key boundKey) *placement.Policy {
+func (c *candidates) policy(key boundKey, bind func() (placement.Policy, error)) *placement.Policy {
 	if p := c.bound[key]; p != nil {
 		return p
 	}
-	p, err := g.policyFor(req)
+	p, err := bind()
 	if err != nil || (boundKey{p.Name, p.Version}) != key {
 		return nil
 	}

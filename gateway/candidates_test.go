@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 )
 
 // TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan said;
@@ -59,7 +60,7 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 		if p.Worker == "" || p.Worker != m.Worker {
 			t.Fatalf("machine %d: the plan said %s, and it is on %s", k, p.Worker, m.Worker)
 		}
-		if d := p.Decision; d.Workers != 1000 || d.Candidates == 0 || d.Candidates > candidateMost || !strings.Contains(d.Reason, "of 1000 workers") {
+		if d := p.Decision; d.Workers != 1000 || d.Candidates == 0 || d.Candidates > market.MaxAsked || !strings.Contains(d.Reason, "of 1000 workers") {
 			t.Fatalf("%d candidates of %d workers: %s", d.Candidates, d.Workers, d.Reason)
 		}
 	}

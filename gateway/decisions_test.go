@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
@@ -25,7 +26,7 @@ func logged(t *testing.T, workers ...*memWorker) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	s.gateway.decisions = l
+	s.with(func(o *Options) { o.Decisions = l })
 	return s.open()
 }
 
@@ -119,7 +120,7 @@ func TestDecisionsPage(t *testing.T) {
 
 // TestThePlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API, by each strategy.
 func TestThePlanIsWhatRunDoes(t *testing.T) {
-	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare} {
 		planAndRun(t, strategy)
 	}
 }
@@ -132,7 +133,7 @@ func planAndRun(t *testing.T, strategy string) {
 			body = strings.Replace(body, `{`, `{"region":"ord,any",`, 1)
 		}
 		plan := func() (p api.Plan) {
-			if strategy == Race { // until no loser of the last one holds room any more
+			if strategy == broker.Race { // until no loser of the last one holds room any more
 				for _, w := range s.workers {
 					w.usedAt(time.Now().Add(market.RaceHoldTTL))
 				}
@@ -141,17 +142,17 @@ func planAndRun(t *testing.T, strategy string) {
 			return p
 		}
 		p := plan()
-		for end := time.Now().Add(10 * time.Second); strategy == Race && i < 12 && p.Verdict != decision.FitsNow && time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); strategy == broker.Race && i < 12 && p.Verdict != decision.FitsNow && time.Now().Before(end); {
 			p = plan() // one was on its way still, and came in between
 		}
 		body = strings.Replace(body, `{`, `{"id":"`+p.Machine+`",`, 1)
-		if p.Decision.Strategy != strategy || strategy != Direct && p.Verdict == decision.FitsNow && !strings.Contains(strings.Join(p.Sentences, " "), "Its strategy is "+strategy) {
+		if p.Decision.Strategy != strategy || strategy != broker.Direct && p.Verdict == decision.FitsNow && !strings.Contains(strings.Join(p.Sentences, " "), "Its strategy is "+strategy) {
 			t.Errorf("%s: strategy %s, %q", strategy, p.Decision.Strategy, p.Sentences)
 		}
 		switch p.Verdict {
 		case decision.FitsNow:
 			m := s.launch(body)
-			if goes := append(p.Among, p.Worker); (strategy == Race) != (len(p.Among) > 0) || !slices.Contains(goes, cluster.WorkerID(m.Worker)) {
+			if goes := append(p.Among, p.Worker); (strategy == broker.Race) != (len(p.Among) > 0) || !slices.Contains(goes, cluster.WorkerID(m.Worker)) {
 				t.Fatalf("%s, machine %d: the plan says %s of %v, and it went to %s", strategy, i, p.Worker, p.Among, m.Worker)
 			}
 		case decision.NotNow:

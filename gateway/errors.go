@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
@@ -86,8 +87,8 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 		b.Souk.Clauses = d.Verdict.Failing
 	case []machine.Candidate:
 		b.Souk.Candidates = d
-	case unplacedDetail:
-		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.pending, d.id, d.candidates, d.clauses
+	case broker.Unplaced:
+		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.Pending, d.Decision, d.Candidates, d.Clauses
 	case []machine.Clause:
 		b.Souk.Clauses = d
 	case string:

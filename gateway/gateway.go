@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
@@ -43,26 +44,22 @@ type Options struct {
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
 	*directory
-	catalog  *catalog.Catalog
-	members  func() []cluster.Member
-	jobs     Jobs
-	allow    func(token string) bool
-	region   cluster.Region
-	policy   placement.Policy
-	log      *slog.Logger
-	rand     io.Reader
-	version  string
-	metrics  *metrics
-	batching batch
-	fair     batch
-	creates  *keyLocks // one create at a time for each machine id and each name
-	started  time.Time
-	handler  http.Handler
+	catalog *catalog.Catalog
+	members func() []cluster.Member
+	jobs    Jobs
+	allow   func(token string) bool
+	region  cluster.Region
+	policy  placement.Policy
+	log     *slog.Logger
+	rand    io.Reader
+	version string
+	metrics *metrics
+	broker  *broker.Broker
+	started time.Time
+	handler http.Handler
 
 	decisions *decisionlog.Log
-	decided   decisionIDs
 	index     candidates
-	shadows   *shadowCounts
 	spent     *spendings
 	cluster   Cluster
 }
@@ -78,7 +75,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{
 		directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}, spent: &spendings{},
 		catalog: o.Catalog, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
-		log: o.Log, rand: o.Rand, version: o.Version, creates: newKeyLocks(), started: time.Now(),
+		log: o.Log, rand: o.Rand, version: o.Version, started: time.Now(),
 		decisions: o.Decisions, cluster: o.Cluster,
 	}
 	if g.allow == nil {
@@ -93,8 +90,7 @@ func New(o Options) (*Gateway, error) {
 	if g.rand == nil {
 		g.rand = rand.Reader
 	}
-	g.shadows = newShadowCounts()
-	g.fair.fair = true
+	g.broker = newBroker(g)
 	g.metrics = newMetrics(g)
 	mux, err := g.mux()
 	if err != nil {
@@ -103,6 +99,18 @@ func New(o Options) (*Gateway, error) {
 	g.handler = g.serve(mux)
 	return g, nil
 }
+
+func newBroker(g *Gateway) *broker.Broker {
+	o := broker.Options{Fleet: asked{g}, Directory: asked{g}, Apps: rows{g}, Policies: rows{g}, Funds: rows{g},
+		Claims: broker.NewAlone(asked{g}, g.catalog), Region: g.region, Rand: g.rand}
+	if g.decisions != nil {
+		o.Log = g.decisions
+	}
+	return broker.New(o)
+}
+
+// Close waits for what still goes on behind answers that were given. It is called when nothing is served any more.
+func (g *Gateway) Close() { g.broker.Close() }
 
 // Handler gives the gateway as an HTTP handler.
 func (g *Gateway) Handler() http.Handler { return g.handler }

@@ -97,6 +97,7 @@ func (s *shop) with(change func(*Options)) {
 	if s.gateway, err = New(s.options); err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(s.gateway.Close)
 	if s.mux, err = s.gateway.mux(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -243,3 +243,18 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 		emit("souk_members", "Members of the cluster as this one knows them, itself among them.", "state", string(s), float64(n))
 	}
 }
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -58,6 +58,9 @@ func (g *Gateway) buyer() (Jobs, error) {
 	return g.jobs, nil
 }
 
+// submitTimeout ends a submit that no buyer answers.
+const submitTimeout = 2 * time.Minute
+
 func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 	b, err := g.buyer()
 	if err != nil {
@@ -88,7 +91,7 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
 	}
 	// The client may go: the job is taken in all the same, and found again by its id.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), createTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), submitTimeout)
 	defer cancel()
 	j, err := b.Submit(ctx, n.ID, n.Spec)
 	if err != nil {
@@ -112,7 +115,7 @@ func (g *Gateway) means(spec *jobs.Spec) error {
 
 // fitsEver refuses a job whose tasks no worker could take even if it were empty, in the judge's words.
 func (g *Gateway) fitsEver(ctx context.Context, spec jobs.Spec) error {
-	view, _ := g.view(ctx)
+	view := g.view(ctx)
 	if len(view.Workers) == 0 {
 		return fault.New(fault.Unavailable, "no_worker", "no worker answers, so whether a task of this job could ever run is not known; try again when one does")
 	}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -28,14 +27,4 @@ func checkLaunch(l *machine.Launch) error {
 	err := l.Validate()
 	l.Region = where
 	return err
-}
-
-// guestResources gives what a guest alone asks for.
-func guestResources(g *machine.Guest) (cluster.Resources, error) {
-	c := machine.Config{Guest: g, Image: "any"} // what else must be said of a machine
-	c.Normalize()
-	if err := c.Validate(); err != nil {
-		return cluster.Resources{}, err
-	}
-	return machine.Resources(&c), nil
 }

@@ -126,10 +126,10 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 	res := machine.Resources(c.Launch.Config)
 	c.Resources = &res
 	c.Launch.ID = c.Machine
-	if _, err := g.mountedVolumes(r.Context(), c.App, c.Launch); err != nil {
+	if _, err := g.broker.MountedVolumes(r.Context(), c.App, c.Launch); err != nil {
 		return err
 	}
-	out, err := g.askOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
+	out, err := g.broker.AskOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
 	if err != nil {
 		return err
 	}
@@ -151,12 +151,12 @@ func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
 	if _, err := g.do(r, c); err != nil {
 		return err
 	}
-	g.ended(c.App, c.Machine)
+	g.broker.Ended(c.App, c.Machine)
 	return answerOK(w)
 }
 
 func (g *Gateway) startMachine(w http.ResponseWriter, r *http.Request) error {
-	out, err := g.askOwner(decision.Start, func() (lifecycle.Outcome, error) { return g.do(r, command(r, lifecycle.Start)) })
+	out, err := g.broker.AskOwner(decision.Start, func() (lifecycle.Outcome, error) { return g.do(r, command(r, lifecycle.Start)) })
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (g *Gateway) restartMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := checkSignal(c.Signal); err != nil {
 		return err
 	}
-	if _, err := g.askOwner(decision.Restart, func() (lifecycle.Outcome, error) { return g.do(r, c) }); err != nil {
+	if _, err := g.broker.AskOwner(decision.Restart, func() (lifecycle.Outcome, error) { return g.do(r, c) }); err != nil {
 		return err
 	}
 	return answerOK(w)

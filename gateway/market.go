@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker by
@@ -26,39 +26,31 @@ func marketRoutes() []route {
 	}
 }
 
-// bid reads the body, and finds the worker that it is for. Ids match exactly.
-func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (Worker, *api.Bid, placement.Request, error) {
+// bid reads the body, and says for which worker it is. Ids match exactly.
+func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {
 	var b api.Bid
-	var req placement.Request
 	worker, err := g.workerOf(r)
 	if err != nil {
-		return nil, nil, req, err
+		return nil, broker.Offer{}, err
 	}
 	if err := readJSON(w, r, &b, false); err != nil {
-		return nil, nil, req, err
+		return nil, broker.Offer{}, err
 	}
 	if b.Launch == nil || b.Launch.Config == nil {
-		return nil, nil, req, fault.New(fault.Invalid, "bid", "a bid needs an app and a launch with a config")
+		return nil, broker.Offer{}, fault.New(fault.Invalid, "bid", "a bid needs an app and a launch with a config")
 	}
 	if _, err := g.catalog.OpenApp(b.App); err != nil {
-		return nil, nil, req, err
+		return nil, broker.Offer{}, err
 	}
-	if err := checkLaunch(b.Launch); err != nil {
-		return nil, nil, req, err
-	}
-	if b.Launch.ID == "" {
-		b.Launch.ID = machine.NewID(g.rand)
-	}
-	req, err = g.request(r.Context(), b.App, b.Launch)
-	return worker, &b, req, err
+	return &b, broker.Offer{App: b.App, Launch: b.Launch, Worker: worker.ID()}, checkLaunch(b.Launch)
 }
 
 func (g *Gateway) quoteAt(w http.ResponseWriter, r *http.Request) error {
-	worker, _, req, err := g.bid(w, r)
+	_, offer, err := g.bid(w, r)
 	if err != nil {
 		return err
 	}
-	q, err := worker.Quote(r.Context(), req)
+	q, err := g.broker.Quote(r.Context(), offer)
 	if err != nil {
 		return err
 	}
@@ -67,72 +59,37 @@ func (g *Gateway) quoteAt(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) holdAt(w http.ResponseWriter, r *http.Request) error {
-	worker, b, req, err := g.bid(w, r)
+	b, offer, err := g.bid(w, r)
 	if err != nil {
 		return err
-	}
-	h, ok := worker.(Holder)
-	if !ok {
-		return fault.New(fault.Unimplemented, "hold", "worker %s cannot hold room; grant without a hold", worker.ID())
-	}
-	if b.Hold == "" {
-		b.Hold = g.holdToken()
 	}
 	ttl := time.Duration(min(max(b.TTL, 0), market.MaxHoldTTL.Seconds()+1) * float64(time.Second))
-	until, err := h.Hold(r.Context(), req, b.Hold, ttl)
+	h, err := g.broker.Hold(r.Context(), offer, b.Hold, ttl)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.Held{Hold: b.Hold, Expires: until, Machine: req.Machine})
+	answer(w, http.StatusOK, api.Held{Hold: h.Token, Expires: h.Expires, Machine: h.Machine})
 	return nil
 }
 
 func (g *Gateway) releaseAt(w http.ResponseWriter, r *http.Request) error {
-	worker, err := g.workerOf(r)
-	if err != nil {
+	if err := g.broker.Release(r.Context(), cluster.WorkerID(r.PathValue("worker")), r.PathValue("hold")); err != nil {
 		return err
-	}
-	if h, ok := worker.(Holder); ok {
-		if err := h.Release(r.Context(), r.PathValue("hold")); err != nil {
-			return err
-		}
 	}
 	answer(w, http.StatusOK, api.OK{OK: true})
 	return nil
 }
 
 func (g *Gateway) grantAt(w http.ResponseWriter, r *http.Request) error {
-	worker, b, req, err := g.bid(w, r)
+	b, offer, err := g.bid(w, r)
 	if err != nil {
 		return err
 	}
-	if b.Launch.Name != "" {
-		unlock, err := g.creates.lock(r.Context(), "name/"+b.App+"/"+b.Launch.Name)
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		if err := g.nameFree(r.Context(), b.App, b.Launch.Name); err != nil {
-			return err
-		}
-	}
-	rec, err := worker.Record(r.Context())
+	placed, err := g.broker.Place(r.Context(), broker.Intent{App: b.App, Launch: b.Launch,
+		Bid: &broker.Bid{Worker: offer.Worker, Hold: b.Hold, Evict: b.Evict, Reason: b.Reason}})
 	if err != nil {
 		return err
 	}
-	reason := clip(b.Reason, 300)
-	if reason == "" {
-		reason = "chosen by a scheduler outside of souk"
-	}
-	m, err := worker.Grant(r.Context(), lifecycle.Grant{Request: req, Hold: b.Hold, Evict: b.Evict, Launch: b.Launch, Region: string(rec.Region), Source: "user",
-		Placement: &machine.Placement{Policy: "its own", Worker: string(worker.ID()), Reason: reason, Candidates: []machine.Candidate{}}})
-	in := bought(worker.ID(), err)
-	g.metrics.bid(in)
-	g.metrics.conflict("outside", in.Refused != nil)
-	if err != nil {
-		return err
-	}
-	g.recent.add(m)
-	answer(w, http.StatusOK, m)
+	answer(w, http.StatusOK, placed.Machines[0])
 	return nil
 }

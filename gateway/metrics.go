@@ -9,21 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 )
 
 // metrics are the gateway's own, and its workers'. No label has the name of a machine or an app: their number has no bound.
 type metrics struct {
-	requests  *prometheus.HistogramVec
-	placement *prometheus.HistogramVec
-	bids      *prometheus.CounterVec
-
-	schedulers *schedulerMetrics
-	refused    *prometheus.CounterVec
-	serve      http.Handler
+	requests *prometheus.HistogramVec
+	serve    http.Handler
 }
 
 func newMetrics(g *Gateway) *metrics {
@@ -32,23 +23,10 @@ func newMetrics(g *Gateway) *metrics {
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "souk_http_request_duration_seconds", Help: "Time from a request to the end of its answer.", Buckets: buckets,
 		}, []string{"route", "method", "code"}),
-		placement: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "souk_placement_duration_seconds", Help: "Time from a create to a worker's grant, with the start when it was asked for.", Buckets: buckets,
-		}, []string{"outcome", "reason"}),
-		bids: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "souk_bids_total", Help: "Grants asked of workers, by what came of it.",
-		}, []string{"result"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "souk_placements_refused_total", Help: "Placements that no worker took, by the reason.",
-		}, []string{"reason"}),
 	}
-	for _, p := range decision.PendingOrder() {
-		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
-	}
-	m.schedulers = newSchedulerMetrics(buckets)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.schedulers.all()...)
-	registry.MustRegister(m.requests, m.placement, m.bids, m.refused, workerCollector{g}, decisionCollector{g}, clusterCollector{g.cluster}, g.shadows,
+	registry.MustRegister(g.broker.Collectors()...)
+	registry.MustRegister(m.requests, workerCollector{g}, decisionCollector{g}, clusterCollector{g.cluster},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m
@@ -61,33 +39,6 @@ func (m *metrics) request(method, route string, code int, took time.Duration) {
 		method = "other"
 	}
 	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Observe(took.Seconds())
-}
-
-func (m *metrics) placed(err error, took time.Duration) {
-	outcome, reason := "placed", ""
-	if err != nil {
-		f := fault.As(err)
-		outcome, reason = string(f.Kind), f.Resource
-		if reason == "" {
-			reason = f.Code
-		}
-	}
-	m.placement.WithLabelValues(outcome, reason).Observe(took.Seconds())
-}
-
-func (m *metrics) bid(in market.In) {
-	result := "failed"
-	switch {
-	case in.Granted:
-		result = "granted"
-	case in.Refused != nil:
-		result = "refused"
-	case in.Lost:
-		result = "lost"
-	case in.NotSent:
-		result = "unreachable"
-	}
-	m.bids.WithLabelValues(result).Inc()
 }
 
 func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request) error {

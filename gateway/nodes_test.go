@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
@@ -95,7 +96,7 @@ func TestDrain(t *testing.T) {
 	s.want(200, "POST", "/v1/souk/apps/a/machines/web/move", nil).into(t, &out)
 	m := out.Machine
 	if out.From != web.ID || m.ID == web.ID || m.Worker != "w2" || m.Name != "web" || m.State != machine.Started || m.Config.Metadata["k"] != "v" ||
-		m.Config.Metadata[MetadataMoved] != web.ID || machine.FenceEpoch(m) != 1 || w1.rows[web.ID].State != machine.Destroyed {
+		m.Config.Metadata[broker.MetadataMoved] != web.ID || machine.FenceEpoch(m) != 1 || w1.rows[web.ID].State != machine.Destroyed {
 		t.Fatalf("%+v", m)
 	}
 	s.want(404, "POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -21,13 +22,13 @@ func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	want, err := guestResources(&guest)
+	want, err := broker.GuestResources(&guest)
 	if err != nil {
 		return err
 	}
 	out := api.RegionList{Regions: []api.Region{}, Nearest: string(g.region)}
 	byRegion := map[cluster.Region]int{}
-	view, _ := g.view(r.Context())
+	view := g.view(r.Context())
 	for _, rec := range view.Workers {
 		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}
@@ -88,11 +89,11 @@ func (g *Gateway) simulated(ctx context.Context, in api.PlacementsRequest) (plac
 		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less", MaxVolumeGB)
 	}
 	var err error
-	if req.Resources, err = guestResources(guest); err != nil {
+	if req.Resources, err = broker.GuestResources(guest); err != nil {
 		return req, err
 	}
 	req.Resources.Disk += int64(in.VolumeSizeBytes >> 20)
-	req.Regions, err = g.regions(ctx, in.Region)
+	req.Regions, err = g.broker.Regions(ctx, in.Region)
 	return req, err
 }
 

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
@@ -43,13 +40,6 @@ func (g *Gateway) watcher() (placement.Policy, bool) {
 	}
 	p, err := g.catalog.BoundPolicy(name)
 	return p, err == nil // it may have been taken away meanwhile
-}
-
-func policyLabel(name string, version int) string {
-	if version == 0 {
-		return name
-	}
-	return fmt.Sprintf("%s version %d", name, version)
 }
 
 func (g *Gateway) policyInfos() api.PolicyList {
@@ -193,7 +183,7 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		stands = g.catalog.PolicyChoice().Default
 	}
 	out.Scope = planScope(src.Name, stands)
-	view, _ := g.view(ctx)
+	view := g.view(ctx)
 	next := src.Bind(policy.NewEvaluator())
 	old := g.choosers()
 	then := func(r *placement.Request) *placement.Policy {
@@ -267,20 +257,5 @@ func policyRoutes() []route {
 		{"PUT", souk + "/policy-choice", "Choose the default policy and the shadow.", "", api.PolicyChoice{}, 200, api.PolicyList{}, ""},
 		{"GET", souk + "/apps/{app}/policy", "Give the policy that an app chose.", "", nil, 200, api.AppPolicy{}, ""},
 		{"PUT", souk + "/apps/{app}/policy", "Choose an app's policy.", "", api.AppPolicy{}, 200, api.AppPolicy{}, ""},
-	}
-}
-
-// shadowCounts counts what the shadow policy would have done with machines that were placed.
-type shadowCounts struct{ *prometheus.CounterVec }
-
-func newShadowCounts() *shadowCounts {
-	return &shadowCounts{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "souk_policy_shadow_total", Help: "Machines placed while a shadow policy watched, by whether it would have chosen the same worker.",
-	}, []string{"same"})}
-}
-
-func (s *shadowCounts) placed(shadow *machine.Shadow, worker cluster.WorkerID) {
-	if shadow != nil {
-		s.WithLabelValues(strconv.FormatBool(shadow.Worker == string(worker))).Inc()
 	}
 }

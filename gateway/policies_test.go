@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
@@ -157,7 +158,7 @@ func TestPolicyRefusals(t *testing.T) {
 
 // A shadow is recorded with the machine and with its decision, and counted, whatever the strategy; it changes nothing.
 func TestShadowOnlyWatches(t *testing.T) {
-	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare, "gang"} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare, "gang"} {
 		s := logged(t, twoWorkers()...)
 		s.want(200, "POST", "/v1/souk/policies", east(1))
 		s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"east"}`)
@@ -195,7 +196,7 @@ func TestShadowOnlyWatches(t *testing.T) {
 		metrics := s.want(200, "GET", "/metrics", nil).raw
 		for same, worker := range map[string]string{"true": "w2", "false": "w1"} {
 			want := fmt.Sprintf("souk_policy_shadow_total{same=%q} %d", same, seen[worker])
-			if n != 6 || seen[worker] > 0 && !strings.Contains(metrics, want) || seen[worker] == 0 && strategy != Race {
+			if n != 6 || seen[worker] > 0 && !strings.Contains(metrics, want) || seen[worker] == 0 && strategy != broker.Race {
 				t.Errorf("%s: %v, but no %s", strategy, seen, want)
 			}
 		}
@@ -204,7 +205,7 @@ func TestShadowOnlyWatches(t *testing.T) {
 
 // What a shadow would have placed is recorded of a request that was refused, too, and told.
 func TestShadowOfARefusal(t *testing.T) {
-	for _, strategy := range []string{Direct, Race, Shared} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared} {
 		s := logged(t, twoWorkers()...)
 		s.want(200, "POST", "/v1/souk/policies", east(1))
 		s.want(200, "PUT", "/v1/souk/policy-choice", `{"default":"east","shadow":"spread"}`)

@@ -7,9 +7,6 @@ import (
 
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
 )
 
@@ -75,61 +72,4 @@ func (g *Gateway) Book(ctx context.Context, worker cluster.WorkerID) quota.Book 
 		}
 	}
 	return b
-}
-
-// fund says in a request whose means it takes and what there is of them, for n machines alike. One that cannot be paid for
-// asks on lent terms where its namespace's budget allows that; else the judge will say no.
-func (g *Gateway) fund(ctx context.Context, req *placement.Request, launch *machine.Launch, n int) error {
-	space, err := g.catalog.NamespaceOf(req.App)
-	if err != nil {
-		return err
-	}
-	req.Namespace, req.Funds = space.Name, nil
-	g.lend(req, launch, false)
-	if space.Budget == nil || !req.Start {
-		return nil
-	}
-	rate := g.catalog.Price().Rate(req.Resources, req.Scheduling) * float64(n)
-	f := g.account(ctx, space).Afford(space.Name, rate)
-	switch {
-	case !f.Enough() && space.Budget.Lend:
-		g.lend(req, launch, true)
-	default:
-		req.Funds = f
-	}
-	return nil
-}
-
-// lend sets on what terms a launch is to run. What the client sent is not changed.
-func (g *Gateway) lend(req *placement.Request, launch *machine.Launch, lent bool) {
-	req.Scheduling.Lent = lent
-	if launch.Scheduling == nil && !lent {
-		return
-	}
-	var sc machine.Scheduling
-	if launch.Scheduling != nil {
-		sc = *launch.Scheduling
-	}
-	sc.Lent = lent
-	launch.Scheduling = &sc
-}
-
-// unpaid puts in front of why a request was not placed that its namespace cannot pay for it, where that is so.
-func unpaid(err error, req *placement.Request) error {
-	f := fault.As(err)
-	if f == nil || f.Kind != fault.Exhausted {
-		return err
-	}
-	e := *f
-	switch {
-	case !req.Funds.Enough():
-		wanted, had := req.Funds.Clause()
-		e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, req.Funds.Wait
-		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had + "; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " + req.Namespace + ")"
-	case req.Scheduling.Lent:
-		e.Text += "; namespace " + req.Namespace + " cannot pay for it now (souk quota show " + req.Namespace + "), so it may only have room that is idle"
-	default:
-		return err
-	}
-	return &e
 }

@@ -81,7 +81,7 @@ const readyTimeout = 2 * time.Second
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if view, _ := g.view(ctx); len(view.Workers) == 0 {
+	if view := g.view(ctx); len(view.Workers) == 0 {
 		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
 	}
 	return plainText(w, http.StatusOK, "ok\n")

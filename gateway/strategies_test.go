@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
@@ -59,8 +60,8 @@ func launchBy(strategy string, memory int) string {
 // TestStrategies: each strategy places a machine, says so, is counted, and its decision can be explained.
 func TestStrategies(t *testing.T) {
 	for strategy, reason := range map[string]string{
-		Direct: "best score", Race: "the first of those asked to hold room: ", Shared: "planned with 0 others by shared: ",
-		Batching: "planned with 0 others by batching: ",
+		broker.Direct: "best score", broker.Race: "the first of those asked to hold room: ", broker.Shared: "planned with 0 others by shared: ",
+		broker.Batching: "planned with 0 others by batching: ",
 	} {
 		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room)).open()
 		var m machine.Machine
@@ -75,7 +76,7 @@ func TestStrategies(t *testing.T) {
 		if used != 512 {
 			t.Errorf("%s: %d MiB are used for one machine of 512", strategy, used)
 		}
-		if strategy == Direct {
+		if strategy == broker.Direct {
 			continue
 		}
 		if metrics := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(metrics, fmt.Sprintf(`souk_scheduler_placements_total{outcome="placed",scheduler=%q} 1`, strategy)) {
@@ -91,9 +92,9 @@ func TestStrategies(t *testing.T) {
 // TestStrategiesKnowTheFleet: what a launch wants of other machines is known to each strategy: a machine that it must be on
 // the worker of, an app that it must not be beside, a spread; and what is recorded can be computed again.
 func TestStrategiesKnowTheFleet(t *testing.T) {
-	for _, strategy := range []string{Direct, Race, Shared, Batching, FairShare, "gang"} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare, "gang"} {
 		s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
-		first := s.launch(launchBy(Direct, 512))
+		first := s.launch(launchBy(broker.Direct, 512))
 		for _, want := range []struct{ scheduling, of string }{
 			{`"affinity":[{"machine":"` + first.ID + `"}]`, first.Worker},
 			{`"affinity":[{"machine":"` + first.ID + `","anti":true,"within":"rack"}]`, ""},
@@ -123,7 +124,7 @@ func TestStrategiesSideBySide(t *testing.T) {
 	var wg sync.WaitGroup
 	codes := map[int]int{}
 	for i := range 40 { // 24 of 512 MiB fit
-		strategy := []string{Direct, Race, Shared, Batching}[i%4]
+		strategy := []string{broker.Direct, broker.Race, broker.Shared, broker.Batching}[i%4]
 		wg.Go(func() {
 			r := s.do("POST", "/v1/apps/a/machines", launchBy(strategy, 512))
 			mu.Lock()
@@ -157,7 +158,7 @@ func TestGang(t *testing.T) {
 	for rank, m := range g.Machines {
 		env := m.Config.Env
 		if m.Worker == "w1" || env["RANK"] != fmt.Sprint(rank) || env["WORLD_SIZE"] != "6" || env["MASTER_ADDR"] != "127.0.0.1" ||
-			env["MASTER_PORT"] != g.Machines[0].Config.Env["MASTER_PORT"] || env["SOUK_GANG"] != g.Gang || env["SOUK_PEERS_FILE"] != HostFile {
+			env["MASTER_PORT"] != g.Machines[0].Config.Env["MASTER_PORT"] || env["SOUK_GANG"] != g.Gang || env["SOUK_PEERS_FILE"] != broker.HostFile {
 			t.Errorf("rank %d on %s has %v", rank, m.Worker, env)
 		}
 		f := m.Config.Files[len(m.Config.Files)-1]

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -124,7 +125,7 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 	if err != nil {
 		return machine.Volume{}, err
 	}
-	view, byID := g.view(ctx)
+	view := g.view(ctx)
 	policy, err := g.policyFor(&req)
 	if err != nil {
 		return machine.Volume{}, err
@@ -134,8 +135,12 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		if !cand.Fits {
 			break
 		}
-		c.Spec.Region = regionOf(view, cluster.WorkerID(cand.Worker))
-		v, err := byID[cluster.WorkerID(cand.Worker)].Volume(ctx, c)
+		w, region := g.workerAt(view, cluster.WorkerID(cand.Worker))
+		if w == nil {
+			continue // it has gone meanwhile
+		}
+		c.Spec.Region = region
+		v, err := w.Volume(ctx, c)
 		if f := fault.As(err); f == nil || f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota { // what it may spend is the same everywhere
 			return v, err
 		}
@@ -144,14 +149,29 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
 }
 
+// workerAt gives a worker and its region as the view has it; nil where it is gone.
+func (g *Gateway) workerAt(view cluster.View, id cluster.WorkerID) (w Worker, region string) {
+	for i := range view.Workers {
+		if view.Workers[i].Worker == id {
+			region = string(view.Workers[i].Region)
+		}
+	}
+	for _, k := range g.workers() {
+		if k.ID() == id {
+			w = k
+		}
+	}
+	return w, region
+}
+
 func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request, error) {
 	req := placement.Request{App: c.App}
 	var err error
-	if req.Regions, err = g.regions(ctx, in.Region); err != nil {
+	if req.Regions, err = g.broker.Regions(ctx, in.Region); err != nil {
 		return req, err
 	}
 	if in.Compute != nil {
-		if req.Resources, err = guestResources(in.Compute); err != nil {
+		if req.Resources, err = broker.GuestResources(in.Compute); err != nil {
 			return req, err
 		}
 	}

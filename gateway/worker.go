@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/lifecycle"
@@ -26,6 +27,9 @@ type Worker interface {
 	// or has failed to, or after Patience, whichever is first: read the state. A refusal is Exhausted with
 	// Detail = market.Refusal.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
+	// Hold keeps room for a while, and returns until when. Release gives it back.
+	Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error)
+	Release(ctx context.Context, token string) error
 	// Do carries out a verb and answers when it is done, or after Patience with the transient state.
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
 	// Lease takes, refreshes or releases.

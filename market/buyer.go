@@ -30,7 +30,8 @@ type Buyer struct {
 	req       placement.Request
 	policy    placement.Policy
 	view      cluster.View
-	fleet     cluster.View // where view has only the candidates of an index: all workers; else empty
+	size      int                 // of the fleet, where view has only the candidates of an index; else 0
+	fleet     func() cluster.View // all workers, where view has only the candidates of an index
 	asked     map[cluster.WorkerID]bool
 	lost      int
 	trips     int
@@ -49,30 +50,31 @@ func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer
 	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
 }
 
-// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of the fleet. When none of them
-// takes the machine, it goes on with the whole fleet: to ask, to evict, and to say why not.
-func NewNarrowBuyer(r placement.Request, few, fleet cluster.View, p placement.Policy) *Buyer {
+// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When none
+// of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why not.
+func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View, p placement.Policy) *Buyer {
 	b := NewBuyer(r, few, p)
-	b.fleet = fleet
+	b.size, b.fleet = size, fleet
 	return b
 }
 
 // widen goes over to the whole fleet, with what refusals have told; false when the view is whole.
 func (b *Buyer) widen() bool {
-	if len(b.fleet.Workers) == 0 {
+	if b.fleet == nil {
 		return false
 	}
 	known := make(map[cluster.WorkerID]cluster.Record, len(b.view.Workers))
 	for _, w := range b.view.Workers {
 		known[w.Worker] = w
 	}
-	all := slices.Clone(b.fleet.Workers)
-	for i := range all {
-		if w, ok := known[all[i].Worker]; ok && w.Newer(all[i]) {
-			all[i] = w
+	whole := b.fleet()
+	whole.Workers = slices.Clone(whole.Workers)
+	for i := range whole.Workers {
+		if w, ok := known[whole.Workers[i].Worker]; ok && w.Newer(whole.Workers[i]) {
+			whole.Workers[i] = w
 		}
 	}
-	b.view, b.fleet = cluster.View{Workers: all, At: b.fleet.At}, cluster.View{}
+	b.view, b.size, b.fleet = whole, 0, nil
 	return true
 }
 
@@ -117,7 +119,6 @@ func (b *Buyer) Step(in In) Out {
 
 func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
 	b.lost, b.last = 0, &r
-	b.refusals = append(b.refusals, fmt.Sprintf("%s: %s", w, placement.VerdictText(r.Verdict)))
 	healView(&b.view, w, r)
 }
 
@@ -139,66 +140,6 @@ func (b *Buyer) next() Out {
 		return Out{Ask: id, Evict: true}
 	}
 	return Out{Done: true, Err: b.exhausted()}
-}
-
-// MaxTold is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to explain
-// a larger fleet.
-const MaxTold = 64
-
-// Placement tells the decision as it stands: the worker asked last, why, and what the workers of the view scored.
-func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
-	p := &machine.Placement{Policy: b.policy.Name, Worker: string(worker), Candidates: b.decided[:min(len(b.decided), MaxTold)], Refusals: b.refusals}
-	p.Reason = b.reason(worker)
-	if b.req.Scheduling.Lent {
-		p.Reason += "; lent, for namespace " + b.req.Namespace + " cannot pay for it now: it is the first to be evicted"
-	}
-	return p
-}
-
-func (b *Buyer) reason(worker cluster.WorkerID) string {
-	fit := 0
-	var won *machine.Candidate
-	for i, c := range b.decided {
-		if c.Fits {
-			fit++
-		}
-		if c.Worker == string(worker) {
-			won = &b.decided[i]
-		}
-	}
-	if won == nil {
-		return "chosen by hand"
-	}
-	best := ""
-	for _, t := range b.policy.Terms {
-		if best == "" || won.Terms[t.Name] > won.Terms[best] {
-			best = t.Name
-		}
-	}
-	switch {
-	case b.consent != "":
-		return b.consent
-	case len(b.fleet.Workers) > 0 && len(b.refusals) == 0:
-		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, b.drawn(), len(b.decided), len(b.fleet.Workers))
-	case len(b.decided) == 1:
-		return "the only worker, and it has room"
-	case fit == 1 && len(b.refusals) == 0:
-		return fmt.Sprintf("the only one of %d workers that fits", len(b.decided))
-	case len(b.refusals) > 0:
-		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, len(b.refusals))
-	}
-	if n := min(b.policy.Best, fit); n > 1 {
-		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n, fit, len(b.decided))
-	}
-	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(b.decided))
-}
-
-// drawn says how the first of the candidates came to be that.
-func (b *Buyer) drawn() string {
-	if b.policy.Best > 1 {
-		return fmt.Sprintf("drawn by lot among the best %d of", min(b.policy.Best, len(b.decided)))
-	}
-	return "the best of"
 }
 
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.
@@ -234,7 +175,7 @@ func (b *Buyer) exhausted() error {
 		}
 	}
 	if len(parts) == 0 {
-		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(b.refusals, " | ")))
+		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(refusals(b.purchased), " | ")))
 	}
 	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
 	switch {

@@ -40,7 +40,7 @@ type Purchase struct {
 
 // Purchase returns the purchase as it stands.
 func (b *Buyer) Purchase() Purchase {
-	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: len(b.fleet.Workers), Ranked: b.decided, Asks: b.purchased, Consent: b.consent}
+	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: b.size, Ranked: b.decided, Asks: b.purchased, Consent: b.consent}
 }
 
 // noteAnswer enters what came of the newest ask.

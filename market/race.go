@@ -33,6 +33,7 @@ type RaceBuyer struct {
 	winner  cluster.WorkerID          // "" while there is none
 	lost    int
 	decided []machine.Candidate
+	healed  bool // the view, since it was ranked
 }
 
 // NewRaceBuyer makes a buyer of r. token must be new. width 0 is RaceWidth.
@@ -40,15 +41,26 @@ func NewRaceBuyer(r placement.Request, view cluster.View, p placement.Policy, to
 	if width <= 0 {
 		width = RaceWidth
 	}
-	view.Workers = slices.Clone(view.Workers)
 	return &RaceBuyer{req: r, view: view, policy: p, token: token, width: width, asked: map[cluster.WorkerID]bool{}, open: map[cluster.WorkerID]bool{}}
 }
 
-// Winner gives the worker that was granted, or is being granted; "" when there is none.
-func (b *RaceBuyer) Winner() cluster.WorkerID { return b.winner }
+// Ranking returns the view as the refusals have healed it, and its workers ranked. The view is not changed afterwards.
+func (b *RaceBuyer) Ranking() (cluster.View, []machine.Candidate) {
+	if b.healed {
+		b.rank()
+	}
+	return b.view, b.decided
+}
 
-// View gives the view as the refusals have healed it.
-func (b *RaceBuyer) View() cluster.View { return b.view }
+func (b *RaceBuyer) rank() {
+	b.decided, b.healed = placement.Rank(b.req, b.view, b.policy), false
+}
+
+// heal puts a refusal's record into a view of its own.
+func (b *RaceBuyer) heal(w cluster.WorkerID, r Refusal) {
+	b.view.Workers, b.healed = slices.Clone(b.view.Workers), true
+	healView(&b.view, w, r)
+}
 
 // Begin gives the first asks.
 func (b *RaceBuyer) Begin() Batch { return b.next() }
@@ -77,7 +89,7 @@ func (b *RaceBuyer) held(asked Ask, in Answer) Batch {
 		b.winner = asked.Worker
 		return Batch{Asks: []Ask{{Act: ActGrant, Worker: asked.Worker, Token: asked.Token}}}
 	case in.Refused != nil:
-		healView(&b.view, asked.Worker, *in.Refused)
+		b.heal(asked.Worker, *in.Refused)
 	case in.Failed != nil && len(b.open) == 0:
 		return Batch{Done: true, Err: in.Failed}
 	}
@@ -103,7 +115,7 @@ func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
 		}
 		return Batch{Asks: []Ask{asked}, After: LostWait << (b.lost - 1)}
 	}
-	healView(&b.view, asked.Worker, *in.Refused)
+	b.heal(asked.Worker, *in.Refused)
 	b.winner = "" // its hold had ended
 	if len(b.open) > 0 {
 		return Batch{}
@@ -117,7 +129,7 @@ func (b *RaceBuyer) release(w cluster.WorkerID, token string) Ask {
 
 // next asks the best workers that were not asked before.
 func (b *RaceBuyer) next() Batch {
-	b.decided = placement.Rank(b.req, b.view, b.policy)
+	b.rank()
 	var t Batch
 	for _, c := range b.decided {
 		w := cluster.WorkerID(c.Worker)

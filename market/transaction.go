@@ -21,10 +21,8 @@ type Transaction struct {
 	policy placement.Policy
 	order  Order
 
-	asked     []Ask
-	state     []txnState // by request
-	conflicts int
-	commits   int
+	asked []Ask
+	state []txnState // by request
 }
 
 type txnState struct {
@@ -37,7 +35,6 @@ type txnState struct {
 
 // NewTransaction makes a transaction of requests that are independent of each other.
 func NewTransaction(reqs []placement.Request, view cluster.View, p placement.Policy) *Transaction {
-	view.Workers = slices.Clone(view.Workers)
 	return &Transaction{reqs: reqs, view: view, policy: p, order: LargestFirst, state: make([]txnState, len(reqs))}
 }
 
@@ -47,9 +44,6 @@ func (t *Transaction) InOrder(o Order) *Transaction {
 	return t
 }
 
-// Conflicts gives how many grants were refused, and how often it has committed.
-func (t *Transaction) Conflicts() (conflicts, commits int) { return t.conflicts, t.commits }
-
 // Result gives where a request was placed, or why it was not. It is settled once over is true.
 func (t *Transaction) Result(i int) (home cluster.WorkerID, err error, over bool) {
 	s := &t.state[i]
@@ -58,8 +52,11 @@ func (t *Transaction) Result(i int) (home cluster.WorkerID, err error, over bool
 
 // Step takes the answers to the last asks, nil at first, and gives the next. Settled lists the requests that this step
 // has settled.
-func (t *Transaction) Step(in []Answer) (turn Batch, settled []int) {
+func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 	var again []Ask
+	if slices.ContainsFunc(in, func(a Answer) bool { return a.Refused != nil }) {
+		t.view.Workers = slices.Clone(t.view.Workers) // who has seen the view before keeps what he saw
+	}
 	for i, a := range in {
 		ask := t.asked[i]
 		s := &t.state[ask.Member]
@@ -74,10 +71,9 @@ func (t *Transaction) Step(in []Answer) (turn Batch, settled []int) {
 				s.over, s.err = true, ambiguous(ask.Worker, t.reqs[ask.Member].Machine)
 			} else {
 				again = append(again, ask)
-				turn.After = max(turn.After, LostWait<<(s.lost-1))
+				batch.After = max(batch.After, LostWait<<(s.lost-1))
 			}
 		case a.Refused != nil:
-			t.conflicts++
 			s.lost = 0
 			healView(&t.view, ask.Worker, *a.Refused)
 		}
@@ -87,13 +83,10 @@ func (t *Transaction) Step(in []Answer) (turn Batch, settled []int) {
 	}
 	fresh, none := t.plan(again)
 	settled = append(settled, none...)
-	turn.Asks = append(again, fresh...)
-	t.asked = turn.Asks
-	turn.Done = len(turn.Asks) == 0
-	if !turn.Done {
-		t.commits++
-	}
-	return turn, settled
+	batch.Asks = append(again, fresh...)
+	t.asked = batch.Asks
+	batch.Done = len(batch.Asks) == 0
+	return batch, settled
 }
 
 // plan finds a worker for each request that is open and not asked for again. none lists those that have none.
@@ -133,7 +126,7 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	return nil, members
 }
 
-// View gives the view as the refusals have healed it, for the next transaction.
+// View returns the view as the refusals have healed it. It is not changed afterwards.
 func (t *Transaction) View() cluster.View { return t.view }
 
 // Backlog bounds what a scheduler that gathers requests keeps waiting: more are sent away at once.

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/wire"
@@ -90,7 +90,7 @@ func (f *Far) unheard() error {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reachable() {
 		return nil
 	}
-	return fault.New(fault.Unavailable, gateway.CodeGone, "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
+	return fault.New(fault.Unavailable, broker.CodeGone, "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
 }
 
 // Record is what the worker last told: nobody is asked.

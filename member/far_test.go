@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
@@ -91,7 +91,7 @@ func TestWhoIsAsked(t *testing.T) {
 	_, grantErr := f.Grant(t.Context(), lifecycle.Grant{Request: placement.Request{App: "web", Machine: none}})
 	_, doErr := f.Do(t.Context(), lifecycle.Command{App: "web", Machine: hers})
 	for what, err := range map[string]error{"record": recErr, "grant": grantErr, "do": doErr} {
-		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != gateway.CodeGone { // so that a buyer goes on to the next at once
+		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != broker.CodeGone { // so that a buyer goes on to the next at once
 			t.Errorf("%s: %v", what, err)
 		}
 	}

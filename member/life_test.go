@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
@@ -179,7 +179,7 @@ func TestNamesOfMachines(t *testing.T) {
 	stopped.State = machine.Stopped
 	b := x.add("m2", started("web", hers, "one", "m2", 8080), stopped)
 	b.end()
-	b.w.attrs = cluster.Attributes{gateway.AddressAttribute: cluster.Text("10.1.2.3")}
+	b.w.attrs = cluster.Attributes{broker.AddressAttribute: cluster.Text("10.1.2.3")}
 	x.run(b)
 	c := x.add("m3", started("web", third, "two", "m3", 0))
 	x.meet()

@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
 )
@@ -78,7 +78,7 @@ func (m *Member) hostOf(s *fleet.Snapshot, id cluster.WorkerID) (none netip.Addr
 	if !known || !w.Reachable() {
 		return none
 	}
-	if a, ok := w.Record.Attributes[gateway.AddressAttribute]; ok {
+	if a, ok := w.Record.Attributes[broker.AddressAttribute]; ok {
 		if addr, err := netip.ParseAddr(a.String()); err == nil {
 			return addr
 		}

@@ -142,6 +142,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		return err
 	}
 	n.gateway, n.server = g, g.Server()
+	n.closers = append(n.closers, func() error { g.Close(); return nil })
 	return nil
 }
 

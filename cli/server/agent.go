@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/node"
@@ -224,10 +224,10 @@ func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.
 	if p.Offer, err = o.offer.of(1, &p.Capacity); err != nil {
 		return p, err
 	}
-	if _, set := p.Offer.Attributes[gateway.AddressAttribute]; !set {
+	if _, set := p.Offer.Attributes[broker.AddressAttribute]; !set {
 		host, _, err := net.SplitHostPort(m.Address())
 		if err == nil {
-			p.Offer.Attributes[gateway.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
+			p.Offer.Attributes[broker.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
 		}
 	}
 	return p, nil

@@ -1,19 +1,19 @@
-package gateway
+package broker
 
 import (
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
 )
 
+// fair is the market.Order of fair shares, as the namespaces are weighted now.
+func (b *Broker) fair(reqs []placement.Request, view cluster.View) []int {
+	return fairOrder(b.funds.Shares(), reqs, view)
+}
+
 // fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view has
 // it. What a worker has of a namespace stands in its own counters (cluster.Spending).
-func fairOrder(namespaces []catalog.Namespace, reqs []placement.Request, view cluster.View) []int {
-	shares := map[string]quota.Share{}
-	for _, n := range namespaces {
-		shares[n.Name] = quota.Share{Weight: n.Weight}
-	}
+func fairOrder(shares map[string]quota.Share, reqs []placement.Request, view cluster.View) []int {
 	var pool cluster.Resources
 	for i := range view.Workers {
 		w := &view.Workers[i]

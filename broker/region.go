@@ -1,4 +1,4 @@
-package gateway
+package broker
 
 import (
 	"context"
@@ -31,11 +31,11 @@ func alias(name string) ([]cluster.Region, bool) {
 
 const maxRegions = 64 // parts of one region expression
 
-// regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the gateway's
+// Regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the broker's
 // own, then any. An expression that no worker can ever satisfy is refused.
-func (g *Gateway) regions(ctx context.Context, expr string) ([]cluster.Region, error) {
+func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, error) {
 	if strings.TrimSpace(expr) == "" {
-		return []cluster.Region{g.region, anyRegion}, nil
+		return []cluster.Region{b.region, anyRegion}, nil
 	}
 	parts := strings.Split(expr, ",")
 	if len(parts) > maxRegions {
@@ -53,22 +53,11 @@ func (g *Gateway) regions(ctx context.Context, expr string) ([]cluster.Region, e
 		}
 		out = append(out, cluster.Region(p))
 	}
-	known := g.knownRegions(ctx)
+	known := b.fleet.Regions(ctx)
 	if !slices.Contains(out, anyRegion) && !slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
 		return nil, fault.New(fault.Invalid, "region", "unknown region %q; there are workers in: %s", clip(expr, 80), join(known))
 	}
 	return out, nil
-}
-
-// knownRegions gives the regions that have workers, sorted.
-func (g *Gateway) knownRegions(ctx context.Context) []cluster.Region {
-	view, _ := g.view(ctx)
-	var out []cluster.Region
-	for _, w := range view.Workers {
-		out = append(out, w.Region)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 func join(rs []cluster.Region) string {

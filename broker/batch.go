@@ -1,0 +1,89 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+)
+
+// batcher gathers purchases and has them placed together. The first that comes leads: it waits for market.Gather, takes
+// what has come meanwhile, and places it; who comes later waits for the next batch.
+type batcher struct {
+	*Broker
+	name  string
+	order market.Order
+
+	mu      sync.Mutex
+	waiting []*waiting
+	leading bool
+}
+
+func newBatcher(b *Broker, name string, order market.Order) *batcher {
+	return &batcher{Broker: b, name: name, order: order}
+}
+
+// Buy places the one machine of an order with whatever else comes in time. It is Exhausted "busy" when market.Backlog
+// machines wait already.
+func (s *batcher) Buy(_ context.Context, o *Order) error {
+	w := &waiting{p: o.Purchases[0], settled: make(chan struct{})}
+	if err := s.join(w); err != nil {
+		return err
+	}
+	<-w.settled
+	return w.err
+}
+
+func (s *batcher) join(w *waiting) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) >= market.Backlog {
+		return &fault.Error{Kind: fault.Exhausted, Code: "busy", Op: "broker.batching", RetryAfter: time.Second,
+			Text: "4096 machines wait to be placed already, the most that are kept waiting; try again in a second"}
+	}
+	if !s.leading && !s.begin(s.lead) {
+		return closing()
+	}
+	s.leading = true
+	s.waiting = append(s.waiting, w)
+	return nil
+}
+
+// lead places batch after batch until nothing waits.
+func (s *batcher) lead() {
+	for {
+		_ = pause(s.life, market.Gather)
+		s.mu.Lock()
+		list := s.waiting
+		s.waiting = nil
+		s.leading = len(list) > 0
+		s.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.life, createTimeout)
+		view := s.fleet.View(ctx)
+		for _, same := range byPolicy(list) {
+			transaction{Broker: s.Broker, name: s.name, order: s.order, list: same}.run(ctx, view)
+		}
+		cancel()
+	}
+}
+
+// byPolicy splits purchases by their policy, which ranks a whole transaction.
+func byPolicy(list []*waiting) [][]*waiting {
+	at := map[string]int{}
+	var out [][]*waiting
+	for _, w := range list {
+		i, ok := at[w.p.Policy.Name]
+		if !ok {
+			i = len(out)
+			at[w.p.Policy.Name] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], w)
+	}
+	return out
+}

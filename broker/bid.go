@@ -1,0 +1,115 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker by
+// its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
+
+// bidPolicy names the policy of a machine that a scheduler outside of souk placed.
+const bidPolicy = "its own"
+
+// bid grants at the worker that was named, once: who bids decides himself what a refusal means.
+type bid struct{ *Broker }
+
+// Buy places the one machine of an order.
+func (s bid) Buy(ctx context.Context, o *Order) error {
+	p := o.Purchases[0]
+	w, err := s.worker(o.Bid.Worker)
+	if err != nil {
+		return err
+	}
+	rec, err := w.Record(ctx)
+	if err != nil {
+		return err
+	}
+	see(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
+	p.Ranked = placement.Rank(p.Request, p.View, p.Policy)
+	p.Consent = cmp.Or(clip(o.Bid.Reason, 300), "chosen by a scheduler outside of souk")
+	why := &machine.Placement{Policy: bidPolicy, Worker: string(o.Bid.Worker), Reason: p.Consent, Candidates: []machine.Candidate{}}
+	m, err := w.Grant(ctx, p.grant(why, rec.Region, o.Bid.Hold, o.Bid.Evict))
+	got := reply{Answer: answerOf(err), machine: m, took: time.Since(p.record.viewed)}
+	s.metrics.bid(got.Answer)
+	s.metrics.conflict("outside", got.Refused != nil)
+	p.ask(market.Ask{Act: market.ActGrant, Worker: o.Bid.Worker}, got)
+	p.Machine = m
+	return err
+}
+
+// Offer is a launch offered to one worker, of which nothing is to be made yet.
+type Offer struct {
+	App    string
+	Launch *machine.Launch
+	Worker cluster.WorkerID
+}
+
+// Quote asks a worker what it would say to a launch now. Nothing is reserved.
+func (b *Broker) Quote(ctx context.Context, of Offer) (market.Quote, error) {
+	w, req, err := b.offer(ctx, of)
+	if err != nil {
+		return market.Quote{}, err
+	}
+	return w.Quote(ctx, req)
+}
+
+// Held is room that a worker keeps.
+type Held struct {
+	Token   string
+	Expires time.Time
+	Machine string // the id that the grant must name
+}
+
+// Hold has a worker keep room for a launch. token "" draws one.
+func (b *Broker) Hold(ctx context.Context, of Offer, token string, ttl time.Duration) (Held, error) {
+	w, req, err := b.offer(ctx, of)
+	if err != nil {
+		return Held{}, err
+	}
+	if token == "" {
+		token = b.token()
+	}
+	until, err := w.Hold(ctx, req, token, ttl)
+	return Held{token, until, req.Machine}, err
+}
+
+// Release gives held room back.
+func (b *Broker) Release(ctx context.Context, worker cluster.WorkerID, token string) error {
+	w, err := b.worker(worker)
+	if err != nil {
+		return err
+	}
+	return w.Release(ctx, token)
+}
+
+// offer finds the worker, and resolves the request as Place does.
+func (b *Broker) offer(ctx context.Context, of Offer) (Worker, placement.Request, error) {
+	var none placement.Request
+	w, err := b.worker(of.Worker)
+	if err != nil {
+		return nil, none, err
+	}
+	o, err := b.open(Intent{App: of.App, Launch: of.Launch, Bid: &Bid{Worker: of.Worker}})
+	if err != nil {
+		return nil, none, err
+	}
+	if err := b.prepare(ctx, o); err != nil {
+		return nil, none, err
+	}
+	return w, o.Purchases[0].Request, nil
+}
+
+func (b *Broker) worker(id cluster.WorkerID) (Worker, error) {
+	if w := b.fleet.Worker(id); w != nil {
+		return w, nil
+	}
+	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET /v1/souk/workers", clip(string(id), 80))
+}

@@ -1,0 +1,127 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+)
+
+// Options are what a broker is made of. Log may be nil; all else must be set.
+type Options struct {
+	Fleet     Fleet
+	Directory Directory
+	Apps      Apps
+	Policies  Policies
+	Funds     Funds
+	Claims    Claims
+	Log       Log            // nil: decisions are not recorded
+	Region    cluster.Region // the nearest for a launch that names none
+	Rand      io.Reader
+}
+
+// Broker places machines. Its methods may be called from many goroutines.
+type Broker struct {
+	fleet     Fleet
+	directory Directory
+	apps      Apps
+	policies  Policies
+	funds     Funds
+	claims    Claims
+	log       Log
+	region    cluster.Region
+	rand      io.Reader
+
+	metrics    *metrics
+	decisions  decisionIDs
+	creates    *keyLocks // one create at a time for each machine's id
+	strategies map[string]Strategy
+	gang       Strategy
+
+	// Work that goes on when who asked for it has its answer: releases of a race's losers, batches.
+	life   context.Context //nolint:containedctx // it is the broker's own life, which Close ends
+	end    context.CancelFunc
+	mu     sync.Mutex
+	closed bool // no task may begin
+	tasks  sync.WaitGroup
+}
+
+// New makes a broker. Close ends it.
+func New(o Options) *Broker {
+	b := &Broker{fleet: o.Fleet, directory: o.Directory, apps: o.Apps, policies: o.Policies, funds: o.Funds, claims: o.Claims,
+		log: o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
+	b.life, b.end = context.WithCancel(context.Background())
+	b.strategies = map[string]Strategy{
+		Direct: direct{b}, Race: race{b}, Shared: shared{b},
+		Batching:  newBatcher(b, Batching, market.LargestFirst),
+		FairShare: newBatcher(b, FairShare, b.fair),
+	}
+	b.gang = gang{b}
+	return b
+}
+
+// closeGrace is how long Close lets what goes on end by itself.
+const closeGrace = 5 * time.Second
+
+// Close waits for what still goes on behind answers that were given, and breaks it off when that takes long. Nothing may be
+// asked of the broker afterwards.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	late := time.AfterFunc(closeGrace, b.end)
+	b.tasks.Wait()
+	late.Stop()
+	b.end()
+}
+
+// begin starts work that Close waits for; false when the broker is closed.
+func (b *Broker) begin(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.tasks.Go(f)
+	return true
+}
+
+func (b *Broker) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+func closing() error {
+	return fault.New(fault.Unavailable, "closing", "this souk is ending; ask another member, or again in a moment")
+}
+
+// token draws a name that no other buyer's hold has.
+func (b *Broker) token() string {
+	var raw [12]byte
+	if _, err := io.ReadFull(b.rand, raw[:]); err != nil {
+		panic("broker: the source of chance failed: " + err.Error())
+	}
+	return hex.EncodeToString(raw[:])
+}
+
+// entropy draws numbers from a reader. It panics when the reader fails, as machine.NewID does.
+type entropy struct{ r io.Reader }
+
+// Uint64 draws 64 bits.
+func (e entropy) Uint64() uint64 {
+	var b [8]byte
+	if _, err := io.ReadFull(e.r, b[:]); err != nil {
+		panic("broker: the source of chance failed: " + err.Error())
+	}
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// clip returns the first n bytes of what others sent, for a sentence that names it.
+func clip(s string, n int) string { return s[:min(n, len(s))] }

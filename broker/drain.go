@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// DrainPlan places a worker's machines on a copy of the view without that worker, one after the other, as buyers would: by
+// each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what is
+// left. Nothing is moved.
+func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) ([]api.DrainMove, error) {
+	w, err := b.worker(worker)
+	if err != nil {
+		return nil, err
+	}
+	machines, err := w.Machines(ctx, "", false)
+	if err != nil {
+		return nil, err
+	}
+	view := without(b.fleet.View(ctx), worker)
+	slices.SortStableFunc(machines, func(x, y *machine.Machine) int {
+		return cmp.Or(cmp.Compare(sizeOf(y), sizeOf(x)), cmp.Compare(x.ID, y.ID))
+	})
+	plan := make([]api.DrainMove, 0, len(machines))
+	for _, m := range machines {
+		d := api.DrainMove{App: m.App, Machine: m.ID, Name: m.Name, State: m.State, Fate: api.FateStays}
+		if d.Reason = b.tied(ctx, Machine{Machine: m, At: w}); d.Reason == "" {
+			b.planMove(ctx, &d, Machine{Machine: m, At: w}, view)
+		}
+		plan = append(plan, d)
+	}
+	return plan, nil
+}
+
+// planMove finds a place in the view, and takes it there. It takes the steps of Place as far as nothing is left behind.
+func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view cluster.View) {
+	d.Fate = api.FateStuck
+	o := b.order(Intent{App: m.App, Launch: relaunch(m.Machine, m.ID), Replaces: &m})
+	if err := b.prepare(ctx, o); err != nil {
+		d.Reason = err.Error()
+		return
+	}
+	p := o.Purchases[0]
+	ranked := placement.Rank(p.Request, view, p.Policy)
+	if len(ranked) == 0 || !ranked[0].Fits {
+		d.Reason = stuckReason(ranked)
+		return
+	}
+	best := ranked[0]
+	d.Fate, d.To = api.FateMoves, best.Worker
+	d.Reason = fmt.Sprintf("best score %.2f of %d workers", best.Score, len(ranked))
+	if m.State == machine.Suspended {
+		d.Reason += "; it is suspended, and what it has in memory is lost"
+	}
+	for i := range view.Workers {
+		if k := &view.Workers[i]; string(k.Worker) == d.To && p.Request.Start {
+			k.Used = k.Used.Add(p.Request.Resources)
+		}
+	}
+}
+
+func stuckReason(ranked []machine.Candidate) string {
+	if len(ranked) == 0 {
+		return "there is no other worker"
+	}
+	text := "no other worker takes it now"
+	for _, c := range ranked[:min(len(ranked), 3)] {
+		if len(c.Failing) > 0 {
+			text += fmt.Sprintf("; %s: %s", c.Worker, placement.ClauseText(c.Failing[0]))
+		}
+	}
+	return text
+}
+
+// without returns a copy of a view without one worker.
+func without(view cluster.View, id cluster.WorkerID) cluster.View {
+	view.Workers = slices.DeleteFunc(slices.Clone(view.Workers), func(r cluster.Record) bool { return r.Worker == id })
+	return view
+}
+
+func sizeOf(m *machine.Machine) int64 {
+	if m.Config == nil {
+		return 0
+	}
+	r := machine.Resources(m.Config)
+	return r.CPU + r.Memory
+}

@@ -1,0 +1,173 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// gang holds room for all machines of an order, and then makes them all, or none.
+type gang struct{ *Broker }
+
+// company is a gang while it is bought.
+type company struct {
+	*Broker
+	*Order
+	buyer *market.GangBuyer
+	view  cluster.View
+}
+
+// Buy drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
+func (s gang) Buy(ctx context.Context, o *Order) error {
+	began := time.Now()
+	c := &company{Broker: s.Broker, Order: o, view: s.fleet.View(ctx)}
+	req := market.GangRequest{ID: o.gang, Min: o.Gang.Min, Same: o.Gang.Same, Until: began.Add(o.Gang.Wait)}
+	for _, p := range o.Purchases {
+		req.Members = append(req.Members, p.Request)
+	}
+	var err error
+	chance := rand.New(rand.NewPCG(entropy{s.rand}.Uint64(), 0))
+	if c.buyer, err = market.NewGangBuyer(req, c.view, o.Purchases[0].Policy, chance); err != nil {
+		return err
+	}
+	c.look(req)
+	batch := c.buyer.Step(time.Now(), nil)
+	for !batch.Done {
+		if !batch.Refresh {
+			_ = pause(ctx, batch.After) // what is under way is brought to its end
+		} else {
+			if c.wait(ctx, batch.After) {
+				return fault.New(fault.Unavailable, "cancelled", "the caller went away before there was room for the gang")
+			}
+			c.refresh(ctx, req)
+		}
+		batch = c.buyer.Step(time.Now(), c.askAll(ctx, batch.Asks))
+	}
+	o.tries, o.refusals = c.buyer.Tries()
+	for i, home := range c.buyer.Placed() {
+		if home == "" || batch.Err != nil {
+			o.Purchases[i].Machine = nil // it is beyond the least, or was undone
+		}
+	}
+	return batch.Err
+}
+
+// look enters the view, and where the policy that only watches would have placed the gang on it.
+func (c *company) look(req market.GangRequest) {
+	see(c.view, c.Purchases...)
+	c.watch(c.Purchases, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		req.Members = reqs
+		homes, ok := market.PlanGang(req, c.view, watcher)
+		if !ok {
+			return make([]cluster.WorkerID, len(reqs))
+		}
+		return homes
+	})
+}
+
+// refresh begins another try, with a newer view and other ids: one that was undone is used up.
+func (c *company) refresh(ctx context.Context, req market.GangRequest) {
+	c.view = c.fleet.View(ctx)
+	c.buyer.SetView(c.view)
+	for i, p := range c.Purchases {
+		p.rename(machine.NewID(c.rand))
+		c.buyer.Rename(i, p.Request.Machine)
+	}
+	c.look(req)
+}
+
+// wait pauses between two tries, and reports whether the caller has gone away meanwhile.
+func (c *company) wait(ctx context.Context, d time.Duration) (gone bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c.Gone:
+	case <-ctx.Done():
+	case <-t.C:
+		return false
+	}
+	return true
+}
+
+// askAll carries out the asks of a batch side by side.
+func (c *company) askAll(ctx context.Context, asks []market.Ask) []market.Answer {
+	got := make([]reply, len(asks))
+	var all sync.WaitGroup
+	var layout *gangLayout
+	if len(asks) > 0 && asks[0].Act == market.ActGrant {
+		layout = layoutOf(c.Order.gang, c.buyer.Homes(), c.view)
+	}
+	for i, a := range asks {
+		p := c.Purchases[a.Member]
+		p.beside(a.Fleet)
+		mine := *p
+		var why *machine.Placement
+		if a.Act == market.ActGrant {
+			mine.Launch = layout.launch(p.Launch, a.Member)
+			why = c.judge(p, a.Worker, len(layout.rank))
+		}
+		all.Go(func() { got[i] = c.ask(ctx, &mine, a, why) })
+	}
+	all.Wait()
+	answers := make([]market.Answer, len(asks))
+	for i, a := range asks {
+		p := c.Purchases[a.Member]
+		if got[i].machine != nil {
+			p.Machine = got[i].machine
+		}
+		p.ask(a, got[i])
+		answers[i] = got[i].Answer
+		c.metrics.conflict(GangStrategy, got[i].Refused != nil && a.Act != market.ActRelease)
+	}
+	return answers
+}
+
+// judge ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the rankings
+// of a thousand members over a thousand workers until all have answered would take too much room.
+func (c *company) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
+	how := fmt.Sprintf("one of a gang of %d that started together", placed)
+	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), ""
+	why := p.explain(w, how)
+	if c.log != nil {
+		expected := *p
+		expected.Consent = how
+		expected.Asks = append(expected.Asks[:len(expected.Asks):len(expected.Asks)], market.Asked{Worker: w, Before: p.before(w), Result: market.ResultGranted})
+		p.record.expected = expected.decision(GangStrategy, nil)
+	}
+	p.Ranked = nil
+	return why
+}
+
+// recordGang logs a decision for each member that was placed, or one for all that were not, and returns the error that
+// whoever asked is told.
+func (b *Broker) recordGang(o *Order, err error) error {
+	if err == nil {
+		for _, p := range o.Purchases {
+			if d := p.record.expected; d != nil && p.Machine != nil {
+				p.record.finish(d)
+				b.note(d)
+			}
+		}
+		return nil
+	}
+	p := o.Purchases[0]
+	p.Ranked = placement.Rank(p.Request, p.View, p.Policy)
+	d := p.decision(GangStrategy, err)
+	if d.Outcome == decision.Refused {
+		d.Reason = fault.As(err).Text
+		if d.Fitting > 0 { // for itself it would have had a place
+			d.Pending = decision.WaitingForGang
+		}
+	}
+	b.note(d)
+	return explained(d, err, &p.Request)
+}

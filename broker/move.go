@@ -1,0 +1,174 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// Moved is what came of a move.
+type Moved struct {
+	From    string // the machine's id before
+	Worker  cluster.WorkerID
+	Machine *machine.Machine // as it is now
+	Down    time.Duration    // between its stop and its start, 0 where it did not run
+}
+
+const (
+	// moveTimeout ends a move that takes too long. It is longer than any grace a stop may have.
+	moveTimeout = 10 * time.Minute
+	// maxSuccessors bounds the ids that a machine's successor may have had before.
+	maxSuccessors = 8
+)
+
+// Move makes a machine anew at another worker and destroys it where it was. In this order: room is looked for, the machine
+// is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started again. Two of
+// one name exist for a moment, never two that run. It goes on when ctx is cancelled.
+//
+// The new id follows from the old one, so a move that broke off is gone on with by asking again.
+func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
+	defer cancel()
+	unlock, err := b.creates.lock(ctx, "move/"+m.App+"/"+m.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if why := b.tied(ctx, m); why != "" {
+		return nil, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
+	}
+	id, there, err := b.successor(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	out := &Moved{From: m.ID, Worker: m.Worker, Machine: there}
+	if there == nil {
+		if err := b.remake(ctx, m, id, out); err != nil {
+			return nil, err
+		}
+	}
+	if err := destroy(ctx, m.At, m.App, m.ID); err != nil {
+		return nil, fault.Wrap(err, fault.KindOf(err), "half_moved", "machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again", m.ID, out.Machine.Worker, out.Machine.ID)
+	}
+	return out, nil
+}
+
+// remake has another worker make the machine anew, and starts the old one again where none did.
+func (b *Broker) remake(ctx context.Context, m Machine, id string, out *Moved) error {
+	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunch(m.Machine, id), Replaces: &m})
+	if err == nil {
+		out.Machine = placed.Machines[0]
+		if m.State == machine.Started {
+			out.Down = time.Since(m.stopped)
+		}
+		return nil
+	}
+	gone := fault.CodeOf(err) == "app_not_found"                                       // what is left of the app goes too
+	if !m.stopped.IsZero() && m.State == machine.Started && !gone && !uncertain(err) { // else it may run there: one that runs is enough
+		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: "user"}
+		if _, again := m.At.Do(ctx, c); again != nil {
+			return fault.Wrap(again, fault.KindOf(err), "half_moved", "no worker took machine %s (%v), and it could not be started again", m.ID, err)
+		}
+	}
+	return err
+}
+
+// vacate stops the machine that an order replaces, once it is seen that there is room for the order elsewhere.
+func (b *Broker) vacate(ctx context.Context, o *Order) error {
+	if o.Replaces == nil {
+		return nil
+	}
+	p := o.Purchases[0]
+	ranked := placement.Rank(p.Request, without(b.fleet.View(ctx), o.Replaces.Worker), p.Policy)
+	if len(ranked) == 0 || !ranked[0].Fits {
+		return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Detail: ranked,
+			Text: fmt.Sprintf("machine %s stays where it is: %s", o.Replaces.ID, stuckReason(ranked))}
+	}
+	return o.Replaces.stop(ctx)
+}
+
+// stop stops a machine that runs, and waits until it has.
+func (m *Machine) stop(ctx context.Context) error {
+	if m.State != machine.Started && m.State != machine.Suspended {
+		return nil
+	}
+	began := time.Now()
+	if _, err := m.At.Do(ctx, lifecycle.Command{Verb: lifecycle.Stop, App: m.App, Machine: m.ID, Source: "user"}); err != nil {
+		return err
+	}
+	var now machine.State
+	err := m.At.Watch(ctx, m.App, m.ID, func(x *machine.Machine) bool {
+		now = x.State
+		return now.Transient()
+	})
+	if err == nil && now == machine.Started {
+		err = fault.New(fault.Conflict, "started_again", "machine %s was started again while it was to be moved; ask again", m.ID)
+	}
+	if err == nil {
+		m.stopped = began
+	}
+	return err
+}
+
+// successor returns the id under which a machine is made anew, and the machine if that has been done already.
+func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Machine, error) {
+	for i := range maxSuccessors {
+		sum := sha256.Sum256(fmt.Appendf(nil, "souk move %s %d", m.ID, i))
+		id := hex.EncodeToString(sum[:7])
+		_, there, err := b.directory.Find(ctx, m.App, id)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return id, nil, nil
+		case err != nil:
+			return "", nil, err
+		case there.State != machine.Destroyed:
+			return id, there, nil
+		}
+	}
+	return "", nil, fault.New(fault.Conflict, "moved_often", "machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
+}
+
+// tied says what ties a machine to its worker; "" when nothing does.
+func (b *Broker) tied(ctx context.Context, m Machine) string {
+	switch {
+	case m.Config == nil || m.Config.Image == "":
+		return "its config is not known, as its worker cannot be asked"
+	case len(m.Config.Mounts) > 0:
+		return "its volume is there: copy what is on it, destroy both and make them anew"
+	case m.Config.AutoDestroy:
+		return "it goes by itself when it ends (auto_destroy)"
+	case m.State.Transient():
+		return fmt.Sprintf("it is %s; ask again when that is over", m.State)
+	}
+	if l, err := m.At.CurrentLease(ctx, m.App, m.ID); err == nil {
+		return fmt.Sprintf("%s holds its lease", cmp.Or(l.Owner, "somebody"))
+	}
+	return ""
+}
+
+// MetadataMoved is the metadata key under which a machine that was made anew says whose place it takes.
+const MetadataMoved = "souk_moved_from"
+
+// relaunch returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays down.
+func relaunch(m *machine.Machine, id string) *machine.Launch {
+	c := *m.Config
+	c.Metadata = map[string]string{MetadataMoved: m.ID}
+	for k, v := range m.Config.Metadata {
+		if k != MetadataMoved && k != machine.MetadataEpoch {
+			c.Metadata[k] = v
+		}
+	}
+	c.Metadata[machine.MetadataEpoch] = strconv.FormatUint(machine.FenceEpoch(m)+1, 10)
+	return &machine.Launch{ID: id, Name: m.Name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling,
+		SkipLaunch: m.State != machine.Started, SkipServiceRegistration: m.Cordoned}
+}

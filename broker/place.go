@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of an order.
+const (
+	// createTimeout ends a create that no worker answers. It goes on when the client is gone: its grant may be made already.
+	createTimeout = 2 * time.Minute
+	// undoTimeout bounds the removal of machines whose app is gone.
+	undoTimeout = 30 * time.Second
+)
+
+// Place makes the machines of an intent, or says why not. It is the only way to a new machine: see the package comment.
+func (b *Broker) Place(ctx context.Context, in Intent) (*Placed, error) {
+	o, err := b.open(in)
+	if err != nil {
+		return nil, err
+	}
+	o.Gone = ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout+o.patience())
+	defer cancel()
+	defer o.release()
+	placed, err := b.place(ctx, o)
+	o.err = err
+	return placed, err
+}
+
+// place takes the steps of an order.
+func (b *Broker) place(ctx context.Context, o *Order) (*Placed, error) {
+	if made, err := b.once(ctx, o); made != nil || err != nil {
+		return placed(made), err
+	}
+	if err := b.claimNames(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := b.prepare(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := b.vacate(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := b.buy(ctx, o); err != nil {
+		return nil, err
+	}
+	return b.stillThere(ctx, o)
+}
+
+// patience is for how long an order may wait: for room, or for a machine to stop.
+func (o *Order) patience() time.Duration {
+	switch {
+	case o.Gang != nil:
+		return o.Gang.Wait
+	case o.Replaces != nil:
+		return moveTimeout
+	}
+	return 0
+}
+
+func placed(m *machine.Machine) *Placed {
+	if m == nil {
+		return nil
+	}
+	return &Placed{Machines: []*machine.Machine{m}}
+}
+
+// prepare resolves an order's request, and says by which policy and strategy it is placed. It is done once, and asks
+// nobody for anything: a plan goes the same way.
+func (b *Broker) prepare(ctx context.Context, o *Order) error {
+	for _, p := range o.Purchases {
+		p.record = b.newRecorder(whyCreate)
+	}
+	if err := b.resolve(ctx, o); err != nil {
+		return err
+	}
+	if err := b.fund(ctx, o); err != nil {
+		return err
+	}
+	return b.choose(o)
+}
+
+// buy has the order's strategy place it, and records what came of it.
+func (b *Broker) buy(ctx context.Context, o *Order) error {
+	began := time.Now()
+	err := o.strategy.Buy(ctx, o)
+	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {
+		err = direct{b}.Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
+	}
+	err = b.recordAll(o, err)
+	b.metrics.ordered(o, err, time.Since(began))
+	for _, p := range o.Purchases {
+		if p.Machine != nil {
+			b.fleet.Granted(p.Machine, &p.Request)
+		}
+	}
+	return unpaid(err, &o.Purchases[0].Request)
+}
+
+// mustEvict reports whether an order that found no room may have some made, which only the direct strategy asks for.
+func (o *Order) mustEvict() bool {
+	return o.Gang == nil && o.Bid == nil && o.name != Direct && o.Purchases[0].Request.Scheduling.MayPreempt()
+}
+
+// stillThere looks once more whether the app goes on: one that was deleted while its machines were made may have been
+// emptied before they were there, so they go too.
+func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
+	out := &Placed{Gang: o.gang, Tries: o.tries, Refusals: o.refusals}
+	for _, p := range o.Purchases {
+		if p.Machine != nil {
+			out.Machines = append(out.Machines, p.Machine)
+		}
+	}
+	id, gone := b.apps.OpenApp(o.App)
+	if gone == nil && id == o.AppID {
+		return out, nil
+	}
+	if gone == nil { // there is another app of this name
+		gone = catalog.NoApp()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	for _, m := range out.Machines {
+		w := b.fleet.Worker(m.Worker)
+		if w == nil {
+			return nil, fault.New(fault.Unavailable, "app_gone", "app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there", o.App, m.ID, m.Worker)
+		}
+		if err := destroy(ctx, w, o.App, m.ID); err != nil {
+			return nil, err
+		}
+	}
+	return nil, gone
+}

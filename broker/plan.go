@@ -1,0 +1,160 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Plan is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as nothing
+// changes.
+type Plan struct {
+	decision.Plan
+	Machine   string
+	Equal     []cluster.WorkerID // workers that score the same as the winner: the id decides among them
+	Among     []cluster.WorkerID // of a race: it goes to the first of these that answers
+	Sentences []string
+	Victims   []Victims // whom a worker would evict for it, as it says itself
+}
+
+// Victims is a worker's own answer to whom it would evict.
+type Victims struct {
+	Worker   cluster.WorkerID
+	Machines []string // ids
+	Cost     float64  // seconds of work
+}
+
+// Plan goes the way of a create up to its strategy, and has a buyer decide. Workers are asked for quotes, which reserve
+// nothing, and the app need not exist yet.
+func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
+	o := b.order(in)
+	if err := b.prepare(ctx, o); err != nil {
+		return nil, err
+	}
+	p := o.Purchases[0]
+	req := p.Request
+	req.Scheduling.Strategy = o.name // as it is recorded
+	view := b.fleet.View(ctx)
+	buyer := market.NewBuyer(req, view, p.Policy)
+	if o.name == Direct { // the others ask no index
+		buyer, _ = b.directBuyer(ctx, &req, &p.Policy)
+	}
+	out := &Plan{Machine: req.Machine}
+	out.Plan = decision.ForeseeBuyer(view.At, buyer, req, view, p.Policy, limitsOf(p.Launch), b.wouldAnswer(ctx, req))
+	out.Sentences, out.Equal = decision.Explain(out.Decision), equals(out.Decision)
+	switch {
+	case out.Verdict != decision.FitsNow:
+		out.Victims = b.victims(ctx, req, out.Changes)
+	case o.name != Direct:
+		out.byStrategy(o.name)
+	}
+	return out, nil
+}
+
+// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where nothing
+// changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not decided
+// beforehand. One that has to evict is placed by direct whatever its strategy.
+func (p *Plan) byStrategy(name string) {
+	asks := p.Decision.Asks
+	if len(asks) > 0 && asks[len(asks)-1].Evict {
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+"; as it has to evict for its room, it asks one worker after the other.")
+		return
+	}
+	if name != Race {
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+": alone, it is placed as by direct; what else is to be placed in the same moment is planned together with it.")
+		return
+	}
+	var names []string
+	for i := range p.Decision.Considered {
+		if c := &p.Decision.Considered[i]; c.Fits && len(p.Among) < market.RaceWidth {
+			p.Among, names = append(p.Among, cluster.WorkerID(c.Worker)), append(names, c.Worker)
+		}
+	}
+	p.Sentences = append(p.Sentences, "Its strategy is race: "+strings.Join(names, ", ")+" are asked at once to hold room for it, and it goes to the first that answers.")
+}
+
+// wouldAnswer asks a worker itself what it would say to a request that evicts; for the rest the view is fresh.
+func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request) decision.Answer {
+	return func(id cluster.WorkerID, evict bool) market.In {
+		w := b.fleet.Worker(id)
+		if w == nil {
+			return market.In{Worker: id, Lost: true}
+		}
+		q, err := w.Quote(ctx, req)
+		switch {
+		case err != nil:
+			return market.In{Worker: id, Lost: true}
+		case q.Verdict.Fits || evict && q.Evict != nil:
+			return market.In{Worker: id, Granted: true}
+		}
+		return market.In{Worker: id, Refused: &market.Refusal{Verdict: q.Verdict, Record: q.Record}}
+	}
+}
+
+// equals returns the workers that are as good as the winner.
+func equals(d *decision.Decision) (out []cluster.WorkerID) {
+	if d.Winner == "" {
+		return nil
+	}
+	won := slices.IndexFunc(d.Considered, func(c decision.Considered) bool { return c.Worker == string(d.Winner) })
+	for i := range d.Considered {
+		if c := &d.Considered[i]; won >= 0 && i != won && c.Fits && c.Score == d.Considered[won].Score {
+			out = append(out, cluster.WorkerID(c.Worker))
+		}
+	}
+	return out
+}
+
+// victims asks the workers that could make room by eviction whom they would evict.
+func (b *Broker) victims(ctx context.Context, req placement.Request, changes []decision.Change) (out []Victims) {
+	for i := range changes {
+		c := &changes[i]
+		if !slices.ContainsFunc(c.Steps, func(s decision.Step) bool { return s.Kind == decision.Evict }) {
+			continue
+		}
+		w := b.fleet.Worker(c.Worker)
+		if w == nil {
+			continue
+		}
+		changed, _ := c.Apply(req, cluster.Record{})
+		q, err := w.Quote(ctx, changed)
+		if err != nil || q.Evict == nil {
+			continue // it does not answer, or would evict nobody: its summary was only a bound
+		}
+		v := Victims{Worker: c.Worker, Cost: q.Evict.Cost}
+		for _, m := range q.Evict.Victims {
+			v.Machines = append(v.Machines, m.Machine)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// limitsOf says to what a launch's shape can be lowered: whole CPUs, and the memory that they must have.
+func limitsOf(launch *machine.Launch) decision.Limits {
+	g := launch.Config.Guest
+	if g == nil {
+		return decision.Limits{}
+	}
+	one, err := GuestResources(&machine.Guest{CPUKind: g.CPUKind, CPUs: 1})
+	if err != nil {
+		return decision.Limits{}
+	}
+	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory * int64(max(1, g.CPUs))}, Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}}
+}
+
+// GuestResources returns what a guest alone asks for.
+func GuestResources(g *machine.Guest) (cluster.Resources, error) {
+	c := machine.Config{Guest: g, Image: "any"} // what else must be said of a machine
+	c.Normalize()
+	if err := c.Validate(); err != nil {
+		return cluster.Resources{}, err
+	}
+	return machine.Resources(&c), nil
+}

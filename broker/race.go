@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+)
+
+// releaseTimeout bounds the release of a hold.
+const releaseTimeout = 5 * time.Second
+
+// race places a machine at the first of several workers that holds room for it.
+type race struct{ *Broker }
+
+// contest is one race while it goes on.
+type contest struct {
+	*Broker
+	p       *Purchase
+	buyer   *market.RaceBuyer
+	answers chan raced
+	open    int // asks that have not been answered
+}
+
+type raced struct {
+	asked market.Ask
+	reply
+}
+
+// Buy places the one machine of an order.
+func (s race) Buy(ctx context.Context, o *Order) error {
+	if s.isClosed() {
+		return closing()
+	}
+	p := o.Purchases[0]
+	see(s.fleet.View(ctx), p)
+	s.watchAlone(ctx, p)
+	c := &contest{Broker: s.Broker, p: p, buyer: market.NewRaceBuyer(p.Request, p.View, p.Policy, s.token(), 0),
+		answers: make(chan raced, 4*market.MaxAsked)} // more asks than a race can make
+	batch := c.buyer.Begin()
+	c.ask(ctx, batch)
+	for !batch.Done && c.open > 0 {
+		got := <-c.answers
+		c.open--
+		if got.machine != nil {
+			p.Machine = got.machine
+		}
+		batch = c.buyer.Step(time.Now(), got.asked, got.Answer)
+		p.ask(got.asked, got.reply)
+		s.metrics.conflict(Race, got.Refused != nil)
+		c.ask(ctx, batch)
+	}
+	p.View, p.Ranked = c.buyer.Ranking()
+	if c.open > 0 && !s.begin(c.dismiss) {
+		c.dismiss()
+	}
+	return batch.Err
+}
+
+// dismiss waits for those that have not answered when the race is over, and has them give back what they hold.
+func (c *contest) dismiss() {
+	for c.open > 0 {
+		got := <-c.answers
+		c.open--
+		c.ask(c.life, c.buyer.Step(time.Now(), got.asked, got.Answer))
+	}
+}
+
+// ask carries out what the buyer asks, side by side.
+func (c *contest) ask(ctx context.Context, batch market.Batch) {
+	for _, a := range batch.Asks {
+		var why *machine.Placement
+		if a.Act == market.ActGrant {
+			c.p.View, c.p.Ranked = c.buyer.Ranking()
+			why = c.p.explain(a.Worker, "the first of those asked to hold room")
+		}
+		mine := *c.p
+		c.open++
+		go func() { // its answer is waited for: here, or by dismiss
+			switch over := pause(ctx, batch.After) != nil; {
+			case over && a.Act == market.ActHold: // nobody needs it any more
+				c.answers <- raced{a, reply{Answer: market.Answer{NotSent: true}}}
+			case over && a.Act == market.ActGrant: // it was asked before, and is not asked again
+				c.answers <- raced{a, reply{Answer: market.Answer{Lost: true}}}
+			default:
+				ctx, cancel := c.patient(ctx, a.Act)
+				defer cancel()
+				c.answers <- raced{a, c.Broker.ask(ctx, &mine, a, why)}
+			}
+		}()
+	}
+}
+
+// patient returns the context of an ask. A hold and a release outlive the order: the worker may have held room already, and
+// the release that it is owed must not be broken off by the answer that went out.
+func (c *contest) patient(ctx context.Context, act market.Act) (context.Context, context.CancelFunc) {
+	switch act {
+	case market.ActHold:
+		return context.WithTimeout(c.life, createTimeout)
+	case market.ActRelease:
+		return context.WithTimeout(c.life, releaseTimeout)
+	}
+	return context.WithCancel(ctx)
+}

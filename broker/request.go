@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+)
+
+// resolve makes the placement request of an order: what its launch asks for, with all names in it resolved.
+func (b *Broker) resolve(ctx context.Context, o *Order) error {
+	p := o.Purchases[0]
+	launch, req := p.Launch, &p.Request
+	req.Image, req.Start, req.Resources = launch.Config.Image, !launch.SkipLaunch, machine.Resources(launch.Config)
+	if guest := launch.Config.Guest; guest != nil {
+		req.GPUKind = guest.GPUKind
+	}
+	sched := b.terms(o)
+	if sched != nil {
+		req.Scheduling = *sched
+	}
+	for _, x := range o.Purchases {
+		x.Launch.Scheduling = sched
+	}
+	if err := checkStrategy(req.Scheduling.Strategy); err != nil {
+		return err
+	}
+	if o.Replaces != nil {
+		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal, Values: []cluster.Value{cluster.Text(string(o.Replaces.Worker))}}
+		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), elsewhere)
+	}
+	if v := launch.MinSecretsVersion; v != nil {
+		if err := b.apps.SecretsReach(o.App, *v); err != nil {
+			return err
+		}
+	}
+	var err error
+	if req.Volumes, err = b.MountedVolumes(ctx, o.App, launch); err != nil {
+		return err
+	}
+	if len(req.Volumes) == 0 || launch.Region != "" { // else the volume says where
+		if req.Regions, err = b.Regions(ctx, launch.Region); err != nil {
+			return err
+		}
+	}
+	*req = b.fleet.Resolve(ctx, *req)
+	o.shareOut()
+	return nil
+}
+
+// terms returns the scheduling of the order's launch, with the eviction budget of its app where the launch names none. nil
+// is souk's own. What the client sent is not changed.
+func (b *Broker) terms(o *Order) *machine.Scheduling {
+	given := o.Launch.Scheduling
+	if given != nil && given.EvictionBudget != nil {
+		return given
+	}
+	budget := b.apps.EvictionBudget(o.App)
+	if budget == nil {
+		return given
+	}
+	var with machine.Scheduling
+	if given != nil {
+		with = *given
+	}
+	with.EvictionBudget = budget
+	return &with
+}
+
+// MountedVolumes returns the ids of the volumes that a launch mounts, which must be the app's own and free.
+func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error) {
+	if len(launch.Config.Mounts) == 0 {
+		return nil, nil
+	}
+	volumes, err := b.directory.Volumes(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, m := range launch.Config.Mounts {
+		i := slices.IndexFunc(volumes, func(v machine.Volume) bool { return v.ID == m.Volume })
+		if i < 0 {
+			return nil, fault.New(fault.NotFound, "volume_not_found", "volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
+		}
+		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID {
+			return nil, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine first", m.Volume, *holder)
+		}
+		ids = append(ids, m.Volume)
+	}
+	return ids, nil
+}
+
+// choose gives an order its policy and its strategy: as the launch says, else as its policy does.
+func (b *Broker) choose(o *Order) error {
+	first := o.Purchases[0]
+	switch {
+	case o.Bid != nil:
+		first.Policy = placement.Policy{Name: bidPolicy}
+		o.name, o.strategy = BidStrategy, bid{b}
+		return nil
+	case o.Gang != nil:
+		o.name, o.strategy = GangStrategy, b.gang
+	}
+	policy, err := b.policies.PolicyFor(&first.Request)
+	if err != nil {
+		return err
+	}
+	for _, p := range o.Purchases {
+		p.Policy = policy
+	}
+	if o.strategy == nil {
+		o.name = cmp.Or(first.Request.Scheduling.Strategy, policy.Strategy, Direct)
+		o.strategy = b.strategies[o.name]
+	}
+	if o.name != Direct && o.Gang == nil {
+		first.Request.Scheduling.Strategy = o.name // as it will be recorded
+	}
+	return nil
+}
+
+// checkStrategy refuses a name that no strategy has.
+func checkStrategy(name string) error {
+	switch name {
+	case "", Direct, Race, Shared, Batching, FairShare:
+		return nil
+	}
+	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60), Direct, Race, Shared, Batching, FairShare)
+}

@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// shared places each order in a transaction of its own.
+type shared struct{ *Broker }
+
+// Buy places the one machine of an order.
+func (s shared) Buy(ctx context.Context, o *Order) error {
+	t := transaction{Broker: s.Broker, name: Shared, order: market.LargestFirst, list: []*waiting{{p: o.Purchases[0]}}}
+	t.run(ctx, s.fleet.View(ctx))
+	return t.list[0].err
+}
+
+// waiting is one purchase within a transaction, and what came of it.
+type waiting struct {
+	p       *Purchase
+	err     error
+	settled chan struct{} // closed when it is; nil where nobody waits for it alone
+}
+
+// transaction places purchases together, from one private copy of the view.
+type transaction struct {
+	*Broker
+	name  string
+	order market.Order
+	list  []*waiting
+}
+
+// run places all of them, and settles each.
+func (t transaction) run(ctx context.Context, view cluster.View) {
+	began := time.Now()
+	reqs, list := make([]placement.Request, len(t.list)), make([]*Purchase, len(t.list))
+	for i, w := range t.list {
+		reqs[i], list[i] = w.p.Request, w.p
+	}
+	see(view, list...)
+	t.watch(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		return market.PlanEach(reqs, view, watcher, t.order)
+	})
+	x := market.NewTransaction(reqs, view, list[0].Policy).InOrder(t.order)
+	t.metrics.busy(t.name, time.Since(began))
+	var answers []market.Answer
+	for {
+		thought := time.Now()
+		batch, settled := x.Step(answers)
+		for _, i := range settled {
+			t.settle(x, i)
+		}
+		t.metrics.busy(t.name, time.Since(thought))
+		if batch.Done {
+			return
+		}
+		_ = pause(ctx, batch.After) // its callers may be gone; what is under way is brought to its end all the same
+		answers = t.commit(ctx, batch.Asks, x.View())
+	}
+}
+
+// settle ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where none took it.
+func (t transaction) settle(x *market.Transaction, i int) {
+	w := t.list[i]
+	_, w.err, _ = x.Result(i)
+	if w.err != nil {
+		w.p.View = x.View()
+		w.p.Ranked = placement.Rank(w.p.Request, w.p.View, w.p.Policy)
+	}
+	if w.settled != nil {
+		close(w.settled)
+	}
+}
+
+// commit asks all workers of a batch side by side.
+func (t transaction) commit(ctx context.Context, asks []market.Ask, view cluster.View) []market.Answer {
+	got := make([]reply, len(asks))
+	var all sync.WaitGroup
+	for i, a := range asks {
+		p := t.list[a.Member].p
+		p.beside(a.Fleet)
+		p.View, p.Ranked = view, placement.Rank(p.Request, view, p.Policy)
+		why := p.explain(a.Worker, fmt.Sprintf("planned with %d others by %s", len(t.list)-1, t.name))
+		all.Go(func() { got[i] = t.ask(ctx, p, a, why) })
+	}
+	all.Wait()
+	answers := make([]market.Answer, len(asks))
+	for i, a := range asks {
+		p := t.list[a.Member].p
+		if got[i].machine != nil {
+			p.Machine = got[i].machine
+		}
+		p.ask(a, got[i])
+		answers[i] = got[i].Answer
+		t.metrics.conflict(t.name, got[i].Refused != nil)
+	}
+	return answers
+}
+
+// explain tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the ranking says
+// of it.
+func (p *Purchase) explain(w cluster.WorkerID, how string) *machine.Placement {
+	d := p.Placement(w)
+	d.Reason = how + ": " + d.Reason
+	return d
+}

@@ -1,0 +1,135 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Strategy is a way in which machines are bought. Strategies run side by side on one pool of workers, and none of them
+// holds any truth: each is a client of the market, as a scheduler outside of souk would be.
+type Strategy interface {
+	// Buy places the machines of an order whose request, policy and names are settled, and says why not. What it has seen
+	// and asked it enters in the order's purchases, and the machines that were made.
+	Buy(ctx context.Context, o *Order) error
+}
+
+// The strategies that a launch or a policy may name.
+const (
+	Direct    = "direct"     // grant at the best worker of the view: one round trip
+	Race      = "race"       // hold at several at once, grant at the first that says yes
+	Shared    = "shared"     // a transaction of its own from a private copy of the view
+	Batching  = "batching"   // gathers what comes within some milliseconds, and places it together, largest first
+	FairShare = "fair-share" // gathers as batching does, and places it in the order of fair shares between namespaces
+)
+
+// The strategies that follow from what is asked for.
+const (
+	GangStrategy = "gang" // hold room for all members, then grant them all
+	BidStrategy  = "bid"  // grant at the worker that was named
+)
+
+// reply is what came of an ask.
+type reply struct {
+	market.Answer
+	machine *machine.Machine // of a grant that was made
+	took    time.Duration
+}
+
+// ask asks a worker what a buyer's batch says, for one purchase. why goes with a grant.
+func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machine.Placement) (got reply) {
+	began := time.Now()
+	defer func() { got.took = time.Since(began) }()
+	w := b.fleet.Worker(a.Worker)
+	if w == nil {
+		return reply{Answer: market.Answer{NotSent: true}} // it has gone since the view was read
+	}
+	switch a.Act {
+	case market.ActHold:
+		until, err := w.Hold(ctx, p.Request, a.Token, a.TTL)
+		got.Answer = answerOf(err)
+		got.Expires = until
+	case market.ActRelease:
+		got.Answer = answerOf(w.Release(ctx, a.Token))
+	case market.ActUndo:
+		got.Answer = answerOf(destroy(ctx, w, p.Request.App, p.Request.Machine))
+	case market.ActGrant:
+		got = b.grant(ctx, w, p, why, a.Token, false)
+	}
+	if got.Refused != nil {
+		b.fleet.Refused(a.Worker, got.Refused.Record)
+	}
+	return got
+}
+
+// grant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the shadow
+// policy would have chosen, and it is counted.
+func (b *Broker) grant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string, evict bool) reply {
+	began := time.Now()
+	m, err := w.Grant(ctx, p.grant(why, p.before(w.ID()).Region, token, evict))
+	got := reply{Answer: answerOf(err), machine: m, took: time.Since(began)}
+	b.metrics.bid(got.Answer)
+	if got.Done {
+		b.metrics.shadowed(p.Shadow, w.ID())
+	}
+	return got
+}
+
+// watch asks the policy that only watches, if there is one, where it would have placed purchases that are planned
+// together. plan is how: it gives each one's worker, or "". Nothing is placed.
+func (b *Broker) watch(list []*Purchase, plan func(reqs []placement.Request, p placement.Policy) []cluster.WorkerID) {
+	watcher, ok := b.policies.Watcher()
+	if !ok {
+		return
+	}
+	reqs := make([]placement.Request, len(list))
+	for i, p := range list {
+		reqs[i] = p.Request
+	}
+	for i, home := range plan(reqs, watcher) {
+		list[i].Shadow = &machine.Shadow{Policy: policyLabel(watcher.Name, watcher.Version), Worker: string(home)}
+	}
+}
+
+// watchAlone is watch for one that is placed for itself.
+func (b *Broker) watchAlone(ctx context.Context, p *Purchase) {
+	b.watch([]*Purchase{p}, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+		return market.PlanEach(reqs, b.fleet.View(ctx), watcher, market.LargestFirst)
+	})
+}
+
+// see enters the view on which purchases are decided.
+func see(view cluster.View, list ...*Purchase) {
+	for _, p := range list {
+		p.View, p.record.viewed = view, view.At
+	}
+}
+
+// endedWaiting reports whether an error is that nobody waited any longer.
+func endedWaiting(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// uncertain reports whether a placement ended without anybody knowing whether the machine was made.
+func uncertain(err error) bool { return fault.CodeOf(err) == "ambiguous" || endedWaiting(err) }
