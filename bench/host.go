@@ -5,15 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -104,25 +101,15 @@ func (b *rig) busy(ctx context.Context) (float64, error) {
 	return 100 * (after - before).Seconds() / time.Since(begin).Seconds(), nil
 }
 
-// cpu gives the CPU time all processes of souk have taken: schedstat counts in nanoseconds, where stat has ticks.
+// cpu returns the CPU time that all processes of souk have taken.
 func (b *rig) cpu() (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range b.Processes() {
-		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		if err != nil || len(files) == 0 {
-			return 0, errors.Join(err, os.ErrNotExist)
+		d, err := live.CPU(pid)
+		if err != nil {
+			return 0, err
 		}
-		for _, f := range files {
-			raw, err := os.ReadFile(f)
-			if err != nil {
-				continue // a thread that has ended
-			}
-			ns, err := strconv.ParseInt(strings.Fields(string(raw))[0], 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += time.Duration(ns)
-		}
+		sum += d
 	}
 	return sum, nil
 }

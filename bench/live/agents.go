@@ -137,6 +137,9 @@ func (c *Agents) Close() {
 	EndReapers(filepath.Clean(c.dir))
 }
 
+// PID returns the id of the agent's process.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
 // Counters gives the lines of the agent's metrics that begin with one of these names, by name with labels.
 func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+"/metrics", nil)

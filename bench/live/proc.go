@@ -1,10 +1,13 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // FieldOf reads a field in kB of a file of a process, in bytes. there is false where the file has no such field.
@@ -20,4 +23,25 @@ func FieldOf(pid int, file, field string) (bytes int64, there bool, err error) {
 		}
 	}
 	return 0, false, nil
+}
+
+// CPU returns the CPU time that a process has taken: schedstat counts in nanoseconds, where stat has ticks. What threads that
+// have ended took is not in it.
+func CPU(pid int) (sum time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(files) == 0 {
+		return 0, errors.Join(err, os.ErrNotExist)
+	}
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(raw))[0], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
 }

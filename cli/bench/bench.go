@@ -45,5 +45,5 @@ func Bench(c *cli.Env) *cobra.Command {
 		}
 		return bench.Launch(cmd.Context(), o, &reporter{c: c, head: bench.LaunchHead()})
 	}
-	return cli.Parent(&cobra.Command{Use: "bench", Short: "Measure this machine", Example: "  souk bench launch --json\n  souk bench submit"}, launch, cmdBenchSubmit(c), cmdBenchPropagation(c), cmdBenchForward(c), cmdBenchDecide(c))
+	return cli.Parent(&cobra.Command{Use: "bench", Short: "Measure this machine", Example: "  souk bench launch --json\n  souk bench submit"}, launch, cmdBenchSubmit(c), cmdBenchPropagation(c), cmdBenchForward(c), cmdBenchDecide(c), cmdBenchChurn(c))
 }

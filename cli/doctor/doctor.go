@@ -14,7 +14,7 @@ import (
 func Doctor(c *cli.Env) *cobra.Command {
 	var dirFlag string
 	var inv invariantFlags
-	var whole bool
+	var whole, decisions bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Tell what this host can do for souk and what it lacks",
 		Long: `Examine this host (kernel, cgroups, limits, disk) and, when a souk answers, what its workers find on theirs.
 It works without a souk that runs. The exit code is 0 also when something is lacking: souk does without it, and the
@@ -26,14 +26,22 @@ nothing. The exit code is 1 when one does not hold. Each line says what was look
 
 With --cluster it is what the members of the cluster have and lack, as the souk that answers finds it: who can be heard,
 what is known of them and how old that is, drift between runtime, journal and registry, clocks, certificates, cordons.
-The exit code is 65 when something needs attention.`,
-		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants", Args: cli.Args(0, 0, "no argument")}
-	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in")
+The exit code is 65 when something needs attention.
+
+With --decisions every decision of the decision log in the souk's directory is computed again: each clause, score and term,
+and whom the buyer asked in which order. The exit code is 1 when one is not what was recorded. No souk need run; one that
+answers is asked for the operators' own policies.`,
+		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants\n  souk doctor --decisions", Args: cli.Args(0, 0, "no argument")}
+	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in (with --decisions an agent's, too)")
 	inv.add(cmd.Flags())
 	cmd.Flags().BoolVar(&whole, "cluster", false, "examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is well")
+	cmd.Flags().BoolVar(&decisions, "decisions", false, "compute every recorded decision again, and tell those that differ")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if inv.on || inv.history != "" {
 			return doInvariants(cmd.Context(), c, &inv)
+		}
+		if decisions {
+			return doDecisions(cmd.Context(), c, dirFlag)
 		}
 		if whole {
 			return doHealth(cmd.Context(), c)

@@ -207,6 +207,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		return errors.Join(err, n.Close())
 	}
 	printMember(c, m, dir, ln.Addr().String(), plan, time.Since(begin))
+	keepMemory(ctx, c)
 	err = n.Run(ctx, ln)
 	os.Remove(addrFile)
 	return errors.Join(err, n.Close())

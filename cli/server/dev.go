@@ -122,6 +122,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		return errors.Join(err, n.Close())
 	}
 	printReady(ctx, c, dir, ln.Addr().String(), n, plans, time.Since(begin), o.dir == "")
+	keepMemory(ctx, c)
 	err = n.Run(ctx, ln)
 	os.Remove(addrFile) // an address where nobody listens would only mislead
 	left := n.Running(context.WithoutCancel(ctx))

@@ -30,10 +30,8 @@ func realMain() int {
 			return cli.ExitOK
 		}
 	}
-	// A client ends before a collection would pay. A server's heap is a few megabytes, and memory is what it has left.
-	debug.SetGCPercent(800)
-	if len(os.Args) > 1 && os.Args[1] == "dev" {
-		debug.SetGCPercent(400)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(800) // a client ends before a collection would pay; a server sets its own (node.KeepMemory)
 	}
 	// The second signal finds nobody listening and ends the program at once, whatever it was doing.
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -1,0 +1,162 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait"
+)
+
+// ChurnOptions say how many machines come and go, and how long after the last one memory is read.
+type ChurnOptions struct {
+	Machines    int
+	Concurrency int
+	Settle      time.Duration
+}
+
+// ChurnRow tells what an agent's process has after machines came and went. Memory is resident, in MB, of the agent alone.
+type ChurnRow struct {
+	Name     string  `json:"name"`
+	Machines int     `json:"machines"`
+	PerSec   float64 `json:"per_second"`    // machines launched and destroyed
+	CPU      float64 `json:"cpu_us"`        // of the agent, for each machine
+	Floor    float64 `json:"floor_mb"`      // the same agent, Settle after its start, before the first machine
+	Most     float64 `json:"rss_most_mb"`   // while they came and went, read once a second
+	After    float64 `json:"rss_after_mb"`  // Settle after the last one was gone
+	Heap     float64 `json:"anon_after_mb"` // of that, what is no file: the heap, stacks
+	Ratio    float64 `json:"ratio"`         // rss_after_mb / floor_mb
+	Wanted   string  `json:"wanted"`
+	Met      bool    `json:"met"`
+}
+
+// churnLimit is what an agent may have afterwards, in MB.
+const churnLimit = 80
+
+// Text returns the row as it is printed for people.
+func (r ChurnRow) Text() string {
+	text := fmt.Sprintf("%s: %d machines came and went, %.0f/s, %.0f us of CPU each; RSS %.1f MB before, at most %.1f MB, %.1f MB after (%.1f MB of it no file), "+
+		"%.2f of before; wanted: %s", r.Name, r.Machines, r.PerSec, r.CPU, r.Floor, r.Most, r.After, r.Heap, r.Ratio, r.Wanted)
+	if !r.Met {
+		text += "  MISSED"
+	}
+	return text
+}
+
+// Churn launches and destroys machines through an agent of its own, and reads what memory is left to it.
+func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
+	dir, err := os.MkdirTemp("", "souk-bench-*")
+	if err != nil {
+		return failure(err, "no temporary directory can be made")
+	}
+	defer os.RemoveAll(dir)
+	done := to.Working("starting an agent")
+	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"}, []string{"--cpus", "100000", "--memory", "100000000"}, nil)
+	done()
+	if err != nil {
+		return failure(err, "the agent did not come up")
+	}
+	defer agents.Close()
+	if _, err := agents.List[0].Client.CreateApp(ctx, live.App); err != nil {
+		return failure(err, "the app could not be made")
+	}
+	c := &churn{o: o, agent: agents.List[0]}
+	done = to.Working("launching and destroying %d machines", o.Machines)
+	r, err := c.measure(ctx)
+	done()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return failure(err, "a machine did not come or go as it should")
+	}
+	to.Row(r)
+	return nil
+}
+
+// churn is an agent that is measured.
+type churn struct {
+	o     ChurnOptions
+	agent *live.Agent
+}
+
+func (c *churn) measure(ctx context.Context) (r ChurnRow, err error) {
+	r = ChurnRow{Name: "churn", Machines: c.o.Machines, Wanted: fmt.Sprintf("<= %d MB after", churnLimit)}
+	if err := wait.For(ctx, c.o.Settle); err != nil {
+		return r, err
+	}
+	if r.Floor, err = c.memory("VmRSS"); err != nil {
+		return r, err
+	}
+	used, err := live.CPU(c.agent.PID())
+	if err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	if r.Most, err = c.all(ctx); err != nil {
+		return r, err
+	}
+	r.PerSec = float64(c.o.Machines) / time.Since(begin).Seconds()
+	after, err := live.CPU(c.agent.PID())
+	if err != nil {
+		return r, err
+	}
+	r.CPU = float64((after - used).Microseconds()) / float64(c.o.Machines)
+	if err := wait.For(ctx, c.o.Settle); err != nil {
+		return r, err
+	}
+	if r.After, err = c.memory("VmRSS"); err != nil {
+		return r, err
+	}
+	r.Heap, err = c.memory("RssAnon")
+	r.Ratio, r.Met = r.After/r.Floor, r.After <= churnLimit
+	return r, err
+}
+
+// all has the machines come and go, and returns the most memory that was seen meanwhile.
+func (c *churn) all(ctx context.Context) (most float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan float64, 1)
+	go func() {
+		most := 0.0
+		for {
+			if now, err := c.memory("VmRSS"); err == nil {
+				most = max(most, now)
+			}
+			if wait.For(ctx, time.Second) != nil {
+				watched <- most
+				return
+			}
+		}
+	}()
+	_, err = timed(c.o.Concurrency, c.o.Machines, func(int) error { return c.one(ctx) })
+	cancel()
+	return <-watched, err
+}
+
+// one launches a machine and destroys it.
+func (c *churn) one(ctx context.Context) error {
+	m, err := c.agent.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
+	if err != nil {
+		return err
+	}
+	if m.State != machine.Started {
+		return fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+	}
+	return c.agent.Client.Destroy(ctx, live.App, m.ID, "", true)
+}
+
+// memory reads a field of the agent's status, in MB.
+func (c *churn) memory(field string) (float64, error) {
+	b, there, err := live.FieldOf(c.agent.PID(), "status", field)
+	if err == nil && !there {
+		err = fault.New(fault.Unavailable, "bench", "the kernel does not tell %s of a process", field)
+	}
+	return float64(b) / (1 << 20), err
+}

@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/soukhq/souk/check"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/policy"
+)
+
+// doDecisions is souk doctor --decisions: it computes every decision of a souk's log again.
+func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
+	dir, err := c.DevDir(dirFlag)
+	if err != nil {
+		return err
+	}
+	done := c.Progress("checking")
+	found, notes, err := check.Decisions(ctx, filepath.Join(dir, node.DecisionsDir), policies(ctx, c))
+	done()
+	if err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintf(c.Err, "note: %s\n", n)
+	}
+	printInvariant(c, found)
+	if !found.OK {
+		return fault.New(fault.Internal, "decisions", "what was recorded is not what is computed again; the lines above name the decisions")
+	}
+	return nil
+}
+
+// policies knows the policies that souk ships, and asks the souk that answers for those of its operators.
+func policies(ctx context.Context, c *cli.Env) check.PolicyOf {
+	known := map[decision.Policy]*placement.Policy{}
+	for _, s := range policy.Builtins() {
+		p := s.Bind(policy.NewEvaluator())
+		known[decision.Policy{Name: s.Name}] = &p
+	}
+	fetch := func(d decision.Policy) *placement.Policy {
+		cl, err := c.Client()
+		if err != nil {
+			return nil
+		}
+		f, err := cl.Policy(ctx, d.Name, d.Version)
+		if err != nil {
+			return nil
+		}
+		s, err := policy.Load([]byte(f.Text))
+		if err != nil {
+			return nil
+		}
+		p := s.Bind(policy.NewEvaluator())
+		p.Version = d.Version
+		return &p
+	}
+	return func(d decision.Policy) (placement.Policy, bool) {
+		p, asked := known[d]
+		if !asked {
+			p = fetch(d)
+			known[d] = p
+		}
+		if p == nil {
+			return placement.Policy{}, false
+		}
+		return *p, true
+	}
+}
