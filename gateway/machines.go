@@ -33,22 +33,18 @@ func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := g.machines(r.Context(), app, deleted)
+	all, err := g.listing(r.Context(), app, deleted)
 	if err != nil {
 		return err
 	}
 	keep := listFilter(r)
-	out := make([]*machine.Machine, 0, len(all))
-	for _, m := range all {
-		if !keep(m) {
-			continue
+	all = slices.DeleteFunc(all, func(m listed) bool { return !keep(m.Machine) })
+	if summary {
+		for i, m := range all {
+			all[i].render = func() []byte { return encoded(m.Summary()) }
 		}
-		if summary {
-			m = m.Summary()
-		}
-		out = append(out, m)
 	}
-	answer(w, http.StatusOK, out)
+	answerListed(w, "", all, "\n")
 	return nil
 }
 

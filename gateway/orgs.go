@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -60,29 +59,33 @@ func (g *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	all, err := g.directory.machines(r.Context(), "", deleted)
+	all, err := g.directory.listing(r.Context(), "", deleted)
 	if err != nil {
 		return err
 	}
 	apps, cursor := g.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
-	all = slices.DeleteFunc(all, func(m *machine.Machine) bool {
-		return !apps[m.App] || m.ID <= cursor || !updatedAfter(m, after)
+	all = slices.DeleteFunc(all, func(m listed) bool {
+		return m.ID <= cursor || !apps[m.App] || !updatedAfter(m.Machine, after)
 	})
-	slices.SortFunc(all, func(a, b *machine.Machine) int { return cmp.Compare(a.ID, b.ID) })
-	out := api.MachinePage{Machines: all[:min(limit, len(all))]}
-	if n := len(out.Machines); n > 0 {
-		out.LastMachineID, out.LastUpdatedAt = out.Machines[n-1].ID, out.Machines[n-1].UpdatedAt
+	page := firstByID(all, limit)
+	out := api.MachinePage{Machines: []*machine.Machine{}}
+	if n := len(page); n > 0 {
+		out.LastMachineID, out.LastUpdatedAt = page[n-1].ID, page[n-1].UpdatedAt
 		if n < len(all) {
 			out.NextCursor = out.LastMachineID
 		}
 	}
-	answer(w, http.StatusOK, out)
+	head, tail := around(out)
+	answerListed(w, head, page, tail)
 	return nil
 }
 
 func updatedAfter(m *machine.Machine, after time.Time) bool {
+	if after.IsZero() {
+		return true
+	}
 	at, err := time.Parse(time.RFC3339, m.UpdatedAt)
-	return after.IsZero() || err != nil || at.After(after)
+	return err != nil || at.After(after)
 }
 
 func queryTime(r *http.Request, name string) (time.Time, error) {

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// lister is a worker that keeps its machines as JSON while they are listed: each is encoded once for each change.
+type lister interface {
+	Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte]
+}
+
+// listed is a machine of a list, with a function that returns its JSON.
+type listed struct {
+	*machine.Machine
+	render func() []byte
+}
+
+// listing lists an app's machines, "" for all, of all workers, for who writes them as JSON.
+func (g *directory) listing(ctx context.Context, app string, destroyed bool) ([]listed, error) {
+	return gather(g.workers(), func(w Worker) ([]listed, error) {
+		var out []listed
+		if l, keeps := w.(lister); keeps {
+			for m, render := range l.Listing(app, destroyed) {
+				out = append(out, listed{m, render})
+			}
+			return out, nil
+		}
+		ms, err := w.Machines(ctx, app, destroyed)
+		for _, m := range ms {
+			out = append(out, listed{m, func() []byte { return encoded(m) }})
+		}
+		return out, err
+	})
+}
+
+func encoded(m *machine.Machine) []byte {
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
+	}
+	return b
+}
+
+// firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a time: a
+// page is a small part of what there is.
+func firstByID(all []listed, n int) []listed {
+	byID := func(a, b listed) int { return cmp.Compare(a.ID, b.ID) }
+	out, last := make([]listed, 0, min(2*n, len(all))), "" // no id above last is among the first; "": not known yet
+	for _, m := range all {
+		if last != "" && m.ID > last {
+			continue
+		}
+		if out = append(out, m); len(out) == 2*n {
+			slices.SortFunc(out, byID)
+			out, last = out[:n], out[n-1].ID
+		}
+	}
+	slices.SortFunc(out, byID)
+	return out[:min(n, len(out))]
+}
+
+// answerListed writes machines as a JSON array between what stands before and after it.
+func answerListed(w http.ResponseWriter, before string, list []listed, after string) {
+	all := make([][]byte, len(list))
+	length := len(before) + len("[]") + max(0, len(list)-1) + len(after)
+	for i, m := range list {
+		all[i] = m.render()
+		length += len(all[i])
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(length))
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriterSize(w, 1<<16)
+	_, _ = out.WriteString(before + "[")
+	for i, b := range all {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		_, _ = out.Write(b)
+	}
+	_, _ = out.WriteString("]" + after)
+	_ = out.Flush() // an error can only be that nobody reads any more
+}
+
+// around returns what stands before and after the machines of an answer that is encoded without any.
+func around(answer any) (before, after string) {
+	b, err := json.Marshal(answer)
+	if err != nil {
+		panic("gateway: an answer does not encode: " + err.Error()) // plain data: cannot happen
+	}
+	head, tail, _ := bytes.Cut(b, []byte(`"machines":[]`))
+	return string(head) + `"machines":`, string(tail) + "\n"
+}
