@@ -39,7 +39,7 @@ var siblings = map[string][]string{
 	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"}, "lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"market", "placement"},
 	"jobs":    {"fsm", "market", "placement"},
 	"catalog": {"journal"},
-	"api":     {"decision", "jobs", "policy/whatif", "quota"},
+	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
 	"node": {"batch", "gateway", "member", "worker"},

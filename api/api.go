@@ -1,10 +1,48 @@
-// Package api is the HTTP API in Go's words: every request and answer that is no noun of a lower package, and the table of
-// routes. The gateway serves it and the client calls it, so no shape is written down twice.
+// Package api is the HTTP API in Go's words: the requests and answers, and one table of routes. The gateway serves the
+// table, the client calls it, and the documents are made of it, so nothing of the API is written down twice.
 //
-// A struct here is a wire shape and nothing more: it has no behaviour, and no zero value that means something else than
-// its JSON. Machines, volumes and their parts are in package machine; workers and members in package cluster; decisions,
-// quotes and jobs are described where they are made.
+// A struct here is a wire shape and nothing more. Machines, volumes and their parts are in package machine; workers and
+// members are in package cluster; decisions, quotes and jobs are in the packages that make them.
+//
+// # Who may ask
+//
+// Every request needs a token: "Authorization: Bearer T", also "FlyV1 T", several separated by commas. Only /livez and
+// /readyz need none. There is no cookie and no session.
+//
+// # Names and ids
+//
+// Paths below /v1/souk are souk's own, all others are the Machines API's. The {id} of a machine in souk's own paths may
+// also be the machine's name, and the {job} of a job its name: then the newest job of that name is meant.
+//
+// # Machines
+//
+// Start, stop, restart and suspend answer when they are done; with the header "Prefer: respond-async" they answer when
+// they have begun. What acts on a machine under a lease needs the lease's nonce in the header fly-machine-lease-nonce.
+// A create with the header Idempotency-Key may be repeated: it answers the machine of the first time.
+//
+// # Streams
+//
+// An NDJSON answer is one JSON value a line. A stream that breaks off ends with a line {"error": "..."}, in the shape of
+// every error.
+//
+// The body of an exec stream is one line of JSON, {"command": [...]}, and then the command's stdin until the body ends.
+// Its answer is NDJSON, sent as it happens: {"stream": "stdout", "data": BASE64} or "stderr", and as the last line
+// {"exit_code": N}. Both directions flow at once over HTTP/1.1. Closing the connection ends the command.
+//
+// # Errors
+//
+// Every error is {"error": sentence, "status"?, "souk": {kind, code, scope, resource, retry_after, ...}} with the status
+// code of the Machines API. A refusal is never 502 or 503, which clients repeat. Every answer carries fly-request-id.
 package api
+
+// The headers of the API.
+const (
+	RequestIDHeader   = "fly-request-id"          // of every answer: its request, to be found in the server's log
+	NonceHeader       = "fly-machine-lease-nonce" // of a request: the nonce of the machine's lease
+	IdempotencyHeader = "Idempotency-Key"         // of a create: repeated, it answers the machine of the first time
+	PreferHeader      = "Prefer"
+	RespondAsync      = "respond-async" // as Prefer: answer when an operation has begun, not when it is done
+)
 
 // SetValue is the body that sets one value: of a secret, or of a key of metadata.
 type SetValue struct {

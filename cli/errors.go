@@ -21,7 +21,7 @@ func (c *Env) PrintError(err error) {
 		f := fault.As(err)
 		line := ErrorLine{Error: err.Error(), Kind: f.Kind, Code: f.Code, Exit: ExitCode(err)}
 		if a, ok := f.Detail.(client.ErrorAnswer); ok {
-			d := a.Detail()
+			d := a.Souk
 			line.Pending, line.Decision = d.Pending, d.Decision
 		}
 		if _, ok := errors.AsType[usageError](err); ok {
@@ -31,8 +31,8 @@ func (c *Env) PrintError(err error) {
 		return
 	}
 	more := ""
-	if a, ok := fault.As(err).Detail.(client.ErrorAnswer); ok && a.Detail().Decision != "" {
-		more = fmt.Sprintf(" (%s; souk explain %s)", a.Detail().Pending, a.Detail().Decision)
+	if a, ok := fault.As(err).Detail.(client.ErrorAnswer); ok && a.Souk.Decision != "" {
+		more = fmt.Sprintf(" (%s; souk explain %s)", a.Souk.Pending, a.Souk.Decision)
 	}
 	fmt.Fprintf(c.Err, "souk: %v%s\n", err, more)
 }

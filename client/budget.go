@@ -8,12 +8,12 @@ import (
 
 // AppBudget gives the eviction budget of an app.
 func (c *Client) AppBudget(ctx context.Context, app string) (b api.AppBudget, err error) {
-	err = c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "eviction-budget")}, &b)
+	err = c.do(ctx, newCall(api.GetAppBudget, app), &b)
 	return b, err
 }
 
 // SetAppBudget sets it for machines that are made from then on; with Default it takes back what was set.
 func (c *Client) SetAppBudget(ctx context.Context, app string, to api.AppBudget) (b api.AppBudget, err error) {
-	err = c.do(ctx, call{method: "PUT", path: route("souk", "apps", app, "eviction-budget"), in: to}, &b)
+	err = c.do(ctx, newCall(api.SetAppBudget, app).withBody(to), &b)
 	return b, err
 }

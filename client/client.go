@@ -24,9 +24,6 @@ import (
 // MaxAnswer bounds the JSON answer a client reads: 64 MiB, some 20,000 machines.
 const MaxAnswer = 64 << 20
 
-// NonceHeader carries a lease's nonce with a verb.
-const NonceHeader = "fly-machine-lease-nonce"
-
 // Client talks to one souk.
 type Client struct {
 	base  string // http://HOST:PORT, no slash at the end
@@ -64,24 +61,39 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 // Addr gives the base URL the client talks to.
 func (c *Client) Addr() string { return c.base }
 
-// call is one request. Query and header values that are empty are left out.
+// call is one request.
 type call struct {
-	method string
-	path   string // joined from escaped segments, see route
+	op     api.Op
+	path   string
 	query  url.Values
-	header map[string]string
-	in     any // nil: no body
+	header http.Header
+	in     any // nil: no body; an io.Reader is sent as it is
 }
 
-// route joins path segments, each escaped, below /v1: no id can name another route.
-func route(segments ...string) string {
-	var b strings.Builder
-	b.WriteString("/v1")
-	for _, s := range segments {
-		b.WriteByte('/')
-		b.WriteString(url.PathEscape(s))
+// newCall returns the call of an operation; values are those of its path's parameters.
+func newCall(op api.Op, values ...string) call { return call{op: op, path: op.Path(values...)} }
+
+func (k call) withQuery(q url.Values) call {
+	k.query = q
+	return k
+}
+
+func (k call) withBody(in any) call {
+	k.in = in
+	return k
+}
+
+// withHeader leaves out a value that is empty.
+func (k call) withHeader(name, value string) call {
+	if value == "" {
+		return k
 	}
-	return b.String()
+	k.header = k.header.Clone()
+	if k.header == nil {
+		k.header = http.Header{}
+	}
+	k.header.Set(name, value)
+	return k
 }
 
 // do makes the request and decodes the answer into out (nil: the answer's body does not matter).
@@ -99,13 +111,13 @@ func (c *Client) do(ctx context.Context, k call, out any) error {
 		return broken(ctx, err)
 	}
 	if b.Len() > MaxAnswer {
-		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less", k.method, k.path, MaxAnswer>>20)
+		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less", k.op.Method(), k.path, MaxAnswer>>20)
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(b.Bytes(), out); err != nil {
-		return fault.Wrap(err, fault.Internal, "answer", "the answer to %s %s is not the JSON that was expected; is %s a souk?", k.method, k.path, c.base)
+		return fault.Wrap(err, fault.Internal, "answer", "the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, c.base)
 	}
 	return nil
 }
@@ -128,7 +140,7 @@ func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 	if len(k.query) > 0 {
 		u += "?" + k.query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, k.method, u, body)
+	req, err := http.NewRequestWithContext(ctx, k.op.Method(), u, body)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "address", "%q is no address of a souk; write HOST:PORT", c.base)
 	}
@@ -140,12 +152,10 @@ func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	if c.async {
-		req.Header.Set("Prefer", "respond-async")
+		req.Header.Set(api.PreferHeader, api.RespondAsync)
 	}
-	for h, v := range k.header {
-		if v != "" {
-			req.Header.Set(h, v)
-		}
+	for name, values := range k.header {
+		req.Header[name] = values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -185,31 +195,26 @@ func ended(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, "canceled", "the request was given up")
 }
 
-// ErrorAnswer is the body of every error.
+// ErrorAnswer is an answer that is an error. Of a server that is not souk, Souk says nothing.
 type ErrorAnswer struct {
-	Error     string          `json:"error"`
-	Status    string          `json:"status,omitempty"`
-	Details   json.RawMessage `json:"details,omitempty"`
-	Souk      json.RawMessage `json:"souk,omitempty"`
-	HTTP      int             `json:"-"`
-	RequestID string          `json:"-"` // to be found in the server's log
+	api.ErrorBody
+	HTTP      int    `json:"-"` // the status code
+	RequestID string `json:"-"` // to be found in the server's log
 }
 
 // answerError reads the error in an answer that is no 2xx. Its Detail is an ErrorAnswer.
 func answerError(resp *http.Response) *fault.Error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a body cut short still has a status code to go by
-	a := ErrorAnswer{HTTP: resp.StatusCode, RequestID: resp.Header.Get("fly-request-id")}
-	if json.Unmarshal(raw, &a) != nil || a.Error == "" {
+	a := ErrorAnswer{HTTP: resp.StatusCode, RequestID: resp.Header.Get(api.RequestIDHeader)}
+	_ = json.Unmarshal(raw, &a) // what is read is what there is: another server may say "souk" and mean something else
+	if a.Error == "" {
 		a.Error = fmt.Sprintf("the server answered %s without saying why", resp.Status)
 	}
 	return a.fault()
 }
 
 func (a ErrorAnswer) fault() *fault.Error {
-	var d api.Reason
-	if len(a.Souk) > 0 {
-		_ = json.Unmarshal(a.Souk, &d) // a server that is not souk says nothing here; the code below still has a kind
-	}
+	d := a.Souk
 	if d.Kind == "" {
 		d.Kind = kindOfStatus(a.HTTP)
 	}

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
 func serve(t testing.TB, h http.HandlerFunc) *client.Client {
@@ -78,7 +78,7 @@ func TestRequest(t *testing.T) {
 	if a := got.Header.Get("Authorization"); a != "Bearer secret-token" {
 		t.Errorf("Authorization is %q", a)
 	}
-	if got.Header.Get("Idempotency-Key") != "k" || got.Header.Get(client.NonceHeader) != "" {
+	if got.Header.Get("Idempotency-Key") != "k" || got.Header.Get(api.NonceHeader) != "" {
 		t.Errorf("headers are %v", got.Header)
 	}
 	if string(body) != `{"name":"n"}` {
@@ -155,7 +155,7 @@ func TestExec(t *testing.T) {
 		}()
 		return len(p), nil
 	})
-	code, err := c.Exec(t.Context(), "a", "m", runtime.ExecRequest{Argv: []string{"cat"}, Stdin: pr, Stdout: &out, Stderr: errw})
+	code, err := c.Exec(t.Context(), "a", "m", client.Command{Argv: []string{"cat"}, Stdin: pr, Stdout: &out, Stderr: errw})
 	if err != nil || code != 7 || out.String() != "out" {
 		t.Errorf("got code %d, out %q, err %v", code, out.String(), err)
 	}
@@ -165,7 +165,7 @@ func TestExecBrokenOff(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{\"stream\":\"stdout\",\"data\":\"b3V0\"}\n")
 	})
-	if _, err := c.Exec(t.Context(), "a", "m", runtime.ExecRequest{Argv: []string{"x"}}); !fault.Is(err, fault.Unavailable) {
+	if _, err := c.Exec(t.Context(), "a", "m", client.Command{Argv: []string{"x"}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("an answer without an exit code gave %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"strconv"
 
@@ -18,7 +17,7 @@ func (c *Client) Explain(ctx context.Context, app, ref string, number int) (api.
 	if number != 0 {
 		q.Set("decision", strconv.Itoa(number))
 	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "machines", ref, "explain"), query: q}, &e)
+	err := c.do(ctx, newCall(api.ExplainMachine, app, ref).withQuery(q), &e)
 	return e, err
 }
 
@@ -42,29 +41,20 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) (api.DecisionPa
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	var p api.DecisionPage
-	err := c.do(ctx, call{method: "GET", path: route("souk", "decisions"), query: v}, &p)
+	err := c.do(ctx, newCall(api.ListDecisions).withQuery(v), &p)
 	return p, err
 }
 
 // Decision gives one decision by its id.
 func (c *Client) Decision(ctx context.Context, id string) (api.ExplainedDecision, error) {
 	var d api.ExplainedDecision
-	err := c.do(ctx, call{method: "GET", path: route("souk", "decisions", id)}, &d)
+	err := c.do(ctx, newCall(api.GetDecision, id), &d)
 	return d, err
 }
 
 // Plan asks what a launch would meet now, and what would help. Nothing is reserved.
 func (c *Client) Plan(ctx context.Context, app string, l *machine.Launch) (api.Plan, error) {
 	var p api.Plan
-	err := c.do(ctx, call{method: "POST", path: route("souk", "apps", app, "plan"), in: l}, &p)
+	err := c.do(ctx, newCall(api.PlanLaunch, app).withBody(l), &p)
 	return p, err
-}
-
-// Detail gives what souk adds to an error for programs; nothing when the server is not souk.
-func (a ErrorAnswer) Detail() api.Reason {
-	var d api.Reason
-	if len(a.Souk) > 0 {
-		_ = json.Unmarshal(a.Souk, &d) // a server that is not souk says nothing here
-	}
-	return d
 }

@@ -8,13 +8,20 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
 )
 
-// Exec runs a command beside a machine's main process and gives its exit code. Output is written as it comes; Stdin
-// may be nil. Ending ctx ends the command. ref is an id or a name.
-func (c *Client) Exec(ctx context.Context, app, ref string, r runtime.ExecRequest) (int, error) {
-	head, err := json.Marshal(map[string][]string{"command": r.Argv})
+// Command is what Exec runs. Stdin may be nil; Stdout and Stderr may be nil to discard.
+type Command struct {
+	Argv   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
+// comes. Ending ctx ends the command. ref is an id or a name.
+func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
+	head, err := json.Marshal(api.ExecCommand{Command: r.Argv})
 	if err != nil {
 		return 0, fault.Wrap(err, fault.Invalid, "request", "the command cannot be written as JSON")
 	}
@@ -23,7 +30,7 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r runtime.ExecReques
 		// No length: the transport sends chunks, each as soon as it is read, while the answer comes.
 		body = io.MultiReader(body, r.Stdin)
 	}
-	resp, err := c.send(ctx, call{method: "POST", path: route("souk", "apps", app, "machines", ref, "exec"), in: body})
+	resp, err := c.send(ctx, newCall(api.StreamExec, app, ref).withBody(body))
 	if err != nil {
 		return 0, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
@@ -13,32 +14,27 @@ import (
 // SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "" has
 // the server choose.
 func (c *Client) SubmitJob(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
-	in := struct {
-		ID string `json:"id,omitempty"`
-		jobs.Spec
-	}{id, spec}
+	in := api.NewJob{ID: id, Spec: spec}
 	var j jobs.Job
-	err := c.do(ctx, call{method: "POST", path: route("souk", "jobs"), in: in}, &j)
+	err := c.do(ctx, newCall(api.SubmitJob).withBody(in), &j)
 	return j, err
 }
 
 // Jobs lists the jobs of an app, "" for all, oldest first.
 func (c *Client) Jobs(ctx context.Context, app string) ([]jobs.Job, error) {
-	var a struct {
-		Jobs []jobs.Job `json:"jobs"`
-	}
+	var a api.JobList
 	q := url.Values{}
 	if app != "" {
 		q.Set("app", app)
 	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs"), query: q}, &a)
+	err := c.do(ctx, newCall(api.ListJobs).withQuery(q), &a)
 	return a.Jobs, err
 }
 
 // Job tells of a job, by its id or its name.
 func (c *Client) Job(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
-	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref)}, &j)
+	err := c.do(ctx, newCall(api.GetJob, ref), &j)
 	return j, err
 }
 
@@ -47,14 +43,14 @@ func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.D
 	seconds := min(max(int((limit+time.Second-1)/time.Second), 1), 60)
 	q := url.Values{"timeout": {strconv.Itoa(seconds)}, "done": {strconv.Itoa(done)}}
 	var j jobs.Job
-	err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref, "wait"), query: q}, &j)
+	err := c.do(ctx, newCall(api.WaitJob, ref).withQuery(q), &j)
 	return j, err
 }
 
 // CancelJob drops the tasks that wait and ends those that run.
 func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
-	err := c.do(ctx, call{method: "POST", path: route("souk", "jobs", ref, "cancel")}, &j)
+	err := c.do(ctx, newCall(api.CancelJob, ref), &j)
 	return j, err
 }
 
@@ -62,12 +58,9 @@ func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]jobs.Task, error) {
 	var all []jobs.Task
 	for from := 0; ; {
-		var a struct {
-			Tasks []jobs.Task `json:"tasks"`
-			Next  *int        `json:"next"`
-		}
+		var a api.TaskPage
 		q := url.Values{"from": {strconv.Itoa(from)}, "state": states}
-		if err := c.do(ctx, call{method: "GET", path: route("souk", "jobs", ref, "tasks"), query: q}, &a); err != nil {
+		if err := c.do(ctx, newCall(api.ListTasks, ref).withQuery(q), &a); err != nil {
 			return nil, err
 		}
 		all = append(all, a.Tasks...)
@@ -88,7 +81,7 @@ func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.
 	if q.Follow {
 		v.Set("follow", "true")
 	}
-	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "jobs", ref, "tasks", strconv.Itoa(index), "logs"), query: v})
+	resp, err := c.send(ctx, newCall(api.TaskLogs, ref, strconv.Itoa(index)).withQuery(v))
 	if err != nil {
 		return err
 	}

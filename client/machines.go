@@ -22,7 +22,7 @@ type LaunchOptions struct {
 // Launch creates a machine, and starts it unless l.SkipLaunch.
 func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o LaunchOptions) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	k := call{method: "POST", path: route("apps", app, "machines"), in: l, header: map[string]string{"Idempotency-Key": o.Key}}
+	k := newCall(api.CreateMachine, app).withBody(l).withHeader(api.IdempotencyHeader, o.Key)
 	if err := c.do(ctx, k, m); err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 // Update replaces a machine's config whole.
 func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	k := call{method: "POST", path: route("apps", app, "machines", id), in: l, header: nonceHeader(nonce)}
+	k := newCall(api.UpdateMachine, app, id).withBody(l).withHeader(api.NonceHeader, nonce)
 	if err := c.do(ctx, k, m); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, 
 // Machine gives one machine of an app by its id.
 func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	if err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id)}, m); err != nil {
+	if err := c.do(ctx, newCall(api.GetMachine, app, id), m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -64,7 +64,7 @@ func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*ma
 		q.Set("region", o.Region)
 	}
 	var ms []*machine.Machine
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines"), query: q}, &ms)
+	err := c.do(ctx, newCall(api.ListMachines, app).withQuery(q), &ms)
 	return ms, err
 }
 
@@ -100,11 +100,8 @@ func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions, all
 		q.Set("include_deleted", "true")
 	}
 	for range maxPages {
-		var page struct {
-			Machines   []*machine.Machine `json:"machines"`
-			NextCursor string             `json:"next_cursor"`
-		}
-		if err := c.do(ctx, call{method: "GET", path: route("orgs", org, "machines"), query: q}, &page); err != nil {
+		var page api.MachinePage
+		if err := c.do(ctx, newCall(api.ListOrgMachines, org).withQuery(q), &page); err != nil {
 			return nil, err
 		}
 		for _, m := range page.Machines {
@@ -123,7 +120,7 @@ func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions, all
 // Start starts a machine that is created, stopped or suspended.
 func (c *Client) Start(ctx context.Context, app, id, nonce string) (api.Started, error) {
 	var s api.Started
-	err := c.verb(ctx, app, id, "start", nonce, nil, nil, &s)
+	err := c.do(ctx, newCall(api.StartMachine, app, id).withHeader(api.NonceHeader, nonce), &s)
 	return s, err
 }
 
@@ -135,15 +132,8 @@ type StopOptions struct {
 
 // Stop stops a machine.
 func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) error {
-	in := struct {
-		ID      string `json:"id"`
-		Signal  string `json:"signal,omitempty"`
-		Timeout string `json:"timeout,omitempty"`
-	}{ID: id, Signal: o.Signal}
-	if o.Timeout > 0 {
-		in.Timeout = o.Timeout.String()
-	}
-	return c.verb(ctx, app, id, "stop", nonce, nil, in, nil)
+	in := api.StopRequest{ID: id, Signal: o.Signal, Timeout: machine.Duration{Duration: max(o.Timeout, 0)}}
+	return c.do(ctx, newCall(api.StopMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Restart stops a machine and starts it again. force skips the grace.
@@ -158,37 +148,32 @@ func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool,
 	if o.Timeout > 0 {
 		q.Set("timeout", o.Timeout.String())
 	}
-	return c.verb(ctx, app, id, "restart", nonce, q, nil, nil)
+	return c.do(ctx, newCall(api.RestartMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Suspend freezes a machine, memory and all. Start resumes it.
 func (c *Client) Suspend(ctx context.Context, app, id, nonce string) error {
-	return c.verb(ctx, app, id, "suspend", nonce, nil, nil, nil)
+	return c.do(ctx, newCall(api.SuspendMachine, app, id).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Signal sends a signal ("SIGTERM", "TERM", "15") to a machine's main process.
 func (c *Client) Signal(ctx context.Context, app, id, nonce, signal string) error {
-	return c.verb(ctx, app, id, "signal", nonce, nil, map[string]any{"signal": signal}, nil)
+	in := api.SignalRequest{Signal: machine.SignalText(signal)}
+	return c.do(ctx, newCall(api.SignalMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Cordon takes a machine out of routing, or with on false puts it back.
 func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) error {
-	verb := "uncordon"
+	op := api.UncordonMachine
 	if on {
-		verb = "cordon"
+		op = api.CordonMachine
 	}
-	return c.verb(ctx, app, id, verb, nonce, nil, nil, nil)
-}
-
-func (c *Client) verb(ctx context.Context, app, id, verb, nonce string, q url.Values, in, out any) error {
-	k := call{method: "POST", path: route("apps", app, "machines", id, verb), query: q, in: in, header: nonceHeader(nonce)}
-	return c.do(ctx, k, out)
+	return c.do(ctx, newCall(op, app, id).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Destroy removes a machine for ever; with kill also one that runs.
 func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) error {
-	k := call{method: "DELETE", path: route("apps", app, "machines", id), header: nonceHeader(nonce),
-		query: url.Values{"kill": {strconv.FormatBool(kill)}}}
+	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).withHeader(api.NonceHeader, nonce)
 	return c.do(ctx, k, nil)
 }
 
@@ -203,48 +188,45 @@ func (c *Client) Wait(ctx context.Context, app, id string, timeout time.Duration
 	for _, s := range states {
 		q.Add("state", string(s))
 	}
-	return c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "wait"), query: q}, nil)
+	return c.do(ctx, newCall(api.WaitMachine, app, id).withQuery(q), nil)
 }
 
 // Processes lists a machine's processes.
 func (c *Client) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
 	var ps []machine.Process
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "ps")}, &ps)
+	err := c.do(ctx, newCall(api.ListProcesses, app, id), &ps)
 	return ps, err
 }
 
 // Metadata gives a machine's metadata.
 func (c *Client) Metadata(ctx context.Context, app, id string) (map[string]string, error) {
 	var kv map[string]string
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "metadata")}, &kv)
+	err := c.do(ctx, newCall(api.GetMetadata, app, id), &kv)
 	return kv, err
 }
 
 // PatchMetadata sets some keys; a nil value deletes its key. Nothing that runs is touched.
 func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv map[string]*string) error {
-	k := call{method: "PATCH", path: route("apps", app, "machines", id, "metadata"), in: kv, header: nonceHeader(nonce)}
+	k := newCall(api.PatchMetadata, app, id).withBody(kv).withHeader(api.NonceHeader, nonce)
 	return c.do(ctx, k, nil)
 }
 
 // Lease gives the lease in force; NotFound when there is none.
 func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
 	var a api.LeaseAnswer
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "machines", id, "lease")}, &a)
+	err := c.do(ctx, newCall(api.GetLease, app, id), &a)
 	return a.Data, err
 }
 
 // TakeLease takes the machine's lease, or with the holder's nonce refreshes it. The server counts ttl in whole seconds.
 func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.Duration) (machine.Lease, error) {
 	var a api.LeaseAnswer
-	k := call{method: "POST", path: route("apps", app, "machines", id, "lease"), header: nonceHeader(nonce),
-		query: url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}}
+	k := newCall(api.AcquireLease, app, id).withQuery(url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}).withHeader(api.NonceHeader, nonce)
 	err := c.do(ctx, k, &a)
 	return a.Data, err
 }
 
 // ReleaseLease gives the lease back.
 func (c *Client) ReleaseLease(ctx context.Context, app, id, nonce string) error {
-	return c.do(ctx, call{method: "DELETE", path: route("apps", app, "machines", id, "lease"), header: nonceHeader(nonce)}, nil)
+	return c.do(ctx, newCall(api.ReleaseLease, app, id).withHeader(api.NonceHeader, nonce), nil)
 }
-
-func nonceHeader(nonce string) map[string]string { return map[string]string{NonceHeader: nonce} }

@@ -11,56 +11,54 @@ import (
 
 // CordonWorker makes a worker take nothing new. It gives the worker's record afterwards.
 func (c *Client) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record, err error) {
-	err = c.do(ctx, call{method: "PUT", path: route("souk", "workers", worker, "cordon"), in: to}, &rec)
+	err = c.do(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
 }
 
 // UncordonWorker makes a worker take things again.
 func (c *Client) UncordonWorker(ctx context.Context, worker string) (rec cluster.Record, err error) {
-	err = c.do(ctx, call{method: "DELETE", path: route("souk", "workers", worker, "cordon")}, &rec)
+	err = c.do(ctx, newCall(api.UncordonWorker, worker), &rec)
 	return rec, err
 }
 
 // DrainPlan asks where a worker's machines would go. Nothing is done.
 func (c *Client) DrainPlan(ctx context.Context, worker string) (p api.DrainPlan, err error) {
-	err = c.do(ctx, call{method: "GET", path: route("souk", "workers", worker, "drain")}, &p)
+	err = c.do(ctx, newCall(api.PlanDrain, worker), &p)
 	return p, err
 }
 
 // Move makes a machine anew at another worker, under another id and its own name.
 func (c *Client) Move(ctx context.Context, app, id string) (m api.Moved, err error) {
-	err = c.do(ctx, call{method: "POST", path: route("souk", "apps", app, "machines", id, "move")}, &m)
+	err = c.do(ctx, newCall(api.MoveMachine, app, id), &m)
 	return m, err
 }
 
 // Leave has the member that answers say goodbye and end.
 func (c *Client) Leave(ctx context.Context) error {
-	return c.do(ctx, call{method: "POST", path: route("souk", "leave")}, nil)
+	return c.do(ctx, newCall(api.Leave), nil)
 }
 
 // RemoveMember makes a member one that may not come back.
 func (c *Client) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
 	q := url.Values{"by": {by}, "reason": {reason}, "force": {strconv.FormatBool(force)}}
-	return c.do(ctx, call{method: "DELETE", path: route("souk", "members", id), query: q}, nil)
+	return c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), nil)
 }
 
 // Health asks for it.
 func (c *Client) Health(ctx context.Context) (h api.Health, err error) {
-	err = c.do(ctx, call{method: "GET", path: route("souk", "health")}, &h)
+	err = c.do(ctx, newCall(api.ClusterHealth), &h)
 	return h, err
 }
 
 // Disconnect gives what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
 func (c *Client) Disconnect(ctx context.Context, app string) (string, error) {
-	var b struct {
-		Policy string `json:"policy"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "disconnect")}, &b)
+	var b api.AppDisconnect
+	err := c.do(ctx, newCall(api.GetAppDisconnect, app), &b)
 	return b.Policy, err
 }
 
 // SetDisconnect sets it.
 func (c *Client) SetDisconnect(ctx context.Context, app, policy string) error {
-	in := map[string]string{"policy": policy}
-	return c.do(ctx, call{method: "PUT", path: route("souk", "apps", app, "disconnect"), in: in}, nil)
+	in := api.AppDisconnect{Policy: policy}
+	return c.do(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)
 }

@@ -10,10 +10,8 @@ import (
 
 // Policies lists the policies.
 func (c *Client) Policies(ctx context.Context) ([]api.PolicyInfo, error) {
-	var a struct {
-		Policies []api.PolicyInfo `json:"policies"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "policies")}, &a)
+	var a api.PolicyList
+	err := c.do(ctx, newCall(api.ListPolicies), &a)
 	return a.Policies, err
 }
 
@@ -24,52 +22,50 @@ func (c *Client) Policy(ctx context.Context, name string, version int) (api.Poli
 	if version != 0 {
 		q.Set("version", strconv.Itoa(version))
 	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "policies", name), query: q}, &a)
+	err := c.do(ctx, newCall(api.GetPolicy, name).withQuery(q), &a)
 	return a, err
 }
 
 // ApplyPolicy puts a policy file in force.
 func (c *Client) ApplyPolicy(ctx context.Context, text string) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
-	err := c.do(ctx, call{method: "POST", path: route("souk", "policies"), in: api.PolicyText{Text: text}}, &a)
+	err := c.do(ctx, newCall(api.ApplyPolicy).withBody(api.PolicyText{Text: text}), &a)
 	return a, err
 }
 
 // PlanPolicy asks what a policy file would place elsewhere.
 func (c *Client) PlanPolicy(ctx context.Context, text string) (api.PolicyPlan, error) {
 	var a api.PolicyPlan
-	err := c.do(ctx, call{method: "POST", path: route("souk", "policy-plan"), in: api.PolicyText{Text: text}}, &a)
+	err := c.do(ctx, newCall(api.PlanPolicy).withBody(api.PolicyText{Text: text}), &a)
 	return a, err
 }
 
 // RollbackPolicy puts an earlier version of a policy in force again; 0 is the one before.
 func (c *Client) RollbackPolicy(ctx context.Context, name string, to int) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
-	err := c.do(ctx, call{method: "POST", path: route("souk", "policies", name, "rollback"), in: map[string]int{"to": to}}, &a)
+	err := c.do(ctx, newCall(api.RollbackPolicy, name).withBody(api.Rollback{To: to}), &a)
 	return a, err
 }
 
 // DeletePolicy takes out a policy that nobody uses.
 func (c *Client) DeletePolicy(ctx context.Context, name string) error {
-	return c.do(ctx, call{method: "DELETE", path: route("souk", "policies", name)}, nil)
+	return c.do(ctx, newCall(api.DeletePolicy, name), nil)
 }
 
 // ChoosePolicies sets the default policy and the shadow; nil leaves one as it is, "" gives it up.
 func (c *Client) ChoosePolicies(ctx context.Context, def, shadow *string) error {
-	in := map[string]*string{"default": def, "shadow": shadow}
-	return c.do(ctx, call{method: "PUT", path: route("souk", "policy-choice"), in: in}, nil)
+	in := api.PolicyChoice{Default: def, Shadow: shadow}
+	return c.do(ctx, newCall(api.ChoosePolicies).withBody(in), nil)
 }
 
 // AppPolicy gives the policy that an app chose; "" is the default.
 func (c *Client) AppPolicy(ctx context.Context, app string) (string, error) {
-	var a struct {
-		Policy string `json:"policy"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "apps", app, "policy")}, &a)
+	var a api.AppPolicy
+	err := c.do(ctx, newCall(api.GetAppPolicy, app), &a)
 	return a.Policy, err
 }
 
 // SetAppPolicy chooses an app's policy; "" is the default.
 func (c *Client) SetAppPolicy(ctx context.Context, app, name string) error {
-	return c.do(ctx, call{method: "PUT", path: route("souk", "apps", app, "policy"), in: map[string]string{"policy": name}}, nil)
+	return c.do(ctx, newCall(api.SetAppPolicy, app).withBody(api.AppPolicy{Policy: name}), nil)
 }

@@ -17,23 +17,21 @@ import (
 // Version asks the server for its version.
 func (c *Client) Version(ctx context.Context) (api.ServerInfo, error) {
 	var v api.ServerInfo
-	err := c.do(ctx, call{method: "GET", path: route("souk", "version")}, &v)
+	err := c.do(ctx, newCall(api.GetVersion), &v)
 	return v, err
 }
 
 // Workers asks every worker for its record.
 func (c *Client) Workers(ctx context.Context) (api.WorkerList, error) {
 	var w api.WorkerList
-	err := c.do(ctx, call{method: "GET", path: route("souk", "workers")}, &w)
+	err := c.do(ctx, newCall(api.ListWorkers), &w)
 	return w, err
 }
 
 // Doctor asks every worker to examine its host.
 func (c *Client) Doctor(ctx context.Context) ([]api.Examination, error) {
-	var a struct {
-		Workers []api.Examination `json:"workers"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("souk", "doctor")}, &a)
+	var a api.Examinations
+	err := c.do(ctx, newCall(api.ExamineWorkers), &a)
 	return a.Workers, err
 }
 
@@ -44,7 +42,7 @@ func (c *Client) Events(ctx context.Context, app string, ready func(), f func(ma
 	if app != "" {
 		q.Set("app", app)
 	}
-	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "events"), query: q})
+	resp, err := c.send(ctx, newCall(api.StreamEvents).withQuery(q))
 	if err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, 
 	if q.Cursor != "" {
 		v.Set("cursor", q.Cursor)
 	}
-	resp, err := c.send(ctx, call{method: "GET", path: route("souk", "apps", app, "machines", ref, "logs"), query: v})
+	resp, err := c.send(ctx, newCall(api.StreamLogs, app, ref).withQuery(v))
 	if err != nil {
 		return err
 	}
@@ -108,7 +106,7 @@ func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 
 // CopyOut writes a tar stream of path in the machine to w.
 func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer) error {
-	k := call{method: "GET", path: route("souk", "apps", app, "machines", ref, "files"), query: url.Values{"path": {path}}}
+	k := newCall(api.CopyOut, app, ref).withQuery(url.Values{"path": {path}})
 	resp, err := c.send(ctx, k)
 	if err != nil {
 		return err
@@ -122,7 +120,6 @@ func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer
 
 // CopyIn unpacks the tar stream r at path in the machine.
 func (c *Client) CopyIn(ctx context.Context, app, ref, path string, r io.Reader) error {
-	k := call{method: "PUT", path: route("souk", "apps", app, "machines", ref, "files"), query: url.Values{"path": {path}},
-		in: r, header: map[string]string{"Content-Type": "application/x-tar"}}
+	k := newCall(api.CopyIn, app, ref).withQuery(url.Values{"path": {path}}).withBody(r).withHeader("Content-Type", "application/x-tar")
 	return c.do(ctx, k, nil)
 }

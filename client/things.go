@@ -9,87 +9,81 @@ import (
 
 // Apps lists the apps.
 func (c *Client) Apps(ctx context.Context) ([]api.App, error) {
-	var a struct {
-		Apps []api.App `json:"apps"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("apps")}, &a)
+	var a api.AppList
+	err := c.do(ctx, newCall(api.ListApps), &a)
 	return a.Apps, err
 }
 
 // App gives one app.
 func (c *Client) App(ctx context.Context, name string) (api.App, error) {
 	var a api.App
-	err := c.do(ctx, call{method: "GET", path: route("apps", name)}, &a)
+	err := c.do(ctx, newCall(api.GetApp, name), &a)
 	return a, err
 }
 
 // CreateApp makes an app.
 func (c *Client) CreateApp(ctx context.Context, name string) (api.App, error) {
 	var a api.App
-	in := map[string]string{"name": name, "org_slug": "personal"}
-	err := c.do(ctx, call{method: "POST", path: route("apps"), in: in}, &a)
+	in := api.NewApp{Name: name, Org: "personal"}
+	err := c.do(ctx, newCall(api.CreateApp).withBody(in), &a)
 	return a, err
 }
 
 // DestroyApp destroys an app with its machines and volumes.
 func (c *Client) DestroyApp(ctx context.Context, name string) error {
-	return c.do(ctx, call{method: "DELETE", path: route("apps", name)}, nil)
+	return c.do(ctx, newCall(api.DeleteApp, name), nil)
 }
 
 // Volumes lists an app's volumes.
 func (c *Client) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	var vs []machine.Volume
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "volumes")}, &vs)
+	err := c.do(ctx, newCall(api.ListVolumes, app), &vs)
 	return vs, err
 }
 
 // CreateVolume makes a volume.
 func (c *Client) CreateVolume(ctx context.Context, app string, s api.NewVolume) (machine.Volume, error) {
 	var v machine.Volume
-	err := c.do(ctx, call{method: "POST", path: route("apps", app, "volumes"), in: s}, &v)
+	err := c.do(ctx, newCall(api.CreateVolume, app).withBody(s), &v)
 	return v, err
 }
 
 // DestroyVolume destroys a volume that is attached to nothing.
 func (c *Client) DestroyVolume(ctx context.Context, app, id string) (machine.Volume, error) {
 	var v machine.Volume
-	err := c.do(ctx, call{method: "DELETE", path: route("apps", app, "volumes", id)}, &v)
+	err := c.do(ctx, newCall(api.DeleteVolume, app, id), &v)
 	return v, err
 }
 
 // ExtendVolume makes a volume larger.
 func (c *Client) ExtendVolume(ctx context.Context, app, id string, sizeGB int) (machine.Volume, error) {
-	var a struct {
-		Volume machine.Volume `json:"volume"`
-	}
-	k := call{method: "PUT", path: route("apps", app, "volumes", id, "extend"), in: map[string]int{"size_gb": sizeGB}}
+	var a api.Extended
+	k := newCall(api.ExtendVolume, app, id).withBody(api.ExtendRequest{SizeGB: sizeGB})
 	err := c.do(ctx, k, &a)
 	return a.Volume, err
 }
 
 // SnapshotVolume copies a volume as it is now.
 func (c *Client) SnapshotVolume(ctx context.Context, app, id string) error {
-	return c.do(ctx, call{method: "POST", path: route("apps", app, "volumes", id, "snapshots")}, nil)
+	return c.do(ctx, newCall(api.CreateSnapshot, app, id), nil)
 }
 
 // Snapshots lists a volume's snapshots.
 func (c *Client) Snapshots(ctx context.Context, app, id string) ([]machine.Snapshot, error) {
 	var s []machine.Snapshot
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "volumes", id, "snapshots")}, &s)
+	err := c.do(ctx, newCall(api.ListSnapshots, app, id), &s)
 	return s, err
 }
 
 // Secrets lists an app's secrets.
 func (c *Client) Secrets(ctx context.Context, app string) ([]api.Secret, error) {
-	var a struct {
-		Secrets []api.Secret `json:"secrets"`
-	}
-	err := c.do(ctx, call{method: "GET", path: route("apps", app, "secrets")}, &a)
+	var a api.SecretList
+	err := c.do(ctx, newCall(api.ListSecrets, app), &a)
 	return a.Secrets, err
 }
 
 // SetSecrets sets secrets, and deletes those whose value is nil.
 func (c *Client) SetSecrets(ctx context.Context, app string, values map[string]*string) error {
-	k := call{method: "POST", path: route("apps", app, "secrets"), in: map[string]any{"values": values}}
+	k := newCall(api.SetSecrets, app).withBody(api.SecretValues{Values: values})
 	return c.do(ctx, k, nil)
 }

@@ -8,6 +8,6 @@ import (
 
 // Top asks for them.
 func (c *Client) Top(ctx context.Context) (u api.UsageList, err error) {
-	err = c.do(ctx, call{method: "GET", path: route("souk", "top")}, &u)
+	err = c.do(ctx, newCall(api.Top), &u)
 	return u, err
 }

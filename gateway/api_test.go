@@ -114,17 +114,17 @@ func TestLeases(t *testing.T) {
 	if l.Status != "success" || l.Data.Nonce == "" || l.Data.ExpiresAt < time.Now().Unix()+50 {
 		t.Errorf("the lease is %+v", l)
 	}
-	nonce := NonceHeader + ": " + l.Data.Nonce
+	nonce := api.NonceHeader + ": " + l.Data.Nonce
 	s.want(409, "POST", at+"/lease", `{"ttl":10,"description":"another"}`)
 	s.want(409, "POST", at+"/stop", nil)
-	s.want(409, "POST", at+"/stop", nil, NonceHeader+": wrong")
+	s.want(409, "POST", at+"/stop", nil, api.NonceHeader+": wrong")
 	s.want(409, "DELETE", at+"?kill=true", nil)
 	s.want(200, "POST", at+"/stop", nil, nonce)
 	var again api.LeaseAnswer
 	if s.want(201, "POST", at+"/lease?ttl=600", nil, nonce).into(t, &again); again.Data.Nonce != l.Data.Nonce || again.Data.ExpiresAt <= l.Data.ExpiresAt {
 		t.Errorf("the refresh made %+v of %+v", again, l)
 	}
-	s.want(409, "DELETE", at+"/lease", nil, NonceHeader+": wrong")
+	s.want(409, "DELETE", at+"/lease", nil, api.NonceHeader+": wrong")
 	s.want(200, "DELETE", at+"/lease", nil, nonce)
 	s.want(404, "GET", at+"/lease", nil)
 	if m := s.launch(`{"lease_ttl":30,"config":{"image":"demo:1"}}`); m.Nonce == "" {

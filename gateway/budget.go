@@ -31,10 +31,3 @@ func (g *appsAPI) setAppBudget(w http.ResponseWriter, r *http.Request) error {
 	}
 	return g.getAppBudget(w, r)
 }
-
-func budgetRoutes() []route {
-	return []route{
-		{"GET", souk + "/apps/{app}/eviction-budget", "Give how much of an app a worker may evict.", "", nil, 200, api.AppBudget{}, ""},
-		{"PUT", souk + "/apps/{app}/eviction-budget", "Set how much of an app a worker may evict, for machines that are made from now on.", "", api.AppBudget{}, 200, api.AppBudget{}, ""},
-	}
-}

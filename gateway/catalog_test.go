@@ -21,24 +21,24 @@ func TestIdempotency(t *testing.T) {
 	const body = `{"config":{"image":"demo:1"}}`
 	t.Run("the same key again", func(t *testing.T) {
 		s := newShop(t).open()
-		first := s.launch(body, IdempotencyHeader+": k")
-		if again := s.launch(body, IdempotencyHeader+": k"); again.ID != first.ID {
+		first := s.launch(body, api.IdempotencyHeader+": k")
+		if again := s.launch(body, api.IdempotencyHeader+": k"); again.ID != first.ID {
 			t.Errorf("got %s, then %s", first.ID, again.ID)
 		}
-		if other := s.launch(body, IdempotencyHeader+": k2"); other.ID == first.ID {
+		if other := s.launch(body, api.IdempotencyHeader+": k2"); other.ID == first.ID {
 			t.Error("another key answers the same machine")
 		}
-		f := s.want(422, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:2"}}`, IdempotencyHeader+": k").failure(t)
+		f := s.want(422, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:2"}}`, api.IdempotencyHeader+": k").failure(t)
 		if f.Souk.Code != "idempotency_key" {
 			t.Errorf("the key for another request is told as %+v", f)
 		}
 		s.want(201, "POST", "/v1/apps", `{"name":"b"}`)
 		var m machine.Machine
-		if s.want(200, "POST", "/v1/apps/b/machines", body, IdempotencyHeader+": k").into(t, &m); m.ID == first.ID {
+		if s.want(200, "POST", "/v1/apps/b/machines", body, api.IdempotencyHeader+": k").into(t, &m); m.ID == first.ID {
 			t.Error("a key counts in another app")
 		}
 		s.want(200, "DELETE", "/v1/apps/a/machines/"+first.ID+"?kill=true", nil)
-		if gone := s.launch(body, IdempotencyHeader+": k"); gone.ID != first.ID || gone.State != "destroyed" {
+		if gone := s.launch(body, api.IdempotencyHeader+": k"); gone.ID != first.ID || gone.State != "destroyed" {
 			t.Errorf("after the destroy the key answers %+v", gone)
 		}
 	})
@@ -50,7 +50,7 @@ func TestIdempotency(t *testing.T) {
 		for i := range ids {
 			wg.Go(func() {
 				var m machine.Machine
-				s.do("POST", "/v1/apps/a/machines", body, IdempotencyHeader+": k").into(t, &m)
+				s.do("POST", "/v1/apps/a/machines", body, api.IdempotencyHeader+": k").into(t, &m)
 				ids[i] = m.ID
 			})
 		}
@@ -79,10 +79,10 @@ func TestIdempotency(t *testing.T) {
 		w1.after, w2.after = lost, lost
 		j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 		s := openShop(t, j, key, w1, w2).open()
-		s.want(500, "POST", "/v1/apps/a/machines", body, IdempotencyHeader+": k")
+		s.want(500, "POST", "/v1/apps/a/machines", body, api.IdempotencyHeader+": k")
 		w1.after, w2.after = nil, nil
 		s = openShop(t, j.Reopen(), key, w1, w2)
-		m := s.launch(body, IdempotencyHeader+": k")
+		m := s.launch(body, api.IdempotencyHeader+": k")
 		if n := len(w1.rows) + len(w2.rows); n != 1 || m.State != "started" {
 			t.Errorf("%d machines were made; the answer is %+v", n, m)
 		}
@@ -106,9 +106,9 @@ func TestIdempotency(t *testing.T) {
 	t.Run("a refusal does not use the key up", func(t *testing.T) {
 		s := newShop(t).open()
 		huge := `{"config":{"image":"demo:1","guest":{"cpus":64,"memory_mb":65536}}}`
-		s.want(422, "POST", "/v1/apps/a/machines", huge, IdempotencyHeader+": k")
-		s.want(422, "POST", "/v1/apps/a/machines", huge, IdempotencyHeader+": k")
-		s.want(400, "POST", "/v1/apps/a/machines", body, IdempotencyHeader+": "+strings.Repeat("x", 300))
+		s.want(422, "POST", "/v1/apps/a/machines", huge, api.IdempotencyHeader+": k")
+		s.want(422, "POST", "/v1/apps/a/machines", huge, api.IdempotencyHeader+": k")
+		s.want(400, "POST", "/v1/apps/a/machines", body, api.IdempotencyHeader+": "+strings.Repeat("x", 300))
 	})
 }
 

@@ -9,9 +9,6 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// IdempotencyHeader makes a repeated create answer the machine of the first.
-const IdempotencyHeader = "Idempotency-Key"
-
 // createMachine makes a machine, once: under an id that the client chose, or that its idempotency key is bound to, or a
 // new one.
 func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
@@ -23,7 +20,7 @@ func (g *Gateway) createMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	placed, err := g.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(IdempotencyHeader)})
+	placed, err := g.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader)})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -211,5 +212,5 @@ func (g *directory) workerOf(r *http.Request) (Worker, error) {
 			return w, nil
 		}
 	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET %s/workers", clip(string(id), 80), souk)
+	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(string(id), 80), api.ListWorkers)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -19,6 +20,8 @@ import (
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
+
+var update = flag.Bool("update", false, "write the golden files anew")
 
 // workersFaults are faults as workers and buyers give them, and the code that each must be told with.
 func workersFaults() []struct {

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -32,7 +33,7 @@ type begunWriter struct {
 func (b *begunWriter) Write(p []byte) (int, error) {
 	if !b.begun {
 		b.begun = true
-		b.w.Header().Set("Content-Type", tarred)
+		b.w.Header().Set("Content-Type", api.Tar)
 	}
 	return b.w.Write(p)
 }

@@ -176,8 +176,8 @@ func (s *shop) want(code int, method, path string, body any, headers ...string) 
 // check holds an answer against the description.
 func (s *shop) check(req *http.Request, r reply) {
 	s.t.Helper()
-	if r.header.Get(RequestIDHeader) == "" {
-		s.t.Errorf("%s %s: the answer has no %s", req.Method, req.URL, RequestIDHeader)
+	if r.header.Get(api.RequestIDHeader) == "" {
+		s.t.Errorf("%s %s: the answer has no %s", req.Method, req.URL, api.RequestIDHeader)
 	}
 	if req.Method == http.MethodHead {
 		return

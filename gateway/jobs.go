@@ -31,24 +31,7 @@ type Jobs interface {
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
 
-const (
-	allJobs = souk + "/jobs"
-	oneJob  = allJobs + "/{job}"
-
-	maxTasksPage = 10_000
-)
-
-func jobRoutes() []route {
-	return []route{
-		{"POST", allJobs, "Submit a job: one task, or an array of them.", "", api.NewJob{}, 201, jobs.Job{}, ""},
-		{"GET", allJobs, "List jobs, oldest first.", "app", nil, 200, api.JobList{}, ""},
-		{"GET", oneJob, "Tell of a job, and why its tasks wait.", "", nil, 200, jobs.Job{}, ""},
-		{"GET", oneJob + "/wait", "Answer when the job has ended, or more than done of its tasks have.", "timeout done", nil, 200, jobs.Job{}, ""},
-		{"POST", oneJob + "/cancel", "Drop the tasks that wait, end those that run.", "", nil, 200, jobs.Job{}, ""},
-		{"GET", oneJob + "/tasks", "List a job's tasks, in order of index.", "from limit state*", nil, 200, api.TaskPage{}, ""},
-		{"GET", oneJob + "/tasks/{index}/logs", "Stream what a task wrote.", "tail follow", nil, 200, machine.LogLine{}, ndjson},
-	}
-}
+const maxTasksPage = 10_000
 
 // buyer gives the buyer of tasks, or says that there is none.
 func (g *Gateway) buyer() (Jobs, error) {

@@ -77,7 +77,7 @@ func (g *leasesAPI) releaseLease(w http.ResponseWriter, r *http.Request) error {
 }
 
 func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
-	return lifecycle.LeaseCommand{App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(NonceHeader)}
+	return lifecycle.LeaseCommand{App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader)}
 }
 
 // leaseOwner names the holder to those who are refused. There is one token, so it is who the client says it is.

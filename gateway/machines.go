@@ -12,14 +12,6 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-const (
-	preferHeader = "Prefer"
-	respondAsync = "respond-async"
-)
-
-// NonceHeader carries the nonce of a machine's lease.
-const NonceHeader = "fly-machine-lease-nonce"
-
 func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 	app := r.PathValue("app")
 	if _, err := g.catalog.App(app); err != nil {
@@ -90,8 +82,8 @@ func (g *Gateway) getMachine(w http.ResponseWriter, r *http.Request) error {
 func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
-		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(NonceHeader), Source: "user",
-		Begun: slow && slices.Contains(r.Header.Values(preferHeader), respondAsync),
+		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader), Source: "user",
+		Begun: slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
 	}
 }
 

@@ -8,23 +8,11 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
 
 // The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker by
 // its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
-
-// marketRoutes lists them.
-func marketRoutes() []route {
-	const worker = souk + "/workers/{worker}"
-	return []route{
-		{"POST", worker + "/quote", "Ask a worker what it would say to a launch; nothing is reserved.", "", api.Bid{}, 200, market.Quote{}, ""},
-		{"POST", worker + "/holds", "Have a worker keep room for a launch for a while.", "", api.Bid{}, 200, api.Held{}, ""},
-		{"DELETE", worker + "/holds/{hold}", "Give held room back.", "", nil, 200, api.OK{}, ""},
-		{"POST", worker + "/machines", "Make a machine at a worker, with or without a hold.", "", api.Bid{}, 200, machine.Machine{}, ""},
-	}
-}
 
 // bid reads the body, and says for which worker it is. Ids match exactly.
 func (g *Gateway) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {

@@ -37,23 +37,6 @@ type Cluster interface {
 // Cordoner is a worker that can be told to take nothing new.
 type Cordoner = wire.Cordoner
 
-func nodeRoutes() []route {
-	const worker, member = souk + "/workers/{worker}", souk + "/members/{member}"
-	return []route{
-		{"PUT", worker + "/cordon", "Make a worker take nothing new; what it has stays.", "", api.WorkerCordon{}, 200, cluster.Record{}, ""},
-		{"DELETE", worker + "/cordon", "Make a worker take things again.", "", nil, 200, cluster.Record{}, ""},
-		{"GET", worker + "/drain", "Say where a worker's machines would go if it were emptied now.", "", nil, 200, api.DrainPlan{}, ""},
-		{"POST", soukOne + "/move", "Make a machine anew at another worker, under another id and its own name.", "", nil, 200, api.Moved{}, ""},
-		{"POST", souk + "/leave", "Have the member that answers say goodbye and end; its machines go on.", "", nil, 200, api.OK{}, ""},
-		{"GET", souk + "/removed", "List members that may not come back.", "", nil, 200, api.RemovalList{}, ""},
-		{"DELETE", member, "Make a member one that may not come back.", "force by reason", nil, 200, api.OK{}, ""},
-		{"GET", souk + "/top", "Tell what each worker has, uses and does.", "", nil, 200, api.UsageList{}, ""},
-		{"GET", souk + "/health", "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.", "", nil, 200, api.Health{}, ""},
-		{"GET", souk + "/apps/{app}/disconnect", "Give what is to become of an app's machines on a worker that cannot be heard.", "", nil, 200, api.AppDisconnect{}, ""},
-		{"PUT", souk + "/apps/{app}/disconnect", "Set what is to become of an app's machines on a worker that cannot be heard.", "", api.AppDisconnect{}, 200, api.AppDisconnect{}, ""},
-	}
-}
-
 // membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
 type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone

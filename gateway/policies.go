@@ -243,19 +243,3 @@ func requestOf(m *machine.Machine) placement.Request {
 	}
 	return r
 }
-
-const rules = souk + "/policies"
-
-func policyRoutes() []route {
-	return []route{
-		{"GET", rules, "List the policies of placement.", "", nil, 200, api.PolicyList{}, ""},
-		{"POST", rules, "Put a policy file in force, as the next version of its policy.", "", api.PolicyText{}, 200, api.PolicyApplied{}, ""},
-		{"GET", rules + "/{policy}", "Give a policy's file and its versions.", "version", nil, 200, api.PolicyFile{}, ""},
-		{"DELETE", rules + "/{policy}", "Take out a policy that nobody uses.", "", nil, 200, api.OK{}, ""},
-		{"POST", rules + "/{policy}/rollback", "Put an earlier version of a policy in force again.", "", api.Rollback{}, 200, api.PolicyApplied{}, ""},
-		{"POST", souk + "/policy-plan", "Say what a policy file would place elsewhere; nothing is changed.", "", api.PolicyText{}, 200, api.PolicyPlan{}, ""},
-		{"PUT", souk + "/policy-choice", "Choose the default policy and the shadow.", "", api.PolicyChoice{}, 200, api.PolicyList{}, ""},
-		{"GET", souk + "/apps/{app}/policy", "Give the policy that an app chose.", "", nil, 200, api.AppPolicy{}, ""},
-		{"PUT", souk + "/apps/{app}/policy", "Choose an app's policy.", "", api.AppPolicy{}, 200, api.AppPolicy{}, ""},
-	}
-}

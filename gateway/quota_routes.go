@@ -12,22 +12,6 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-func quotaRoutes() []route {
-	const spaces = souk + "/namespaces"
-	const of = spaces + "/{namespace}"
-	return []route{
-		{"GET", spaces, "List namespaces, with what they may spend and do.", "", nil, 200, api.NamespaceList{}, ""},
-		{"POST", spaces, "Make a namespace.", "", api.NewNamespace{}, 201, api.Namespace{}, ""},
-		{"DELETE", of, "Remove a namespace that no app is in.", "", nil, 200, api.OK{}, ""},
-		{"GET", of + "/quota", "Tell what a namespace may spend, and where it does.", "", nil, 200, api.Namespace{}, ""},
-		{"PUT", of + "/quota", "Set what a namespace may spend; a null budget is no limit.", "", api.QuotaRequest{}, 200, api.Namespace{}, ""},
-		{"GET", souk + "/price", "Give what resources cost.", "", nil, 200, quota.Price{}, ""},
-		{"PUT", souk + "/price", "Set what resources cost from now on.", "", quota.Price{}, 200, quota.Price{}, ""},
-		{"GET", souk + "/apps/{app}/namespace", "Give the namespace of an app.", "", nil, 200, api.AppNamespace{}, ""},
-		{"PUT", souk + "/apps/{app}/namespace", "Put an app into a namespace; machines that are there stay in theirs.", "", api.AppNamespace{}, 200, api.AppNamespace{}, ""},
-	}
-}
-
 // namespacesAPI serves namespaces, what they may spend and what they do.
 type namespacesAPI struct {
 	catalog   namespaceCatalog

@@ -9,142 +9,13 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
-	"github.com/soukhq/souk/machine"
 )
 
 // handler serves a route. It returns its error instead of answering it.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// handlers are what one noun serves, by method and path.
-type handlers map[string]handler
-
-// route is one line of the API. The mux, the metrics, the description in openapi.json and its test are made of the table.
-type route struct {
-	method string
-	path   string
-	about  string // one sentence
-	query  string // names of the query's parameters, separated by blanks
-	in     any    // a value of the body's type; nil: no body
-	code   int    // of success
-	out    any    // a value of the answer's type; nil: none
-	media  string // of the answer, when it is not JSON
-}
-
-const (
-	ndjson = "application/x-ndjson"
-	tarred = "application/x-tar"
-
-	apps    = "/v1/apps"
-	app     = apps + "/{app}"
-	fleet   = app + "/machines"
-	one     = fleet + "/{id}"
-	disks   = app + "/volumes"
-	disk    = disks + "/{volume}"
-	sealed  = app + "/secrets"
-	souk    = "/v1/souk"
-	soukOne = souk + "/apps/{app}/machines/{id}"
-)
-
-// routes lists the API.
-func routes() []route {
-	return slices.Concat(appRoutes(), machineRoutes(), verbRoutes(), volumeRoutes(), platformRoutes(), soukRoutes(), policyRoutes(), marketRoutes(), jobRoutes(), budgetRoutes(), quotaRoutes(), nodeRoutes())
-}
-
-func appRoutes() []route {
-	return []route{
-		{"POST", apps, "Make an app.", "wait", api.NewApp{}, 201, api.App{}, ""},
-		{"GET", apps, "List apps.", "org_slug app_role", nil, 200, api.AppList{}, ""},
-		{"GET", app, "Tell of an app.", "", nil, 200, api.App{}, ""},
-		{"DELETE", app, "Destroy an app's machines and volumes, and the app.", "", nil, 202, api.OK{}, ""},
-		{"GET", sealed, "List secrets, without their values.", "version show_secrets", nil, 200, api.SecretList{}, ""},
-		{"POST", sealed, "Set secrets; null deletes one.", "", api.SecretValues{}, 200, api.SecretList{}, ""},
-		{"GET", sealed + "/{name}", "Tell of a secret, without its value.", "version show_secrets", nil, 200, api.Secret{}, ""},
-		{"POST", sealed + "/{name}", "Set a secret.", "", api.SetValue{}, 200, api.SecretSet{}, ""},
-		{"DELETE", sealed + "/{name}", "Delete a secret.", "", nil, 200, api.SecretVersion{}, ""},
-		{"GET", app + "/ip_assignments", "List an app's addresses: souk gives none.", "", nil, 200, api.AddressList{}, ""},
-	}
-}
-
-func machineRoutes() []route {
-	return []route{
-		{"POST", fleet, "Make a machine, and start it unless skip_launch is set.", "", machine.Launch{}, 200, machine.Machine{}, ""},
-		{"GET", fleet, "List an app's machines; metadata.KEY=VALUE filters.", "include_deleted region state summary", nil, 200, []machine.Machine{}, ""},
-		{"GET", one, "Tell of a machine.", "", nil, 200, machine.Machine{}, ""},
-		{"POST", one, "Replace a machine's config: a new instance.", "", machine.Launch{}, 200, machine.Machine{}, ""},
-		{"DELETE", one, "Destroy a machine; a running one only with kill.", "kill force", nil, 200, api.OK{}, ""},
-		{"GET", one + "/wait", "Answer when the machine is in one of the states.", "state* timeout version instance_id from_event_id", nil, 200, api.Waited{}, ""},
-		{"GET", one + "/events", "List a machine's events, newest first.", "limit", nil, 200, []machine.Event{}, ""},
-		{"GET", one + "/versions", "List the configs a machine has had, newest first.", "", nil, 200, []machine.Version{}, ""},
-		{"GET", one + "/ps", "List a machine's processes.", "sort_by order", nil, 200, []machine.Process{}, ""},
-		{"GET", one + "/metadata", "Give a machine's metadata.", "", nil, 200, map[string]string{}, ""},
-		{"PUT", one + "/metadata", "Replace a machine's metadata.", "", map[string]string{}, 204, nil, ""},
-		{"PATCH", one + "/metadata", "Change keys of a machine's metadata; null deletes one.", "", map[string]*string{}, 204, nil, ""},
-		{"POST", one + "/metadata/{key}", "Set one key of a machine's metadata.", "", api.SetValue{}, 204, nil, ""},
-		{"DELETE", one + "/metadata/{key}", "Delete one key of a machine's metadata.", "", nil, 204, nil, ""},
-		{"GET", one + "/lease", "Give the lease in force.", "", nil, 200, api.LeaseAnswer{}, ""},
-		{"POST", one + "/lease", "Take a lease, or refresh it with its nonce.", "ttl", api.LeaseRequest{}, 201, api.LeaseAnswer{}, ""},
-		{"DELETE", one + "/lease", "Release a lease with its nonce.", "", nil, 200, api.OK{}, ""},
-		{"GET", "/v1/orgs/{org}/machines", "List the machines of an organization's apps.", "updated_after cursor limit include_deleted", nil, 200, api.MachinePage{}, ""},
-		{"GET", "/v1/orgs/{org}/volumes", "List the volumes of an organization's apps.", "", nil, 200, api.VolumeList{}, ""},
-	}
-}
-
-func verbRoutes() []route {
-	return []route{
-		{"POST", one + "/start", "Start a machine.", "", nil, 200, api.Started{}, ""},
-		{"POST", one + "/stop", "Stop a machine: signal, wait, kill.", "", api.StopRequest{}, 200, api.OK{}, ""},
-		{"POST", one + "/restart", "Stop and start a machine.", "force_stop timeout signal", nil, 200, api.OK{}, ""},
-		{"POST", one + "/suspend", "Suspend a machine.", "", nil, 200, api.OK{}, ""},
-		{"POST", one + "/signal", "Send a signal to a machine's main process.", "", api.SignalRequest{}, 200, api.OK{}, ""},
-		{"POST", one + "/cordon", "Keep traffic from a machine.", "", nil, 200, api.OK{}, ""},
-		{"POST", one + "/uncordon", "Let traffic to a machine again.", "", nil, 200, api.OK{}, ""},
-		{"POST", one + "/exec", "Run a command in a machine and answer when it ends.", "", api.ExecRequest{}, 200, api.ExecResult{}, ""},
-	}
-}
-
-func volumeRoutes() []route {
-	return []route{
-		{"GET", disks, "List an app's volumes.", "", nil, 200, []machine.Volume{}, ""},
-		{"POST", disks, "Make a volume.", "", api.NewVolume{}, 200, machine.Volume{}, ""},
-		{"GET", disk, "Tell of a volume.", "", nil, 200, machine.Volume{}, ""},
-		{"PUT", disk, "Change how a volume's snapshots are kept.", "", api.VolumeUpdate{}, 200, machine.Volume{}, ""},
-		{"DELETE", disk, "Delete a volume that no machine has.", "", nil, 200, machine.Volume{}, ""},
-		{"PUT", disk + "/extend", "Make a volume larger.", "", api.ExtendRequest{}, 200, api.Extended{}, ""},
-		{"GET", disk + "/snapshots", "List a volume's snapshots.", "", nil, 200, []machine.Snapshot{}, ""},
-		{"POST", disk + "/snapshots", "Copy a volume as it is now.", "", nil, 200, machine.Snapshot{}, ""},
-	}
-}
-
-func platformRoutes() []route {
-	return []route{
-		{"GET", "/v1/platform/regions", "List the regions that have workers.", "size", nil, 200, api.RegionList{}, ""},
-		{"POST", "/v1/platform/placements", "Say where machines would go now; nothing is reserved.", "", api.PlacementsRequest{}, 200, api.Placements{}, ""},
-	}
-}
-
-func soukRoutes() []route {
-	return []route{
-		{"GET", souk + "/version", "Tell which souk this is.", "", nil, 200, api.ServerInfo{}, ""},
-		{"GET", souk + "/openapi.json", "Describe this API.", "", nil, 200, map[string]any{}, ""},
-		{"GET", souk + "/workers", "Give what each worker says of itself.", "", nil, 200, api.WorkerList{}, ""},
-		{"GET", souk + "/members", "List the members of the cluster, as this one knows them.", "", nil, 200, api.MemberList{}, ""},
-		{"GET", souk + "/doctor", "Say what each worker's host has and lacks.", "", nil, 200, api.Examinations{}, ""},
-		{"GET", souk + "/events", "Stream events from now on.", "app", nil, 200, machine.EventOf{}, ndjson},
-		{"POST", souk + "/apps/{app}/gangs", "Make several machines that start together, or none.", "", api.GangRequest{}, 200, api.Gang{}, ""},
-		{"GET", soukOne + "/logs", "Stream a machine's output.", "tail follow cursor", nil, 200, machine.LogLine{}, ndjson},
-		{"GET", soukOne + "/files", "Read a machine's files as a tar stream.", "path", nil, 200, nil, tarred},
-		{"PUT", soukOne + "/files", "Write a tar stream into a machine's files.", "path", nil, 204, nil, ""},
-		{"GET", soukOne + "/explain", "Say why a machine is where it is, or was, and what each worker would say now.", "decision", nil, 200, api.Explanation{}, ""},
-		{"GET", souk + "/decisions", "List decisions, newest first, those that placed nothing too.", "app machine outcome since limit cursor", nil, 200, api.DecisionPage{}, ""},
-		{"GET", souk + "/decisions/{decision}", "Give one decision and its explanation.", "", nil, 200, api.ExplainedDecision{}, ""},
-		{"GET", souk + "/view", "Give the fleet as a buyer sees it, with the age of each record.", "", nil, 200, api.FleetView{}, ""},
-		{"POST", souk + "/apps/{app}/plan", "Say what a launch would meet now, and what would help; nothing is reserved.", "", machine.Launch{}, 200, api.Plan{}, ""},
-		{"POST", soukOne + "/exec", "Run a command in a machine, with streams both ways.", "", nil, 200, api.ExecFrame{}, ndjson},
-		{"GET", "/livez", "Say that the process serves; needs no token.", "", nil, 200, nil, "text/plain"},
-		{"GET", "/readyz", "Say whether a worker answers; needs no token.", "", nil, 200, nil, "text/plain"},
-		{"GET", "/metrics", "Give metrics as Prometheus reads them.", "", nil, 200, nil, "text/plain"},
-	}
-}
+// handlers are what one noun serves.
+type handlers map[api.Op]handler
 
 // handlers returns what has no noun of its own yet.
 func (g *Gateway) handlers() handlers {
@@ -213,16 +84,6 @@ func (g *Gateway) handlers() handlers {
 	}
 }
 
-// unimplemented lists the parts of the Machines API that souk does not serve, each with what to do instead.
-func unimplemented() map[string]string {
-	return map[string]string{
-		app + "/ip_assignments/{rest...}": "souk does not hand out addresses; use those of its workers",
-		app + "/secretkeys/{rest...}":     "souk does not keep keys that it computes with; keep the key as a secret and compute in the machine",
-		app + "/certificates/{rest...}":   "souk does not get certificates; put a proxy that does in front",
-		"/v1/postgres/{rest...}":          "souk does not run databases of its own; run one as a machine with a volume",
-	}
-}
-
 // served returns what all nouns together serve.
 func (g *Gateway) served() handlers {
 	all := handlers{}
@@ -241,16 +102,16 @@ func (g *Gateway) served() handlers {
 func (g *Gateway) mux() (*http.ServeMux, error) {
 	mux, served := http.NewServeMux(), g.served()
 	allow := map[string][]string{}
-	for _, rt := range routes() {
-		do := served[rt.method+" "+rt.path]
+	for _, rt := range api.Routes() {
+		do, path := served[rt.Op], rt.Op.Pattern()
 		if do == nil {
-			return nil, fault.New(fault.Internal, "routes", "nothing serves %s %s", rt.method, rt.path)
+			return nil, fault.New(fault.Internal, "routes", "nothing serves %s", rt.Op)
 		}
-		delete(served, rt.method+" "+rt.path)
-		mux.Handle(rt.method+" "+rt.path, g.handle(rt.path, do))
-		allow[rt.path] = append(allow[rt.path], rt.method)
-		if rt.method == http.MethodGet {
-			allow[rt.path] = append(allow[rt.path], http.MethodHead)
+		delete(served, rt.Op)
+		mux.Handle(string(rt.Op), g.handle(path, do))
+		allow[path] = append(allow[path], rt.Op.Method())
+		if rt.Op.Method() == http.MethodGet {
+			allow[path] = append(allow[path], http.MethodHead)
 		}
 	}
 	for unlisted := range served {
@@ -270,7 +131,7 @@ func (g *Gateway) mux() (*http.ServeMux, error) {
 
 // refuseUnimplemented registers the parts of the Machines API that souk does not serve.
 func (g *Gateway) refuseUnimplemented(mux *http.ServeMux, allow map[string][]string) {
-	for path, sentence := range unimplemented() {
+	for path, sentence := range api.Unimplemented() {
 		bare := strings.TrimSuffix(path, "/{rest...}")
 		do := func(http.ResponseWriter, *http.Request) error {
 			return fault.New(fault.Unimplemented, "unimplemented", "%s", sentence)

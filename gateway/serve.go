@@ -11,11 +11,9 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 )
-
-// RequestIDHeader carries a request's id in every answer; clients show it with an error.
-const RequestIDHeader = "fly-request-id"
 
 type requestKey struct{}
 
@@ -69,7 +67,7 @@ func (g *Gateway) serve(next http.Handler) http.Handler {
 		q := &request{id: ulid.Make().String(), route: "unmatched"}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 		rec := &recorder{ResponseWriter: w}
-		rec.Header().Set(RequestIDHeader, q.id)
+		rec.Header().Set(api.RequestIDHeader, q.id)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		rec.Header().Set("Cache-Control", "no-store")
 		defer func() {

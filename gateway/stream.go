@@ -43,7 +43,7 @@ func (l *lines) open() error {
 		return nil
 	}
 	l.begun = true
-	l.w.Header().Set("Content-Type", ndjson)
+	l.w.Header().Set("Content-Type", api.NDJSON)
 	l.w.WriteHeader(http.StatusOK)
 	return l.control.Flush()
 }

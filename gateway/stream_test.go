@@ -79,7 +79,7 @@ func TestExecStreamFlowsBothWays(t *testing.T) {
 	pr, pw := io.Pipe()
 	go func() { _, _ = io.WriteString(pw, `{"command":["cat"]}`+"\none\n") }() // an error shows as a missing answer
 	resp := s.dial("POST", s.listen()+"/v1/souk/apps/a/machines/"+m.Name+"/exec", pr)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != ndjson {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.NDJSON {
 		t.Fatal(resp.Status, resp.Header)
 	}
 	out := bufio.NewReader(resp.Body)
@@ -164,7 +164,7 @@ func TestLogsStream(t *testing.T) {
 		t.Errorf("no output is told as %q", r.raw)
 	}
 	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "one"}, {Cursor: "2", Stream: "stderr", Text: "two"}}
-	if r := s.want(200, "GET", url+"?tail=5", nil); strings.Count(r.raw, "\n") != 2 || r.header.Get("Content-Type") != ndjson {
+	if r := s.want(200, "GET", url+"?tail=5", nil); strings.Count(r.raw, "\n") != 2 || r.header.Get("Content-Type") != api.NDJSON {
 		t.Errorf("the logs are %q", r.raw)
 	}
 	s.want(400, "GET", url+"?tail=-1", nil)

@@ -10,7 +10,6 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime"
 )
 
 func Logs(c *cli.Env) *cobra.Command {
@@ -150,7 +149,7 @@ func (w execWriter) Write(p []byte) (int, error) {
 }
 
 func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string, interactive bool) error {
-	r := runtime.ExecRequest{Argv: argv, Stdout: c.Out, Stderr: c.Err}
+	r := client.Command{Argv: argv, Stdout: c.Out, Stderr: c.Err}
 	if interactive {
 		r.Stdin = c.In
 	}

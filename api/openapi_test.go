@@ -1,4 +1,4 @@
-package gateway
+package api
 
 import (
 	"bytes"
@@ -7,19 +7,18 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/machine"
 )
 
-var update = flag.Bool("update", false, "write openapi.json and the golden files anew")
+var update = flag.Bool("update", false, "write openapi.json and the reference of the API anew")
+
+// description is the OpenAPI description of the API, which the gateway serves.
+const description = "../gateway/openapi.json"
 
 // TestDescription holds openapi.json against the route table and the Go types of the bodies. With -update it writes it.
 func TestDescription(t *testing.T) {
@@ -29,36 +28,16 @@ func TestDescription(t *testing.T) {
 	}
 	raw = append(raw, '\n')
 	if *update {
-		if err := os.WriteFile("openapi.json", raw, 0o644); err != nil {
+		if err := os.WriteFile(description, raw, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	onDisk, err := os.ReadFile("openapi.json")
+	onDisk, err := os.ReadFile(description)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(raw, onDisk) {
-		t.Errorf("openapi.json is not what the routes say; run go test ./gateway -run TestDescription -update")
-	}
-}
-
-// TestDocListsRoutes holds the list in doc.go against the route table.
-func TestDocListsRoutes(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listed, served []string
-	for _, m := range regexp.MustCompile(`(?m)^//\t(GET|POST|PUT|PATCH|DELETE) +(/\S+)`).FindAllSubmatch(doc, -1) {
-		listed = append(listed, string(m[1])+" "+string(m[2]))
-	}
-	for _, r := range routes() {
-		served = append(served, r.method+" "+r.path)
-	}
-	slices.Sort(listed)
-	slices.Sort(served)
-	if d := cmp.Diff(served, listed); d != "" {
-		t.Errorf("doc.go and the route table differ (-table +doc):\n%s", d)
+		t.Errorf("openapi.json is not what the routes say; run go test ./api -run TestDescription -update")
 	}
 }
 
@@ -68,7 +47,7 @@ type object = map[string]any
 func describe() object {
 	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	fail := object{"description": "An error: its code, a sentence, and the same for programs.",
-		"content": object{"application/json": object{"schema": d.of(reflect.TypeFor[api.ErrorBody](), false)}}}
+		"content": object{"application/json": object{"schema": d.of(reflect.TypeFor[ErrorBody](), false)}}}
 	paths := object{}
 	at := func(path string) object {
 		if paths[path] == nil {
@@ -76,10 +55,10 @@ func describe() object {
 		}
 		return paths[path].(object)
 	}
-	for _, r := range routes() {
-		at(r.path)[strings.ToLower(r.method)] = d.operation(r)
+	for _, r := range Routes() {
+		at(r.Op.Pattern())[strings.ToLower(r.Op.Method())] = d.operation(r)
 	}
-	for path, sentence := range unimplemented() {
+	for path, sentence := range Unimplemented() {
 		rest := strings.ReplaceAll(path, "...}", "}")
 		for _, p := range []string{rest, strings.TrimSuffix(rest, "/{rest}")} {
 			for _, m := range []string{"get", "post", "delete"} {
@@ -108,39 +87,37 @@ type describer struct {
 	types   map[string]reflect.Type
 }
 
-func (d describer) operation(r route) object {
-	answer := object{"description": r.about, "headers": object{RequestIDHeader: object{"required": true, "schema": object{"type": "string"}}}}
+func (d describer) operation(r Route) object {
+	answer := object{"description": r.About, "headers": object{RequestIDHeader: object{"required": true, "schema": object{"type": "string"}}}}
 	switch {
-	case r.media == ndjson:
-		answer["description"] = r.about + " One JSON object a line; the last may be an error."
-		answer["content"] = object{ndjson: object{"schema": object{"type": "string", "description": "lines of " + r.outName()}}}
-		d.of(reflect.TypeOf(r.out), false)
-	case r.media == tarred:
-		answer["content"] = object{tarred: object{"schema": object{"type": "string", "format": "binary"}}}
-	case r.media != "":
-		answer["content"] = object{r.media: object{"schema": object{"type": "string"}}}
-	case r.out != nil:
-		answer["content"] = object{"application/json": object{"schema": d.of(reflect.TypeOf(r.out), false)}}
+	case r.Media == NDJSON:
+		answer["description"] = r.About + " One JSON object a line; the last may be an error."
+		answer["content"] = object{NDJSON: object{"schema": object{"type": "string", "description": "lines of " + reflect.TypeOf(r.Out).Name()}}}
+		d.of(reflect.TypeOf(r.Out), false)
+	case r.Media == Tar:
+		answer["content"] = object{Tar: object{"schema": object{"type": "string", "format": "binary"}}}
+	case r.Media != "":
+		answer["content"] = object{r.Media: object{"schema": object{"type": "string"}}}
+	case r.Out != nil:
+		answer["content"] = object{"application/json": object{"schema": d.of(reflect.TypeOf(r.Out), false)}}
 	}
 	tag := "machines api"
-	if strings.HasPrefix(r.path, souk) || !strings.HasPrefix(r.path, "/v1") {
+	if strings.HasPrefix(r.Op.Pattern(), "/v1/souk/") || !strings.HasPrefix(r.Op.Pattern(), "/v1/") {
 		tag = "souk"
 	}
-	op := object{"summary": r.about, "tags": []string{tag}, "parameters": d.parameters(r.path, r.query),
-		"responses": object{strconv.Itoa(r.code): answer, "default": object{"$ref": "#/components/responses/Error"}}}
-	if r.in != nil {
-		op["requestBody"] = object{"content": object{"application/json": object{"schema": d.of(reflect.TypeOf(r.in), true)}}}
+	op := object{"summary": r.About, "tags": []string{tag}, "parameters": d.parameters(r.Op.Pattern(), r.Query),
+		"responses": object{strconv.Itoa(r.Code): answer, "default": object{"$ref": "#/components/responses/Error"}}}
+	if r.In != nil {
+		op["requestBody"] = object{"content": object{"application/json": object{"schema": d.of(reflect.TypeOf(r.In), true)}}}
 	}
-	if r.path == "/livez" || r.path == "/readyz" {
+	if r.Open {
 		op["security"] = []object{}
 	}
-	if r.path == "/readyz" {
+	if r.Op == Readyz {
 		op["responses"].(object)["503"] = object{"description": "No worker answers.", "content": object{"text/plain": object{"schema": object{"type": "string"}}}}
 	}
 	return op
 }
-
-func (r route) outName() string { return reflect.TypeOf(r.out).Name() }
 
 func (d describer) parameters(path, query string) []object {
 	ps := []object{}

@@ -1,0 +1,64 @@
+package api
+
+import (
+	"github.com/soukhq/souk/cluster"
+)
+
+// The operations on workers, members and the server itself.
+const (
+	ListWorkers    Op = "GET /v1/souk/workers"
+	GetView        Op = "GET /v1/souk/view"
+	Top            Op = "GET /v1/souk/top"
+	ExamineWorkers Op = "GET /v1/souk/doctor"
+	CordonWorker   Op = "PUT /v1/souk/workers/{worker}/cordon"
+	UncordonWorker Op = "DELETE /v1/souk/workers/{worker}/cordon"
+	PlanDrain      Op = "GET /v1/souk/workers/{worker}/drain"
+	ListMembers    Op = "GET /v1/souk/members"
+	ClusterHealth  Op = "GET /v1/souk/health"
+	Leave          Op = "POST /v1/souk/leave"
+	RemoveMember   Op = "DELETE /v1/souk/members/{member}"
+	ListRemoved    Op = "GET /v1/souk/removed"
+	GetVersion     Op = "GET /v1/souk/version"
+	GetOpenAPI     Op = "GET /v1/souk/openapi.json"
+	Livez          Op = "GET /livez"
+	Readyz         Op = "GET /readyz"
+	Metrics        Op = "GET /metrics"
+)
+
+func fleetRoutes() []Route {
+	return []Route{
+		{Op: ListWorkers, Verb: VerbList, Kind: KindWorker, About: "Return what each worker says of itself.",
+			Out: WorkerList{}},
+		{Op: GetView, Verb: VerbList, Kind: KindWorker,
+			About: "Return the fleet as a buyer sees it, with the age of each record.", Out: FleetView{}},
+		{Op: Top, Verb: VerbList, Kind: KindWorker, About: "Tell what each worker has, uses and does.",
+			Out: UsageList{}},
+		{Op: ExamineWorkers, Verb: VerbList, Kind: KindWorker, About: "Say what each worker's host has and lacks.",
+			Out: Examinations{}},
+		{Op: CordonWorker, Verb: VerbOperate, Kind: KindWorker,
+			About: "Make a worker take nothing new; what it has stays.", In: WorkerCordon{}, Out: cluster.Record{}},
+		{Op: UncordonWorker, Verb: VerbOperate, Kind: KindWorker, About: "Make a worker take things again.",
+			Out: cluster.Record{}},
+		{Op: PlanDrain, Verb: VerbPlan, Kind: KindWorker,
+			About: "Say where a worker's machines would go if it were emptied now.", Out: DrainPlan{}},
+		{Op: ListMembers, Verb: VerbList, Kind: KindMember,
+			About: "List the members of the cluster, as this one knows them.", Out: MemberList{}},
+		{Op: ClusterHealth, Verb: VerbList, Kind: KindMember,
+			About: "Tell what the cluster's members find wrong: drift, clocks, certificates, staleness.",
+			Out:   Health{}},
+		{Op: Leave, Verb: VerbOperate, Kind: KindMember,
+			About: "Have the member that answers say goodbye and end; its machines go on.", Out: OK{}},
+		{Op: RemoveMember, Verb: VerbDelete, Kind: KindMember, About: "Make a member one that may not come back.",
+			Query: "force by reason", Out: OK{}},
+		{Op: ListRemoved, Verb: VerbList, Kind: KindMember, About: "List members that may not come back.",
+			Out: RemovalList{}},
+		{Op: GetVersion, Verb: VerbGet, Kind: KindServer, About: "Describe this souk.", Out: ServerInfo{}},
+		{Op: GetOpenAPI, Verb: VerbGet, Kind: KindServer, About: "Describe this API.", Out: map[string]any{}},
+		{Op: Livez, Verb: VerbGet, Kind: KindServer, About: "Say that the process serves; needs no token.",
+			Media: Plain, Open: true},
+		{Op: Readyz, Verb: VerbGet, Kind: KindServer, About: "Say whether a worker answers; needs no token.",
+			Media: Plain, Open: true},
+		{Op: Metrics, Verb: VerbGet, Kind: KindServer, About: "Return metrics as Prometheus reads them.",
+			Media: Plain},
+	}
+}

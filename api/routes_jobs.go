@@ -1,0 +1,37 @@
+package api
+
+import (
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
+)
+
+// The operations on jobs and their tasks.
+const (
+	SubmitJob Op = "POST /v1/souk/jobs"
+	ListJobs  Op = "GET /v1/souk/jobs"
+	GetJob    Op = "GET /v1/souk/jobs/{job}"
+	WaitJob   Op = "GET /v1/souk/jobs/{job}/wait"
+	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
+	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
+	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
+)
+
+func jobRoutes() []Route {
+	return []Route{
+		{Op: SubmitJob, Verb: VerbCreate, Kind: KindJob, About: "Submit a job: one task, or an array of them.",
+			In: NewJob{}, Out: jobs.Job{}, Code: 201},
+		{Op: ListJobs, Verb: VerbList, Kind: KindJob, About: "List jobs, oldest first.",
+			Query: "app", Out: JobList{}},
+		{Op: GetJob, Verb: VerbGet, Kind: KindJob, About: "Describe a job, and why its tasks wait.",
+			Out: jobs.Job{}},
+		{Op: WaitJob, Verb: VerbWatch, Kind: KindJob,
+			About: "Answer when the job has ended, or more than done of its tasks have.",
+			Query: "timeout done", Out: jobs.Job{}},
+		{Op: CancelJob, Verb: VerbOperate, Kind: KindJob, About: "Drop the tasks that wait, end those that run.",
+			Out: jobs.Job{}},
+		{Op: ListTasks, Verb: VerbGet, Kind: KindJob, About: "List a job's tasks, in order of index.",
+			Query: "from limit state*", Out: TaskPage{}},
+		{Op: TaskLogs, Verb: VerbWatch, Kind: KindLog, About: "Stream what a task wrote.",
+			Query: "tail follow", Out: machine.LogLine{}, Media: NDJSON},
+	}
+}

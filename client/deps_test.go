@@ -1,0 +1,26 @@
+package client_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A program that talks to souk links what describes the API and the standard library, and nothing of what serves it.
+func TestClientLinksLittle(t *testing.T) {
+	allowed := []string{
+		"client", "api", "fault", "machine", "cluster", // the API and its nouns
+		"decision", "jobs", "quota", "market", "placement", "policy/whatif", "fsm", "scheduler/offers", // pure: what it answers with
+	}
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range strings.FieldsSeq(string(out)) {
+		name, ours := strings.CutPrefix(pkg, "github.com/soukhq/souk/")
+		if !ours || !slices.Contains(allowed, name) {
+			t.Errorf("client links %s", pkg)
+		}
+	}
+}

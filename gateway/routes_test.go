@@ -1,0 +1,21 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/soukhq/souk/api"
+)
+
+// What the gateway serves is the API's table, no more and no less.
+func TestEveryRouteHasAHandler(t *testing.T) {
+	served := (&Gateway{}).served()
+	for _, r := range api.Routes() {
+		if served[r.Op] == nil {
+			t.Errorf("nothing serves %s", r.Op)
+		}
+		delete(served, r.Op)
+	}
+	for op := range served {
+		t.Errorf("%s is served, and is no route", op)
+	}
+}
