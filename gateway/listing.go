@@ -16,39 +16,43 @@ import (
 
 // lister is a worker that keeps its machines as JSON while they are listed: each is encoded once for each change.
 type lister interface {
-	Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte]
+	Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler]
 }
 
-// listed is a machine of a list, with a function that returns its JSON.
+// listed is a machine of a list, with what returns its JSON.
 type listed struct {
 	*machine.Machine
-	render func() []byte
+	text json.Marshaler
 }
 
-// listing lists an app's machines, "" for all, of all workers, for who writes them as JSON.
-func (g *directory) listing(ctx context.Context, app string, destroyed bool) ([]listed, error) {
+// plain is a machine that is encoded when it is written.
+type plain machine.Machine
+
+// MarshalJSON encodes the machine.
+func (m *plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
+
+// listing lists an app's machines, "" for all, of all workers, for who writes them as JSON: those that keep wants.
+func (g *directory) listing(
+	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
+) ([]listed, error) {
 	return gather(g.workers(), func(w Worker) ([]listed, error) {
 		var out []listed
 		if l, keeps := w.(lister); keeps {
-			for m, render := range l.Listing(app, destroyed) {
-				out = append(out, listed{m, render})
+			for m, text := range l.Listing(app, destroyed) {
+				if keep(m) {
+					out = append(out, listed{m, text})
+				}
 			}
 			return out, nil
 		}
 		ms, err := w.Machines(ctx, app, destroyed)
 		for _, m := range ms {
-			out = append(out, listed{m, func() []byte { return encoded(m) }})
+			if keep(m) {
+				out = append(out, listed{m, (*plain)(m)})
+			}
 		}
 		return out, err
 	})
-}
-
-func encoded(m *machine.Machine) []byte {
-	b, err := json.Marshal(m)
-	if err != nil {
-		panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
-	}
-	return b
 }
 
 // firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a time: a
@@ -74,8 +78,11 @@ func answerListed(w http.ResponseWriter, before string, list []listed, after str
 	all := make([][]byte, len(list))
 	length := len(before) + len("[]") + max(0, len(list)-1) + len(after)
 	for i, m := range list {
-		all[i] = m.render()
-		length += len(all[i])
+		b, err := m.text.MarshalJSON()
+		if err != nil {
+			panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
+		}
+		all[i], length = b, length+len(b)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

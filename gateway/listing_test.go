@@ -18,7 +18,7 @@ func someListed(rng *rand.Rand, n int) []listed {
 	out := make([]listed, 0, n)
 	for range n {
 		m := &machine.Machine{ID: fmt.Sprintf("%014x", rng.Uint64()>>8), UpdatedAt: "2026-11-21T12:00:00Z"}
-		out = append(out, listed{m, func() []byte { return encoded(m) }})
+		out = append(out, listed{m, (*plain)(m)})
 	}
 	return out
 }

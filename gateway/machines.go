@@ -25,15 +25,13 @@ func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := g.listing(r.Context(), app, deleted)
+	all, err := g.listing(r.Context(), app, deleted, listFilter(r))
 	if err != nil {
 		return err
 	}
-	keep := listFilter(r)
-	all = slices.DeleteFunc(all, func(m listed) bool { return !keep(m.Machine) })
 	if summary {
 		for i, m := range all {
-			all[i].render = func() []byte { return encoded(m.Summary()) }
+			all[i].text = (*plain)(m.Summary())
 		}
 	}
 	answerListed(w, "", all, "\n")

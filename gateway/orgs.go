@@ -59,14 +59,13 @@ func (g *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	all, err := g.directory.listing(r.Context(), "", deleted)
+	apps, cursor := g.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
+	all, err := g.directory.listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
+		return m.ID > cursor && apps[m.App] && updatedAfter(m, after)
+	})
 	if err != nil {
 		return err
 	}
-	apps, cursor := g.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
-	all = slices.DeleteFunc(all, func(m listed) bool {
-		return m.ID <= cursor || !apps[m.App] || !updatedAfter(m.Machine, after)
-	})
 	page := firstByID(all, limit)
 	out := api.MachinePage{Machines: []*machine.Machine{}}
 	if n := len(page); n > 0 {

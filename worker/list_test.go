@@ -90,7 +90,11 @@ func BenchmarkList(b *testing.B) {
 	write := func() {
 		buf.Reset()
 		for _, raw := range w.Listing("app", false) {
-			buf.Write(raw())
+			text, err := raw.MarshalJSON()
+			if err != nil {
+				b.Fatal(err)
+			}
+			buf.Write(text)
 			buf.WriteByte(',')
 		}
 	}
@@ -118,8 +122,9 @@ func TestListing(t *testing.T) {
 		i := 0
 		for m, raw := range w.Listing("app", false) {
 			plain, err := json.Marshal(all[i])
-			if err != nil || m != all[i] || !bytes.Equal(plain, raw()) {
-				t.Fatalf("%d: %s, not %s, %v", i, raw(), plain, err)
+			text, err2 := raw.MarshalJSON()
+			if err := errors.Join(err, err2); err != nil || m != all[i] || !bytes.Equal(plain, text) {
+				t.Fatalf("%d: %s, not %s, %v", i, text, plain, err)
 			}
 			if i > 0 && all[i-1].CreatedAt > m.CreatedAt {
 				t.Fatalf("%d is older than the one before", i)

@@ -136,17 +136,16 @@ func (v *view) volumesOf(app string) []machine.Volume {
 	return out
 }
 
-// render returns the machine's JSON, which is made once for each entry and is not to be changed.
-func (e *entry) render() []byte {
+// MarshalJSON returns the machine's JSON, which is made once for each entry and is not to be changed.
+func (e *entry) MarshalJSON() ([]byte, error) {
 	if b := e.json.Load(); b != nil {
-		return *b
+		return *b, nil
 	}
 	b, err := json.Marshal(e.m)
-	if err != nil {
-		panic("worker: a machine does not encode: " + err.Error()) // plain data: cannot happen
+	if err == nil {
+		e.json.Store(&b)
 	}
-	e.json.Store(&b)
-	return b
+	return b, err
 }
 
 // dropRenderings gives back the memory of the renderings, unless they were used since it was last called: who lists all
@@ -174,13 +173,13 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 	return out, nil
 }
 
-// Listing is Machines for who writes them as JSON: each machine comes with a function that returns its JSON. That is
-// kept while lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
-func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, func() []byte] {
-	return func(yield func(*machine.Machine, func() []byte) bool) {
+// Listing is Machines for who writes them as JSON: each machine comes with what returns its JSON. That is kept while lists
+// are asked for, so that a machine is encoded once for each change; it is not to be changed.
+func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler] {
+	return func(yield func(*machine.Machine, json.Marshaler) bool) {
 		w.loop.view.listed.Store(true)
 		for _, e := range w.loop.view.list(app, destroyed) {
-			if !yield(e.m, e.render) {
+			if !yield(e.m, e) {
 				return
 			}
 		}
