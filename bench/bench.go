@@ -1,6 +1,6 @@
-// Package bench measures souk on this host: launches, arrays of tasks, launches through another member, gossip, decisions.
-// Figures of one machine mean nothing on another, so each row tells the floor that was measured in the same run, in turns
-// with it, and the ratio to it. The commands are in cli/bench.
+// Package bench measures souk on this host: launches, arrays of tasks, launches through another member, gossip,
+// decisions. Figures of one machine mean nothing on another, so each row tells the floor that was measured in the
+// same run, in turns with it, and the ratio to it. The commands are in cli/bench.
 package bench
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// quantile gives the q-quantile of durations in ms, by nearest rank. The slice is sorted afterwards.
+// quantile returns the q-quantile of durations in ms, by nearest rank. The slice is sorted afterwards.
 func quantile(ds []time.Duration, q float64) float64 {
 	slices.Sort(ds)
 	i := min(max(int(math.Ceil(q*float64(len(ds))))-1, 0), len(ds)-1)
 	return float64(ds[i]) / float64(time.Millisecond)
 }
 
-// mean gives the mean in ms.
+// mean returns the mean in ms.
 func mean(ds []time.Duration) float64 {
 	var sum time.Duration
 	for _, d := range ds {

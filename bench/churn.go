@@ -20,7 +20,8 @@ type ChurnOptions struct {
 	Settle      time.Duration
 }
 
-// ChurnRow tells what an agent's process has after machines came and went. Memory is resident, in MB, of the agent alone.
+// ChurnRow tells what an agent's process has after machines came and went. Memory is resident, in MB, of the agent
+// alone.
 type ChurnRow struct {
 	Name     string  `json:"name"`
 	Machines int     `json:"machines"`
@@ -40,8 +41,21 @@ const churnLimit = 80
 
 // Text returns the row as it is printed for people.
 func (r ChurnRow) Text() string {
-	text := fmt.Sprintf("%s: %d machines came and went, %.0f/s, %.0f us of CPU each; RSS %.1f MB before, at most %.1f MB, %.1f MB after (%.1f MB of it no file), "+
-		"%.2f of before; wanted: %s", r.Name, r.Machines, r.PerSec, r.CPU, r.Floor, r.Most, r.After, r.Heap, r.Ratio, r.Wanted)
+	text := fmt.Sprintf(
+		"%s: %d machines came and went, %.0f/s, %.0f us of CPU each; RSS %.1f MB before, at most %.1f MB, %.1f MB after "+
+			"(%.1f MB of it no file), "+
+			"%.2f of before; wanted: %s",
+		r.Name,
+		r.Machines,
+		r.PerSec,
+		r.CPU,
+		r.Floor,
+		r.Most,
+		r.After,
+		r.Heap,
+		r.Ratio,
+		r.Wanted,
+	)
 	if !r.Met {
 		text += "  MISSED"
 	}
@@ -56,7 +70,8 @@ func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 	}
 	defer os.RemoveAll(dir)
 	done := to.Working("starting an agent")
-	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"}, []string{"--cpus", "100000", "--memory", "100000000"}, nil)
+	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
+		[]string{"--cpus", "100000", "--memory", "100000000"}, nil)
 	done()
 	if err != nil {
 		return failure(err, "the agent did not come up")

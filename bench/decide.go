@@ -18,7 +18,7 @@ type Rates struct {
 	Workers    int     `json:"workers"`
 	Decisions  int     `json:"decisions"`
 	PerSecond  float64 `json:"per_second"`
-	PerCPU     float64 `json:"per_cpu_second"` // of the process's CPU time, its garbage collection too: for a machine that is busy
+	PerCPU     float64 `json:"per_cpu_second"` // of the process's CPU time, for a machine that is busy
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Full       float64 `json:"full"`        // of the fleet, at the end
@@ -31,7 +31,7 @@ type Rates struct {
 	Updates    float64 `json:"updates_per_second"`
 
 	ScoreRegret  float64 `json:"score_regret"`  // (best - chosen) / best, mean; best by a scan of all workers
-	RegretRange  float64 `json:"regret_range"`  // (best - chosen) / (best - mean of those that fit), mean: 0 is the best, 1 is chance
+	RegretRange  float64 `json:"regret_range"`  // (best - chosen) / (best - mean that fit): 0 is the best, 1 is chance
 	BetterShare  float64 `json:"better_share"`  // of the workers that fit, how many are better than the one chosen, mean
 	Compared     int     `json:"compared"`      // decisions held against the scan
 	Disagreement int     `json:"disagreements"` // of them, where only one of both said that something fits: 0
@@ -49,12 +49,39 @@ type Rates struct {
 
 // Text returns the rates as they are printed for people.
 func (r *Rates) Text() string {
-	text := fmt.Sprintf("%d workers, %.0f %% full (%.0f to %.0f): %.0f decisions/s (%.0f a CPU second, p50 %.1f us, p99 %.1f us), "+
-		"%.1f workers looked at each\n", r.Workers, 100*r.Full, 100*r.FullLowest, 100*r.FullMost, r.PerSecond, r.PerCPU, r.P50, r.P99, r.Examined)
-	text += fmt.Sprintf("  score regret %.4f %%, %.1f %% of what chance would lose, %.1f %% of fitting workers are better; %d of %d disagree with the scan\n",
-		100*r.ScoreRegret, 100*r.RegretRange, 100*r.BetterShare, r.Disagreement, r.Compared)
-	return text + fmt.Sprintf("  scan of all %.0f/s; CEL %.0f/s (regret %.4f %%, scan %.1f/s); with the decision log %.0f/s; no decision %.0f/s; updates %.0f/s",
-		r.Exhaustive, r.CEL, 100*r.CELRegret, r.CELExhaustive, r.Logged, r.Floor, r.Updates)
+	text := fmt.Sprintf(
+		"%d workers, %.0f %% full (%.0f to %.0f): %.0f decisions/s (%.0f a CPU second, p50 %.1f us, p99 %.1f us), "+
+			"%.1f workers looked at each\n",
+		r.Workers,
+		100*r.Full,
+		100*r.FullLowest,
+		100*r.FullMost,
+		r.PerSecond,
+		r.PerCPU,
+		r.P50,
+		r.P99,
+		r.Examined,
+	)
+	text += fmt.Sprintf(
+		"  score regret %.4f %%, %.1f %% of what chance would lose, %.1f %% of fitting workers are better; %d of %d "+
+			"disagree with the scan\n",
+		100*r.ScoreRegret,
+		100*r.RegretRange,
+		100*r.BetterShare,
+		r.Disagreement,
+		r.Compared,
+	)
+	return text + fmt.Sprintf(
+		"  scan of all %.0f/s; CEL %.0f/s (regret %.4f %%, scan %.1f/s); with the decision log %.0f/s; no decision "+
+			"%.0f/s; updates %.0f/s",
+		r.Exhaustive,
+		r.CEL,
+		100*r.CELRegret,
+		r.CELExhaustive,
+		r.Logged,
+		r.Floor,
+		r.Updates,
+	)
 }
 
 // Decide measures decisions over a synthetic fleet.
@@ -87,8 +114,8 @@ func warm(d *synth.Decider) {
 	d.Placed, d.Refused, d.Examined = 0, 0, 0
 }
 
-// decide measures in rounds, and holds some decisions after each against the scan. Rounds are so long that the scans, which
-// push all else out of the processor's caches, are little of what is measured.
+// decide measures in rounds, and holds some decisions after each against the scan. Rounds are so long that the scans,
+// which push all else out of the processor's caches, are little of what is measured.
 func (o *Rates) decide(ctx context.Context, d *synth.Decider, decisions int) error {
 	round := min(5000, decisions)
 	const compared = 10
@@ -178,7 +205,7 @@ func (o *Rates) rest(d *synth.Decider) {
 	o.Updates = float64(n) / time.Since(begin).Seconds()
 }
 
-// cpuTime gives the CPU time that the process has used.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -187,7 +214,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peakMemory gives the most memory that the process has had, in MB.
+// peakMemory returns the most memory that the process has had, in MB.
 func peakMemory() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

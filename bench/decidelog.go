@@ -111,8 +111,8 @@ func (o *Rates) logged(ctx context.Context, d *synth.Decider, decisions int) err
 	return nil
 }
 
-// decisionRecorder makes the record of each decision as a buyer that keeps an index does: with the workers that were looked at
-// and fit, their subscores, and their records as they were, where the log has not got them yet.
+// decisionRecorder makes the record of each decision as a buyer that keeps an index does: with the workers that were
+// looked at and fit, their subscores, and their records as they were, where the log has not got them yet.
 type decisionRecorder struct {
 	d       *synth.Decider
 	workers map[cluster.WorkerID]*recorded
@@ -139,8 +139,21 @@ func (w *decisionRecorder) step() *decision.Decision {
 	at := time.Now()
 	r, choices, examined := w.d.Decide()
 	w.last = machine.NextULID(w.last, at, w.rng)
-	rec := &decision.Decision{ID: w.last, At: at, Why: decision.Create, Request: *r, Strategy: decision.Direct, Outcome: decision.Refused,
-		Policy: decision.Policy{Name: w.d.Policy.Name}, Workers: w.d.Index.Len(), Evaluated: examined, Candidates: examined, Fitting: len(choices)}
+	rec := &decision.Decision{
+		ID:       w.last,
+		At:       at,
+		Why:      decision.Create,
+		Request:  *r,
+		Strategy: decision.Direct,
+		Outcome:  decision.Refused,
+		Policy: decision.Policy{
+			Name: w.d.Policy.Name,
+		},
+		Workers:    w.d.Index.Len(),
+		Evaluated:  examined,
+		Candidates: examined,
+		Fitting:    len(choices),
+	}
 	rec.Considered = make([]decision.Considered, 0, len(choices))
 	rec.Records = make([]cluster.Record, 0, len(choices))
 	for i := range choices {

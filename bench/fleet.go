@@ -123,13 +123,15 @@ func (f *fleet) meet(ctx context.Context) error {
 		if time.Now().After(late) {
 			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
 		}
-		if err := wait.For(ctx, 50*time.Millisecond+10*time.Since(began)); err != nil { // asking must not be what keeps them busy
+		// asking must not be what keeps them busy
+		if err := wait.For(ctx, 50*time.Millisecond+10*time.Since(began)); err != nil {
 			return err
 		}
 	}
 }
 
-// How long things may take while a fleet starts. They are generous: a host with more members than it has cores for is slow.
+// How long things may take while a fleet starts. They are generous: a host with more members than it has cores for is
+// slow.
 const (
 	startTime = time.Minute // of one member
 	meetTime  = 3 * time.Minute
@@ -137,8 +139,8 @@ const (
 	wave      = 20 // members that join before all are waited for
 )
 
-// join has a member join through one of those before it, each time another: as agents do, it tries again where that one is too
-// busy to answer in time.
+// join has a member join through one of those before it, each time another: as agents do, it tries again where that
+// one is too busy to answer in time.
 func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
 	var last string
 	for try := range joinTries {

@@ -34,7 +34,8 @@ type ForwardRow struct {
 	Met        bool     `json:"met"`
 }
 
-// The members of souk bench forward: the one that is asked, one with room for one large machine, and one with room for all.
+// The members of souk bench forward: the one that is asked, one with room for one large machine, and one with room
+// for all.
 const (
 	asked, narrow, wide = "a", "b", "c"
 	narrowMemory        = 8192 // MiB
@@ -58,7 +59,8 @@ func Forward(ctx context.Context, n, refused int, to Reporter) error {
 	defer agents.Close()
 	f := &forwarding{agents}
 	for _, step := range []func() (ForwardRow, error){
-		func() (ForwardRow, error) { return f.forward(ctx, n) }, func() (ForwardRow, error) { return f.refusedFirst(ctx, refused) },
+		func() (ForwardRow, error) { return f.forward(ctx, n) },
+		func() (ForwardRow, error) { return f.refusedFirst(ctx, refused) },
 	} {
 		row, err := step()
 		if ctx.Err() != nil {
@@ -76,7 +78,8 @@ func Forward(ctx context.Context, n, refused int, to Reporter) error {
 func (r ForwardRow) Text() string {
 	text := fmt.Sprintf("%-14s %5d", r.Name, r.N)
 	if r.Extra != nil {
-		text += fmt.Sprintf("   local p50 %.2f ms p99 %.2f ms   far p50 %.2f ms p99 %.2f ms   extra %.2f ms   round trips %.0f and %.0f",
+		text += fmt.Sprintf(
+			"   local p50 %.2f ms p99 %.2f ms   far p50 %.2f ms p99 %.2f ms   extra %.2f ms   round trips %.0f and %.0f",
 			*r.LocalP50, *r.LocalP99, *r.FarP50, *r.FarP99, *r.Extra, *r.LocalCalls, *r.FarCalls)
 	} else {
 		text += fmt.Sprintf(" of %d tries   p50 %.2f ms   round trips %.0f", r.Tries, *r.RefusedP50, *r.Calls)
@@ -156,8 +159,17 @@ func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err erro
 		}
 	}
 	local, far := kinds[0], kinds[1]
-	r = ForwardRow{Name: "forward", N: n, LocalP50: new(quantile(local.took, 0.5)), LocalP99: new(quantile(local.took, 0.99)), FarP50: new(quantile(far.took, 0.5)),
-		FarP99: new(quantile(far.took, 0.99)), LocalCalls: new(local.calls), FarCalls: new(far.calls), Wanted: "extra <= 1.5 ms, one round trip"}
+	r = ForwardRow{
+		Name:       "forward",
+		N:          n,
+		LocalP50:   new(quantile(local.took, 0.5)),
+		LocalP99:   new(quantile(local.took, 0.99)),
+		FarP50:     new(quantile(far.took, 0.5)),
+		FarP99:     new(quantile(far.took, 0.99)),
+		LocalCalls: new(local.calls),
+		FarCalls:   new(far.calls),
+		Wanted:     "extra <= 1.5 ms, one round trip",
+	}
 	r.Extra = new(*r.FarP50 - *r.LocalP50)
 	r.Met = *r.Extra <= 1.5 && local.calls == 0 && far.calls == 1
 	return r, nil
@@ -172,7 +184,8 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 		return 0, err
 	}
 	if m.State != machine.Started || string(m.Worker) != worker {
-		return 0, fault.New(fault.Internal, "bench", "a launch for %s was answered %q on %s%s", worker, m.State, m.Worker, m.Because())
+		return 0, fault.New(fault.Internal, "bench", "a launch for %s was answered %q on %s%s", worker, m.State, m.Worker,
+			m.Because())
 	}
 	return took, c.List[0].Client.Destroy(ctx, live.App, m.ID, "", true)
 }
@@ -185,8 +198,8 @@ func (c *forwarding) launched(ctx context.Context, l *machine.Launch, worker str
 	return err
 }
 
-// counted gives the round trips to other members that f takes at the agent that is asked, and how many grants were refused.
-// Reading the metrics takes some, too: those for the other workers' counts are left out.
+// counted returns the round trips to other members that f takes at the agent that is asked, and how many grants were
+// refused. Reading the metrics takes some, too: those for the other workers' counts are left out.
 func (c *forwarding) counted(ctx context.Context, f func() error) (calls, refused float64, err error) {
 	const trips, bids = "souk_member_calls_total", "souk_bids_total"
 	before, err := c.List[0].Counters(ctx, trips, bids)
@@ -212,8 +225,8 @@ func (c *forwarding) counted(ctx context.Context, f func() error) (calls, refuse
 	return calls, refused, nil
 }
 
-// refusedFirst fills the narrow worker through its own agent, and launches through the other one before that has heard of it.
-// Where it has, nothing is refused: the try does not count.
+// refusedFirst fills the narrow worker through its own agent, and launches through the other one before that has
+// heard of it. Where it has, nothing is refused: the try does not count.
 func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err error) {
 	if err := c.ready(ctx); err != nil {
 		return r, err
@@ -224,7 +237,8 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 	most, fewest := 0.0, math.Inf(1)
 	for len(took) < n {
 		if r.Tries++; r.Tries > 20*n+20 {
-			return r, fault.New(fault.Timeout, "bench", "of %d launches only %d were refused at first: gossip was faster than they", r.Tries, len(took))
+			return r, fault.New(fault.Timeout, "bench",
+				"of %d launches only %d were refused at first: gossip was faster than they", r.Tries, len(took))
 		}
 		if err := live.Until(ctx, func() bool { return c.knownFree(ctx) }); err != nil {
 			return r, err
@@ -257,11 +271,18 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 			return r, err
 		}
 	}
-	return ForwardRow{Name: "refused_first", N: n, Tries: r.Tries, RefusedP50: new(quantile(took, 0.5)), Calls: &most, Wanted: "two round trips",
-		Met: most == 2 && fewest == 2}, nil
+	return ForwardRow{
+		Name:       "refused_first",
+		N:          n,
+		Tries:      r.Tries,
+		RefusedP50: new(quantile(took, 0.5)),
+		Calls:      &most,
+		Wanted:     "two round trips",
+		Met:        most == 2 && fewest == 2,
+	}, nil
 }
 
-// knownFree says whether the agent that is asked holds the narrow worker for empty.
+// knownFree reports whether the agent that is asked holds the narrow worker for empty.
 func (c *forwarding) knownFree(ctx context.Context) bool {
 	w, err := c.List[0].Client.Workers(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ func (b *rig) pss() (int64, error) { return b.sumField("smaps_rollup", "Pss") }
 
 func (b *rig) rss() (int64, error) { return b.sumField("status", "VmRSS") }
 
-// busy gives the CPU that souk's processes take while nobody asks for anything, in percent of a core.
+// busy returns the CPU that souk's processes take while nobody asks for anything, in percent of a core.
 func (b *rig) busy(ctx context.Context) (float64, error) {
 	quiet := time.NewTimer(3 * time.Second) // what came before may still be tidied up
 	defer quiet.Stop()
@@ -138,7 +138,12 @@ func newFloor(file string) (*floor, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close(), ln.Close())
 	}
-	fl := &floor{file: f, client: &http.Client{Transport: &http.Transport{}}, url: "http://" + ln.Addr().String(), body: body}
+	fl := &floor{
+		file:   f,
+		client: &http.Client{Transport: &http.Transport{}},
+		url:    "http://" + ln.Addr().String(),
+		body:   body,
+	}
 	fl.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body) // an answer as large as the request
 	})}

@@ -87,7 +87,8 @@ func Launch(ctx context.Context, o *LaunchOptions, to Reporter) error {
 
 // LaunchHead is the line above the rows of souk bench launch.
 func LaunchHead() string {
-	return fmt.Sprintf("%-22s %6s %9s %9s %9s %7s %7s %9s %9s  %s", "NAME", "N", "P50 MS", "P99 MS", "FLOOR MS", "RATIO", "P99/FL", "PER S", "FLOOR/S", "WANTED")
+	return fmt.Sprintf("%-22s %6s %9s %9s %9s %7s %7s %9s %9s  %s", "NAME", "N", "P50 MS", "P99 MS", "FLOOR MS", "RATIO",
+		"P99/FL", "PER S", "FLOOR/S", "WANTED")
 }
 
 // Text returns the row as it is printed for people.
@@ -98,7 +99,8 @@ func (r LaunchRow) Text() string {
 		}
 		return fmt.Sprintf("%.2f", *f)
 	}
-	text := fmt.Sprintf("%-22s %6d %9s %9s %9s %7s %7s %9s %9s  ", r.Name, r.N, num(r.P50), num(r.P99), num(r.FloorP50), num(r.RatioP50), num(r.RatioP99), num(r.PerSec), num(r.FloorSec))
+	text := fmt.Sprintf("%-22s %6d %9s %9s %9s %7s %7s %9s %9s  ", r.Name, r.N, num(r.P50), num(r.P99), num(r.FloorP50),
+		num(r.RatioP50), num(r.RatioP99), num(r.PerSec), num(r.FloorSec))
 	if r.Value != nil {
 		text += fmt.Sprintf("%.2f %s, ", *r.Value, r.Unit)
 	}
@@ -109,7 +111,7 @@ func (r LaunchRow) Text() string {
 	return text + wish
 }
 
-// wish gives what a row is wanted to show, and whether it does.
+// wish returns what a row is wanted to show, and whether it does.
 func wish(r LaunchRow) (string, bool) {
 	at := func(f *float64) float64 {
 		if f == nil {
@@ -141,7 +143,17 @@ func timedRow(name string, took, floor []time.Duration) LaunchRow {
 	p50, p99, f50 := quantile(took, 0.50), quantile(took, 0.99), quantile(floor, 0.50)
 	r50, r99, per := p50/f50, p99/f50, 1000/mean(took)
 	fper := 1000 / mean(floor)
-	return LaunchRow{Name: name, N: len(took), P50: &p50, P99: &p99, FloorP50: &f50, RatioP50: &r50, RatioP99: &r99, PerSec: &per, FloorSec: &fper}
+	return LaunchRow{
+		Name:     name,
+		N:        len(took),
+		P50:      &p50,
+		P99:      &p99,
+		FloorP50: &f50,
+		RatioP50: &r50,
+		RatioP99: &r99,
+		PerSec:   &per,
+		FloorSec: &fper,
+	}
 }
 
 func valueRow(name string, n int, value float64, unit string) LaunchRow {

@@ -42,8 +42,9 @@ type memberLine struct {
 	Gossip *gossip.Stats `json:"gossip,omitempty"`
 }
 
-// MemberMain is the hidden command "souk bench-member ID KEY PACE": one member of a cluster that is measured, which takes
-// orders on stdin and reports on stdout. It ends with its stdin. It reports whether the arguments are that command.
+// MemberMain is the hidden command "souk bench-member ID KEY PACE": one member of a cluster that is measured, which
+// takes orders on stdin and reports on stdout. It ends with its stdin. It reports whether the arguments are that
+// command.
 func MemberMain(argv []string) (mine bool, err error) {
 	if len(argv) != 4 || argv[0] != "bench-member" {
 		return false, nil
@@ -79,7 +80,13 @@ func runMember(id, key, pace string) error {
 	if err != nil {
 		return err
 	}
-	w := cluster.Record{Worker: self, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 8000, Memory: 32 << 10}}
+	w := cluster.Record{
+		Worker:      self,
+		Region:      "local",
+		State:       cluster.Ready,
+		Incarnation: 1,
+		Capacity:    cluster.Resources{CPU: 8000, Memory: 32 << 10},
+	}
 	if err := g.Begin(&w, nil); err != nil {
 		return err
 	}
@@ -115,7 +122,15 @@ func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o membe
 		out.say(memberLine{What: "joined"})
 	case "change":
 		at := time.Now()
-		err := g.AnnounceMachine(gossip.Machine{ID: o.Key, App: "bench", State: "started", Instance: o.Key, UpdatedAt: at, Worker: self, Region: "local"})
+		err := g.AnnounceMachine(gossip.Machine{
+			ID:        o.Key,
+			App:       "bench",
+			State:     "started",
+			Instance:  o.Key,
+			UpdatedAt: at,
+			Worker:    self,
+			Region:    "local",
+		})
 		if err != nil {
 			return err
 		}

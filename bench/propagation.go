@@ -33,8 +33,8 @@ type PropagationOptions struct {
 	Pace             string
 }
 
-// Crowd is how many members a core bears at the pace of a LAN: each takes half a percent of one, and a few times that while
-// others join, and must be scheduled within the 80 ms that a probe waits.
+// Crowd is how many members a core bears at the pace of a LAN: each takes half a percent of one, and a few times that
+// while others join, and must be scheduled within the 80 ms that a probe waits.
 const Crowd = 40
 
 // Propagation measures a fleet of members of its own.
@@ -85,7 +85,7 @@ func (r PropagationRow) Text() string {
 	return text
 }
 
-// wanted gives a limit on times where there is one: at a LAN's pace.
+// wanted returns a limit on times where there is one: at a LAN's pace.
 func (f *fleet) wanted(limit string) string {
 	if f.pace != "lan" {
 		return ""
@@ -160,7 +160,8 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 	var cpu, bytes, worstCPU, worstBytes float64
 	for i := range after {
 		x := 100 * (after[i].CPU - before[i].CPU).Seconds() / took
-		y := float64(after[i].Gossip.Sent+after[i].Gossip.Received-before[i].Gossip.Sent-before[i].Gossip.Received) / took / 1000
+		y := float64(
+			after[i].Gossip.Sent+after[i].Gossip.Received-before[i].Gossip.Sent-before[i].Gossip.Received) / took / 1000
 		cpu, bytes, worstCPU, worstBytes = cpu+x, bytes+y, max(worstCPU, x), max(worstBytes, y)
 	}
 	n := float64(len(after))
@@ -169,11 +170,27 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 		joining, worstJoining = joining+x.CPU.Seconds(), max(worstJoining, x.CPU.Seconds())
 	}
 	f.row(to, PropagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining, Unit: "s"})
-	f.row(to, PropagationRow{Name: "idle_cpu", N: len(after), Value: new(cpu / n), Worst: &worstCPU, Unit: "% of a core", Wanted: "< 1 %", Met: new(cpu/n < 1)})
+	f.row(to, PropagationRow{
+		Name:   "idle_cpu",
+		N:      len(after),
+		Value:  new(cpu / n),
+		Worst:  &worstCPU,
+		Unit:   "% of a core",
+		Wanted: "< 1 %",
+		Met:    new(cpu/n < 1),
+	})
 	if err := f.memory(ctx, to); err != nil {
 		return err
 	}
-	f.row(to, PropagationRow{Name: "idle_bytes", N: len(after), Value: new(bytes / n), Worst: &worstBytes, Unit: "KB/s", Wanted: "< 10 KB/s", Met: new(bytes/n < 10)})
+	f.row(to, PropagationRow{
+		Name:   "idle_bytes",
+		N:      len(after),
+		Value:  new(bytes / n),
+		Worst:  &worstBytes,
+		Unit:   "KB/s",
+		Wanted: "< 10 KB/s",
+		Met:    new(bytes/n < 10),
+	})
 	return nil
 }
 
@@ -187,7 +204,8 @@ func (f *fleet) memory(ctx context.Context, to Reporter) error {
 	for _, x := range xs {
 		sum, worst = sum+float64(x.PSS)/1e6, max(worst, float64(x.PSS)/1e6)
 	}
-	f.row(to, PropagationRow{Name: "idle_memory", N: len(xs), Value: new(sum / float64(len(xs))), Worst: &worst, Unit: "MB"})
+	f.row(to,
+		PropagationRow{Name: "idle_memory", N: len(xs), Value: new(sum / float64(len(xs))), Worst: &worst, Unit: "MB"})
 	return nil
 }
 

@@ -125,7 +125,15 @@ func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
 	}
 	per, floor := float64(n)/took.Seconds(), float64(n/2*2)/(before+after).Seconds()
 	ratio, p50, p99 := per/floor, quantile(each, 0.5), quantile(each, 0.99)
-	row := LaunchRow{Name: fmt.Sprintf("launch_concurrent_%d", b.o.Concurrency), N: n, P50: &p50, P99: &p99, RatioP50: &ratio, PerSec: &per, FloorSec: &floor}
+	row := LaunchRow{
+		Name:     fmt.Sprintf("launch_concurrent_%d", b.o.Concurrency),
+		N:        n,
+		P50:      &p50,
+		P99:      &p99,
+		RatioP50: &ratio,
+		PerSec:   &per,
+		FloorSec: &floor,
+	}
 	return []LaunchRow{row}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
@@ -203,5 +211,8 @@ func (b *rig) idle(ctx context.Context) ([]LaunchRow, error) {
 	if err != nil {
 		return nil, failure(err, "the memory of souk could not be read")
 	}
-	return []LaunchRow{valueRow("idle_cpu", 0, busy, "% of a core"), valueRow("idle_memory", 0, float64(rss)/(1<<20), "MB")}, nil
+	return []LaunchRow{
+		valueRow("idle_cpu", 0, busy, "% of a core"),
+		valueRow("idle_memory", 0, float64(rss)/(1<<20), "MB"),
+	}, nil
 }

@@ -22,10 +22,10 @@ type SubmitRow struct {
 	Workers     int      `json:"workers"`
 	Concurrency int      `json:"concurrency"`
 	Rounds      int      `json:"rounds"`
-	PerSec      float64  `json:"per_second"`           // tasks, from the submission to the durable end of the job: the median round
+	PerSec      float64  `json:"per_second"`           // tasks, until the job's durable end: the median round
 	FloorSec    float64  `json:"floor_per_second"`     // the bare loop's median round
 	Ratio       float64  `json:"ratio"`                // per_second / floor_per_second
-	OverheadMS  float64  `json:"overhead_ms_per_task"` // for how much longer than in the bare loop a task occupies its place
+	OverheadMS  float64  `json:"overhead_ms_per_task"` // a task occupies its place longer than in the bare loop
 }
 
 type SubmitOptions struct {
@@ -53,7 +53,10 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 		return failure(err, "it could not begin")
 	}
 	defer own.End()
-	for _, r := range []SubmitRow{{Name: "submit_sleep_50ms", Command: []string{"/bin/sleep", "0.05"}}, {Name: "submit_true", Command: []string{"/bin/true"}}} {
+	for _, r := range []SubmitRow{
+		{Name: "submit_sleep_50ms", Command: []string{"/bin/sleep", "0.05"}},
+		{Name: "submit_true", Command: []string{"/bin/true"}},
+	} {
 		done := to.Working("measuring %s", r.Name)
 		err := measureSubmit(ctx, own, o, &r)
 		done()
@@ -67,19 +70,22 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 
 // SubmitHead is the line above the rows of souk bench submit.
 func SubmitHead() string {
-	return fmt.Sprintf("%-18s %6s %8s %6s %9s %9s %7s %12s", "NAME", "TASKS", "WORKERS", "AT", "PER S", "FLOOR/S", "RATIO", "OVERHEAD MS")
+	return fmt.Sprintf("%-18s %6s %8s %6s %9s %9s %7s %12s", "NAME", "TASKS", "WORKERS", "AT", "PER S", "FLOOR/S", "RATIO",
+		"OVERHEAD MS")
 }
 
 // Text returns the row as it is printed for people.
 func (r SubmitRow) Text() string {
-	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f", r.Name, r.Tasks, r.Workers, r.Concurrency, r.PerSec, r.FloorSec, r.Ratio, r.OverheadMS)
+	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f", r.Name, r.Tasks, r.Workers, r.Concurrency, r.PerSec,
+		r.FloorSec, r.Ratio, r.OverheadMS)
 }
 
 func measureSubmit(ctx context.Context, own *live.Souk, o *SubmitOptions, r *SubmitRow) error {
 	r.Tasks, r.Workers, r.Concurrency, r.Rounds = o.Tasks, o.Workers, o.Concurrency, o.Rounds
 	var took, floor []time.Duration
 	for round := range o.Rounds + 1 {
-		bare, err := timed(o.Concurrency, o.Tasks, func(int) error { return exec.CommandContext(ctx, r.Command[0], r.Command[1:]...).Run() })
+		bare, err := timed(o.Concurrency, o.Tasks,
+			func(int) error { return exec.CommandContext(ctx, r.Command[0], r.Command[1:]...).Run() })
 		if err != nil {
 			return failure(err, "the bare loop failed")
 		}
@@ -111,7 +117,8 @@ func runArray(ctx context.Context, own *live.Souk, tasks int, command []string) 
 	}
 	took := time.Since(begin)
 	if err == nil && j.State != jobs.Succeeded {
-		err = fault.New(fault.Internal, "bench", "the job has %s: %d of its %d tasks did not succeed", j.State, j.Tasks-j.Succeeded, j.Tasks)
+		err = fault.New(fault.Internal, "bench", "the job has %s: %d of its %d tasks did not succeed", j.State,
+			j.Tasks-j.Succeeded, j.Tasks)
 	}
 	return took, err
 }

@@ -26,7 +26,13 @@ func recorded(t *testing.T, n uint64, with func(*decision.Decision)) (dir string
 		r := decisiontest.Request(rng, fleet)
 		b, err := decisiontest.Buy(rng, r, fleet, decisiontest.Age(rng, fleet), placement.Default())
 		id := "D" + string(rune('A'+seed))
-		d := decision.From(decision.Taken{ID: id, At: decisiontest.Epoch().Add(time.Duration(seed) * time.Second), Why: decision.Create, Purchase: b.Purchase(), Err: err})
+		d := decision.From(decision.Taken{
+			ID:       id,
+			At:       decisiontest.Epoch().Add(time.Duration(seed) * time.Second),
+			Why:      decision.Create,
+			Purchase: b.Purchase(),
+			Err:      err,
+		})
 		d.Policy = decision.Policy{Name: "default"}
 		with(d)
 		if !log.Append(d) {
@@ -43,7 +49,8 @@ func byDefault(p decision.Policy) (placement.Policy, bool) {
 	return placement.Default(), p.Name == "default"
 }
 
-// TestDecisionsEvaluateAgain (invariant 9): a log as it was written is found well, and each kind of lie in one is found.
+// TestDecisionsEvaluateAgain (invariant 9): a log as it was written is found well, and each kind of lie in one is
+// found.
 func TestDecisionsEvaluateAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -1,5 +1,6 @@
-// Package check holds a live cluster against what souk promises: the invariants of the design that can be seen from outside,
-// by what every member says of itself and by this host's processes. Package history below it judges recorded calls.
+// Package check holds a live cluster against what souk promises: the invariants of the design that can be seen from
+// outside, by what every member says of itself and by this host's processes. Package history below it judges recorded
+// calls.
 package check
 
 import (
@@ -23,7 +24,7 @@ type Invariant struct {
 	Name     string   `json:"name"`
 	OK       bool     `json:"ok"`
 	Checked  string   `json:"checked"`            // what was looked at
-	Evidence []string `json:"evidence,omitempty"` // of a violation, at most maxEvidence; the last says how many more there are
+	Evidence []string `json:"evidence,omitempty"` // of a violation, at most maxEvidence, then how many more
 	count    int
 }
 
@@ -117,7 +118,7 @@ func (a census) asked() string {
 	return text
 }
 
-// up says whether a machine has its whole room, as its worker keeps its ledger.
+// up reports whether a machine has its whole room, as its worker keeps its ledger.
 func up(m *machine.Machine) bool {
 	switch m.State {
 	case machine.Started, machine.Starting, machine.Stopping, machine.Creating, machine.Restarting, machine.Suspending:
@@ -127,7 +128,11 @@ func up(m *machine.Machine) bool {
 }
 
 func checkCapacity(all census) Invariant {
-	i := Invariant{Number: 1, Name: "no worker has granted more than it has", Checked: all.asked() + "; used, and what their machines that are up were granted"}
+	i := Invariant{
+		Number:  1,
+		Name:    "no worker has granted more than it has",
+		Checked: all.asked() + "; used, and what their machines that are up were granted",
+	}
 	for _, r := range all.records {
 		var sum cluster.Resources
 		for _, m := range all.machines {
@@ -137,7 +142,8 @@ func checkCapacity(all census) Invariant {
 		}
 		for _, d := range sum.Add(r.Used).Dims() {
 			if used, granted, has := r.Used.Get(d.Name), sum.Get(d.Name), r.Capacity.Get(d.Name); max(used, granted) > has {
-				i.broken("worker %s has %d of %s, says that %d are used, and its machines have %d", r.Worker, has, d.Name, used, granted)
+				i.broken("worker %s has %d of %s, says that %d are used, and its machines have %d", r.Worker, has, d.Name, used,
+					granted)
 			}
 		}
 	}
@@ -161,7 +167,11 @@ func checkWriters(all census) Invariant {
 // checkHistory holds what was acknowledged against what is there.
 func checkHistory(all census, ops []history.Op) Invariant {
 	end := history.End(ops)
-	i := Invariant{Number: 2, Name: "what was acknowledged is there, once", Checked: fmt.Sprintf("%d answers about %d machines against %s", len(ops), len(end), all.asked())}
+	i := Invariant{
+		Number:  2,
+		Name:    "what was acknowledged is there, once",
+		Checked: fmt.Sprintf("%d answers about %d machines against %s", len(ops), len(end), all.asked()),
+	}
 	there := map[string][]*machine.Machine{}
 	for _, m := range all.machines {
 		there[m.ID] = append(there[m.ID], m)
@@ -172,7 +182,8 @@ func checkHistory(all census, ops []history.Op) Invariant {
 		case m.Must && len(got) == 0:
 			i.broken("machine %s was acknowledged at worker %s, and is nowhere", m.ID, m.Worker)
 		case m.Must && len(got) == 1 && (got[0].Worker != m.Worker || got[0].InstanceID != m.Instance):
-			i.broken("machine %s was acknowledged at worker %s as %s, and is at %s as %s", m.ID, m.Worker, m.Instance, got[0].Worker, got[0].InstanceID)
+			i.broken("machine %s was acknowledged at worker %s as %s, and is at %s as %s", m.ID, m.Worker, m.Instance,
+				got[0].Worker, got[0].InstanceID)
 		case m.Must && len(got) == 1 && got[0].State != machine.Started:
 			i.broken("machine %s was acknowledged as started, and is %s: %s", m.ID, got[0].State, lastEvent(got[0]))
 		case m.MustNot && len(got) > 0:

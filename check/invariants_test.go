@@ -12,7 +12,10 @@ import (
 
 func TestDisagreement(t *testing.T) {
 	is := func(worker cluster.WorkerID, digest string) api.Examination {
-		return api.Examination{Worker: worker, Findings: []cluster.Finding{{Name: member.FindingRegistry, Have: member.DigestWord + digest + ", of 2 workers"}}}
+		return api.Examination{
+			Worker:   worker,
+			Findings: []cluster.Finding{{Name: member.FindingRegistry, Have: member.DigestWord + digest + ", of 2 workers"}},
+		}
 	}
 	a, b := cluster.Member{ID: "a", State: cluster.MemberAlive}, cluster.Member{ID: "b", State: cluster.MemberAlive}
 	dead := cluster.Member{ID: "b", State: cluster.MemberDead}
@@ -35,12 +38,20 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// TestInvariantsCanFail: for each that is judged by what workers say, one census that keeps it, and those that break it.
+// TestInvariantsCanFail: for each that is judged by what workers say, one census that keeps it, and those that break
+// it.
 func TestInvariantsCanFail(t *testing.T) {
 	config := &machine.Config{Image: "x", Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}}
 	one := machine.Resources(config)
 	is := func(id, worker, instance string, s machine.State) *machine.Machine {
-		return &machine.Machine{ID: id, App: "a", Worker: cluster.WorkerID(worker), InstanceID: instance, State: s, Config: config}
+		return &machine.Machine{
+			ID:         id,
+			App:        "a",
+			Worker:     cluster.WorkerID(worker),
+			InstanceID: instance,
+			State:      s,
+			Config:     config,
+		}
 	}
 	w1 := cluster.Record{Worker: "w1", Capacity: one, Used: one}
 	full := census{records: []cluster.Record{w1}, machines: []*machine.Machine{is("m1", "w1", "i1", machine.Started)}}
@@ -49,7 +60,14 @@ func TestInvariantsCanFail(t *testing.T) {
 	}
 	used := census{records: []cluster.Record{{Worker: "w1", Capacity: one, Used: one.Add(one)}}, machines: full.machines}
 	op := func(kind history.Kind, id, worker, instance string, out history.Outcome) history.Op {
-		return history.Op{Kind: kind, App: "a", Machine: id, Worker: cluster.WorkerID(worker), Instance: instance, Outcome: out}
+		return history.Op{
+			Kind:     kind,
+			App:      "a",
+			Machine:  id,
+			Worker:   cluster.WorkerID(worker),
+			Instance: instance,
+			Outcome:  out,
+		}
 	}
 	made := op(history.Create, "m1", "w1", "i1", history.Yes)
 	told := func(all census, ops ...history.Op) Invariant { return checkHistory(all, ops) }

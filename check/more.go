@@ -68,8 +68,8 @@ func livesHere() []aLife {
 	return mains
 }
 
-// checkProcesses holds this host's processes against the machines of the workers that answered. Processes of other workers
-// are no business of theirs.
+// checkProcesses holds this host's processes against the machines of the workers that answered. Processes of other
+// workers are no business of theirs.
 func checkProcesses(all census, lives []aLife) Invariant {
 	i := Invariant{Number: 3, Name: "no orphan process, and never two lives of one machine"}
 	known := map[string]bool{}
@@ -110,8 +110,8 @@ func checkProcesses(all census, lives []aLife) Invariant {
 	return i.close()
 }
 
-// checkHolds waits until no worker has more in use than its machines have. Tasks of jobs have room of their own, so a worker
-// that runs some is left out.
+// checkHolds waits until no worker has more in use than its machines have. Tasks of jobs have room of their own, so a
+// worker that runs some is left out.
 func checkHolds(ctx context.Context, cl *client.Client, all census) (Invariant, error) {
 	i := Invariant{Number: 6, Name: "holds end by themselves"}
 	deadline := time.Now().Add(maxHolds)
@@ -199,8 +199,8 @@ func digestsOf(ex []api.Examination) map[cluster.WorkerID]string {
 	return digests
 }
 
-// disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member expects and has
-// not met are such, too: a member that does not know of the others agrees with itself.
+// disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member
+// expects and has not met are such, too: a member that does not know of the others agrees with itself.
 func disagreement(members []cluster.Member, ex []api.Examination, digests map[cluster.WorkerID]string) (why []string) {
 	for _, e := range ex {
 		if len(members) > 0 && !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.ID == e.Worker }) {
@@ -210,7 +210,11 @@ func disagreement(members []cluster.Member, ex []api.Examination, digests map[cl
 	for _, m := range members {
 		switch {
 		case m.State == cluster.MemberDead || m.State == cluster.MemberLeft:
-			why = append(why, fmt.Sprintf("member %s is %s, so nobody can say what it knows; souk node rm forgets one that is gone for good", m.ID, m.State))
+			why = append(
+				why,
+				fmt.Sprintf("member %s is %s, so nobody can say what it knows; souk node rm forgets one that is gone for good",
+					m.ID, m.State),
+			)
 		case digests[m.ID] == "":
 			why = append(why, fmt.Sprintf("member %s does not tell what it knows", m.ID))
 		}

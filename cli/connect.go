@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// AgentDir gives the directory of a member's state.
+// AgentDir returns the directory of a member's state.
 func (c *Env) AgentDir(given string) (string, error) {
 	if given == "" && os.Geteuid() == 0 {
 		return "/var/lib/souk", nil
@@ -41,7 +41,8 @@ func (c *Env) Client() (*client.Client, error) {
 		devAddr, errAddr := ReadLine(filepath.Join(dir, "addr"))
 		if addr == "" {
 			if errAddr != nil {
-				return nil, fault.New(fault.Unavailable, "no_souk", "no souk is known here: start one with \"souk dev\", or set SOUK_ADDR and SOUK_TOKEN")
+				return nil, fault.New(fault.Unavailable, "no_souk",
+					"no souk is known here: start one with \"souk dev\", or set SOUK_ADDR and SOUK_TOKEN")
 			}
 			addr = devAddr
 		}
@@ -65,17 +66,19 @@ func checkAddr(addr string) error {
 		return Usagef("%q is no address of a souk; write HOST:PORT or https://HOST", addr)
 	}
 	if u.Scheme == "http" && !IsLoopback(u.Hostname()) {
-		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address", u.Host, u.Host)
+		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address", u.Host,
+			u.Host)
 	}
 	return nil
 }
 
+// IsLoopback reports whether a host is reached without leaving this one.
 func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// DevDir gives the directory of souk dev: the one given, else souk/dev below the user's state directory.
+// DevDir returns the directory of souk dev: the one given, else souk/dev below the user's state directory.
 func (c *Env) DevDir(given string) (string, error) {
 	if given != "" {
 		abs, err := filepath.Abs(given)
@@ -89,11 +92,13 @@ func (c *Env) DevDir(given string) (string, error) {
 	}
 	home := c.Getenv("HOME")
 	if home == "" {
-		return "", fault.New(fault.Invalid, "home", "neither XDG_STATE_HOME nor HOME is set, so there is no place for souk's state; give --dir")
+		return "", fault.New(fault.Invalid, "home",
+			"neither XDG_STATE_HOME nor HOME is set, so there is no place for souk's state; give --dir")
 	}
 	return filepath.Join(home, ".local", "state", "souk", "dev"), nil
 }
 
+// ReadLine returns a file's text without the space around it.
 func ReadLine(path string) (string, error) {
 	raw, err := os.ReadFile(path)
 	return strings.TrimSpace(string(raw)), err

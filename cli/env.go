@@ -1,6 +1,6 @@
-// Package cli is the toolkit of souk's commands: what one invocation is given (Env), the client of the souk that is meant,
-// arguments, exit codes, errors as they are printed, tables, progress, and the texts of machines. The commands themselves
-// are in the packages below it, one for each noun; cmd/souk puts them together.
+// Package cli is the toolkit of souk's commands: what one invocation is given (Env), the client of the souk that is
+// meant, arguments, exit codes, errors as they are printed, tables, progress, and the texts of machines. The commands
+// themselves are in the packages below it, one for each noun; cmd/souk puts them together.
 package cli
 
 import (

@@ -29,17 +29,26 @@ type exitDoc struct {
 	Text string
 }
 
+// ExitDocs returns the table of exit codes, as it is documented.
 func ExitDocs() []exitDoc {
 	return []exitDoc{
 		{ExitOK, "ok", "It was done."},
 		{ExitError, "error", "It failed, and no other code below fits."},
 		{ExitUsage, "usage", "The command line is wrong: an unknown command or flag, a missing or malformed argument."},
-		{exitConflict, "conflict", "The machine is in a state that forbids this, its lease is held, its name is taken, or it changed meanwhile."},
+		{
+			exitConflict,
+			"conflict",
+			"The machine is in a state that forbids this, its lease is held, its name is taken, or it changed meanwhile.",
+		},
 		{exitNotFound, "not found", "No machine, app, volume or file of that name."},
 		{exitUnavailable, "unavailable", "No souk answers at the address, or a part that is needed does not answer now."},
 		{exitFull, "no capacity now", "Every worker said no for now. The same request may succeed later, or for less."},
 		{exitDenied, "denied", "The token is missing or wrong."},
-		{exitInvalid, "invalid", "The request can never succeed as it stands: a malformed spec, or one that no worker could ever hold."},
+		{
+			exitInvalid,
+			"invalid",
+			"The request can never succeed as it stands: a malformed spec, or one that no worker could ever hold.",
+		},
 		{exitTimeout, "timeout", "It did not happen in the time given."},
 		{exitInterrupted, "interrupted", "Interrupted by ^C or SIGTERM (but souk dev, which ends with 0)."},
 	}
@@ -55,6 +64,7 @@ type usageError struct{ text string }
 
 func (u usageError) Error() string { return u.text }
 
+// Usagef makes the error of a command line that cannot be understood.
 func Usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
 // Several is the errors of a command that was given many machines; each has been printed already.
@@ -62,7 +72,7 @@ type Several struct{ Errs []error }
 
 func (s Several) Error() string { return fmt.Sprintf("%d of them failed", len(s.Errs)) }
 
-// ExitCode gives the program's exit code for an error.
+// ExitCode returns the program's exit code for an error.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitOK

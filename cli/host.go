@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// MemInfo gives fields of /proc/meminfo in MiB.
+// MemInfo returns fields of /proc/meminfo in MiB.
 func MemInfo(field string) (int64, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -26,7 +26,7 @@ func MemInfo(field string) (int64, error) {
 	return 0, os.ErrNotExist
 }
 
-// Above gives the directory itself, or the nearest one above it that exists.
+// Above returns the directory itself, or the nearest one above it that exists.
 func Above(dir string) string {
 	for {
 		if st, err := os.Stat(dir); err == nil && st.IsDir() {
@@ -40,7 +40,7 @@ func Above(dir string) string {
 	}
 }
 
-// FreeDisk gives the free space of the file system that holds dir, in MiB.
+// FreeDisk returns the free space of the file system that holds dir, in MiB.
 func FreeDisk(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(Above(dir), &st); err != nil {

@@ -4,9 +4,10 @@ import (
 	"github.com/soukhq/souk/gossip"
 )
 
-const PaceHelp = "lan, or wan where members answer late: over slow links, or very many on few cores; the same for all members"
+const PaceHelp = "lan, or wan where members answer late: over slow links, or very many on few cores; the same for " +
+	"all members"
 
-// PaceOf gives the times of gossip by their name.
+// PaceOf returns the times of gossip by their name.
 func PaceOf(name string) (gossip.Knobs, error) {
 	f := gossip.Paces[name]
 	if f == nil {

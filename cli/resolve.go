@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Find gives the machine with exactly this id or exactly this name: never one whose id merely begins so. Without an
+// Find returns the machine with exactly this id or exactly this name: never one whose id merely begins so. Without an
 // app every app is searched. A destroyed machine is found by its id only.
 func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine.Machine, error) {
 	app := c.AppGiven()
@@ -48,7 +48,8 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	case 1:
 		return named[0], nil
 	case 0:
-		return nil, fault.New(fault.NotFound, "machine", "no machine has the id or the name %q%s; \"souk ps\" lists them", ref, inApp(app))
+		return nil, fault.New(fault.NotFound, "machine", "no machine has the id or the name %q%s; \"souk ps\" lists them",
+			ref, inApp(app))
 	}
 	apps := make([]string, len(named))
 	for i, m := range named {
@@ -84,7 +85,8 @@ func Label(m *machine.Machine) string {
 
 // Each does f for every reference. An error is printed at once and the others are still done; the program's exit code
 // is then the worst of them.
-func (c *Env) Each(ctx context.Context, refs []string, f func(context.Context, *client.Client, *machine.Machine) error) error {
+func (c *Env) Each(ctx context.Context, refs []string,
+	f func(context.Context, *client.Client, *machine.Machine) error) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
@@ -111,7 +113,8 @@ func (c *Env) Each(ctx context.Context, refs []string, f func(context.Context, *
 }
 
 // Settle waits until the machine is in a state that stays, and gives it as it is then.
-func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine, end time.Time, limit time.Duration) (*machine.Machine, error) {
+func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine, end time.Time,
+	limit time.Duration) (*machine.Machine, error) {
 	for {
 		now, err := cl.Machine(ctx, m.App, m.ID)
 		if fault.Is(err, fault.NotFound) {

@@ -33,8 +33,10 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 	})
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
-	pf.StringVar(&c.addr, "addr", "", "HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
-	pf.StringVar(&c.app, "app", "", "the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
+	pf.StringVar(&c.addr, "addr", "",
+		"HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
+	pf.StringVar(&c.app, "app", "",
+		"the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
 	return root
 }
 

@@ -58,6 +58,7 @@ func (c *Env) Table(head []string, rows [][]Cell) {
 	}
 }
 
+// Cells returns cells without a colour.
 func Cells(texts ...string) []Cell {
 	out := make([]Cell, len(texts))
 	for i, t := range texts {
@@ -66,14 +67,16 @@ func Cells(texts ...string) []Cell {
 	return out
 }
 
-// coloured says whether stdout is a terminal whose user has not asked for no colour (no-color.org).
+// coloured reports whether stdout is a terminal whose user has not asked for no colour (no-color.org).
 func (c *Env) coloured() bool { return c.Getenv("NO_COLOR") == "" && IsTerminal(c.Out) }
 
+// IsTerminal reports whether what is written to w is seen on a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// StateCell returns a machine's state in its colour.
 func StateCell(s machine.State) Cell {
 	switch {
 	case s == machine.Started:
@@ -89,7 +92,8 @@ func StateCell(s machine.State) Cell {
 // Patience is how long a user waits before silence needs an explanation.
 const Patience = time.Second
 
-// Progress says on a terminal, once a second of silence has passed, what is being waited for. Call the answer when it is over.
+// Progress says on a terminal, once a second of silence has passed, what is being waited for. Call the answer when it
+// is over.
 func (c *Env) Progress(format string, args ...any) func() {
 	if c.JSON || !IsTerminal(c.Err) {
 		return func() {}

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// StatesText returns states as a sentence has them: "started or stopped".
 func StatesText(states []machine.State) string {
 	text := string(states[0])
 	for _, s := range states[1:] {
@@ -18,6 +19,7 @@ func StatesText(states []machine.State) string {
 	return text
 }
 
+// NumberOf returns a count with its noun: "1 machine", "3 machines".
 func NumberOf(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -61,6 +63,7 @@ func Printable(r rune) rune {
 	return r
 }
 
+// Pairs returns names and values in the order of the names: "a=1 b=2".
 func Pairs(kv map[string]string) string {
 	parts := make([]string, 0, len(kv))
 	for _, k := range slices.Sorted(maps.Keys(kv)) {

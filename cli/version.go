@@ -4,7 +4,7 @@ import (
 	"runtime/debug"
 )
 
-// Version gives what Go recorded when it built the program: a module version, else the commit, else "devel".
+// Version returns what Go recorded when it built the program: a module version, else the commit, else "devel".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

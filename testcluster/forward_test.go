@@ -27,7 +27,7 @@ func onto(name string, workers ...cluster.WorkerID) *machine.Launch {
 	return l
 }
 
-// calls gives what a member asks others over the wire while f runs, by what is asked.
+// calls returns what a member asks others over the wire while f runs, by what is asked.
 func calls(c *testcluster.Cluster, i int, f func()) map[string]uint64 {
 	before := c.Member(i).Calls()
 	f()
@@ -98,7 +98,7 @@ func TestRoundTrips(t *testing.T) {
 	t.Error("the view was never stale")
 }
 
-// used gives what a member thinks that a worker has granted.
+// used returns what a member thinks that a worker has granted.
 func used(t *testing.T, c *testcluster.Cluster, i int, id cluster.WorkerID) cluster.Resources {
 	t.Helper()
 	w, err := c.Client(i).Workers(t.Context())

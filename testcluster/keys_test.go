@@ -85,7 +85,7 @@ func TestGossipKeyRotation(t *testing.T) {
 	})
 }
 
-// dead says whether a member holds another for dead, or knows it no more.
+// dead reports whether a member holds another for dead, or knows it no more.
 func dead(c *testcluster.Cluster, i, k int) func() bool {
 	return func() bool {
 		x, _ := c.Member(i).Cluster().Member(c.Worker(k))

@@ -126,13 +126,13 @@ func (c *Cluster) Join() int {
 	return i
 }
 
-// CA gives the cluster's authority, whose directory is the first member's.
+// CA returns the cluster's authority, whose directory is the first member's.
 func (c *Cluster) CA() *pki.CA { return c.ca }
 
 // Client talks to the API of the member with this index.
 func (c *Cluster) Client(i int) *client.Client { return c.members[i].cl }
 
-// Member gives a member that runs.
+// Member returns a member that runs.
 func (c *Cluster) Member(i int) *member.Member { return c.members[i].m }
 
 // Worker names the worker of a member.

@@ -42,7 +42,8 @@ type Agent struct {
 }
 
 // StartAgents makes a cluster of agents with these ids below dir. flags are of all, each[id] of one.
-func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string, flags []string, each map[string][]string) (*Agents, error) {
+func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string, flags []string,
+	each map[string][]string) (*Agents, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "own", "the path of this program is not known")
@@ -74,7 +75,9 @@ func (c *Agents) add(ctx context.Context, i int, id string, flags []string) erro
 	}
 	a := &Agent{id: id}
 	const any = "127.0.0.1:0"
-	a.cmd = exec.Command(c.exe, append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any, "--gossip", any}, flags...)...)
+	a.cmd = exec.Command(
+		c.exe,
+		append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any, "--gossip", any}, flags...)...)
 	a.cmd.Stderr = c.err
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
@@ -140,7 +143,7 @@ func (c *Agents) Close() {
 // PID returns the id of the agent's process.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
-// Counters gives the lines of the agent's metrics that begin with one of these names, by name with labels.
+// Counters returns the lines of the agent's metrics that begin with one of these names, by name with labels.
 func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+"/metrics", nil)
 	if err != nil {

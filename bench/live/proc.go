@@ -25,8 +25,8 @@ func FieldOf(pid int, file, field string) (bytes int64, there bool, err error) {
 	return 0, false, nil
 }
 
-// CPU returns the CPU time that a process has taken: schedstat counts in nanoseconds, where stat has ticks. What threads that
-// have ended took is not in it.
+// CPU returns the CPU time that a process has taken: schedstat counts in nanoseconds, where stat has ticks. What
+// threads that have ended took is not in it.
 func CPU(pid int) (sum time.Duration, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {

@@ -60,8 +60,8 @@ func (s *Souk) Start() error {
 	return nil
 }
 
-// startServing starts a souk that serves, reads the line of JSON with which it says that it is ready, and then the file with
-// its token, which that line names. Where it does not become ready, it may run.
+// startServing starts a souk that serves, reads the line of JSON with which it says that it is ready, and then the
+// file with its token, which that line names. Where it does not become ready, it may run.
 func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token string, err error) {
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -143,7 +143,7 @@ func (s *Souk) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// reapersBelow gives the reapers of a directory: the processes whose command line says so and names one below it.
+// reapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it.
 func reapersBelow(dir string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
 	var pids []int
@@ -162,7 +162,7 @@ func reapersBelow(dir string) []int {
 	return pids
 }
 
-// Processes gives souk and its reapers.
+// Processes returns souk and its reapers.
 func (s *Souk) Processes() []int { return append(reapersBelow(s.State), s.Cmd.Process.Pid) }
 
 // DestroyAll destroys every machine of an app, or of all apps.

@@ -82,7 +82,7 @@ func (r *Recorder) Add(o Op) {
 	}
 }
 
-// Ops gives what was recorded, or why it could not be written.
+// Ops returns what was recorded, or why it could not be written.
 func (r *Recorder) Ops() ([]Op, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

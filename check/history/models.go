@@ -222,7 +222,7 @@ func roomModel(slots int) porcupine.Model {
 	}
 }
 
-// held gives the holds that may still be in force when an Op takes effect.
+// held returns the holds that may still be in force when an Op takes effect.
 func (s room) held(o Op) map[string]int64 {
 	held := map[string]int64{}
 	for rest := s.holds; rest != ""; {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cli/quota"
 )
 
+// Apps makes the command "souk apps".
 func Apps(c *cli.Env) *cobra.Command {
 	list := func(cmd *cobra.Command, _ []string) error {
 		cl, err := c.Client()
@@ -32,7 +33,12 @@ func Apps(c *cli.Env) *cobra.Command {
 		c.Table([]string{"NAME", "STATUS", "MACHINES", "VOLUMES"}, rows)
 		return nil
 	}
-	create := &cobra.Command{Use: "create NAME", Short: "Make an app", Example: "  souk apps create shop", Args: cli.Args(1, 1, "a name")}
+	create := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Make an app",
+		Example: "  souk apps create shop",
+		Args:    cli.Args(1, 1, "a name"),
+	}
 	create.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -41,7 +47,7 @@ func Apps(c *cli.Env) *cobra.Command {
 		if _, err := cl.CreateApp(cmd.Context(), given[0]); err != nil {
 			return err
 		}
-		c.Say("created", given[0], "app %s is there", given[0])
+		c.Say("created", given[0], "app %s is created", given[0])
 		return nil
 	}
 	destroy := &cobra.Command{Use: "destroy NAME", Short: "Destroy an app with its machines and volumes",
@@ -57,7 +63,8 @@ func Apps(c *cli.Env) *cobra.Command {
 			return err
 		}
 		if !*yes && a.MachineCount+a.VolumeCount > 0 {
-			return cli.Usagef("app %s has %d machines and %d volumes, which would be lost; say --yes", a.Name, a.MachineCount, a.VolumeCount)
+			return cli.Usagef("app %s has %d machines and %d volumes, which would be lost; say --yes", a.Name, a.MachineCount,
+				a.VolumeCount)
 		}
 		if err := cl.DestroyApp(cmd.Context(), given[0]); err != nil {
 			return err
@@ -65,6 +72,14 @@ func Apps(c *cli.Env) *cobra.Command {
 		c.Say("destroyed", given[0], "app %s is destroyed", given[0])
 		return nil
 	}
-	return cli.Parent(&cobra.Command{Use: "apps", Short: "List, make and destroy apps", Example: "  souk apps\n  souk apps --json",
-		Args: cli.Args(0, 0, "no argument, or create, destroy, policy, budget, namespace or disconnect"), RunE: list}, create, destroy, policies.AppsPolicy(c), cmdAppsBudget(c), quota.AppsNamespace(c), cmdAppsDisconnect(c))
+	return cli.Parent(
+		&cobra.Command{Use: "apps", Short: "List, make and destroy apps", Example: "  souk apps\n  souk apps --json",
+			Args: cli.Args(0, 0, "no argument, or create, destroy, policy, budget, namespace or disconnect"), RunE: list},
+		create,
+		destroy,
+		policies.AppsPolicy(c),
+		cmdAppsBudget(c),
+		quota.AppsNamespace(c),
+		cmdAppsDisconnect(c),
+	)
 }

@@ -10,16 +10,21 @@ import (
 
 // cmdAppsDisconnect is "souk apps disconnect".
 func cmdAppsDisconnect(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "disconnect APP [POLICY]", Short: "Say what is to become of an app's machines on a worker that cannot be heard",
+	cmd := &cobra.Command{
+		Use:   "disconnect APP [POLICY]",
+		Short: "Say what is to become of an app's machines on a worker that cannot be heard",
 		Long: `Set, or show, what is to become of an app's machines whose worker cannot be heard:
 
   never   they are waited for; nothing is made in their place (the default)
   fast    others are made once the worker is dead to its neighbours: both may run for a while
   fenced  as fast, for programs that hand their SOUK_FENCE to what they write to, which refuses the older
 
-What holds today: a worker that is cut off goes on with its machines in any case, and nothing makes others in their place
-by itself. The policy is kept for what will. SOUK_FENCE is in the environment of every machine, and is larger at each start.`,
-		Example: "  souk apps disconnect shop\n  souk apps disconnect shop fenced", Args: cli.Args(1, 2, "an app, and a policy to set it: never, fast or fenced")}
+What holds today: a worker that is cut off goes on with its machines in any case, and nothing makes others in their
+place by itself. The policy is kept for what will. SOUK_FENCE is in the environment of every machine, and is larger
+at each start.`,
+		Example: "  souk apps disconnect shop\n  souk apps disconnect shop fenced",
+		Args:    cli.Args(1, 2, "an app, and a policy to set it: never, fast or fenced"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// Secrets makes the command "souk secrets".
 func Secrets(c *cli.Env) *cobra.Command {
 	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List secrets, never their values",
 		Example: "  souk secrets list --app shop", Args: cli.Args(0, 0, "no argument")}
@@ -35,8 +36,9 @@ func Secrets(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets; machines see them at their next start",
-		Long: `Set secrets of an app; its machines see them in their environment at their next start. A NAME without a value
-takes it from stdin, to the last byte but one trailing newline, so that it is in no shell history and no process list.`,
+		Long: `Set secrets of an app; its machines see them in their environment at their
+next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
+no shell history and no process list.`,
 		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets set --app shop KEY=value OTHER=value",
 		Args:    cli.Args(1, -1, "NAME=VALUE, or a NAME whose value is on stdin")}
 	set.RunE = func(cmd *cobra.Command, given []string) error {
@@ -46,7 +48,12 @@ takes it from stdin, to the last byte but one trailing newline, so that it is in
 		}
 		return setSecrets(c, cmd, values, "set", given)
 	}
-	unset := &cobra.Command{Use: "unset NAME...", Short: "Delete secrets", Example: "  souk secrets unset DB_PASSWORD", Args: cli.Args(1, -1, "names")}
+	unset := &cobra.Command{
+		Use:     "unset NAME...",
+		Short:   "Delete secrets",
+		Example: "  souk secrets unset DB_PASSWORD",
+		Args:    cli.Args(1, -1, "names"),
+	}
 	unset.RunE = func(cmd *cobra.Command, given []string) error {
 		values := map[string]*string{}
 		for _, n := range given {

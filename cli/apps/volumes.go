@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// Volumes makes the command "souk volumes".
 func Volumes(c *cli.Env) *cobra.Command {
 	list := func(cmd *cobra.Command, _ []string) error {
 		cl, err := c.Client()
@@ -29,7 +30,12 @@ func Volumes(c *cli.Env) *cobra.Command {
 	}
 	var spec api.NewVolume
 	var size int
-	create := &cobra.Command{Use: "create NAME", Short: "Make a volume", Example: "  souk volumes create data --size 1", Args: cli.Args(1, 1, "a name")}
+	create := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Make a volume",
+		Example: "  souk volumes create data --size 1",
+		Args:    cli.Args(1, 1, "a name"),
+	}
 	create.Flags().IntVar(&size, "size", 1, "in GB")
 	create.Flags().StringVar(&spec.Region, "region", "", "the region (default: the server's)")
 	create.RunE = func(cmd *cobra.Command, given []string) error {
@@ -77,7 +83,12 @@ func volumeOf(c *cli.Env, cmd *cobra.Command, ref string) (*client.Client, machi
 }
 
 func cmdVolumeExtend(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "extend VOLUME GB", Short: "Make a volume larger", Example: "  souk volumes extend data 5", Args: cli.Args(2, 2, "a volume and its new size in GB")}
+	cmd := &cobra.Command{
+		Use:     "extend VOLUME GB",
+		Short:   "Make a volume larger",
+		Example: "  souk volumes extend data 5",
+		Args:    cli.Args(2, 2, "a volume and its new size in GB"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		gb, err := strconv.Atoi(given[1])
 		if err != nil {
@@ -122,7 +133,8 @@ func cmdVolumeSnapshot(c *cli.Env) *cobra.Command {
 		}
 		var rows [][]cli.Cell
 		for _, s := range ss {
-			rows = append(rows, cli.Cells(s.ID, s.Status, fmt.Sprintf("%d MB", s.Size>>20), s.CreatedAt.Format("2006-01-02 15:04:05")))
+			rows = append(rows,
+				cli.Cells(s.ID, s.Status, fmt.Sprintf("%d MB", s.Size>>20), s.CreatedAt.Format("2006-01-02 15:04:05")))
 		}
 		c.Table([]string{"ID", "STATUS", "SIZE", "CREATED"}, rows)
 		return nil
@@ -131,7 +143,12 @@ func cmdVolumeSnapshot(c *cli.Env) *cobra.Command {
 }
 
 func cmdVolumeDestroy(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "destroy VOLUME", Short: "Destroy a volume and all that is on it", Example: "  souk volumes destroy data", Args: cli.Args(1, 1, "a volume")}
+	cmd := &cobra.Command{
+		Use:     "destroy VOLUME",
+		Short:   "Destroy a volume and all that is on it",
+		Example: "  souk volumes destroy data",
+		Args:    cli.Args(1, 1, "a volume"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, v, err := volumeOf(c, cmd, given[0])
 		if err != nil {

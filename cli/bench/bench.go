@@ -13,8 +13,8 @@ import (
 const benchLong = `Start a souk of its own in a temporary directory, measure it, and end it with all its machines.
 
 Figures of one machine mean nothing on another, so each is told as a ratio to a floor measured in the same run, in
-turns with it. The floor of a launch is what no orchestrator of this kind can avoid: one HTTP round trip on loopback,
-fork and exec of the same program, and one append with fsync, one after the other.
+turns with it. The floor of a launch is what no orchestrator of this kind can avoid: one HTTP round trip on
+loopback, fork and exec of the same program, and one append with fsync, one after the other.
 
 Ratios are to the floor's median, also that of the p99: a floor that is slow at times excuses nothing.
 
@@ -26,10 +26,17 @@ Ratios are to the floor's median, also that of the p99: a floor that is slow at 
   memory_1000            what souk and its reapers take (PSS) per machine, the tasks themselves not counted
   idle_cpu, idle_memory  souk and its reapers without a machine; idle_1000_cpu with 1,000`
 
+// Bench makes the command "souk bench".
 func Bench(c *cli.Env) *cobra.Command {
 	o := new(bench.LaunchOptions)
-	launch := &cobra.Command{Use: "launch", Short: "Measure how fast machines are launched, and what souk costs", Long: benchLong,
-		Example: "  souk bench launch\n  souk bench launch --n 500 --json\n  souk bench launch --only launch_sequential,start_stopped", Args: cli.Args(0, 0, "no argument")}
+	launch := &cobra.Command{
+		Use:   "launch",
+		Short: "Measure how fast machines are launched, and what souk costs",
+		Long:  benchLong,
+		Example: "  souk bench launch\n  souk bench launch --n 500 --json\n  souk bench launch --only " +
+			"launch_sequential,start_stopped",
+		Args: cli.Args(0, 0, "no argument"),
+	}
 	f := launch.Flags()
 	f.IntVar(&o.N, "n", 200, "how many launches are measured one by one; the concurrent ones are five times as many")
 	f.IntVar(&o.Concurrency, "concurrency", 64, "how many are under way at once in launch_concurrent")
@@ -45,5 +52,17 @@ func Bench(c *cli.Env) *cobra.Command {
 		}
 		return bench.Launch(cmd.Context(), o, &reporter{c: c, head: bench.LaunchHead()})
 	}
-	return cli.Parent(&cobra.Command{Use: "bench", Short: "Measure this machine", Example: "  souk bench launch --json\n  souk bench submit"}, launch, cmdBenchSubmit(c), cmdBenchPropagation(c), cmdBenchForward(c), cmdBenchDecide(c), cmdBenchChurn(c))
+	return cli.Parent(
+		&cobra.Command{
+			Use:     "bench",
+			Short:   "Measure this machine",
+			Example: "  souk bench launch --json\n  souk bench submit",
+		},
+		launch,
+		cmdBenchSubmit(c),
+		cmdBenchPropagation(c),
+		cmdBenchForward(c),
+		cmdBenchDecide(c),
+		cmdBenchChurn(c),
+	)
 }

@@ -11,13 +11,18 @@ import (
 
 const churnLong = `Start an agent of its own, launch and destroy machines through it, and read what memory its process has afterwards.
 
-Each machine is a real process that is launched, answered "started", and destroyed. floor_mb is what the same agent had
-before the first of them. All of it is read from /proc, of the agent's process alone, not of its reaper.`
+Each machine is a real process that is launched, answered "started", and destroyed. floor_mb is what the same agent
+had before the first of them. All of it is read from /proc, of the agent's process alone, not of its reaper.`
 
 func cmdBenchChurn(c *cli.Env) *cobra.Command {
 	o := bench.ChurnOptions{Machines: 20_000, Concurrency: 32, Settle: 2 * time.Minute}
-	cmd := &cobra.Command{Use: "churn", Short: "Measure what memory an agent has after many machines came and went", Long: churnLong,
-		Example: "  souk bench churn --json\n  souk bench churn --machines 100000", Args: cli.Args(0, 0, "no argument")}
+	cmd := &cobra.Command{
+		Use:     "churn",
+		Short:   "Measure what memory an agent has after many machines came and went",
+		Long:    churnLong,
+		Example: "  souk bench churn --json\n  souk bench churn --machines 100000",
+		Args:    cli.Args(0, 0, "no argument"),
+	}
 	f := cmd.Flags()
 	f.IntVar(&o.Machines, "machines", o.Machines, "how many come and go")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "how many are on their way at once")

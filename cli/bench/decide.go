@@ -9,10 +9,11 @@ import (
 
 const benchDecideLong = `Make decisions over a synthetic fleet and measure how many a second, on one core.
 
-The fleet has workers of five sizes in four regions, with 20 attributes, some with GPUs, reservations and requirements
-of their own. It fills to 95 % and empties to 60 % in turns. Requests come in 240 shapes, 50 apps each; 5 % have
-conditions: attributes, GPU kinds, spreads, anti-affinity, reservations. Each decision is resolved, picked by the index,
-judged whole by the judge, and its grant entered, so that the next one sees it; machines end as others come.
+The fleet has workers of five sizes in four regions, with 20 attributes, some with GPUs, reservations and
+requirements of their own. It fills to 95 % and empties to 60 % in turns. Requests come in 240 shapes, 50 apps
+each; 5 % have conditions: attributes, GPU kinds, spreads, anti-affinity, reservations. Each decision is resolved,
+picked by the index, judged whole by the judge, and its grant entered, so that the next one sees it; machines end
+as others come.
 
 A sample of the decisions is held against a scan of all workers. The CEL policy is the default one written as three
 expressions. The log is the decision log, with the six best workers of each decision and their records.`
@@ -20,8 +21,13 @@ expressions. The log is the decision log, with the six best workers of each deci
 func cmdBenchDecide(c *cli.Env) *cobra.Command {
 	workers, decisions := 10_000, 200_000
 	seed := uint64(1)
-	cmd := &cobra.Command{Use: "decide", Short: "Measure how fast placements are decided, and how well", Long: benchDecideLong,
-		Example: "  souk bench decide --workers 10000 --json\n  souk bench decide --workers 50000 --decisions 100000", Args: cli.Args(0, 0, "no argument")}
+	cmd := &cobra.Command{
+		Use:     "decide",
+		Short:   "Measure how fast placements are decided, and how well",
+		Long:    benchDecideLong,
+		Example: "  souk bench decide --workers 10000 --json\n  souk bench decide --workers 50000 --decisions 100000",
+		Args:    cli.Args(0, 0, "no argument"),
+	}
 	cmd.Flags().IntVar(&workers, "workers", workers, "of the synthetic fleet")
 	cmd.Flags().IntVar(&decisions, "decisions", decisions, "how many are measured")
 	cmd.Flags().Uint64Var(&seed, "seed", seed, "of the fleet and the requests")

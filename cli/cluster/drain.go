@@ -26,15 +26,17 @@ const maxMovesAtOnce = 32
 func cmdNodeDrain(c *cli.Env) *cobra.Command {
 	o := new(drainFlags)
 	cmd := &cobra.Command{Use: "drain NODE", Short: "Cordon a host and make its machines anew elsewhere",
-		Long: `Empty a host: it is cordoned, and each of its machines is stopped, made anew at another worker, and destroyed here. The new
-machine has another id and the same name, config, region and metadata (and souk_moved_from, the id before). Its files
-and what it has in memory do not go along. One that is stopped stays stopped. Where no worker takes a machine, it stays.
+		Long: `Empty a host: it is cordoned, and each of its machines is stopped, made
+anew at another worker, and destroyed here. The new machine has another id and the same name, config, region and
+metadata (and souk_moved_from, the id before). Its files and what it has in memory do not go along. One that is
+stopped stays stopped. Where no worker takes a machine, it stays.
 
 What is never moved: a machine with a volume, whose lease somebody holds, or that goes by itself when it ends.
 
-The plan is printed first. Without --yes nothing is done. A drain that broke off is gone on with by asking again.
-The exit code is 0 when nothing is left, 65 when something stays.`,
-		Example: "  souk node drain fra-2 --dry-run\n  souk node drain fra-2 --reason 'new disks' --for 4h --yes", Args: cli.Args(1, 1, "the id of a node")}
+The plan is printed first. Without --yes nothing is done. A drain that was interrupted goes on when it is asked for
+again. The exit code is 0 when nothing is left, 65 when something stays.`,
+		Example: "  souk node drain fra-2 --dry-run\n  souk node drain fra-2 --reason 'new disks' --for 4h " +
+			"--yes", Args: cli.Args(1, 1, "the id of a node")}
 	o.add(cmd)
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do it")
 	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "print the plan only")
@@ -151,7 +153,14 @@ func printMove(c *cli.Env, m api.DrainMove, out api.Moved, err error, done, tota
 	case c.JSON && err != nil:
 		c.JSONLine(c.Out, map[string]any{"machine": m.Machine, "error": err.Error(), "done": done, "of": total})
 	case c.JSON:
-		c.JSONLine(c.Out, map[string]any{"machine": m.Machine, "now": out.Machine.ID, "worker": out.Machine.Worker, "down_ms": out.DownMS, "done": done, "of": total})
+		c.JSONLine(c.Out, map[string]any{
+			"machine": m.Machine,
+			"now":     out.Machine.ID,
+			"worker":  out.Machine.Worker,
+			"down_ms": out.DownMS,
+			"done":    done,
+			"of":      total,
+		})
 	case err != nil:
 		fmt.Fprintf(c.Err, "[%d/%d] %s/%s stays: %v\n", done, total, m.App, m.Name, err)
 	default:
@@ -159,6 +168,7 @@ func printMove(c *cli.Env, m api.DrainMove, out api.Moved, err error, done, tota
 		if out.DownMS > 0 {
 			down = ", down for " + cli.Millis(time.Duration(out.DownMS*float64(time.Millisecond)))
 		}
-		fmt.Fprintf(c.Out, "[%d/%d] %s/%s is at %s now (%s)%s\n", done, total, m.App, m.Name, out.Machine.Worker, out.Machine.ID, down)
+		fmt.Fprintf(c.Out, "[%d/%d] %s/%s is at %s now (%s)%s\n", done, total, m.App, m.Name, out.Machine.Worker,
+			out.Machine.ID, down)
 	}
 }

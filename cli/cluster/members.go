@@ -11,11 +11,13 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
+// Members makes the command "souk members".
 func Members(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "members", Short: "List the members of the cluster, as this one knows them",
-		Long: `List the members of the cluster, as the one that answers knows them. "dead" has not been heard of for some seconds: its
-machines may be running all the same. RTT is of its last answer to a probe. KEYS counts the steps of rotations of the gossip key
-that it has taken: one that lags has not heard of the newest (souk ca rotate-gossip-key).`,
+		Long: `List the members of the cluster, as the one that answers knows them. "dead"
+has not been heard of for some seconds: its machines may be running all the same. RTT is of its last answer to a
+probe. KEYS counts the steps of rotations of the gossip key that it has taken: one that lags has not heard of the
+newest (souk ca rotate-gossip-key).`,
 		Example: "  souk members\n  souk members --json", Args: cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return doMembers(cmd.Context(), c) }}
 }
@@ -43,7 +45,16 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 		if m.RTT > 0 {
 			rtt = cli.Millis(m.RTT)
 		}
-		rows[i] = []cli.Cell{{Text: id}, {Text: string(m.State)}, {Text: cli.Age(m.Since.Format(time.RFC3339), time.Now())}, {Text: m.API}, {Text: m.Addr}, {Text: rtt}, {Text: strconv.Itoa(m.Capability)}, {Text: strconv.Itoa(m.Keys)}}
+		rows[i] = []cli.Cell{
+			{Text: id},
+			{Text: string(m.State)},
+			{Text: cli.Age(m.Since.Format(time.RFC3339), time.Now())},
+			{Text: m.API},
+			{Text: m.Addr},
+			{Text: rtt},
+			{Text: strconv.Itoa(m.Capability)},
+			{Text: strconv.Itoa(m.Keys)},
+		}
 	}
 	c.Table([]string{"MEMBER", "STATE", "SINCE", "WIRE", "GOSSIP", "RTT", "SPEAKS", "KEYS"}, rows)
 	return nil

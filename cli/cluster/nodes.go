@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// Node makes the command "souk node".
 func Node(c *cli.Env) *cobra.Command {
 	return cli.Parent(&cobra.Command{Use: "node", Short: "Cordon, drain, inspect and remove the hosts of a cluster",
 		Long: `What is done to a host of a cluster: a member and its worker, which have one id.
@@ -72,8 +73,13 @@ func (n *nodeInfo) state() string {
 }
 
 func cmdNodeLs(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List hosts: whether they are heard of, and what they take",
-		Example: "  souk node ls", Args: cli.Args(0, 0, "no argument"), RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List hosts: whether they are heard of, and what they take",
+		Example: "  souk node ls",
+		Args:    cli.Args(0, 0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -90,13 +96,22 @@ func cmdNodeLs(c *cli.Env) *cobra.Command {
 			for _, n := range list {
 				row := []string{n.ID, n.state(), "", "", "", "", ""}
 				if w := n.Worker; w != nil {
-					row = []string{n.ID, n.state(), string(w.State), string(w.Region), fmt.Sprint(w.Machines), w.Free().String(), cordonLine(w.Cordon, time.Now())}
+					row = []string{
+						n.ID,
+						n.state(),
+						string(w.State),
+						string(w.Region),
+						fmt.Sprint(w.Machines),
+						w.Free().String(),
+						cordonLine(w.Cordon, time.Now()),
+					}
 				}
 				rows = append(rows, cli.Cells(row...))
 			}
 			c.Table([]string{"NODE", "MEMBER", "WORKER", "REGION", "MACHINES", "FREE", "CORDON"}, rows)
 			return nil
-		}}
+		},
+	}
 }
 
 // cordonLine says who cordoned a worker, why, and how long that lasts.
@@ -111,8 +126,12 @@ func cordonLine(k *cluster.Cordon, now time.Time) string {
 }
 
 func cmdNodeInspect(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "inspect NODE", Short: "Tell all that is known of one host", Example: "  souk node inspect fra-2",
-		Args: cli.Args(1, 1, "the id of a node"), RunE: func(cmd *cobra.Command, argv []string) error {
+	return &cobra.Command{
+		Use:     "inspect NODE",
+		Short:   "Tell all that is known of one host",
+		Example: "  souk node inspect fra-2",
+		Args:    cli.Args(1, 1, "the id of a node"),
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -137,7 +156,8 @@ func cmdNodeInspect(c *cli.Env) *cobra.Command {
 			printNode(c, &list[i])
 			c.PrintFindings(mine)
 			return nil
-		}}
+		},
+	}
 }
 
 func printNode(c *cli.Env, n *nodeInfo) {
@@ -202,8 +222,9 @@ func whoami() string {
 func cmdNodeCordon(c *cli.Env) *cobra.Command {
 	o := new(cordonFlags)
 	cmd := &cobra.Command{Use: "cordon NODE", Short: "Make a host take nothing new; what it has stays and runs",
-		Long: `Make a host's worker take nothing new. It is written in the worker's own journal, so it holds over restarts, for every
-gateway, and while the host is cut off. Machines that are there already run on, restart, and may be stopped and started.`,
+		Long: `Make a host's worker take nothing new. It is written in the worker's own
+journal, so it holds over restarts, for every gateway, and while the host is cut off. Machines that are there
+already run on, restart, and may be stopped and started.`,
 		Example: "  souk node cordon fra-2 --reason 'new disks' --for 2h", Args: cli.Args(1, 1, "the id of a node")}
 	o.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
@@ -225,8 +246,12 @@ gateway, and while the host is cut off. Machines that are there already run on, 
 }
 
 func cmdNodeUncordon(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "uncordon NODE", Short: "Make a host take things again", Example: "  souk node uncordon fra-2",
-		Args: cli.Args(1, 1, "the id of a node"), RunE: func(cmd *cobra.Command, argv []string) error {
+	return &cobra.Command{
+		Use:     "uncordon NODE",
+		Short:   "Make a host take things again",
+		Example: "  souk node uncordon fra-2",
+		Args:    cli.Args(1, 1, "the id of a node"),
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -236,7 +261,8 @@ func cmdNodeUncordon(c *cli.Env) *cobra.Command {
 				return err
 			}
 			return sayCordon(c, &rec)
-		}}
+		},
+	}
 }
 
 func sayCordon(c *cli.Env, rec *cluster.Record) error {
@@ -256,14 +282,14 @@ func cmdNodeRm(c *cli.Env) *cobra.Command {
 	var force, yes bool
 	var reason string
 	cmd := &cobra.Command{Use: "rm NODE", Aliases: []string{"remove"}, Short: "Remove a host that is gone for good",
-		Long: `Remove a host that is gone for good: every member refuses its certificate and forgets its machines. A host that is alive is
-refused: drain it, and let it leave ("souk agent leave" there). With --force it is cut off while its machines run on, and
-nobody can ask for them any more.
+		Long: `Remove a host that is gone for good: every member refuses its certificate
+and forgets its machines. A host that is alive is refused: drain it, and let it leave ("souk agent leave" there).
+With --force it is cut off while its machines run on, and nobody can ask for them any more.
 
 A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.
 
-One thing a removed host keeps is the key of gossip: until that is rotated (souk ca rotate-gossip-key, where the authority is), who
-has its disk can listen to gossip, and speak in it.`,
+One thing a removed host keeps is the key of gossip: until that is rotated (souk ca rotate-gossip-key, where the
+authority is), who has its disk can listen to gossip, and speak in it.`,
 		Example: "  souk node rm fra-2 --reason 'sold' --yes", Args: cli.Args(1, 1, "the id of a node")}
 	cmd.Flags().BoolVar(&force, "force", false, "also when it is alive")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
@@ -281,7 +307,11 @@ has its disk can listen to gossip, and speak in it.`,
 		}
 		c.Say("removed", argv[0], "%s is removed; it must join anew to come back", argv[0])
 		if !c.JSON {
-			fmt.Fprintln(c.Out, "  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the cluster's authority")
+			fmt.Fprintln(
+				c.Out,
+				"  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the cluster's "+
+					"authority",
+			)
 		}
 		return nil
 	}

@@ -16,12 +16,14 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
+// Top makes the command "souk top".
 func Top(c *cli.Env) *cobra.Command {
 	var once bool
 	var every time.Duration
 	cmd := &cobra.Command{Use: "top", Short: "Watch what each worker uses and does; q ends it",
-		Long: `Show, and refresh, what each worker uses of its capacity, its machines, how many it brings up a second, and how old what
-is known of it is. q or ^C ends it. Where the output is no terminal, or with --once, it is printed once; with --json too.`,
+		Long: `Show, and refresh, what each worker uses of its capacity, its machines, how
+many it brings up a second, and how old what is known of it is. q or ^C ends it. Where the output is no terminal,
+or with --once, it is printed once; with --json too.`,
 		Example: "  souk top\n  souk top --once --json", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVar(&once, "once", false, "print it once")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "how often it is refreshed")
@@ -105,12 +107,22 @@ func printTop(c *cli.Env, u api.UsageList, last *api.UsageList) {
 		if r := w.Record; r != nil {
 			heard++
 			machines += r.Machines
-			row = []string{string(w.Worker), string(r.State), share(r, "cpu"), share(r, "memory"), share(r, "disk"), fmt.Sprint(r.Machines),
-				fmt.Sprintf("%d/%d", r.Starting, r.MaxStarting), rate(&w, u.At, last), agedText(w.AgeMS)}
+			row = []string{
+				string(w.Worker),
+				string(r.State),
+				share(r, "cpu"),
+				share(r, "memory"),
+				share(r, "disk"),
+				fmt.Sprint(r.Machines),
+				fmt.Sprintf("%d/%d", r.Starting, r.MaxStarting),
+				rate(&w, u.At, last),
+				agedText(w.AgeMS),
+			}
 		}
 		rows[i] = cli.Cells(row...)
 	}
-	fmt.Fprintf(c.Out, "souk top  %s  %d workers, %d heard, %d machines\n", u.At.Format(time.TimeOnly), len(u.Workers), heard, machines)
+	fmt.Fprintf(c.Out, "souk top  %s  %d workers, %d heard, %d machines\n", u.At.Format(time.TimeOnly), len(u.Workers),
+		heard, machines)
 	c.Table([]string{"WORKER", "STATE", "CPU", "MEMORY", "DISK", "MACHINES", "STARTING", "STARTS/S", "AGE"}, rows)
 }
 

@@ -8,9 +8,14 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
+// Workers makes the command "souk workers".
 func Workers(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "workers", Short: "List workers: what they have and what is free", Example: "  souk workers\n  souk workers --json",
-		Args: cli.Args(0, 0, "no argument"), RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{
+		Use:     "workers",
+		Short:   "List workers: what they have and what is free",
+		Example: "  souk workers\n  souk workers --json",
+		Args:    cli.Args(0, 0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -25,12 +30,17 @@ func Workers(c *cli.Env) *cobra.Command {
 			}
 			var rows [][]cli.Cell
 			for _, r := range w.Workers {
-				rows = append(rows, cli.Cells(string(r.Worker), string(r.Region), string(r.State), fmt.Sprint(r.Machines), r.Free().String(), r.Capacity.String()))
+				rows = append(
+					rows,
+					cli.Cells(string(r.Worker), string(r.Region), string(r.State), fmt.Sprint(r.Machines), r.Free().String(),
+						r.Capacity.String()),
+				)
 			}
 			c.Table([]string{"WORKER", "REGION", "STATE", "MACHINES", "FREE", "CAPACITY"}, rows)
 			for _, u := range w.Unreachable {
 				fmt.Fprintf(c.Err, "worker %s does not answer: %s\n", u.Worker, u.Error)
 			}
 			return nil
-		}}
+		},
+	}
 }

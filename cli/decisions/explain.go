@@ -19,18 +19,24 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// Explain makes the command "souk explain".
 func Explain(c *cli.Env) *cobra.Command {
 	number := 0
-	cmd := &cobra.Command{Use: "explain MACHINE | DECISION", Short: "Tell why a machine is where it is, or was, and what each worker would say now",
-		Long: `Tell why a machine is where it is: in sentences, why there, and why not on the next best worker; then every worker that
-was considered, its verdict, its score and what the score is made of, and each clause that said no, with its numbers. Then
-the same question asked again now.
+	cmd := &cobra.Command{
+		Use:   "explain MACHINE | DECISION",
+		Short: "Tell why a machine is where it is, or was, and what each worker would say now",
+		Long: `Tell why a machine is where it is: in sentences, why there, and why not on
+the next best worker; then every worker that was considered, its verdict, its score and what the score is made of,
+and each clause that said no, with its numbers. Then the same question asked again now.
 
-A machine that is gone is explained from the log of decisions, by its id. So is a request that was refused: its error tells
-the id of the decision. Where there were several decisions about a machine, --decision chooses one.`,
-		Example: "  souk explain web\n  souk explain d891275c2e5118 --decision 1\n  souk explain 01M7Z6Z6JVTGHP383SEQVSDTA6\n" +
+A machine that is gone is explained from the log of decisions, by its id. So is a request that was refused: its
+error tells the id of the decision. Where there were several decisions about a machine, --decision chooses one.`,
+		Example: "  souk explain web\n  souk explain d891275c2e5118 --decision 1\n  souk explain " +
+			"01M7Z6Z6JVTGHP383SEQVSDTA6\n" +
 			"  souk explain web --json | jq '.decision.considered[] | {worker, score}'",
-		Args: cli.Args(1, 1, "one machine, by id or name, or one decision by its id"), ValidArgsFunction: c.CompleteFirst}
+		Args:              cli.Args(1, 1, "one machine, by id or name, or one decision by its id"),
+		ValidArgsFunction: c.CompleteFirst,
+	}
 	cmd.Flags().IntVar(&number, "decision", 0, "which of the machine's decisions, 1 being the oldest (default the newest)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error { return explain(cmd.Context(), c, refs[0], number) }
 	return cmd
@@ -91,7 +97,8 @@ func explainDecision(ctx context.Context, c *cli.Env, cl *client.Client, id stri
 		c.JSONLine(c.Out, d)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "machine %s of app %s, %s\n", d.Decision.Request.Machine, d.Decision.Request.App, d.Decision.Request.Resources)
+	fmt.Fprintf(c.Out, "machine %s of app %s, %s\n", d.Decision.Request.Machine, d.Decision.Request.App,
+		d.Decision.Request.Resources)
 	printDecision(c, d.Decision, d.Sentences)
 	return nil
 }
@@ -112,7 +119,8 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 			}
 		}
 	case e.Placement != nil: // longer ago than the log goes back
-		fmt.Fprintf(c.Out, "%s was placed on %s by policy %s: %s\n", title, e.Placement.Worker, e.Placement.Policy, e.Placement.Reason)
+		fmt.Fprintf(c.Out, "%s was placed on %s by policy %s: %s\n", title, e.Placement.Worker, e.Placement.Policy,
+			e.Placement.Reason)
 		printCandidates(c, e.Placement.Candidates, e.Placement.Worker)
 	default:
 		fmt.Fprintf(c.Out, "%s: no decision is recorded for it\n", title)
@@ -141,8 +149,9 @@ func printDecision(c *cli.Env, d *decision.Decision, sentences []string) {
 	if d.Request.Scheduling.Strategy != "" || d.Strategy != decision.Direct {
 		fmt.Fprintf(c.Out, "  strategy %s\n", d.Strategy)
 	}
-	fmt.Fprintf(c.Out, "  decision %s at %s took %s: %s to read the view, %s to rank, %s for %s\n\n", d.ID, d.At.Local().Format("2006-01-02 15:04:05.000"),
-		millis(d.Took.Total), millis(d.Took.View), millis(d.Took.Rank), millis(d.Took.Ask), cli.NumberOf(len(d.Asks), "ask", "asks"))
+	fmt.Fprintf(c.Out, "  decision %s at %s took %s: %s to read the view, %s to rank, %s for %s\n\n", d.ID,
+		d.At.Local().Format("2006-01-02 15:04:05.000"), millis(d.Took.Total), millis(d.Took.View), millis(d.Took.Rank),
+		millis(d.Took.Ask), cli.NumberOf(len(d.Asks), "ask", "asks"))
 	printConsidered(c, d)
 }
 
@@ -156,7 +165,8 @@ func printConsidered(c *cli.Env, d *decision.Decision) {
 	}
 	printCandidates(c, cs, string(d.Winner))
 	if left := d.Workers - len(cs); left > 0 {
-		fmt.Fprintf(c.Out, "and %s, of which %d fit\n", cli.NumberOf(left, "other worker", "other workers"), d.Fitting-fitting(cs))
+		fmt.Fprintf(c.Out, "and %s, of which %d fit\n", cli.NumberOf(left, "other worker", "other workers"),
+			d.Fitting-fitting(cs))
 	}
 }
 

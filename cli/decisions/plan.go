@@ -28,34 +28,49 @@ const (
 const specHelp = `SPEC is what "souk run" takes: the same flags, and a command after -- which may be left out. Or it is the file
 of a launch in JSON, the body of a create of the Machines API, "-" being stdin.`
 
+// Plan makes the command "souk plan".
 func Plan(c *cli.Env) *cobra.Command {
 	return specCommand(c, "plan", "Say where a machine would be placed now, and make nothing",
 		`Say where a machine would be placed if it were made now, and why there. Nothing is made or reserved.
 
-The exit code is 0 when it fits now, 1 when it does not fit now, and 2 when it never can as it stands: then souk says why,
-and what the smallest change is that would help. As long as nothing changes meanwhile, "souk run" with the --id that the
-plan tells does what the plan says; without it, only the choice among equals may differ. By the strategy race it goes to
-whichever of several workers answers first, which no plan can say: it names them.
+The exit code is 0 when it fits now, 1 when it does not fit now, and 2 when it never can as it stands: then souk
+says why, and what the smallest change is that would help. As long as nothing changes meanwhile, "souk run" with
+the --id that the plan tells does what the plan says; without it, only the choice among equals may differ. By the
+strategy race it goes to whichever of several workers answers first, which no plan can say: it names them.
 
 `+specHelp, `  souk plan --memory 512 --region iad -- /opt/server
   souk plan launch.json && souk run ...
   souk plan --json - < launch.json | jq -r .worker`, func(p api.Plan) error { return doPlan(c, p) })
 }
 
+// WhyNot makes the command "souk why-not".
 func WhyNot(c *cli.Env) *cobra.Command {
-	return specCommand(c, "why-not", "Say why a machine would not fit, and the smallest change that would help",
-		`Say why a machine does not fit where it does not: the workers in groups that fail on the same conditions, with how many
-they are, an example and its numbers. Then the smallest changes that would make it fit, each of them checked: less of
-something and how much exactly, one constraint dropped, or machines of lower rank that would be evicted.
+	return specCommand(
+		c,
+		"why-not",
+		"Say why a machine would not fit, and the smallest change that would help",
+		`Say why a machine does not fit where it does not: the workers in groups
+that fail on the same conditions, with how many they are, an example and its numbers. Then the smallest changes
+that would make it fit, each of them checked: less of something and how much exactly, one constraint dropped, or
+machines of lower rank that would be evicted.
 
-`+specHelp, `  souk why-not --memory 2048 --require 'arch == arm64' -- /opt/server
-  souk why-not launch.json --json | jq -r '.changes[0].text'`, func(p api.Plan) error { return doWhyNot(c, p) })
+`+specHelp,
+		`  souk why-not --memory 2048 --require 'arch == arm64' -- /opt/server
+  souk why-not launch.json --json | jq -r '.changes[0].text'`,
+		func(p api.Plan) error { return doWhyNot(c, p) },
+	)
 }
 
 // specCommand makes a command that takes a SPEC.
 func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan) error) *cobra.Command {
 	o := new(machines.RunFlags)
-	cmd := &cobra.Command{Use: name + " [flags] [FILE | -- CMD [ARG...]]", Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs}
+	cmd := &cobra.Command{
+		Use:     name + " [flags] [FILE | -- CMD [ARG...]]",
+		Short:   short,
+		Long:    long,
+		Example: example,
+		Args:    cobra.ArbitraryArgs,
+	}
 	o.Shape(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
@@ -79,8 +94,9 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 // maxSpec bounds a launch's file, as the API does.
 const maxSpec = 1 << 20
 
-// spec gives the launch that is meant: by flags and a command, or by a file.
-func spec(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *machines.RunFlags, given []string, dashed bool) (*machine.Launch, error) {
+// spec returns the launch that is meant: by flags and a command, or by a file.
+func spec(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *machines.RunFlags, given []string,
+	dashed bool) (*machine.Launch, error) {
 	if dashed || len(given) == 0 {
 		if len(given) == 0 {
 			given = []string{"/bin/true"} // only its shape matters
@@ -102,7 +118,8 @@ func readSpec(c *cli.Env, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "spec", "there is no launch in %s; to plan a command, write it after --", name)
+			return nil, fault.Wrap(err, fault.NotFound, "spec", "there is no launch in %s; to plan a command, write it after --",
+				name)
 		}
 		defer f.Close()
 		in = f
@@ -137,7 +154,8 @@ func doPlan(c *cli.Env, p api.Plan) error {
 // sayPending tells the typed reason on stderr, for scripts.
 func sayPending(c *cli.Env, p api.Plan, code int) {
 	if c.JSON {
-		c.JSONLine(c.Err, cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending, Exit: code})
+		c.JSONLine(c.Err,
+			cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending, Exit: code})
 		return
 	}
 	fmt.Fprintf(c.Err, "souk: %s: %s: %s\n", verdictText(p.Verdict), p.Pending, p.Reason)
@@ -169,7 +187,8 @@ func printForeseen(c *cli.Env, p api.Plan) {
 		fmt.Fprintf(c.Out, "  %s\n", s)
 	}
 	if len(p.Equal) > 0 && len(p.Among) == 0 {
-		fmt.Fprintf(c.Out, "  %s as good as that: souk run --id %s goes where this plan says.\n", cli.NumberOf(len(p.Equal), "other is", "others are"), p.Machine)
+		fmt.Fprintf(c.Out, "  %s as good as that: souk run --id %s goes where this plan says.\n",
+			cli.NumberOf(len(p.Equal), "other is", "others are"), p.Machine)
 	}
 	fmt.Fprintln(c.Out)
 	printConsidered(c, p.Decision)
@@ -228,6 +247,7 @@ func printChanges(c *cli.Env, p api.Plan) {
 		fmt.Fprintf(c.Out, "  %d. %s%s\n", i+1, ch.Text, also)
 	}
 	for _, v := range p.Victims {
-		fmt.Fprintf(c.Out, "  %s would evict %s, at a cost of %.0f seconds of work\n", v.Worker, strings.Join(v.Victims, ", "), v.Cost)
+		fmt.Fprintf(c.Out, "  %s would evict %s, at a cost of %.0f seconds of work\n", v.Worker,
+			strings.Join(v.Victims, ", "), v.Cost)
 	}
 }

@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
+// Doctor makes the command "souk doctor".
 func Doctor(c *cli.Env) *cobra.Command {
 	var dirFlag string
 	var inv invariantFlags
@@ -20,22 +22,32 @@ func Doctor(c *cli.Env) *cobra.Command {
 It works without a souk that runs. The exit code is 0 also when something is lacking: souk does without it, and the
 advice tells what is lost.
 
-With --invariants the whole cluster is checked instead, through the souk that answers: what every member says of itself,
-and the processes of this host, against what souk promises (the invariants of the design, by their numbers). It changes
-nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and what was found.
+With --invariants the whole cluster is checked instead, through the souk that answers: what every member says of
+itself, and the processes of this host, against what souk promises (the invariants of the design, by their
+numbers). It changes nothing. The exit code is 1 when one does not hold. Each line says what was looked at, and
+what was found.
 
-With --cluster it is what the members of the cluster have and lack, as the souk that answers finds it: who can be heard,
-what is known of them and how old that is, drift between runtime, journal and registry, clocks, certificates, cordons.
-The exit code is 65 when something needs attention.
+With --cluster it is what the members of the cluster have and lack, as the souk that answers finds it: who can be
+heard, what is known of them and how old that is, drift between runtime, journal and registry, clocks,
+certificates, cordons. The exit code is 65 when something needs attention.
 
-With --decisions every decision of the decision log in the souk's directory is computed again: each clause, score and term,
-and whom the buyer asked in which order. The exit code is 1 when one is not what was recorded. No souk need run; one that
-answers is asked for the operators' own policies.`,
-		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor --invariants\n  souk doctor --decisions", Args: cli.Args(0, 0, "no argument")}
-	cmd.Flags().StringVar(&dirFlag, "dir", "", "the directory souk dev keeps its state in (with --decisions an agent's, too)")
+With --decisions every decision of the decision log in the souk's directory is computed again: each clause, score
+and term, and whom the buyer asked in which order. The exit code is 1 when one is not what was recorded. No souk
+need run; one that answers is asked for the operators' own policies.`,
+		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor " +
+			"--invariants\n  souk doctor --decisions", Args: cli.Args(0, 0, "no argument")}
+	cmd.Flags().StringVar(&dirFlag, "dir", "",
+		"the directory souk dev keeps its state in (with --decisions an agent's, too)")
 	inv.add(cmd.Flags())
-	cmd.Flags().BoolVar(&whole, "cluster", false, "examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is well")
-	cmd.Flags().BoolVar(&decisions, "decisions", false, "compute every recorded decision again, and tell those that differ")
+	cmd.Flags().BoolVar(
+		&whole,
+		"cluster",
+		false,
+		"examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is "+
+			"well",
+	)
+	cmd.Flags().BoolVar(&decisions, "decisions", false,
+		"compute every recorded decision again, and tell those that differ")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if inv.on || inv.history != "" {
 			return doInvariants(cmd.Context(), c, &inv)
@@ -46,34 +58,40 @@ answers is asked for the operators' own policies.`,
 		if whole {
 			return doHealth(cmd.Context(), c)
 		}
-		dir, err := c.DevDir(dirFlag)
-		if err != nil {
-			return err
-		}
-		here := api.Examination{Worker: "this host", Findings: examineHost(cmd.Context(), c, dir)}
-		all := []api.Examination{here}
-		cl, err := c.Client()
-		var ex []api.Examination
-		if err == nil {
-			ex, err = cl.Doctor(cmd.Context())
-		}
-		if err != nil {
-			here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
-		} else {
-			here.Findings = append(here.Findings, cluster.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})
-		}
-		all[0] = here
-		all = append(all, ex...)
-		if c.JSON {
-			cli.JSONList(c, all)
-			return nil
-		}
-		for _, e := range all {
-			printFindings(c, e)
-		}
-		return nil
+		return doExamine(cmd.Context(), c, dirFlag)
 	}
 	return cmd
+}
+
+// doExamine tells what this host has and lacks, and what the workers of the souk that answers find on theirs.
+func doExamine(ctx context.Context, c *cli.Env, dirFlag string) error {
+	dir, err := c.DevDir(dirFlag)
+	if err != nil {
+		return err
+	}
+	here := api.Examination{Worker: "this host", Findings: examineHost(ctx, c, dir)}
+	all := []api.Examination{here}
+	cl, err := c.Client()
+	var ex []api.Examination
+	if err == nil {
+		ex, err = cl.Doctor(ctx)
+	}
+	if err != nil {
+		here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
+	} else {
+		here.Findings = append(here.Findings,
+			cluster.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})
+	}
+	all[0] = here
+	all = append(all, ex...)
+	if c.JSON {
+		cli.JSONList(c, all)
+		return nil
+	}
+	for _, e := range all {
+		printFindings(c, e)
+	}
+	return nil
 }
 
 func printFindings(c *cli.Env, e api.Examination) {

@@ -20,7 +20,12 @@ import (
 // examineHost finds out what can be found out without a server.
 func examineHost(ctx context.Context, c *cli.Env, dir string) []cluster.Finding {
 	found := []cluster.Finding{
-		{Name: "system", OK: goruntime.GOOS == "linux", Have: kernelText() + ", " + goruntime.GOARCH, Advice: unless(goruntime.GOOS == "linux", "souk runs machines on Linux only")},
+		{
+			Name:   "system",
+			OK:     goruntime.GOOS == "linux",
+			Have:   kernelText() + ", " + goruntime.GOARCH,
+			Advice: unless(goruntime.GOOS == "linux", "souk runs machines on Linux only"),
+		},
 		{Name: "cpus", OK: true, Have: fmt.Sprintf("%d", goruntime.NumCPU())},
 		memoryFinding(), openFilesFinding(), diskFinding(dir), fsyncFinding(dir),
 	}
@@ -28,7 +33,7 @@ func examineHost(ctx context.Context, c *cli.Env, dir string) []cluster.Finding 
 	return found
 }
 
-// unless gives the advice when ok is not.
+// unless returns the advice when ok is not.
 func unless(ok bool, advice string) string {
 	if ok {
 		return ""
@@ -74,7 +79,8 @@ func openFilesFinding() cluster.Finding {
 		return f
 	}
 	f.OK, f.Have = l.Max >= enough, fmt.Sprintf("at most %d", l.Max)
-	f.Advice = unless(f.OK, fmt.Sprintf("some machines use several; for a thousand machines let it be %d or more (ulimit -Hn)", enough))
+	f.Advice = unless(f.OK,
+		fmt.Sprintf("some machines use several; for a thousand machines let it be %d or more (ulimit -Hn)", enough))
 	return f
 }
 

@@ -22,8 +22,10 @@ type invariantFlags struct {
 
 func (o *invariantFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.on, "invariants", false, "check the whole cluster against what souk promises")
-	f.StringVar(&o.history, "history", "", "a file of calls and answers, one a line (docs/reference/history.md): what was acknowledged must be there")
-	f.DurationVar(&o.within, "within", 30*time.Second, "how long members may take to agree and machines to settle; holds may take a minute")
+	f.StringVar(&o.history, "history", "",
+		"a file of calls and answers, one a line (docs/reference/history.md): what was acknowledged must be there")
+	f.DurationVar(&o.within, "within", 30*time.Second,
+		"how long members may take to agree and machines to settle; holds may take a minute")
 }
 
 func doInvariants(ctx context.Context, c *cli.Env, o *invariantFlags) error {
@@ -51,7 +53,8 @@ func doInvariants(ctx context.Context, c *cli.Env, o *invariantFlags) error {
 		printInvariant(c, i)
 	}
 	if violated > 0 {
-		return fault.New(fault.Internal, "invariants", "%d of %d invariants that were checked do not hold", violated, len(found))
+		return fault.New(fault.Internal, "invariants", "%d of %d invariants that were checked do not hold", violated,
+			len(found))
 	}
 	return nil
 }

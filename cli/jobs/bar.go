@@ -37,7 +37,8 @@ func (b *bar) show(j *jobs.Job) {
 
 func barText(j *jobs.Job) string {
 	full := barWidth * j.Done() / max(1, j.Tasks)
-	text := fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), thousands(j.Done()), thousands(j.Tasks))
+	text := fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full),
+		thousands(j.Done()), thousands(j.Tasks))
 	if j.Failed > 0 {
 		text += fmt.Sprintf(", %s failed", thousands(j.Failed))
 	}

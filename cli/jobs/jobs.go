@@ -18,10 +18,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// Job makes the command "souk job".
 func Job(c *cli.Env) *cobra.Command {
 	return cli.Parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"}, Short: "Look at jobs, wait for them, end them",
 		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
-		Long:    "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes one."},
+		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes " +
+			"one."},
 		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
 }
 
@@ -54,7 +56,8 @@ func stateText(s jobs.JobState) string {
 func cmdJobLs(c *cli.Env) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List jobs, oldest first",
-		Example: "  souk job ls\n  souk job ls --all --app shop\n  souk job ls --json | jq -r '.[].id'", Args: cli.Args(0, 0, "no argument")}
+		Example: "  souk job ls\n  souk job ls --all --app shop\n  souk job ls --json | jq -r " +
+			"'.[].id'", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also jobs that have ended")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cl, err := c.Client()
@@ -98,9 +101,14 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		if name == "" {
 			name = "-"
 		}
-		rows = append(rows, []cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State), {Text: thousands(j.Tasks)},
-			{Text: thousands(j.Waiting)}, {Text: thousands(j.Running)}, {Text: thousands(j.Succeeded)}, {Text: thousands(j.Failed)},
-			{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}})
+		rows = append(
+			rows,
+			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State), {Text: thousands(j.Tasks)},
+				{
+					Text: thousands(j.Waiting),
+				}, {Text: thousands(j.Running)}, {Text: thousands(j.Succeeded)}, {Text: thousands(j.Failed)},
+				{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}},
+		)
 	}
 	c.Table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"}, rows)
 }
@@ -112,7 +120,8 @@ func jobStateCell(s jobs.JobState) cli.Cell {
 
 func cmdJobStatus(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "status JOB", Short: "Tell of a job, and why its tasks wait",
-		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq .failed", Args: cli.Args(1, 1, "one job, by id or name"),
+		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq " +
+			".failed", Args: cli.Args(1, 1, "one job, by id or name"),
 		ValidArgsFunction: completeJobs(c),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			cl, err := c.Client()
@@ -139,14 +148,16 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	}
 	fmt.Fprintf(c.Out, "%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
-	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs, s.MemoryMB)
-	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting), thousands(j.Running),
-		thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
+	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs,
+		s.MemoryMB)
+	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting),
+		thousands(j.Running), thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
 	if j.Retried > 0 {
 		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
 	}
 	if j.Evicted > 0 {
-		line("evicted", "%s made room for machines of a higher band and were run again", countOf(j.Evicted, "attempt", "attempts"))
+		line("evicted", "%s made room for machines of a higher band and were run again",
+			countOf(j.Evicted, "attempt", "attempts"))
 	}
 	if j.Why != "" {
 		line("why", "%s", j.Why)
@@ -158,7 +169,8 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		}
 		line("failed", "%s first; its output: souk job logs %s %d", text, jobRef(j), f.Index)
 	}
-	line("time", "%s since it was submitted, %.0f tasks/s, a task takes %s", shortTime(j.Elapsed), j.PerSecond, shortTime(j.TaskMS))
+	line("time", "%s since it was submitted, %.0f tasks/s, a task takes %s", shortTime(j.Elapsed), j.PerSecond,
+		shortTime(j.TaskMS))
 	if j.LeftMS > 0 {
 		line("left", "about %s, if as many go on running", shortTime(j.LeftMS))
 	}
@@ -166,9 +178,16 @@ func printJob(c *cli.Env, j *jobs.Job) {
 
 func cmdJobTasks(c *cli.Env) *cobra.Command {
 	var states []string
-	cmd := &cobra.Command{Use: "tasks JOB", Short: "List a job's tasks", Args: cli.Args(1, 1, "one job, by id or name"), ValidArgsFunction: completeJobs(c),
-		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | select(.exit_code != 0).index'"}
-	cmd.Flags().StringArrayVar(&states, "state", nil, "only those that are waiting, running, succeeded, failed or cancelled; repeatable")
+	cmd := &cobra.Command{
+		Use:               "tasks JOB",
+		Short:             "List a job's tasks",
+		Args:              cli.Args(1, 1, "one job, by id or name"),
+		ValidArgsFunction: completeJobs(c),
+		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | " +
+			"select(.exit_code != 0).index'",
+	}
+	cmd.Flags().StringArrayVar(&states, "state", nil,
+		"only those that are waiting, running, succeeded, failed or cancelled; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -191,8 +210,15 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 			if t.TookMS > 0 {
 				took = shortTime(t.TookMS)
 			}
-			rows = append(rows, []cli.Cell{{Text: strconv.Itoa(t.Index)}, jobStateCell(jobs.JobState(t.State)), {Text: strconv.Itoa(t.Attempt)}, {Text: code},
-				{Text: string(t.Worker)}, {Text: took}, {Text: t.Detail}})
+			rows = append(rows, []cli.Cell{
+				{Text: strconv.Itoa(t.Index)},
+				jobStateCell(jobs.JobState(t.State)),
+				{Text: strconv.Itoa(t.Attempt)},
+				{Text: code},
+				{Text: string(t.Worker)},
+				{Text: took},
+				{Text: t.Detail},
+			})
 		}
 		c.Table([]string{"INDEX", "STATE", "ATTEMPT", "EXIT", "WORKER", "TOOK", ""}, rows)
 		return nil
@@ -203,8 +229,10 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 func cmdJobWait(c *cli.Env) *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{Use: "wait JOB...", Short: "Wait until jobs end",
-		Long:    "Wait until each job has ended, with a progress bar on a terminal. The exit code is that of the task that failed first, else 0;\nof several jobs the largest.",
-		Example: "  souk job wait sweep || souk job tasks sweep --state failed", Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c)}
+		Long: "Wait until each job has ended, with a progress bar on a terminal. The exit code is that of the task " +
+			"that failed first, else 0;\nof several jobs the largest.",
+		Example: "  souk job wait sweep || souk job tasks sweep --state " +
+			"failed", Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c)}
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
@@ -220,7 +248,8 @@ func cmdJobWait(c *cli.Env) *cobra.Command {
 
 func cmdJobCancel(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
-		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as it is.", Example: "  souk job cancel sweep",
+		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as " +
+			"it is.", Example: "  souk job cancel sweep",
 		Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
@@ -233,7 +262,8 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 				case j.State.Final() && j.State != jobs.Cancelled:
 					fmt.Fprintf(c.Out, "%s %s before that\n", jobLabel(&j), stateText(j.State))
 				default:
-					fmt.Fprintf(c.Out, "%s is cancelled; %s still on the way out\n", jobLabel(&j), countOf(j.Running, "task is", "tasks are"))
+					fmt.Fprintf(c.Out, "%s is cancelled; %s still on the way out\n", jobLabel(&j),
+						countOf(j.Running, "task is", "tasks are"))
 				}
 				return nil
 			})
@@ -243,8 +273,11 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 func cmdJobLogs(c *cli.Env) *cobra.Command {
 	var q machine.LogQuery
 	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
-		Long:    "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are kept. INDEX may be left out\nwhen the job has one task.",
-		Example: "  souk job logs sweep 17\n  souk job logs -f sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a task"), ValidArgsFunction: completeJobs(c)}
+		Long: "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are " +
+			"kept. INDEX may be left out\nwhen the job has one task.",
+		Example: "  souk job logs sweep 17\n  souk job logs -f " +
+			"sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a "+
+			"task"), ValidArgsFunction: completeJobs(c)}
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
 	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
@@ -264,7 +297,8 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 				return cli.Usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First, j.Spec.Last)
 			}
 		case j.Tasks > 1:
-			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First, j.Spec.Last, jobRef(&j), j.Spec.First)
+			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First,
+				j.Spec.Last, jobRef(&j), j.Spec.First)
 		}
 		return cl.TaskLogs(ctx, j.ID, index, q, func(l machine.LogLine) error { return machines.PrintLog(c, l) })
 	}
@@ -272,7 +306,8 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 }
 
 // eachJob does f for each job and passes on the largest exit code. Errors are printed as they come.
-func eachJob(ctx context.Context, c *cli.Env, refs []string, f func(ctx context.Context, cl *client.Client, ref string) error) error {
+func eachJob(ctx context.Context, c *cli.Env, refs []string,
+	f func(ctx context.Context, cl *client.Client, ref string) error) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err

@@ -39,23 +39,29 @@ type submitFlags struct {
 const submitLong = `Submit a job: CMD once, or with --array once for each index. Workers pull the tasks as they have room for them,
 those of the job with the least work left first; a task occupies its CPU and memory only while it runs.
 
-Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of its own that is
-gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept (the last 64 KiB of each)
-for "souk job logs"; its exit code is kept until the job is the oldest of a thousand finished ones.
+Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of
+its own that is gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept
+(the last 64 KiB of each) for "souk job logs"; its exit code is kept until the job is the oldest of a thousand
+finished ones.
 
-A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when its
-worker was lost before its result was recorded, and when it had to make room for a machine of a higher band. When souk itself
-ends or is killed, tasks that run go on, and no result is lost or recorded twice.
+A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when
+its worker was lost before its result was recorded, and when it had to make room for a machine of a higher band.
+When souk itself ends or is killed, tasks that run go on, and no result is lost or recorded twice.
 
 With --wait souk's exit code is that of the task that failed first, else 0. ^C then ends the waiting, not the job.`
 
+// Submit makes the command "souk submit".
 func Submit(c *cli.Env) *cobra.Command {
 	o := new(submitFlags)
-	cmd := &cobra.Command{Use: "submit [flags] -- CMD [ARG...]", Short: "Submit short tasks, one or an array of them", Long: submitLong,
+	cmd := &cobra.Command{
+		Use:   "submit [flags] -- CMD [ARG...]",
+		Short: "Submit short tasks, one or an array of them",
+		Long:  submitLong,
 		Example: `  souk submit --array 1-2000 --wait -- ./simulate
   souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c './run --seed $SOUK_INDEX'
   souk submit --json -- /bin/true | jq -r .id`,
-		Args: cli.Args(1, -1, "a command to run, after --")}
+		Args: cli.Args(1, -1, "a command to run, after --"),
+	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows the command's name is the command's
 	f.StringVar(&o.array, "array", "", "FIRST-LAST: one task for each index (default: one task, of index 0)")
@@ -67,9 +73,11 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
 	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
 	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
-	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringArrayVarP(&o.env, "env", "e", nil,
+		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
-	f.StringVar(&o.band, "band", "batch", "free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
+	f.StringVar(&o.band, "band", "batch",
+		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return doSubmit(cmd.Context(), c, o, argv) }
 	return cmd
@@ -97,7 +105,7 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 		c.JSONLine(c.Out, j)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s is taken in: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
+	fmt.Fprintf(c.Out, "%s is accepted: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
 	fmt.Fprintf(c.Out, "  next   souk job status %s\n         souk job wait %s\n", jobRef(&j), jobRef(&j))
 	return nil
 }
@@ -107,8 +115,20 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 	if err != nil {
 		return jobs.Spec{}, err
 	}
-	s := jobs.Spec{App: c.AppOrDefault(), Name: o.name, Command: argv, Env: env, CPUKind: o.cpuKind, CPUs: o.cpus, MemoryMB: o.memory,
-		Retries: o.retries, TimeoutMS: o.timeout.Milliseconds(), EstimateMS: o.estimate.Milliseconds(), Priority: jobs.Priority(o.priority), Band: machine.Band(o.band)}
+	s := jobs.Spec{
+		App:        c.AppOrDefault(),
+		Name:       o.name,
+		Command:    argv,
+		Env:        env,
+		CPUKind:    o.cpuKind,
+		CPUs:       o.cpus,
+		MemoryMB:   o.memory,
+		Retries:    o.retries,
+		TimeoutMS:  o.timeout.Milliseconds(),
+		EstimateMS: o.estimate.Milliseconds(),
+		Priority:   jobs.Priority(o.priority),
+		Band:       machine.Band(o.band),
+	}
 	if o.memory == 0 {
 		s.MemoryMB = machines.LeastMemory(o.cpuKind) * max(o.cpus, 1)
 	}
@@ -148,7 +168,8 @@ func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, lim
 		step := time.Minute
 		if limit > 0 {
 			if step = limit - time.Since(begin); step <= 0 {
-				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have", jobLabel(&j), limit, j.Done(), j.Tasks)
+				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have", jobLabel(&j), limit,
+					j.Done(), j.Tasks)
 			}
 		}
 		done := jobs.MaxTasks
@@ -182,7 +203,8 @@ func jobError(j *jobs.Job) error {
 	case j.FirstFail != nil && j.FirstFail.ExitCode > 0:
 		return cli.TaskCode(j.FirstFail.ExitCode)
 	case j.FirstFail != nil:
-		return fault.New(fault.Internal, "lost", "task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j), j.FirstFail.Error)
+		return fault.New(fault.Internal, "lost", "task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j),
+			j.FirstFail.Error)
 	}
 	return fault.New(fault.Precondition, "cancelled", "%s was cancelled: %s", jobLabel(j), j.Why)
 }

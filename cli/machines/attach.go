@@ -44,7 +44,8 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
-		_ = cl.Stop(talk, m.App, m.ID, "", client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
+		_ = cl.Stop(talk, m.App, m.ID, "",
+			client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
 	})
 	defer stopOnce()
 	last, err := waitEnded(talk, c, cl, m, 0)
@@ -54,7 +55,8 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		return err
 	}
 	// The follower may have been stopped a line short: read on from where it was, to the end.
-	if err := cl.Logs(talk, m.App, m.ID, machine.LogQuery{Cursor: cursor}, emit); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := cl.Logs(talk, m.App, m.ID, machine.LogQuery{Cursor: cursor}, emit); err != nil &&
+		!fault.Is(err, fault.NotFound) {
 		c.PrintError(err)
 	}
 	if rm && last.State != machine.Destroyed {
@@ -69,18 +71,19 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	return codeError(last, code)
 }
 
-// codeError gives the task's code as an error, nil for 0.
+// codeError returns the task's code as an error, nil for 0.
 func codeError(m *machine.Machine, code *int) error {
 	switch {
 	case code == nil:
-		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m), m.State, m.Because())
+		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m), m.State,
+			m.Because())
 	case *code == 0:
 		return nil
 	}
 	return cli.TaskCode(*code)
 }
 
-// exitOf gives the exit code of a machine's newest end, or nil.
+// exitOf returns the exit code of a machine's newest end, or nil.
 func exitOf(m *machine.Machine) *int {
 	for _, e := range m.Events { // newest first
 		if e.Type == "exit" && e.Request != nil && e.Request.ExitEvent != nil {

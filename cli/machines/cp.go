@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// Copy makes the command "souk cp".
 func Copy(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "cp FROM TO", Short: "Copy files out of a machine or into it",
 		Long: `Copy a file or a directory between a machine and here. One of the two is written MACHINE:PATH.
@@ -84,7 +85,8 @@ func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, 
 	}()
 	n, err := untar(pr, root, path.Base(path.Clean("/"+from)), name)
 	pr.CloseWithError(err)
-	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) && (err == nil || fault.KindOf(serr) != fault.Unavailable) {
+	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) &&
+		(err == nil || fault.KindOf(serr) != fault.Unavailable) {
 		return serr
 	}
 	if err != nil {
@@ -150,7 +152,8 @@ func unpack(tr *tar.Reader, h *tar.Header, root *os.Root, p string) error {
 			err = errors.Join(err, f.Close())
 		}
 	default:
-		return fault.New(fault.Unimplemented, "file_kind", "%q is neither a file, a directory nor a symbolic link, so it is not copied", h.Name)
+		return fault.New(fault.Unimplemented, "file_kind",
+			"%q is neither a file, a directory nor a symbolic link, so it is not copied", h.Name)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Invalid, "write", "%s could not be written", p)

@@ -22,22 +22,27 @@ type gangFlags struct {
 	wait time.Duration
 }
 
-const gangLong = `Make several machines that all run CMD and start together, or not at all. Room is held on every worker that is needed
-before the first machine is started; when one of them has none, all of it is given back, and souk tries again for as
-long as --wait says.
+const gangLong = `Make several machines that all run CMD and start together, or not at all.
+Room is held on every worker that is needed before the first machine is started; when one of them has none, all of
+it is given back, and souk tries again for as long as --wait says.
 
-Each machine finds its place in its environment, as torchrun's and MPI's programs expect it: RANK, WORLD_SIZE, LOCAL_RANK,
-MASTER_ADDR, MASTER_PORT; and SOUK_GANG, SOUK_INDEX, SOUK_COUNT. The file "hostfile" in its directory, which SOUK_PEERS_FILE
-names, lists the host of each rank. What --env sets is not replaced.
+Each machine finds its place in its environment, as torchrun's and MPI's programs expect it: RANK, WORLD_SIZE,
+LOCAL_RANK, MASTER_ADDR, MASTER_PORT; and SOUK_GANG, SOUK_INDEX, SOUK_COUNT. The file "hostfile" in its directory,
+which SOUK_PEERS_FILE names, lists the host of each rank. What --env sets is not replaced.
 
 Exit code 75 says that there was no room for all of them at once; nothing was started then.`
 
+// Gang makes the command "souk gang".
 func Gang(c *cli.Env) *cobra.Command {
 	o := new(gangFlags)
-	cmd := &cobra.Command{Use: "gang -n SIZE [flags] -- CMD [ARG...]", Short: "Make machines that start together or not at all", Long: gangLong,
+	cmd := &cobra.Command{
+		Use:   "gang -n SIZE [flags] -- CMD [ARG...]",
+		Short: "Make machines that start together or not at all",
+		Long:  gangLong,
 		Example: `  souk gang -n 4 -- ./train --epochs 3
   souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- ./train`,
-		Args: cli.Args(1, -1, "a command to run, after --")}
+		Args: cli.Args(1, -1, "a command to run, after --"),
+	}
 	f := cmd.Flags()
 	f.IntVarP(&o.size, "size", "n", 2, "how many machines")
 	f.IntVar(&o.min, "min", 0, "how many must start at least (default: all)")
@@ -83,10 +88,17 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 		c.JSONLine(c.Out, g)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "gang %s: %d of %d machines started together in %s, try %d\n", g.Gang, len(g.Machines), g.Size, cli.Millis(took), g.Tries)
+	fmt.Fprintf(c.Out, "gang %s: %d of %d machines started together in %s, try %d\n", g.Gang, len(g.Machines), g.Size,
+		cli.Millis(took), g.Tries)
 	rows := make([][]cli.Cell, len(g.Machines))
 	for rank, m := range g.Machines {
-		rows[rank] = []cli.Cell{{Text: fmt.Sprint(rank)}, {Text: m.Name}, {Text: m.ID}, {Text: string(m.State)}, {Text: string(m.Worker)}}
+		rows[rank] = []cli.Cell{
+			{Text: fmt.Sprint(rank)},
+			{Text: m.Name},
+			{Text: m.ID},
+			{Text: string(m.State)},
+			{Text: string(m.Worker)},
+		}
 	}
 	c.Table([]string{"RANK", "NAME", "ID", "STATE", "WORKER"}, rows)
 	return failedMembers(g.Machines)

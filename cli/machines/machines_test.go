@@ -56,12 +56,21 @@ func TestSplitPath(t *testing.T) {
 func TestUntarStaysInside(t *testing.T) {
 	outside := t.TempDir()
 	tests := map[string][]tar.Header{
-		"dots":               {{Name: "../../escaped", Typeflag: tar.TypeReg}},
-		"absolute":           {{Name: filepath.Join(outside, "escaped"), Typeflag: tar.TypeReg}},
-		"through a link":     {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside}, {Name: "l/escaped", Typeflag: tar.TypeReg}},
-		"through a dir link": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside}, {Name: "l/escaped/", Typeflag: tar.TypeDir, Mode: 0o755}},
-		"onto a link":        {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: filepath.Join(outside, "escaped")}, {Name: "l", Typeflag: tar.TypeReg}},
-		"device":             {{Name: "escaped", Typeflag: tar.TypeChar}},
+		"dots":     {{Name: "../../escaped", Typeflag: tar.TypeReg}},
+		"absolute": {{Name: filepath.Join(outside, "escaped"), Typeflag: tar.TypeReg}},
+		"through a link": {
+			{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside},
+			{Name: "l/escaped", Typeflag: tar.TypeReg},
+		},
+		"through a dir link": {
+			{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside},
+			{Name: "l/escaped/", Typeflag: tar.TypeDir, Mode: 0o755},
+		},
+		"onto a link": {
+			{Name: "l", Typeflag: tar.TypeSymlink, Linkname: filepath.Join(outside, "escaped")},
+			{Name: "l", Typeflag: tar.TypeReg},
+		},
+		"device": {{Name: "escaped", Typeflag: tar.TypeChar}},
 	}
 	for name, headers := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +148,12 @@ func TestPackUntar(t *testing.T) {
 
 func TestPickVolume(t *testing.T) {
 	used := "m1"
-	vs := []machine.Volume{{ID: "vol_1", Name: "data", AttachedMachine: &used}, {ID: "vol_2", Name: "data"}, {ID: "vol_3", Name: "twice"}, {ID: "vol_4", Name: "twice"}}
+	vs := []machine.Volume{
+		{ID: "vol_1", Name: "data", AttachedMachine: &used},
+		{ID: "vol_2", Name: "data"},
+		{ID: "vol_3", Name: "twice"},
+		{ID: "vol_4", Name: "twice"},
+	}
 	for ref, want := range map[string]string{"vol_1": "vol_1", "data": "vol_2"} {
 		if v, err := PickVolume(vs, ref, "a"); err != nil || v.ID != want {
 			t.Errorf("%s: got %v, %v", ref, v.ID, err)
@@ -157,7 +171,9 @@ func TestExitOf(t *testing.T) {
 	exit := func(x machine.ExitEvent) machine.Event {
 		return machine.Event{Type: "exit", Request: &machine.EventRequest{ExitEvent: &x}}
 	}
-	m := &machine.Machine{Events: []machine.Event{{Type: "stop"}, exit(machine.ExitEvent{ExitCode: 7}), exit(machine.ExitEvent{ExitCode: 1})}}
+	m := &machine.Machine{
+		Events: []machine.Event{{Type: "stop"}, exit(machine.ExitEvent{ExitCode: 7}), exit(machine.ExitEvent{ExitCode: 1})},
+	}
 	if code := exitOf(m); code == nil || *code != 7 {
 		t.Errorf("got %v, want the newest: 7", code)
 	}
@@ -187,7 +203,8 @@ func TestWaitRepeats(t *testing.T) {
 	}))
 	defer s.Close()
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
-	m, err := waitEnded(context.Background(), c, client.New(s.Listener.Addr().String(), "t"), &machine.Machine{ID: "m", App: "a"}, 0)
+	m, err := waitEnded(context.Background(), c, client.New(s.Listener.Addr().String(), "t"),
+		&machine.Machine{ID: "m", App: "a"}, 0)
 	if err != nil || m.State != machine.Stopped || asked != 3 {
 		t.Errorf("got %v, %v after %d asks", m, err, asked)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
+// Metadata makes the command "souk metadata".
 func Metadata(c *cli.Env) *cobra.Command {
 	var nonce string
 	show := func(cmd *cobra.Command, refs []string) error {
@@ -42,8 +43,13 @@ func Metadata(c *cli.Env) *cobra.Command {
 		c.Say("changed metadata", m.ID, "the metadata of %s is changed; nothing that runs was touched", cli.Label(m))
 		return nil
 	}
-	set := &cobra.Command{Use: "set MACHINE KEY=VALUE...", Short: "Set keys", Example: "  souk metadata set web role=front",
-		Args: cli.Args(2, -1, "a machine and KEY=VALUE"), ValidArgsFunction: c.CompleteFirst}
+	set := &cobra.Command{
+		Use:               "set MACHINE KEY=VALUE...",
+		Short:             "Set keys",
+		Example:           "  souk metadata set web role=front",
+		Args:              cli.Args(2, -1, "a machine and KEY=VALUE"),
+		ValidArgsFunction: c.CompleteFirst,
+	}
 	set.RunE = func(cmd *cobra.Command, given []string) error {
 		kv, err := KeyValues("metadata", given[1:], nil)
 		if err != nil {
@@ -65,7 +71,8 @@ func Metadata(c *cli.Env) *cobra.Command {
 		return change(cmd, given[0], patch)
 	}
 	cmd := cli.Parent(&cobra.Command{Use: "metadata MACHINE", Short: "Show and change a machine's metadata",
-		Example: "  souk metadata web\n  souk metadata set web role=front", Args: cli.Args(1, 1, "one machine, or set or unset"),
+		Example: "  souk metadata web\n  souk metadata set web " +
+			"role=front", Args: cli.Args(1, 1, "one machine, or set or unset"),
 		ValidArgsFunction: c.CompleteFirst, RunE: show}, set, unset)
 	cmd.PersistentFlags().StringVar(&nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
 	return cmd

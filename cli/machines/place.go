@@ -29,23 +29,35 @@ type placeFlags struct {
 }
 
 func (o *placeFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.band, "band", "", "free, batch, service or system: what ranks lower may be evicted for it (default: service, and evicts nothing)")
+	f.StringVar(&o.band, "band", "",
+		"free, batch, service or system: what ranks lower may be evicted for it (default: service, and evicts nothing)")
 	f.IntVar(&o.priority, "priority", 0, "0 to 999 within the band; larger goes first")
-	f.StringArrayVar(&o.require, "require", nil, "a condition over the worker's attributes: 'arch == arm64', 'zone in a,b', '!spot'; repeatable")
-	f.StringArrayVar(&o.prefer, "prefer", nil, "as --require, but only counts: CONDITION or WEIGHT:CONDITION, such as 5:'disk == ssd'; repeatable")
+	f.StringArrayVar(&o.require, "require", nil,
+		"a condition over the worker's attributes: 'arch == arm64', 'zone in a,b', '!spot'; repeatable")
+	f.StringArrayVar(&o.prefer, "prefer", nil,
+		"as --require, but only counts: CONDITION or WEIGHT:CONDITION, such as 5:'disk == ssd'; repeatable")
 	f.StringArrayVar(&o.tolerate, "tolerate", nil, "a reservation of workers it may use; repeatable")
-	f.StringArrayVar(&o.near, "near", nil, "APP or APP/ATTRIBUTE: on a worker (with the same ATTRIBUTE) where machines of the app are; repeatable")
+	f.StringArrayVar(&o.near, "near", nil,
+		"APP or APP/ATTRIBUTE: on a worker (with the same ATTRIBUTE) where machines of the app are; repeatable")
 	f.StringArrayVar(&o.away, "away", nil, "as --near, but away from them; repeatable")
-	f.StringArrayVar(&o.spread, "spread", nil, "ATTRIBUTE or ATTRIBUTE:SKEW: the app's machines evenly over its values, with SKEW at most so uneven; repeatable")
+	f.StringArrayVar(&o.spread, "spread", nil,
+		"ATTRIBUTE or ATTRIBUTE:SKEW: the app's machines evenly over its values, with SKEW at most so uneven; repeatable")
 	f.StringArrayVar(&o.labels, "label", nil, "NAME=VALUE, which the requirements of workers may read; repeatable")
 	f.StringVar(&o.policy, "policy", "", "the placement policy, by name (default: the app's)")
 	f.StringVar(&o.strategy, "strategy", "", "direct, race, shared, batching or fair-share (default: the policy's)")
-	f.StringVar(&o.evictions, "evictions", "", "MAX or MAX/WINDOW, such as 3/1h: how many machines of the app a worker may evict in that time; 0 is never")
+	f.StringVar(&o.evictions, "evictions", "",
+		"MAX or MAX/WINDOW, such as 3/1h: how many machines of the app a worker may evict in that time; 0 is never")
 }
 
 // scheduling makes what a launch says of its place; nil where no flag was given.
 func (o *placeFlags) scheduling() (*machine.Scheduling, error) {
-	s := &machine.Scheduling{Band: machine.Band(o.band), Priority: o.priority, Tolerate: o.tolerate, Policy: o.policy, Strategy: o.strategy}
+	s := &machine.Scheduling{
+		Band:     machine.Band(o.band),
+		Priority: o.priority,
+		Tolerate: o.tolerate,
+		Policy:   o.policy,
+		Strategy: o.strategy,
+	}
 	var err error
 	if s.Require, err = cli.Requirements("--require", o.require); err != nil {
 		return nil, err
@@ -92,7 +104,7 @@ func (o *placeFlags) scheduling() (*machine.Scheduling, error) {
 	return s, nil
 }
 
-// said says whether any flag was given.
+// said reports whether any flag was given.
 func (o *placeFlags) said() bool {
 	return o.band != "" || o.priority != 0 || o.policy != "" || o.strategy != "" || o.evictions != "" ||
 		len(o.require)+len(o.prefer)+len(o.tolerate)+len(o.near)+len(o.away)+len(o.spread)+len(o.labels) > 0

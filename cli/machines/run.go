@@ -46,12 +46,13 @@ const runLong = `Make a machine that runs CMD, on the worker that suits it best,
 placed, why there, and how long each phase took.
 
 CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. The app is made when there is
-none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or --rm
-it is no.
+none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or
+--rm it is no.
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
 the machine; a second ^C lets go of it and leaves it running. --rm destroys the machine once it has ended.`
 
+// Run makes the command "souk run".
 func Run(c *cli.Env) *cobra.Command {
 	o := new(RunFlags)
 	cmd := &cobra.Command{Use: "run [flags] -- CMD [ARG...]", Short: "Make a machine and start it", Long: runLong,
@@ -80,15 +81,17 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // what follows the command's name is the command's
 	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
 	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
-	f.StringVar(&o.region, "region", "", "the region, or several in order of liking: iad,dfw,any (default: the nearest)")
+	f.StringVar(&o.region, "region", "", "the region, or several in order of preference: iad,dfw,any (default: the nearest)")
 	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
 	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
 	f.IntVar(&o.memory, "memory", 0, "memory in MB (default: the least its CPUs allow)")
 	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
 	o.place.add(f)
-	f.StringArrayVarP(&o.env, "env", "e", nil, "an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringArrayVarP(&o.env, "env", "e", nil,
+		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
-	f.StringArrayVar(&o.volumes, "volume", nil, "VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
+	f.StringArrayVar(&o.volumes, "volume", nil,
+		"VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
 	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
 	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
@@ -129,7 +132,8 @@ type launched struct {
 
 // launch creates the machine, and first its app when there is none: that costs a round trip only the first time. The
 // key makes it safe that net/http or a user's script sends the request twice.
-func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch) (*machine.Machine, error) {
+func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
+	l *machine.Launch) (*machine.Machine, error) {
 	defer c.Progress("placing and starting the machine")()
 	o := client.LaunchOptions{Key: rand.Text()}
 	m, err := cl.Launch(ctx, app, l, o)
@@ -155,7 +159,8 @@ func AppTaken(err error) bool {
 }
 
 // LaunchOf makes the request from the flags.
-func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags, argv []string) (*machine.Launch, error) {
+func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags,
+	argv []string) (*machine.Launch, error) {
 	env, err := KeyValues("--env", o.env, c.Getenv)
 	if err != nil {
 		return nil, err
@@ -196,7 +201,14 @@ func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o 
 	if policy != "" || o.retries != 0 {
 		cfg.Restart = &machine.Restart{Policy: policy, MaxRetries: o.retries}
 	}
-	return &machine.Launch{ID: o.id, Name: o.name, Region: o.region, Config: cfg, SkipLaunch: o.noStart, Scheduling: sched}, nil
+	return &machine.Launch{
+		ID:         o.id,
+		Name:       o.name,
+		Region:     o.region,
+		Config:     cfg,
+		SkipLaunch: o.noStart,
+		Scheduling: sched,
+	}, nil
 }
 
 // LeastMemory is what the Machines API allows per CPU at least, in MB.
@@ -270,9 +282,11 @@ func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 	case len(free) == 1:
 		return free[0], nil
 	case len(named) == 0:
-		return machine.Volume{}, fault.New(fault.NotFound, "volume", "app %s has no volume with the id or the name %q; \"souk volumes\" lists them", app, ref)
+		return machine.Volume{}, fault.New(fault.NotFound, "volume",
+			"app %s has no volume with the id or the name %q; \"souk volumes\" lists them", app, ref)
 	}
-	return machine.Volume{}, fault.New(fault.Conflict, "ambiguous", "%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
+	return machine.Volume{}, fault.New(fault.Conflict, "ambiguous",
+		"%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
 }
 
 // printLaunch tells where the machine was placed, why, and where the time went.
@@ -311,14 +325,14 @@ func phasesText(phases map[string]string) string {
 	}
 	switch {
 	case len(parts) == 0:
-		return "of which the worker tells no phases"
+		return "whose phases the worker did not measure"
 	case phases["total"] == "":
 		return "in the worker: " + strings.Join(parts, ", ")
 	}
 	return fmt.Sprintf("%s of it in the worker: %s", text("total"), strings.Join(parts, ", "))
 }
 
-// launchFailed gives the error of a machine that was made but did not start.
+// launchFailed returns the error of a machine that was made but did not start.
 func launchFailed(m *machine.Machine) error {
 	if m.State != machine.Failed {
 		return nil

@@ -13,13 +13,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// Ps makes the command "souk ps".
 func Ps(c *cli.Env) *cobra.Command {
 	var o client.ListOptions
 	var quiet bool
 	cmd := &cobra.Command{Use: "ps", Aliases: []string{"ls"}, Short: "List machines",
-		Long:    "List the machines of every app, or with --app of one, oldest first.",
-		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force $(souk ps -q)",
-		Args:    cli.Args(0, 0, "no argument")}
+		Long: "List the machines of every app, or with --app of one, oldest first.",
+		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force $(souk " +
+			"ps -q)",
+		Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVarP(&o.Destroyed, "all", "a", false, "also machines that were destroyed not long ago")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
 	cmd.Flags().StringVar(&o.Region, "region", "", "only this region")
@@ -61,16 +63,24 @@ func printMachines(c *cli.Env, ms []*machine.Machine) {
 	now := time.Now()
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
-		rows = append(rows, []cli.Cell{{Text: m.ID}, {Text: m.Name}, {Text: m.App}, cli.StateCell(m.State), {Text: string(m.Worker)},
-			{Text: cli.Shape(m.Config)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.Command(m.Config, 40)}})
+		rows = append(
+			rows,
+			[]cli.Cell{{Text: m.ID}, {Text: m.Name}, {Text: m.App}, cli.StateCell(m.State), {Text: string(m.Worker)},
+				{Text: cli.Shape(m.Config)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.Command(m.Config, 40)}},
+		)
 	}
 	c.Table([]string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}, rows)
 }
 
+// Status makes the command "souk status".
 func Status(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "status MACHINE...", Aliases: []string{"show"}, Short: "Tell all about machines: state, shape, placement, events",
-		Example: "  souk status web\n  souk status web --json | jq .state",
-		Args:    cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines,
+	return &cobra.Command{
+		Use:               "status MACHINE...",
+		Aliases:           []string{"show"},
+		Short:             "Tell all about machines: state, shape, placement, events",
+		Example:           "  souk status web\n  souk status web --json | jq .state",
+		Args:              cli.Args(1, -1, "at least one machine, by id or name"),
+		ValidArgsFunction: c.CompleteMachines,
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 				if c.JSON {
@@ -80,7 +90,8 @@ func Status(c *cli.Env) *cobra.Command {
 				printMachine(ctx, c, cl, m)
 				return nil
 			})
-		}}
+		},
+	}
 }
 
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {

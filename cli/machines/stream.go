@@ -12,14 +12,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// Logs makes the command "souk logs".
 func Logs(c *cli.Env) *cobra.Command {
 	var q machine.LogQuery
 	var stamps bool
 	cmd := &cobra.Command{Use: "logs MACHINE", Short: "Print a machine's output",
-		Long: `Print what a machine's program wrote: its stdout on stdout, its stderr on stderr, in order. With --follow
-go on until ^C or until the machine is destroyed. With --json each line carries a cursor; --cursor goes on behind it.`,
-		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs web --json | jq -r 'select(.stream==\"stderr\").text'",
-		Args:    cli.Args(1, 1, "one machine, by id or name"), ValidArgsFunction: c.CompleteFirst}
+		Long: `Print what a machine's program wrote: its stdout on stdout, its stderr on
+stderr, in order. With --follow go on until ^C or until the machine is destroyed. With --json each line carries a
+cursor; --cursor goes on behind it.`,
+		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs web --json | jq -r " +
+			"'select(.stream==\"stderr\").text'",
+		Args: cli.Args(1, 1, "one machine, by id or name"), ValidArgsFunction: c.CompleteFirst}
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more")
 	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "only what follows this line")
@@ -40,6 +43,7 @@ go on until ^C or until the machine is destroyed. With --json each line carries 
 	return cmd
 }
 
+// Events makes the command "souk events".
 func Events(c *cli.Env) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{Use: "events [MACHINE...]", Short: "Print what happened to machines",
@@ -115,13 +119,18 @@ func printEvent(c *cli.Env, e machine.EventOf) {
 	fmt.Fprintf(c.Out, "%s/%s %s\n", e.App, name, cli.EventText(e.Event))
 }
 
+// Exec makes the command "souk exec".
 func Exec(c *cli.Env) *cobra.Command {
 	var interactive bool
-	cmd := &cobra.Command{Use: "exec [-i] MACHINE -- CMD [ARG...]", Short: "Run one more command beside a machine's program",
+	cmd := &cobra.Command{
+		Use:   "exec [-i] MACHINE -- CMD [ARG...]",
+		Short: "Run one more command beside a machine's program",
 		Long: `Run a command in a machine's directory, environment and limits, and end with its exit code. With -i what
 comes in on stdin goes to the command. There is no terminal: a shell reads its commands from stdin.`,
-		Example: "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec -i db -- /usr/bin/psql",
-		Args:    cli.Args(2, -1, "a machine and a command, after --"), ValidArgsFunction: c.CompleteFirst}
+		Example:           "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec -i db -- /usr/bin/psql",
+		Args:              cli.Args(2, -1, "a machine and a command, after --"),
+		ValidArgsFunction: c.CompleteFirst,
+	}
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "give stdin to the command")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		argv := given[1:]
@@ -148,7 +157,8 @@ func (w execWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string, interactive bool) error {
+func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string,
+	interactive bool) error {
 	r := client.Command{Argv: argv, Stdout: c.Out, Stderr: c.Err}
 	if interactive {
 		r.Stdin = c.In

@@ -32,8 +32,10 @@ func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command
 			f.DurationVar(&v.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")
 			f.BoolVar(&v.noWait, "no-wait", false, "do not wait for it to be done")
 		case "stop":
-			f.StringVar(&v.signal, "signal", "", "the signal to send first (default: the machine's own stop signal, else SIGINT)")
-			f.DurationVar(&v.grace, "grace", 0, "how long the signal may take before the machine is killed (default: the machine's own, else 5s)")
+			f.StringVar(&v.signal, "signal", "",
+				"the signal to send first (default: the machine's own stop signal, else SIGINT)")
+			f.DurationVar(&v.grace, "grace", 0,
+				"how long the signal may take before the machine is killed (default: the machine's own, else 5s)")
 		case "force":
 			f.BoolVar(&v.force, "force", false, "also when it runs: kill it")
 		}
@@ -53,7 +55,8 @@ type done struct {
 }
 
 // verb makes a command that does one thing to each machine named, waits until it is done, and says so.
-func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State, act func(context.Context, *client.Client, *machine.Machine) error) *cobra.Command {
+func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
+	act func(context.Context, *client.Client, *machine.Machine) error) *cobra.Command {
 	name := cmd.Name()
 	cmd.Args = cli.Args(1, -1, "at least one machine, by id or name")
 	cmd.ValidArgsFunction = c.CompleteMachines
@@ -84,14 +87,16 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State, act 
 			if v.noWait || now.State == want || now.State == machine.Destroyed {
 				return nil
 			}
-			return fault.New(fault.Precondition, "not_reached", "%s is %s, not %s%s", cli.Label(m), now.State, want, now.Because())
+			return fault.New(fault.Precondition, "not_reached", "%s is %s, not %s%s", cli.Label(m), now.State, want,
+				now.Because())
 		})
 	}
 	return cmd
 }
 
 // act does the thing, and waits for it no longer than it may. What takes longer goes on without us.
-func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machine, act func(context.Context, *client.Client, *machine.Machine) error) error {
+func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machine,
+	act func(context.Context, *client.Client, *machine.Machine) error) error {
 	if v.noWait {
 		return act(ctx, cl.Async(), m)
 	}
@@ -104,25 +109,35 @@ func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machi
 	return err
 }
 
+// Start makes the command "souk start".
 func Start(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "start MACHINE...", Short: "Start machines that are created, stopped or suspended",
 		Example: "  souk start web\n  souk start web worker-1 --json"}
-	return v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		_, err := cl.Start(ctx, m.App, m.ID, v.nonce)
-		return err
-	}), "limit")
+	return v.register(
+		verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			_, err := cl.Start(ctx, m.App, m.ID, v.nonce)
+			return err
+		}),
+		"limit",
+	)
 }
 
+// Stop makes the command "souk stop".
 func Stop(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "stop MACHINE...", Short: "Stop machines: a signal, a grace, then a kill",
 		Example: "  souk stop web\n  souk stop web --signal SIGTERM --grace 30s"}
-	return v.register(verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		return cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
-	}), "limit", "stop")
+	return v.register(
+		verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			return cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+		}),
+		"limit",
+		"stop",
+	)
 }
 
+// Restart makes the command "souk restart".
 func Restart(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "restart MACHINE...", Short: "Stop machines and start them again, as they are",
@@ -134,25 +149,36 @@ func Restart(c *cli.Env) *cobra.Command {
 	return cmd
 }
 
+// Suspend makes the command "souk suspend".
 func Suspend(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "suspend MACHINE...", Short: "Freeze machines, memory and all; start thaws them",
 		Example: "  souk suspend web\n  souk start web"}
-	return v.register(verb(c, cmd, v, machine.Suspended, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		return cl.Suspend(ctx, m.App, m.ID, v.nonce)
-	}), "limit")
+	return v.register(
+		verb(c, cmd, v, machine.Suspended, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			return cl.Suspend(ctx, m.App, m.ID, v.nonce)
+		}),
+		"limit",
+	)
 }
 
+// Destroy makes the command "souk destroy".
 func Destroy(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "destroy MACHINE...", Aliases: []string{"rm"}, Short: "Remove machines for ever",
-		Long:    "Remove machines for ever, with their files and output. Volumes stay. A machine that runs is refused without --force.",
+		Long: "Remove machines for ever, with their files and output. Volumes stay. A machine that runs is refused " +
+			"without --force.",
 		Example: "  souk destroy web\n  souk destroy --force web worker-1"}
-	return v.register(verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		return cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
-	}), "limit", "force")
+	return v.register(
+		verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			return cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
+		}),
+		"limit",
+		"force",
+	)
 }
 
+// Signal makes the command "souk signal".
 func Signal(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	var sig string

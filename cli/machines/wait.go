@@ -16,12 +16,14 @@ import (
 
 // waitEnded waits until the machine has ended for good: a restart that its policy still owes is waited for too. A
 // machine that was never started is waited for until it is started and ends. limit 0 is none.
-func waitEnded(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration) (*machine.Machine, error) {
+func waitEnded(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
+	limit time.Duration) (*machine.Machine, error) {
 	return waitStates(ctx, c, cl, m, limit, machine.Stopped, machine.Failed, machine.Destroyed)
 }
 
 // waitStates waits until the machine is in one of the states and gives it as it is then.
-func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration, states ...machine.State) (*machine.Machine, error) {
+func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration,
+	states ...machine.State) (*machine.Machine, error) {
 	begin := time.Now()
 	for {
 		step := time.Minute
@@ -52,14 +54,16 @@ func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.M
 	}
 }
 
+// Wait makes the command "souk wait".
 func Wait(c *cli.Env) *cobra.Command {
 	var states []string
 	var limit time.Duration
 	cmd := &cobra.Command{Use: "wait MACHINE...", Short: "Wait until machines end, and end with the task's own exit code",
 		Long: `Wait until each machine has ended for good (restarts that its policy still owes are waited for too) and return
 the task's own exit code; of several machines the largest. With --state wait for a state instead, and return 0.`,
-		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout 10s\n  souk wait a b c --json",
-		Args:    cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
+		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout 10s\n  " +
+			"souk wait a b c --json",
+		Args: cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
 	cmd.Flags().StringArrayVar(&states, "state", nil, "wait for this state; repeatable, any of them will do")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
@@ -70,7 +74,8 @@ the task's own exit code; of several machines the largest. With --state wait for
 		worst := 0
 		err := c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			err := waitOne(ctx, c, cl, m, limit, want)
-			if t, ok := errors.AsType[cli.TaskCode](err); ok { // not a failure of souk's: the other machines are waited for in peace
+			// not a failure of souk's: the other machines are waited for in peace
+			if t, ok := errors.AsType[cli.TaskCode](err); ok {
 				worst = max(worst, int(t)&0xff)
 				return nil
 			}
@@ -84,7 +89,8 @@ the task's own exit code; of several machines the largest. With --state wait for
 	return cmd
 }
 
-func waitOne(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration, want []machine.State) error {
+func waitOne(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration,
+	want []machine.State) error {
 	var last *machine.Machine
 	var err error
 	if len(want) > 0 {

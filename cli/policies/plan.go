@@ -13,14 +13,20 @@ import (
 )
 
 func policyPlan(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "plan FILE", Short: "Say what a policy file would place elsewhere, and who would be evicted, before it is applied",
-		Long: `Say for every running machine where the policy in force would place it now, and where the file would, with the
-machine's own room taken for free. Nothing that runs is moved by applying a policy: it says where machines would go that
-are placed anew. Each is looked at alone. The regions that a launch asked for are not kept with a machine: its own is taken
-to be the nearest, and the others to be possible.
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Say what a policy file would place elsewhere, and who would be evicted, before it is applied",
+		Long: `Say for every running machine where the policy in force would place it now,
+and where the file would, with the machine's own room taken for free. Nothing that runs is moved by applying a
+policy: it says where machines would go that are placed anew. Each is looked at alone. The regions that a launch
+asked for are not kept with a machine: its own is taken to be the nearest, and the others to be possible.
 
-Then the same for the decisions of the last day that the log has with their whole view, each on the view of its time.`,
-		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | {machine, old, new}'", Args: cli.Args(1, 1, "a file")}
+Then the same for the decisions of the last day that the log has with their whole view, each on the view of its
+time.`,
+		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | {machine, " +
+			"old, new}'",
+		Args: cli.Args(1, 1, "a file"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		s, err := loadPolicy(c, given[0])
 		if err != nil {
@@ -47,7 +53,8 @@ Then the same for the decisions of the last day that the log has with their whol
 func printPlan(c *cli.Env, p api.PolicyPlan) {
 	x := p.Comparison
 	fmt.Fprintf(c.Out, "asked about %s\n", p.Scope)
-	fmt.Fprintf(c.Out, "%d running machines were compared: %d would be placed where they are placed now, %d elsewhere, %d nowhere\n",
+	fmt.Fprintf(c.Out,
+		"%d running machines were compared: %d would be placed where they are placed now, %d elsewhere, %d nowhere\n",
 		x.Compared, x.Same, len(x.Moves), len(x.Nowhere))
 	if p.LeftOut > 0 {
 		fmt.Fprintf(c.Out, "%d more were left out\n", p.LeftOut)
@@ -75,10 +82,12 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 	if evicted == 0 {
 		fmt.Fprintln(c.Out, "nobody would be evicted")
 	} else {
-		fmt.Fprintf(c.Out, "%d machines of lower rank would be evicted, if those that fit nowhere were placed anew\n", evicted)
+		fmt.Fprintf(c.Out, "%d machines of lower rank would be evicted, if those that fit nowhere were placed "+
+			"anew\n", evicted)
 	}
 	if r := p.Recorded; r != nil {
-		fmt.Fprintf(c.Out, "of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d nowhere\n",
+		fmt.Fprintf(c.Out,
+			"of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d nowhere\n",
 			r.Compared, r.Same, len(r.Moves), len(r.Nowhere))
 	}
 }
@@ -99,10 +108,15 @@ type policyDifference struct {
 }
 
 func policyDiff(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "diff FILE", Short: "Show what a policy file changes: its text, and its filters, scores and weights",
+	cmd := &cobra.Command{
+		Use:   "diff FILE",
+		Short: "Show what a policy file changes: its text, and its filters, scores and weights",
 		Long: `Show what a policy file changes against the version in force, or against --version: the text as "diff -u", then what
 changes in meaning. The exit code is 0 whether there is a difference or not.`,
-		Example: "  souk policy diff fast.toml\n  souk policy diff fast.toml --version 3\n  souk policy diff mine.toml --with spread", Args: cli.Args(1, 1, "a file")}
+		Example: "  souk policy diff fast.toml\n  souk policy diff fast.toml --version 3\n  souk policy diff mine.toml " +
+			"--with spread",
+		Args: cli.Args(1, 1, "a file"),
+	}
 	version := cmd.Flags().Int("version", 0, "compare with this version instead of the one in force")
 	with := cmd.Flags().String("with", "", "compare with the policy of this name instead of the file's own")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -136,7 +150,12 @@ changes in meaning. The exit code is 0 whether there is a difference or not.`,
 		if isNew {
 			label = "nothing"
 		}
-		d := policyDifference{Name: s.Name, Version: old.Version, Changes: policy.Changes(from, s), Text: policy.TextDiff(label, from.Text, given[0], s.Text)}
+		d := policyDifference{
+			Name:    s.Name,
+			Version: old.Version,
+			Changes: policy.Changes(from, s),
+			Text:    policy.TextDiff(label, from.Text, given[0], s.Text),
+		}
 		switch {
 		case c.JSON:
 			if d.Changes == nil {

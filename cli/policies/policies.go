@@ -17,19 +17,37 @@ import (
 	"github.com/soukhq/souk/policy"
 )
 
+// Policy makes the command "souk policy".
 func Policy(c *cli.Env) *cobra.Command {
-	return cli.Parent(&cobra.Command{Use: "policy", Aliases: []string{"policies"}, Short: "List, check, plan, apply and roll back policies of placement",
-		Long: `A policy says which of the workers that can take a machine are used, and which is best. It is a file: filters and
-weighted scores over the request and the worker. The format stands in docs/reference/policies.md. A launch may choose a
-policy, else its app's is used ("souk apps policy"), else the default ("souk policy use").`,
-		Example: "  souk policy ls\n  souk policy check fast.toml\n  souk policy plan fast.toml\n  souk policy apply fast.toml"},
-		policyLs(c), policyShow(c), policyCheck(c), policyPlan(c), policyApply(c), policyDiff(c), policyRollback(c),
-		policyUse(c), policyShadow(c), policyRm(c))
+	return cli.Parent(
+		&cobra.Command{
+			Use:     "policy",
+			Aliases: []string{"policies"},
+			Short:   "List, check, plan, apply and roll back policies of placement",
+			Long: `A policy says which of the workers that can take a machine are used, and
+which is best. It is a file: filters and weighted scores over the request and the worker. The format stands in
+docs/reference/policies.md. A launch may choose a policy, else its app's is used ("souk apps policy"), else the
+default ("souk policy use").`,
+			Example: "  souk policy ls\n  souk policy check fast.toml\n  souk policy plan fast.toml\n  souk policy apply " +
+				"fast.toml",
+		},
+		policyLs(c),
+		policyShow(c),
+		policyCheck(c),
+		policyPlan(c),
+		policyApply(c),
+		policyDiff(c),
+		policyRollback(c),
+		policyUse(c),
+		policyShadow(c),
+		policyRm(c),
+	)
 }
 
 func policyLs(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List policies: their versions, and who uses them",
-		Example: "  souk policy ls\n  souk policy ls --json | jq -r '.[] | select(.default).name'", Args: cli.Args(0, 0, "no argument")}
+		Example: "  souk policy ls\n  souk policy ls --json | jq -r '.[] | " +
+			"select(.default).name'", Args: cli.Args(0, 0, "no argument")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -88,7 +106,8 @@ func usedBy(p api.PolicyInfo) string {
 
 func policyShow(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Print a policy's file, and with --versions what versions are kept",
-		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show fast --versions", Args: cli.Args(1, 1, "a name")}
+		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show fast " +
+			"--versions", Args: cli.Args(1, 1, "a name")}
 	version := cmd.Flags().Int("version", 0, "this version instead of the newest")
 	versions := cmd.Flags().Bool("versions", false, "list the versions instead")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -175,10 +194,11 @@ func loadPolicy(c *cli.Env, name string) (*policy.Source, error) {
 
 func policyCheck(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "check FILE...", Short: "Check policy files: syntax, types and cost; needs no souk",
-		Long: `Check policy files: their form, the types of every expression, and what it can cost. Each problem is printed as
-FILE:LINE:COLUMN: what. The exit code is 0 when all are good, 78 when one is not, 66 when one is not there. No souk is
-asked. FILE may be - for stdin.`,
-		Example: "  souk policy check fast.toml\n  souk policy check policies/*.toml --json", Args: cli.Args(1, -1, "at least one file")}
+		Long: `Check policy files: their form, the types of every expression, and what it
+can cost. Each problem is printed as FILE:LINE:COLUMN: what. The exit code is 0 when all are good, 78 when one is
+not, 66 when one is not there. No souk is asked. FILE may be - for stdin.`,
+		Example: "  souk policy check fast.toml\n  souk policy check policies/*.toml " +
+			"--json", Args: cli.Args(1, -1, "at least one file")}
 	cmd.RunE = func(_ *cobra.Command, files []string) error {
 		var errs []error
 		for _, name := range files {
@@ -190,9 +210,11 @@ asked. FILE may be - for stdin.`,
 				errs = append(errs, err)
 				c.PrintError(err)
 			case c.JSON:
-				c.JSONLine(c.Out, checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost, Problems: []policy.Problem{}})
+				c.JSONLine(c.Out,
+					checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost, Problems: []policy.Problem{}})
 			default:
-				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name, s.Name, s.Summary(), s.Cost)
+				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name, s.Name,
+					s.Summary(), s.Cost)
 			}
 		}
 		if len(errs) > 0 {
@@ -233,8 +255,9 @@ func sayApplied(c *cli.Env, a api.PolicyApplied, how string) error {
 	case !a.Changed:
 		fmt.Fprintf(c.Out, "policy %s is at version %d already; nothing changed\n", a.Policy.Name, a.Policy.Version)
 	case used == "-":
-		fmt.Fprintf(c.Out, "policy %s is at version %d, and nobody uses it yet; \"souk policy use %s\" makes it the default\n",
-			a.Policy.Name, a.Policy.Version, a.Policy.Name)
+		fmt.Fprintf(c.Out,
+			"policy %s is at version %d, and nobody uses it yet; \"souk policy use %s\" makes it the default\n", a.Policy.Name,
+			a.Policy.Version, a.Policy.Name)
 	default:
 		fmt.Fprintf(c.Out, "policy %s is at version %d, %s for %s\n", a.Policy.Name, a.Policy.Version, how, used)
 	}
@@ -262,7 +285,8 @@ text, so that numbers only grow; rolling back again goes further back.`,
 }
 
 // choose is a command that chooses a policy by name, or gives it up with --none.
-func choose(c *cli.Env, use, short, long, example string, set func(cl *client.Client, cmd *cobra.Command, name string) error, said func(name string) string) *cobra.Command {
+func choose(c *cli.Env, use, short, long, example string,
+	set func(cl *client.Client, cmd *cobra.Command, name string) error, said func(name string) string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: cli.Args(0, 1, "a name, or --none")}
 	none := cmd.Flags().Bool("none", false, "give it up")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -299,9 +323,13 @@ func policyUse(c *cli.Env) *cobra.Command {
 }
 
 func policyShadow(c *cli.Env) *cobra.Command {
-	return choose(c, "shadow NAME", "Let a policy watch: what it would choose is recorded, and nothing is placed by it",
-		`Let a policy watch beside the one that places. What it would have chosen on the same view is recorded with each machine
-("souk explain"), and counted in the metric souk_policy_shadow_total. It places nothing. --none ends it.`,
+	return choose(
+		c,
+		"shadow NAME",
+		"Let a policy watch: what it would choose is recorded, and nothing is placed by it",
+		`Let a policy watch beside the one that places. What it would have chosen on
+the same view is recorded with each machine ("souk explain"), and counted in the metric souk_policy_shadow_total.
+It places nothing. --none ends it.`,
 		"  souk policy shadow fast\n  souk policy shadow --none",
 		func(cl *client.Client, cmd *cobra.Command, name string) error {
 			return cl.ChoosePolicies(cmd.Context(), nil, &name)
@@ -311,12 +339,17 @@ func policyShadow(c *cli.Env) *cobra.Command {
 				return "no policy watches"
 			}
 			return "policy " + name + " watches, and places nothing"
-		})
+		},
+	)
 }
 
 func policyRm(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm NAME", Short: "Take out a policy that nobody uses, with all its versions", Example: "  souk policy rm fast",
-		Args: cli.Args(1, 1, "a name")}
+	cmd := &cobra.Command{
+		Use:     "rm NAME",
+		Short:   "Take out a policy that nobody uses, with all its versions",
+		Example: "  souk policy rm fast",
+		Args:    cli.Args(1, 1, "a name"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -333,8 +366,12 @@ func policyRm(c *cli.Env) *cobra.Command {
 
 // AppsPolicy is "souk apps policy".
 func AppsPolicy(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "policy APP [NAME]", Short: "Choose the policy that places an app's machines, or tell which it is",
-		Example: "  souk apps policy shop\n  souk apps policy shop binpack\n  souk apps policy shop --none", Args: cli.Args(1, 2, "an app, and a policy's name to choose it")}
+	cmd := &cobra.Command{
+		Use:     "policy APP [NAME]",
+		Short:   "Choose the policy that places an app's machines, or tell which it is",
+		Example: "  souk apps policy shop\n  souk apps policy shop binpack\n  souk apps policy shop --none",
+		Args:    cli.Args(1, 2, "an app, and a policy's name to choose it"),
+	}
 	none := cmd.Flags().Bool("none", false, "use the default")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if *none && len(given) == 2 {

@@ -2,6 +2,7 @@
 package quota
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,29 +18,20 @@ import (
 
 // Namespace is "souk namespace".
 func Namespace(c *cli.Env) *cobra.Command {
-	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List namespaces: what they may spend, and what they do",
-		Example: "  souk namespace ls\n  souk namespace ls --json | jq -r '.[] | [.name, .spent] | @tsv'", Args: cli.Args(0, 0, "no argument")}
-	ls.RunE = func(cmd *cobra.Command, _ []string) error {
-		cl, err := c.Client()
-		if err != nil {
-			return err
-		}
-		all, err := cl.Namespaces(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			cli.JSONList(c, all)
-			return nil
-		}
-		rows := make([][]cli.Cell, 0, len(all))
-		for _, n := range all {
-			rows = append(rows, cli.Cells(n.Name, fmt.Sprint(len(n.Apps)), fmt.Sprint(n.Machines), balanceText(n), quota.Text(n.Rate)+"/h", quota.Text(n.Spent), quota.Text(n.Lent)))
-		}
-		c.Table([]string{"NAMESPACE", "APPS", "MACHINES", "BALANCE", "SPENDS", "SPENT", "LENT"}, rows)
-		return nil
+	ls := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List namespaces: what they may spend, and what they do",
+		Example: "  souk namespace ls\n  souk namespace ls --json | jq -r '.[] | [.name, .spent] | @tsv'",
+		Args:    cli.Args(0, 0, "no argument"),
 	}
-	create := &cobra.Command{Use: "create NAME", Short: "Make a namespace without a limit", Example: "  souk namespace create ml", Args: cli.Args(1, 1, "a name")}
+	ls.RunE = func(cmd *cobra.Command, _ []string) error { return doNamespaces(cmd.Context(), c) }
+	create := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Make a namespace without a limit",
+		Example: "  souk namespace create ml",
+		Args:    cli.Args(1, 1, "a name"),
+	}
 	create.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -48,10 +40,16 @@ func Namespace(c *cli.Env) *cobra.Command {
 		if _, err := cl.CreateNamespace(cmd.Context(), given[0]); err != nil {
 			return err
 		}
-		c.Say("created", given[0], "namespace %s is there, without a limit; give it one with souk quota set %s", given[0], given[0])
+		c.Say("created", given[0], "namespace %s is created, without a limit; give it one with souk quota set %s", given[0],
+			given[0])
 		return nil
 	}
-	rm := &cobra.Command{Use: "rm NAME", Short: "Remove a namespace that no app is in", Example: "  souk namespace rm ml", Args: cli.Args(1, 1, "a name")}
+	rm := &cobra.Command{
+		Use:     "rm NAME",
+		Short:   "Remove a namespace that no app is in",
+		Example: "  souk namespace rm ml",
+		Args:    cli.Args(1, 1, "a name"),
+	}
 	rm.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -63,9 +61,45 @@ func Namespace(c *cli.Env) *cobra.Command {
 		c.Say("removed", given[0], "namespace %s is removed", given[0])
 		return nil
 	}
-	return cli.Parent(&cobra.Command{Use: "namespace", Aliases: []string{"namespaces", "ns"}, Short: "List, make and remove namespaces: who shares a quota",
-		Long:    "A namespace is a set of apps that share a quota. An app is in the namespace default until it is put into another one\n(souk apps namespace).",
-		Example: "  souk namespace ls\n  souk namespace create ml\n  souk apps namespace trainer ml"}, ls, create, rm)
+	return cli.Parent(
+		&cobra.Command{
+			Use:     "namespace",
+			Aliases: []string{"namespaces", "ns"},
+			Short:   "List, make and remove namespaces: who shares a quota",
+			Long: "A namespace is a set of apps that share a quota. An app is in the namespace default until it is put " +
+				"into another one\n(souk apps namespace).",
+			Example: "  souk namespace ls\n  souk namespace create ml\n  souk apps namespace trainer ml",
+		},
+		ls,
+		create,
+		rm,
+	)
+}
+
+// doNamespaces lists all namespaces.
+func doNamespaces(ctx context.Context, c *cli.Env) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	all, err := cl.Namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		cli.JSONList(c, all)
+		return nil
+	}
+	rows := make([][]cli.Cell, 0, len(all))
+	for _, n := range all {
+		rows = append(
+			rows,
+			cli.Cells(n.Name, fmt.Sprint(len(n.Apps)), fmt.Sprint(n.Machines), balanceText(n), quota.Text(n.Rate)+"/h",
+				quota.Text(n.Spent), quota.Text(n.Lent)),
+		)
+	}
+	c.Table([]string{"NAMESPACE", "APPS", "MACHINES", "BALANCE", "SPENDS", "SPENT", "LENT"}, rows)
+	return nil
 }
 
 func balanceText(n api.Namespace) string {
@@ -78,7 +112,8 @@ func balanceText(n api.Namespace) string {
 // Quota is "souk quota".
 func Quota(c *cli.Env) *cobra.Command {
 	show := &cobra.Command{Use: "show [NAMESPACE]", Short: "Tell what a namespace may spend, what it does, and where",
-		Example: "  souk quota show ml\n  souk quota show ml --json | jq .balance", Args: cli.Args(0, 1, "a namespace (default: default)")}
+		Example: "  souk quota show ml\n  souk quota show ml --json | jq " +
+			".balance", Args: cli.Args(0, 1, "a namespace (default: default)")}
 	show.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -92,10 +127,12 @@ func Quota(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	return cli.Parent(&cobra.Command{Use: "quota", Short: "Show and set what namespaces may spend, and what things cost",
-		Long: `A quota is a budget of credits. Machines spend credits by the hour for what they occupy, at the price of their band; what
-they spent is made good at the budget's rate. Who has nothing left is refused, or lent to: a lent machine runs on idle
-room, costs nothing, and is the first to be evicted. See docs/reference/quota.md.`,
-		Example: "  souk quota show ml\n  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota price"}, show, quotaSet(c), quotaPrice(c))
+		Long: `A quota is a budget of credits. Machines spend credits by the hour for what
+they occupy, at the price of their band; what they spent is made good at the budget's rate. Who has nothing left is
+refused, or lent to: a lent machine runs on idle room, costs nothing, and is the first to be evicted. See
+docs/reference/quota.md.`,
+		Example: "  souk quota show ml\n  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota " +
+			"price"}, show, quotaSet(c), quotaPrice(c))
 }
 
 func quotaSet(c *cli.Env) *cobra.Command {
@@ -103,13 +140,16 @@ func quotaSet(c *cli.Env) *cobra.Command {
 	var weight float64
 	var none bool
 	cmd := &cobra.Command{Use: "set NAMESPACE", Short: "Set what a namespace may spend",
-		Long: `Set what a namespace may spend: for ever --credits-per-hour, at once at most --burst. Flags that are not given leave what
-there is; a first quota needs --credits-per-hour, and its burst is an hour's worth if nothing else is said.`,
-		Example: "  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n  souk quota set ml --none", Args: cli.Args(1, 1, "a namespace")}
+		Long: `Set what a namespace may spend: for ever --credits-per-hour, at once at
+most --burst. Flags that are not given leave what there is; a first quota needs --credits-per-hour, and its burst
+is an hour's worth if nothing else is said.`,
+		Example: "  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n  souk quota " +
+			"set ml --none", Args: cli.Args(1, 1, "a namespace")}
 	f := cmd.Flags()
 	f.Float64Var(&b.PerHour, "credits-per-hour", 0, "what it may spend for ever; 0: --burst is all it ever gets")
 	f.Float64Var(&b.Burst, "burst", 0, "what it may spend at once, after a long rest (default: an hour's worth)")
-	f.BoolVar(&b.Lend, "lend", true, "let what goes beyond it start all the same where there is idle room, and be the first to be evicted")
+	f.BoolVar(&b.Lend, "lend", true,
+		"let what goes beyond it start all the same where there is idle room, and be the first to be evicted")
 	f.Float64Var(&weight, "weight", 1, "of its fair share, beside other namespaces")
 	f.BoolVar(&none, "none", false, "take the limit away")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -181,14 +221,20 @@ func printQuota(c *cli.Env, n api.Namespace) {
 		if b.Lend {
 			beyond = "is lent to, where there is idle room"
 		}
-		fmt.Fprintf(c.Out, "  may spend %s credits an hour for ever, %s at once; what goes beyond that %s\n", quota.Text(b.PerHour), quota.Text(b.Burst), beyond)
+		fmt.Fprintf(c.Out, "  may spend %s credits an hour for ever, %s at once; what goes beyond that "+
+			"%s\n", quota.Text(b.PerHour), quota.Text(b.Burst), beyond)
 		fmt.Fprintf(c.Out, "  balance %s of %s\n", quota.Text(*n.Balance), quota.Text(b.Burst))
 	}
-	fmt.Fprintf(c.Out, "  spends %s credits an hour for %d machines (%s); lent to for %s an hour\n", quota.Text(n.Rate), n.Machines, n.Used, quota.Text(n.LentRate))
+	fmt.Fprintf(c.Out, "  spends %s credits an hour for %d machines (%s); lent to for %s an hour\n", quota.Text(n.Rate),
+		n.Machines, n.Used, quota.Text(n.LentRate))
 	fmt.Fprintf(c.Out, "  has spent %s credits, and was lent %s\n", quota.Text(n.Spent), quota.Text(n.Lent))
 	var rows [][]cli.Cell
 	for _, w := range n.Workers {
-		rows = append(rows, cli.Cells(string(w.Worker), fmt.Sprint(w.Machines), quota.Text(w.Rate)+"/h", quota.Text(w.Spent), quota.Text(w.Lent)))
+		rows = append(
+			rows,
+			cli.Cells(string(w.Worker), fmt.Sprint(w.Machines), quota.Text(w.Rate)+"/h", quota.Text(w.Spent),
+				quota.Text(w.Lent)),
+		)
 	}
 	if len(rows) > 0 {
 		c.Table([]string{"WORKER", "MACHINES", "SPENDS", "SPENT", "LENT"}, rows)
@@ -197,8 +243,9 @@ func printQuota(c *cli.Env, n api.Namespace) {
 
 func quotaPrice(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "price [NAME=CREDITS]...", Short: "Show what things cost, or set it",
-		Long: `Show what an hour costs of one core (cpu), one GiB of memory or disk, one port, one gpu, or one of a named extra, and the
-factors of the bands. NAME=CREDITS sets one; a band is named batch, service or system. free always costs nothing.`,
+		Long: `Show what an hour costs of one core (cpu), one GiB of memory or disk, one
+port, one gpu, or one of a named extra, and the factors of the bands. NAME=CREDITS sets one; a band is named batch,
+service or system. free always costs nothing.`,
 		Example: "  souk quota price\n  souk quota price cpu=1 gpu=25 batch=0.4", Args: cli.Args(0, -1, "NAME=CREDITS")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
@@ -265,9 +312,14 @@ func setPrices(p *quota.Price, given []string) error {
 
 // AppsNamespace is "souk apps namespace".
 func AppsNamespace(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "namespace APP [NAMESPACE]", Short: "Tell the namespace of an app, or put it into another one",
-		Long:    "Tell the namespace that pays for an app, or put the app into another one. Machines that are there stay in the namespace that\nthey were made in; those that are made from then on are of the new one.",
-		Example: "  souk apps namespace trainer\n  souk apps namespace trainer ml", Args: cli.Args(1, 2, "an app, and a namespace to put it there")}
+	cmd := &cobra.Command{
+		Use:   "namespace APP [NAMESPACE]",
+		Short: "Tell the namespace of an app, or put it into another one",
+		Long: "Tell the namespace that pays for an app, or put the app into another one. Machines that are there stay " +
+			"in the namespace that\nthey were made in; those that are made from then on are of the new one.",
+		Example: "  souk apps namespace trainer\n  souk apps namespace trainer ml",
+		Args:    cli.Args(1, 2, "an app, and a namespace to put it there"),
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/node"
@@ -55,21 +56,23 @@ const (
 	defaultGossip = "0.0.0.0:4282"
 )
 
-const agentLong = `Run this host as a member of a cluster: one worker, the API on loopback, and what members need to know of each other. The
-directory must be a member's already: see "souk init" for the first one, "souk join" for the others.
+const agentLong = `Run this host as a member of a cluster: one worker, the API on loopback,
+and what members need to know of each other. The directory must be a member's already: see "souk init" for the
+first one, "souk join" for the others.
 
-Any member answers for all: a machine is made on whichever worker suits it best, and every verb finds it through any API.
-There is no leader and no quorum. A member that is cut off goes on with what it has, and takes what it has room for.
+Any member answers for all: a machine is made on whichever worker suits it best, and every verb finds it through
+any API. There is no leader and no quorum. A member that is cut off goes on with what it has, and takes what it has
+room for.
 
-When the agent ends, is upgraded or is killed, the machines go on running; the next one takes them up again.
+When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them.
 
   API     127.0.0.1:4280   HTTP with a token; loopback only
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
   gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
   dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask
 
-Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a probe then waits
-250 ms instead of 80, and a dead member is noticed after 3 to 7 s instead of 1 to 3.
+Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a
+probe then waits 250 ms instead of 80, and a dead member is noticed after 3 to 7 s instead of 1 to 3.
 
 The file named by --config is TOML and has the flags' names as keys:
 
@@ -78,24 +81,29 @@ The file named by --config is TOML and has the flags' names as keys:
   host   = "10.0.0.7"
   attr   = ["zone=a", "disk=ssd"]`
 
+// Agent makes the command "souk agent".
 func Agent(c *cli.Env) *cobra.Command {
 	o := new(agentFlags)
 	cmd := &cobra.Command{Use: "agent", Short: "Run this host as a member of a cluster", Long: agentLong,
-		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host 10.0.0.7 --attr zone=a", Args: cli.Args(0, 0, "no argument")}
+		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host " +
+			"10.0.0.7 --attr zone=a", Args: cli.Args(0, 0, "no argument")}
 	cmd.AddCommand(cmdAgentLeave(c))
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
-	f.StringVar(&o.Dir, "dir", "", "where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below $XDG_STATE_HOME)")
+	f.StringVar(&o.Dir, "dir", "",
+		"where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below $XDG_STATE_HOME)")
 	f.StringVar(&o.Addr, "addr", DefaultAddr, "HOST:PORT of the API; loopback only; port 0 takes any that is free")
 	f.StringVar(&o.Wire, "wire", defaultWire, "HOST:PORT to listen on for other members' calls")
 	f.StringVar(&o.Gossip, "gossip", defaultGossip, "HOST:PORT to listen on for gossip")
 	f.StringVar(&o.Host, "host", "", "the host at which other members reach this one (default: this host's first address)")
-	f.StringArrayVar(&o.Peers, "peer", nil, "HOST:PORT of the gossip of a member to look for, beside those that are known from before; repeatable")
+	f.StringArrayVar(&o.Peers, "peer", nil,
+		"HOST:PORT of the gossip of a member to look for, beside those that are known from before; repeatable")
 	f.StringVar(&o.Pace, "pace", "lan", cli.PaceHelp)
 	f.StringVar(&o.Region, "region", "local", "the region of the worker")
 	f.IntVar(&o.CPUs, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.Memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
-	f.StringVar(&o.DNS, "dns", "", "HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
+	f.StringVar(&o.DNS, "dns", "",
+		"HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
 	o.offer.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -174,11 +182,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	m, err := member.New(member.Options{Dir: dir, Region: cluster.Region(o.Region), Wire: o.Wire, Gossip: o.Gossip, Host: hostOf(o.Host, o.Wire),
-		Peers: append(readLines(filepath.Join(dir, peersFile)), o.Peers...), Knobs: knobs, Log: log, Left: end})
-	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.Precondition, "not_a_member", "%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another", dir)
-	}
+	m, err := openMember(dir, o, knobs, log, end)
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,8 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	}
 	ln, err := net.Listen("tcp", o.Addr)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr)
+		return fault.Wrap(err, fault.Unavailable, "listen",
+			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr)
 	}
 	var dns *names.Server
 	if o.DNS != "" {
@@ -196,8 +201,11 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 			return errors.Join(err, ln.Close())
 		}
 	}
-	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
-		DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(), Grace: shutdownGrace})
+	n, err := node.New(
+		ctx,
+		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
+			DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(), Grace: shutdownGrace},
+	)
 	if err != nil {
 		ln.Close()
 		return err
@@ -211,6 +219,27 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	err = n.Run(ctx, ln)
 	os.Remove(addrFile)
 	return errors.Join(err, n.Close())
+}
+
+// openMember opens what the member's directory holds. left is called when the member has said goodbye.
+func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger, left func()) (*member.Member, error) {
+	m, err := member.New(member.Options{
+		Dir:    dir,
+		Region: cluster.Region(o.Region),
+		Wire:   o.Wire,
+		Gossip: o.Gossip,
+		Host:   hostOf(o.Host, o.Wire),
+		Peers:  append(readLines(filepath.Join(dir, peersFile)), o.Peers...),
+		Knobs:  knobs,
+		Log:    log,
+		Left:   left,
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.New(fault.Precondition, "not_a_member",
+			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another",
+			dir)
+	}
+	return m, err
 }
 
 // planAgent says what this host's one worker offers. Its id is the member's.
@@ -236,19 +265,23 @@ func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.
 
 func printMember(c *cli.Env, m *member.Member, dir, addr string, p node.Worker, took time.Duration) {
 	if c.JSON {
-		c.JSONLine(c.Out, map[string]any{"addr": addr, "dir": dir, "token_file": filepath.Join(dir, "token"), "member": m.ID(),
-			"wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()})
+		c.JSONLine(
+			c.Out,
+			map[string]any{"addr": addr, "dir": dir, "token_file": filepath.Join(dir, "token"), "member": m.ID(),
+				"wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()},
+		)
 		return
 	}
 	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", m.ID(), cli.Millis(took), dir)
-	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr, filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
+	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr,
+		filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
 	if m.Issuer() != nil {
 		fmt.Fprintf(c.Out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
 	}
 }
 
-// hostOf gives the host that others reach this one at: the one given, that which is listened on, or the first address of
-// this host that is not loopback.
+// hostOf returns the host that others reach this one at: the one given, that which is listened on, or the first address
+// of this host that is not loopback.
 func hostOf(given, listen string) string {
 	if given != "" {
 		return given

@@ -14,17 +14,24 @@ import (
 )
 
 func cmdCARotateGossip(c *cli.Env, open openCA) *cobra.Command {
-	cmd := &cobra.Command{Use: "rotate-gossip-key", Short: "Give gossip another key, so that a removed member has none that opens it",
-		Long: `Make a new key for gossip, and wait until no member uses the old one. It is for when a host was removed (souk node rm) and its
-disk is lost or in other hands: with the old key it can listen to gossip, and speak in it.
+	cmd := &cobra.Command{
+		Use:   "rotate-gossip-key",
+		Short: "Replace the key of gossip, so that a removed member can no longer read it",
+		Long: `Make a new key for gossip, and wait until no member uses the old one. It is
+for when a host was removed (souk node rm) and its disk is lost or in other hands: with the old key it can listen
+to gossip, and speak in it.
 
-It goes in three steps, each once every member has taken the one before: all read the new key; all write with it; the old one is
-forgotten. So nothing is interrupted. A member that was not heard for a minute is not waited for. The agent with the authority's directory must run, and carries it
-on by itself, whether or not this command waits. Keys go to members with a certificate, over the wire, and not to removed ones.
+It goes in three steps, each once every member has taken the one before: all read the new key; all write with it;
+the old one is forgotten. So nothing is interrupted. A member that was not heard for a minute is not waited for.
+The agent with the authority's directory must run, and carries it on by itself, whether or not this command waits.
+Keys go to members with a certificate, over the wire, and not to removed ones.
 
-A member that is away meanwhile comes back by itself, as long as it reaches that agent: it asks for the keys it lacks. Where it
-cannot, bring them: souk ca issue. Copies of the authority's directory on other members with the role issuer follow.`,
-		Example: "  souk node rm fra-2 --reason stolen --yes\n  souk ca rotate-gossip-key", Args: cli.Args(0, 0, "no argument")}
+A member that is away meanwhile comes back by itself, as long as it reaches that agent: it asks for the keys it
+lacks. Where it cannot, bring them: souk ca issue. Copies of the authority's directory on other members with the
+role issuer follow.`,
+		Example: "  souk node rm fra-2 --reason stolen --yes\n  souk ca rotate-gossip-key",
+		Args:    cli.Args(0, 0, "no argument"),
+	}
 	patience := cmd.Flags().Duration("wait", 2*time.Minute, "how long to wait for the members; 0: not at all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ca, err := open()
@@ -54,19 +61,28 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 	for k.Generation < last {
 		if k.Step != told && !c.JSON {
 			told = k.Step
-			fmt.Fprintln(c.Out, map[pki.Step]string{pki.StepInstalled: "the new key is there; members learn to read it",
+			fmt.Fprintln(c.Out, map[pki.Step]string{pki.StepInstalled: "the new key is made; members learn to read it",
 				pki.StepUsed: "every member reads it; now they write with it"}[k.Step])
 		}
 		if patience == 0 {
-			c.Say("rotating", "gossip-key", "the agent with this directory carries it on; souk members shows who has come how far, under KEYS: %d at the end", last)
+			c.Say("rotating", "gossip-key",
+				"the agent with this directory carries it on; souk members shows who has come how far, under KEYS: %d at the end",
+				last)
 			return nil
 		}
 		if wait.For(late, lookAgain) != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return fault.New(fault.Timeout, "rotation", "after %v the new key of gossip is %s, and not every member has taken that; souk members shows who lags behind %d "+
-				"under KEYS; it goes on by itself while the agent with this directory runs", patience, k.Step, k.Generation)
+			return fault.New(
+				fault.Timeout,
+				"rotation",
+				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who lags behind %d "+
+					"under KEYS; it goes on by itself while the agent with this directory runs",
+				patience,
+				k.Step,
+				k.Generation,
+			)
 		}
 		if k, err = ca.Gossip(); err != nil {
 			return err

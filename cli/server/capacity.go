@@ -11,7 +11,7 @@ import (
 // portsOffered is how many listening ports a worker's machines may ask for.
 const portsOffered = 10_000
 
-// capacityOf gives what this host has to offer, or what the flags say it has.
+// capacityOf returns what this host has to offer, or what the flags say it has.
 func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
 	r := cluster.Resources{CPU: int64(goruntime.NumCPU()) * 1000, Ports: portsOffered}
 	if o.cpus != 0 {

@@ -1,5 +1,5 @@
-// Package server has the commands that start a souk or make what one needs to start: souk dev, agent, init, token, join and
-// ca, and the hidden souk reaper.
+// Package server has the commands that start a souk or make what one needs to start: souk dev, agent, init, token,
+// join and ca, and the hidden souk reaper.
 package server
 
 import (
@@ -45,30 +45,33 @@ const (
 	shutdownGrace = 1 * time.Second // for requests under way once souk is to end
 )
 
+// Dev makes the command "souk dev".
 func Dev(c *cli.Env) *cobra.Command {
 	o := new(devFlags)
 	cmd := &cobra.Command{Use: "dev", Short: "Run a worker, the API and a token on this host, in one process",
 		Long: `Run one worker or several, the API and a token on loopback, in one process. All state is under one directory.
 
-When it ends (^C) the machines go on running. The next souk dev of the same directory takes them up again, with the
-same ids and the same processes, whether this one ended, crashed or was killed.
+When it ends (^C) the machines go on running. The next souk dev of the same directory finds them and goes on with
+them, with the same ids and the same processes, whether this one ended, crashed or was killed.
 
 souk itself uses at most half of the cores, but one for each worker, and leaves the others to the machines. Set
 GOMAXPROCS in its environment to have another number.
 
-The token is made once and kept in DIR/token; the address is in DIR/addr. Clients on this host find both by themselves
-when DIR is the default one.`,
+The token is made once and kept in DIR/token; the address is in DIR/addr. Clients on this host find both by
+themselves when DIR is the default one.`,
 		Example: "  souk dev\n  souk dev --workers 3\n  souk dev --dir /tmp/try --addr 127.0.0.1:5000",
 		Args:    cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "dir", "", "where the state is kept (default: souk/dev below $XDG_STATE_HOME or ~/.local/state)")
 	f.StringVar(&o.addr, "addr", DefaultAddr, "HOST:PORT to listen on; loopback only; port 0 takes any that is free")
-	f.IntVar(&o.workers, "workers", 0, "how many workers share this host, each with its own journal (default: as many as before, else 1)")
+	f.IntVar(&o.workers, "workers", 0,
+		"how many workers share this host, each with its own journal (default: as many as before, else 1)")
 	f.StringVar(&o.region, "region", "local", "the region of the workers")
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
 	o.offer.add(f)
-	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20, "how many MiB of decisions to keep for souk explain; 0 keeps none")
+	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
+		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return doDev(cmd.Context(), c, o) }
 	return cmd
@@ -101,7 +104,8 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	}
 	ln, err := net.Listen("tcp", o.addr)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another --addr, port 0 takes any that is free", o.addr)
+		return fault.Wrap(err, fault.Unavailable, "listen",
+			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.addr)
 	}
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
@@ -111,8 +115,11 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
-	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-		DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace})
+	n, err := node.New(
+		ctx,
+		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
+			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace},
+	)
 	if err != nil {
 		ln.Close()
 		return err
@@ -131,9 +138,9 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	return err
 }
 
-// ownCores gives how many cores souk itself may use at once: half of those there are, but one for each worker. The others are
-// the machines'. It also is what costs least: a launch is a chain of short turns (connection, worker, journal, reaper), and
-// with a core free Go wakes a thread there for almost each of them.
+// ownCores returns how many cores souk itself may use at once: half of those there are, but one for each worker. The
+// others are the machines'. It also is what costs least: a launch is a chain of short turns (connection, worker,
+// journal, reaper), and with a core free Go wakes a thread there for almost each of them.
 func ownCores(cores, workers int) int { return min(cores, max(cores/2, workers)) }
 
 // checkListen lets only loopback addresses pass: the API starts programs, and its token would travel in clear.
@@ -143,7 +150,12 @@ func checkListen(addr string) error {
 		return cli.Usagef("--addr is HOST:PORT, as %s, not %q", DefaultAddr, addr)
 	}
 	if !cli.IsLoopback(host) {
-		return cli.Usagef("souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in clear; use %s and a tunnel", host, DefaultAddr)
+		return cli.Usagef(
+			"souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in clear; use "+
+				"%s and a tunnel",
+			host,
+			DefaultAddr,
+		)
 	}
 	return nil
 }
@@ -158,7 +170,8 @@ type ready struct {
 	PID       int      `json:"pid"`
 }
 
-func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node, plans []node.Worker, took time.Duration, home bool) {
+func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node, plans []node.Worker,
+	took time.Duration, home bool) {
 	running := n.Running(ctx)
 	if c.JSON {
 		r := ready{Addr: addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
@@ -186,7 +199,8 @@ func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node,
 	}
 	fmt.Fprintf(c.Out, "Now, in another terminal:\n%s%s", export, next)
 	if _, err := exec.LookPath("souk"); err != nil {
-		fmt.Fprint(c.Out, "(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for it)\n")
+		fmt.Fprint(c.Out,
+			"(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for it)\n")
 	}
 }
 
@@ -202,6 +216,11 @@ func printStopped(c *cli.Env, left int, o *devFlags) {
 		fmt.Fprintln(c.Out, "souk has ended; no machine runs")
 		return
 	}
-	fmt.Fprintf(c.Out, "souk has ended; machines that keep running: %d\n  to take them up again: %s\n  to end them: the same, and then souk stop $(souk ps -q)\n",
-		left, again)
+	fmt.Fprintf(
+		c.Out,
+		"souk has ended; machines that keep running: %d\n  to go on with them: %s\n  to end them: the same, and then "+
+			"souk stop $(souk ps -q)\n",
+		left,
+		again,
+	)
 }

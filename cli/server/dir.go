@@ -17,7 +17,9 @@ import (
 // lockMember makes this process the only one with a member's directory.
 func lockMember(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.Precondition, "not_a_member", "%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another", dir)
+		return nil, fault.New(fault.Precondition, "not_a_member",
+			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another",
+			dir)
 	}
 	return lockDir(dir)
 }
@@ -31,7 +33,8 @@ func lockDir(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
 		f.Close()
-		return nil, fault.New(fault.Conflict, "dir_in_use", "a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr", holder, dir)
+		return nil, fault.New(fault.Conflict, "dir_in_use",
+			"a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr", holder, dir)
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -44,7 +47,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// tokenOf gives the directory's token and makes it once.
+// tokenOf returns the directory's token and makes it once.
 func tokenOf(dir string) (string, error) {
 	file := filepath.Join(dir, "token")
 	token, err := cli.ReadLine(file)

@@ -17,15 +17,16 @@ import (
 	"github.com/soukhq/souk/pki"
 )
 
+// Init makes the command "souk init".
 func Init(c *cli.Env) *cobra.Command {
 	var dir, id string
 	cmd := &cobra.Command{Use: "init", Short: "Make the first member of a new cluster",
-		Long: `Make a cluster: a certificate authority and the identity of its first member, in one directory. Nothing is started, and
-nobody is asked; "souk agent" starts the member.
+		Long: `Make a cluster: a certificate authority and the identity of its first
+member, in one directory. Nothing is started, and nobody is asked; "souk agent" starts the member.
 
-The authority's key stays in DIR/ca. Whoever has it can let members in, so keep a copy in a safe place: without it no
-member can join, and certificates end after 90 days. Members renew theirs by themselves, for as long as an agent with
-that directory can be reached.`,
+The authority's key stays in DIR/ca. Whoever has it can let members in, so keep a copy in a safe place: without it
+no member can join, and certificates end after 90 days. Members renew theirs by themselves, for as long as an agent
+with that directory can be reached.`,
 		Example: "  souk init\n  souk init --dir /var/lib/souk --id fra-1", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the member's state is kept (default: as souk agent)")
 	cmd.Flags().StringVar(&id, "id", "", "the member's id (default: the host's name and four letters)")
@@ -59,7 +60,8 @@ func doInit(c *cli.Env, given, id string) error {
 	}
 	fmt.Fprintf(c.Out, "a new cluster; its first member is %s, in %s\n", id, dir)
 	fmt.Fprintf(c.Out, "  keep   a copy of %s in a safe place\n", filepath.Join(dir, member.CADir))
-	fmt.Fprintf(c.Out, "  next   souk agent%s\n  then   souk token join%s, for each member more\n", dirFlag(c, given), dirFlag(c, given))
+	fmt.Fprintf(c.Out, "  next   souk agent%s\n  then   souk token join%s, for each member more\n", dirFlag(c, given),
+		dirFlag(c, given))
 	return nil
 }
 

@@ -19,12 +19,15 @@ import (
 // peersFile lists the gossip addresses that a member was told when it joined.
 const peersFile = "peers"
 
+// Join makes the command "souk join".
 func Join(c *cli.Env) *cobra.Command {
 	var dir, id, token string
 	cmd := &cobra.Command{Use: "join ADDR", Short: "Make this host a member of a cluster",
-		Long: `Join the cluster whose authority's agent is at ADDR (its wire address, port 4281). A key is made here and stays here; the
-agent at ADDR signs a certificate for it. Nothing is started; "souk agent" starts the member.`,
-		Example: "  souk join 10.0.0.1:4281 --token soukjoin...", Args: cli.Args(1, 1, "the address of the agent that lets members in, HOST:PORT")}
+		Long: `Join the cluster whose authority's agent is at ADDR (its wire address, port
+4281). A key is made here and stays here; the agent at ADDR signs a certificate for it. Nothing is started; "souk
+agent" starts the member.`,
+		Example: "  souk join 10.0.0.1:4281 --token soukjoin...", Args: cli.Args(1, 1, "the address of the agent that "+
+			"lets members in, HOST:PORT")}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the member's state is kept (default: as souk agent)")
 	cmd.Flags().StringVar(&id, "id", "", "the member's id (default: the host's name and four letters)")
 	cmd.Flags().StringVar(&token, "token", "", "the token that souk token join printed (default $SOUK_JOIN_TOKEN)")
@@ -39,7 +42,8 @@ agent at ADDR signs a certificate for it. Nothing is started; "souk agent" start
 
 func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token string) error {
 	if token == "" {
-		return cli.Usagef("a token is needed: run \"souk token join\" on the first member, and give what it prints with --token")
+		return cli.Usagef(
+			"a token is needed: run \"souk token join\" on the first member, and give what it prints with --token")
 	}
 	dir, err := c.AgentDir(given)
 	if err != nil {
@@ -75,11 +79,12 @@ func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token string) erro
 		c.JSONLine(c.Out, map[string]any{"member": id, "dir": dir, "peers": members})
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s is a member now; it will look for the others at %s\n  next   souk agent%s\n", id, strings.Join(members, ", "), dirFlag(c, given))
+	fmt.Fprintf(c.Out, "%s is a member now; it will look for the others at %s\n  next   souk agent%s\n", id,
+		strings.Join(members, ", "), dirFlag(c, given))
 	return nil
 }
 
-// readLines gives a file's lines; none when it cannot be read.
+// readLines returns a file's lines; none when it cannot be read.
 func readLines(path string) []string {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 func cmdAgentLeave(c *cli.Env) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{Use: "leave", Short: "Have the agent of this host say goodbye and end; its machines go on",
-		Long: `Have this host's agent tell the others that it goes on purpose, and end. Its machines run on under their reapers, and the next
-"souk agent" takes them up again. To empty the host first: souk node drain.`,
+		Long: `Have this host's agent tell the others that it goes on purpose, and end.
+Its machines run on under their reapers, and the next "souk agent" goes on with them. To empty the host first: souk
+node drain.`,
 		Example: "  souk agent leave", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().StringVar(&dir, "dir", "", "the directory of the agent (default: as souk agent)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +59,8 @@ func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v", dir, leaveWait)
+			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v", dir,
+				leaveWait)
 		case <-look.C:
 		}
 	}

@@ -23,8 +23,10 @@ type offerFlags struct {
 }
 
 func (o *offerFlags) add(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.attrs, "attr", nil, "NAME=VALUE, an attribute that requests may require; N:NAME=VALUE for worker N alone; repeatable")
-	f.StringArrayVar(&o.require, "require", nil, "whom the workers take, over a request's labels: 'team == red', 'band in batch,free'; repeatable")
+	f.StringArrayVar(&o.attrs, "attr", nil,
+		"NAME=VALUE, an attribute that requests may require; N:NAME=VALUE for worker N alone; repeatable")
+	f.StringArrayVar(&o.require, "require", nil,
+		"whom the workers take, over a request's labels: 'team == red', 'band in batch,free'; repeatable")
 	f.StringArrayVar(&o.reserved, "reserve", nil, "NAME: only machines that tolerate NAME come here; repeatable")
 	f.StringVar(&o.headroom, "headroom", "", "what each worker keeps free for large machines: cpu=2,memory=4GiB")
 	f.StringArrayVar(&o.gpus, "gpu", nil, "KIND or KIND:COUNT, GPU devices of each worker; repeatable")
@@ -33,7 +35,7 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 // maxGPUs bounds the devices of one worker.
 const maxGPUs = 64
 
-// of gives the offer of worker number n, and adds its devices to its capacity.
+// of returns the offer of worker number n, and adds its devices to its capacity.
 func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer, err error) {
 	offer.Attributes = cluster.Attributes{"arch": cluster.Text(goruntime.GOARCH), "os": cluster.Text(goruntime.GOOS)}
 	for _, a := range o.attrs {
@@ -86,7 +88,8 @@ func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error)
 			return nil, cli.Usagef("--gpu is written KIND or KIND:COUNT, with at most %d devices in all, not %q", maxGPUs, g)
 		}
 		out = append(out, slices.Repeat([]cluster.GPU{{Kind: kind, Free: 1000}}, n)...)
-		*capacity = capacity.Add(cluster.Resources{GPU: 1000 * int64(n), Named: map[string]int64{"gpu." + kind: 1000 * int64(n)}})
+		*capacity = capacity.Add(
+			cluster.Resources{GPU: 1000 * int64(n), Named: map[string]int64{"gpu." + kind: 1000 * int64(n)}})
 	}
 	return out, nil
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/soukhq/souk/pki"
 )
 
+// Token makes the command "souk token".
 func Token(c *cli.Env) *cobra.Command {
 	var dir, id string
 	var ttl time.Duration
 	join := &cobra.Command{Use: "join", Short: "Make a token with which one more member joins, once",
-		Long: `Make a token that lets one more member join, once, until it ends. It must be run where the cluster's authority is (DIR/ca),
-and the agent there must run when the token is used. The token also says by which root the agent is known, so the
-member that joins sends nothing to anybody else.`,
+		Long: `Make a token that lets one more member join, once, until it ends. It must
+be run where the cluster's authority is (DIR/ca), and the agent there must run when the token is used. The token
+also says by which root the agent is known, so the member that joins sends nothing to anybody else.`,
 		Example: "  souk token join\n  souk token join --ttl 10m --id fra-2", Args: cli.Args(0, 0, "no argument")}
 	join.Flags().StringVar(&dir, "dir", "", "the directory of the member with the authority (default: as souk agent)")
 	join.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is good for")

@@ -30,8 +30,9 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	case count < 0 || count > MaxWorkers:
 		return nil, cli.Usagef("--workers is a number from 1 to %d, not %d", MaxWorkers, count)
 	case count < len(before):
-		return nil, fault.New(fault.Conflict, "fewer_workers", "%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another --dir",
-			dir, len(before), len(before))
+		return nil, fault.New(fault.Conflict, "fewer_workers",
+			"%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another --dir", dir,
+			len(before), len(before))
 	}
 	all, err := capacityOf(dir, o)
 	if err != nil {
@@ -51,7 +52,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	return plans, nil
 }
 
-// workerID gives the id kept in the worker's directory, and makes it once.
+// workerID returns the id kept in the worker's directory, and makes it once.
 func workerID(dir string, number int) (cluster.WorkerID, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)

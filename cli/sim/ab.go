@@ -31,23 +31,32 @@ type abFlags struct {
 
 func cmdSimAB(c *cli.Env) *cobra.Command {
 	o := new(abFlags)
-	cmd := &cobra.Command{Use: "ab", Short: "Replay the decisions of a log with another policy: who would move, who would be refused",
-		Long: `Replay the decisions that souk recorded, each on the view of its time, with the policy in force and with another one:
-which machines would have been placed elsewhere, which nowhere, and what that does to the room that is left, to regions and
-to neighbours, with 95 % intervals. Each decision is replayed alone; the fleet that the new policy would have made by then is
-not simulated.
+	cmd := &cobra.Command{
+		Use:   "ab",
+		Short: "Replay the decisions of a log with another policy: who would move, who would be refused",
+		Long: `Replay the decisions that souk recorded, each on the view of its time, with
+the policy in force and with another one: which machines would have been placed elsewhere, which nowhere, and what
+that does to the room that is left, to regions and to neighbours, with 95 % intervals. Each decision is replayed
+alone; the fleet that the new policy would have made by then is not simulated.
 
-A policy is the name of one that is shipped (` + strings.Join(builtinPolicies(), ", ") + `), or a file of one. Without --against the policy
+A policy is the name of one that is shipped (` + strings.Join(
+			builtinPolicies(),
+			", ",
+		) + `), or a file of one. Without --against the policy
 that decided counts where souk knows it, and the default where it does not.
 
-The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the souk dev here.`,
-		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy mine.toml --against spread --log decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'",
-		Args:    cli.Args(0, 0, "no argument")}
+The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the souk
+dev here.`,
+		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy mine.toml --against spread --log " +
+			"decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'",
+		Args: cli.Args(0, 0, "no argument"),
+	}
 	f := cmd.Flags()
 	f.StringVar(&o.then, "policy", "", "the new policy: a name or a file")
 	f.StringVar(&o.old, "against", "", "the policy to compare with (default the one that decided)")
 	f.StringVar(&o.log, "log", "last-24h", "the decision log, or last-DURATION")
-	f.StringArrayVar(&o.failIf, "fail-if", nil, "exit with 1 if this holds, as 'moved > 0.1', 'refused > 0' or 'headroom < 0.9 * old'; repeatable")
+	f.StringArrayVar(&o.failIf, "fail-if", nil,
+		"exit with 1 if this holds, as 'moved > 0.1', 'refused > 0' or 'headroom < 0.9 * old'; repeatable")
 	f.IntVar(&o.moves, "moves", 20, "how many moves to print")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.app = c.AppGiven()
@@ -64,7 +73,7 @@ func builtinPolicies() []string {
 	return names
 }
 
-// policyNamed gives a shipped policy by its name, or one of a file.
+// policyNamed returns a shipped policy by its name, or one of a file.
 func policyNamed(name string) (placement.Policy, error) {
 	for _, s := range policy.Builtins() {
 		if s.Name == name {
@@ -73,7 +82,8 @@ func policyNamed(name string) (placement.Policy, error) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return placement.Policy{}, fault.Wrap(err, fault.NotFound, "policy", "%q is neither a shipped policy (%s) nor a file that can be read", name, strings.Join(builtinPolicies(), ", "))
+		return placement.Policy{}, fault.Wrap(err, fault.NotFound, "policy",
+			"%q is neither a shipped policy (%s) nor a file that can be read", name, strings.Join(builtinPolicies(), ", "))
 	}
 	s, err := policy.Load(text)
 	if err != nil {
@@ -110,7 +120,8 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 		fmt.Fprintf(c.Err, "note: %s\n", n)
 	}
 	if r.Decisions == 0 {
-		return fault.New(fault.NotFound, "decisions", "the log %s has no decisions of that time that can be replayed (%d cannot)", path, r.Skipped)
+		return fault.New(fault.NotFound, "decisions",
+			"the log %s has no decisions of that time that can be replayed (%d cannot)", path, r.Skipped)
 	}
 	printAB(c, r, o)
 	for _, g := range gates {
@@ -121,7 +132,7 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 	return nil
 }
 
-// logOf gives the log that a name means, and from when on.
+// logOf returns the log that a name means, and from when on.
 func logOf(c *cli.Env, name string) (path string, since time.Time, err error) {
 	m := regexp.MustCompile(`^last-(.+)$`).FindStringSubmatch(name)
 	if m == nil {
@@ -138,7 +149,8 @@ func logOf(c *cli.Env, name string) (path string, since time.Time, err error) {
 	return filepath.Join(dir, node.DecisionsDir), time.Now().Add(-d), nil
 }
 
-func replayLog(ctx context.Context, path string, since time.Time, o *abFlags, then placement.Policy) (ab.Report, []string, error) {
+func replayLog(ctx context.Context, path string, since time.Time, o *abFlags,
+	then placement.Policy) (ab.Report, []string, error) {
 	old := map[string]placement.Policy{} // by name
 	byName := func(name string) placement.Policy {
 		p, known := old[name]
@@ -159,7 +171,8 @@ func replayLog(ctx context.Context, path string, since time.Time, o *abFlags, th
 		byName = func(string) placement.Policy { return p }
 	}
 	decided := ""
-	run := ab.New(func(*placement.Request) placement.Policy { return byName(decided) }, func(*placement.Request) placement.Policy { return then })
+	run := ab.New(func(*placement.Request) placement.Policy { return byName(decided) },
+		func(*placement.Request) placement.Policy { return then })
 	torn, err := decisionlog.Scan(path, func(l *decision.Line, book *decision.Book) error {
 		d := l.Decision
 		if d == nil || d.At.Before(since) || (o.app != "" && d.Request.App != o.app) {
@@ -171,7 +184,8 @@ func replayLog(ctx context.Context, path string, since time.Time, o *abFlags, th
 	})
 	var notes []string
 	for _, t := range torn {
-		notes = append(notes, fmt.Sprintf("the last %d bytes of %s were not written whole and are passed over", t.Bytes, t.File))
+		notes = append(notes,
+			fmt.Sprintf("the last %d bytes of %s were not written whole and are passed over", t.Bytes, t.File))
 	}
 	if fault.CodeOf(err) == "log_damaged" {
 		notes, err = append(notes, err.Error()), nil
@@ -188,10 +202,12 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 	if against == "" {
 		against = "what decided"
 	}
-	fmt.Fprintf(c.Out, "%s against %s: %s, from %s to %s\n", o.then, against, cli.NumberOf(r.Decisions, "decision", "decisions"),
-		r.From.Local().Format(time.DateTime), r.To.Local().Format(time.DateTime))
+	fmt.Fprintf(c.Out, "%s against %s: %s, from %s to %s\n", o.then, against,
+		cli.NumberOf(r.Decisions, "decision", "decisions"), r.From.Local().Format(time.DateTime),
+		r.To.Local().Format(time.DateTime))
 	if r.Skipped > 0 {
-		fmt.Fprintf(c.Out, "  %d more could not be replayed: their records are no longer in the log, or they evicted\n", r.Skipped)
+		fmt.Fprintf(c.Out, "  %d more could not be replayed: their records are no longer in the log, or they evicted\n",
+			r.Skipped)
 	}
 	if r.Partial > 0 {
 		fmt.Fprintf(c.Out, "  %d were made on fleets of which only the best workers and examples are in the log\n", r.Partial)
@@ -207,7 +223,11 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 		name string
 		ab.Paired
 	}{{"headroom left", r.Room}, {"region, 0 is first", r.Region}, {"neighbours of its app", r.Mates}, {"score by " + o.then, r.Score}} {
-		rows = append(rows, cli.Cells(p.name, fmt.Sprintf("%.4f", p.Old), fmt.Sprintf("%.4f", p.New), fmt.Sprintf("%+.4f ±%.4f", p.Diff, p.Half)))
+		rows = append(
+			rows,
+			cli.Cells(p.name, fmt.Sprintf("%.4f", p.Old), fmt.Sprintf("%.4f", p.New),
+				fmt.Sprintf("%+.4f ±%.4f", p.Diff, p.Half)),
+		)
 	}
 	c.Table([]string{"MEAN OF", "OLD", "NEW", "DIFFERENCE, 95%"}, rows)
 	moves := slices.Concat(r.Lost, r.Moves)
@@ -224,7 +244,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 		case m.From == "":
 			why = "only the new policy places it"
 		}
-		rows = append(rows, cli.Cells(m.At.Local().Format(time.DateTime), m.App, m.Machine, orDash(string(m.From)), orDash(string(m.To)), why))
+		rows = append(rows,
+			cli.Cells(m.At.Local().Format(time.DateTime), m.App, m.Machine, orDash(string(m.From)), orDash(string(m.To)), why))
 	}
 	c.Table([]string{"WHEN", "APP", "MACHINE", "OLD", "NEW", "WHY"}, rows)
 	if left := r.Moved.N + r.OnlyBy.New.N + r.OnlyBy.Old.N - len(rows); left > 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// cmdSimCell gives the commands about workers with several resources.
+// cmdSimCell returns the commands about workers with several resources.
 func cmdSimCell(c *cli.Env) []*cobra.Command {
 	return []*cobra.Command{cmdSimOmega(c), cmdSimFGD(c), cmdSimFlow(c), cmdSimCellResults(c)}
 }
@@ -42,11 +42,19 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 	var seeds int
 	load := 1.0
 	cfg := cellsim.Config{}
-	cmd := &cobra.Command{Use: "omega", Short: "Run jobs on a cell under shared state, offers, requests, one scheduler, or the market", Args: cli.Args(0, 0, "no argument"),
-		Long: "Simulate schedulers that think about whole jobs, as Omega's simulator does (EuroSys'13): a decision takes --think-CLASS\n" +
-			"and --think-task for each task, workers are drawn by random first fit, and a job that is not wholly placed is tried again a\n" +
-			"second later. The jobs are a CSV file: job,submit_s,workload,tasks,duration_s,cpu,mem_gb; .gz and .xz are read as they are.",
-		Example: "  souk sim omega --jobs e4_hot_12h.csv.gz --workers 1000 --architecture omega,market --think-service 10s --until 12h"}
+	cmd := &cobra.Command{
+		Use:   "omega",
+		Short: "Run jobs on a cell under shared state, offers, requests, one scheduler, or the market",
+		Args:  cli.Args(0, 0, "no argument"),
+		Long: "Simulate schedulers that think about whole jobs, as Omega's simulator does (EuroSys'13): a decision takes " +
+			"--think-CLASS\n" +
+			"and --think-task for each task, workers are drawn by random first fit, and a job that is not wholly placed is " +
+			"tried again a\n" +
+			"second later. The jobs are a CSV file: job,submit_s,workload,tasks,duration_s,cpu,mem_gb; .gz and .xz are read " +
+			"as they are.",
+		Example: "  souk sim omega --jobs e4_hot_12h.csv.gz --workers 1000 --architecture omega,market --think-service " +
+			"10s --until 12h",
+	}
 	f := cmd.Flags()
 	f.StringVar(&file, "jobs", "", "the list of jobs, or a file of souk's decision log")
 	f.StringSliceVar(&archs, "architecture", []string{"omega", "market"}, "monolithic, omega, mesos, requests, market")
@@ -68,8 +76,10 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 	f.IntVar(&seeds, "seeds", 1, "how many seeds to run, from 1 on")
 	f.Float64Var(&load, "load", 1, "times as many batch jobs in the same time")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if file == "" || seeds < 1 || seeds > 10_000 || !(cpu > 0 && cpu <= 1e6 && memory > 0 && memory <= 1e6 && load > 0 && load <= 100) {
-			return cli.Usagef("give --jobs FILE, --seeds from 1 to 10000, --load up to 100, and --cpu, --memory and --load above 0")
+		if file == "" || seeds < 1 || seeds > 10_000 ||
+			!(cpu > 0 && cpu <= 1e6 && memory > 0 && memory <= 1e6 && load > 0 && load <= 100) {
+			return cli.Usagef(
+				"give --jobs FILE, --seeds from 1 to 10000, --load up to 100, and --cpu, --memory and --load above 0")
 		}
 		jobs, err := cellJobs(file)
 		if err != nil {
@@ -79,7 +89,8 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 		for k := range think {
 			cfg.Think[k] = cellsim.Think{PerJob: ticks.Time(think[k].Microseconds()), PerTask: ticks.Time(task.Microseconds())}
 		}
-		cfg.ViewAge, cfg.Delay, cfg.Until = ticks.Time(age.Microseconds()), ticks.Time(delay.Microseconds()), ticks.Time(until.Microseconds())
+		cfg.ViewAge, cfg.Delay, cfg.Until = ticks.Time(age.Microseconds()), ticks.Time(
+			delay.Microseconds()), ticks.Time(until.Microseconds())
 		return simOmega(c, cfg, archs, seeds, cellsim.Scale(jobs, load))
 	}
 	return cmd
@@ -106,12 +117,31 @@ func simOmega(c *cli.Env, cfg cellsim.Config, archs []string, seeds int, jobs []
 	var out [][]cli.Cell
 	for _, r := range rows {
 		for k, x := range r.Class {
-			out = append(out, cli.Cells(r.Architecture, fmt.Sprint(r.Seed), cellsim.Class(k).String(), fmt.Sprintf("%d of %d", x.Placed, x.Jobs),
-				fmt.Sprintf("%.3f", x.Wait.Mean), fmt.Sprintf("%.3f", x.FullWait.Mean), fmt.Sprintf("%.2f", x.FullWait.P90),
-				fmt.Sprintf("%.3f", x.Busy), fmt.Sprintf("%.3f", x.Wasted), fmt.Sprintf("%.4f", x.Conflicts), fmt.Sprintf("%.2f", r.CPU)))
+			out = append(
+				out,
+				cli.Cells(r.Architecture, fmt.Sprint(r.Seed), cellsim.Class(k).String(), fmt.Sprintf("%d of %d", x.Placed, x.Jobs),
+					fmt.Sprintf("%.3f", x.Wait.Mean), fmt.Sprintf("%.3f", x.FullWait.Mean), fmt.Sprintf("%.2f", x.FullWait.P90),
+					fmt.Sprintf("%.3f", x.Busy), fmt.Sprintf("%.3f", x.Wasted), fmt.Sprintf("%.4f", x.Conflicts),
+					fmt.Sprintf("%.2f", r.CPU)),
+			)
 		}
 	}
-	c.Table([]string{"ARCHITECTURE", "SEED", "CLASS", "PLACED", "WAIT", "FULL WAIT", "P90", "BUSY", "WASTED", "CONFLICTS", "CPU S"}, out)
+	c.Table(
+		[]string{
+			"ARCHITECTURE",
+			"SEED",
+			"CLASS",
+			"PLACED",
+			"WAIT",
+			"FULL WAIT",
+			"P90",
+			"BUSY",
+			"WASTED",
+			"CONFLICTS",
+			"CPU S",
+		},
+		out,
+	)
 	return nil
 }
 
@@ -119,14 +149,22 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 	var workers, tasks string
 	var names []string
 	var seeds int
-	cmd := &cobra.Command{Use: "fgd", Short: "Fill GPU workers with tasks under packing policies", Args: cli.Args(0, 0, "no argument"),
-		Long: "Place tasks on workers with GPUs until 130 % of all GPU has arrived, as FGD's evaluation does (ATC'23), and print the\n" +
-			"percent of it allocated when 100 and 130 % have arrived, and the percent wasted when 90 % have; means over the seeds from 42 on.\n" +
-			"Workers are a CSV file sn,cpu_milli,memory_mib,gpu,model; tasks are name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec].",
-		Example: "  souk sim fgd --workers openb_node_list_gpu_node.csv.xz --tasks openb_pod_list_default.csv.xz --seeds 10"}
+	cmd := &cobra.Command{
+		Use:   "fgd",
+		Short: "Fill GPU workers with tasks under packing policies",
+		Args:  cli.Args(0, 0, "no argument"),
+		Long: "Place tasks on workers with GPUs until 130 % of all GPU has arrived, as FGD's evaluation does (ATC'23), " +
+			"and print the\n" +
+			"percent of it allocated when 100 and 130 % have arrived, and the percent wasted when 90 % have; means over the " +
+			"seeds from 42 on.\n" +
+			"Workers are a CSV file sn,cpu_milli,memory_mib,gpu,model; tasks are " +
+			"name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec].",
+		Example: "  souk sim fgd --workers openb_node_list_gpu_node.csv.xz --tasks openb_pod_list_default.csv.xz --seeds 10",
+	}
 	cmd.Flags().StringVar(&workers, "workers", "", "the list of workers")
 	cmd.Flags().StringVar(&tasks, "tasks", "", "the list of tasks")
-	cmd.Flags().StringSliceVar(&names, "policies", nil, "Random, DotProd, GpuClustering, GpuPacking, BestFit, FGD, Priced (default all)")
+	cmd.Flags().StringSliceVar(&names, "policies", nil,
+		"Random, DotProd, GpuClustering, GpuPacking, BestFit, FGD, Priced (default all)")
 	cmd.Flags().IntVar(&seeds, "seeds", 1, "how many seeds to run, from 42 on")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if workers == "" || tasks == "" || seeds < 1 || seeds > 10_000 {
@@ -154,7 +192,11 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 			g := cellresults.Evaluate(ws, ts, typical, p, seeds)
 			r := row{p.Name, g.At100, g.At130, g.Waste90, (cellresults.CPU() - before).Seconds()}
 			rows = append(rows, r)
-			out = append(out, cli.Cells(r.Policy, fmt.Sprintf("%.2f", r.At100), fmt.Sprintf("%.2f", r.At130), fmt.Sprintf("%.2f", r.Waste), fmt.Sprintf("%.2f", r.CPU)))
+			out = append(
+				out,
+				cli.Cells(r.Policy, fmt.Sprintf("%.2f", r.At100), fmt.Sprintf("%.2f", r.At130), fmt.Sprintf("%.2f", r.Waste),
+					fmt.Sprintf("%.2f", r.CPU)),
+			)
 		}
 		if len(rows) == 0 {
 			return cli.Usagef("there is no policy %s; see --help", strings.Join(names, ", "))
@@ -170,9 +212,13 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 }
 
 func cmdSimFlow(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "flow FILE...", Short: "Solve min-cost-flow networks in DIMACS format", Args: cli.Args(1, 1000, "files"),
+	cmd := &cobra.Command{
+		Use:     "flow FILE...",
+		Short:   "Solve min-cost-flow networks in DIMACS format",
+		Args:    cli.Args(1, 1000, "files"),
 		Long:    "Solve networks exactly, prove each answer optimal, and print its cost. .gz and .xz are read as they are.",
-		Example: "  souk sim flow graph_1000m_64j_100t_10p.in.xz --json"}
+		Example: "  souk sim flow graph_1000m_64j_100t_10p.in.xz --json",
+	}
 	cmd.RunE = func(_ *cobra.Command, files []string) error {
 		type row struct {
 			File  string  `json:"file"`
@@ -203,7 +249,8 @@ func cmdSimFlow(c *cli.Env) *cobra.Command {
 				return err
 			}
 			rows = append(rows, row{name, g.Nodes(), g.Arcs(), r.Cost, took})
-			out = append(out, cli.Cells(name, fmt.Sprint(g.Nodes()), fmt.Sprint(g.Arcs()), fmt.Sprint(r.Cost), fmt.Sprintf("%.3f", took)))
+			out = append(out,
+				cli.Cells(name, fmt.Sprint(g.Nodes()), fmt.Sprint(g.Arcs()), fmt.Sprint(r.Cost), fmt.Sprintf("%.3f", took)))
 		}
 		if c.JSON {
 			c.JSONLine(c.Out, map[string]any{"rows": rows})
@@ -217,8 +264,12 @@ func cmdSimFlow(c *cli.Env) *cobra.Command {
 
 func cmdSimCellResults(c *cli.Env) *cobra.Command {
 	dir, seeds := "", 5
-	cmd := &cobra.Command{Use: "cell-results", Short: "Write docs/results-cell.md: cells, GPUs and flows on the papers' traces", Args: cli.Args(0, 0, "no argument"),
-		Example: "  souk sim cell-results --traces DIR > docs/results-cell.md"}
+	cmd := &cobra.Command{
+		Use:     "cell-results",
+		Short:   "Write docs/results-cell.md: cells, GPUs and flows on the papers' traces",
+		Args:    cli.Args(0, 0, "no argument"),
+		Example: "  souk sim cell-results --traces DIR > docs/results-cell.md",
+	}
 	cmd.Flags().StringVar(&dir, "traces", "", "the directory that has omega/ and openb/ (default $SOUK_TRACES)")
 	cmd.Flags().IntVar(&seeds, "seeds", 5, "how many seeds to run")
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -23,7 +23,7 @@ type simGossipFlags struct {
 	only, pace                              string
 }
 
-// knobs gives the simulator the live package's settings.
+// knobs returns the simulator the live package's settings.
 func (o *simGossipFlags) knobs() simgossip.Knobs { return simKnobs(gossip.Paces[o.pace]()) }
 
 // simGossipRow is one line of souk sim gossip --json. Figures are of all its seeds together.
@@ -64,8 +64,13 @@ const simGossipLong = `Run what gossip does on thousands of members, with the se
 
 func cmdSimGossip(c *cli.Env) *cobra.Command {
 	o := new(simGossipFlags)
-	cmd := &cobra.Command{Use: "gossip", Short: "How fast a cluster of thousands hears of a change or a death", Long: simGossipLong, Args: cli.Args(0, 0, "no argument"),
-		Example: "  souk sim gossip --nodes 1000 --json\n  souk sim gossip --nodes 50 --seeds 20 --only detection"}
+	cmd := &cobra.Command{
+		Use:     "gossip",
+		Short:   "How fast a cluster of thousands hears of a change or a death",
+		Long:    simGossipLong,
+		Args:    cli.Args(0, 0, "no argument"),
+		Example: "  souk sim gossip --nodes 1000 --json\n  souk sim gossip --nodes 50 --seeds 20 --only detection",
+	}
 	f := cmd.Flags()
 	f.IntVar(&o.nodes, "nodes", 1000, "how many members")
 	f.IntVar(&o.owners, "owners", 50, "how many of them have records that change")
@@ -83,8 +88,15 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 		if o.rate > 0 {
 			o.every = time.Duration(float64(time.Second) / o.rate)
 		}
-		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 || o.loss > 0.9 || o.rate < 0 || o.every < time.Millisecond/10 || o.idle < 0 {
-			return cli.Usagef("--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at least 100us")
+		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 ||
+			o.loss > 0.9 ||
+			o.rate < 0 ||
+			o.every < time.Millisecond/10 ||
+			o.idle < 0 {
+			return cli.Usagef(
+				"--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at " +
+					"least 100us",
+			)
 		}
 		if _, err := cli.PaceOf(o.pace); err != nil {
 			return err
@@ -96,7 +108,11 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 }
 
 func simGossip(ctx context.Context, c *cli.Env, o *simGossipFlags) error {
-	steps := map[string]func(context.Context, *simGossipFlags) (simGossipRow, error){"propagation": simPropagation, "detection": simDetection, "false_positives": simFalse}
+	steps := map[string]func(context.Context, *simGossipFlags) (simGossipRow, error){
+		"propagation":     simPropagation,
+		"detection":       simDetection,
+		"false_positives": simFalse,
+	}
 	names := []string{"propagation", "detection"}
 	if o.only != "" {
 		names = []string{o.only}
@@ -128,7 +144,8 @@ func simGossipPrint(c *cli.Env, r simGossipRow) {
 	}
 	if r.EachP99 > 0 {
 		text += fmt.Sprintf("   a change %.0f bytes, %.2f of its record   most %.2f", r.Change, r.Ratio, r.Most/r.Record)
-		text += fmt.Sprintf("   each p99 %.0f ms   idle %.1f KB/s   busy %.1f KB/s   membership %.1f KB/s", r.EachP99, r.Idle/1000, r.Busy/1000, r.Members/1000)
+		text += fmt.Sprintf("   each p99 %.0f ms   idle %.1f KB/s   busy %.1f KB/s   membership %.1f KB/s", r.EachP99,
+			r.Idle/1000, r.Busy/1000, r.Members/1000)
 	}
 	if r.False != nil {
 		text += fmt.Sprintf("   %d suspicions, %d held for dead that live", r.Suspects, *r.False)
@@ -136,12 +153,24 @@ func simGossipPrint(c *cli.Env, r simGossipRow) {
 	fmt.Fprintln(c.Out, text)
 }
 
-// simKnobs gives the simulator settings of the live package.
+// simKnobs returns the simulator settings of the live package.
 func simKnobs(k gossip.Knobs) simgossip.Knobs {
 	us := func(d time.Duration) ticks.Time { return d.Microseconds() }
-	return simgossip.Knobs{Probe: us(k.Probe), ProbeTimeout: us(k.ProbeTimeout), Gossip: us(k.Gossip), Settle: us(k.Settle), Flush: us(k.Flush),
-		Indirect: k.Indirect, Suspicion: k.Suspicion, SuspicionMax: k.SuspicionMax, Retransmit: k.Retransmit, Awareness: 8,
-		Push: k.Push, Fanout: k.Fanout, Patience: us(k.Patience)}
+	return simgossip.Knobs{
+		Probe:        us(k.Probe),
+		ProbeTimeout: us(k.ProbeTimeout),
+		Gossip:       us(k.Gossip),
+		Settle:       us(k.Settle),
+		Flush:        us(k.Flush),
+		Indirect:     k.Indirect,
+		Suspicion:    k.Suspicion,
+		SuspicionMax: k.SuspicionMax,
+		Retransmit:   k.Retransmit,
+		Awareness:    8,
+		Push:         k.Push,
+		Fanout:       k.Fanout,
+		Patience:     us(k.Patience),
+	}
 }
 
 func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error) {
@@ -151,8 +180,17 @@ func simPropagation(ctx context.Context, o *simGossipFlags) (simGossipRow, error
 		if err := context.Cause(ctx); err != nil {
 			return r, err
 		}
-		x, err := simgossip.Propagate(simgossip.PropagateOptions{Members: o.nodes, Owners: o.owners, Machines: o.machines, Changes: o.changes, Every: o.every.Microseconds(),
-			Idle: o.idle.Microseconds(), Loss: o.loss, Seed: o.seed + uint64(k), Knobs: o.knobs()})
+		x, err := simgossip.Propagate(simgossip.PropagateOptions{
+			Members:  o.nodes,
+			Owners:   o.owners,
+			Machines: o.machines,
+			Changes:  o.changes,
+			Every:    o.every.Microseconds(),
+			Idle:     o.idle.Microseconds(),
+			Loss:     o.loss,
+			Seed:     o.seed + uint64(k),
+			Knobs:    o.knobs(),
+		})
 		if err != nil {
 			return r, err
 		}
@@ -181,7 +219,13 @@ func simDetection(ctx context.Context, o *simGossipFlags) (simGossipRow, error) 
 			return r, err
 		}
 		seed := o.seed + uint64(k)
-		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: seed, Duration: 120 * ticks.Second, Kill: 5*ticks.Second + ticks.Time(seed%1000)*777, Knobs: o.knobs()})
+		x := simgossip.Detect(simgossip.DetectOptions{
+			Members:  o.nodes,
+			Seed:     seed,
+			Duration: 120 * ticks.Second,
+			Kill:     5*ticks.Second + ticks.Time(seed%1000)*777,
+			Knobs:    o.knobs(),
+		})
 		if x.AllDead == 0 {
 			r.Missing++
 			continue
@@ -201,7 +245,13 @@ func simFalse(ctx context.Context, o *simGossipFlags) (simGossipRow, error) {
 		if err := context.Cause(ctx); err != nil {
 			return r, err
 		}
-		x := simgossip.Detect(simgossip.DetectOptions{Members: o.nodes, Seed: o.seed + uint64(k), Loss: r.Loss, Duration: 3600 * ticks.Second, Knobs: o.knobs()})
+		x := simgossip.Detect(simgossip.DetectOptions{
+			Members:  o.nodes,
+			Seed:     o.seed + uint64(k),
+			Loss:     r.Loss,
+			Duration: 3600 * ticks.Second,
+			Knobs:    o.knobs(),
+		})
 		*r.False += x.False
 		r.Suspects += x.Suspicions
 	}

@@ -21,8 +21,19 @@ func simPrint(c *cli.Env, out simOutput, info trace.Info, baseline string) {
 		c.JSONLine(c.Out, out)
 		return
 	}
-	fmt.Fprintf(c.Out, "%s: %d jobs, %d tasks; %d workers, %.4g%% for short jobs only; long is above %.6g s (%.1f%% of jobs, %.1f%% of work)\n",
-		out.Trace, info.Jobs, info.Tasks, out.Workers, out.Reserve, out.Cutoff, 100*info.LongJobs, 100*info.LongSeconds)
+	fmt.Fprintf(
+		c.Out,
+		"%s: %d jobs, %d tasks; %d workers, %.4g%% for short jobs only; long is above %.6g s (%.1f%% of jobs, %.1f%% of "+
+			"work)\n",
+		out.Trace,
+		info.Jobs,
+		info.Tasks,
+		out.Workers,
+		out.Reserve,
+		out.Cutoff,
+		100*info.LongJobs,
+		100*info.LongSeconds,
+	)
 	simTimes(c, out)
 	simCosts(c, out)
 	if out.Bounds != nil {
@@ -32,7 +43,20 @@ func simPrint(c *cli.Env, out simOutput, info trace.Info, baseline string) {
 
 // simTimes prints the jobs' runtimes.
 func simTimes(c *cli.Env, out simOutput) {
-	head := []string{"SCHEDULER", "SHORT p50", "p90", "p99", "mean", "LONG p50", "p90", "p99", "mean", "ALL mean", "±95%", "OVER C"}
+	head := []string{
+		"SCHEDULER",
+		"SHORT p50",
+		"p90",
+		"p99",
+		"mean",
+		"LONG p50",
+		"p90",
+		"p99",
+		"mean",
+		"ALL mean",
+		"±95%",
+		"OVER C",
+	}
 	var rows [][]cli.Cell
 	add := func(s sim.Summary) {
 		half, over := "-", "-"
@@ -46,8 +70,13 @@ func simTimes(c *cli.Env, out simOutput) {
 		if s.Unfinished > 0 {
 			name = cli.Cell{Text: fmt.Sprintf("%s (%d unfinished)", s.Scheduler, s.Unfinished), Colour: "31"}
 		}
-		rows = append(rows, append([]cli.Cell{name}, cli.Cells(figure(s.Short.P50), figure(s.Short.P90), figure(s.Short.P99), figure(s.Short.Mean),
-			figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean), half, over)...))
+		rows = append(
+			rows,
+			append(
+				[]cli.Cell{name},
+				cli.Cells(figure(s.Short.P50), figure(s.Short.P90), figure(s.Short.P99), figure(s.Short.Mean),
+					figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean), half, over)...),
+		)
 	}
 	for _, r := range out.Rows {
 		add(r)
@@ -64,12 +93,29 @@ func simTimes(c *cli.Env, out simOutput) {
 func simCosts(c *cli.Env, out simOutput) {
 	var rows [][]cli.Cell
 	for _, s := range out.Rows {
-		rows = append(rows, cli.Cells(s.Scheduler, figure(s.Makespan), fmt.Sprintf("%.0f%%", 100*s.Busy), fmt.Sprintf("%.1f", s.Messages),
-			fmt.Sprintf("%.4f", s.Conflicts), fmt.Sprintf("%.4f", s.Idled), fmt.Sprintf("%.3f", s.Fairness), figure(s.Thought),
-			fmt.Sprintf("%.2f M", float64(s.Events)/1e6), fmt.Sprintf("%.2f", s.CPU)))
+		rows = append(
+			rows,
+			cli.Cells(s.Scheduler, figure(s.Makespan), fmt.Sprintf("%.0f%%", 100*s.Busy), fmt.Sprintf("%.1f", s.Messages),
+				fmt.Sprintf("%.4f", s.Conflicts), fmt.Sprintf("%.4f", s.Idled), fmt.Sprintf("%.3f", s.Fairness), figure(s.Thought),
+				fmt.Sprintf("%.2f M", float64(s.Events)/1e6), fmt.Sprintf("%.2f", s.CPU)),
+		)
 	}
 	fmt.Fprintln(c.Out)
-	c.Table([]string{"SCHEDULER", "MAKESPAN", "UTIL", "MSGS/TASK", "CONFLICTS", "WASTED HOLDS", "FAIRNESS", "DECIDING s", "EVENTS", "CPU s"}, rows)
+	c.Table(
+		[]string{
+			"SCHEDULER",
+			"MAKESPAN",
+			"UTIL",
+			"MSGS/TASK",
+			"CONFLICTS",
+			"WASTED HOLDS",
+			"FAIRNESS",
+			"DECIDING s",
+			"EVENTS",
+			"CPU s",
+		},
+		rows,
+	)
 }
 
 // simRegret prints how far each figure is above bound A, and how much of the way to bound C is gone.
@@ -86,8 +132,9 @@ func simRegret(c *cli.Env, out simOutput, baseline string) {
 	var rows [][]cli.Cell
 	for _, s := range append(slices.Clone(out.Rows), out.Bounds.C) {
 		r := sim.Regrets(s, out.Bounds.A)
-		line := cli.Cells(s.Scheduler, percent(r.Short.P50), percent(r.Short.P90), percent(r.Short.P99), percent(r.Short.Mean),
-			percent(r.Long.P50), percent(r.Long.P90), percent(r.Long.P99), percent(r.Long.Mean), percent(r.Mean))
+		line := cli.Cells(s.Scheduler, percent(r.Short.P50), percent(r.Short.P90), percent(r.Short.P99),
+			percent(r.Short.Mean), percent(r.Long.P50), percent(r.Long.P90), percent(r.Long.P99), percent(r.Long.Mean),
+			percent(r.Mean))
 		if at >= 0 {
 			line = append(line, cli.Cells(fmt.Sprintf("%.0f%%", 100*sim.Closed(s, out.Rows[at], out.Bounds.C)))...)
 		}
@@ -135,7 +182,8 @@ func (p *simProgress) watch(ctx context.Context, name string) func(ticks.Time, i
 		}
 		all := (float64(p.done) + part) / float64(p.total)
 		left := time.Duration(float64(time.Since(p.began)) * (1 - all) / max(all, 1e-6))
-		fmt.Fprintf(p.c.Err, "\r\x1b[K%s: run %d of %d, %.0f%%, about %v left", name, p.done+1, p.total, 100*all, left.Round(time.Second))
+		fmt.Fprintf(p.c.Err, "\r\x1b[K%s: run %d of %d, %.0f%%, about %v left", name, p.done+1, p.total, 100*all,
+			left.Round(time.Second))
 		p.wrote = true
 		return nil
 	}
@@ -148,7 +196,12 @@ func (p *simProgress) clear() {
 }
 
 func cmdSimSchedulers(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "schedulers", Short: "List the scheduling architectures that can be run", Args: cli.Args(0, 0, "no argument"), Example: "  souk sim schedulers"}
+	cmd := &cobra.Command{
+		Use:     "schedulers",
+		Short:   "List the scheduling architectures that can be run",
+		Args:    cli.Args(0, 0, "no argument"),
+		Example: "  souk sim schedulers",
+	}
 	cmd.RunE = func(*cobra.Command, []string) error {
 		type row struct {
 			Name   string `json:"name"`

@@ -13,9 +13,14 @@ import (
 
 func cmdSimResults(c *cli.Env) *cobra.Command {
 	dir, seeds := "", 5
-	cmd := &cobra.Command{Use: "results", Short: "Write docs/results.md: all schedulers on the papers' traces", Args: cli.Args(0, 0, "no argument"),
-		Example: "  souk sim results --traces DIR > docs/results.md"}
-	cmd.Flags().StringVar(&dir, "traces", "", "the directory that has tr/YH2_sub.tr.gz and tr/GOOG_subtrace.tr.gz (default $SOUK_TRACES)")
+	cmd := &cobra.Command{
+		Use:     "results",
+		Short:   "Write docs/results.md: all schedulers on the papers' traces",
+		Args:    cli.Args(0, 0, "no argument"),
+		Example: "  souk sim results --traces DIR > docs/results.md",
+	}
+	cmd.Flags().StringVar(&dir, "traces", "",
+		"the directory that has tr/YH2_sub.tr.gz and tr/GOOG_subtrace.tr.gz (default $SOUK_TRACES)")
 	cmd.Flags().IntVar(&seeds, "seeds", 5, "how many seeds to run")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if dir == "" {

@@ -36,44 +36,83 @@ type simFlags struct {
 
 const simLong = `Run a trace of jobs through scheduling architectures in simulated time.
 
-Workers are equal slots; a job is tasks that need one slot each; a message takes 0.5 ms. A job's runtime is the end of
-its last task minus its submission. A job is long when its mean task duration is above the cutoff. Schedulers know of a
-task's duration what its job's mean says; --error makes that wrong.
+Workers are equal slots; a job is tasks that need one slot each; a message takes 0.5 ms. A job's runtime is the end
+of its last task minus its submission. A job is long when its mean task duration is above the cutoff. Schedulers
+know of a task's duration what its job's mean says; --error makes that wrong.
 
-"market" is souk's own: a pull auction among 10 buyers. The others are the architectures of the literature, each from
-its paper; see docs/results.md. Most take a number, as sparrow:4 (four probes for each task); see souk sim schedulers. With
---think-short and --think-long decisions take time: "monolithic" has one path, in which every job waits for the slowest
-decision, and "multipath" one for each class. Beside them stand three bounds, which know all durations and have no delay: A, no task
-ever waits; B, least remaining work first, preempting at no cost; C, shortest job first, longest task first, without
-preemption.
+"market" is souk's own: a pull auction among 10 buyers. The others are the architectures of the literature, each
+from its paper; see docs/results.md. Most take a number, as sparrow:4 (four probes for each task); see souk sim
+schedulers. With --think-short and --think-long decisions take time: "monolithic" has one path, in which every job
+waits for the slowest decision, and "multipath" one for each class. Beside them stand three bounds, which know all
+durations and have no delay: A, no task ever waits; B, least remaining work first, preempting at no cost; C,
+shortest job first, longest task first, without preemption.
 
-The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), CSV with the columns submit_s, tasks and duration_s or
-those of openb's pods, or a part of Google's task_events of 2011, each also as .gz, .xz or .zip; or a folder with all of
-Google's tables; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
+The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), CSV with the columns submit_s, tasks and duration_s
+or those of openb's pods, or a part of Google's task_events of 2011, each also as .gz, .xz or .zip; or a folder
+with all of Google's tables; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
 
+// Sim makes the command "souk sim".
 func Sim(c *cli.Env) *cobra.Command {
 	run, cmp := new(simFlags), new(simFlags)
 	one := "market"
-	r := &cobra.Command{Use: "run", Short: "Run one scheduler on a trace", Long: simLong, Args: cli.Args(0, 0, "no argument"),
-		Example: "  souk sim run --trace yahoo.tr.gz --workers 4000\n  souk sim run --scheduler sparrow --trace gen:sparrow:0.8 --workers 10000 --slots 4 --json"}
+	r := &cobra.Command{
+		Use:   "run",
+		Short: "Run one scheduler on a trace",
+		Long:  simLong,
+		Args:  cli.Args(0, 0, "no argument"),
+		Example: "  souk sim run --trace yahoo.tr.gz --workers 4000\n  souk sim run --scheduler sparrow --trace " +
+			"gen:sparrow:0.8 --workers 10000 --slots 4 --json",
+	}
 	r.Flags().StringVar(&one, "scheduler", "market", "the scheduler: "+strings.Join(sim.Schedulers(), ", "))
 	run.register(r, 1)
 	r.RunE = func(cmd *cobra.Command, _ []string) error {
 		run.schedulers = []string{one}
 		return simCompare(cmd.Context(), c, run)
 	}
-	m := &cobra.Command{Use: "compare", Short: "Run several schedulers on one trace, over several seeds", Long: simLong, Args: cli.Args(0, 0, "no argument"),
-		Example: "  souk sim compare --schedulers market,sparrow,hawk,eagle --trace yahoo.tr.gz --workers 4000 --seeds 5 --cutoff 90.5811 --reserve 2\n" +
-			"  souk sim compare --schedulers eagle,market --trace yahoo.tr.gz --workers 4000 --fail-if 'p99(short) > 1.05 * baseline'"}
-	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"}, "the schedulers, or all: "+strings.Join(sim.Schedulers(), ", "))
-	m.Flags().StringArrayVar(&cmp.failIf, "fail-if", nil, "exit with 1 if a row but the baseline's meets this, as 'p99(short) > 1.05 * baseline' or 'unfinished > 0'; repeatable")
-	m.Flags().StringVar(&cmp.baseline, "baseline", "", "the row that --fail-if compares with (default the first scheduler)")
-	m.Flags().BoolVar(&cmp.frontier, "frontier", false, "run each scheduler with several values of its number, to see what more messages buy")
+	m := &cobra.Command{
+		Use:   "compare",
+		Short: "Run several schedulers on one trace, over several seeds",
+		Long:  simLong,
+		Args:  cli.Args(0, 0, "no argument"),
+		Example: "  souk sim compare --schedulers market,sparrow,hawk,eagle --trace yahoo.tr.gz --workers 4000 --seeds 5 " +
+			"--cutoff 90.5811 --reserve 2\n" +
+			"  souk sim compare --schedulers eagle,market --trace yahoo.tr.gz --workers 4000 --fail-if 'p99(short) > 1.05 * " +
+			"baseline'",
+	}
+	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"},
+		"the schedulers, or all: "+strings.Join(sim.Schedulers(), ", "))
+	m.Flags().StringArrayVar(
+		&cmp.failIf,
+		"fail-if",
+		nil,
+		"exit with 1 if a row but the baseline's meets this, as 'p99(short) > 1.05 * baseline' or 'unfinished > 0'; "+
+			"repeatable",
+	)
+	m.Flags().StringVar(&cmp.baseline, "baseline", "",
+		"the row that --fail-if compares with (default the first scheduler)")
+	m.Flags().BoolVar(&cmp.frontier, "frontier", false,
+		"run each scheduler with several values of its number, to see what more messages buy")
 	m.Flags().StringVar(&cmp.html, "html", "", "write a report with plots to this file, which needs nothing else")
 	cmp.register(m, 5)
 	m.RunE = func(cmd *cobra.Command, _ []string) error { return simCompare(cmd.Context(), c, cmp) }
-	return cli.Parent(&cobra.Command{Use: "sim", Short: "Compare scheduling architectures on traces", Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000"},
-		append([]*cobra.Command{r, m, cmdSimSchedulers(c), cmdSimChaos(c), cmdSimStale(c), cmdSimGossip(c), cmdSimAB(c), cmdSimResults(c)}, cmdSimCell(c)...)...)
+	return cli.Parent(
+		&cobra.Command{
+			Use:     "sim",
+			Short:   "Compare scheduling architectures on traces",
+			Example: "  souk sim compare --trace yahoo.tr.gz --workers 4000",
+		},
+		append(
+			[]*cobra.Command{
+				r,
+				m,
+				cmdSimSchedulers(c),
+				cmdSimChaos(c),
+				cmdSimStale(c),
+				cmdSimGossip(c),
+				cmdSimAB(c),
+				cmdSimResults(c),
+			},
+			cmdSimCell(c)...)...)
 }
 
 func (o *simFlags) register(cmd *cobra.Command, seeds int) {
@@ -83,17 +122,22 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.IntVar(&o.slots, "slots", 1, "slots of each worker")
 	f.IntVar(&o.seeds, "seeds", seeds, "how many seeds to run; figures are means over them")
 	f.Uint64Var(&o.seed, "seed", 1, "the first seed")
-	f.Float64Var(&o.cutoff, "cutoff", 0, "seconds of mean task duration above which a job is long (default the trace's 90th percentile)")
-	f.Float64Var(&o.reserve, "reserve", -1, "percent of the workers that take short jobs only (default the short jobs' share of the work)")
+	f.Float64Var(&o.cutoff, "cutoff", 0,
+		"seconds of mean task duration above which a job is long (default the trace's 90th percentile)")
+	f.Float64Var(&o.reserve, "reserve", -1,
+		"percent of the workers that take short jobs only (default the short jobs' share of the work)")
 	f.Float64Var(&o.wrong, "error", 0, "estimates are wrong by up to this share, up or down: 0.5 is 50 percent")
 	f.Float64Var(&o.delay, "delay", 0.5, "milliseconds that a message takes")
 	f.Float64Var(&o.loss, "loss", 0, "share of messages that are lost (market only)")
 	f.Float64Var(&o.warmup, "warmup", 0, "seconds at the beginning whose jobs do not count")
-	f.StringVar(&o.compat, "compat", "", "eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
-	f.DurationVar(&o.think[0], "think-short", 0, "time of a decision on a short job; who decides takes one job after the other")
+	f.StringVar(&o.compat, "compat", "",
+		"eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
+	f.DurationVar(&o.think[0], "think-short", 0,
+		"time of a decision on a short job; who decides takes one job after the other")
 	f.DurationVar(&o.think[1], "think-long", 0, "time of a decision on a long job")
 	f.DurationVar(&o.task, "think-task", 0, "time of a decision for each task of the job")
-	f.Float64Var(&o.beside, "slow-down", 0, "how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 percent")
+	f.Float64Var(&o.beside, "slow-down", 0,
+		"how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 percent")
 	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow)")
 	f.Float64Var(&o.bound, "constrained", 0.2, "share of the jobs that can run on workers of one kind only, with --kinds")
 	f.Float64Var(&o.load, "load", 1, "times as many jobs in the same time: 2 halves the times between arrivals")
@@ -104,7 +148,12 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	var info trace.Info
 	s := sim.Setup{Workers: o.workers, Slots: o.slots, Compat: o.compat == "eagle-sim", Warmup: o.warmup,
-		Options: slots.Options{Seed: o.seed, Error: o.wrong, Loss: o.loss, Delay: ticks.Time(o.delay * float64(ticks.Millisecond))}}
+		Options: slots.Options{
+			Seed:  o.seed,
+			Error: o.wrong,
+			Loss:  o.loss,
+			Delay: ticks.Time(o.delay * float64(ticks.Millisecond)),
+		}}
 	for k := range o.think {
 		s.Think[k] = slots.Think{PerJob: ticks.Time(o.think[k].Microseconds()), PerTask: ticks.Time(o.task.Microseconds())}
 	}
@@ -114,8 +163,11 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	switch {
 	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.kinds < 0 || o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
 		!(o.load > 0 && o.load <= 1000):
-		return s, nil, info, cli.Usagef("--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from 0 to the number " +
-			"of workers, --constrained from 0 to 1, --load above 0 and up to 1000")
+		return s, nil, info, cli.Usagef(
+			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from 0 to the " +
+				"number " +
+				"of workers, --constrained from 0 to 1, --load above 0 and up to 1000",
+		)
 	case o.trace == "":
 		return s, nil, info, cli.Usagef("a trace is missing; give --trace FILE or --trace gen:sparrow:0.8")
 	case o.workers < 1 || o.workers > 1<<22:
@@ -125,7 +177,10 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	case o.compat != "" && o.compat != "eagle-sim":
 		return s, nil, info, cli.Usagef("--compat knows eagle-sim, not %q", o.compat)
 	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 || o.cutoff < 0:
-		return s, nil, info, cli.Usagef("--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, --cutoff 0 or more")
+		return s, nil, info, cli.Usagef(
+			"--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, --cutoff 0 or " +
+				"more",
+		)
 	}
 	if s.Delay == 0 {
 		s.Delay = -1 // none, and not the default
@@ -207,8 +262,22 @@ func simCompare(ctx context.Context, c *cli.Env, o *simFlags) error {
 	if err != nil {
 		return err
 	}
-	out := simOutput{Trace: o.trace, Workers: o.workers, Slots: o.slots, Cutoff: setup.Cutoff, Reserve: setup.Reserve, Error: o.wrong, Compat: o.compat}
-	p := &simProgress{c: c, total: len(names) * o.seeds, began: time.Now(), last: ticks.Time(info.Last * 1e6), shown: time.Now()}
+	out := simOutput{
+		Trace:   o.trace,
+		Workers: o.workers,
+		Slots:   o.slots,
+		Cutoff:  setup.Cutoff,
+		Reserve: setup.Reserve,
+		Error:   o.wrong,
+		Compat:  o.compat,
+	}
+	p := &simProgress{
+		c:     c,
+		total: len(names) * o.seeds,
+		began: time.Now(),
+		last:  ticks.Time(info.Last * 1e6),
+		shown: time.Now(),
+	}
 	for _, name := range names {
 		setup.Scheduler = name
 		setup.Watch = p.watch(ctx, name)
@@ -260,7 +329,8 @@ func simGates(c *cli.Env, gates []sim.Gate, out simOutput, name string) error {
 				continue
 			}
 			if v, limit, fails := g.Fails(r, base); fails {
-				return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler, g, v, limit)
+				return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler, g, v,
+					limit)
 			}
 		}
 	}

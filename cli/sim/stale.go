@@ -17,11 +17,17 @@ import (
 
 func cmdSimStale(c *cli.Env) *cobra.Command {
 	o, report, members := stale.Options{}, "", 0
-	cmd := &cobra.Command{Use: "stale", Short: "Measure what a stale view costs: conflicts and time to place by its age", Args: cli.Args(0, 0, "no argument"),
-		Long: "Run 16 buyers that place machines at once on 100 workers that are 95 % full, by views of every age, with real sellers,\n" +
-			"buyers and indexes. It ends with an error where a worker grants more than it has, or a refusal's clauses do not come\n" +
+	cmd := &cobra.Command{
+		Use:   "stale",
+		Short: "Measure what a stale view costs: conflicts and time to place by its age",
+		Args:  cli.Args(0, 0, "no argument"),
+		Long: "Run 16 buyers that place machines at once on 100 workers that are 95 % full, by views of every age, with " +
+			"real sellers,\n" +
+			"buyers and indexes. It ends with an error where a worker grants more than it has, or a refusal's clauses do not " +
+			"come\n" +
 			"out again from the record that it carries.",
-		Example: "  souk sim stale --json\n  souk sim stale --report docs/results-stale.md"}
+		Example: "  souk sim stale --json\n  souk sim stale --report docs/results-stale.md",
+	}
 	f := cmd.Flags()
 	f.Uint64Var(&o.Seed, "seed", 1, "the seed")
 	f.IntVar(&o.Buyers, "buyers", 16, "how many buyers")
@@ -29,7 +35,8 @@ func cmdSimStale(c *cli.Env) *cobra.Command {
 	f.Float64Var(&o.Full, "full", 0.95, "how full they are")
 	f.Float64Var(&o.Rate, "rate", 2000, "machines that end, and are wanted again, a second")
 	f.Float64Var(&o.Seconds, "seconds", 2, "simulated, of each run")
-	f.IntVar(&members, "gossip", 0, "also with views as old as gossip among so many members makes them, by the registry's own code; 0: not")
+	f.IntVar(&members, "gossip", 0,
+		"also with views as old as gossip among so many members makes them, by the registry's own code; 0: not")
 	f.StringVar(&report, "report", "", "write the table to this file, and the plots beside it as .svg")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Buyers < 1 || o.Workers < 1 || o.Full <= 0 || o.Full > 1 || o.Rate <= 0 || o.Seconds <= 0 {

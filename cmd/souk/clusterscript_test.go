@@ -66,7 +66,7 @@ func TestClusterScripts(t *testing.T) {
 	})
 }
 
-// freeAddr gives a loopback address whose port was free a moment ago.
+// freeAddr returns a loopback address whose port was free a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

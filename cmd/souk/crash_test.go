@@ -215,7 +215,7 @@ func brief(m *machine.Machine) string {
 	return text
 }
 
-// marked gives the processes whose argument begins with prefix: argument -> pids.
+// marked returns the processes whose argument begins with prefix: argument -> pids.
 func marked(t *testing.T, prefix string) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"souk": func() { os.Exit(realMain()) }})
 }
 
-// soukExe gives the program that TestMain put on the PATH.
+// soukExe returns the program that TestMain put on the PATH.
 func soukExe(t testing.TB) string {
 	t.Helper()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {

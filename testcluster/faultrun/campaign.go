@@ -184,7 +184,7 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	return faults.Report{Fault: j.fault, Seed: j.seed, Harness: fmt.Sprintf("%v: %.300s", err, lines[len(lines)-1])}
 }
 
-// commitOf gives the commit that a program was built of; "" when it does not say.
+// commitOf returns the commit that a program was built of; "" when it does not say.
 func commitOf(exe string) (commit string) {
 	info, err := buildinfo.ReadFile(exe)
 	if err != nil {

@@ -70,7 +70,7 @@ func (t *tally) add(r faults.Report) {
 	}
 }
 
-// spread gives the median and the most.
+// spread returns the median and the most.
 func spread(of []float64) string {
 	if len(of) == 0 {
 		return "-"

@@ -159,7 +159,7 @@ func (l *delayer) release(ctx context.Context) {
 	}
 }
 
-// close gives the queue up; what waits in it is dropped.
+// close returns the queue up; what waits in it is dropped.
 func (l *delayer) close() {
 	l.stop()
 	<-l.done

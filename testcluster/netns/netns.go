@@ -48,7 +48,7 @@ func Lacks() string {
 	return strings.Join(lacks, ", ")
 }
 
-// Inside says whether the program runs in namespaces of its own.
+// Inside reports whether the program runs in namespaces of its own.
 func Inside() bool { return os.Getenv(envRole) == "in" }
 
 // Main runs f in namespaces of its own and gives its exit code: it starts this program anew there, with the same arguments.
