@@ -59,7 +59,7 @@ func TestReadYourWrites(t *testing.T) {
 	}
 	w1.down = nil
 	s.want(404, "GET", "/v1/apps/a/machines/ffffffffffffff", nil)
-	if id, ok := s.gateway.recent.named("a", "web"); !ok || id != m.ID {
+	if id, ok := s.gateway.directory.recent.named("a", "web"); !ok || id != m.ID {
 		t.Fatal(id, ok)
 	}
 }

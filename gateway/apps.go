@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -45,21 +46,21 @@ type appCatalog interface {
 }
 
 // handlers returns what it serves.
-func (g *appsAPI) handlers() handlers {
+func (a *appsAPI) handlers() handlers {
 	return handlers{
-		"POST /v1/apps":                           g.createApp,
-		"GET /v1/apps":                            g.listApps,
-		"GET /v1/apps/{app}":                      g.getApp,
-		"DELETE /v1/apps/{app}":                   g.deleteApp,
-		"GET /v1/apps/{app}/ip_assignments":       g.listIPs,
-		"GET /v1/souk/apps/{app}/eviction-budget": g.getAppBudget,
-		"PUT /v1/souk/apps/{app}/eviction-budget": g.setAppBudget,
-		"GET /v1/souk/apps/{app}/disconnect":      g.getDisconnect,
-		"PUT /v1/souk/apps/{app}/disconnect":      g.setDisconnect,
+		"POST /v1/apps":                           a.createApp,
+		"GET /v1/apps":                            a.listApps,
+		"GET /v1/apps/{app}":                      a.getApp,
+		"DELETE /v1/apps/{app}":                   a.deleteApp,
+		"GET /v1/apps/{app}/ip_assignments":       a.listIPs,
+		"GET /v1/souk/apps/{app}/eviction-budget": a.getAppBudget,
+		"PUT /v1/souk/apps/{app}/eviction-budget": a.setAppBudget,
+		"GET /v1/souk/apps/{app}/disconnect":      a.getDisconnect,
+		"PUT /v1/souk/apps/{app}/disconnect":      a.setDisconnect,
 	}
 }
 
-func (g *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
+func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 	var in api.NewApp
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -69,9 +70,10 @@ func (g *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 	case name == "":
 		name = in.AppName
 	case in.AppName != "" && in.AppName != name:
-		return fault.New(fault.Invalid, "app_name", "name is %q and app_name is %q; send one of them", clip(name, 80), clip(in.AppName, 80))
+		return fault.New(fault.Invalid, "app_name",
+			"name is %q and app_name is %q; send one of them", clip(name, 80), clip(in.AppName, 80))
 	}
-	app, err := g.catalog.CreateApp(name, in.Org, in.Network, in.Role)
+	app, err := a.catalog.CreateApp(name, in.Org, in.Network, in.Role)
 	if err != nil {
 		return err
 	}
@@ -79,26 +81,26 @@ func (g *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
+func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	machines, err := g.directory.machines(r.Context(), "", false)
+	machines, err := a.directory.machines(r.Context(), "", false)
 	if err != nil {
 		return err
 	}
-	volumes, err := g.directory.volumes(r.Context(), "")
+	volumes, err := a.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
 	count := countByApp(machines, volumes)
 	list := api.AppList{Apps: []api.App{}}
-	for _, a := range g.catalog.Apps() {
-		if org := q.Get("org_slug"); org != "" && org != a.Org {
+	for _, app := range a.catalog.Apps() {
+		if org := q.Get("org_slug"); org != "" && org != app.Org {
 			continue
 		}
-		if role := q.Get("app_role"); role != "" && role != a.Role {
+		if role := q.Get("app_role"); role != "" && role != app.Role {
 			continue
 		}
-		list.Apps = append(list.Apps, count(a))
+		list.Apps = append(list.Apps, count(app))
 	}
 	list.Total = len(list.Apps)
 	answer(w, http.StatusOK, list)
@@ -117,16 +119,16 @@ func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(cata
 	return func(a catalog.App) api.App { return appAnswer(a, ms[a.Name], vs[a.Name]) }
 }
 
-func (g *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
-	app, err := g.catalog.App(r.PathValue("app"))
+func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.App(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
-	machines, err := g.directory.machines(r.Context(), app.Name, false)
+	machines, err := a.directory.machines(r.Context(), app.Name, false)
 	if err != nil {
 		return err
 	}
-	volumes, err := g.directory.volumes(r.Context(), app.Name)
+	volumes, err := a.directory.volumes(r.Context(), app.Name)
 	if err != nil {
 		return err
 	}
@@ -134,20 +136,20 @@ func (g *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteApp takes an app away with all it has. The mark comes first, so that a deletion that broke off leaves an app that
-// takes nothing new, and asking again goes on with it.
-func (g *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
+// deleteApp takes an app away with all it has. The mark comes first, so that a deletion that broke off leaves an app
+// that takes nothing new, and asking again goes on with it.
+func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	ctx, name := context.WithoutCancel(r.Context()), r.PathValue("app")
-	if err := g.catalog.MarkDeleting(name); err != nil {
+	if err := a.catalog.MarkDeleting(name); err != nil {
 		return err
 	}
-	_, errs := fanOut(g.directory.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
+	_, errs := fanOut(a.directory.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
 	for _, err := range errs {
 		if err != nil {
 			return err
 		}
 	}
-	if err := g.catalog.DeleteApp(name); err != nil {
+	if err := a.catalog.DeleteApp(name); err != nil {
 		return err
 	}
 	answer(w, http.StatusAccepted, api.OK{OK: true})
@@ -200,4 +202,49 @@ func destroy(ctx context.Context, w Worker, app, id string) error {
 		return err
 	}
 	return nil
+}
+
+func (a *appsAPI) getAppBudget(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.App(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	b := app.Budget
+	answer(w, http.StatusOK, api.AppBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
+	return nil
+}
+
+func (a *appsAPI) setAppBudget(w http.ResponseWriter, r *http.Request) error {
+	var in api.AppBudget
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	b := &in.Budget
+	if in.Default {
+		b = nil
+	}
+	if err := a.catalog.SetEvictionBudget(r.PathValue("app"), b); err != nil {
+		return err
+	}
+	return a.getAppBudget(w, r)
+}
+
+func (a *appsAPI) getDisconnect(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.App(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.AppDisconnect{Policy: cmp.Or(app.Disconnect, catalog.DisconnectNever)})
+	return nil
+}
+
+func (a *appsAPI) setDisconnect(w http.ResponseWriter, r *http.Request) error {
+	var in api.AppDisconnect
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := a.catalog.SetDisconnect(r.PathValue("app"), in.Policy); err != nil {
+		return err
+	}
+	return a.getDisconnect(w, r)
 }

@@ -11,15 +11,36 @@ import (
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
-func (g *Gateway) listDecisions(w http.ResponseWriter, r *http.Request) error {
+// decisionsAPI serves what was decided and why, and the fleet as a decision would see it.
+type decisionsAPI struct {
+	decisions *decisionlog.Log // nil: none are recorded
+	chosen    *chosen
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (a *decisionsAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/decisions":                        a.listDecisions,
+		"GET /v1/souk/decisions/{decision}":             a.getDecision,
+		"GET /v1/souk/view":                             a.getView,
+		"GET /v1/souk/apps/{app}/machines/{id}/explain": a.explain,
+	}
+}
+
+func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
 	q := decisionlog.Query{App: v.Get("app"), Machine: v.Get("machine"), Before: v.Get("cursor"), Outcome: decision.Outcome(v.Get("outcome"))}
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > decisionlog.MaxFound {
-			return fault.New(fault.Invalid, "limit", "limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clip(text, 40))
+			return fault.New(fault.Invalid, "limit",
+				"limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clip(text, 40))
 		}
 		q.Limit = n
 	}
@@ -29,7 +50,7 @@ func (g *Gateway) listDecisions(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	found, err := g.findDecisions(r.Context(), q)
+	found, err := a.findDecisions(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -48,17 +69,18 @@ func sinceText(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return t, fault.New(fault.Invalid, "since", "since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clip(text, 40))
+		return t, fault.New(fault.Invalid, "since",
+			"since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clip(text, 40))
 	}
 	return t, nil
 }
 
 // findDecisions asks the log. Without one there is nothing to find.
-func (g *Gateway) findDecisions(ctx context.Context, q decisionlog.Query) (decisionlog.Found, error) {
-	if g.decisions == nil {
+func (a *decisionsAPI) findDecisions(ctx context.Context, q decisionlog.Query) (decisionlog.Found, error) {
+	if a.decisions == nil {
 		return decisionlog.Found{}, nil
 	}
-	return g.decisions.Find(ctx, q)
+	return a.decisions.Find(ctx, q)
 }
 
 // notesOf says what of the log was passed over. The paths are the operator's business, and are in the log.
@@ -72,9 +94,9 @@ func notesOf(f decisionlog.Found) (notes []string) {
 	return notes
 }
 
-func (g *Gateway) getDecision(w http.ResponseWriter, r *http.Request) error {
+func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("decision")
-	found, err := g.findDecisions(r.Context(), decisionlog.Query{ID: id, Limit: 1})
+	found, err := a.findDecisions(r.Context(), decisionlog.Query{ID: id, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -82,25 +104,143 @@ func (g *Gateway) getDecision(w http.ResponseWriter, r *http.Request) error {
 		if found.Damage != nil {
 			return found.Damage
 		}
-		return fault.New(fault.NotFound, "decision", "no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
+		return fault.New(fault.NotFound, "decision",
+			"no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
 	}
 	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0], Sentences: decision.Explain(found.Decisions[0])})
 	return nil
 }
 
-func (g *Gateway) getView(w http.ResponseWriter, r *http.Request) error {
-	view := g.view(r.Context())
+func (a *decisionsAPI) getView(w http.ResponseWriter, r *http.Request) error {
+	view := a.directory.view(r.Context())
 	there := map[cluster.WorkerID]bool{}
 	out := api.FleetView{At: view.At, Workers: []api.AgedRecord{}, Unreachable: []api.UnreachableWorker{}}
 	for _, k := range view.Workers {
 		there[k.Worker] = true
 		out.Workers = append(out.Workers, api.AgedRecord{Age: max(0, decision.Millis(view.At.Sub(k.At))), Record: k})
 	}
-	for _, k := range g.workers() {
+	for _, k := range a.directory.workers() {
 		if !there[k.ID()] {
 			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: "it does not answer"})
 		}
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// explain tells of a machine that is there, and of one that is gone as long as the log has its decision.
+func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
+	number := 0
+	if text := r.URL.Query().Get("decision"); text != "" {
+		var err error
+		if number, err = strconv.Atoi(text); err != nil || number < 1 {
+			return fault.New(fault.Invalid, "decision", "decision is a number from 1, not %q", clip(text, 40))
+		}
+	}
+	f, missing := a.directory.named(r)
+	if missing != nil && fault.CodeOf(missing) != machineMissing {
+		return missing
+	}
+	out := api.Explanation{Machine: r.PathValue("id"), Now: []machine.Candidate{}, Sentences: []string{}}
+	if missing == nil {
+		out.Machine, out.Worker, out.Placement = f.machine.ID, f.worker.ID(), f.machine.Placement
+	}
+	found, err := a.findDecisions(r.Context(), decisionlog.Query{App: r.PathValue("app"), Machine: out.Machine, Limit: decisionlog.MaxFound})
+	if err != nil {
+		return err
+	}
+	if missing != nil && len(found.Decisions) == 0 {
+		return missing
+	}
+	out.Notes = notesOf(found)
+	if number == 0 && missing == nil {
+		number = len(found.Decisions) - overtaken(found.Decisions, f.machine)
+	}
+	if err := chooseDecision(&out, found.Decisions, number); err != nil {
+		return err
+	}
+	if missing == nil {
+		out.Now = a.quotes(r.Context(), explainedRequest(&out, f.machine))
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// overtaken counts the refused starts and updates, of decisions that are newest first, that no longer say how the
+// machine stands: it has started, or become another instance, since.
+func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
+	var last time.Time
+	for _, e := range m.Events {
+		if e.Type == "start" || e.Type == "launch" {
+			last = time.UnixMilli(e.Timestamp)
+			break // newest first
+		}
+	}
+	for n < len(found) && found[n].Own != nil && !found[n].At.Truncate(time.Millisecond).After(last) { // events count milliseconds
+		n++
+	}
+	if n == len(found) {
+		return 0 // there is nothing else to tell
+	}
+	return n
+}
+
+// chooseDecision takes the decision that is asked for: the newest when number is 0. found is newest first.
+func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) error {
+	n := len(found)
+	for i := n - 1; i >= 0; i-- {
+		d := found[i]
+		e.Decisions = append(e.Decisions, api.DecisionSummary{ID: d.ID, At: d.At, Why: d.Why, Outcome: d.Outcome, Worker: d.Winner})
+	}
+	if number > n {
+		return fault.New(fault.NotFound, "decision",
+			"the log has %d decisions about machine %s; give a number from 1 to %d", n, e.Machine, n)
+	}
+	if n == 0 {
+		return nil
+	}
+	if number == 0 {
+		number = n
+	}
+	e.Number, e.Decision = number, found[n-number]
+	e.Sentences = decision.Explain(e.Decision)
+	return nil
+}
+
+// explainedRequest is what to ask the workers now: what the decision asked, or what the machine's config says.
+func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request {
+	if e.Decision != nil && e.Decision.Own == nil {
+		r := e.Decision.Request
+		r.Resources = machine.Resources(m.Config) // an update may have changed it
+		return r
+	}
+	return requestOf(m)
+}
+
+// quotes asks every worker what it would say to the request now.
+func (a *decisionsAPI) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
+	workers := a.directory.workers()
+	policy, err := a.chosen.policyFor(&req)
+	if err != nil {
+		policy = placement.Default() // the one that was chosen is gone
+	}
+	quotes, errs := fanOut(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
+	out := make([]machine.Candidate, 0, len(workers))
+	for i, k := range workers {
+		c := machine.Candidate{Worker: string(k.ID())}
+		switch q := quotes[i]; {
+		case errs[i] != nil:
+			c.Failing = []machine.Clause{{Code: "unreachable", Wanted: "an answer", Had: errs[i].Error()}}
+		case q.Verdict.Fits:
+			v := policy.Judge(&req, &q.Record)
+			if c.Fits, c.Failing = v.Fits, v.Failing; v.Fits {
+				c.Score, c.Terms = policy.Score(req, q.Record)
+				c.Notes = policy.Notes(&req, &q.Record)
+			}
+		default:
+			c.Failing = q.Verdict.Failing
+		}
+		out = append(out, c)
+	}
+	return out
 }

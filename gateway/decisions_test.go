@@ -178,9 +178,9 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	s.want(200, "POST", "/v1/apps/a/secrets", map[string]any{"values": map[string]string{"TOKEN": "hush-secret"}})
 	s.launch(`{"config":{"image":"souk/host","env":{"KEY":"hush-env"},"metadata":{"k":"hush-metadata"},"init":{"exec":["/bin/sleep","60","hush-command"]},
 		"files":[{"guest_path":"/f","raw_value":"aHVzaC1maWxl"}]}}`)
-	s.gateway.findDecisions(t.Context(), decisionlog.Query{})
+	s.options.Decisions.Find(t.Context(), decisionlog.Query{})
 	lines := 0
-	_, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
 		lines++
 		if text := fmt.Sprintf("%+v", *l.Decision); strings.Contains(text, "hush") || strings.Contains(text, "aHVzaC1maWxl") {
 			t.Errorf("%s", text)
@@ -193,7 +193,7 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	if err != nil || lines != 1 {
 		t.Errorf("%d decisions: %v", lines, err)
 	}
-	if _, err := os.Stat(s.gateway.decisions.Dir()); err != nil {
+	if _, err := os.Stat(s.options.Decisions.Dir()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -245,10 +245,10 @@ func nextMillisecond() {
 // verifyLog computes all that is in the log again.
 func (s *shop) verifyLog() {
 	s.t.Helper()
-	if err := s.gateway.decisions.Flush(s.t.Context()); err != nil {
+	if err := s.options.Decisions.Flush(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	_, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
 		if l.Decision != nil {
 			for _, wrong := range decision.Verify(l.Decision, book.Get, placement.Default()) {
 				s.t.Error(wrong)

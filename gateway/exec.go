@@ -2,15 +2,19 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -24,7 +28,8 @@ const (
 func argvOf(b api.ExecRequest) ([]string, error) {
 	switch {
 	case b.Container != "":
-		return nil, fault.New(fault.Unimplemented, "container", "a machine of souk has no containers inside; leave container out")
+		return nil, fault.New(fault.Unimplemented, "container",
+			"a machine of souk has no containers inside; leave container out")
 	case b.Cmd != "" && len(b.Command) > 0:
 		return nil, fault.New(fault.Invalid, "command", "both cmd and command were sent; send one")
 	case len(b.Command) > 0:
@@ -32,13 +37,15 @@ func argvOf(b api.ExecRequest) ([]string, error) {
 	}
 	argv, err := shellWords(b.Cmd)
 	if err == nil && len(argv) == 0 {
-		err = fault.New(fault.Invalid, "command", "no command was named; send {\"cmd\": \"ls -l\"} or {\"command\": [\"ls\", \"-l\"]}")
+		err = fault.New(fault.Invalid, "command",
+			"no command was named; send {\"cmd\": \"ls -l\"} or {\"command\": [\"ls\", \"-l\"]}")
 	}
 	return argv, err
 }
 
-// execMachine runs a command in a machine and answers when it has ended. A command that fails is an answer, not an error.
-func (g *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
+// execMachine runs a command in a machine and answers when it has ended. A command that fails is an answer, not an
+// error.
+func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	var in api.ExecRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -52,16 +59,18 @@ func (g *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 		in.Timeout = defaultExec
 	}
 	if in.Timeout < 0 || in.Timeout > maxExecTimeout {
-		return fault.New(fault.Invalid, "timeout", "a command may take from 1 to %d seconds, not %d", maxExecTimeout, in.Timeout)
+		return fault.New(fault.Invalid, "timeout",
+			"a command may take from 1 to %d seconds, not %d", maxExecTimeout, in.Timeout)
 	}
 	if in.Machine != "" && in.Machine != id {
-		return fault.New(fault.Invalid, "id", "the body names machine %s and the path %s; send the path's, or none", clip(in.Machine, 40), id)
+		return fault.New(fault.Invalid, "id",
+			"the body names machine %s and the path %s; send the path's, or none", clip(in.Machine, 40), id)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(in.Timeout)*time.Second)
 	defer cancel()
 	var stdout, stderr bounded
 	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
-	code, err := owner(ctx, g.directory, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
+	code, err := owner(ctx, a.directory, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {
 		return err
 	}
@@ -98,8 +107,8 @@ func (b *bounded) text() string {
 	return b.buf.String()
 }
 
-// shellWords splits a command line as a POSIX shell splits words: blanks, single and double quotes, backslashes. Nothing
-// is expanded: $, *, | and the like stand for themselves.
+// shellWords splits a command line as a POSIX shell splits words: blanks, single and double quotes, backslashes.
+// Nothing is expanded: $, *, | and the like stand for themselves.
 func shellWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -139,4 +148,123 @@ func shellWords(line string) ([]string, error) {
 		words = append(words, word.String())
 	}
 	return words, nil
+}
+
+// filePath reads path=, which names something inside the machine. The runtime keeps it inside, whatever it says.
+func filePath(r *http.Request) (string, error) {
+	p := r.URL.Query().Get("path")
+	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4096 {
+		return "", fault.New(fault.Invalid, "path",
+			"path= must name a file or a directory of the machine, in at most 4096 bytes")
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return "", fault.New(fault.Invalid, "path", "path=%q leaves the machine; name a path without \"..\"", clip(p, 80))
+		}
+	}
+	return path.Clean(p), nil
+}
+
+// begunWriter knows whether anything was written.
+type begunWriter struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+// Write sends the headers with the first byte.
+func (b *begunWriter) Write(p []byte) (int, error) {
+	if !b.begun {
+		b.begun = true
+		b.w.Header().Set("Content-Type", api.Tar)
+	}
+	return b.w.Write(p)
+}
+
+func (a *consoleAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
+	p, err := filePath(r)
+	if err != nil {
+		return err
+	}
+	f, err := a.directory.named(r)
+	if err != nil {
+		return err
+	}
+	b := &begunWriter{w: w}
+	err = f.worker.CopyOut(r.Context(), r.PathValue("app"), f.machine.ID, p, b)
+	if err != nil && b.begun {
+		a.log.WarnContext(r.Context(), "a copy broke off", "request", requestID(r), "error", err)
+		panic(http.ErrAbortHandler) // a tar stream that just ended would look whole
+	}
+	return err
+}
+
+func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
+	p, err := filePath(r)
+	if err != nil {
+		return err
+	}
+	f, err := a.directory.named(r)
+	if err != nil {
+		return err
+	}
+	if err := f.worker.CopyIn(r.Context(), r.PathValue("app"), f.machine.ID, p, r.Body); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// processOrder reads ps's sort_by and order; nil is the worker's own order.
+func processOrder(by, order string) (func(a, b machine.Process) int, error) {
+	var less func(a, b machine.Process) int
+	switch by {
+	case "":
+	case "pid":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.PID, b.PID) }
+	case "stime":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.Stime, b.Stime) }
+	case "rtime":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.Rtime, b.Rtime) }
+	case "cpu":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.CPU, b.CPU) }
+	case "rss":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.RSS, b.RSS) }
+	case "command":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.Command, b.Command) }
+	case "directory":
+		less = func(a, b machine.Process) int { return cmp.Compare(a.Directory, b.Directory) }
+	default:
+		return nil, fault.New(fault.Invalid, "query",
+			"processes are sorted by pid, stime, rtime, cpu, rss, command or directory, not %q", clip(by, 40))
+	}
+	switch {
+	case order == "" || order == "asc" || less == nil && order == "desc":
+		return less, nil
+	case order == "desc":
+		return func(a, b machine.Process) int { return less(b, a) }, nil
+	}
+	return nil, fault.New(fault.Invalid, "query", "order is asc or desc, not %q", clip(order, 40))
+}
+
+func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error {
+	less, err := processOrder(r.URL.Query().Get("sort_by"), r.URL.Query().Get("order"))
+	if err != nil {
+		return err
+	}
+	app, id := r.PathValue("app"), r.PathValue("id")
+	list, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	if err != nil {
+		return err
+	}
+	out := append([]machine.Process{}, list...)
+	for i := range out {
+		if out[i].ListenSockets == nil {
+			out[i].ListenSockets = []machine.ListenSocket{}
+		}
+	}
+	if less != nil {
+		slices.SortStableFunc(out, less)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
 }

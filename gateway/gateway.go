@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/rand"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/quota"
 )
 
 // Options are what a gateway is made of. Workers, Catalog and one of Token and Authenticate must be set.
@@ -43,25 +45,12 @@ type Options struct {
 
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
-	*directory
-	catalog *catalog.Catalog
-	members func() []cluster.Member
-	jobs    Jobs
-	allow   func(token string) bool
-	region  cluster.Region
-	policy  placement.Policy
-	log     *slog.Logger
-	rand    io.Reader
-	version string
-	metrics *metrics
-	broker  *broker.Broker
-	started time.Time
-	handler http.Handler
-
-	decisions *decisionlog.Log
-	index     candidates
-	spent     *spendings
-	cluster   Cluster
+	directory *directory
+	accounts  *accounts
+	broker    *broker.Broker
+	mux       *http.ServeMux
+	handler   http.Handler
+	log       *slog.Logger
 }
 
 // New makes a gateway.
@@ -72,41 +61,76 @@ func New(o Options) (*Gateway, error) {
 	case o.Token == "" && o.Authenticate == nil:
 		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
 	}
-	g := &Gateway{
-		directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}, spent: &spendings{},
-		catalog: o.Catalog, members: o.Members, jobs: o.Jobs, allow: o.Authenticate, region: o.Region, policy: o.Policy,
-		log: o.Log, rand: o.Rand, version: o.Version, started: time.Now(),
-		decisions: o.Decisions, cluster: o.Cluster,
-	}
-	if g.allow == nil {
-		g.allow = oneToken(o.Token)
-	}
-	if g.region == "" {
-		g.region = "local"
-	}
-	if g.log == nil {
-		g.log = slog.New(slog.DiscardHandler)
-	}
-	if g.rand == nil {
-		g.rand = rand.Reader
-	}
-	g.broker = newBroker(g)
-	g.metrics = newMetrics(g)
-	mux, err := g.mux()
-	if err != nil {
+	o.fill()
+	g := &Gateway{log: o.Log, directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}}
+	g.accounts = &accounts{catalog: o.Catalog, directory: g.directory}
+	policies := &chosen{o.Catalog, o.Policy}
+	g.broker = newBroker(o, asked{g.directory, new(candidates)}, rows{policies, o.Catalog, g.accounts})
+	metrics := newMetrics(append(g.broker.Collectors(),
+		workerCollector{o.Workers}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
+	front := &front{o.Authenticate, o.Log, metrics}
+	var err error
+	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
 		return nil, err
 	}
-	g.handler = g.serve(mux)
+	g.handler = front.serve(g.mux)
 	return g, nil
 }
 
-func newBroker(g *Gateway) *broker.Broker {
-	o := broker.Options{Fleet: asked{g}, Directory: asked{g}, Apps: rows{g}, Policies: rows{g}, Funds: rows{g},
-		Claims: broker.NewAlone(asked{g}, g.catalog), Region: g.region, Rand: g.rand}
-	if g.decisions != nil {
-		o.Log = g.decisions
+// fill sets what has a default.
+func (o *Options) fill() {
+	if o.Authenticate == nil {
+		o.Authenticate = oneToken(o.Token)
 	}
-	return broker.New(o)
+	if o.Region == "" {
+		o.Region = "local"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+}
+
+// nouns returns all that is served, each with what it needs.
+func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []noun {
+	d := g.directory
+	return []noun{
+		&appsAPI{o.Catalog, d},
+		&secretsAPI{o.Catalog},
+		&namespacesAPI{o.Catalog, d, g.accounts},
+		&policiesAPI{o.Catalog, policies, d, o.Decisions},
+		&orgsAPI{o.Catalog, d},
+		&machinesAPI{o.Catalog, g.broker, d},
+		&verbsAPI{g.broker, d},
+		&metadataAPI{d},
+		&leasesAPI{d},
+		&consoleAPI{d, o.Log},
+		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
+		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
+		&bidsAPI{o.Catalog, g.broker, d},
+		&placingAPI{o.Catalog, g.broker, d},
+		&platformAPI{o.Region, g.broker, policies, d},
+		&decisionsAPI{o.Decisions, policies, d},
+		&membersAPI{o.Cluster, o.Members, d},
+		&healthAPI{o.Cluster, d},
+		&processAPI{o.Version, o.Region, time.Now(), d, metrics},
+	}
+}
+
+func newBroker(o Options, fleet asked, rows rows) *broker.Broker {
+	b := broker.Options{Fleet: fleet, Directory: fleet, Apps: rows, Policies: rows, Funds: rows,
+		Claims: broker.NewAlone(fleet, o.Catalog), Region: o.Region, Rand: o.Rand}
+	if o.Decisions != nil {
+		b.Log = o.Decisions
+	}
+	return broker.New(b)
+}
+
+// Book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+func (g *Gateway) Book(ctx context.Context, worker cluster.WorkerID) quota.Book {
+	return g.accounts.book(ctx, worker)
 }
 
 // Close waits for what still goes on behind answers that were given. It is called when nothing is served any more.

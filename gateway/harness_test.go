@@ -98,9 +98,7 @@ func (s *shop) with(change func(*Options)) {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(s.gateway.Close)
-	if s.mux, err = s.gateway.mux(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.mux = s.gateway.mux
 }
 
 // parsed is the description, read once: it is large, and fuzzing opens many shops.

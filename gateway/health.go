@@ -21,8 +21,8 @@ import (
 const (
 	maxSkew  = 5 * time.Second  // of a clock: objects that two members write at once are ordered by it
 	maxStale = 30 * time.Second // of what is known of a live worker
-	// settleTime is how long a difference between a worker and what it has told must last to count: its word takes a moment.
-	// The same holds for what is lacking of what it told.
+	// settleTime is how long a difference between a worker and what it has told must last to count: its word takes a
+	// moment. The same holds for what is lacking of what it told.
 	settleTime = 500 * time.Millisecond
 )
 
@@ -33,30 +33,30 @@ type healthAPI struct {
 }
 
 // handlers returns what it serves.
-func (g *healthAPI) handlers() handlers {
+func (a *healthAPI) handlers() handlers {
 	return handlers{
-		"GET /v1/souk/health": g.clusterHealth,
+		"GET /v1/souk/health": a.clusterHealth,
 	}
 }
 
-func (g *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
+func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
 	h := api.Health{At: time.Now().UTC(), Findings: []api.HealthFinding{}}
-	if g.cluster != nil {
-		h.Findings = append(h.Findings, g.memberFindings(&h)...)
-		h.Findings = append(h.Findings, g.staleness(r.Context())...)
-		h.Findings = append(h.Findings, g.expiry(h.Member)...)
+	if a.cluster != nil {
+		h.Findings = append(h.Findings, a.memberFindings(&h)...)
+		h.Findings = append(h.Findings, a.staleness(r.Context())...)
+		h.Findings = append(h.Findings, a.expiry(h.Member)...)
 	}
-	lists, _ := fanOut(g.directory.workers(), func(k Worker) ([]api.HealthFinding, error) { return g.workerFindings(r.Context(), k, h.Member), nil })
+	lists, _ := fanOut(a.directory.workers(), func(k Worker) ([]api.HealthFinding, error) { return a.workerFindings(r.Context(), k, h.Member), nil })
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
-	slices.SortStableFunc(h.Findings, func(a, b api.HealthFinding) int { return cmp.Compare(a.Member, b.Member) })
+	slices.SortStableFunc(h.Findings, func(x, b api.HealthFinding) int { return cmp.Compare(x.Member, b.Member) })
 	h.OK = !slices.ContainsFunc(h.Findings, func(f api.HealthFinding) bool { return !f.OK })
 	answer(w, http.StatusOK, h)
 	return nil
 }
 
 // memberFindings tells who can be heard, and who may not come back.
-func (g *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
-	for _, m := range g.cluster.Members() {
+func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
+	for _, m := range a.cluster.Members() {
 		if m.Self {
 			h.Member = m.ID
 		}
@@ -71,18 +71,18 @@ func (g *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 		}
 		out = append(out, f)
 	}
-	for _, r := range g.cluster.Removed() {
+	for _, r := range a.cluster.Removed() {
 		out = append(out, api.HealthFinding{Member: r.Member, Check: "removed", OK: true,
 			Have: fmt.Sprintf("since %s, by %s: %s", r.At.Format(time.RFC3339), cmp.Or(r.By, "somebody"), cmp.Or(r.Reason, "no reason given"))})
 	}
 	return out
 }
 
-func (g *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
-	parts := g.cluster.Parts()
+func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
+	parts := a.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
 	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
-		parts = g.cluster.Parts()
+		parts = a.cluster.Parts()
 	}
 	for _, p := range parts {
 		f := api.HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
@@ -100,8 +100,8 @@ func (g *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 	return out
 }
 
-func (g *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
-	for _, w := range g.cluster.Expiry() {
+func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
+	for _, w := range a.cluster.Expiry() {
 		f := api.HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
 		if !f.OK {
 			f.Advice = "docs/break-glass.md"
@@ -112,13 +112,13 @@ func (g *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 }
 
 // workerFindings asks one worker.
-func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []api.HealthFinding) {
+func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []api.HealthFinding) {
 	rec, err := k.Record(ctx)
 	if err != nil {
 		return nil // its member's state says so
 	}
-	if g.cluster != nil && k.ID() != self {
-		out = append(out, g.greeted(ctx, k.ID())...)
+	if a.cluster != nil && k.ID() != self {
+		out = append(out, a.greeted(ctx, k.ID())...)
 	}
 	if c := rec.Cordon; c != nil {
 		out = append(out, api.HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c), Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
@@ -126,16 +126,16 @@ func (g *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 	drift := k.Stats().Drift
 	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0, Have: fmt.Sprintf("%d differences between runtime and journal since its start", drift),
 		Advice: unlessText(drift == 0, "they were put right; its log says what they were")})
-	if g.cluster != nil {
-		out = append(out, g.registryDrift(ctx, k))
+	if a.cluster != nil {
+		out = append(out, a.registryDrift(ctx, k))
 	}
 	return out
 }
 
 // greeted tells a member's clock and certificate.
-func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
+func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
 	asked := time.Now()
-	hello, err := g.cluster.Hello(ctx, id)
+	hello, err := a.cluster.Hello(ctx, id)
 	took := time.Since(asked)
 	if err != nil {
 		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " + err.Error(), Advice: "see that its wire address can be reached from here"}}
@@ -154,12 +154,12 @@ func (g *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 }
 
 // registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
-func (g *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
+func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
 	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
-	first, n, err := g.untold(ctx, k)
+	first, n, err := a.untold(ctx, k)
 	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
 		var second []string
-		second, n, err = g.untold(ctx, k)
+		second, n, err = a.untold(ctx, k)
 		first = slices.DeleteFunc(first, func(s string) bool { return !slices.Contains(second, s) })
 	}
 	switch {
@@ -175,9 +175,9 @@ func (g *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFindi
 }
 
 // untold lists what differs, as "id state told".
-func (g *healthAPI) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
+func (a *healthAPI) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
 	told := map[string]string{}
-	for _, m := range g.cluster.Told(k.ID()) {
+	for _, m := range a.cluster.Told(k.ID()) {
 		told[m.ID] = m.State
 	}
 	machines, err := k.Machines(ctx, "", false)

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
@@ -33,19 +35,47 @@ type Jobs interface {
 
 const maxTasksPage = 10_000
 
+// jobsAPI serves jobs.
+type jobsAPI struct {
+	jobs      Jobs // nil: jobs are not taken
+	catalog   jobCatalog
+	directory *directory
+	rand      io.Reader
+	log       *slog.Logger
+}
+
+// jobCatalog is what it needs of the catalog.
+type jobCatalog interface {
+	App(name string) (catalog.App, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
+}
+
+// handlers returns what it serves.
+func (a *jobsAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/souk/jobs":                         a.submitJob,
+		"GET /v1/souk/jobs":                          a.listJobs,
+		"GET /v1/souk/jobs/{job}":                    a.getJob,
+		"GET /v1/souk/jobs/{job}/wait":               a.waitJob,
+		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
+		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
+		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
+	}
+}
+
 // buyer gives the buyer of tasks, or says that there is none.
-func (g *Gateway) buyer() (Jobs, error) {
-	if g.jobs == nil {
+func (a *jobsAPI) buyer() (Jobs, error) {
+	if a.jobs == nil {
 		return nil, fault.New(fault.Unimplemented, "jobs", "this gateway takes no jobs; ask one that does")
 	}
-	return g.jobs, nil
+	return a.jobs, nil
 }
 
 // submitTimeout ends a submit that no buyer answers.
 const submitTimeout = 2 * time.Minute
 
-func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -60,15 +90,15 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := n.Settle(); err != nil {
 		return err
 	}
-	if err := g.fitsEver(r.Context(), n.Spec); err != nil {
+	if err := a.fitsEver(r.Context(), n.Spec); err != nil {
 		return err
 	}
-	if err := g.means(&n.Spec); err != nil {
+	if err := a.means(&n.Spec); err != nil {
 		return err
 	}
 	if n.ID == "" {
 		var random [8]byte
-		if _, err := io.ReadFull(g.rand, random[:]); err != nil {
+		if _, err := io.ReadFull(a.rand, random[:]); err != nil {
 			return fault.Wrap(err, fault.Internal, "random", "no id could be drawn for the job")
 		}
 		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
@@ -84,23 +114,24 @@ func (g *Gateway) submitJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// means says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the client's to
-// say. An app that is not there is the default namespace's, as tasks need none.
-func (g *Gateway) means(spec *jobs.Spec) error {
-	space, err := g.catalog.NamespaceOf(spec.App)
+// means says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the
+// client's to say. An app that is not there is the default namespace's, as tasks need none.
+func (a *jobsAPI) means(spec *jobs.Spec) error {
+	space, err := a.catalog.NamespaceOf(spec.App)
 	if err != nil {
 		return err
 	}
-	app, _ := g.catalog.App(spec.App)
+	app, _ := a.catalog.App(spec.App)
 	spec.Namespace, spec.Budget = space.Name, app.Budget
 	return nil
 }
 
 // fitsEver refuses a job whose tasks no worker could take even if it were empty, in the judge's words.
-func (g *Gateway) fitsEver(ctx context.Context, spec jobs.Spec) error {
-	view := g.view(ctx)
+func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
+	view := a.directory.view(ctx)
 	if len(view.Workers) == 0 {
-		return fault.New(fault.Unavailable, "no_worker", "no worker answers, so whether a task of this job could ever run is not known; try again when one does")
+		return fault.New(fault.Unavailable, "no_worker",
+			"no worker answers, so whether a task of this job could ever run is not known; try again when one does")
 	}
 	var why []string
 	for _, rec := range view.Workers {
@@ -110,14 +141,15 @@ func (g *Gateway) fitsEver(ctx context.Context, spec jobs.Spec) error {
 		}
 		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
 	}
-	e := fault.New(fault.Exhausted, "never_fits", "no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or add a larger worker",
+	e := fault.New(fault.Exhausted, "never_fits",
+		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or add a larger worker",
 		strings.Join(why[:min(len(why), 3)], "; "))
 	e.Scope = fault.ScopeRegion
 	return e
 }
 
-func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) listJobs(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -129,8 +161,8 @@ func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) getJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -142,8 +174,8 @@ func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) waitJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -165,8 +197,8 @@ func (g *Gateway) waitJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) cancelJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -178,8 +210,8 @@ func (g *Gateway) cancelJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -203,8 +235,8 @@ func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) taskLogs(w http.ResponseWriter, r *http.Request) error {
-	b, err := g.buyer()
+func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
 	if err != nil {
 		return err
 	}
@@ -220,7 +252,7 @@ func (g *Gateway) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := newLines(w, g.log)
+	l := newLines(w, a.log)
 	if follow {
 		if err := l.begin(); err != nil {
 			return l.end(r, err)

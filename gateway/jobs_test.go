@@ -86,7 +86,7 @@ func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQue
 func jobShop(t *testing.T) (*shop, *deskJobs) {
 	t.Helper()
 	s, d := newShop(t), newDeskJobs()
-	s.gateway.jobs = d
+	s.with(func(o *Options) { o.Jobs = d })
 	return s, d
 }
 
@@ -165,7 +165,7 @@ func TestJobsRefused(t *testing.T) {
 	if r := s.do("GET", "/v1/souk/jobs/nope/tasks/x/logs", nil); r.code/100 != 4 || r.code == http.StatusNotFound {
 		t.Errorf("%d %s", r.code, r.raw)
 	}
-	s.gateway.jobs = nil
+	s.with(func(o *Options) { o.Jobs = nil })
 	if r := submit(nil); r.code != http.StatusNotImplemented {
 		t.Errorf("%d %s", r.code, r.raw)
 	}

@@ -32,10 +32,10 @@ type plain machine.Machine
 func (m *plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
 
 // listing lists an app's machines, "" for all, of all workers, for who writes them as JSON: those that keep wants.
-func (g *directory) listing(
+func (d *directory) listing(
 	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
 ) ([]listed, error) {
-	return gather(g.workers(), func(w Worker) ([]listed, error) {
+	return gather(d.workers(), func(w Worker) ([]listed, error) {
 		var out []listed
 		if l, keeps := w.(lister); keeps {
 			for m, text := range l.Listing(app, destroyed) {
@@ -55,8 +55,8 @@ func (g *directory) listing(
 	})
 }
 
-// firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a time: a
-// page is a small part of what there is.
+// firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a
+// time: a page is a small part of what there is.
 func firstByID(all []listed, n int) []listed {
 	byID := func(a, b listed) int { return cmp.Compare(a.ID, b.ID) }
 	out, last := make([]listed, 0, min(2*n, len(all))), "" // no id above last is among the first; "": not known yet

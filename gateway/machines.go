@@ -1,20 +1,58 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
-func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
+// machinesAPI serves machines: it makes, tells of, changes and destroys them.
+type machinesAPI struct {
+	catalog   machineCatalog
+	broker    machineBroker
+	directory *directory
+}
+
+// machineCatalog is what it needs of the catalog.
+type machineCatalog interface {
+	App(name string) (catalog.App, error)
+	OpenApp(name string) (catalog.App, error)
+	SecretsReach(app string, version uint64) error
+}
+
+// machineBroker is what it needs of the broker.
+type machineBroker interface {
+	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
+	MountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error)
+	AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error)
+	Ended(app, id string)
+}
+
+// handlers returns what it serves.
+func (a *machinesAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/apps/{app}/machines":              a.createMachine,
+		"GET /v1/apps/{app}/machines":               a.listMachines,
+		"GET /v1/apps/{app}/machines/{id}":          a.getMachine,
+		"POST /v1/apps/{app}/machines/{id}":         a.updateMachine,
+		"DELETE /v1/apps/{app}/machines/{id}":       a.destroyMachine,
+		"GET /v1/apps/{app}/machines/{id}/wait":     a.waitMachine,
+		"GET /v1/apps/{app}/machines/{id}/events":   a.listEvents,
+		"GET /v1/apps/{app}/machines/{id}/versions": a.listVersions,
+	}
+}
+
+func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error {
 	app := r.PathValue("app")
-	if _, err := g.catalog.App(app); err != nil {
+	if _, err := a.catalog.App(app); err != nil {
 		return err
 	}
 	deleted, err := queryBool(r, "include_deleted")
@@ -25,7 +63,7 @@ func (g *Gateway) listMachines(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := g.listing(r.Context(), app, deleted, listFilter(r))
+	all, err := a.directory.listing(r.Context(), app, deleted, listFilter(r))
 	if err != nil {
 		return err
 	}
@@ -66,8 +104,8 @@ func hasValue(m map[string]string, key, want string) bool {
 	return ok && got == want
 }
 
-func (g *Gateway) getMachine(w http.ResponseWriter, r *http.Request) error {
-	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+func (a *machinesAPI) getMachine(w http.ResponseWriter, r *http.Request) error {
+	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -75,29 +113,9 @@ func (g *Gateway) getMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// command begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered when
-// they have begun, where the client prefers that (RFC 7240, section 4.1).
-func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
-	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
-	return lifecycle.Command{
-		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader), Source: "user",
-		Begun: slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
-	}
-}
-
-// plain serves the verbs that take nothing and tell nothing.
-func (g *Gateway) plain(v lifecycle.Verb) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := g.do(r, command(r, v)); err != nil {
-			return err
-		}
-		return answerOK(w)
-	}
-}
-
-func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
+func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) error {
 	c := command(r, lifecycle.Update)
-	f, err := g.find(r.Context(), c.App, c.Machine)
+	f, err := a.directory.find(r.Context(), c.App, c.Machine)
 	if err != nil {
 		return err
 	}
@@ -105,17 +123,17 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if v := c.Launch.MinSecretsVersion; v != nil {
-		if err := g.catalog.SecretsReach(c.App, *v); err != nil {
+		if err := a.catalog.SecretsReach(c.App, *v); err != nil {
 			return err
 		}
 	}
 	res := machine.Resources(c.Launch.Config)
 	c.Resources = &res
 	c.Launch.ID = c.Machine
-	if _, err := g.broker.MountedVolumes(r.Context(), c.App, c.Launch); err != nil {
+	if _, err := a.broker.MountedVolumes(r.Context(), c.App, c.Launch); err != nil {
 		return err
 	}
-	out, err := g.broker.AskOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
+	out, err := a.broker.AskOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
 	if err != nil {
 		return err
 	}
@@ -123,7 +141,7 @@ func (g *Gateway) updateMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
+func (a *machinesAPI) destroyMachine(w http.ResponseWriter, r *http.Request) error {
 	c := command(r, lifecycle.Destroy)
 	kill, err := queryBool(r, "kill")
 	if err != nil {
@@ -134,98 +152,19 @@ func (g *Gateway) destroyMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Kill = kill || force
-	if _, err := g.do(r, c); err != nil {
+	if _, err := a.directory.do(r, c); err != nil {
 		return err
 	}
-	g.broker.Ended(c.App, c.Machine)
+	a.broker.Ended(c.App, c.Machine)
 	return answerOK(w)
 }
 
-func (g *Gateway) startMachine(w http.ResponseWriter, r *http.Request) error {
-	out, err := g.broker.AskOwner(decision.Start, func() (lifecycle.Outcome, error) { return g.do(r, command(r, lifecycle.Start)) })
-	if err != nil {
-		return err
-	}
-	message := "machine is " + string(out.Machine.State)
-	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous})
-	return nil
-}
-
-func (g *Gateway) stopMachine(w http.ResponseWriter, r *http.Request) error {
-	var in api.StopRequest
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	if in.ID != "" && in.ID != r.PathValue("id") {
-		return fault.New(fault.Invalid, "id", "the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
-	}
-	if in.Timeout.Duration < 0 || in.Timeout.Duration > machine.MaxStopTimeout {
-		return fault.New(fault.Invalid, "timeout", "a stop waits from 0s (the machine's own time) to %v, not %v", machine.MaxStopTimeout, in.Timeout.Duration)
-	}
-	if err := checkSignal(in.Signal); err != nil {
-		return err
-	}
-	c := command(r, lifecycle.Stop)
-	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
-	if _, err := g.do(r, c); err != nil {
-		return err
-	}
-	return answerOK(w)
-}
-
-func (g *Gateway) restartMachine(w http.ResponseWriter, r *http.Request) error {
-	c := command(r, lifecycle.Restart)
-	var err error
-	if c.Kill, err = queryBool(r, "force_stop"); err != nil {
-		return err
-	}
-	if c.Timeout, err = queryDuration(r, "timeout", machine.MaxStopTimeout); err != nil {
-		return err
-	}
-	c.Signal = r.URL.Query().Get("signal")
-	if err := checkSignal(c.Signal); err != nil {
-		return err
-	}
-	if _, err := g.broker.AskOwner(decision.Restart, func() (lifecycle.Outcome, error) { return g.do(r, c) }); err != nil {
-		return err
-	}
-	return answerOK(w)
-}
-
-// checkSignal refuses what is no signal; "" is the machine's own.
-func checkSignal(s string) error {
-	if s == "" {
-		return nil
-	}
-	_, err := machine.ParseSignal(s)
-	return err
-}
-
-func (g *Gateway) signalMachine(w http.ResponseWriter, r *http.Request) error {
-	var in api.SignalRequest
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	if in.Signal == "" {
-		return fault.New(fault.Invalid, "signal", "no signal was named; send {\"signal\": \"SIGTERM\"}")
-	}
-	if _, err := machine.ParseSignal(string(in.Signal)); err != nil {
-		return err
-	}
-	c := command(r, lifecycle.Signal)
-	c.Signal = string(in.Signal)
-	if _, err := g.do(r, c); err != nil {
-		return err
-	}
-	return answerOK(w)
-}
-
-func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
+func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", machine.MaxEvents, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	f, err := g.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -237,9 +176,9 @@ func (g *Gateway) listEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
+func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g.directory, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
+	list, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -250,25 +189,44 @@ func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listProcesses(w http.ResponseWriter, r *http.Request) error {
-	less, err := processOrder(r.URL.Query().Get("sort_by"), r.URL.Query().Get("order"))
+// createMachine makes a machine, once: under an id that the client chose, or that its idempotency key is bound to, or a
+// new one.
+func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
-	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), g.directory, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	launch, err := readLaunch(w, r)
 	if err != nil {
 		return err
 	}
-	out := append([]machine.Process{}, list...)
-	for i := range out {
-		if out[i].ListenSockets == nil {
-			out[i].ListenSockets = []machine.ListenSocket{}
-		}
+	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader)})
+	if err != nil {
+		return err
 	}
-	if less != nil {
-		slices.SortStableFunc(out, less)
-	}
-	answer(w, http.StatusOK, out)
+	answer(w, http.StatusOK, placed.Machines[0])
 	return nil
+}
+
+// readLaunch reads the body of a create or an update: a launch that can be honoured as far as the body tells.
+func readLaunch(w http.ResponseWriter, r *http.Request) (*machine.Launch, error) {
+	raw, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	l, err := machine.DecodeLaunch(raw)
+	if err != nil {
+		return nil, err
+	}
+	return l, checkLaunch(l)
+}
+
+// checkLaunch fills a launch in, and says what of it cannot be honoured.
+func checkLaunch(l *machine.Launch) error {
+	l.Normalize()
+	where := l.Region
+	l.Region = "" // an expression, which regions judges
+	err := l.Validate()
+	l.Region = where
+	return err
 }

@@ -1,17 +1,167 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/wire"
 )
 
-func (g *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
+func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	out := api.MemberList{Members: []cluster.Member{}}
-	if g.members != nil {
-		out.Members = append(out.Members, g.members()...)
+	if a.members != nil {
+		out.Members = append(out.Members, a.members()...)
 	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// Cluster is the member that a gateway is part of.
+type Cluster interface {
+	Members() []cluster.Member
+	// Parts says how old what is known of each worker is.
+	Parts() []gossip.Part
+	// Told gives the machines that a worker has told all of.
+	Told(worker cluster.WorkerID) []gossip.Machine
+	// Hello asks another member who it is.
+	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
+	// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
+	Calls() map[string]uint64
+	// Expiry tells when this member's certificate and the roots end.
+	Expiry() []pki.Warning
+	// Leave says goodbye and has the process end. The machines go on running.
+	Leave(ctx context.Context) error
+	// Remove makes a member one that may not come back, unless it joins anew.
+	Remove(r cluster.Removal, force bool) error
+	Removed() []cluster.Removal
+}
+
+// membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
+type membersAPI struct {
+	cluster   Cluster // nil: this souk is alone
+	members   func() []cluster.Member
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (a *membersAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/members":                    a.listMembers,
+		"PUT /v1/souk/workers/{worker}/cordon":    a.cordonWorker,
+		"DELETE /v1/souk/workers/{worker}/cordon": a.uncordonWorker,
+		"POST /v1/souk/leave":                     a.leave,
+		"GET /v1/souk/removed":                    a.listRemoved,
+		"DELETE /v1/souk/members/{member}":        a.removeMember,
+		"GET /v1/souk/top":                        a.top,
+	}
+}
+
+func (a *membersAPI) cordonWorker(w http.ResponseWriter, r *http.Request) error {
+	var in api.WorkerCordon
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	most := lifecycle.MaxCordon.Seconds()
+	ttl := time.Duration(min(max(in.TTL, -1), most+1) * float64(time.Second))
+	return a.cordon(w, r, lifecycle.CordonCommand{Owner: in.Owner, Reason: in.Reason, TTL: ttl, Drain: in.Drain})
+}
+
+func (a *membersAPI) uncordonWorker(w http.ResponseWriter, r *http.Request) error {
+	return a.cordon(w, r, lifecycle.CordonCommand{End: true})
+}
+
+func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.CordonCommand) error {
+	worker, err := a.directory.workerOf(r)
+	if err != nil {
+		return err
+	}
+	rec, err := worker.Cordon(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, rec)
+	return nil
+}
+
+// member gives the cluster that this process is a member of.
+func (a *membersAPI) member() (Cluster, error) {
+	if a.cluster == nil {
+		return nil, fault.New(fault.Precondition, "alone",
+			"this souk is alone and no member of a cluster; \"souk init\" makes one")
+	}
+	return a.cluster, nil
+}
+
+func (a *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.member()
+	if err != nil {
+		return err
+	}
+	if err := c.Leave(context.WithoutCancel(r.Context())); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (a *membersAPI) listRemoved(w http.ResponseWriter, _ *http.Request) error {
+	out := api.RemovalList{Removed: []cluster.Removal{}}
+	if a.cluster != nil {
+		out.Removed = append(out.Removed, a.cluster.Removed()...)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.member()
+	if err != nil {
+		return err
+	}
+	force, err := queryBool(r, "force")
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256), Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
+	if err := c.Remove(gone, force); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
+	out := api.UsageList{At: time.Now().UTC()}
+	parts := map[cluster.WorkerID]gossip.Part{}
+	if a.cluster != nil {
+		for _, p := range a.cluster.Parts() {
+			parts[p.Worker] = p
+		}
+	}
+	out.Workers, _ = fanOut(a.directory.workers(), func(k Worker) (api.WorkerUsage, error) {
+		p := parts[k.ID()]
+		u := api.WorkerUsage{Worker: k.ID(), Member: p.State, AgeMS: float64(p.Age) / float64(time.Millisecond)}
+		rec, err := k.Record(r.Context())
+		if err != nil {
+			return u, err
+		}
+		s := k.Stats()
+		u.Record, u.Stuck = &rec, s.RunsStuck
+		for key, n := range s.RunsDone {
+			op, outcome, _ := strings.Cut(key, "/")
+			if outcome == "ok" && (op == "create" || op == "start") {
+				u.Starts += n
+			}
+		}
+		return u, nil
+	})
 	answer(w, http.StatusOK, out)
 	return nil
 }

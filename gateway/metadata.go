@@ -15,18 +15,18 @@ type metadataAPI struct {
 }
 
 // handlers returns what it serves.
-func (g *metadataAPI) handlers() handlers {
+func (a *metadataAPI) handlers() handlers {
 	return handlers{
-		"GET /v1/apps/{app}/machines/{id}/metadata":          g.getMetadata,
-		"PUT /v1/apps/{app}/machines/{id}/metadata":          g.putMetadata,
-		"PATCH /v1/apps/{app}/machines/{id}/metadata":        g.patchMetadata,
-		"POST /v1/apps/{app}/machines/{id}/metadata/{key}":   g.setMetadataKey,
-		"DELETE /v1/apps/{app}/machines/{id}/metadata/{key}": g.deleteMetadataKey,
+		"GET /v1/apps/{app}/machines/{id}/metadata":          a.getMetadata,
+		"PUT /v1/apps/{app}/machines/{id}/metadata":          a.putMetadata,
+		"PATCH /v1/apps/{app}/machines/{id}/metadata":        a.patchMetadata,
+		"POST /v1/apps/{app}/machines/{id}/metadata/{key}":   a.setMetadataKey,
+		"DELETE /v1/apps/{app}/machines/{id}/metadata/{key}": a.deleteMetadataKey,
 	}
 }
 
-func (g *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error {
-	f, err := g.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+func (a *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error {
+	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (g *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-func (g *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
+func (a *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) error {
 	var in api.SetValue
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -46,22 +46,22 @@ func (g *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) err
 	if in.Value == nil {
 		return fault.New(fault.Invalid, "value", "no value was sent; send {\"value\": \"...\"}, or DELETE the key")
 	}
-	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): in.Value}, false)
+	return a.changeMetadata(w, r, map[string]*string{r.PathValue("key"): in.Value}, false)
 }
 
-func (g *metadataAPI) deleteMetadataKey(w http.ResponseWriter, r *http.Request) error {
-	return g.changeMetadata(w, r, map[string]*string{r.PathValue("key"): nil}, false)
+func (a *metadataAPI) deleteMetadataKey(w http.ResponseWriter, r *http.Request) error {
+	return a.changeMetadata(w, r, map[string]*string{r.PathValue("key"): nil}, false)
 }
 
-func (g *metadataAPI) patchMetadata(w http.ResponseWriter, r *http.Request) error {
+func (a *metadataAPI) patchMetadata(w http.ResponseWriter, r *http.Request) error {
 	var in map[string]*string
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	return g.changeMetadata(w, r, in, false)
+	return a.changeMetadata(w, r, in, false)
 }
 
-func (g *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error {
+func (a *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error {
 	var in map[string]*string
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -71,10 +71,10 @@ func (g *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error 
 			return fault.New(fault.Invalid, "value", "the key %q has no value; in a whole map every key has one", clip(k, 80))
 		}
 	}
-	return g.changeMetadata(w, r, in, true)
+	return a.changeMetadata(w, r, in, true)
 }
 
-func (g *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
+func (a *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
 	for k, v := range values {
 		value := ""
 		set(&value, v)
@@ -84,7 +84,7 @@ func (g *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, val
 	}
 	c := command(r, lifecycle.SetMetadata)
 	c.Metadata, c.ReplaceMetadata = values, whole
-	if _, err := g.directory.do(r, c); err != nil {
+	if _, err := a.directory.do(r, c); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

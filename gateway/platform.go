@@ -5,16 +5,34 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
-func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
+// platformAPI serves the regions, and where machines would go.
+type platformAPI struct {
+	region    cluster.Region
+	broker    regionBroker
+	chosen    *chosen
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (a *platformAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/platform/regions":     a.listRegions,
+		"POST /v1/platform/placements": a.simulatePlacements,
+	}
+}
+
+func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error {
 	guest := machine.Guest{CPUKind: machine.Shared, CPUs: 1, MemoryMB: 256}
 	if size := r.URL.Query().Get("size"); size != "" {
 		var err error
@@ -26,18 +44,18 @@ func (g *Gateway) listRegions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := api.RegionList{Regions: []api.Region{}, Nearest: string(g.region)}
+	out := api.RegionList{Regions: []api.Region{}, Nearest: string(a.region)}
 	byRegion := map[cluster.Region]int{}
-	view := g.view(r.Context())
+	view := a.directory.view(r.Context())
 	for _, rec := range view.Workers {
 		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}
 	for code, n := range byRegion {
 		out.Regions = append(out.Regions, api.Region{
-			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == g.region, GeoRegion: "local",
+			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == a.region, GeoRegion: "local",
 		})
 	}
-	slices.SortFunc(out.Regions, func(a, b api.Region) int { return cmp.Compare(a.Code, b.Code) })
+	slices.SortFunc(out.Regions, func(x, b api.Region) int { return cmp.Compare(x.Code, b.Code) })
 	answer(w, http.StatusOK, out)
 	return nil
 }
@@ -46,16 +64,16 @@ const maxPlacements = 1000 // machines of one simulation
 
 // simulatePlacements says where count machines would go now, or with count 0 how many each region could have. It asks
 // the workers for quotes and reserves nothing, so what it says can be gone the moment after.
-func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) error {
+func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request) error {
 	var in api.PlacementsRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	req, err := g.simulated(r.Context(), in)
+	req, err := a.simulated(r.Context(), in)
 	if err != nil {
 		return err
 	}
-	policy, err := g.policyFor(&req)
+	policy, err := a.chosen.policyFor(&req)
 	if err != nil {
 		return err
 	}
@@ -63,7 +81,7 @@ func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	view := g.quotedView(r.Context(), req)
+	view := a.quotedView(r.Context(), req)
 	counts := map[cluster.Region]int{}
 	if in.Count == 0 {
 		for _, rec := range view.Workers {
@@ -76,14 +94,15 @@ func (g *Gateway) simulatePlacements(w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-func (g *Gateway) simulated(ctx context.Context, in api.PlacementsRequest) (placement.Request, error) {
+func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (placement.Request, error) {
 	guest := in.Compute
 	if guest == nil {
 		guest = &machine.Guest{CPUKind: machine.Performance, CPUs: 1, MemoryMB: 2048}
 	}
 	req := placement.Request{Start: true}
 	if in.Count > maxPlacements {
-		return req, fault.New(fault.Invalid, "count", "at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
+		return req, fault.New(fault.Invalid, "count",
+			"at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
 	}
 	if in.VolumeSizeBytes > MaxVolumeGB<<30 {
 		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less", MaxVolumeGB)
@@ -93,7 +112,7 @@ func (g *Gateway) simulated(ctx context.Context, in api.PlacementsRequest) (plac
 		return req, err
 	}
 	req.Resources.Disk += int64(in.VolumeSizeBytes >> 20)
-	req.Regions, err = g.broker.Regions(ctx, in.Region)
+	req.Regions, err = a.broker.Regions(ctx, in.Region)
 	return req, err
 }
 
@@ -103,7 +122,8 @@ func weighted(p placement.Policy, weights map[string]float64) (placement.Policy,
 	for name, weight := range weights {
 		i := slices.IndexFunc(p.Terms, func(t placement.Term) bool { return t.Name == name })
 		if i < 0 || weight < 0 || weight > 1000 {
-			return p, fault.New(fault.Invalid, "weights", "the weight %q must be one of the policy's terms, from 0 to 1000", clip(name, 40))
+			return p, fault.New(fault.Invalid, "weights",
+				"the weight %q must be one of the policy's terms, from 0 to 1000", clip(name, 40))
 		}
 		p.Terms[i].Weight = weight
 	}
@@ -111,9 +131,9 @@ func weighted(p placement.Policy, weights map[string]float64) (placement.Policy,
 }
 
 // quotedView is the fleet as its quotes tell it.
-func (g *Gateway) quotedView(ctx context.Context, req placement.Request) cluster.View {
+func (a *platformAPI) quotedView(ctx context.Context, req placement.Request) cluster.View {
 	var view cluster.View
-	workers := g.workers()
+	workers := a.directory.workers()
 	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) {
 		q, err := w.Quote(ctx, req)
 		return q.Record, err
@@ -185,4 +205,104 @@ func regionPlacements(req placement.Request, view cluster.View, counts map[clust
 		return cmp.Or(cmp.Compare(near[a.Region], near[b.Region]), cmp.Compare(a.Region, b.Region))
 	})
 	return out
+}
+
+// Bounds of a page of an organization's machines.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// orgsAPI serves what an organization has.
+type orgsAPI struct {
+	catalog interface {
+		Apps() []catalog.App
+	}
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (a *orgsAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/orgs/{org}/machines": a.listOrgMachines,
+		"GET /v1/orgs/{org}/volumes":  a.listOrgVolumes,
+	}
+}
+
+// appsOf gives the names of an organization's apps.
+func (a *orgsAPI) appsOf(org string) map[string]bool {
+	names := map[string]bool{}
+	for _, app := range a.catalog.Apps() {
+		if app.Org == org {
+			names[app.Name] = true
+		}
+	}
+	return names
+}
+
+// listOrgMachines pages through an organization's machines in the order of their ids: the cursor is the last one's, so
+// machines that come and go meanwhile move no other.
+func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error {
+	limit, err := queryInt(r, "limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	deleted, err := queryBool(r, "include_deleted")
+	if err != nil {
+		return err
+	}
+	after, err := queryTime(r, "updated_after")
+	if err != nil {
+		return err
+	}
+	apps, cursor := a.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
+	all, err := a.directory.listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
+		return m.ID > cursor && apps[m.App] && updatedAfter(m, after)
+	})
+	if err != nil {
+		return err
+	}
+	page := firstByID(all, limit)
+	out := api.MachinePage{Machines: []*machine.Machine{}}
+	if n := len(page); n > 0 {
+		out.LastMachineID, out.LastUpdatedAt = page[n-1].ID, page[n-1].UpdatedAt
+		if n < len(all) {
+			out.NextCursor = out.LastMachineID
+		}
+	}
+	head, tail := around(out)
+	answerListed(w, head, page, tail)
+	return nil
+}
+
+func updatedAfter(m *machine.Machine, after time.Time) bool {
+	if after.IsZero() {
+		return true
+	}
+	at, err := time.Parse(time.RFC3339, m.UpdatedAt)
+	return err != nil || at.After(after)
+}
+
+func queryTime(r *http.Request, name string) (time.Time, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return at, fault.New(fault.Invalid, "query",
+			"%s=%q is not a time; write it as \"2026-01-31T12:00:00Z\"", name, clip(s, 40))
+	}
+	return at, nil
+}
+
+func (a *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
+	all, err := a.directory.volumes(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	apps := a.appsOf(r.PathValue("org"))
+	all = slices.DeleteFunc(all, func(v machine.Volume) bool { return !apps[v.App] })
+	answer(w, http.StatusOK, api.VolumeList{Volumes: all})
+	return nil
 }

@@ -8,63 +8,78 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/policy"
 	"github.com/soukhq/souk/policy/whatif"
 )
 
-// policyFor gives the policy of a request: the launch's own, else its app's, else the default. It belongs to the goroutine
-// that asked for it.
-func (g *Gateway) policyFor(r *placement.Request) (placement.Policy, error) {
-	name := r.Scheduling.Policy
-	if name == "" {
-		app, _ := g.catalog.App(r.App) // of one that is gone the request is refused elsewhere
-		name = app.Policy
-	}
-	if name == "" && g.policy.Name != "" {
-		return g.policy, nil // the one it was made with
-	}
-	if name == "" {
-		name = g.catalog.PolicyChoice().Default
-	}
-	return g.catalog.BoundPolicy(name)
+// policiesAPI serves the policies of placement.
+type policiesAPI struct {
+	catalog   policyCatalog
+	chosen    *chosen
+	directory *directory
+	decisions *decisionlog.Log // nil: none are recorded
 }
 
-// watcher gives the policy that only watches; false when there is none. It places nothing.
-func (g *Gateway) watcher() (placement.Policy, bool) {
-	name := g.catalog.PolicyChoice().Shadow
-	if name == "" {
-		return placement.Policy{}, false
-	}
-	p, err := g.catalog.BoundPolicy(name)
-	return p, err == nil // it may have been taken away meanwhile
+// policyCatalog is what it needs of the catalog.
+type policyCatalog interface {
+	App(name string) (catalog.App, error)
+	SetPolicy(app, name string) error
+	Policies() []catalog.Policy
+	Policy(name string) (catalog.Policy, error)
+	PolicyVersion(name string, number int) (policy.Version, []policy.Version, error)
+	PolicyInUse(name string) bool
+	PolicyChoice() catalog.PolicyChoice
+	ApplyPolicy(text []byte) (name string, changed bool, err error)
+	RollbackPolicy(name string, to int) error
+	DeletePolicy(name string) error
+	ChoosePolicies(def, shadow *string) error
 }
 
-func (g *Gateway) policyInfos() api.PolicyList {
+// handlers returns what it serves.
+func (a *policiesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/policies":                    a.listPolicies,
+		"POST /v1/souk/policies":                   a.applyPolicy,
+		"GET /v1/souk/policies/{policy}":           a.getPolicy,
+		"DELETE /v1/souk/policies/{policy}":        a.deletePolicy,
+		"POST /v1/souk/policies/{policy}/rollback": a.rollbackPolicy,
+		"POST /v1/souk/policy-plan":                a.planPolicy,
+		"PUT /v1/souk/policy-choice":               a.choosePolicies,
+		"GET /v1/souk/apps/{app}/policy":           a.getAppPolicy,
+		"PUT /v1/souk/apps/{app}/policy":           a.setAppPolicy,
+	}
+}
+
+func (a *policiesAPI) policyInfos() api.PolicyList {
 	out := api.PolicyList{Policies: []api.PolicyInfo{}}
-	for _, p := range g.catalog.Policies() {
+	for _, p := range a.catalog.Policies() {
 		out.Policies = append(out.Policies, api.PolicyInfo(p))
 	}
 	return out
 }
 
-func (g *Gateway) listPolicies(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, g.policyInfos())
+func (a *policiesAPI) listPolicies(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, a.policyInfos())
 	return nil
 }
 
-func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
+func (a *policiesAPI) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	version, err := queryInt(r, "version", 0, 0, 1<<30)
 	if err != nil {
 		return err
 	}
-	info, err := g.catalog.Policy(r.PathValue("policy"))
+	info, err := a.catalog.Policy(r.PathValue("policy"))
 	if err != nil {
 		return err
 	}
-	v, kept, err := g.catalog.PolicyVersion(info.Name, version)
+	v, kept, err := a.catalog.PolicyVersion(info.Name, version)
 	if err != nil {
 		return err
 	}
@@ -77,20 +92,20 @@ func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) applyPolicy(w http.ResponseWriter, r *http.Request) error {
+func (a *policiesAPI) applyPolicy(w http.ResponseWriter, r *http.Request) error {
 	var in api.PolicyText
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	name, changed, err := g.catalog.ApplyPolicy([]byte(in.Text))
+	name, changed, err := a.catalog.ApplyPolicy([]byte(in.Text))
 	if err != nil {
 		return err
 	}
-	return g.answerApplied(w, name, changed)
+	return a.answerApplied(w, name, changed)
 }
 
-func (g *Gateway) answerApplied(w http.ResponseWriter, name string, changed bool) error {
-	info, err := g.catalog.Policy(name)
+func (a *policiesAPI) answerApplied(w http.ResponseWriter, name string, changed bool) error {
+	info, err := a.catalog.Policy(name)
 	if err != nil {
 		return err
 	}
@@ -98,38 +113,38 @@ func (g *Gateway) answerApplied(w http.ResponseWriter, name string, changed bool
 	return nil
 }
 
-func (g *Gateway) rollbackPolicy(w http.ResponseWriter, r *http.Request) error {
+func (a *policiesAPI) rollbackPolicy(w http.ResponseWriter, r *http.Request) error {
 	var in api.Rollback
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
 	name := r.PathValue("policy")
-	if err := g.catalog.RollbackPolicy(name, in.To); err != nil {
+	if err := a.catalog.RollbackPolicy(name, in.To); err != nil {
 		return err
 	}
-	return g.answerApplied(w, name, true)
+	return a.answerApplied(w, name, true)
 }
 
-func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
-	if err := g.catalog.DeletePolicy(r.PathValue("policy")); err != nil {
+func (a *policiesAPI) deletePolicy(w http.ResponseWriter, r *http.Request) error {
+	if err := a.catalog.DeletePolicy(r.PathValue("policy")); err != nil {
 		return err
 	}
 	return answerOK(w)
 }
 
-func (g *Gateway) choosePolicies(w http.ResponseWriter, r *http.Request) error {
+func (a *policiesAPI) choosePolicies(w http.ResponseWriter, r *http.Request) error {
 	var in api.PolicyChoice
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	if err := g.catalog.ChoosePolicies(in.Default, in.Shadow); err != nil {
+	if err := a.catalog.ChoosePolicies(in.Default, in.Shadow); err != nil {
 		return err
 	}
-	return g.listPolicies(w, r)
+	return a.listPolicies(w, r)
 }
 
-func (g *Gateway) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
-	app, err := g.catalog.App(r.PathValue("app"))
+func (a *policiesAPI) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.App(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
@@ -137,12 +152,12 @@ func (g *Gateway) getAppPolicy(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) setAppPolicy(w http.ResponseWriter, r *http.Request) error {
+func (a *policiesAPI) setAppPolicy(w http.ResponseWriter, r *http.Request) error {
 	var in api.AppPolicy
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	if err := g.catalog.SetPolicy(r.PathValue("app"), in.Policy); err != nil {
+	if err := a.catalog.SetPolicy(r.PathValue("app"), in.Policy); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, in)
@@ -155,9 +170,9 @@ const (
 	planTimeout = time.Minute
 )
 
-// planPolicy says where each running machine would be placed by a policy that is not in force yet. It is asked about the
-// machines that its name is chosen for; where nobody chose it, about those of the default, as if it were that.
-func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
+// planPolicy says where each running machine would be placed by a policy that is not in force yet. It is asked about
+// the machines that its name is chosen for; where nobody chose it, about those of the default, as if it were that.
+func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	var in api.PolicyText
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -168,7 +183,7 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machines, err := g.machines(ctx, "", false)
+	machines, err := a.directory.machines(ctx, "", false)
 	if err != nil {
 		return err
 	}
@@ -179,13 +194,13 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		placed = append(placed, whatif.Placed{Request: requestOf(m), Worker: m.Worker})
 	}
 	stands := src.Name
-	if !g.catalog.PolicyInUse(src.Name) {
-		stands = g.catalog.PolicyChoice().Default
+	if !a.catalog.PolicyInUse(src.Name) {
+		stands = a.catalog.PolicyChoice().Default
 	}
 	out.Scope = planScope(src.Name, stands)
-	view := g.view(ctx)
+	view := a.directory.view(ctx)
 	next := src.Bind(policy.NewEvaluator())
-	old := g.choosers()
+	old := a.choosers()
 	then := func(r *placement.Request) *placement.Policy {
 		if p := old(r); p.Name != stands {
 			return p
@@ -195,7 +210,7 @@ func (g *Gateway) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if out.Comparison, err = whatif.Compare(ctx.Err, view, placed, old, then); err != nil {
 		return err
 	}
-	if out.Recorded, err = g.replay(ctx, stands, &next); err != nil {
+	if out.Recorded, err = a.replay(ctx, stands, &next); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, out)
@@ -210,12 +225,12 @@ func planScope(name, stands string) string {
 }
 
 // choosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
-func (g *Gateway) choosers() whatif.Chooser {
+func (a *policiesAPI) choosers() whatif.Chooser {
 	bound := map[string]*placement.Policy{}
 	return func(r *placement.Request) *placement.Policy {
 		key := r.App + "/" + r.Scheduling.Policy
 		if bound[key] == nil {
-			p, err := g.policyFor(r)
+			p, err := a.chosen.policyFor(r)
 			if err != nil {
 				p = placement.Default()
 			}
@@ -225,8 +240,8 @@ func (g *Gateway) choosers() whatif.Chooser {
 	}
 }
 
-// requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with it:
-// its own is taken to be the nearest, and the others to be possible.
+// requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with
+// it: its own is taken to be the nearest, and the others to be possible.
 func requestOf(m *machine.Machine) placement.Request {
 	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
 	if m.Region != "" {
@@ -242,4 +257,51 @@ func requestOf(m *machine.Machine) placement.Request {
 		r.Volumes = append(r.Volumes, mount.Volume)
 	}
 	return r
+}
+
+// Bounds of what a plan looks at in the decision log.
+const (
+	replayedSince = 24 * time.Hour
+	mostReplayed  = 500 // newest decisions
+)
+
+// recorded gives the newest decisions that a policy made within a day: those whose whole view was kept, and whose
+// first ask was granted, so that another winner can only be another policy's.
+func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided, error) {
+	if a.decisions == nil {
+		return nil, nil
+	}
+	if err := a.decisions.Flush(ctx); err != nil {
+		return nil, err
+	}
+	since := time.Now().Add(-replayedSince)
+	var out []whatif.Decided
+	_, err := decisionlog.Scan(a.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+		d := l.Decision
+		if d == nil || d.At.Before(since) || d.Policy.Name != by || d.Outcome != decision.Placed || len(d.Asks) != 1 || !d.Complete() {
+			return ctx.Err()
+		}
+		view, whole := decision.View(d, book.Get)
+		if !whole {
+			return ctx.Err()
+		}
+		if out = append(out, whatif.Decided{Request: d.Request, View: view, Winner: d.Winner}); len(out) >= 2*mostReplayed {
+			out = append(out[:0], out[mostReplayed:]...)
+		}
+		return ctx.Err()
+	})
+	if err != nil && fault.CodeOf(err) != "log_damaged" { // what is whole is enough
+		return nil, err
+	}
+	return out[max(0, len(out)-mostReplayed):], ctx.Err()
+}
+
+// replay says which of the recorded decisions of a policy another would have made otherwise.
+func (a *policiesAPI) replay(ctx context.Context, by string, then *placement.Policy) (*whatif.Comparison, error) {
+	decided, err := a.recorded(ctx, by)
+	if err != nil || len(decided) == 0 {
+		return nil, err
+	}
+	out := whatif.Replay(decided, func(*placement.Request) *placement.Policy { return then })
+	return &out, nil
 }

@@ -92,7 +92,7 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", strings.Replace(paidLaunch, `"service"`, `"free"`, 1))
 	w.down = unavailable()
-	if a := s.gateway.account(t.Context(), s.catalog.Namespaces()[0]); a.Owed < 2.29 {
+	if a := s.gateway.accounts.account(t.Context(), s.catalog.Namespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
 	if b := s.gateway.Book(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Book(t.Context(), "w1").Others) != 0 {
@@ -122,7 +122,7 @@ func TestQuotaAtAStart(t *testing.T) {
 func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
-	s.gateway.jobs = newDeskJobs()
+	s.with(func(o *Options) { o.Jobs = newDeskJobs() })
 	s.want(201, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
 	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"ml"}`)
 	s.want(200, "PUT", "/v1/souk/apps/a/eviction-budget", `{"eviction_budget":{"max":3,"window":"1m0s"}}`)
@@ -180,7 +180,7 @@ func TestFairShare(t *testing.T) {
 	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"), c.SetBudget("web", nil, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if w := (rows{s.gateway}).Shares(); len(w) != 3 || w["web"].Weight != 2 { // broker.TestFairOrder goes by them
+	if w := (rows{catalog: s.catalog}).Shares(); len(w) != 3 || w["web"].Weight != 2 { // broker.TestFairOrder goes by them
 		t.Errorf("%v", w)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)

@@ -30,44 +30,45 @@ type secretCatalog interface {
 }
 
 // handlers returns what it serves.
-func (g *secretsAPI) handlers() handlers {
+func (a *secretsAPI) handlers() handlers {
 	return handlers{
-		"GET /v1/apps/{app}/secrets":           g.listSecrets,
-		"POST /v1/apps/{app}/secrets":          g.updateSecrets,
-		"GET /v1/apps/{app}/secrets/{name}":    g.getSecret,
-		"POST /v1/apps/{app}/secrets/{name}":   g.setSecret,
-		"DELETE /v1/apps/{app}/secrets/{name}": g.deleteSecret,
+		"GET /v1/apps/{app}/secrets":           a.listSecrets,
+		"POST /v1/apps/{app}/secrets":          a.updateSecrets,
+		"GET /v1/apps/{app}/secrets/{name}":    a.getSecret,
+		"POST /v1/apps/{app}/secrets/{name}":   a.setSecret,
+		"DELETE /v1/apps/{app}/secrets/{name}": a.deleteSecret,
 	}
 }
 
 // readableSecrets serves what every read of secrets must check.
-func (g *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
+func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 	app := r.PathValue("app")
 	show, err := queryBool(r, "show_secrets")
 	if err != nil {
 		return api.SecretList{}, err
 	}
-	list, version, err := g.catalog.Secrets(app)
+	list, version, err := a.catalog.Secrets(app)
 	switch {
 	case err != nil:
 		return api.SecretList{}, err
 	case show:
-		return api.SecretList{}, fault.New(fault.Denied, "show_secrets", "the values of secrets are never told, only given to machines; ask without show_secrets")
+		return api.SecretList{}, fault.New(fault.Denied, "show_secrets",
+			"the values of secrets are never told, only given to machines; ask without show_secrets")
 	}
 	if s := r.URL.Query().Get("version"); s != "" {
 		want, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			return api.SecretList{}, fault.New(fault.Invalid, "query", "version=%q is not a whole number", clip(s, 40))
 		}
-		if err := g.catalog.SecretsReach(app, want); err != nil {
+		if err := a.catalog.SecretsReach(app, want); err != nil {
 			return api.SecretList{}, err
 		}
 	}
 	return api.SecretList{Secrets: appSecrets(list), Version: version}, nil
 }
 
-func (g *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
-	list, err := g.readableSecrets(r)
+func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.readableSecrets(r)
 	if err != nil {
 		return err
 	}
@@ -75,8 +76,8 @@ func (g *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
-	list, err := g.readableSecrets(r)
+func (a *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.readableSecrets(r)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (g *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
 
 func noSecret() error { return fault.New(fault.NotFound, "secret_not_found", "secret not found") }
 
-func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error {
 	var in api.SecretValues
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error
 	if len(in.Values) == 0 {
 		return fault.New(fault.Invalid, "values", "no secret was named; send {\"values\": {\"NAME\": \"value\"}}")
 	}
-	version, set, err := g.catalog.SetSecrets(r.PathValue("app"), in.Values)
+	version, set, err := a.catalog.SetSecrets(r.PathValue("app"), in.Values)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (g *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	var in api.SetValue
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	if in.Value == nil {
 		return fault.New(fault.Invalid, "value", "no value was sent; send {\"value\": \"...\"}")
 	}
-	version, set, err := g.catalog.SetSecrets(r.PathValue("app"), map[string]*string{r.PathValue("name"): in.Value})
+	version, set, err := a.catalog.SetSecrets(r.PathValue("app"), map[string]*string{r.PathValue("name"): in.Value})
 	if err != nil {
 		return err
 	}
@@ -123,15 +124,15 @@ func (g *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	app, name := r.PathValue("app"), r.PathValue("name")
-	list, _, err := g.catalog.Secrets(app)
+	list, _, err := a.catalog.Secrets(app)
 	if err != nil {
 		return err
 	}
 	for _, s := range list {
 		if s.Name == name {
-			version, _, err := g.catalog.SetSecrets(app, map[string]*string{name: nil})
+			version, _, err := a.catalog.SetSecrets(app, map[string]*string{name: nil})
 			if err != nil {
 				return err
 			}

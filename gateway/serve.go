@@ -2,11 +2,16 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -59,9 +64,16 @@ func (w *recorder) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// serve puts around the routes what every request gets: an id, a limit, a check of who asks, a record in the log and the
-// metrics, and an answer also when the handler panics.
-func (g *Gateway) serve(next http.Handler) http.Handler {
+// front is what stands between the server and the nouns.
+type front struct {
+	allow   func(token string) bool
+	log     *slog.Logger
+	metrics *metrics
+}
+
+// serve puts around the routes what every request gets: an id, a limit, a check of who asks, a record in the log and
+// the metrics, and an answer also when the handler panics.
+func (f *front) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		q := &request{id: ulid.Make().String(), route: "unmatched"}
@@ -72,12 +84,12 @@ func (g *Gateway) serve(next http.Handler) http.Handler {
 		rec.Header().Set("Cache-Control", "no-store")
 		defer func() {
 			if p := recover(); p != nil {
-				g.panicked(rec, r, p)
+				f.panicked(rec, r, p)
 			}
-			g.record(r, rec, time.Since(begin))
+			f.record(r, rec, time.Since(begin))
 		}()
-		if err := g.admit(r); err != nil {
-			g.fail(rec, r, err)
+		if err := f.admit(r); err != nil {
+			f.fail(rec, r, err)
 			return
 		}
 		next.ServeHTTP(rec, r)
@@ -85,11 +97,11 @@ func (g *Gateway) serve(next http.Handler) http.Handler {
 }
 
 // admit says whether a request may go on to the routes.
-func (g *Gateway) admit(r *http.Request) error {
+func (f *front) admit(r *http.Request) error {
 	if r.URL.Path == "/livez" || r.URL.Path == "/readyz" {
 		return nil
 	}
-	if err := g.authenticate(r); err != nil {
+	if err := f.authenticate(r); err != nil {
 		return err
 	}
 	if err := sameSite(r); err != nil {
@@ -102,32 +114,33 @@ func (g *Gateway) admit(r *http.Request) error {
 }
 
 func noSuchPath() error {
-	return fault.New(fault.NotFound, "path", "there is nothing at this path; GET /v1/souk/openapi.json lists what there is")
+	return fault.New(fault.NotFound, "path",
+		"there is nothing at this path; GET /v1/souk/openapi.json lists what there is")
 }
 
-func (g *Gateway) panicked(w *recorder, r *http.Request, p any) {
+func (f *front) panicked(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // a stream broken off on purpose
 	}
-	g.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack", string(debug.Stack()))
+	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack", string(debug.Stack()))
 	if w.code == 0 {
-		g.fail(w, r, fault.New(fault.Internal, "panic", "a fault inside souk ended this request; report it"))
+		f.fail(w, r, fault.New(fault.Internal, "panic", "a fault inside souk ended this request; report it"))
 	}
 }
 
 // record writes the access log and the metrics. Neither holds a query, a header or a body: they may be secret.
-func (g *Gateway) record(r *http.Request, w *recorder, took time.Duration) {
+func (f *front) record(r *http.Request, w *recorder, took time.Duration) {
 	q := of(r)
 	code := w.code
 	if code == 0 {
 		code = 499 // the client was gone before there was an answer
 	}
-	g.metrics.request(r.Method, q.route, code, took)
+	f.metrics.request(r.Method, q.route, code, took)
 	level := slog.LevelInfo
 	if q.route == "/livez" || q.route == "/readyz" || q.route == "/metrics" {
 		level = slog.LevelDebug
 	}
-	g.log.LogAttrs(r.Context(), level, "request", slog.String("request", q.id), slog.String("method", r.Method),
+	f.log.LogAttrs(r.Context(), level, "request", slog.String("request", q.id), slog.String("method", r.Method),
 		slog.String("route", q.route), slog.String("app", r.PathValue("app")), slog.String("machine", r.PathValue("id")),
 		slog.Int("code", code), slog.Int64("bytes", w.bytes), slog.Duration("took", took),
 		slog.String("remote", r.RemoteAddr), slog.String("agent", clip(r.UserAgent(), 80)))
@@ -138,4 +151,140 @@ func clip(s string, n int) string {
 		return s[:n]
 	}
 	return s
+}
+
+const maxTokens = 16 // tokens of one Authorization header that are looked at
+
+// oneToken lets exactly one token in. Digests are compared, so that neither content nor length shows in the time.
+func oneToken(want string) func(string) bool {
+	sum := sha256.Sum256([]byte(want))
+	return func(got string) bool {
+		have := sha256.Sum256([]byte(got))
+		return subtle.ConstantTimeCompare(sum[:], have[:]) == 1
+	}
+}
+
+// authenticate lets a request in when any of its tokens is good. The Machines API's client sends several, separated by
+// commas, behind "Bearer" or "FlyV1".
+func (f *front) authenticate(r *http.Request) error {
+	values := r.Header.Values("Authorization")
+	if len(values) == 0 {
+		return fault.New(fault.Denied, "unauthenticated",
+			"a token is needed: send the header \"Authorization: Bearer TOKEN\"")
+	}
+	tokens := strings.SplitN(strings.Join(values, ","), ",", maxTokens+1)
+	for _, t := range tokens[:min(len(tokens), maxTokens)] {
+		if t = bareToken(t); t != "" && f.allow(t) {
+			return nil
+		}
+	}
+	return fault.New(fault.Denied, "unauthenticated",
+		"the token is not valid here; look for the current one where this souk was started")
+}
+
+func bareToken(s string) string {
+	s = strings.TrimSpace(s)
+	if scheme, rest, ok := strings.Cut(s, " "); ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "FlyV1")) {
+		return strings.TrimSpace(rest)
+	}
+	return s
+}
+
+// sameSite refuses what a browser says a foreign page sends to change something. The token is what protects: it is
+// never ambient (no cookie, no basic auth), so a page that tricks a browser, or rebinds a name to loopback, has no
+// right here. This is the second line. Clients that are no browsers send none of the headers that are looked at.
+func sameSite(r *http.Request) error {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		return fault.Wrap(err, fault.Denied, "cross_site",
+			"a page of another site may not change anything here; call the API from a program")
+	}
+	return nil
+}
+
+// handler serves a route. It returns its error instead of answering it.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// handlers are what one noun serves.
+type handlers map[api.Op]handler
+
+// noun is a kind of thing that the API serves.
+type noun interface {
+	handlers() handlers
+}
+
+// servedBy returns what nouns serve together.
+func servedBy(nouns []noun) handlers {
+	all := handlers{}
+	for _, n := range nouns {
+		maps.Copy(all, n.handlers())
+	}
+	return all
+}
+
+// mux registers the routes, and behind each path an answer for methods it does not know. Each route has a handler,
+// and each handler a route.
+func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
+	mux, served := http.NewServeMux(), servedBy(nouns)
+	allow := map[string][]string{}
+	for _, rt := range api.Routes() {
+		do, path := served[rt.Op], rt.Op.Pattern()
+		if do == nil {
+			return nil, fault.New(fault.Internal, "routes", "nothing serves %s", rt.Op)
+		}
+		delete(served, rt.Op)
+		mux.Handle(string(rt.Op), f.handle(path, do))
+		allow[path] = append(allow[path], rt.Op.Method())
+		if rt.Op.Method() == http.MethodGet {
+			allow[path] = append(allow[path], http.MethodHead)
+		}
+	}
+	for unlisted := range served {
+		return nil, fault.New(fault.Internal, "routes", "%s is served, and is no route", unlisted)
+	}
+	f.refuseUnimplemented(mux, allow)
+	for path, methods := range allow {
+		mux.Handle(path, f.handle(path, func(w http.ResponseWriter, r *http.Request) error {
+			slices.Sort(methods)
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			return fault.New(fault.Invalid, "method",
+				"%s is not possible here; use %s", clip(r.Method, 20), strings.Join(methods, " or "))
+		}))
+	}
+	mux.Handle("/", f.handle("unmatched", func(http.ResponseWriter, *http.Request) error { return noSuchPath() }))
+	return mux, nil
+}
+
+// refuseUnimplemented registers the parts of the Machines API that souk does not serve.
+func (f *front) refuseUnimplemented(mux *http.ServeMux, allow map[string][]string) {
+	for path, sentence := range api.Unimplemented() {
+		bare := strings.TrimSuffix(path, "/{rest...}")
+		do := func(http.ResponseWriter, *http.Request) error {
+			return fault.New(fault.Unimplemented, "unimplemented", "%s", sentence)
+		}
+		mux.Handle(path, f.handle(path, do))
+		if allow[bare] == nil {
+			mux.Handle(bare, f.handle(bare, do))
+		} else {
+			mux.Handle("POST "+bare, f.handle(bare, do))
+			allow[bare] = append(allow[bare], http.MethodPost)
+		}
+	}
+}
+
+// handle makes an HTTP handler of a route's function.
+func (f *front) handle(path string, do handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of(r).route = path
+		if err := do(w, r); err != nil {
+			f.fail(w, r, err)
+		}
+	})
+}
+
+func (a *appsAPI) listIPs(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.catalog.App(r.PathValue("app")); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.AddressList{IPs: []string{}})
+	return nil
 }

@@ -184,7 +184,7 @@ func TestGang(t *testing.T) {
 			t.Errorf("decision %d held %+v, and is at %s", i, d.Holds, d.Winner)
 		}
 	}
-	if _, err := decisionlog.Scan(s.gateway.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	if _, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
 		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
 			t.Error(wrong)
 		}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/soukhq/souk/api"
@@ -25,8 +26,8 @@ const (
 	maxVolumeNameLength = 30
 )
 
-// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered with the
-// truth: souk keeps a volume's data as the worker's disk does.
+// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered
+// with the truth: souk keeps a volume's data as the worker's disk does.
 func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4"}
 	set(&v.SizeGB, in.SizeGB)
@@ -35,7 +36,8 @@ func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	set(&v.FSType, in.FSType)
 	switch {
 	case !volumeName(v.Name):
-		return v, fault.New(fault.Invalid, "volume_name", "%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60), maxVolumeNameLength)
+		return v, fault.New(fault.Invalid, "volume_name",
+			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60), maxVolumeNameLength)
 	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
 		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
 	}
@@ -50,7 +52,8 @@ func set[T any](to *T, from *T) {
 
 func checkRetention(days int) error {
 	if days < 1 || days > maxSnapshotDays {
-		return fault.New(fault.Invalid, "snapshot_retention", "snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
+		return fault.New(fault.Invalid, "snapshot_retention",
+			"snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
 	}
 	return nil
 }
@@ -64,12 +67,47 @@ func volumeName(s string) bool {
 	return s != "" && len(s) <= maxVolumeNameLength
 }
 
-func (g *Gateway) listVolumes(w http.ResponseWriter, r *http.Request) error {
+// volumesAPI serves volumes.
+type volumesAPI struct {
+	catalog   volumeCatalog
+	broker    regionBroker
+	chosen    *chosen
+	directory *directory
+	rand      io.Reader
+}
+
+// volumeCatalog is what it needs of the catalog.
+type volumeCatalog interface {
+	App(name string) (catalog.App, error)
+	OpenApp(name string) (catalog.App, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
+}
+
+// regionBroker tells which regions an expression names.
+type regionBroker interface {
+	Regions(ctx context.Context, expr string) ([]cluster.Region, error)
+}
+
+// handlers returns what it serves.
+func (a *volumesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/apps/{app}/volumes":                     a.listVolumes,
+		"POST /v1/apps/{app}/volumes":                    a.createVolume,
+		"GET /v1/apps/{app}/volumes/{volume}":            a.getVolume,
+		"PUT /v1/apps/{app}/volumes/{volume}":            a.updateVolume,
+		"DELETE /v1/apps/{app}/volumes/{volume}":         a.deleteVolume,
+		"PUT /v1/apps/{app}/volumes/{volume}/extend":     a.extendVolume,
+		"GET /v1/apps/{app}/volumes/{volume}/snapshots":  a.listSnapshots,
+		"POST /v1/apps/{app}/volumes/{volume}/snapshots": a.createSnapshot,
+	}
+}
+
+func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	app := r.PathValue("app")
-	if _, err := g.catalog.App(app); err != nil {
+	if _, err := a.catalog.App(app); err != nil {
 		return err
 	}
-	list, err := g.volumes(r.Context(), app)
+	list, err := a.directory.volumes(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -79,9 +117,9 @@ func (g *Gateway) listVolumes(w http.ResponseWriter, r *http.Request) error {
 
 // createVolume makes a volume on the worker that has most room for it, and for the machine that will use it. The copy
 // of a volume is made where that volume is.
-func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
+func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	app, err := g.catalog.OpenApp(r.PathValue("app"))
+	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
 		return err
 	}
@@ -89,22 +127,22 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	space, err := g.catalog.NamespaceOf(app.Name)
+	space, err := a.catalog.NamespaceOf(app.Name)
 	if err != nil {
 		return err
 	}
-	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(g.rand), Namespace: space.Name}
+	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(a.rand), Namespace: space.Name}
 	if c.Spec, err = volumeSpec(in); err != nil {
 		return err
 	}
 	set(&c.Snapshot, in.SnapshotID)
 	set(&c.SourceVol, in.SourceVolumeID)
-	v, err := g.placeVolume(ctx, c, in)
+	v, err := a.placeVolume(ctx, c, in)
 	if err != nil {
 		return err
 	}
-	if now, err := g.catalog.OpenApp(app.Name); err != nil || now.ID != app.ID {
-		if _, err := g.volume(r.WithContext(context.WithoutCancel(ctx)), lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil && !fault.Is(err, fault.NotFound) {
+	if now, err := a.catalog.OpenApp(app.Name); err != nil || now.ID != app.ID {
+		if _, err := a.volume(r.WithContext(context.WithoutCancel(ctx)), lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		return catalog.NoApp()
@@ -113,20 +151,20 @@ func (g *Gateway) createVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume, error) {
+func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume, error) {
 	if c.Snapshot != "" || c.SourceVol != "" {
-		source, err := g.volumeSource(ctx, c)
+		source, err := a.volumeSource(ctx, c)
 		if err != nil {
 			return machine.Volume{}, err
 		}
 		return source.Volume(ctx, c)
 	}
-	req, err := g.volumeRequest(ctx, c, in)
+	req, err := a.volumeRequest(ctx, c, in)
 	if err != nil {
 		return machine.Volume{}, err
 	}
-	view := g.view(ctx)
-	policy, err := g.policyFor(&req)
+	view := a.directory.view(ctx)
+	policy, err := a.chosen.policyFor(&req)
 	if err != nil {
 		return machine.Volume{}, err
 	}
@@ -135,7 +173,7 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		if !cand.Fits {
 			break
 		}
-		w, region := g.workerAt(view, cluster.WorkerID(cand.Worker))
+		w, region := a.directory.workerAt(view, cluster.WorkerID(cand.Worker))
 		if w == nil {
 			continue // it has gone meanwhile
 		}
@@ -149,25 +187,10 @@ func (g *Gateway) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in
 		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
 }
 
-// workerAt gives a worker and its region as the view has it; nil where it is gone.
-func (g *Gateway) workerAt(view cluster.View, id cluster.WorkerID) (w Worker, region string) {
-	for i := range view.Workers {
-		if view.Workers[i].Worker == id {
-			region = string(view.Workers[i].Region)
-		}
-	}
-	for _, k := range g.workers() {
-		if k.ID() == id {
-			w = k
-		}
-	}
-	return w, region
-}
-
-func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request, error) {
+func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request, error) {
 	req := placement.Request{App: c.App}
 	var err error
-	if req.Regions, err = g.broker.Regions(ctx, in.Region); err != nil {
+	if req.Regions, err = a.broker.Regions(ctx, in.Region); err != nil {
 		return req, err
 	}
 	if in.Compute != nil {
@@ -180,8 +203,8 @@ func (g *Gateway) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, 
 }
 
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
-func (g *Gateway) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
-	for _, w := range g.workers() {
+func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
+	for _, w := range a.directory.workers() {
 		volumes, err := w.Volumes(ctx, c.App)
 		if err != nil {
 			return nil, err
@@ -197,21 +220,22 @@ func (g *Gateway) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (
 			}
 		}
 	}
-	return nil, fault.New(fault.NotFound, "source_not_found", "volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
+	return nil, fault.New(fault.NotFound, "source_not_found",
+		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
 }
 
 // volume has the volume's owner carry out a command.
-func (g *Gateway) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	return owner(r.Context(), g.directory, c.App, c.Volume, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
+func (a *volumesAPI) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
+	return owner(r.Context(), a.directory, c.App, c.Volume, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
 }
 
 func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {
 	return lifecycle.VolumeCommand{Verb: verb, App: r.PathValue("app"), Volume: r.PathValue("volume")}
 }
 
-func (g *Gateway) oneVolume(r *http.Request) (machine.Volume, error) {
+func (a *volumesAPI) oneVolume(r *http.Request) (machine.Volume, error) {
 	app, id := r.PathValue("app"), r.PathValue("volume")
-	return owner(r.Context(), g.directory, app, id, volumeMissing, func(w Worker) (machine.Volume, error) {
+	return owner(r.Context(), a.directory, app, id, volumeMissing, func(w Worker) (machine.Volume, error) {
 		volumes, err := w.Volumes(r.Context(), app)
 		if err != nil {
 			return machine.Volume{}, err
@@ -225,8 +249,8 @@ func (g *Gateway) oneVolume(r *http.Request) (machine.Volume, error) {
 	})
 }
 
-func (g *Gateway) getVolume(w http.ResponseWriter, r *http.Request) error {
-	v, err := g.oneVolume(r)
+func (a *volumesAPI) getVolume(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.oneVolume(r)
 	if err != nil {
 		return err
 	}
@@ -234,12 +258,12 @@ func (g *Gateway) getVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) updateVolume(w http.ResponseWriter, r *http.Request) error {
+func (a *volumesAPI) updateVolume(w http.ResponseWriter, r *http.Request) error {
 	var in api.VolumeUpdate
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	old, err := g.oneVolume(r)
+	old, err := a.oneVolume(r)
 	if err != nil {
 		return err
 	}
@@ -252,7 +276,7 @@ func (g *Gateway) updateVolume(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	v, err := g.volume(r, c)
+	v, err := a.volume(r, c)
 	if err != nil {
 		return err
 	}
@@ -260,8 +284,8 @@ func (g *Gateway) updateVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) deleteVolume(w http.ResponseWriter, r *http.Request) error {
-	v, err := g.volume(r, volumeCommand(r, "destroy"))
+func (a *volumesAPI) deleteVolume(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.volume(r, volumeCommand(r, "destroy"))
 	if err != nil {
 		return err
 	}
@@ -269,7 +293,7 @@ func (g *Gateway) deleteVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
+func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error {
 	var in api.ExtendRequest
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -279,7 +303,7 @@ func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := volumeCommand(r, "extend")
 	c.Spec.SizeGB = in.SizeGB
-	v, err := g.volume(r, c)
+	v, err := a.volume(r, c)
 	if err != nil {
 		return err
 	}
@@ -287,8 +311,8 @@ func (g *Gateway) extendVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listSnapshots(w http.ResponseWriter, r *http.Request) error {
-	v, err := g.oneVolume(r)
+func (a *volumesAPI) listSnapshots(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.oneVolume(r)
 	if err != nil {
 		return err
 	}
@@ -297,8 +321,8 @@ func (g *Gateway) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 }
 
 // createSnapshot answers the newest snapshot, which is the one that was just made.
-func (g *Gateway) createSnapshot(w http.ResponseWriter, r *http.Request) error {
-	v, err := g.volume(r, volumeCommand(r, "snapshot"))
+func (a *volumesAPI) createSnapshot(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.volume(r, volumeCommand(r, "snapshot"))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ func (v wait) judge(m *machine.Machine) (bool, error) {
 		}
 		if passed {
 			return false, fault.New(fault.Invalid, "wait_version",
-				"failed_precondition: machine %s is at version %s, so version %s will not be seen again", m.ID, m.InstanceID, clip(v.version, 40))
+				"failed_precondition: machine %s is at version %s, so version %s will not be seen again",
+				m.ID, m.InstanceID, clip(v.version, 40))
 		}
 	} else if v.reached(m) {
 		return true, nil
@@ -88,13 +89,13 @@ func (v wait) reached(m *machine.Machine) bool {
 }
 
 // waitMachine answers when the machine is as wanted, at the latest when the timeout ends.
-func (g *Gateway) waitMachine(w http.ResponseWriter, r *http.Request) error {
+func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error {
 	v, err := readWait(r)
 	if err != nil {
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	f, err := g.find(r.Context(), app, id)
+	f, err := a.directory.find(r.Context(), app, id)
 	if err != nil {
 		return err
 	}

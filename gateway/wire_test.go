@@ -22,9 +22,7 @@ import (
 
 var (
 	_ Worker      = (*wire.Worker)(nil)
-	_ wire.Served = Worker(nil)
 	_ wire.Served = (*worker.Worker)(nil)
-	_ wire.Holder = (*worker.Worker)(nil)
 )
 
 // overWireEnv makes every shop of this package's tests ask its workers over TLS sockets.

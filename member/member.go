@@ -73,11 +73,7 @@ type Member struct {
 }
 
 // Worker is the member's own worker.
-type Worker interface {
-	wire.Served
-	wire.Holder
-	wire.Cordoner
-}
+type Worker = wire.Served
 
 // New opens what the member's directory holds. NotFound says that it has not joined any cluster yet.
 func New(o Options) (m *Member, err error) {

@@ -27,7 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	_ Served = (*Worker)(nil)
-	_ Holder = (*Worker)(nil)
 	_ Signer = (*pki.CA)(nil)
 )
 
@@ -95,6 +94,9 @@ func (s *stub) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, 
 		return f(ctx, g)
 	}
 	return as[*machine.Machine](given)
+}
+func (s *stub) Cordon(_ context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
+	return answer[cluster.Record](s, "Cordon", c)
 }
 func (s *stub) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return answer[lifecycle.Outcome](s, "Do", c)

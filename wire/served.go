@@ -13,34 +13,77 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Served is what a Server needs of the worker it serves; *Worker does the same at the other end. See gateway.Worker for what
-// each call means.
+// Served is all that one worker can be asked, near or far: a Server offers it to the other members, and *Worker is it at
+// their end. Who asks needs the parts that it names.
+//
+// All errors are *fault.Error. Every call of a machine names its app, and a machine of another app is NotFound
+// "machine_not_found". A machine that was destroyed is kept for a while (Machine finds it, in state destroyed).
 type Served interface {
+	Granter
+	Operator
+	Inspector
+	Console
+	Disks
+}
+
+// Granter is the seller's side of a worker.
+type Granter interface {
 	ID() cluster.WorkerID
+	// Record returns what the worker says of itself now.
 	Record(ctx context.Context) (cluster.Record, error)
+	// Quote returns what Grant would say now, and reserves nothing.
 	Quote(ctx context.Context, r placement.Request) (market.Quote, error)
+	// Grant makes a machine; the answer is durable. With Launch.SkipLaunch unset it answers once the machine is started,
+	// or has failed to, or after Patience, whichever is first: read the state. A refusal is Exhausted with
+	// Detail = market.Refusal.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
+	// Hold keeps room for a while, and returns until when.
+	Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error)
+	// Release gives held room back. What is not held is released already.
+	Release(ctx context.Context, token string) error
+	// Cordon makes the worker take nothing new, or ends that, and returns its record afterwards.
+	Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error)
+}
+
+// Operator carries out verbs on a worker's machines.
+type Operator interface {
+	// Do carries out a verb and answers when it is done, or after Patience with the transient state.
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+	// Lease takes, refreshes or releases a lease.
 	Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error)
+	// CurrentLease returns the lease in force; NotFound "lease not found" when there is none.
 	CurrentLease(ctx context.Context, app, id string) (machine.Lease, error)
+}
+
+// Inspector tells of a worker and its machines.
+type Inspector interface {
 	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
+	// Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
+	// Versions lists the configs a machine has had, newest first: instance_id, created_at, config.
 	Versions(ctx context.Context, app, id string) ([]machine.Version, error)
+	// Watch calls f with the machine now and after every change, until f returns false or ctx ends.
 	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
+	// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
+	// call is with the zero EventOf: the worker listens now, so nothing that happens afterwards is missed.
 	Events(ctx context.Context, app string, f func(machine.EventOf) error) error
+	// Examine is the worker's own part of `souk doctor`.
+	Examine(ctx context.Context) []cluster.Finding
+	// Stats are counters for metrics.
+	Stats() lifecycle.Stats
+}
+
+// Console is what goes into a worker's machines and comes out of them.
+type Console interface {
 	Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error)
 	Processes(ctx context.Context, app, id string) ([]machine.Process, error)
 	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	CopyOut(ctx context.Context, app, id, path string, w io.Writer) error
 	CopyIn(ctx context.Context, app, id, path string, r io.Reader) error
-	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
-	Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error)
-	Examine(ctx context.Context) []cluster.Finding
-	Stats() lifecycle.Stats
 }
 
-// Holder is a worker that can hold room for a while.
-type Holder interface {
-	Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error)
-	Release(ctx context.Context, token string) error
+// Disks are a worker's volumes.
+type Disks interface {
+	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
+	Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error)
 }

@@ -144,20 +144,15 @@ func verbs() map[string]route {
 		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record, error) { return k.Record(ctx) }),
 		pathQuote:  unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote, error) { return k.Quote(ctx, r) }),
 		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
-			h, ok := k.(Holder)
-			if !ok {
-				return time.Time{}, fault.New(fault.Unimplemented, "hold", "worker %s takes no holds", k.ID())
-			}
-			return h.Hold(ctx, a.Request, a.Token, a.TTL)
+			return k.Hold(ctx, a.Request, a.Token, a.TTL)
 		}),
 		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) { // never busy: it makes room
-			if h, ok := k.(Holder); ok {
-				return none{}, h.Release(ctx, a.Token)
-			}
-			return none{}, nil
+			return none{}, k.Release(ctx, a.Token)
 		}),
-		pathCordon: unary(read, serveCordon),
-		pathGrant:  {role: pki.Gateway, class: change, serve: (*Server).grant},
+		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
+			return k.Cordon(ctx, c) // never busy: it makes room
+		}),
+		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
 		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
 			return k.Do(ctx, a.Command)
 		}),

@@ -64,6 +64,9 @@ func TestEveryVerbCrosses(t *testing.T) {
 		{"Quote", req, quote, func() (any, error) { return w.Quote(ctx, req) }},
 		{"Hold", holdArgs{req, "tok", time.Second}, when(), func() (any, error) { return w.Hold(ctx, req, "tok", time.Second) }},
 		{"Release", "tok", nil, func() (any, error) { return nil, w.Release(ctx, "tok") }},
+		{"Cordon", lifecycle.CordonCommand{Owner: "o", Reason: "r"}, aRecord(), func() (any, error) {
+			return w.Cordon(ctx, lifecycle.CordonCommand{Owner: "o", Reason: "r"})
+		}},
 		{"Grant", grant, aMachine(), func() (any, error) { return w.Grant(ctx, grant) }},
 		{"Do", command, lifecycle.Outcome{Machine: aMachine(), Previous: machine.Stopped}, func() (any, error) { return w.Do(ctx, command) }},
 		{"Lease", lease, held, func() (any, error) { return w.Lease(ctx, lease) }},

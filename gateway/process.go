@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"context"
+	_ "embed"
 	"net/http"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -9,15 +12,109 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decisionlog"
 )
 
-// metrics are the gateway's own, and its workers'. No label has the name of a machine or an app: their number has no bound.
+// processAPI serves what is to be known of this process and of the workers that it reaches.
+type processAPI struct {
+	version   string
+	region    cluster.Region
+	started   time.Time
+	directory *directory
+	metrics   http.Handler
+}
+
+// handlers returns what it serves.
+func (a *processAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/version":      a.getVersion,
+		"GET /v1/souk/openapi.json": a.getOpenAPI,
+		"GET /v1/souk/workers":      a.listWorkers,
+		"GET /v1/souk/doctor":       a.examine,
+		"GET /livez":                a.livez,
+		"GET /readyz":               a.readyz,
+		"GET /metrics":              a.serveMetrics,
+	}
+}
+
+func (a *processAPI) getVersion(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, api.ServerInfo{Version: a.version, Go: goruntime.Version(), Region: string(a.region), Workers: len(a.directory.workers()), Started: a.started})
+	return nil
+}
+
+func (a *processAPI) listWorkers(w http.ResponseWriter, r *http.Request) error {
+	workers := a.directory.workers()
+	records, errs := fanOut(workers, func(k Worker) (cluster.Record, error) { return k.Record(r.Context()) })
+	out := api.WorkerList{Workers: []cluster.Record{}, Unreachable: []api.UnreachableWorker{}}
+	for i, k := range workers {
+		if errs[i] != nil {
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: errs[i].Error()})
+			continue
+		}
+		out.Workers = append(out.Workers, records[i])
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
+	workers := a.directory.workers()
+	found, _ := fanOut(workers, func(k Worker) ([]cluster.Finding, error) { return k.Examine(r.Context()), nil })
+	out := api.Examinations{Workers: []api.Examination{}}
+	for i, k := range workers {
+		out.Workers = append(out.Workers, api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (a *processAPI) livez(w http.ResponseWriter, _ *http.Request) error {
+	return plainText(w, http.StatusOK, "ok\n")
+}
+
+const readyTimeout = 2 * time.Second
+
+func (a *processAPI) readyz(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if view := a.directory.view(ctx); len(view.Workers) == 0 {
+		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
+	}
+	return plainText(w, http.StatusOK, "ok\n")
+}
+
+func plainText(w http.ResponseWriter, code int, text string) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, err := w.Write([]byte(text))
+	return err
+}
+
+// description is the API in OpenAPI's words: made of the route table by a test, and held against every answer by
+// others.
+//
+//go:embed openapi.json
+var description []byte
+
+func (a *processAPI) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(description)
+	return err
+}
+
+// metrics are the gateway's own, and its workers'. No label has the name of a machine or an app: their number has no
+// bound.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	serve    http.Handler
 }
 
-func newMetrics(g *Gateway) *metrics {
+// newMetrics makes them, with those of others.
+func newMetrics(others ...prometheus.Collector) *metrics {
 	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -25,9 +122,8 @@ func newMetrics(g *Gateway) *metrics {
 		}, []string{"route", "method", "code"}),
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(g.broker.Collectors()...)
-	registry.MustRegister(m.requests, workerCollector{g}, decisionCollector{g}, clusterCollector{g.cluster},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(others...)
+	registry.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m
 }
@@ -41,23 +137,23 @@ func (m *metrics) request(method, route string, code int, took time.Duration) {
 	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Observe(took.Seconds())
 }
 
-func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request) error {
-	g.metrics.serve.ServeHTTP(w, r)
+func (a *processAPI) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	a.metrics.ServeHTTP(w, r)
 	return nil
 }
 
 // decisionCollector tells of the decision log.
-type decisionCollector struct{ g *Gateway }
+type decisionCollector struct{ log *decisionlog.Log }
 
 // Describe describes nothing, as workerCollector's does.
 func (decisionCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells the log's counters, where there is a log.
 func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
-	if c.g.decisions == nil {
+	if c.log == nil {
 		return
 	}
-	s := c.g.decisions.Stats()
+	s := c.log.Stats()
 	for _, m := range []struct {
 		name, help string
 		kind       prometheus.ValueType
@@ -73,14 +169,14 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 // workerCollector asks the workers for their counters at each scrape.
-type workerCollector struct{ g *Gateway }
+type workerCollector struct{ workers func() []Worker }
 
 // Describe describes nothing: what there is depends on the workers.
 func (workerCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells every worker's counters, in base units.
 func (c workerCollector) Collect(out chan<- prometheus.Metric) {
-	for _, w := range c.g.workers() {
+	for _, w := range c.workers() {
 		collectWorker(out, string(w.ID()), w.Stats())
 	}
 }

@@ -87,19 +87,20 @@ type consoleAPI struct {
 }
 
 // handlers returns what it serves.
-func (g *consoleAPI) handlers() handlers {
+func (a *consoleAPI) handlers() handlers {
 	return handlers{
-		"POST /v1/apps/{app}/machines/{id}/exec":      g.execMachine,
-		"GET /v1/souk/apps/{app}/machines/{id}/files": g.copyOut,
-		"PUT /v1/souk/apps/{app}/machines/{id}/files": g.copyIn,
-		"GET /v1/souk/apps/{app}/machines/{id}/logs":  g.streamLogs,
-		"GET /v1/souk/events":                         g.streamEvents,
-		"POST /v1/souk/apps/{app}/machines/{id}/exec": g.streamExec,
+		"GET /v1/apps/{app}/machines/{id}/ps":         a.listProcesses,
+		"POST /v1/apps/{app}/machines/{id}/exec":      a.execMachine,
+		"GET /v1/souk/apps/{app}/machines/{id}/files": a.copyOut,
+		"PUT /v1/souk/apps/{app}/machines/{id}/files": a.copyIn,
+		"GET /v1/souk/apps/{app}/machines/{id}/logs":  a.streamLogs,
+		"GET /v1/souk/events":                         a.streamEvents,
+		"POST /v1/souk/apps/{app}/machines/{id}/exec": a.streamExec,
 	}
 }
 
 // streamLogs streams a machine's output until it is all told, or with follow until the client goes.
-func (g *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
+func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
 	if err != nil {
 		return err
@@ -108,11 +109,11 @@ func (g *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := g.directory.named(r)
+	f, err := a.directory.named(r)
 	if err != nil {
 		return err
 	}
-	l := newLines(w, g.log)
+	l := newLines(w, a.log)
 	if follow {
 		if err := l.begin(); err != nil {
 			return l.end(r, err)
@@ -127,16 +128,16 @@ func (g *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // streamEvents streams the events of every worker, each from now on. A client that reads slowly holds back only itself.
-func (g *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
+func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	app := r.URL.Query().Get("app")
 	if app != "" {
-		if _, err := g.directory.apps.App(app); err != nil {
+		if _, err := a.directory.apps.App(app); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	l, workers := newLines(w, g.log), g.directory.workers()
+	l, workers := newLines(w, a.log), a.directory.workers()
 	var deaf atomic.Int64 // workers that do not listen yet
 	deaf.Store(int64(len(workers)))
 	all := make(chan struct{}) // closed when all listen and the answer has begun
@@ -188,7 +189,7 @@ func (f frameWriter) Write(p []byte) (int, error) {
 }
 
 // streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin.
-func (g *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
+func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
@@ -198,11 +199,11 @@ func (g *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := g.directory.named(r)
+	f, err := a.directory.named(r)
 	if err != nil {
 		return err
 	}
-	l := newLines(w, g.log)
+	l := newLines(w, a.log)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}

@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+)
+
+// Bounds of what is read.
+const (
+	MaxBody     = 1 << 20 // bytes of a JSON body
+	bodyTimeout = 30 * time.Second
+)
+
+// readBody reads a body whole, within MaxBody and bodyTimeout.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Not every connection has deadlines (a test's recorder has none): then the server's own limits are all there is.
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err == nil {
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err == nil {
+		return raw, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fault.New(fault.Invalid, "too_large",
+			"the body is larger than %d bytes, the most that is read; send less", MaxBody)
+	}
+	return nil, fault.Wrap(err, fault.Invalid, "body", "the body could not be read to its end; send it again")
+}
+
+// readJSON reads a body into v, strictly. An empty body leaves v as it is when optional, else it is refused.
+func readJSON(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+	raw, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(strings.TrimSpace(string(raw))) == 0 {
+		if optional {
+			return nil
+		}
+		return fault.New(fault.Invalid, "body", "the body is empty; a JSON object is wanted")
+	}
+	return decode(raw, v)
+}
+
+// decode reads JSON, refusing unknown fields and anything behind the value, and says in a sentence what is wrong.
+func decode(raw []byte, v any) error {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return jsonFault(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.Invalid, "json", "there is more behind the JSON object; send one object only")
+	}
+	return nil
+}
+
+func jsonFault(err error) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f // of a type that reads itself
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fault.New(fault.Invalid, "json", "the body is not JSON: %v at byte %d", e, e.Offset)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := e.Field
+		if field == "" {
+			field = "the body"
+		}
+		return fault.New(fault.Invalid, "json_type",
+			"%s is a JSON %s where %s is wanted", field, e.Value, kindName(e.Type.Kind().String()))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fault.New(fault.Invalid, "json_field", "there is no field %s; take it out or mend its name", name)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.New(fault.Invalid, "json", "the JSON breaks off before its end; send it whole")
+	}
+	return fault.Wrap(err, fault.Invalid, "json", "the body cannot be read as JSON")
+}
+
+func kindName(kind string) string {
+	switch {
+	case kind == "struct" || kind == "map":
+		return "an object"
+	case kind == "slice":
+		return "a list"
+	case kind == "string":
+		return "a text"
+	case kind == "bool":
+		return "true or false"
+	case strings.HasPrefix(kind, "int"):
+		return "a whole number"
+	case strings.HasPrefix(kind, "uint"):
+		return "a whole number from 0"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
+	}
+	return "another type"
+}
+
+// queryBool reads a true-or-false parameter; "" is false, and a bare "?x" too.
+func queryBool(r *http.Request, name string) (bool, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fault.New(fault.Invalid, "query", "%s=%q is neither true nor false", name, clip(s, 40))
+	}
+	return b, nil
+}
+
+// queryInt reads a whole number within [low, high]; absent gives def.
+func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a whole number from %d to %d", name, clip(s, 40), low, high)
+	}
+	return n, nil
+}
+
+// queryDuration reads "10s", or a bare number of seconds, up to max; absent gives 0.
+func queryDuration(r *http.Request, name string, max time.Duration) (time.Duration, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if n, numeric := strconv.Atoi(s); numeric == nil && n <= int(max/time.Second) {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 || d > max {
+		return 0, fault.New(fault.Invalid, "query",
+			"%s=%q is not a duration from 0 to %v; write it as \"10s\"", name, clip(s, 40), max)
+	}
+	return d, nil
+}
+
+// statusOf gives the HTTP code of an error and the Machines API's status word.
+//
+// No refusal is 502 or 503: clients send those again, with every method. Nor is anything else, because what a lost
+// answer may have done is known only to who asks.
+func statusOf(e *fault.Error) (int, string) {
+	switch e.Code { // the cases in which the Machines API is narrower than a kind
+	case "unauthenticated":
+		return http.StatusUnauthorized, ""
+	case "app_name_taken":
+		return http.StatusUnprocessableEntity, "name_taken"
+	case "idempotency_key":
+		return http.StatusUnprocessableEntity, ""
+	case "too_large":
+		return http.StatusRequestEntityTooLarge, ""
+	case "method":
+		return http.StatusMethodNotAllowed, ""
+	case "busy", "too_many_keys":
+		if e.Kind != fault.Conflict {
+			return http.StatusTooManyRequests, ""
+		}
+	}
+	switch e.Kind {
+	case fault.Invalid:
+		return http.StatusBadRequest, ""
+	case fault.Denied:
+		return http.StatusForbidden, ""
+	case fault.NotFound:
+		return http.StatusNotFound, ""
+	case fault.Conflict:
+		return http.StatusConflict, ""
+	case fault.Precondition:
+		return http.StatusPreconditionFailed, ""
+	case fault.Exhausted:
+		return statusOfExhausted(e)
+	case fault.Timeout:
+		return http.StatusRequestTimeout, ""
+	case fault.Unimplemented:
+		return http.StatusNotImplemented, ""
+	}
+	return http.StatusInternalServerError, ""
+}
+
+func statusOfExhausted(e *fault.Error) (int, string) {
+	switch e.Scope {
+	case fault.ScopeHost:
+		return http.StatusConflict, "" // a status that clients do not know would outrank the text
+	case fault.ScopeVolume:
+		return http.StatusPreconditionFailed, "volume_placement_capacity"
+	case fault.ScopeQuota: // not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
+		return http.StatusForbidden, ""
+	}
+	if e.Code == "no_volume_capacity" {
+		return http.StatusConflict, ""
+	}
+	return http.StatusUnprocessableEntity, "insufficient_capacity"
+}
+
+// bodyOf gives the body of an error. A fault of souk's own names the request instead of its cause: the cause may hold
+// what is nobody's business, and is in the log.
+func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
+	b := api.ErrorBody{Error: e.Error(), Status: status, Souk: api.Reason{
+		Kind: e.Kind, Code: e.Code, Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter.Seconds(), Request: request,
+	}}
+	if e.Kind == fault.Internal || e.Kind == fault.Unavailable && e.Err != nil {
+		b.Error = e.Text + "; its cause is in souk's log under " + request
+	}
+	switch d := e.Detail.(type) {
+	case market.Refusal:
+		b.Souk.Clauses = d.Verdict.Failing
+	case []machine.Candidate:
+		b.Souk.Candidates = d
+	case broker.Unplaced:
+		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.Pending, d.Decision, d.Candidates, d.Clauses
+	case []machine.Clause:
+		b.Souk.Clauses = d
+	case string:
+		b.Souk.Machine = d
+	}
+	return b
+}
+
+// fail answers an error. It is the only place that does, and the only one that logs it.
+func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // who asked is gone
+	}
+	e := asFault(err)
+	code, status := statusOf(e)
+	if code >= http.StatusInternalServerError && code != http.StatusNotImplemented {
+		f.log.ErrorContext(r.Context(), "request failed", "request", requestID(r), "kind", e.Kind, "code", e.Code, "op", e.Op, "error", e)
+	}
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="souk"`)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	answer(w, code, bodyOf(e, status, requestID(r)))
+}
+
+// asFault is fault.As that knows a context's end.
+func asFault(err error) *fault.Error {
+	if _, ours := errors.AsType[*fault.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
+		return fault.Wrap(err, fault.Timeout, "deadline",
+			"deadline_exceeded: it took too long; look at the state and ask again")
+	}
+	return fault.As(err)
+}
+
+// answer writes a JSON body. An error can only be that nobody reads any more.
+func answer(w http.ResponseWriter, code int, body any) {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(body); err != nil {
+		code = http.StatusInternalServerError
+		b.Reset()
+		b.WriteString(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}` + "\n")
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes())
+}
+
+func answerOK(w http.ResponseWriter) error {
+	answer(w, http.StatusOK, api.OK{OK: true})
+	return nil
+}

@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/quota"
+)
+
+// namespacesAPI serves namespaces, what they may spend and what they do.
+type namespacesAPI struct {
+	catalog   namespaceCatalog
+	directory *directory
+	accounts  *accounts
+}
+
+// namespaceCatalog is what it needs of the catalog.
+type namespaceCatalog interface {
+	App(name string) (catalog.App, error)
+	AppsByNamespace() map[string][]string
+	Namespaces() []catalog.Namespace
+	Namespace(name string) (catalog.Namespace, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
+	CreateNamespace(name string) error
+	DeleteNamespace(name string) error
+	SetNamespace(app, name string) error
+	SetBudget(name string, b *quota.Budget, weight float64) error
+	Price() quota.Price
+	SetPrice(p quota.Price) error
+}
+
+// handlers returns what it serves.
+func (a *namespacesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/namespaces":                   a.listNamespaces,
+		"POST /v1/souk/namespaces":                  a.createNamespace,
+		"DELETE /v1/souk/namespaces/{namespace}":    a.deleteNamespace,
+		"GET /v1/souk/namespaces/{namespace}/quota": a.getQuota,
+		"PUT /v1/souk/namespaces/{namespace}/quota": a.setQuota,
+		"GET /v1/souk/price":                        a.getPrice,
+		"PUT /v1/souk/price":                        a.setPrice,
+		"GET /v1/souk/apps/{app}/namespace":         a.getAppNamespace,
+		"PUT /v1/souk/apps/{app}/namespace":         a.setAppNamespace,
+	}
+}
+
+// inform tells of namespaces as they stand now.
+func (a *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []api.Namespace {
+	told := a.accounts.hear(r.Context())
+	apps := a.catalog.AppsByNamespace()
+	now := time.Now()
+	out := make([]api.Namespace, 0, len(rows))
+	for _, n := range rows {
+		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Workers: []api.WorkerSpending{}}
+		if i.Weight == 0 {
+			i.Weight = 1
+		}
+		if i.Apps == nil {
+			i.Apps = []string{}
+		}
+		var all []cluster.Spending
+		for _, id := range slices.Sorted(maps.Keys(told)) {
+			if s, some := told[id][n.Name]; some {
+				all = append(all, s)
+				i.Workers = append(i.Workers, api.WorkerSpending{Worker: id, Spending: s})
+			}
+		}
+		var b quota.Budget
+		if n.Budget != nil {
+			b = *n.Budget
+		}
+		account, sum := quota.Of(b, all, now), quota.Fold(b, all, now)
+		i.Spent, i.Lent, i.Rate, i.LentRate, i.Used, i.Machines = account.Spent, account.Lent, account.Rate, sum.LentRate, account.Used, sum.Machines
+		if n.Budget != nil {
+			balance := account.Balance()
+			i.Owed, i.Balance = account.Owed, &balance
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
+func (a *namespacesAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(r, a.catalog.Namespaces())})
+	return nil
+}
+
+func (a *namespacesAPI) createNamespace(w http.ResponseWriter, r *http.Request) error {
+	var in api.NewNamespace
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := a.catalog.CreateNamespace(in.Name); err != nil {
+		return err
+	}
+	return a.answerNamespace(w, r, in.Name, http.StatusCreated)
+}
+
+func (a *namespacesAPI) answerNamespace(w http.ResponseWriter, r *http.Request, name string, code int) error {
+	n, err := a.catalog.Namespace(name)
+	if err != nil {
+		return err
+	}
+	answer(w, code, a.inform(r, []catalog.Namespace{n})[0])
+	return nil
+}
+
+func (a *namespacesAPI) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
+	if err := a.catalog.DeleteNamespace(r.PathValue("namespace")); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (a *namespacesAPI) getQuota(w http.ResponseWriter, r *http.Request) error {
+	return a.answerNamespace(w, r, r.PathValue("namespace"), http.StatusOK)
+}
+
+func (a *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
+	var in api.QuotaRequest
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	name := r.PathValue("namespace")
+	n, err := a.catalog.Namespace(name)
+	if err != nil {
+		return err
+	}
+	weight := n.Weight
+	if in.Weight != nil {
+		weight = *in.Weight
+	}
+	if err := a.catalog.SetBudget(name, in.Budget, weight); err != nil {
+		return err
+	}
+	return a.answerNamespace(w, r, name, http.StatusOK)
+}
+
+func (a *namespacesAPI) getPrice(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, a.catalog.Price())
+	return nil
+}
+
+func (a *namespacesAPI) setPrice(w http.ResponseWriter, r *http.Request) error {
+	var in quota.Price
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := a.catalog.SetPrice(in); err != nil {
+		return err
+	}
+	return a.getPrice(w, r)
+}
+
+func (a *namespacesAPI) getAppNamespace(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.catalog.App(r.PathValue("app")); err != nil {
+		return err
+	}
+	n, err := a.catalog.NamespaceOf(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.AppNamespace{Namespace: n.Name})
+	return nil
+}
+
+func (a *namespacesAPI) setAppNamespace(w http.ResponseWriter, r *http.Request) error {
+	var in api.AppNamespace
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := a.catalog.SetNamespace(r.PathValue("app"), in.Namespace); err != nil {
+		return err
+	}
+	return a.getAppNamespace(w, r)
+}
+
+// accounts tell how namespaces stand, by what the workers tell of them.
+type accounts struct {
+	catalog   accountCatalog
+	directory *directory
+	spent     spendings
+}
+
+// accountCatalog is what they need of the catalog.
+type accountCatalog interface {
+	Namespaces() []catalog.Namespace
+	Price() quota.Price
+}
+
+// hear asks all workers.
+func (a *accounts) hear(ctx context.Context) map[cluster.WorkerID]map[string]cluster.Spending {
+	return a.spent.hear(ctx, a.directory.workers())
+}
+
+// spendings is what each worker last told of what is spent there. One that cannot be heard is remembered: what its
+// machines have spent is spent. One that is no longer listed (souk node rm) is forgotten.
+type spendings struct {
+	mu   sync.Mutex
+	last map[cluster.WorkerID]map[string]cluster.Spending
+}
+
+// hear asks all workers, and gives what is known of each. Far ones answer from what they have told.
+func (s *spendings) hear(ctx context.Context, workers []Worker) map[cluster.WorkerID]map[string]cluster.Spending {
+	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) { return w.Record(ctx) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[cluster.WorkerID]map[string]cluster.Spending, len(workers))
+	for i, w := range workers {
+		switch {
+		case errs[i] == nil:
+			next[w.ID()] = records[i].Spending
+		case s.last[w.ID()] != nil:
+			next[w.ID()] = s.last[w.ID()]
+		}
+	}
+	s.last = next
+	return next
+}
+
+// account gives how a namespace that has a budget stands.
+func (a *accounts) account(ctx context.Context, n catalog.Namespace) quota.Account {
+	var told []cluster.Spending
+	for _, by := range a.hear(ctx) {
+		if s, some := by[n.Name]; some {
+			told = append(told, s)
+		}
+	}
+	return quota.Of(*n.Budget, told, time.Now())
+}
+
+// book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+func (a *accounts) book(ctx context.Context, worker cluster.WorkerID) quota.Book {
+	b := quota.Book{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{}, Others: map[string]cluster.Spending{}}
+	limited := false
+	for _, n := range a.catalog.Namespaces() {
+		if n.Budget != nil {
+			b.Budgets[n.Name], limited = *n.Budget, true
+		}
+	}
+	if !limited {
+		return b
+	}
+	others := map[string][]cluster.Spending{}
+	for id, by := range a.hear(ctx) {
+		for name, s := range by {
+			if id != worker {
+				others[name] = append(others[name], s)
+			}
+		}
+	}
+	for name, told := range others {
+		if budget, has := b.Budgets[name]; has {
+			b.Others[name] = quota.Fold(budget, told, time.Now())
+		}
+	}
+	return b
+}

@@ -1,0 +1,228 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+)
+
+// placingAPI serves plans, gangs and moves.
+type placingAPI struct {
+	catalog   appOpener
+	broker    placingBroker
+	directory *directory
+}
+
+// placingBroker is what it needs of the broker.
+type placingBroker interface {
+	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
+	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
+	DrainPlan(ctx context.Context, worker cluster.WorkerID) ([]api.DrainMove, error)
+	Move(ctx context.Context, m broker.Machine) (*broker.Moved, error)
+}
+
+// handlers returns what it serves.
+func (a *placingAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/souk/apps/{app}/plan":               a.planLaunch,
+		"GET /v1/souk/workers/{worker}/drain":         a.planDrain,
+		"POST /v1/souk/apps/{app}/machines/{id}/move": a.moveMachine,
+		"POST /v1/souk/apps/{app}/gangs":              a.createGang,
+	}
+}
+
+// planLaunch says what a launch would meet now.
+func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
+	launch, err := readLaunch(w, r)
+	if err != nil {
+		return err
+	}
+	p, err := a.broker.Plan(r.Context(), broker.Intent{App: r.PathValue("app"), Launch: launch})
+	if err != nil {
+		return err
+	}
+	d := p.Decision
+	out := api.Plan{Machine: p.Machine, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
+		Sentences: p.Sentences, Changes: p.Changes, Decision: d, Equal: p.Equal, Among: p.Among}
+	for _, v := range p.Victims {
+		out.Victims = append(out.Victims, api.Victims{Worker: v.Worker, Victims: v.Machines, Cost: v.Cost})
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// planDrain says where a worker's machines would go.
+func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
+	worker := cluster.WorkerID(r.PathValue("worker"))
+	moves, err := a.broker.DrainPlan(r.Context(), worker)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.DrainPlan{Worker: worker, Moves: moves})
+	return nil
+}
+
+// moveMachine makes a machine anew at another worker and destroys it where it was.
+func (a *placingAPI) moveMachine(w http.ResponseWriter, r *http.Request) error {
+	f, err := a.directory.named(r)
+	if err != nil {
+		return err
+	}
+	if f.machine.State == machine.Destroyed {
+		return fault.New(fault.NotFound, machineMissing, "machine not found")
+	}
+	m, err := a.broker.Move(r.Context(), broker.Machine{Machine: f.machine, At: f.worker})
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.Moved{From: m.From, Worker: m.Worker, Machine: m.Machine, DownMS: decision.Millis(m.Down)})
+	return nil
+}
+
+// createGang places a gang, all or nothing.
+func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.OpenApp(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	var body api.GangRequest
+	if err := readJSON(w, r, &body, false); err != nil {
+		return err
+	}
+	gang, err := gangOf(&body)
+	if err != nil {
+		return err
+	}
+	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: body.Launch, Gang: gang})
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.Gang{Gang: placed.Gang, Machines: placed.Machines, Size: body.Size, Tries: placed.Tries, Refusals: placed.Refusals})
+	return nil
+}
+
+// gangOf reads the body.
+func gangOf(b *api.GangRequest) (*broker.Gang, error) {
+	if b.Launch == nil || b.Launch.Config == nil {
+		return nil, fault.New(fault.Invalid, "gang", "a gang needs a launch: what each of its machines is to run")
+	}
+	most := broker.MaxGangWait.Seconds() // beyond it a duration could run over
+	if !(b.Wait >= 0 && b.Wait <= most) {
+		return nil, fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", most, b.Wait)
+	}
+	gang := &broker.Gang{Size: b.Size, Min: b.Min, Same: b.Same, Wait: time.Duration(b.Wait * float64(time.Second))}
+	if err := gang.Valid(b.Launch); err != nil {
+		return nil, err
+	}
+	return gang, checkLaunch(b.Launch)
+}
+
+// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker
+// by its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
+
+// bidsAPI serves them.
+type bidsAPI struct {
+	catalog   appOpener
+	broker    bidBroker
+	directory *directory
+}
+
+// appOpener is what it needs of the catalog.
+type appOpener interface {
+	OpenApp(name string) (catalog.App, error)
+}
+
+// bidBroker is what it needs of the broker.
+type bidBroker interface {
+	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
+	Quote(ctx context.Context, of broker.Offer) (market.Quote, error)
+	Hold(ctx context.Context, of broker.Offer, token string, ttl time.Duration) (broker.Held, error)
+	Release(ctx context.Context, worker cluster.WorkerID, token string) error
+}
+
+// handlers returns what it serves.
+func (a *bidsAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/souk/workers/{worker}/quote":          a.quoteAt,
+		"POST /v1/souk/workers/{worker}/holds":          a.holdAt,
+		"DELETE /v1/souk/workers/{worker}/holds/{hold}": a.releaseAt,
+		"POST /v1/souk/workers/{worker}/machines":       a.grantAt,
+	}
+}
+
+// bid reads the body, and says for which worker it is. Ids match exactly.
+func (a *bidsAPI) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {
+	var b api.Bid
+	worker, err := a.directory.workerOf(r)
+	if err != nil {
+		return nil, broker.Offer{}, err
+	}
+	if err := readJSON(w, r, &b, false); err != nil {
+		return nil, broker.Offer{}, err
+	}
+	if b.Launch == nil || b.Launch.Config == nil {
+		return nil, broker.Offer{}, fault.New(fault.Invalid, "bid", "a bid needs an app and a launch with a config")
+	}
+	if _, err := a.catalog.OpenApp(b.App); err != nil {
+		return nil, broker.Offer{}, err
+	}
+	return &b, broker.Offer{App: b.App, Launch: b.Launch, Worker: worker.ID()}, checkLaunch(b.Launch)
+}
+
+func (a *bidsAPI) quoteAt(w http.ResponseWriter, r *http.Request) error {
+	_, offer, err := a.bid(w, r)
+	if err != nil {
+		return err
+	}
+	q, err := a.broker.Quote(r.Context(), offer)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, q)
+	return nil
+}
+
+func (a *bidsAPI) holdAt(w http.ResponseWriter, r *http.Request) error {
+	b, offer, err := a.bid(w, r)
+	if err != nil {
+		return err
+	}
+	ttl := time.Duration(min(max(b.TTL, 0), market.MaxHoldTTL.Seconds()+1) * float64(time.Second))
+	h, err := a.broker.Hold(r.Context(), offer, b.Hold, ttl)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.Held{Hold: h.Token, Expires: h.Expires, Machine: h.Machine})
+	return nil
+}
+
+func (a *bidsAPI) releaseAt(w http.ResponseWriter, r *http.Request) error {
+	if err := a.broker.Release(r.Context(), cluster.WorkerID(r.PathValue("worker")), r.PathValue("hold")); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.OK{OK: true})
+	return nil
+}
+
+func (a *bidsAPI) grantAt(w http.ResponseWriter, r *http.Request) error {
+	b, offer, err := a.bid(w, r)
+	if err != nil {
+		return err
+	}
+	placed, err := a.broker.Place(r.Context(), broker.Intent{App: b.App, Launch: b.Launch,
+		Bid: &broker.Bid{Worker: offer.Worker, Hold: b.Hold, Evict: b.Evict, Reason: b.Reason}})
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, placed.Machines[0])
+	return nil
+}

@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// verbsAPI serves what machines are told to do.
+type verbsAPI struct {
+	broker    verbBroker
+	directory *directory
+}
+
+// verbBroker is what it needs of the broker.
+type verbBroker interface {
+	AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error)
+}
+
+// handlers returns what it serves.
+func (a *verbsAPI) handlers() handlers {
+	return handlers{
+		"POST /v1/apps/{app}/machines/{id}/start":    a.startMachine,
+		"POST /v1/apps/{app}/machines/{id}/stop":     a.stopMachine,
+		"POST /v1/apps/{app}/machines/{id}/restart":  a.restartMachine,
+		"POST /v1/apps/{app}/machines/{id}/signal":   a.signalMachine,
+		"POST /v1/apps/{app}/machines/{id}/suspend":  a.plain(lifecycle.Suspend),
+		"POST /v1/apps/{app}/machines/{id}/cordon":   a.plain(lifecycle.Cordon),
+		"POST /v1/apps/{app}/machines/{id}/uncordon": a.plain(lifecycle.Uncordon),
+	}
+}
+
+// command begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered
+// when they have begun, where the client prefers that (RFC 7240, section 4.1).
+func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
+	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
+	return lifecycle.Command{
+		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader), Source: "user",
+		Begun: slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
+	}
+}
+
+// plain serves the verbs that take nothing and tell nothing.
+func (a *verbsAPI) plain(v lifecycle.Verb) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := a.directory.do(r, command(r, v)); err != nil {
+			return err
+		}
+		return answerOK(w)
+	}
+}
+
+func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
+	out, err := a.broker.AskOwner(decision.Start, func() (lifecycle.Outcome, error) { return a.directory.do(r, command(r, lifecycle.Start)) })
+	if err != nil {
+		return err
+	}
+	message := "machine is " + string(out.Machine.State)
+	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous})
+	return nil
+}
+
+func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
+	var in api.StopRequest
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	if in.ID != "" && in.ID != r.PathValue("id") {
+		return fault.New(fault.Invalid, "id",
+			"the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
+	}
+	if in.Timeout.Duration < 0 || in.Timeout.Duration > machine.MaxStopTimeout {
+		return fault.New(fault.Invalid, "timeout",
+			"a stop waits from 0s (the machine's own time) to %v, not %v", machine.MaxStopTimeout, in.Timeout.Duration)
+	}
+	if err := checkSignal(in.Signal); err != nil {
+		return err
+	}
+	c := command(r, lifecycle.Stop)
+	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
+	if _, err := a.directory.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error {
+	c := command(r, lifecycle.Restart)
+	var err error
+	if c.Kill, err = queryBool(r, "force_stop"); err != nil {
+		return err
+	}
+	if c.Timeout, err = queryDuration(r, "timeout", machine.MaxStopTimeout); err != nil {
+		return err
+	}
+	c.Signal = r.URL.Query().Get("signal")
+	if err := checkSignal(c.Signal); err != nil {
+		return err
+	}
+	if _, err := a.broker.AskOwner(decision.Restart, func() (lifecycle.Outcome, error) { return a.directory.do(r, c) }); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+// checkSignal refuses what is no signal; "" is the machine's own.
+func checkSignal(s string) error {
+	if s == "" {
+		return nil
+	}
+	_, err := machine.ParseSignal(s)
+	return err
+}
+
+func (a *verbsAPI) signalMachine(w http.ResponseWriter, r *http.Request) error {
+	var in api.SignalRequest
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.Signal == "" {
+		return fault.New(fault.Invalid, "signal", "no signal was named; send {\"signal\": \"SIGTERM\"}")
+	}
+	if _, err := machine.ParseSignal(string(in.Signal)); err != nil {
+		return err
+	}
+	c := command(r, lifecycle.Signal)
+	c.Signal = string(in.Signal)
+	if _, err := a.directory.do(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+// Bounds of a lease, in seconds.
+const (
+	defaultLease = 120
+	maxLease     = 24 * 3600
+)
+
+// leasesAPI serves the leases of machines.
+type leasesAPI struct {
+	directory *directory
+}
+
+// handlers returns what it serves.
+func (a *leasesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/apps/{app}/machines/{id}/lease":    a.getLease,
+		"POST /v1/apps/{app}/machines/{id}/lease":   a.acquireLease,
+		"DELETE /v1/apps/{app}/machines/{id}/lease": a.releaseLease,
+	}
+}
+
+func (a *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
+	app, id := r.PathValue("app"), r.PathValue("id")
+	l, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.LeaseAnswer{Status: "success", Data: l})
+	return nil
+}
+
+// acquireLease takes a lease, or refreshes it when the request has its nonce.
+func (a *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
+	var in api.LeaseRequest
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	def := defaultLease
+	if in.TTL != nil {
+		def = *in.TTL
+	}
+	ttl, err := queryInt(r, "ttl", def, 1, maxLease)
+	if err != nil {
+		return err
+	}
+	if ttl < 1 || ttl > maxLease {
+		return fault.New(fault.Invalid, "ttl", "a lease lasts from 1 to %d seconds, not %d", maxLease, ttl)
+	}
+	c := leaseCommand(r)
+	c.TTL, c.Owner = time.Duration(ttl)*time.Second, leaseOwner(in)
+	l, err := a.lease(r, c)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusCreated, api.LeaseAnswer{Status: "success", Data: l})
+	return nil
+}
+
+func (a *leasesAPI) releaseLease(w http.ResponseWriter, r *http.Request) error {
+	c := leaseCommand(r)
+	c.Release = true
+	if _, err := a.lease(r, c); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
+	return lifecycle.LeaseCommand{App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader)}
+}
+
+// leaseOwner names the holder to those who are refused. There is one token, so it is who the client says it is.
+func leaseOwner(in api.LeaseRequest) string {
+	switch {
+	case in.Owner != "":
+		return clip(in.Owner, 100)
+	case in.Description != "":
+		return clip(in.Description, 100)
+	}
+	return "api"
+}
+
+func (a *leasesAPI) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
+	return owner(r.Context(), a.directory, c.App, c.Machine, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
+}
