@@ -85,7 +85,10 @@ func (r *Reaper) pause(id string, on bool) error {
 			return notRunning(id)
 		}
 		if err := l.slot.group.Freeze(ctx, on); err != nil {
-			_ = l.slot.group.Freeze(ctx, l.rec.Paused)
+			r.mu.Lock()
+			paused := l.rec.Paused
+			r.mu.Unlock()
+			_ = l.slot.group.Freeze(ctx, paused)
 			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
 		}
 	} else {

@@ -176,9 +176,9 @@ func (r *Reaper) killAll(l *life) {
 func (r *Reaper) killMain(ctx context.Context, l *life) bool {
 	r.forkMu.Lock() // nothing is waited for meanwhile, so the pid is still its own
 	r.mu.Lock()
-	ended := l.ended
+	ended, paused := l.ended, l.rec.Paused
 	r.mu.Unlock()
-	if !ended && l.child && !l.rec.Paused {
+	if !ended && l.child && !paused {
 		_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended meanwhile
 	}
 	r.forkMu.Unlock()
