@@ -5,7 +5,11 @@
 // The simulator drives it from a heap of ticks; nothing in it knows that.
 package scheduler
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"github.com/soukhq/souk/market"
+)
 
 // Time is a moment or a span, in microseconds.
 type Time = int64
@@ -34,17 +38,16 @@ func (j *Job) Work() Time { return Time(j.Left()) * j.Estimate }
 // Kind says what a message means. Each architecture has its own.
 type Kind uint8
 
-// Msg is a message, or a note to oneself. The meaning of each field is the architecture's, but To, which is the index
-// of the worker or of the buyer it is for, as its Kind says.
+// Msg is a message, or a note to oneself. Its Kind says which fields it has.
 type Msg struct {
-	X, Y, Z  Time
-	V, W, U  Time
-	S, T     int64
-	P, Q     int64
-	At       Time // when it was sent, where its age counts
-	To, From int32
-	Job, N   int32
-	M        int32
+	Time     Time      // the moment or the span that it tells of
+	At       Time      // when it was sent, where its age counts
+	Bulletin *Bulletin // what a buyer tells the others; those who get it do not change it
+	To, From int32     // a worker or a buyer, by its index
+	Job      int32
+	Task     int32 // of Job: the one that is meant, or the first of Count
+	Count    int32 // tasks
+	Offer    int32 // of a worker's free slot, counted by the worker from 1
 	Kind     Kind
 	Hops     uint8
 	Flag     bool
@@ -53,11 +56,37 @@ type Msg struct {
 	Sure     bool // sent over a connection that sends again what is lost: loss costs time, not the message
 }
 
+// Bulletin is what a buyer tells all others from time to time: the best work it has, and the offers that rest at it.
+type Bulletin struct {
+	Bid     market.Bid
+	Resting [2]int32 // offers that no task was found for: of workers that take short tasks only, and of the others
+	Tasks   int32    // that wait
+}
+
+// Number returns what tells a message from others of its kind, for a hash of a run.
+func (m *Msg) Number() int32 {
+	switch {
+	case m.Bulletin != nil:
+		return m.Bulletin.Resting[1]
+	case m.Offer != 0:
+		return m.Offer
+	}
+	return m.Task
+}
+
+// Subject returns the job that a message is about; of a bulletin, what stands for one.
+func (m *Msg) Subject() int32 {
+	if m.Bulletin != nil {
+		return m.Bulletin.Resting[0]
+	}
+	return m.Job
+}
+
 // Out is one thing that is to happen.
 type Out struct {
 	Msg   Msg
 	After Time // from now; of a sent message, on top of the network's delay
-	Run   bool // task Msg.N of job Msg.Job begins on worker Msg.To after After
+	Run   bool // task Msg.Task of job Msg.Job begins on worker Msg.To after After
 }
 
 // Desk is where a step is taken: what can be seen, and the list of what is to happen.
@@ -87,7 +116,7 @@ func (d *Desk) Note(after Time, m Msg) {
 
 // Run begins task n of a job on a worker after a time.
 func (d *Desk) Run(worker, job, n int32, after Time) {
-	d.Outs = append(d.Outs, Out{Msg: Msg{To: worker, Job: job, N: n}, After: after, Run: true})
+	d.Outs = append(d.Outs, Out{Msg: Msg{To: worker, Job: job, Task: n}, After: after, Run: true})
 }
 
 // Strategy is a scheduling architecture: all of its workers and buyers.

@@ -179,16 +179,6 @@ func lookUp(name string) (architecture, int, error) {
 	return all[i], n, nil
 }
 
-// NewScheduler makes a scheduler by NAME or NAME:N. compat makes it behave as it does in Eagle's simulator where that is
-// not as its paper says.
-func NewScheduler(name string, fleet scheduler.Fleet, compat bool) (scheduler.Strategy, error) {
-	a, n, err := lookUp(name)
-	if err != nil {
-		return nil, err
-	}
-	return a.make(fleet, compat, n)
-}
-
 func unknownScheduler(name string) error {
 	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name, strings.Join(Schedulers(), ", "))
 }

@@ -139,7 +139,7 @@ func (a *Apollo) known(t task) bool {
 
 func (a *Apollo) late(d *scheduler.Desk, id int32, t task, wait scheduler.Time) {
 	a.twice[t] = false
-	d.Send(scheduler.Msg{Kind: kindLate, From: id, Job: t.job, N: t.n, X: max(wait, d.Jobs[t.job].Estimate)})
+	d.Send(scheduler.Msg{Kind: kindLate, From: id, Job: t.job, Task: t.n, Time: max(wait, d.Jobs[t.job].Estimate)})
 }
 
 // Arrive implements scheduler.Strategy.
@@ -161,7 +161,7 @@ func (a *Apollo) dispatch(d *scheduler.Desk, id int32) {
 	j, tasks := a.jobs[id], d.Jobs[id].Tasks
 	room := int32(max(1, a.slots/a.open)) - j.regular
 	for ; room > 0 && len(j.spares) > 0; room-- {
-		d.Send(scheduler.Msg{Kind: kindUpgrade, To: j.spares[0].worker, Job: id, N: j.spares[0].n})
+		d.Send(scheduler.Msg{Kind: kindUpgrade, To: j.spares[0].worker, Job: id, Task: j.spares[0].n})
 		j.spares = j.spares[1:]
 	}
 	if n := min(room, tasks-j.next); n > 0 {
@@ -177,7 +177,7 @@ func (a *Apollo) dispatch(d *scheduler.Desk, id int32) {
 		a.idle--
 		a.seen[w] = max(1, d.Jobs[id].Estimate)
 		j.spares = append(j.spares, hint{j.next, w})
-		d.Send(scheduler.Msg{Kind: kindSpare, To: w, Job: id, N: j.next})
+		d.Send(scheduler.Msg{Kind: kindSpare, To: w, Job: id, Task: j.next})
 		j.next++
 	}
 }
@@ -198,7 +198,7 @@ func (a *Apollo) place(d *scheduler.Desk, job, from, end int32) {
 	}
 	for n := from; n < end; n++ {
 		p := &a.heap[0]
-		d.Send(scheduler.Msg{Kind: kindTask, To: p.worker, Job: job, N: n, X: p.at})
+		d.Send(scheduler.Msg{Kind: kindTask, To: p.worker, Job: job, Task: n, Time: p.at})
 		p.at += max(1, j.Estimate/slots)
 		a.seen[p.worker] = p.at
 		sink(a.heap, 0)
@@ -227,21 +227,21 @@ func (a *Apollo) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 	switch m.Kind {
 	case kindTask:
 		w := &a.workers[m.To]
-		t := task{m.Job, m.N}
-		if real := w.wait(d.Now); !m.Flag && !a.known(t) && real > m.X+a.opt.Late {
+		t := task{m.Job, m.Task}
+		if real := w.wait(d.Now); !m.Flag && !a.known(t) && real > m.Time+a.opt.Late {
 			a.late(d, m.To, t, real)
 		}
-		a.queue(d, m.To, t, m.X)
+		a.queue(d, m.To, t, m.Time)
 	case kindSpare:
 		w := &a.workers[m.To]
-		w.spare = append(w.spare, task{m.Job, m.N})
+		w.spare = append(w.spare, task{m.Job, m.Task})
 		a.serve(d, m.To)
 	case kindUpgrade:
 		w := &a.workers[m.To]
-		if i := slices.Index(w.spare, task{m.Job, m.N}); i >= 0 {
+		if i := slices.Index(w.spare, task{m.Job, m.Task}); i >= 0 {
 			w.spare = slices.Delete(w.spare, i, i+1)
 			a.jobs[m.Job].regular++
-			a.queue(d, m.To, task{m.Job, m.N}, 0)
+			a.queue(d, m.To, task{m.Job, m.Task}, 0)
 		}
 	case kindLate:
 		a.again(d, m)
@@ -249,7 +249,7 @@ func (a *Apollo) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 		a.workers[m.To].free++
 		a.serve(d, m.To)
 	case kindEnded:
-		a.ended(d, m.Job, m.N)
+		a.ended(d, m.Job, m.Task)
 	case kindPublish:
 		a.publish(d)
 		if a.publishing = a.open > 0; a.publishing {
@@ -267,7 +267,7 @@ func (a *Apollo) queue(d *scheduler.Desk, w int32, t task, wait scheduler.Time) 
 // again queues a task a second time, at a worker that is believed to be free sooner, if there is one. It looks at a
 // bounded number of workers.
 func (a *Apollo) again(d *scheduler.Desk, m scheduler.Msg) {
-	t := task{m.Job, m.N}
+	t := task{m.Job, m.Task}
 	if a.twice[t] { // it has begun meanwhile
 		delete(a.twice, t)
 		return
@@ -278,12 +278,12 @@ func (a *Apollo) again(d *scheduler.Desk, m scheduler.Msg) {
 			best, least = w, a.seen[w]
 		}
 	}
-	if best < 0 || least+a.opt.Late >= m.X {
+	if best < 0 || least+a.opt.Late >= m.Time {
 		delete(a.twice, t)
 		return
 	}
 	a.seen[best] += d.Jobs[m.Job].Estimate
-	d.Send(scheduler.Msg{Kind: kindTask, To: best, Job: m.Job, N: m.N, X: least, Flag: true})
+	d.Send(scheduler.Msg{Kind: kindTask, To: best, Job: m.Job, Task: m.Task, Time: least, Flag: true})
 }
 
 // serve runs what is next: regular tasks in their order, and any opportunistic one when there is none.
@@ -334,7 +334,7 @@ func (a *Apollo) Ended(d *scheduler.Desk, worker, id, n int32) {
 	}
 	w.free++
 	a.serve(d, worker)
-	d.Send(scheduler.Msg{Kind: kindEnded, To: worker, Job: id, N: n})
+	d.Send(scheduler.Msg{Kind: kindEnded, To: worker, Job: id, Task: n})
 }
 
 // ended is the job's scheduler's part of it.

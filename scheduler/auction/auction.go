@@ -199,7 +199,7 @@ func (m *Market) delegate(d *scheduler.Desk, b *buyer, lot market.Lot) int32 {
 			break
 		}
 		n := min(most, lot.Tasks-lot.Next)
-		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: lot.Job, N: lot.Next, M: n, Sure: true})
+		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: lot.Job, Task: lot.Next, Count: n, Sure: true})
 		lot.Next += n
 		if fromReserve := min(n, b.believe[0][who]); !lot.Long {
 			b.believe[0][who] -= fromReserve
@@ -216,7 +216,7 @@ func key(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32
 func (m *Market) grant(d *scheduler.Desk, b *buyer, r rest, lot market.Lot, task int32) {
 	g := market.Granted{Buyer: b.id, Offer: r.offer, Job: lot.Job, Task: task}
 	b.pending[key(r.worker, r.offer)] = pending{lot, g}
-	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: lot.Job, N: r.offer, M: task}
+	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: lot.Job, Offer: r.offer, Task: task}
 	d.Send(msg)
 	msg.Kind, msg.To, msg.From = kindRepeatGrant, b.id, r.worker
 	d.Note(firstTry, msg)
@@ -233,8 +233,8 @@ func (m *Market) offer(d *scheduler.Desk, w int32) {
 	wk := &m.workers[w]
 	ran := wk.Running()
 	n := wk.Free()
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, N: n, Job: ran.Job, M: ran.Task, Done: ran.Offer > 0})
-	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, N: n})
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task, Done: ran.Offer > 0})
+	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, Offer: n})
 }
 
 // Deliver implements scheduler.Strategy.
@@ -248,7 +248,7 @@ func (m *Market) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 		m.replied(d, &m.buyers[msg.To], msg)
 	case kindKept:
 		if wk := &m.workers[msg.To]; !wk.down {
-			wk.Kept(msg.N)
+			wk.Kept(msg.Offer)
 		}
 	case kindBulletin:
 		m.told(d, &m.buyers[msg.To], msg)
@@ -256,7 +256,7 @@ func (m *Market) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 		m.delegated(d, &m.buyers[msg.To], msg)
 	case kindReturn:
 		b := &m.buyers[msg.To]
-		for n := msg.N; n < msg.N+msg.M; n++ {
+		for n := msg.Task; n < msg.Task+msg.Count; n++ {
 			b.book.Return(terms(d, msg.Job), n)
 		}
 		m.settle(d, b)
@@ -282,15 +282,15 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
 	}
-	if last := key(msg.From, msg.N-1); msg.Done {
-		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.M {
+	if last := key(msg.From, msg.Offer-1); msg.Done {
+		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.Task {
 			delete(b.pending, last) // it has run what b granted it, though its reply was lost
 		}
 	}
-	if _, twice := b.pending[key(msg.From, msg.N)]; twice {
+	if _, twice := b.pending[key(msg.From, msg.Offer)]; twice {
 		return // the grant is on its way, and is repeated until it is answered
 	}
-	r, reserved := rest{msg.From, msg.N}, m.side(msg.From) == 0
+	r, reserved := rest{msg.From, msg.Offer}, m.side(msg.From) == 0
 	b.bids[b.id] = b.book.Bid()
 	who, way, ok := market.Choose(b.bids, reserved, msg.Flag)
 	if ok && way == market.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
@@ -306,7 +306,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 		side := m.side(msg.From)
 		b.resting[side] = append(b.resting[side], r)
 		b.credit++
-		d.Send(scheduler.Msg{Kind: kindKept, To: msg.From, N: msg.N})
+		d.Send(scheduler.Msg{Kind: kindKept, To: msg.From, Offer: msg.Offer})
 	case who == int(b.id):
 		lot, task, _ := b.book.Take(way)
 		m.grant(d, b, r, lot, task)
@@ -326,15 +326,15 @@ func (m *Market) granted(d *scheduler.Desk, msg scheduler.Msg) {
 	if wk.down {
 		return
 	}
-	reply := wk.Grant(market.Granted{Buyer: msg.From, Offer: msg.N, Job: msg.Job, Task: msg.M})
+	reply := wk.Grant(market.Granted{Buyer: msg.From, Offer: msg.Offer, Job: msg.Job, Task: msg.Task})
 	if reply == market.Accept {
-		d.Run(msg.To, msg.Job, msg.M, 0)
+		d.Run(msg.To, msg.Job, msg.Task, 0)
 	}
-	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, N: msg.N, Flag: reply != market.Refuse})
+	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != market.Refuse})
 }
 
 func (m *Market) replied(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
-	k := key(msg.From, msg.N)
+	k := key(msg.From, msg.Offer)
 	p, ok := b.pending[k]
 	if !ok {
 		return
@@ -349,10 +349,10 @@ func (m *Market) replied(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 
 // delegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
 func (m *Market) delegated(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
-	end := msg.N + msg.M
-	next := m.grantRange(d, b, terms(d, msg.Job), msg.N, end)
+	end := msg.Task + msg.Count
+	next := m.grantRange(d, b, terms(d, msg.Job), msg.Task, end)
 	if next < end {
-		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, N: next, M: end - next, Sure: true})
+		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next, Sure: true})
 	}
 	m.worse(d, b)
 }
@@ -379,21 +379,21 @@ func (m *Market) settle(d *scheduler.Desk, b *buyer) {
 
 func (m *Market) repeatOffer(d *scheduler.Desk, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
-	if wk.down || !wk.Repeat(msg.N) {
+	if wk.down || !wk.Repeat(msg.Offer) {
 		return
 	}
 	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be what is wrong
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: msg.To, N: msg.N})
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: msg.To, Offer: msg.Offer})
 	msg.Hops++
 	d.Note(min(firstTry<<min(msg.Hops, 8), lastTry), msg)
 }
 
 func (m *Market) repeatGrant(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
-	p, ok := b.pending[key(msg.From, msg.N)]
+	p, ok := b.pending[key(msg.From, msg.Offer)]
 	if !ok {
 		return
 	}
-	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, N: msg.N, M: p.granted.Task})
+	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, Offer: msg.Offer, Task: p.granted.Task})
 	msg.Hops = min(msg.Hops+1, 8)
 	d.Note(min(firstTry<<msg.Hops, lastTry), msg)
 }

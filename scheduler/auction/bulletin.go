@@ -54,15 +54,14 @@ func (m *Market) tell(d *scheduler.Desk, b *buyer) {
 	b.told, b.lastTell, b.credit = b.book.Bid(), d.Now, 0
 	b.toldRest = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
-	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, X: b.told.Short, Y: b.told.Long, Z: b.told.Age, V: b.told.Work, W: b.told.Task,
-		U: b.told.Since, S: b.told.Seen, T: b.told.Tasks, P: b.told.Least, Q: b.told.Left, At: d.Now,
-		Job: b.toldRest[0], N: b.toldRest[1], M: b.book.Tasks(), Sure: true}
+	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, At: d.Now, Sure: true,
+		Bulletin: &scheduler.Bulletin{Bid: b.told, Resting: b.toldRest, Tasks: b.book.Tasks()}}
 	for k := range m.buyers {
 		if msg.To = int32(k); msg.To != b.id {
 			d.Send(msg)
 		}
 	}
-	if !b.repeating && msg.M > 0 {
+	if !b.repeating && msg.Bulletin.Tasks > 0 {
 		b.repeating = true
 		d.Note(tellAgain, scheduler.Msg{Kind: kindTellAgain, To: b.id})
 	}
@@ -75,10 +74,9 @@ func (m *Market) told(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 		return // an older one that came late
 	}
 	b.heard[from] = msg.At
-	b.bids[from] = market.Bid{Short: msg.X, Long: msg.Y, Age: msg.Z, Work: msg.V, Task: msg.W, Since: msg.U, Seen: msg.S, Tasks: msg.T,
-		Least: msg.P, Left: msg.Q}
-	b.believe[0][from], b.believe[1][from] = msg.Job, msg.N
-	wanted := msg.M
+	b.bids[from] = msg.Bulletin.Bid
+	b.believe[0][from], b.believe[1][from] = msg.Bulletin.Resting[0], msg.Bulletin.Resting[1]
+	wanted := msg.Bulletin.Tasks
 	for side := range b.resting {
 		if _, _, ok := market.Choose(b.bids[from:from+1], side == 0, false); !ok {
 			continue
@@ -89,7 +87,7 @@ func (m *Market) told(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 				break
 			}
 			wanted--
-			d.Send(scheduler.Msg{Kind: kindOffer, To: from, From: r.worker, N: r.offer, Hops: 1, Sure: true})
+			d.Send(scheduler.Msg{Kind: kindOffer, To: from, From: r.worker, Offer: r.offer, Hops: 1, Sure: true})
 		}
 	}
 	m.worse(d, b)

@@ -85,7 +85,7 @@ func (c *Condor) Arrive(d *scheduler.Desk, job int32) {
 func (c *Condor) ask(d *scheduler.Desk, after scheduler.Time) {
 	if at := d.Now + after; c.coming < 0 || at < c.coming {
 		c.coming = at
-		d.Note(after, scheduler.Msg{Kind: kindCycle, X: at})
+		d.Note(after, scheduler.Msg{Kind: kindCycle, Time: at})
 	}
 }
 
@@ -93,21 +93,21 @@ func (c *Condor) ask(d *scheduler.Desk, after scheduler.Time) {
 func (c *Condor) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 	switch m.Kind {
 	case kindCycle:
-		if m.X == c.coming { // else an earlier one was asked for later, and has been
+		if m.Time == c.coming { // else an earlier one was asked for later, and has been
 			c.cycle(d)
 		}
 	case kindMatch:
 		c.next(d, m.From, m.To, d.Now)
 	case kindClaim:
-		d.Run(m.To, m.Job, m.N, 0)
-		c.claims[m.To] = append(c.claims[m.To], m.X)
+		d.Run(m.To, m.Job, m.Task, 0)
+		c.claims[m.To] = append(c.claims[m.To], m.Time)
 	case kindIdle:
 		c.idle = append(c.idle, m.To)
 		if c.want > 0 {
 			c.ask(d, max(c.last+c.opt.Interval-d.Now, 0))
 		}
 	case kindNext:
-		c.next(d, m.From, m.To, m.X)
+		c.next(d, m.From, m.To, m.Time)
 	}
 }
 
@@ -172,7 +172,7 @@ func (c *Condor) next(d *scheduler.Desk, who, w int32, since scheduler.Time) {
 	u.want--
 	u.busy++
 	c.want--
-	d.Send(scheduler.Msg{Kind: kindClaim, To: w, From: who, Job: job, N: n, X: since})
+	d.Send(scheduler.Msg{Kind: kindClaim, To: w, From: who, Job: job, Task: n, Time: since})
 }
 
 // Ended implements scheduler.Strategy.
@@ -187,5 +187,5 @@ func (c *Condor) Ended(d *scheduler.Desk, w, job, _ int32) {
 		d.Send(scheduler.Msg{Kind: kindIdle, To: w})
 		return
 	}
-	d.Send(scheduler.Msg{Kind: kindNext, To: w, From: who, X: since})
+	d.Send(scheduler.Msg{Kind: kindNext, To: w, From: who, Time: since})
 }

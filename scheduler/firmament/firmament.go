@@ -111,7 +111,7 @@ func (f *Firmament) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 		f.round(d)
 		f.ask(d)
 	case kindStart:
-		d.Run(m.To, m.Job, m.N, 0)
+		d.Run(m.To, m.Job, m.Task, 0)
 	case kindFree:
 		must(f.net.End(int(m.To), f.classes[m.Job]))
 		f.free++
@@ -147,7 +147,7 @@ func (f *Firmament) round(d *scheduler.Desk) {
 		must(err)
 		delete(f.inside, c.Task)
 		f.free--
-		d.Send(scheduler.Msg{Kind: kindStart, To: int32(w), Job: t.job, N: t.n})
+		d.Send(scheduler.Msg{Kind: kindStart, To: int32(w), Job: t.job, Task: t.n})
 	}
 	f.order = slices.DeleteFunc(f.order, func(i int) bool { _, waits := f.inside[i]; return !waits })
 }

@@ -36,20 +36,6 @@ func (c Class) Penalty(other Class) int64 {
 	}[c][other]
 }
 
-// Classify gives a task's class from its cycles per instruction, memory accesses per instruction, and the share of page
-// cache it uses, with Firmament's thresholds for Google's trace of 2011.
-func Classify(cpi, mai, pageCache float64) Class {
-	switch {
-	case mai > 0.005 && pageCache > 0.05:
-		return Devil
-	case cpi < 0.9 && mai < 0.001:
-		return Rabbit
-	case cpi > 1.6 && mai > 0.001:
-		return Sheep
-	}
-	return Turtle
-}
-
 // CoCo is the cost of a task of class c on a worker with that many slots where running counts the tasks of each class:
 // the penalties of all neighbours, scaled by e to the share of slots taken.
 func CoCo(c Class, running [4]int, slots int) int64 {
@@ -86,9 +72,6 @@ type Data struct {
 func (d Data) Moved() int64 {
 	return rackFactor*d.OnRack + coreFactor*(d.Total-d.OnWorker-d.OnRack)
 }
-
-// Preferred says whether a worker deserves an arc of its own: at least a tenth of the input is there.
-func (d Data) Preferred() bool { return d.Total > 0 && 10*d.OnWorker >= d.Total }
 
 // Wait is Quincy's cost of leaving a task unscheduled that has waited so many seconds.
 func Wait(seconds float64) int64 { return int64(math.Round(waitFactor * seconds)) }

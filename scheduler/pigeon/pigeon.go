@@ -76,7 +76,7 @@ func (p *Pigeon) Arrive(d *scheduler.Desk, job int32) {
 	j := &d.Jobs[job]
 	at := d.RNG.Int32N(int32(len(p.masters)))
 	for n := range j.Tasks {
-		d.Send(scheduler.Msg{Kind: kindTask, To: (at + n) % int32(len(p.masters)), Job: job, N: n})
+		d.Send(scheduler.Msg{Kind: kindTask, To: (at + n) % int32(len(p.masters)), Job: job, Task: n})
 	}
 	j.Next = j.Tasks
 }
@@ -85,9 +85,9 @@ func (p *Pigeon) Arrive(d *scheduler.Desk, job int32) {
 func (p *Pigeon) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindStart:
-		d.Run(msg.To, msg.Job, msg.N, 0)
+		d.Run(msg.To, msg.Job, msg.Task, 0)
 	case kindTask:
-		p.arrived(d, &p.masters[msg.To], task{msg.Job, msg.N})
+		p.arrived(d, &p.masters[msg.To], task{msg.Job, msg.Task})
 	case kindFree:
 		p.freed(d, &p.masters[msg.To], msg.From)
 	}
@@ -115,7 +115,7 @@ func pop(list *[]int32) int32 {
 }
 
 func (p *Pigeon) start(d *scheduler.Desk, worker int32, t task) {
-	d.Send(scheduler.Msg{Kind: kindStart, To: worker, Job: t.job, N: t.n})
+	d.Send(scheduler.Msg{Kind: kindStart, To: worker, Job: t.job, Task: t.n})
 }
 
 // freed gives a free worker the next task: a short job's, unless that many have gone before a waiting long job's.

@@ -154,7 +154,7 @@ func (s *Sampling) Arrive(d *scheduler.Desk, job int32) {
 func (s *Sampling) place(d *scheduler.Desk, worker, job, n int32, after scheduler.Time) {
 	d.Jobs[job].Next++
 	d.Messages++
-	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, N: n}, After: after})
+	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n}, After: after})
 }
 
 func (s *Sampling) less(a, b int32) int { return s.workers[a].load() - s.workers[b].load() }
@@ -163,7 +163,7 @@ func (s *Sampling) less(a, b int32) int { return s.workers[a].load() - s.workers
 func (s *Sampling) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 	if m.Kind == kindTask {
 		q := &s.workers[m.To]
-		q.tasks = append(q.tasks, task{m.Job, m.N})
+		q.tasks = append(q.tasks, task{m.Job, m.Task})
 		s.serve(d, m.To)
 		return
 	}

@@ -87,9 +87,9 @@ func (y *YARN) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 		y.give(d, m.To)
 	case kindFetch:
 		d.Messages += 2
-		d.Send(scheduler.Msg{Kind: kindStart, To: m.To, Job: m.Job, N: m.N})
+		d.Send(scheduler.Msg{Kind: kindStart, To: m.To, Job: m.Job, Task: m.Task})
 	case kindStart:
-		d.Run(m.To, m.Job, m.N, 0)
+		d.Run(m.To, m.Job, m.Task, 0)
 	}
 }
 
@@ -125,7 +125,7 @@ func (y *YARN) give(d *scheduler.Desk, w int32) {
 		j := &d.Jobs[job]
 		u.has++
 		y.want--
-		d.Note(y.next(d.Now, int(job)%997, 997)+d.Delay, scheduler.Msg{Kind: kindFetch, To: w, Job: job, N: j.Next})
+		d.Note(y.next(d.Now, int(job)%997, 997)+d.Delay, scheduler.Msg{Kind: kindFetch, To: w, Job: job, Task: j.Next})
 		if j.Next++; j.Left() == 0 {
 			u.jobs.Drop()
 		}

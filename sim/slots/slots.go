@@ -138,7 +138,7 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 		r.beside = make([]int32, workers/r.opt.Shared+1)
 	}
 	for _, x := range opt.Deaths {
-		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, X: x.Back}})
+		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, Time: x.Back}})
 	}
 	if err := r.read(); err != nil {
 		return r.tot, err
@@ -283,12 +283,12 @@ func (r *runner) drain() {
 
 func (r *runner) begin(o *scheduler.Out) {
 	w := o.Msg.To
-	d := r.durs[o.Msg.Job][o.Msg.N]
+	d := r.durs[o.Msg.Job][o.Msg.Task]
 	if r.life[w]&1 == 1 {
 		panic("slots: a task was begun on a dead worker")
 	}
 	if r.runs != nil {
-		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.N})
+		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.Task})
 	}
 	if d < 0 {
 		d = -1 - d // it has ended before, and nobody knows
@@ -305,7 +305,7 @@ func (r *runner) begin(o *scheduler.Out) {
 
 func (r *runner) end(m scheduler.Msg) {
 	if r.runs != nil {
-		r.runs[m.To].forget(m.Job, m.N)
+		r.runs[m.To].forget(m.Job, m.Task)
 	}
 	r.meter.change(r.desk.Now, -1)
 	if r.beside != nil {
@@ -314,15 +314,15 @@ func (r *runner) end(m scheduler.Msg) {
 	j := &r.desk.Jobs[m.Job]
 	r.tot.End = r.desk.Now
 	durs := r.durs[m.Job]
-	if len(durs) == 0 || durs[m.N] < 0 {
+	if len(durs) == 0 || durs[m.Task] < 0 {
 		if r.runs == nil {
 			panic("slots: a task ended twice")
 		}
 		r.tot.Twice++
-		r.arch.Ended(&r.desk, m.To, m.Job, m.N)
+		r.arch.Ended(&r.desk, m.To, m.Job, m.Task)
 		return
 	}
-	durs[m.N] = -1 - durs[m.N] // ended
+	durs[m.Task] = -1 - durs[m.Task] // ended
 	j.Ended++
 	if j.Ended == j.Tasks {
 		if r.opt.Each != nil {
@@ -332,7 +332,7 @@ func (r *runner) end(m scheduler.Msg) {
 			r.durs[m.Job] = nil
 		}
 	}
-	r.arch.Ended(&r.desk, m.To, m.Job, m.N)
+	r.arch.Ended(&r.desk, m.To, m.Job, m.Task)
 }
 
 // lives lets workers die, lets that be noticed, and lets them come back.
@@ -358,8 +358,8 @@ func (r *runner) lives(t tick) {
 		}
 		r.runs[w].tasks = r.runs[w].tasks[:0]
 		r.mortal.Noticed(&r.desk, w)
-		if t.msg.X > 0 {
-			r.heap.Push(max(t.msg.X, r.desk.Now), tick{kind: kindBack, msg: t.msg})
+		if t.msg.Time > 0 {
+			r.heap.Push(max(t.msg.Time, r.desk.Now), tick{kind: kindBack, msg: t.msg})
 		}
 	case kindBack:
 		r.life[w]++

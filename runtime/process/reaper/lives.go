@@ -222,12 +222,3 @@ func (l *lives) close() error {
 	defer l.mu.Unlock()
 	return l.file.Close()
 }
-
-// OtherBoot makes a lives file look as if it was written before the host last went down, for tests.
-func OtherBoot(b []byte) []byte {
-	n, err := encodeLine(nil, line{Kind: lineBoot, ID: "another boot"})
-	if err != nil {
-		return b
-	}
-	return append(b, n...)
-}
