@@ -22,8 +22,8 @@
 //
 // # Streams
 //
-// An NDJSON answer is one JSON value a line. A stream that breaks off ends with a line {"error": "..."}, in the shape of
-// every error.
+// An NDJSON answer is one JSON value a line. A stream that breaks off ends with a line {"error": "..."}, in the shape
+// of every error.
 //
 // The body of an exec stream is one line of JSON, {"command": [...]}, and then the command's stdin until the body ends.
 // Its answer is NDJSON, sent as it happens: {"stream": "stdout", "data": BASE64} or "stderr", and as the last line
@@ -31,8 +31,9 @@
 //
 // # Errors
 //
-// Every error is {"error": sentence, "status"?, "souk": {kind, code, scope, resource, retry_after, ...}} with the status
-// code of the Machines API. A refusal is never 502 or 503, which clients repeat. Every answer carries fly-request-id.
+// Every error is {"error": sentence, "status"?, "souk": {kind, code, scope, resource, retry_after, ...}} with the
+// status code of the Machines API. A refusal is never 502 or 503, which clients repeat. Every answer carries
+// fly-request-id.
 package api
 
 // The headers of the API.

@@ -32,14 +32,14 @@ type Client struct {
 	async bool
 }
 
-// Async gives a client whose Start, Stop, Restart and Suspend return when they have begun, not when they are done.
+// Async returns a client whose Start, Stop, Restart and Suspend return when they have begun, not when they are done.
 func (c *Client) Async() *Client {
 	a := *c
 	a.async = true
 	return &a
 }
 
-// New makes a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
+// New returns a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
 func New(addr, token string) *Client {
 	return WithHTTP(addr, token, &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -58,7 +58,7 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 	return &Client{base: base, token: token, http: h}
 }
 
-// Addr gives the base URL the client talks to.
+// Addr returns the base URL the client talks to.
 func (c *Client) Addr() string { return c.base }
 
 // call is one request.
@@ -111,18 +111,20 @@ func (c *Client) do(ctx context.Context, k call, out any) error {
 		return broken(ctx, err)
 	}
 	if b.Len() > MaxAnswer {
-		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less", k.op.Method(), k.path, MaxAnswer>>20)
+		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less",
+			k.op.Method(), k.path, MaxAnswer>>20)
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(b.Bytes(), out); err != nil {
-		return fault.Wrap(err, fault.Internal, "answer", "the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, c.base)
+		return fault.Wrap(err, fault.Internal, "answer",
+			"the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, c.base)
 	}
 	return nil
 }
 
-// send makes the request and gives the answer when it is a 2xx, else the error in it. The caller closes the body.
+// send makes the request and returns the answer when it is a 2xx, else the error in it. The caller closes the body.
 func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 	var body io.Reader
 	if k.in != nil {

@@ -32,7 +32,8 @@ type DecisionQuery struct {
 // Decisions lists decisions, newest first.
 func (c *Client) Decisions(ctx context.Context, q DecisionQuery) (api.DecisionPage, error) {
 	v := url.Values{}
-	for key, value := range map[string]string{"app": q.App, "machine": q.Machine, "outcome": q.Outcome, "since": q.Since, "cursor": q.Cursor} {
+	for key, value := range map[string]string{"app": q.App, "machine": q.Machine, "outcome": q.Outcome,
+		"since": q.Since, "cursor": q.Cursor} {
 		if value != "" {
 			v.Set(key, value)
 		}
@@ -45,7 +46,7 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) (api.DecisionPa
 	return p, err
 }
 
-// Decision gives one decision by its id.
+// Decision returns one decision by its id.
 func (c *Client) Decision(ctx context.Context, id string) (api.ExplainedDecision, error) {
 	var d api.ExplainedDecision
 	err := c.do(ctx, newCall(api.GetDecision, id), &d)

@@ -48,7 +48,8 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 		return nil
 	})
 	if err == nil && code < 0 {
-		err = fault.New(fault.Unavailable, "broken_off", "the connection ended before the command did, so its exit code is not known")
+		err = fault.New(fault.Unavailable, "broken_off",
+			"the connection ended before the command did, so its exit code is not known")
 	}
 	return code, err
 }

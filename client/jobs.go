@@ -38,7 +38,8 @@ func (c *Client) Job(ctx context.Context, ref string) (jobs.Job, error) {
 	return j, err
 }
 
-// WaitJob answers when the job has ended, or more than done of its tasks have, or after at most a minute: read the state.
+// WaitJob answers when the job has ended, or more than done of its tasks have, or after at most a minute: read the
+// state.
 func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.Duration) (jobs.Job, error) {
 	seconds := min(max(int((limit+time.Second-1)/time.Second), 1), 60)
 	q := url.Values{"timeout": {strconv.Itoa(seconds)}, "done": {strconv.Itoa(done)}}
@@ -71,8 +72,8 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 	}
 }
 
-// TaskLogs gives what a task wrote, the last tail lines of it; 0 is all that is kept. With Follow it waits for more of a
-// task that runs.
+// TaskLogs returns what a task wrote, the last tail lines of it; 0 is all that is kept. With Follow it waits for more
+// of a task that runs.
 func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	v := url.Values{}
 	if q.Tail > 0 {

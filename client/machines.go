@@ -39,7 +39,7 @@ func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, 
 	return m, nil
 }
 
-// Machine gives one machine of an app by its id.
+// Machine returns one machine of an app by its id.
 func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	if err := c.do(ctx, newCall(api.GetMachine, app, id), m); err != nil {
@@ -173,7 +173,8 @@ func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) err
 
 // Destroy removes a machine for ever; with kill also one that runs.
 func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) error {
-	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).withHeader(api.NonceHeader, nonce)
+	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).
+		withHeader(api.NonceHeader, nonce)
 	return c.do(ctx, k, nil)
 }
 
@@ -198,7 +199,7 @@ func (c *Client) Processes(ctx context.Context, app, id string) ([]machine.Proce
 	return ps, err
 }
 
-// Metadata gives a machine's metadata.
+// Metadata returns a machine's metadata.
 func (c *Client) Metadata(ctx context.Context, app, id string) (map[string]string, error) {
 	var kv map[string]string
 	err := c.do(ctx, newCall(api.GetMetadata, app, id), &kv)
@@ -211,7 +212,7 @@ func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv ma
 	return c.do(ctx, k, nil)
 }
 
-// Lease gives the lease in force; NotFound when there is none.
+// Lease returns the lease in force; NotFound when there is none.
 func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
 	var a api.LeaseAnswer
 	err := c.do(ctx, newCall(api.GetLease, app, id), &a)
@@ -221,12 +222,13 @@ func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, erro
 // TakeLease takes the machine's lease, or with the holder's nonce refreshes it. The server counts ttl in whole seconds.
 func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.Duration) (machine.Lease, error) {
 	var a api.LeaseAnswer
-	k := newCall(api.AcquireLease, app, id).withQuery(url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}).withHeader(api.NonceHeader, nonce)
+	k := newCall(api.AcquireLease, app, id).withQuery(url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}).
+		withHeader(api.NonceHeader, nonce)
 	err := c.do(ctx, k, &a)
 	return a.Data, err
 }
 
-// ReleaseLease gives the lease back.
+// ReleaseLease returns the lease back.
 func (c *Client) ReleaseLease(ctx context.Context, app, id, nonce string) error {
 	return c.do(ctx, newCall(api.ReleaseLease, app, id).withHeader(api.NonceHeader, nonce), nil)
 }

@@ -21,7 +21,7 @@ func (c *Client) Hold(ctx context.Context, w cluster.WorkerID, b api.Bid) (h api
 	return h, err
 }
 
-// ReleaseHold gives held room back. It is nil when there is none (any more).
+// ReleaseHold returns held room back. It is nil when there is none (any more).
 func (c *Client) ReleaseHold(ctx context.Context, w cluster.WorkerID, hold string) error {
 	return c.do(ctx, newCall(api.ReleaseAt, string(w), hold), nil)
 }

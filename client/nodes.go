@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// CordonWorker makes a worker take nothing new. It gives the worker's record afterwards.
+// CordonWorker makes a worker take nothing new. It returns the worker's record afterwards.
 func (c *Client) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record, err error) {
 	err = c.do(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
@@ -44,20 +44,20 @@ func (c *Client) RemoveMember(ctx context.Context, id, by, reason string, force 
 	return c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), nil)
 }
 
-// Health asks for it.
+// Health returns the health of the cluster as the member that answers finds it.
 func (c *Client) Health(ctx context.Context) (h api.Health, err error) {
 	err = c.do(ctx, newCall(api.ClusterHealth), &h)
 	return h, err
 }
 
-// Disconnect gives what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
+// Disconnect returns what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
 func (c *Client) Disconnect(ctx context.Context, app string) (string, error) {
 	var b api.AppDisconnect
 	err := c.do(ctx, newCall(api.GetAppDisconnect, app), &b)
 	return b.Policy, err
 }
 
-// SetDisconnect sets it.
+// SetDisconnect sets what is to become of them.
 func (c *Client) SetDisconnect(ctx context.Context, app, policy string) error {
 	in := api.AppDisconnect{Policy: policy}
 	return c.do(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)

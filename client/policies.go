@@ -15,7 +15,7 @@ func (c *Client) Policies(ctx context.Context) ([]api.PolicyInfo, error) {
 	return a.Policies, err
 }
 
-// Policy gives a version of a policy with its file; 0 is the newest.
+// Policy returns a version of a policy with its file; 0 is the newest.
 func (c *Client) Policy(ctx context.Context, name string, version int) (api.PolicyFile, error) {
 	var a api.PolicyFile
 	q := url.Values{}
@@ -58,7 +58,7 @@ func (c *Client) ChoosePolicies(ctx context.Context, def, shadow *string) error 
 	return c.do(ctx, newCall(api.ChoosePolicies).withBody(in), nil)
 }
 
-// AppPolicy gives the policy that an app chose; "" is the default.
+// AppPolicy returns the policy that an app chose; "" is the default.
 func (c *Client) AppPolicy(ctx context.Context, app string) (string, error) {
 	var a api.AppPolicy
 	err := c.do(ctx, newCall(api.GetAppPolicy, app), &a)

@@ -37,7 +37,7 @@ func (c *Client) SetQuota(ctx context.Context, name string, b *quota.Budget, wei
 	return n, err
 }
 
-// Price gives what resources cost.
+// Price returns what resources cost.
 func (c *Client) Price(ctx context.Context) (p quota.Price, err error) {
 	err = c.do(ctx, newCall(api.GetPrice), &p)
 	return p, err
@@ -50,7 +50,7 @@ func (c *Client) SetPrice(ctx context.Context, p quota.Price) (quota.Price, erro
 	return out, err
 }
 
-// AppNamespace gives the namespace of an app.
+// AppNamespace returns the namespace of an app.
 func (c *Client) AppNamespace(ctx context.Context, app string) (string, error) {
 	var out api.AppNamespace
 	err := c.do(ctx, newCall(api.GetAppNamespace, app), &out)

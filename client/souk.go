@@ -120,6 +120,7 @@ func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer
 
 // CopyIn unpacks the tar stream r at path in the machine.
 func (c *Client) CopyIn(ctx context.Context, app, ref, path string, r io.Reader) error {
-	k := newCall(api.CopyIn, app, ref).withQuery(url.Values{"path": {path}}).withBody(r).withHeader("Content-Type", "application/x-tar")
+	k := newCall(api.CopyIn, app, ref).withQuery(url.Values{"path": {path}}).withBody(r).
+		withHeader("Content-Type", "application/x-tar")
 	return c.do(ctx, k, nil)
 }

@@ -14,7 +14,7 @@ func (c *Client) Apps(ctx context.Context) ([]api.App, error) {
 	return a.Apps, err
 }
 
-// App gives one app.
+// App returns one app.
 func (c *Client) App(ctx context.Context, name string) (api.App, error) {
 	var a api.App
 	err := c.do(ctx, newCall(api.GetApp, name), &a)

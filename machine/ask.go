@@ -12,7 +12,7 @@ const (
 	PerformanceMilli = 1000
 )
 
-// Resources gives what a machine of this config asks of a worker. Normalize must have been called.
+// Resources returns what a machine of this config asks of a worker. Normalize must have been called.
 func Resources(c *Config) cluster.Resources {
 	var r cluster.Resources
 	if g := c.Guest; g != nil {
@@ -38,7 +38,7 @@ func Resources(c *Config) cluster.Resources {
 	return r
 }
 
-// Argv gives the command a machine runs, its program first; nil when that is the image's own affair. The process of
+// Argv returns the command a machine runs, its program first; nil when that is the image's own affair. The process of
 // Config.Processes wins over Init, exec wins over entrypoint and cmd.
 func Argv(c *Config) []string {
 	init := c.Init
@@ -54,7 +54,7 @@ func Argv(c *Config) []string {
 	return append(append([]string(nil), init.Entrypoint...), init.Cmd...)
 }
 
-// User gives the user a machine runs as, "" for souk's own.
+// User returns the user a machine runs as, "" for souk's own.
 func User(c *Config) string {
 	if len(c.Processes) == 1 {
 		return c.Processes[0].User
@@ -62,7 +62,7 @@ func User(c *Config) string {
 	return ""
 }
 
-// Environment gives the variables a machine is given, but for secrets. m is asked for the fields that env_from names.
+// Environment returns the variables a machine is given, but for secrets. m is asked for the fields that env_from names.
 func Environment(m *Machine) map[string]string {
 	env := map[string]string{}
 	if m.Config == nil {

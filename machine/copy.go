@@ -11,7 +11,7 @@ func (l *Launch) Clone() *Launch { return deepCopy(l) }
 // Clone copies a machine with all it holds.
 func (m *Machine) Clone() *Machine { return deepCopy(m) }
 
-// Summary gives a machine for lists: without its config, events, checks and placement.
+// Summary returns a machine for lists: without its config, events, checks and placement.
 func (m *Machine) Summary() *Machine {
 	s := *m
 	s.Config, s.Events, s.Checks, s.Placement, s.Phases = nil, []Event{}, nil, nil, nil

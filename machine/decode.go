@@ -56,7 +56,8 @@ func tooLong(what string, n int64, atLeast bool) error {
 		more = "more than "
 		n--
 	}
-	return fault.New(fault.Invalid, "too_long", "the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what, more, n, MaxBody)
+	return fault.New(fault.Invalid, "too_long",
+		"the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what, more, n, MaxBody)
 }
 
 // Decode reads one value. The body is not kept.
@@ -96,7 +97,9 @@ func (d Decoder[T]) syntax(body []byte) error {
 	case !ok:
 		return fault.New(fault.Invalid, "json", "the %s is not JSON (%v): mend it", d.what, err)
 	case s.Offset >= int64(len(body)) && s.Error() == "unexpected end of JSON input":
-		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what, len(body))
+		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what,
+			len(body))
 	}
-	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v): mend it there", d.what, s.Offset, s)
+	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v): mend it there", d.what,
+		s.Offset, s)
 }

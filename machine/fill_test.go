@@ -43,4 +43,3 @@ func fill(v reflect.Value, n *int) {
 		panic(v.Type().String())
 	}
 }
-

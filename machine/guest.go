@@ -18,7 +18,7 @@ const (
 	MaxGPUs = 16
 )
 
-// memoryPerCPU gives the least and the most MB for each CPU of a kind, as the Machines API has them.
+// memoryPerCPU returns the least and the most MB for each CPU of a kind, as the Machines API has them.
 func memoryPerCPU(kind string) (least, most int) {
 	if kind == Performance {
 		return 2048, 8192
@@ -26,7 +26,7 @@ func memoryPerCPU(kind string) (least, most int) {
 	return 256, 2048
 }
 
-// presets gives the guests that the deprecated field size names.
+// presets returns the guests that the deprecated field size names.
 func presets() map[string]Guest {
 	all := map[string]Guest{}
 	for _, n := range []int{1, 2, 4, 6, 8} {
@@ -35,18 +35,20 @@ func presets() map[string]Guest {
 	for _, n := range []int{1, 2, 4, 6, 8, 10, 12, 14, 16} {
 		all[fmt.Sprintf("performance-%dx", n)] = Guest{CPUKind: Performance, CPUs: n, MemoryMB: 2048 * n}
 	}
-	for size, kind := range map[string]string{"a100-40gb": "a100-pcie-40gb", "a100-80gb": "a100-sxm4-80gb", "l40s": "l40s", "a10": "a10"} {
+	for size, kind := range map[string]string{"a100-40gb": "a100-pcie-40gb", "a100-80gb": "a100-sxm4-80gb",
+		"l40s": "l40s", "a10": "a10"} {
 		all[size] = Guest{CPUKind: Performance, CPUs: 8, MemoryMB: 16 * 2048, GPUs: 1, GPUKind: kind}
 	}
 	return all
 }
 
-// Preset gives the guest that a size such as "shared-cpu-2x" names.
+// Preset returns the guest that a size such as "shared-cpu-2x" names.
 func Preset(size string) (Guest, error) {
 	all := presets()
 	g, ok := all[size]
 	if !ok {
-		return g, bad("config.size must be one of %s, not %s: or say it with config.guest", strings.Join(sortSizes(all), ", "), quote(size))
+		return g, bad("config.size must be one of %s, not %s: or say it with config.guest",
+			strings.Join(sortSizes(all), ", "), quote(size))
 	}
 	return g, nil
 }

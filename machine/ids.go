@@ -74,7 +74,7 @@ func only(s string, ok func(byte) bool) bool {
 // crockford is the alphabet of ULIDs: in order of ASCII, so that they sort as their numbers do.
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// NewULID gives a ULID: 26 letters and digits that sort by time, to the millisecond. Those of one millisecond are in
+// NewULID returns a ULID: 26 letters and digits that sort by time, to the millisecond. Those of one millisecond are in
 // no order; NextULID keeps one.
 func NewULID(now time.Time, chance Entropy) string {
 	var b [16]byte
@@ -83,7 +83,7 @@ func NewULID(now time.Time, chance Entropy) string {
 	return encodeULID(b)
 }
 
-// NextULID gives a ULID that sorts behind last, also within a millisecond and when the clock has gone back: it is
+// NextULID returns a ULID that sorts behind last, also within a millisecond and when the clock has gone back: it is
 // then the one that follows last. last may be "".
 func NextULID(last string, now time.Time, chance Entropy) string {
 	next := NewULID(now, chance)

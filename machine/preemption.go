@@ -6,8 +6,8 @@ import (
 )
 
 // EvictionBudget is how much of an app may be evicted on one worker: at most Max of its machines within any Window. It
-// stands in each machine's scheduling, so that the worker that has the machine enforces it without asking anybody. Max 0
-// is never.
+// stands in each machine's scheduling, so that the worker that has the machine enforces it without asking anybody. Max
+// 0 is never.
 type EvictionBudget struct {
 	Max    int      `json:"max"`
 	Window Duration `json:"window,omitzero"` // 0 is an hour
@@ -21,7 +21,7 @@ const (
 	DefaultEvictionWindow = time.Hour
 )
 
-// Budget gives the eviction budget in force, the default where none is named.
+// Budget returns the eviction budget in force, the default where none is named.
 func (s Scheduling) Budget() EvictionBudget {
 	b := EvictionBudget{Max: DefaultEvictionBudget}
 	if s.EvictionBudget != nil {
@@ -40,7 +40,8 @@ func (b *EvictionBudget) Valid() string {
 	case b.Max < 0 || b.Max > MaxEvictionBudget:
 		return fmt.Sprintf("an eviction budget of %d: use a number from 0 (never) to %d", b.Max, MaxEvictionBudget)
 	case b.Window.Duration < 0 || b.Window.Duration > MaxEvictionWindow:
-		return fmt.Sprintf("an eviction budget over %v: use a window of at most %v, or none for %v", b.Window, MaxEvictionWindow, DefaultEvictionWindow)
+		return fmt.Sprintf("an eviction budget over %v: use a window of at most %v, or none for %v", b.Window,
+			MaxEvictionWindow, DefaultEvictionWindow)
 	}
 	return ""
 }
@@ -64,5 +65,6 @@ const RuleLowerRank = "lower-rank"
 
 // String tells the victim's side in a sentence.
 func (p Preemption) String() string {
-	return fmt.Sprintf("preempted by machine %s of app %s (rank %d > %d), rule %s: %s", p.By, p.ByApp, p.ByRank, p.Rank, p.Rule, p.Why)
+	return fmt.Sprintf("preempted by machine %s of app %s (rank %d > %d), rule %s: %s", p.By, p.ByApp, p.ByRank,
+		p.Rank, p.Rule, p.Why)
 }

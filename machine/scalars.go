@@ -25,11 +25,13 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fault.New(fault.Invalid, "duration", "a duration is a text such as \"15s\" or a whole number of nanoseconds, not %.80s", raw)
+		return fault.New(fault.Invalid, "duration",
+			"a duration is a text such as \"15s\" or a whole number of nanoseconds, not %.80s", raw)
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return fault.New(fault.Invalid, "duration", "%.80q is not a duration; write it as \"15s\", \"2m\" or \"500ms\"", s)
+		return fault.New(fault.Invalid, "duration",
+			"%.80q is not a duration; write it as \"15s\", \"2m\" or \"500ms\"", s)
 	}
 	d.Duration = v
 	return nil
@@ -60,7 +62,8 @@ func (a *Autostop) UnmarshalJSON(raw []byte) error {
 	case `"suspend"`:
 		*a = "suspend"
 	default:
-		return fault.New(fault.Invalid, "autostop", "autostop is true, false, \"off\", \"stop\" or \"suspend\", not %.80s", raw)
+		return fault.New(fault.Invalid, "autostop",
+			"autostop is true, false, \"off\", \"stop\" or \"suspend\", not %.80s", raw)
 	}
 	return nil
 }

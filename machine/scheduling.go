@@ -107,7 +107,8 @@ func (s Scheduling) Valid() string {
 			return why
 		}
 		if !sane(p.Weight) {
-			return fmt.Sprintf("weight %v of %s: use a number from -%d to %d", p.Weight, p.Attribute, maxWeight, maxWeight)
+			return fmt.Sprintf("weight %v of %s: use a number from -%d to %d", p.Weight, p.Attribute, maxWeight,
+				maxWeight)
 		}
 	}
 	for _, a := range s.Affinity {
@@ -130,7 +131,7 @@ const maxWeight = 1000
 
 func sane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for what is not a number
 
-// BandName gives the band, the default where none is named.
+// BandName returns the band, the default where none is named.
 func (s Scheduling) BandName() Band {
 	if s.Band == "" {
 		return BandService

@@ -57,7 +57,7 @@ func (s *shape) want() string {
 // maxFields is how many fields an object type may have: they are told apart in one word of bits.
 const maxFields = 64
 
-// shapeOf gives the shape of a type. Types must not contain themselves. It panics on a type that is not for JSON:
+// shapeOf returns the shape of a type. Types must not contain themselves. It panics on a type that is not for JSON:
 // that is a mistake in the program, which the first test to run finds.
 func shapeOf(t reflect.Type) *shape {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {

@@ -38,11 +38,12 @@ func ParseSignal(s string) (syscall.Signal, error) {
 		names = append(names, "SIG"+n)
 	}
 	slices.Sort(names)
-	return 0, fault.New(fault.Invalid, "signal", "%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
+	return 0, fault.New(fault.Invalid, "signal",
+		"%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
 		quote(s), strings.Join(names, ", "))
 }
 
-// SignalName gives "SIGTERM" for 15, and "signal 64" for one without a name here.
+// SignalName returns "SIGTERM" for 15, and "signal 64" for one without a name here.
 func SignalName(sig syscall.Signal) string {
 	for n, v := range signals() {
 		if v == sig {

@@ -42,7 +42,7 @@ func unsupported(format string, args ...any) error {
 	return fault.New(fault.Invalid, "unsupported", format, args...)
 }
 
-// first gives the first error there is.
+// first returns the first error there is.
 func first(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -67,7 +67,8 @@ func (l *Launch) Validate() error {
 	case l.ID != "" && !ValidID(l.ID):
 		return bad("id must be 14 of 0-9 and a-f, or be left out, not %s", quote(l.ID))
 	case l.Name != "" && !ValidName(l.Name):
-		return bad("name must be 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit first, not %s", quote(l.Name))
+		return bad("name must be 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit first, not %s",
+			quote(l.Name))
 	case l.Region != "" && !ValidRegion(l.Region):
 		return bad("region must be 1 to 63 of a-z, 0-9 and \"-\", such as \"local\", not %s", quote(l.Region))
 	case l.LeaseTTL < 0 || l.LeaseTTL > MaxLeaseTTL:
@@ -87,7 +88,8 @@ func (l *Launch) Validate() error {
 
 // Validate is Launch.Validate for a config alone. Paths begin with "config.".
 func (c *Config) Validate() error {
-	return first(c.supported(), c.checkImage(), c.checkCommand(), c.checkEnv(), c.checkSize(), c.Guest.check(), c.checkMetadata(),
+	return first(c.supported(), c.checkImage(), c.checkCommand(), c.checkEnv(), c.checkSize(), c.Guest.check(),
+		c.checkMetadata(),
 		c.checkMounts(), c.checkFiles(), c.checkLife(), c.checkServices())
 }
 
@@ -99,7 +101,8 @@ func (c *Config) supported() error {
 	case len(c.Volumes) > 0:
 		return unsupported("config.volumes is only for containers, which are not supported: attach a volume with config.mounts")
 	case len(c.Processes) > 1:
-		return unsupported("config.processes has %d entries and may have one: start one machine for each process", len(c.Processes))
+		return unsupported("config.processes has %d entries and may have one: start one machine for each process",
+			len(c.Processes))
 	case c.Guest != nil && c.Guest.HostDedicationID != "":
 		return unsupported("config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a worker")
 	case c.Restart != nil && c.Restart.Policy == "spot-price":
@@ -163,7 +166,8 @@ func (p ProcessConfig) check() error {
 		}
 		refs := []string{"id", "version", "app_name", "private_ip", "region", "image"}
 		if !slices.Contains(refs, e.FieldRef) {
-			return bad(at+"env_from[%d].field_ref must be one of %s, not %s", i, strings.Join(refs, ", "), quote(e.FieldRef))
+			return bad(at+"env_from[%d].field_ref must be one of %s, not %s", i, strings.Join(refs, ", "),
+				quote(e.FieldRef))
 		}
 	}
 	for i, s := range p.Secrets {
@@ -171,7 +175,8 @@ func (p ProcessConfig) check() error {
 			return err
 		}
 	}
-	return first(checkArgs(at+"exec", p.Exec), checkArgs(at+"entrypoint", p.Entrypoint), checkArgs(at+"cmd", p.Cmd), checkEnv(at+"env", p.Env))
+	return first(checkArgs(at+"exec", p.Exec), checkArgs(at+"entrypoint", p.Entrypoint), checkArgs(at+"cmd", p.Cmd),
+		checkEnv(at+"env", p.Env))
 }
 
 func checkArgs(at string, args []string) error {
@@ -250,7 +255,8 @@ func (c *Config) checkLife() error {
 		return bad("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)
 	}
 	if !slices.Contains([]string{"", "hourly", "daily", "weekly", "monthly"}, c.Schedule) {
-		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s", quote(c.Schedule))
+		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s",
+			quote(c.Schedule))
 	}
 	if r := c.Restart; r != nil {
 		if !slices.Contains([]string{"", "no", "on-failure", "always"}, r.Policy) {

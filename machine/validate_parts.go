@@ -37,7 +37,8 @@ func (c *Config) checkMounts() error {
 				return bad("%s.volume %s is mounted twice: mount it once", at, m.Volume)
 			}
 			if within(o.Path, m.Path) || within(m.Path, o.Path) {
-				return bad("%s.path %s lies in or over %s, where another volume is mounted: choose another path", at, quote(m.Path), quote(o.Path))
+				return bad("%s.path %s lies in or over %s, where another volume is mounted: choose another path", at,
+					quote(m.Path), quote(o.Path))
 			}
 		}
 	}
@@ -70,7 +71,7 @@ func (c *Config) checkFiles() error {
 	return nil
 }
 
-// check judges one file and gives its size in bytes, 0 for one that is a secret.
+// check judges one file and returns its size in bytes, 0 for one that is a secret.
 func (f File) check(at string) (int, error) {
 	if err := checkPath(at+".guest_path", f.GuestPath); err != nil {
 		return 0, err
@@ -165,7 +166,8 @@ func (s Service) check(at string) error {
 			return bad("%s.concurrency.type must be connections or requests, not %s", at, quote(k.Type))
 		}
 		if k.SoftLimit < 0 || k.HardLimit < 0 || k.HardLimit > 0 && k.SoftLimit > k.HardLimit {
-			return bad("%s.concurrency must have 0 <= soft_limit <= hard_limit, not %d and %d", at, k.SoftLimit, k.HardLimit)
+			return bad("%s.concurrency must have 0 <= soft_limit <= hard_limit, not %d and %d", at, k.SoftLimit,
+				k.HardLimit)
 		}
 	}
 	if len(s.Checks) > MaxChecks {

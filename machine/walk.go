@@ -185,7 +185,7 @@ func (w *walker) list(elem *shape, f *frame, depth int) error {
 	return nil
 }
 
-// key passes over an object's key and gives it without quotes and escapes.
+// key passes over an object's key and returns it without quotes and escapes.
 func (w *walker) key() []byte {
 	start := w.at
 	raw := w.text()
@@ -199,7 +199,7 @@ func (w *walker) key() []byte {
 	return []byte(s)
 }
 
-// text passes over a string and gives what is between the quotes as it stands.
+// text passes over a string and returns what is between the quotes as it stands.
 func (w *walker) text() []byte {
 	start := w.at + 1
 	for i := start; ; i++ {
