@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere. It is
-// a part of the time by which a quota can be overdrawn.
+// tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere.
+// It is a part of the time by which a quota can be overdrawn.
 const tellEvery = time.Second
 
 // tellBudgets tells the workers until ctx ends.

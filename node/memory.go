@@ -20,10 +20,10 @@ const (
 	trimBytes = 8 << 20 // allocated since the last trim before it is worth another one
 )
 
-// KeepMemory has the collector of this process follow the live heap until ctx ends, and gives memory back to the host once
-// there is nothing to do. A fixed percentage is wrong at both ends: over a heap of a few megabytes it collects all the time,
-// over a large one it keeps several times what is used. It is for a process that serves, and is to be called once; who
-// set GOGC has decided otherwise, and it must not be called then. A GOMEMLIMIT holds beside it.
+// KeepMemory has the collector of this process follow the live heap until ctx ends, and gives memory back to the host
+// once there is nothing to do. A fixed percentage is wrong at both ends: over a heap of a few megabytes it collects
+// all the time, over a large one it keeps several times what is used. It is for a process that serves, and is to be
+// called once; who set GOGC has decided otherwise, and it must not be called then. A GOMEMLIMIT holds beside it.
 func KeepMemory(ctx context.Context) {
 	collected := make(chan struct{}, 1)
 	tellCollected(ctx, collected)
@@ -94,8 +94,8 @@ func (k *keeper) percentOf(live uint64) int {
 	return p
 }
 
-// look reports whether memory is to be given back now: little was allocated since the last look, and enough since the last
-// time for it to be worth a collection.
+// look reports whether memory is to be given back now: little was allocated since the last look, and enough since the
+// last time for it to be worth a collection.
 func (k *keeper) look(allocated uint64) bool {
 	idle := allocated-k.seen < idleBytes
 	k.seen = allocated

@@ -1,6 +1,6 @@
-// Package node assembles one souk process: its workers with their journals and runtimes, the buyer of tasks, the catalog,
-// the decision log, the gateway and, in a cluster, the member that it is. "souk dev", "souk agent", package testcluster
-// and the benchmarks all run what New makes, so that tests and figures are of the product.
+// Package node assembles one souk process: its workers with their journals and runtimes, the buyer of tasks, the
+// catalog, the decision log, the gateway and, in a cluster, the member that it is. "souk dev", "souk agent", package
+// testcluster and the benchmarks all run what New makes, so that tests and figures are of the product.
 //
 //	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Workers: []node.Worker{{ID: "w1", Dir: dir, Capacity: all}}})
 //	...

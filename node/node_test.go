@@ -40,9 +40,20 @@ func start(t *testing.T) *process {
 }
 
 func (p *process) options() node.Options {
-	w := node.Worker{ID: "w1", Dir: p.dir, Capacity: cluster.Resources{CPU: 16_000, Memory: 4096, Disk: 100_000, Ports: 100}}
-	return node.Options{Dir: p.dir, Token: token, Region: "local", Workers: []node.Worker{w}, Version: "test", DecisionMB: 1,
-		Runtime: func(node.Worker, string) (node.Runtime, error) { return p.world.Reopen(), nil }}
+	w := node.Worker{
+		ID:       "w1",
+		Dir:      p.dir,
+		Capacity: cluster.Resources{CPU: 16_000, Memory: 4096, Disk: 100_000, Ports: 100},
+	}
+	return node.Options{
+		Dir:        p.dir,
+		Token:      token,
+		Region:     "local",
+		Workers:    []node.Worker{w},
+		Version:    "test",
+		DecisionMB: 1,
+		Runtime:    func(node.Worker, string) (node.Runtime, error) { return p.world.Reopen(), nil },
+	}
 }
 
 func (p *process) start() {
@@ -74,11 +85,15 @@ func (p *process) start() {
 }
 
 func launch() *machine.Launch {
-	return &machine.Launch{Name: "one", Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}},
-		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}}}
+	return &machine.Launch{
+		Name: "one",
+		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}},
+			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}},
+	}
 }
 
-// TestWhatWasAnsweredIsThereAgain: a machine, its decision and a job are what they were after the process was started again.
+// TestWhatWasAnsweredIsThereAgain: a machine, its decision and a job are what they were after the process was started
+// again.
 func TestWhatWasAnsweredIsThereAgain(t *testing.T) {
 	p := start(t)
 	if _, err := p.cl.CreateApp(t.Context(), app); err != nil {

@@ -67,8 +67,11 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if n.o.Member != nil { // a nil *member.Member in an interface would not be nil
 		observer = n.o.Member
 	}
-	w, err := worker.New(ctx, worker.Options{ID: p.ID, Observer: observer, Region: n.o.Region, Dir: p.Dir, Capacity: p.Capacity,
-		Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks, Log: n.o.Log})
+	w, err := worker.New(
+		ctx,
+		worker.Options{ID: p.ID, Observer: observer, Region: n.o.Region, Dir: p.Dir, Capacity: p.Capacity,
+			Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks, Log: n.o.Log},
+	)
 	if err != nil {
 		return err
 	}
@@ -107,7 +110,8 @@ func (n *Node) openDecisions() (*decisionlog.Log, error) {
 	if n.o.DecisionMB == 0 {
 		return nil, nil
 	}
-	l, err := decisionlog.Open(decisionlog.Options{Dir: n.below(DecisionsDir), MaxBytes: n.o.DecisionMB << 20, Log: n.o.Log})
+	l, err := decisionlog.Open(
+		decisionlog.Options{Dir: n.below(DecisionsDir), MaxBytes: n.o.DecisionMB << 20, Log: n.o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +125,16 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 	for i, w := range n.workers {
 		own[i] = w
 	}
-	options := gateway.Options{Workers: func() []gateway.Worker { return own }, Catalog: n.catalog, Jobs: n.buyer, Decisions: decisions,
-		Token: n.o.Token, Region: n.o.Region, Log: n.o.Log, Version: n.o.Version}
+	options := gateway.Options{
+		Workers:   func() []gateway.Worker { return own },
+		Catalog:   n.catalog,
+		Jobs:      n.buyer,
+		Decisions: decisions,
+		Token:     n.o.Token,
+		Region:    n.o.Region,
+		Log:       n.o.Log,
+		Version:   n.o.Version,
+	}
 	if m := n.o.Member; m != nil {
 		if err := n.enter(ctx, m); err != nil {
 			return err

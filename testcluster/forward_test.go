@@ -23,7 +23,10 @@ func onto(name string, workers ...cluster.WorkerID) *machine.Launch {
 		set.Values = append(set.Values, cluster.Text(string(w)))
 	}
 	first := cluster.Requirement{Attribute: "worker", Op: cluster.Equal, Values: set.Values[:1]}
-	l.Scheduling = &machine.Scheduling{Require: []cluster.Requirement{set}, Prefer: []cluster.Preference{{Requirement: first, Weight: 1000}}}
+	l.Scheduling = &machine.Scheduling{
+		Require: []cluster.Requirement{set},
+		Prefer:  []cluster.Preference{{Requirement: first, Weight: 1000}},
+	}
 	return l
 }
 
@@ -39,11 +42,12 @@ func calls(c *testcluster.Cluster, i int, f func()) map[string]uint64 {
 	return after
 }
 
-// TestRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's, and one
-// more for a first choice that has become full unheard.
+// TestRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's,
+// and one more for a first choice that has become full unheard.
 func TestRoundTrips(t *testing.T) {
 	k := gossip.Fast()
-	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second // nothing is broadcast, and pulls take their time: views are stale
+	// nothing is broadcast, and pulls take their time: views are stale
+	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)
@@ -70,8 +74,8 @@ func TestRoundTrips(t *testing.T) {
 	if d := cmp.Diff(map[string]uint64{"grant": 1}, calls(c, 0, place(onto("far", c.Worker(1)), c.Worker(1)))); d != "" {
 		t.Errorf("a launch at another's worker: %s", d)
 	}
-	// The first choice is filled through its own member. Where the first member has heard of that in time, it is emptied and
-	// filled again.
+	// The first choice is filled through its own member. Where the first member has heard of that in time, it is emptied
+	// and filled again.
 	for try := range 20 {
 		big := onto(fmt.Sprint("big-", try), c.Worker(1))
 		big.Config.Guest = &machine.Guest{CPUKind: "shared", CPUs: 8, MemoryMB: 15 * 256}
@@ -93,7 +97,8 @@ func TestRoundTrips(t *testing.T) {
 		if err := c.Client(1).Destroy(t.Context(), app, full.ID, "", true); err != nil {
 			t.Fatal(err)
 		}
-		c.Until("the first member knows that there is room again", func() bool { return used(t, c, 0, c.Worker(1)).Memory < 15*256 })
+		c.Until("the first member knows that there is room again",
+			func() bool { return used(t, c, 0, c.Worker(1)).Memory < 15*256 })
 	}
 	t.Error("the view was never stale")
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/soukhq/souk/testcluster"
 )
 
-// TestGossipKeyRotation: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the removed one
-// hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes back by itself.
+// TestGossipKeyRotation: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the
+// removed one hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes
+// back by itself.
 func TestGossipKeyRotation(t *testing.T) {
 	c := begin(t, 4)
 	const issuer, other, bad, away = 0, 1, 2, 3
@@ -24,25 +25,15 @@ func TestGossipKeyRotation(t *testing.T) {
 	if err := c.Member(issuer).Remove(cluster.Removal{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
 		t.Fatal(err)
 	}
-	c.Until("the other member knows of it too, and places nothing there any more", func() bool { return len(c.Member(other).Removed()) == 1 })
+	c.Until("the other member knows of it too, and places nothing there any more",
+		func() bool { return len(c.Member(other).Removed()) == 1 })
 	k, err := c.CA().RotateGossip()
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := k.Keys[:1]
 	n := 0
-	goesOn := func() {
-		n++
-		m := made(t, c.Client(n%2), fmt.Sprint("during-", n))
-		c.Until("both members see the machine", func() bool {
-			_, a := c.Member(issuer).Cluster().Machine(m.ID)
-			_, b := c.Member(other).Cluster().Machine(m.ID)
-			return a && b
-		})
-		if err := c.Client((n+1)%2).Destroy(t.Context(), app, m.ID, "", true); err != nil {
-			t.Fatal(err)
-		}
-	}
+	goesOn := func() { n++; goOn(t, c, issuer, other, n) }
 	for k.Generation < 3 || k.Step != "" {
 		goesOn()
 		if k, err = c.CA().Gossip(); err != nil {
@@ -57,7 +48,8 @@ func TestGossipKeyRotation(t *testing.T) {
 	// The removed one: its gossip opens nothing, and nobody gives it the key.
 	c.Until("the removed one is not heard", dead(c, other, bad))
 	m := made(t, c.Client(issuer), "secretly")
-	c.Until("the other member sees the machine", func() bool { _, ok := c.Member(other).Cluster().Machine(m.ID); return ok })
+	c.Until("the other member sees the machine",
+		func() bool { _, ok := c.Member(other).Cluster().Machine(m.ID); return ok })
 	if err := c.Member(bad).Cluster().Join(t.Context(), []string{c.Member(issuer).GossipAddress()}); err == nil {
 		t.Error("the removed member could join")
 	}
@@ -74,7 +66,8 @@ func TestGossipKeyRotation(t *testing.T) {
 	if _, ok := c.Member(bad).Cluster().Machine(m.ID); ok {
 		t.Error("the removed member heard of a machine that was made afterwards")
 	}
-	if got := c.Member(bad).Identity().GossipKeys(); got.Generation > 0 || len(got.Keys) != 1 || string(got.Keys[0]) != string(before[0]) {
+	if got := c.Member(bad).Identity().GossipKeys(); got.Generation > 0 || len(got.Keys) != 1 ||
+		string(got.Keys[0]) != string(before[0]) {
 		t.Errorf("the removed member was given keys: generation %d, %d keys", got.Generation, len(got.Keys))
 	}
 	// Secrets that were sealed before are still to be had, also for who joins now.
@@ -83,6 +76,20 @@ func TestGossipKeyRotation(t *testing.T) {
 		s, err := c.Client(fresh).Secrets(t.Context(), app)
 		return err == nil && len(s) == 1
 	})
+}
+
+// goOn makes a machine through one of two members, and destroys it through the other once both have seen it.
+func goOn(t *testing.T, c *testcluster.Cluster, i, k, n int) {
+	t.Helper()
+	m := made(t, c.Client([]int{i, k}[n%2]), fmt.Sprint("during-", n))
+	c.Until("both members see the machine", func() bool {
+		_, a := c.Member(i).Cluster().Machine(m.ID)
+		_, b := c.Member(k).Cluster().Machine(m.ID)
+		return a && b
+	})
+	if err := c.Client([]int{i, k}[(n+1)%2]).Destroy(t.Context(), app, m.ID, "", true); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // dead reports whether a member holds another for dead, or knows it no more.

@@ -1,7 +1,8 @@
-// Package testcluster makes whole clusters for tests of what they promise: n members in one process, each what souk agent
-// runs (package node) but for its runtime, which is the fake one: journals, decision log, worker, gateway and sockets of its
-// own on loopback, over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk, so it can be killed and
-// come back. For real processes on hosts that can be cut off see packages faults and netns below.
+// Package testcluster makes whole clusters for tests of what they promise: n members in one process, each what souk
+// agent runs (package node) but for its runtime, which is the fake one: journals, decision log, worker, gateway and
+// sockets of its own on loopback, over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk, so
+// it can be killed and come back. For real processes on hosts that can be cut off see packages faults and netns
+// below.
 //
 //	c := testcluster.New(t, 3, testcluster.Options{})
 //	m, err := c.Client(0).Launch(...)
@@ -107,7 +108,13 @@ func New(t testing.TB, n int, o Options) *Cluster {
 func (c *Cluster) Join() int {
 	c.t.Helper()
 	i := len(c.members)
-	x := &host{id: fmt.Sprintf("m%d", i+1), wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0", world: fake.New(fake.Options{})}
+	x := &host{
+		id:     fmt.Sprintf("m%d", i+1),
+		wire:   "127.0.0.1:0",
+		gossip: "127.0.0.1:0",
+		api:    "127.0.0.1:0",
+		world:  fake.New(fake.Options{}),
+	}
 	x.dir = filepath.Join(c.dir, x.id)
 	name := pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}
 	if i == 0 { // it has the CA
@@ -195,7 +202,8 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 			peers = append(peers, o.gossip)
 		}
 	}
-	x.m, err = member.New(member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs, Log: log})
+	x.m, err = member.New(
+		member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs, Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -204,9 +212,12 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	n, err = node.New(ctx, node.Options{Dir: x.dir, Token: token, Region: region, Workers: []node.Worker{w}, Version: "test",
-		DecisionMB: 1, Member: x.m, Log: log,
-		Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }})
+	n, err = node.New(
+		ctx,
+		node.Options{Dir: x.dir, Token: token, Region: region, Workers: []node.Worker{w}, Version: "test",
+			DecisionMB: 1, Member: x.m, Log: log,
+			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
+	)
 	if err != nil {
 		return nil, nil, err
 	}

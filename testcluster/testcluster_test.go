@@ -15,8 +15,11 @@ import (
 const app = "web"
 
 func launch(name string) *machine.Launch {
-	return &machine.Launch{Name: name, Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000000"}},
-		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}, Restart: &machine.Restart{Policy: "always"}}}
+	return &machine.Launch{
+		Name: name,
+		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000000"}},
+			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}, Restart: &machine.Restart{Policy: "always"}},
+	}
 }
 
 func made(t *testing.T, cl *client.Client, name string) *machine.Machine {
@@ -105,7 +108,8 @@ func TestSharedThings(t *testing.T) {
 	if err := c.Client(1).SetSecrets(t.Context(), app, map[string]*string{"KEY": &value}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Client(2).ApplyPolicy(t.Context(), "name = \"tight\"\n[[score]]\nname = \"full\"\nexpr = \"double(worker.machines)\"\n"); err != nil {
+	if _, err := c.Client(2).ApplyPolicy(t.Context(), "name = \"tight\"\n[[score]]\nname = \"full\"\nexpr = "+
+		"\"double(worker.machines)\"\n"); err != nil {
 		t.Fatal(err)
 	}
 	c.Until("every member has the secret and the policy", func() bool {
@@ -153,13 +157,14 @@ func TestOneIsDown(t *testing.T) {
 	}
 	c.Restart(2)
 	c.Meet()
-	if m, err = c.Client(0).Machine(t.Context(), app, at[c.Worker(2)].ID); err != nil || m.State != machine.Started || m.InstanceID != at[c.Worker(2)].InstanceID {
+	if m, err = c.Client(0).Machine(t.Context(), app, at[c.Worker(2)].ID); err != nil || m.State != machine.Started ||
+		m.InstanceID != at[c.Worker(2)].InstanceID {
 		t.Errorf("after it is back: %+v, %v", m, err)
 	}
 }
 
-// TestRepeatedAtOneThatRestarts: a member that has just begun, and has not heard the others yet, does not say that their
-// machines do not exist, nor makes them a second time.
+// TestRepeatedAtOneThatRestarts: a member that has just begun, and has not heard the others yet, does not say that
+// their machines do not exist, nor makes them a second time.
 func TestRepeatedAtOneThatRestarts(t *testing.T) {
 	c := begin(t, 3)
 	l := launch("once")

@@ -17,8 +17,8 @@ type Machine struct {
 	MustNot  bool // be there: every create of it was refused, or it was destroyed
 }
 
-// End says what must be there after a history, by id. Of a worker that came back from an old disk nothing is known that it
-// did after the copy was made.
+// End says what must be there after a history, by id. Of a worker that came back from an old disk nothing is known
+// that it did after the copy was made.
 func End(ops []Op) []Machine {
 	restored := map[cluster.WorkerID]int64{} // -> when the copy was made that it came back from last
 	all := map[string]*Machine{}

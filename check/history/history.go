@@ -1,6 +1,6 @@
-// Package history keeps what clients of a cluster asked and what they were told, and says whether one truth explains all
-// of it: each call took effect once, at some moment between its beginning and its answer (linearizability; Herlihy and
-// Wing, TOPLAS 1990). The search is porcupine's.
+// Package history keeps what clients of a cluster asked and what they were told, and says whether one truth explains
+// all of it: each call took effect once, at some moment between its beginning and its answer (linearizability;
+// Herlihy and Wing, TOPLAS 1990). The search is porcupine's.
 //
 // A history is a file of lines of JSON, one Op each, in the order of their answers.
 package history
@@ -28,8 +28,9 @@ const (
 	Lease        Kind = "lease"         // take one that nobody has; Nonce is told
 	ReleaseLease Kind = "release_lease" // of Nonce
 
-	Killed   Kind = "killed"   // the worker's process, from Call until it served again: its holds are gone
-	Restored Kind = "restored" // the worker came back from a copy of its disk that was made at Call: what it did since is gone
+	Killed Kind = "killed" // the worker's process, from Call until it served again: its holds are gone
+	// the worker came back from a copy of its disk that was made at Call: what it did since is gone
+	Restored Kind = "restored"
 )
 
 // Outcome is what a client knows in the end.
@@ -42,7 +43,8 @@ const (
 	Unsure Outcome = "unsure" // no answer: it was done or not, or will be
 )
 
-// Op is one question with its answer. A call that was repeated until it was answered is one Op from its first beginning.
+// Op is one question with its answer. A call that was repeated until it was answered is one Op from its first
+// beginning.
 type Op struct {
 	Kind     Kind             `json:"kind"`
 	Client   int              `json:"client"`
@@ -104,7 +106,8 @@ func Read(path string) (ops []Op, err error) {
 	for n := 1; sc.Scan(); n++ {
 		var o Op
 		if err := json.Unmarshal(sc.Bytes(), &o); err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "history", "line %d of the history %s is no call with its answer", n, path)
+			return nil, fault.Wrap(err, fault.Invalid, "history", "line %d of the history %s is no call with its answer", n,
+				path)
 		}
 		ops = append(ops, o)
 	}

@@ -12,11 +12,28 @@ import (
 )
 
 func create(call, ret int64, machine, worker, instance string, out history.Outcome) history.Op {
-	return history.Op{Kind: history.Create, Call: call, Return: ret, Machine: machine, App: "a", Worker: cluster.WorkerID(worker), Instance: instance, Outcome: out}
+	return history.Op{
+		Kind:     history.Create,
+		Call:     call,
+		Return:   ret,
+		Machine:  machine,
+		App:      "a",
+		Worker:   cluster.WorkerID(worker),
+		Instance: instance,
+		Outcome:  out,
+	}
 }
 
 func op(kind history.Kind, call, ret int64, machine, worker string, out history.Outcome) history.Op {
-	return history.Op{Kind: kind, Call: call, Return: ret, Machine: machine, App: "a", Worker: cluster.WorkerID(worker), Outcome: out}
+	return history.Op{
+		Kind:    kind,
+		Call:    call,
+		Return:  ret,
+		Machine: machine,
+		App:     "a",
+		Worker:  cluster.WorkerID(worker),
+		Outcome: out,
+	}
 }
 
 func TestModels(t *testing.T) {
@@ -72,8 +89,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled the room before
-// they were answered. The search must not try out where each of them could have been.
+// TestAWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled
+// the room before they were answered. The search must not try out where each of them could have been.
 func TestAWorkerThatWasCutOff(t *testing.T) {
 	const slots, waiting, turns, free = 24, 20, 60, 6
 	var ops []history.Op
@@ -86,7 +103,8 @@ func TestAWorkerThatWasCutOff(t *testing.T) {
 	last := "first0"
 	for k := range int64(turns) {
 		next := fmt.Sprint("turn", k)
-		ops = append(ops, op(history.Destroy, 100+20*k, 109+20*k, last, "w1", history.Yes), create(105+20*k, 119+20*k, next, "w1", "i", history.Yes))
+		ops = append(ops, op(history.Destroy, 100+20*k, 109+20*k, last, "w1", history.Yes),
+			create(105+20*k, 119+20*k, next, "w1", "i", history.Yes))
 		last = next
 	}
 	for i := range int64(free) {
@@ -132,7 +150,14 @@ func TestEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string][2]bool{"kept": {true, false}, "destroyed": {false, true}, "unsure": {}, "refused": {false, true}, "after the copy": {}, "before the copy": {true, false}}
+	want := map[string][2]bool{
+		"kept":            {true, false},
+		"destroyed":       {false, true},
+		"unsure":          {},
+		"refused":         {false, true},
+		"after the copy":  {},
+		"before the copy": {true, false},
+	}
 	for _, m := range history.End(ops) {
 		if got := [2]bool{m.Must, m.MustNot}; got != want[m.ID] {
 			t.Errorf("%s: must, must not = %v, want %v", m.ID, got, want[m.ID])

@@ -22,7 +22,8 @@ type Result struct {
 }
 
 // Check holds a history against the models: of each machine, and of each worker's room. slots is how many machines a
-// worker has room for; 0 leaves the room out, as it must be where machines end by themselves. Searches take at most limit.
+// worker has room for; 0 leaves the room out, as it must be where machines end by themselves. Searches take at most
+// limit.
 func Check(ops []Op, slots int, limit time.Duration) Result {
 	res := Result{Ops: len(ops)}
 	deadline := time.Now().Add(limit)
@@ -33,7 +34,8 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 		}
 		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
 		case porcupine.Illegal:
-			res.Violations = append(res.Violations, fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, tell(part)))
+			res.Violations = append(res.Violations,
+				fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, tell(part)))
 		case porcupine.Unknown:
 			res.Unknown++
 		}
@@ -68,9 +70,9 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 	return res
 }
 
-// atOnce narrows each call to the moment of its time that takes the least room: what takes some to its end, what gives some
-// back to its beginning. An order that is true then is one of the wider times, too; and there is next to nothing to search,
-// where calls that waited for a cut to be mended overlap with all that was done meanwhile.
+// atOnce narrows each call to the moment of its time that takes the least room: what takes some to its end, what
+// gives some back to its beginning. An order that is true then is one of the wider times, too; and there is next to
+// nothing to search, where calls that waited for a cut to be mended overlap with all that was done meanwhile.
 func atOnce(ops []Op) []porcupine.Operation {
 	out := operations(ops)
 	for i, o := range ops {
@@ -125,8 +127,8 @@ type one struct {
 	lease    string // nonce of the lease in force
 }
 
-// machineModel: a machine is made once, at one worker, as one instance; once destroyed it never comes back; its lease has
-// one holder. Leases of the history outlast it.
+// machineModel: a machine is made once, at one worker, as one instance; once destroyed it never comes back; its lease
+// has one holder. Leases of the history outlast it.
 func machineModel() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return one{} },
@@ -173,7 +175,8 @@ func (s one) step(o Op) (bool, any) {
 	return true, s
 }
 
-// unsure is an Op without an answer, which took effect: had it not, it would stand at the end of all, where nobody looks.
+// unsure is an Op without an answer, which took effect: had it not, it would stand at the end of all, where nobody
+// looks.
 func (s one) unsure(o Op) any {
 	switch {
 	case o.Kind == Destroy && s.there:

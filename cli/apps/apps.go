@@ -63,8 +63,8 @@ func Apps(c *cli.Env) *cobra.Command {
 			return err
 		}
 		if !*yes && a.MachineCount+a.VolumeCount > 0 {
-			return cli.Usagef("app %s has %d machines and %d volumes, which would be lost; say --yes", a.Name, a.MachineCount,
-				a.VolumeCount)
+			return cli.Usagef("app %s has %s and %s, which would be lost; say --yes", a.Name,
+				cli.NumberOf(a.MachineCount, "machine", "machines"), cli.NumberOf(a.VolumeCount, "volume", "volumes"))
 		}
 		if err := cl.DestroyApp(cmd.Context(), given[0]); err != nil {
 			return err

@@ -81,7 +81,12 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // what follows the command's name is the command's
 	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
 	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
-	f.StringVar(&o.region, "region", "", "the region, or several in order of preference: iad,dfw,any (default: the nearest)")
+	f.StringVar(
+		&o.region,
+		"region",
+		"",
+		"the region, or several in order of preference: iad,dfw,any (default: the nearest)",
+	)
 	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
 	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
 	f.IntVar(&o.memory, "memory", 0, "memory in MB (default: the least its CPUs allow)")

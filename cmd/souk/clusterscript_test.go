@@ -83,7 +83,22 @@ func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	name := args[0]
 	a := &scriptAgent{dir: ts.MkAbs(name), done: make(chan struct{})}
-	flags := []string{"agent", "--json", "--dir", a.dir, "--addr", "127.0.0.1:0", "--wire", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--cpus", "4", "--memory", "1024"}
+	flags := []string{
+		"agent",
+		"--json",
+		"--dir",
+		a.dir,
+		"--addr",
+		"127.0.0.1:0",
+		"--wire",
+		"127.0.0.1:0",
+		"--gossip",
+		"127.0.0.1:0",
+		"--cpus",
+		"4",
+		"--memory",
+		"1024",
+	}
 	exe, err := exec.LookPath("souk")
 	ts.Check(err)
 	a.cmd = exec.Command(exe, append(flags, args[1:]...)...) //nolint:gosec // this program

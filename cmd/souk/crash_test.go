@@ -39,7 +39,8 @@ func (a *attempt) refused() bool { return a.err != nil && !lost(a.err) }
 
 // lost says that there was no answer: the machine may exist or not.
 func lost(err error) bool {
-	return fault.Is(err, fault.Unavailable) || fault.CodeOf(err) == "canceled" || strings.Contains(fmt.Sprint(err), "shutting down")
+	return fault.Is(err, fault.Unavailable) || fault.CodeOf(err) == "canceled" ||
+		strings.Contains(fmt.Sprint(err), "shutting down")
 }
 
 // TestCrash kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
@@ -81,7 +82,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Duration, totals map[string]int) time.Duration {
+func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Duration,
+	totals map[string]int) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -96,7 +98,10 @@ func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Durat
 	cl := own.Client
 	for i := range as {
 		// A duration for sleep that nobody else has: the test's process, the round, the launch.
-		as[i] = &attempt{mark: fmt.Sprintf("9%07d.%02d%03d", os.Getpid(), round, i), key: fmt.Sprintf("crash-%d-%d", round, i)}
+		as[i] = &attempt{
+			mark: fmt.Sprintf("9%07d.%02d%03d", os.Getpid(), round, i),
+			key:  fmt.Sprintf("crash-%d-%d", round, i),
+		}
 		wg.Go(func() { launchMarked(ctx, cl, as[i]) })
 	}
 	wg.Wait()
@@ -189,16 +194,19 @@ func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt
 		switch {
 		case a.refused():
 			if len(machines)+len(processes) > 0 {
-				t.Errorf("%s: %s was refused (%v) and yet there are %d machines and the processes %v", when, a.mark, a.err, len(machines), processes)
+				t.Errorf("%s: %s was refused (%v) and yet there are %d machines and the processes %v", when, a.mark, a.err,
+					len(machines), processes)
 			}
 		case a.err == nil:
 			if m := byID[a.id]; m == nil || m.State != machine.Started || len(machines) != 1 || len(processes) != 1 {
-				t.Errorf("%s: %s was acknowledged as %s; now the machine is %+v, there are %d of it, and the processes %v", when, a.mark, a.id, brief(m), len(machines), processes)
+				t.Errorf("%s: %s was acknowledged as %s; now the machine is %+v, there are %d of it, and the processes %v", when,
+					a.mark, a.id, brief(m), len(machines), processes)
 			}
 		default: // not answered: there or not, but never half, and never twice
 			whole := len(machines) == 1 && machines[0].State == machine.Started && len(processes) == 1
 			if !whole && len(machines)+len(processes) > 0 {
-				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark, len(machines), processes)
+				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark, len(machines),
+					processes)
 			}
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// scriptDig asks a DNS server until it answers as wanted: dig ADDR NAME TYPE WANT. WANT is what is told, sorted and joined with
-// spaces, or the code where nothing is: NOERROR, NXDOMAIN, REFUSED. Over UDP and TCP it must be the same.
+// scriptDig asks a DNS server until it answers as wanted: dig ADDR NAME TYPE WANT. WANT is what is told, sorted and
+// joined with spaces, or the code where nothing is: NOERROR, NXDOMAIN, REFUSED. Over UDP and TCP it must be the same.
 func scriptDig(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: dig ADDR NAME TYPE WANT")
@@ -41,8 +41,8 @@ func dig(network string, args []string) string {
 	return strings.Join(told, " ")
 }
 
-// scriptDigOdd sends what is no question to a DNS server, as large as a message may be, and wants it to close the connection
-// or answer with an error: dig-odd ADDR.
+// scriptDigOdd sends what is no question to a DNS server, as large as a message may be, and wants it to close the
+// connection or answer with an error: dig-odd ADDR.
 func scriptDigOdd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: dig-odd ADDR")

@@ -67,7 +67,10 @@ func TestDocsCommands(t *testing.T) {
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	root := root(c)
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every command.\n\n## Everywhere\n\n")
+	b.WriteString(
+		"# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every command.\n\n" +
+			"## Everywhere\n\n",
+	)
 	flagList(&b, root.PersistentFlags())
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
@@ -100,7 +103,11 @@ func commandDoc(b *bytes.Buffer, cmd *cobra.Command) {
 	}
 	fmt.Fprintf(b, "%s\n\n```\n%s\n```\n", text, cmd.UseLine())
 	if cmd.Example != "" {
-		fmt.Fprintf(b, "\nFor example:\n\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(cmd.Example, "  "), "\n  ", "\n"))
+		fmt.Fprintf(
+			b,
+			"\nFor example:\n\n```sh\n%s\n```\n",
+			strings.ReplaceAll(strings.TrimPrefix(cmd.Example, "  "), "\n  ", "\n"),
+		)
 	}
 	if cmd.LocalNonPersistentFlags().HasAvailableFlags() || cmd.PersistentFlags().HasAvailableFlags() {
 		b.WriteString("\n")

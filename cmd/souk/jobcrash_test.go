@@ -27,7 +27,12 @@ func TestJobsOverKill9(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var log syncBuffer
-	own := &live.Souk{Exe: soukExe(t), State: filepath.Join(dir, "state"), Stderr: &log, Args: []string{"--workers", "3", "--cpus", "2", "--memory", "100000"}}
+	own := &live.Souk{
+		Exe:    soukExe(t),
+		State:  filepath.Join(dir, "state"),
+		Stderr: &log,
+		Args:   []string{"--workers", "3", "--cpus", "2", "--memory", "100000"},
+	}
 	if err := own.Start(); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
@@ -37,7 +42,11 @@ func TestJobsOverKill9(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	ran := filepath.Join(dir, "ran") // one short line for each life: O_APPEND keeps them whole
 	spec := jobs.Spec{App: "default", Name: "crash", First: 1, Last: jobCrashTasks, Env: map[string]string{"RAN": ran},
-		Command: []string{"/bin/sh", "-c", `echo "$SOUK_INDEX $SOUK_ATTEMPT" >> "$RAN"; echo "out $SOUK_INDEX"; exec sleep 0.05`}}
+		Command: []string{
+			"/bin/sh",
+			"-c",
+			`echo "$SOUK_INDEX $SOUK_ATTEMPT" >> "$RAN"; echo "out $SOUK_INDEX"; exec sleep 0.05`,
+		}}
 	j, err := own.Client.SubmitJob(t.Context(), "j0123456789", spec)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +109,8 @@ func checkRuns(t *testing.T, own *live.Souk, file string) {
 	}
 	for i, task := range tasks {
 		n := of[fmt.Sprint(task.Index)]
-		if task.Index != i+1 || task.State != "succeeded" || task.ExitCode == nil || *task.ExitCode != 0 || n == 0 || task.Output == 0 {
+		if task.Index != i+1 || task.State != "succeeded" || task.ExitCode == nil || *task.ExitCode != 0 || n == 0 ||
+			task.Output == 0 {
 			t.Errorf("task %d: %+v, ran %d times", i+1, task, n)
 		}
 		again += n - 1

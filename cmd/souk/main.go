@@ -1,6 +1,6 @@
-// Command souk is the whole of souk in one program: the server (souk dev, souk agent), its clients (souk run, ps, logs, ...),
-// the simulator (souk sim) and the measurements (souk bench). The commands are in the packages below cli, one for each noun;
-// docs/reference/cli.md lists them all, docs/reference/exit-codes.md every exit code.
+// Command souk is the whole of souk in one program: the server (souk dev, souk agent), its clients (souk run, ps,
+// logs, ...), the simulator (souk sim) and the measurements (souk bench). The commands are in the packages below cli,
+// one for each noun; docs/reference/cli.md lists them all, docs/reference/exit-codes.md every exit code.
 package main
 
 import (

@@ -104,7 +104,15 @@ func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: code N CMD...")
 	}
 	// The shell tells the code of what it ran; its own stdout and stderr are the command's.
-	err := ts.Exec("/bin/sh", append([]string{"-c", `want=$1; shift; "$@"; got=$?; [ "$got" = "$want" ] || { echo "exit code $got, want $want" >&2; exit 1; }`, "sh"}, args...)...)
+	err := ts.Exec(
+		"/bin/sh",
+		append(
+			[]string{
+				"-c",
+				`want=$1; shift; "$@"; got=$?; [ "$got" = "$want" ] || { echo "exit code $got, want $want" >&2; exit 1; }`,
+				"sh",
+			},
+			args...)...)
 	if err != nil {
 		ts.Fatalf("%v: %s", args, ts.ReadFile("stderr"))
 	}

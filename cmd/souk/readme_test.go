@@ -69,7 +69,11 @@ func readmeSteps() []readmeStep {
 func TestReadme(t *testing.T) {
 	exe := soukExe(t)
 	home := t.TempDir()
-	r := &recorder{t: t, home: home, env: append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "SOUK_ADDR=", "SOUK_TOKEN=", "SOUK_APP=")}
+	r := &recorder{
+		t:    t,
+		home: home,
+		env:  append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "SOUK_ADDR=", "SOUK_TOKEN=", "SOUK_APP="),
+	}
 	own := &live.Souk{Exe: exe, State: filepath.Join(home, ".local", "state", "souk", "dev"), Stderr: io.Discard}
 	t.Cleanup(func() {
 		r.stopDev()
@@ -107,7 +111,11 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(mask(is), mask(r.b.String())); diff != "" {
-		t.Errorf("README.md is not what souk does any more; record it again with: go test ./cmd/souk -run Readme -update\n(-README +now)\n%s", diff)
+		t.Errorf(
+			"README.md is not what souk does any more; record it again with: go test ./cmd/souk -run Readme -update\n"+
+				"(-README +now)\n%s",
+			diff,
+		)
 	}
 }
 
@@ -142,7 +150,9 @@ func (r *recorder) say(text string) {
 
 // shown is output as a reader would have it: at home, and on the port that is the default.
 func (r *recorder) shown(out string) string {
-	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), server.DefaultAddr)
+	return regexp.MustCompile(
+		`127\.0\.0\.1:\d+`,
+	).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), server.DefaultAddr)
 }
 
 func (r *recorder) run(line string) {

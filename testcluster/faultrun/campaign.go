@@ -74,7 +74,8 @@ func (o *options) campaign(ctx context.Context) error {
 		return err
 	}
 	if c.violated > 0 || c.broken > 0 {
-		return fmt.Errorf("%d runs broke a promise, %d say nothing, for the harness failed; their directories are below %s", c.violated, c.broken, base)
+		return fmt.Errorf("%d runs broke a promise, %d say nothing, for the harness failed; their directories are below %s",
+			c.violated, c.broken, base)
 	}
 	return os.RemoveAll(base)
 }
@@ -136,8 +137,9 @@ func (c *campaign) note(j job, rep faults.Report) bool {
 	if err := json.NewEncoder(c.out).Encode(rep); err != nil {
 		c.err = errors.Join(c.err, err)
 	}
-	fmt.Fprintf(os.Stderr, "faultrun: %s, seed %d: %d launches, %d started, %d violations, agreed after %.1f s, took %.0f s %s\n",
-		rep.Fault, rep.Seed, rep.Launches, rep.Started, len(rep.Violations), rep.Agreed, rep.TookSecs, rep.Harness)
+	fmt.Fprintf(os.Stderr,
+		"faultrun: %s, seed %d: %d launches, %d started, %d violations, agreed after %.1f s, took %.0f s %s\n", rep.Fault,
+		rep.Seed, rep.Launches, rep.Started, len(rep.Violations), rep.Agreed, rep.TookSecs, rep.Harness)
 	if rep.Harness == "" {
 		if len(rep.Violations) > 0 {
 			c.violated++
@@ -158,8 +160,9 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	if err != nil {
 		return faults.Report{Fault: j.fault, Seed: j.seed, Harness: err.Error()}
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "--fault", j.fault, "--seed", fmt.Sprint(j.seed), "--nodes", fmt.Sprint(o.Nodes), "--clients", fmt.Sprint(o.Clients),
-		"--rate", fmt.Sprint(o.Rate), "--launches", fmt.Sprint(o.Most), "--for", o.lasts.of(j.fault).String(), "--souk", o.Exe, "--keep", dir, "--json")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "--fault", j.fault, "--seed", fmt.Sprint(j.seed), "--nodes",
+		fmt.Sprint(o.Nodes), "--clients", fmt.Sprint(o.Clients), "--rate", fmt.Sprint(o.Rate), "--launches",
+		fmt.Sprint(o.Most), "--for", o.lasts.of(j.fault).String(), "--souk", o.Exe, "--keep", dir, "--json")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var out, said bytes.Buffer

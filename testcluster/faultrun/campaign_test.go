@@ -11,9 +11,14 @@ import (
 	"github.com/soukhq/souk/testcluster/faults"
 )
 
-// TestACampaignGoesOn: runs that the file has are left out, those whose harness failed are not, and seeds go on from the file's.
+// TestACampaignGoesOn: runs that the file has are left out, those whose harness failed are not, and seeds go on from
+// the file's.
 func TestACampaignGoesOn(t *testing.T) {
-	there := []faults.Report{{Fault: "kill", Seed: 8}, {Fault: "kill", Seed: 7}, {Fault: "loss", Seed: 7, Harness: "it broke"}}
+	there := []faults.Report{
+		{Fault: "kill", Seed: 8},
+		{Fault: "kill", Seed: 7},
+		{Fault: "loss", Seed: 7, Harness: "it broke"},
+	}
 	o := options{which: "kill,loss", runs: 2}
 	if got := fmt.Sprint(o.todo(there)); got != "[{loss 7} {loss 8}]" {
 		t.Error("to do:", got)

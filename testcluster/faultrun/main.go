@@ -1,13 +1,13 @@
-// Command faultrun breaks a cluster of real souk agents in network namespaces, again and again with other seeds, and says
-// whether it kept its promises. See packages faults and netns, and docs/decisions/0019-fault-harness.md.
+// Command faultrun breaks a cluster of real souk agents in network namespaces, again and again with other seeds, and
+// says whether it kept its promises. See packages faults and netns, and docs/decisions/0019-fault-harness.md.
 //
 //	go run ./testcluster/faultrun --fault partition --for 60s --seed 7
 //	go run ./testcluster/faultrun --runs 20 --for 8s,partition=60s --rate 20 --parallel 3 --results runs
 //	go run ./testcluster/faultrun --report runs > docs/results-faults.md
 //
-// With --results each run is a process with namespaces of its own, and so many as --parallel says are at work at once. What came
-// of a run is appended to the file when it is over; runs that the file has are not done again, so a campaign that was broken off
-// goes on where it was. The directory of a run that failed or found something stays.
+// With --results each run is a process with namespaces of its own, and so many as --parallel says are at work at
+// once. What came of a run is appended to the file when it is over; runs that the file has are not done again, so a
+// campaign that was broken off goes on where it was. The directory of a run that failed or found something stays.
 package main
 
 import (
@@ -66,7 +66,8 @@ type options struct {
 
 func (o *options) flags() {
 	o.lasts = lasting{"": 10 * time.Second}
-	flag.StringVar(&o.which, "fault", "all", "the faults, with commas between: "+strings.Join(faults.All(), ", ")+", or all")
+	flag.StringVar(&o.which, "fault", "all",
+		"the faults, with commas between: "+strings.Join(faults.All(), ", ")+", or all")
 	flag.Uint64Var(&o.Seed, "seed", 0, "of the first run of each fault; the next have the next. 0: drawn, and printed")
 	flag.IntVar(&o.Nodes, "nodes", 5, "members")
 	flag.IntVar(&o.Clients, "clients", 10, "clients at work at once")
@@ -79,7 +80,8 @@ func (o *options) flags() {
 	flag.BoolVar(&o.asJSON, "json", false, "print each report as a line of JSON")
 	flag.StringVar(&o.results, "results", "", "append reports to this file, and leave out the runs that it has")
 	flag.IntVar(&o.parallel, "parallel", 1, "clusters at once, with --results")
-	flag.StringVar(&o.report, "report", "", "run nothing: read lines of reports from this file and print docs/results-faults.md")
+	flag.StringVar(&o.report, "report", "",
+		"run nothing: read lines of reports from this file and print docs/results-faults.md")
 	flag.Parse()
 }
 
@@ -215,8 +217,20 @@ func once(ctx context.Context, hosts netns.Hosts, o faults.Options, base string,
 	if asJSON {
 		return len(rep.Violations) > 0, json.NewEncoder(os.Stdout).Encode(rep)
 	}
-	fmt.Printf("%s, seed %d: %d launches, %d started (%d during the fault), %d refused, %d asked again, %d never answered; all agree after %.2f s; %d violations\n",
-		rep.Fault, rep.Seed, rep.Launches, rep.Started, rep.During, rep.Refused, rep.Repeated, rep.Unsure, rep.Agreed, len(rep.Violations))
+	fmt.Printf(
+		"%s, seed %d: %d launches, %d started (%d during the fault), %d refused, %d asked again, %d never answered; all "+
+			"agree after %.2f s; %d violations\n",
+		rep.Fault,
+		rep.Seed,
+		rep.Launches,
+		rep.Started,
+		rep.During,
+		rep.Refused,
+		rep.Repeated,
+		rep.Unsure,
+		rep.Agreed,
+		len(rep.Violations),
+	)
 	for _, v := range rep.Violations {
 		fmt.Println("  VIOLATED", v)
 	}

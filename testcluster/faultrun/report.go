@@ -100,14 +100,34 @@ func writeReport(w io.Writer, path string) error {
 			}
 		}
 		if t.runs > 0 {
-			fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %s | %s | %d |\n", name, t.runs, t.FaultSecs, t.Launches, t.Started, t.During,
-				t.Repeated, t.Unsure, t.Histories, spread(t.whole), spread(t.answered), spread(t.agreed), t.bad)
+			fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %s | %s | %d |\n", name, t.runs, t.FaultSecs,
+				t.Launches, t.Started, t.During, t.Repeated, t.Unsure, t.Histories, spread(t.whole), spread(t.answered),
+				spread(t.agreed), t.bad)
 		}
 	}
-	fmt.Fprintf(w, "\nIn all: %d runs of %d members, %d launches, %d started, %d destroyed, %d holds granted, %d leases taken, %d agents killed; %d histories, of\n"+
-		"which the search left %d undecided; %d runs with violations. Seeds %d to %d of each fault, commit %s. Runs that say nothing, for the\n"+
-		"harness failed, and that were repeated: %d.\n", sum.runs, sum.members, sum.Launches, sum.Started, sum.Destroyed, sum.Holds, sum.Leases, sum.Kills,
-		sum.Histories, sum.Undecided, sum.bad, sum.least, sum.most, strings.Join(slices.Sorted(maps.Keys(sum.commits)), ", "), sum.harness)
+	fmt.Fprintf(
+		w,
+		"\nIn all: %d runs of %d members, %d launches, %d started, %d destroyed, %d holds granted, %d leases taken, %d "+
+			"agents killed; %d histories, of\n"+
+			"which the search left %d undecided; %d runs with violations. Seeds %d to %d of each fault, commit %s. Runs that "+
+			"say nothing, for the\n"+
+			"harness failed, and that were repeated: %d.\n",
+		sum.runs,
+		sum.members,
+		sum.Launches,
+		sum.Started,
+		sum.Destroyed,
+		sum.Holds,
+		sum.Leases,
+		sum.Kills,
+		sum.Histories,
+		sum.Undecided,
+		sum.bad,
+		sum.least,
+		sum.most,
+		strings.Join(slices.Sorted(maps.Keys(sum.commits)), ", "),
+		sum.harness,
+	)
 	if sum.unwell > 0 {
 		fmt.Fprintf(w, "In %d runs it was not seen in a minute that all members hear all others.\n", sum.unwell)
 	}

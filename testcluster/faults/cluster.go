@@ -28,7 +28,8 @@ const (
 	gossipPort = ":4282"
 )
 
-// What may take how long: a member until its API serves; a command, of which doctor waits twice for agreeIn and once for holds.
+// What may take how long: a member until its API serves; a command, of which doctor waits twice for agreeIn and once
+// for holds.
 const (
 	startPatience   = 30 * time.Second
 	commandPatience = 2*agreeIn + 90*time.Second
@@ -61,7 +62,8 @@ func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := m.host.Do(cmd.Run)
 	if err != nil {
-		err = fault.Wrap(err, fault.Internal, "souk", "souk %s: %s", strings.Join(argv[:1], " "), strings.TrimSpace(errs.String()))
+		err = fault.Wrap(err, fault.Internal, "souk", "souk %s: %s", strings.Join(argv[:1], " "),
+			strings.TrimSpace(errs.String()))
 	}
 	return strings.TrimSpace(out.String()), err
 }
@@ -87,8 +89,8 @@ func (m *member) launch() error {
 	if m.cmd != nil {
 		return nil
 	}
-	cmd := exec.Command(m.o.Exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip", m.host.Addr+gossipPort,
-		"--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB), "--log", "info")
+	cmd := exec.Command(m.o.Exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip",
+		m.host.Addr+gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB), "--log", "info")
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	if err := m.host.Do(cmd.Start); err != nil {
 		return fault.Wrap(err, fault.Internal, "agent", "the agent of %s cannot be started", m.id)
@@ -156,7 +158,8 @@ func (m *member) ready(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "agent", "%s does not serve after %v; its log is %s", m.id, startPatience, m.log.Name())
+			return fault.New(fault.Timeout, "agent", "%s does not serve after %v; its log is %s", m.id, startPatience,
+				m.log.Name())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -168,7 +171,8 @@ func (m *member) hasToken(ctx context.Context) error {
 	defer cancel()
 	for m.token() == "" {
 		if err := wait(ctx, 5*time.Millisecond); err != nil {
-			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s", startPatience, m.log.Name())
+			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s", startPatience,
+				m.log.Name())
 		}
 	}
 	return nil
@@ -223,7 +227,8 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		if err := m.hasToken(ctx); err != nil {
 			return ms, err
 		}
-		m.cl = client.WithHTTP(apiAddr, m.token(), &http.Client{Transport: &http.Transport{DialContext: h.Dial, MaxIdleConnsPerHost: 32}})
+		m.cl = client.WithHTTP(apiAddr, m.token(),
+			&http.Client{Transport: &http.Transport{DialContext: h.Dial, MaxIdleConnsPerHost: 32}})
 		if i > 0 {
 			continue // all at once
 		}

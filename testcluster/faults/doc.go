@@ -1,6 +1,7 @@
-// Package faults runs a cluster of real souk agents on hosts of package netns, breaks it in one of several ways while clients
-// launch and destroy machines through all its members, mends it, and then checks that nothing was lost or done twice: with
-// `souk doctor --invariants` over the history of the clients, and with the models of package history.
+// Package faults runs a cluster of real souk agents on hosts of package netns, breaks it in one of several ways while
+// clients launch and destroy machines through all its members, mends it, and then checks that nothing was lost or
+// done twice: with `souk doctor --invariants` over the history of the clients, and with the models of package
+// history.
 //
 // A run is bounded in time. What it does follows from its seed; when what happens does not, for the processes are real.
 package faults

@@ -41,7 +41,17 @@ func TestFaults(t *testing.T) {
 	}
 	for _, name := range faults.All() {
 		t.Run(name, func(t *testing.T) {
-			rep, err := faults.Run(t.Context(), hosts, faults.Options{Fault: name, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3, Clients: 6, For: 2 * time.Second, Most: 300, Log: t.Output()})
+			rep, err := faults.Run(t.Context(), hosts, faults.Options{
+				Fault:   name,
+				Seed:    *seed,
+				Exe:     exe,
+				Dir:     t.TempDir(),
+				Nodes:   3,
+				Clients: 6,
+				For:     2 * time.Second,
+				Most:    300,
+				Log:     t.Output(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,7 +57,13 @@ func (l *load) over(ctx context.Context) bool {
 // work starts the clients.
 func (l *load) work(ctx context.Context) {
 	for n := range l.o.Clients {
-		c := &caller{load: l, number: n, rng: rand.New(rand.NewPCG(l.o.Seed, uint64(n)+100)), slow: make(chan bool, maxSlow), late: make(chan history.Op, maxGoing)}
+		c := &caller{
+			load:   l,
+			number: n,
+			rng:    rand.New(rand.NewPCG(l.o.Seed, uint64(n)+100)),
+			slow:   make(chan bool, maxSlow),
+			late:   make(chan history.Op, maxGoing),
+		}
 		l.wg.Go(func() {
 			c.work(ctx)
 			c.calls.Wait()
@@ -65,8 +71,8 @@ func (l *load) work(ctx context.Context) {
 	}
 }
 
-// caller is one client: it asks one thing after the other. What is not answered soon goes on in the background: of what is cut
-// off there is no answer before the cut is mended, and the other side is to be asked meanwhile.
+// caller is one client: it asks one thing after the other. What is not answered soon goes on in the background: of
+// what is cut off there is no answer before the cut is mended, and the other side is to be asked meanwhile.
 type caller struct {
 	*load
 	number int
@@ -76,7 +82,8 @@ type caller struct {
 	slow   chan bool    // destroys that go on, at most maxSlow
 	calls  sync.WaitGroup
 	late   chan history.Op // what came of launches
-	going  int             // how many launches go on, at most maxGoing: late takes all of them, so that none waits for a reader
+	// how many launches go on, at most maxGoing: late takes all of them, so that none waits for a reader
+	going int
 }
 
 // The bounds of what goes on in the background of one client.
@@ -128,8 +135,8 @@ func (c *caller) keep(m history.Op) {
 	}
 }
 
-// launch launches at any member, and waits for a while for what comes of it. Every few launches go the long way: a hold at
-// one worker, redeemed there; and there is a lease on what came of some.
+// launch launches at any member, and waits for a while for what comes of it. Every few launches go the long way: a
+// hold at one worker, redeemed there; and there is a lease on what came of some.
 func (c *caller) launch(ctx context.Context) {
 	c.made++
 	at := c.ms[c.rng.IntN(len(c.ms))]
@@ -152,8 +159,8 @@ func (c *caller) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask repeats a call at one member until it is answered, or until the end of all. What nobody answered may have been done.
-// A client that repeats a create goes to the gateway that it asked first: gateway.Sharing.
+// ask repeats a call at one member until it is answered, or until the end of all. What nobody answered may have been
+// done. A client that repeats a create goes to the gateway that it asked first: gateway.Sharing.
 func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Context) error) {
 	op.Client, op.Call, op.App = c.number, time.Now().UnixNano(), app
 	if c.over(ctx) {
@@ -190,9 +197,11 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 	}
 }
 
-// unanswered says that the call may have been carried out, or may yet be. So is a conflict with a call of our own that goes on.
+// unanswered says that the call may have been carried out, or may yet be. So is a conflict with a call of our own
+// that goes on.
 func unanswered(f *fault.Error) bool {
-	return f != nil && (f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == "busy")
+	return f != nil &&
+		(f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == "busy")
 }
 
 func (c *caller) oddAnswer(text string) {
@@ -204,8 +213,11 @@ func (c *caller) oddAnswer(text string) {
 }
 
 func launchOf(id string) *machine.Launch {
-	return &machine.Launch{ID: id, Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000000"}},
-		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB}, Restart: &machine.Restart{Policy: "always"}}}
+	return &machine.Launch{
+		ID: id,
+		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000000"}},
+			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB}, Restart: &machine.Restart{Policy: "always"}},
+	}
 }
 
 type reader struct{ rng *rand.Rand }
@@ -262,7 +274,12 @@ func (l *launching) create(ctx context.Context) history.Op {
 // holdAndGrant has a worker hold room, and then either redeems the hold, gives it back, or lets it end.
 func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
-	bid := api.Bid{App: app, Launch: launchOf(l.id()), Hold: fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number), TTL: holdFor.Seconds()}
+	bid := api.Bid{
+		App:    app,
+		Launch: launchOf(l.id()),
+		Hold:   fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number),
+		TTL:    holdFor.Seconds(),
+	}
 	hold := history.Op{Kind: history.Hold, Gateway: at.id, Machine: bid.Launch.ID, Worker: w, Token: bid.Hold}
 	l.ask(ctx, &hold, func(ctx context.Context) error {
 		h, err := at.cl.Hold(ctx, w, bid)
@@ -313,12 +330,18 @@ func (l *launching) lease(ctx context.Context, of history.Op) {
 	if second.Outcome == history.Yes {
 		return // the model says what is wrong
 	}
-	op := history.Op{Kind: history.ReleaseLease, Gateway: at.id, Machine: of.Machine, Worker: of.Worker, Nonce: first.Nonce}
+	op := history.Op{
+		Kind:    history.ReleaseLease,
+		Gateway: at.id,
+		Machine: of.Machine,
+		Worker:  of.Worker,
+		Nonce:   first.Nonce,
+	}
 	l.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseLease(ctx, app, of.Machine, first.Nonce) })
 }
 
-// destroy destroys in the background. What one member does not answer, another is asked, mostly; half of the first are the
-// machine's own.
+// destroy destroys in the background. What one member does not answer, another is asked, mostly; half of the first
+// are the machine's own.
 func (c *caller) destroy(ctx context.Context, m history.Op) {
 	rng := rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	at := c.ms[rng.IntN(len(c.ms))]

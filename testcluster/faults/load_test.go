@@ -15,8 +15,8 @@ type round func(*http.Request) (*http.Response, error)
 // RoundTrip is http.RoundTripper's.
 func (f round) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestClientsEnd: clients that have as many launches without an answer as they may come to an end all the same. They did not
-// when there was one more than their channel held.
+// TestClientsEnd: clients that have as many launches without an answer as they may come to an end all the same. They
+// did not when there was one more than their channel held.
 func TestClientsEnd(t *testing.T) {
 	asked, done := make(chan bool), make(chan struct{})
 	nobody := round(func(r *http.Request) (*http.Response, error) { // no server: this host may have no loopback
@@ -31,7 +31,13 @@ func TestClientsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := history.NewRecorder(io.Discard)
-	l := &load{ms: []*member{{id: "m1", cl: client.WithHTTP("nowhere:1", "", &http.Client{Transport: nobody})}}, o: o, rec: rec, soon: time.Microsecond, stop: make(chan struct{})}
+	l := &load{
+		ms:   []*member{{id: "m1", cl: client.WithHTTP("nowhere:1", "", &http.Client{Transport: nobody})}},
+		o:    o,
+		rec:  rec,
+		soon: time.Microsecond,
+		stop: make(chan struct{}),
+	}
 	l.work(t.Context())
 	for range 2 * o.Clients * maxGoing { // all they may ask, and tries more
 		<-asked

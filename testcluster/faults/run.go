@@ -54,8 +54,8 @@ type run struct {
 	smaller []string // members on the smaller side of a partition
 }
 
-// Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did wrong is in
-// the report.
+// Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did
+// wrong is in the report.
 func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err error) {
 	if err := o.settle(); err != nil {
 		return rep, fault.Wrap(err, fault.Invalid, "fault", "there can be no such run")
@@ -69,11 +69,26 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		return rep, fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
 	}
 	defer file.Close()
-	ctx, cancel := context.WithTimeoutCause(ctx, o.For+Bound, fault.New(fault.Timeout, "run", "the run was not over after %v", o.For+Bound))
+	ctx, cancel := context.WithTimeoutCause(ctx, o.For+Bound,
+		fault.New(fault.Timeout, "run", "the run was not over after %v", o.For+Bound))
 	defer cancel()
-	r := &run{o: o, hosts: hosts[:o.Nodes], rng: rand.New(rand.NewPCG(o.Seed, 1)), rec: history.NewRecorder(file), begin: time.Now()}
-	r.rep = Report{Fault: o.Fault, Seed: o.Seed, Nodes: o.Nodes, FaultSecs: o.For.Seconds(), Violations: []string{}, Answers: []string{},
-		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g --for %s", o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For)}
+	r := &run{
+		o:     o,
+		hosts: hosts[:o.Nodes],
+		rng:   rand.New(rand.NewPCG(o.Seed, 1)),
+		rec:   history.NewRecorder(file),
+		begin: time.Now(),
+	}
+	r.rep = Report{
+		Fault:      o.Fault,
+		Seed:       o.Seed,
+		Nodes:      o.Nodes,
+		FaultSecs:  o.For.Seconds(),
+		Violations: []string{},
+		Answers:    []string{},
+		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g --for %s",
+			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For),
+	}
 	defer func() {
 		if err != nil {
 			r.explain()
@@ -208,7 +223,8 @@ func (r *run) judge(ctx context.Context) error {
 		}
 		m.mu.Lock()
 		if m.exits > 0 && r.o.Fault != DiskFull {
-			r.rep.Violations = append(r.rep.Violations, fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
+			r.rep.Violations = append(r.rep.Violations,
+				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
 		}
 		m.mu.Unlock()
 	}
@@ -231,7 +247,8 @@ func (r *run) judge(ctx context.Context) error {
 func (r *run) doctor(ctx context.Context) error {
 	at := r.ms[r.rng.IntN(len(r.ms))]
 	begin := time.Now()
-	out, err := at.souk(ctx, "doctor", "--invariants", "--json", "--history", filepath.Join(r.o.Dir, "history"), "--within", agreeIn.String())
+	out, err := at.souk(ctx, "doctor", "--invariants", "--json", "--history", filepath.Join(r.o.Dir, "history"),
+		"--within", agreeIn.String())
 	found := 0
 	for line := range strings.Lines(out) {
 		var i struct {

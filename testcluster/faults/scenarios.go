@@ -75,7 +75,12 @@ func (r *run) killing(ctx context.Context) error {
 // down and up record that a worker's process was away: its holds end with it.
 func (r *run) down(m *member) history.Op {
 	r.say("%s is killed", m.id)
-	return history.Op{Kind: history.Killed, Worker: cluster.WorkerID(m.id), Call: time.Now().UnixNano(), Outcome: history.Yes}
+	return history.Op{
+		Kind:    history.Killed,
+		Worker:  cluster.WorkerID(m.id),
+		Call:    time.Now().UnixNano(),
+		Outcome: history.Yes,
+	}
 }
 
 func (r *run) up(op history.Op) {
@@ -151,8 +156,8 @@ func (r *run) power(ctx context.Context) error {
 	return wait(ctx, r.o.For)
 }
 
-// diskFull fills the disk of the last member, and empties it at the end. An agent that cannot write ends by itself, and is
-// started again as a service manager does; nobody does anything else.
+// diskFull fills the disk of the last member, and empties it at the end. An agent that cannot write ends by itself,
+// and is started again as a service manager does; nobody does anything else.
 func (r *run) diskFull(ctx context.Context) error {
 	m := r.ms[len(r.ms)-1]
 	if err := fill(m.dir); err != nil {
@@ -191,7 +196,13 @@ func (r *run) oldDisk(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(m.dir), os.Rename(backup, m.dir), m.start(), m.ready(ctx)); err != nil {
 		return err
 	}
-	r.rec.Add(history.Op{Kind: history.Restored, Worker: cluster.WorkerID(m.id), Call: copied, Return: time.Now().UnixNano(), Outcome: history.Yes})
+	r.rec.Add(history.Op{
+		Kind:    history.Restored,
+		Worker:  cluster.WorkerID(m.id),
+		Call:    copied,
+		Return:  time.Now().UnixNano(),
+		Outcome: history.Yes,
+	})
 	r.say("%s serves again", m.id)
 	return nil
 }

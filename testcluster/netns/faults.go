@@ -35,7 +35,8 @@ func (h *Host) Delay(d time.Duration) (err error) {
 		return err
 	}
 	return h.Do(func() error {
-		return command("iptables", "-w", "10", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num", "0")
+		return command("iptables", "-w", "10", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num",
+			"0")
 	})
 }
 
@@ -116,8 +117,10 @@ type late struct {
 const maxLate = 1 << 16
 
 func (h *Host) newDelayer(d time.Duration) (*delayer, error) {
-	q, err := nfqueue.Open(&nfqueue.Config{NetNS: int(h.ns.Fd()), NfQueue: 0, MaxQueueLen: maxLate, Copymode: nfqueue.NfQnlCopyMeta,
-		WriteTimeout: time.Second})
+	q, err := nfqueue.Open(
+		&nfqueue.Config{NetNS: int(h.ns.Fd()), NfQueue: 0, MaxQueueLen: maxLate, Copymode: nfqueue.NfQnlCopyMeta,
+			WriteTimeout: time.Second},
+	)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "nfqueue", "the kernel gives no queue on host %s", h.Name)
 	}

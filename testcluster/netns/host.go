@@ -33,7 +33,8 @@ type Host struct {
 // New makes n hosts, at most 200, named h1 to hn. The program must be Inside, and does it once.
 func New(n int) (Hosts, error) {
 	if !Inside() || n < 1 || n > 200 {
-		return nil, fault.New(fault.Precondition, "netns", "hosts are made by a program that netns.Main runs, 1 to 200 of them; it lacks %s", Lacks())
+		return nil, fault.New(fault.Precondition, "netns",
+			"hosts are made by a program that netns.Main runs, 1 to 200 of them; it lacks %s", Lacks())
 	}
 	if err := command("ip", "link", "set", "lo", "up"); err != nil {
 		return nil, err

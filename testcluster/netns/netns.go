@@ -1,9 +1,10 @@
-// Package netns makes hosts of network namespaces, for tests of whole clusters of real processes: each host has an address
-// on one bridge, and what it receives can be cut off, lost or delayed. The kernel needs no netem: cuts and losses are
-// rules of nftables, delays a program behind NFQUEUE (which iptables reaches on kernels that lack nft_queue).
+// Package netns makes hosts of network namespaces, for tests of whole clusters of real processes: each host has an
+// address on one bridge, and what it receives can be cut off, lost or delayed. The kernel needs no netem: cuts and
+// losses are rules of nftables, delays a program behind NFQUEUE (which iptables reaches on kernels that lack
+// nft_queue).
 //
-// All of it lives in namespaces (network, mounts, processes) that end with the program: whatever happens to it, no process,
-// no interface and no mount is left behind. Main makes the program run in them:
+// All of it lives in namespaces (network, mounts, processes) that end with the program: whatever happens to it, no
+// process, no interface and no mount is left behind. Main makes the program run in them:
 //
 //	func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 //
@@ -51,8 +52,8 @@ func Lacks() string {
 // Inside reports whether the program runs in namespaces of its own.
 func Inside() bool { return os.Getenv(envRole) == "in" }
 
-// Main runs f in namespaces of its own and gives its exit code: it starts this program anew there, with the same arguments.
-// Where something is lacking f runs as it is; it then finds that it is not Inside.
+// Main runs f in namespaces of its own and gives its exit code: it starts this program anew there, with the same
+// arguments. Where something is lacking f runs as it is; it then finds that it is not Inside.
 func Main(f func() int) int {
 	switch os.Getenv(envRole) {
 	case "in":
@@ -91,7 +92,10 @@ func enter() (int, error) {
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), envRole+"=init", envBoot+"="+boot.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+	}
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
@@ -119,7 +123,8 @@ func initMain() (int, error) {
 		return 0, err
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, envRole+"=") })
-	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Env: append(env, envRole+"=in"), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	p, err := os.StartProcess("/proc/self/exe", os.Args,
+		&os.ProcAttr{Env: append(env, envRole+"=in"), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err
 	}
