@@ -3,7 +3,6 @@ package catalog
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -42,7 +41,7 @@ type apps struct {
 
 func newApps() *apps {
 	t := &apps{rows: newRows(bucketApp, func(key string, a App) error {
-		if !appName.MatchString(a.Name) {
+		if !machine.ValidLabel(a.Name) {
 			return fault.New(fault.Invalid, "app_name", "%q cannot be an app's name", fault.Clip(a.Name, 80))
 		}
 		return named(key, a.Name)
@@ -51,11 +50,9 @@ func newApps() *apps {
 	return t
 }
 
-var appName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // CreateApp enters an app. org "" is "personal".
 func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
-	if !appName.MatchString(name) {
+	if !machine.ValidLabel(name) {
 		return App{}, fault.New(fault.Invalid, "app_name",
 			"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
 			fault.Clip(name, 80))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/quota"
 )
 
@@ -21,7 +22,7 @@ type Namespace struct {
 func (n Namespace) isDefault() bool { return n.Name == quota.Default }
 
 func checkNamespace(key string, n Namespace) error {
-	if !appName.MatchString(n.Name) {
+	if !machine.ValidLabel(n.Name) {
 		return fault.New(fault.Invalid, "namespace_name", "%q cannot be a namespace's name", fault.Clip(n.Name, 80))
 	}
 	return named(key, n.Name)
@@ -78,7 +79,7 @@ func (c *Catalog) AppsByNamespace() map[string][]string {
 
 // CreateNamespace enters a namespace that has no limit yet.
 func (c *Catalog) CreateNamespace(name string) error {
-	if !appName.MatchString(name) {
+	if !machine.ValidLabel(name) {
 		return fault.New(fault.Invalid, "namespace_name",
 			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
 			fault.Clip(name, 80))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/policy"
 )
@@ -89,7 +90,7 @@ func (t *policies) accept(key string, value []byte) (x change, same bool, err er
 // check refuses a version that no member could have written.
 func (t *policies) check(key string, v policy.Version) error {
 	switch {
-	case !appName.MatchString(v.Policy) || v.Number < 1:
+	case !machine.ValidLabel(v.Policy) || v.Number < 1:
 		return fault.New(fault.Invalid, "policy", "%q cannot be version %d of a policy", fault.Clip(v.Policy, 80), v.Number)
 	case t.shipped[v.Policy] != nil:
 		return shippedPolicy(v.Policy)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,16 @@ type Secret struct {
 
 func (r secretRow) told(name string) Secret { return Secret{name, r.Digest, r.CreatedAt, r.UpdatedAt} }
 
-var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+// validSecretName reports whether name can name a secret, and so a variable of a machine's environment.
+func validSecretName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'; !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 255
+}
 
 // secrets is the table of secrets. Its keys are app/name.
 type secrets struct {
@@ -95,7 +103,7 @@ func (t *secrets) remove(key string) (change, bool) {
 // were set.
 func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
 	for name, v := range values {
-		if !secretName.MatchString(name) {
+		if !validSecretName(name) {
 			return 0, nil, fault.New(fault.Invalid, "secret_name",
 				"%q cannot be a secret's name; it becomes a variable, so use letters, digits and _, and do not begin with a digit",
 				fault.Clip(name, 80))

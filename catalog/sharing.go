@@ -148,7 +148,7 @@ func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
 // secretOf reads a secret's row, and returns what its value is bound to.
 func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound string, err error) {
 	app, name, _ := strings.Cut(key, "/")
-	if !secretName.MatchString(name) {
+	if !validSecretName(name) {
 		return row, "", fault.New(fault.Invalid, "secret_name", "%q is the name of no secret", fault.Clip(key, 80))
 	}
 	a, known := c.apps.all[app]

@@ -74,12 +74,16 @@ const (
 	MaxBest   = 100
 )
 
-var (
-	validName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	operatorName = regexp.MustCompile(`'!?_([^\s'_]+)_'`)
-
-	validTerm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
-)
+// validTerm reports whether name can name a filter or a score.
+func validTerm(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (i == 0 || c != '_' && c != '-') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 40
+}
 
 // Load reads a policy file and checks it whole: its form, the types and the cost of every expression. The error is
 // fault.Invalid with the code CodeInvalid, and tells every problem with its line and column (Problems).
@@ -159,7 +163,7 @@ func (l *loader) head(f *fileText) {
 	switch {
 	case f.Name == "":
 		l.at("name", "the policy has no name; write name = \"...\"")
-	case !validName.MatchString(f.Name):
+	case !machine.ValidLabel(f.Name):
 		l.at("name", "%q cannot be a policy's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends", clip(f.Name))
 	}
 	if len(f.Description) > 1000 {
@@ -186,7 +190,7 @@ func (l *loader) name(path, name string, seen map[string]bool) {
 	switch {
 	case name == "":
 		l.at(path, "it has no name; write name = \"...\"")
-	case !validTerm.MatchString(name):
+	case !validTerm(name):
 		l.at(path+".name", "%q cannot be its name; use 1 to 40 lower-case letters, digits, _ and -", clip(name))
 	case seen[name]:
 		l.at(path+".name", "the name %s is taken; names of filters and scores differ, and wishes is what requests prefer", name)
@@ -284,6 +288,7 @@ func hint(message string) string {
 		add = fmt.Sprintf("at most %d levels", MaxNesting)
 	}
 	message = strings.ReplaceAll(message, " (in container '')", "")
+	operatorName := regexp.MustCompile(`'!?_([^\s'_]+)_'`) // here and not above: a program that starts need not wait for it
 	message = operatorName.ReplaceAllString(message, "'$1'")
 	if before, _, cut := strings.Cut(message, " expecting {"); cut {
 		message = before + "; a value is missing here"

@@ -183,6 +183,7 @@ func tomlProblems(text []byte, err error) []Problem {
 	}
 	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 		what := strings.TrimPrefix(e.Error(), "toml: ")
+		wrongType := regexp.MustCompile(`^cannot decode TOML (\w+) into struct field \w+\.\w+\.(\w+) of type (\S+)$`)
 		if m := wrongType.FindStringSubmatch(what); m != nil {
 			what = fmt.Sprintf("%s is written as %s where %s is wanted", strings.ToLower(m[2]), article(m[1]), wantedKind(m[3]))
 		}
@@ -191,8 +192,6 @@ func tomlProblems(text []byte, err error) []Problem {
 	}
 	return []Problem{{1, 1, "it cannot be read: " + clip(err.Error())}}
 }
-
-var wrongType = regexp.MustCompile(`^cannot decode TOML (\w+) into struct field \w+\.\w+\.(\w+) of type (\S+)$`)
 
 func article(noun string) string {
 	if strings.ContainsAny(noun[:1], "aeiou") {
