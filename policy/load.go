@@ -13,6 +13,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
