@@ -1,7 +1,7 @@
 // Package scheduler holds what every scheduling architecture is written against: jobs of tasks, messages between
-// buyers and workers, and the Desk at which a step is taken. Each architecture is a small package below this one.
+// buyers and workers, and the Env in which a step is taken. Each architecture is a small package below this one.
 //
-// A Strategy is pure: it is told what happened, and says at its Desk what is to happen. Time and chance are at the Desk.
+// A Strategy is pure: it is told what happened, and says in its Env what is to happen. Time and chance are in the Env.
 // The simulator drives it from a heap of ticks; nothing in it knows that.
 package scheduler
 
@@ -89,8 +89,8 @@ type Out struct {
 	Run   bool // task Msg.Task of job Msg.Job begins on worker Msg.To after After
 }
 
-// Desk is where a step is taken: what can be seen, and the list of what is to happen.
-type Desk struct {
+// Env is where a step is taken: what can be seen, and the list of what is to happen.
+type Env struct {
 	Now      Time
 	Jobs     []Job // by number; a Strategy changes Next and Buyer only
 	RNG      *rand.Rand
@@ -103,30 +103,30 @@ type Desk struct {
 }
 
 // Send sends a message over the network.
-func (d *Desk) Send(m Msg) {
+func (d *Env) Send(m Msg) {
 	d.Messages++
 	d.Outs = append(d.Outs, Out{Msg: m})
 }
 
 // Note delivers a message to its sender after a time. It costs no message and cannot be lost.
-func (d *Desk) Note(after Time, m Msg) {
+func (d *Env) Note(after Time, m Msg) {
 	m.Note = true
 	d.Outs = append(d.Outs, Out{Msg: m, After: after})
 }
 
 // Run begins task n of a job on a worker after a time.
-func (d *Desk) Run(worker, job, n int32, after Time) {
+func (d *Env) Run(worker, job, n int32, after Time) {
 	d.Outs = append(d.Outs, Out{Msg: Msg{To: worker, Job: job, Task: n}, After: after, Run: true})
 }
 
 // Strategy is a scheduling architecture: all of its workers and buyers.
 type Strategy interface {
 	// Arrive tells that a job has been submitted.
-	Arrive(d *Desk, job int32)
+	Arrive(d *Env, job int32)
 	// Deliver tells that a message or a note has arrived.
-	Deliver(d *Desk, m Msg)
+	Deliver(d *Env, m Msg)
 	// Ended tells that task n of a job has ended on a worker.
-	Ended(d *Desk, worker, job, n int32)
+	Ended(d *Env, worker, job, n int32)
 }
 
 // Fleet is what a Strategy is built for.
@@ -141,11 +141,11 @@ type Fleet struct {
 type Mortal interface {
 	Strategy
 	// Died tells that a worker is gone, as only the worker itself would know: from now on it answers nothing.
-	Died(d *Desk, worker int32)
+	Died(d *Env, worker int32)
 	// Lost tells that task n of a job was running on a worker whose death has been noticed.
-	Lost(d *Desk, worker, job, n int32)
+	Lost(d *Env, worker, job, n int32)
 	// Noticed tells, after Lost, that the worker is known to be gone.
-	Noticed(d *Desk, worker int32)
+	Noticed(d *Env, worker int32)
 	// Back tells that the worker is there again, and empty.
-	Back(d *Desk, worker int32)
+	Back(d *Env, worker int32)
 }

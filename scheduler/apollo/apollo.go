@@ -102,7 +102,7 @@ func (w *worker) wait(now scheduler.Time) scheduler.Time {
 	return max(1, (w.queued+rest)/scheduler.Time(max(1, w.busy)))
 }
 
-func (a *Apollo) publish(d *scheduler.Desk) {
+func (a *Apollo) publish(d *scheduler.Env) {
 	a.idle = 0
 	for i := range a.workers {
 		if a.seen[i] = a.workers[i].wait(d.Now); a.seen[i] == 0 {
@@ -122,7 +122,7 @@ func (a *Apollo) publish(d *scheduler.Desk) {
 }
 
 // overdue has a worker tell of the first task in its queue when that should long have begun.
-func (a *Apollo) overdue(d *scheduler.Desk, id int32) {
+func (a *Apollo) overdue(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	if len(w.regular) == 0 || d.Now < w.regular[0].at+a.opt.Late {
 		return
@@ -137,13 +137,13 @@ func (a *Apollo) known(t task) bool {
 	return copied
 }
 
-func (a *Apollo) late(d *scheduler.Desk, id int32, t task, wait scheduler.Time) {
+func (a *Apollo) late(d *scheduler.Env, id int32, t task, wait scheduler.Time) {
 	a.twice[t] = false
 	d.Send(scheduler.Msg{Kind: kindLate, From: id, Job: t.job, Task: t.n, Time: max(wait, d.Jobs[t.job].Estimate)})
 }
 
 // Arrive implements scheduler.Strategy.
-func (a *Apollo) Arrive(d *scheduler.Desk, id int32) {
+func (a *Apollo) Arrive(d *scheduler.Env, id int32) {
 	if a.open++; !a.publishing {
 		a.publishing = true
 		a.publish(d)
@@ -157,7 +157,7 @@ func (a *Apollo) Arrive(d *scheduler.Desk, id int32) {
 
 // dispatch places what the job may have placed now: regular tasks up to its tokens, its opportunistic ones first, and
 // opportunistic ones where a bounded number of draws finds workers that seem idle.
-func (a *Apollo) dispatch(d *scheduler.Desk, id int32) {
+func (a *Apollo) dispatch(d *scheduler.Env, id int32) {
 	j, tasks := a.jobs[id], d.Jobs[id].Tasks
 	room := int32(max(1, a.slots/a.open)) - j.regular
 	for ; room > 0 && len(j.spares) > 0; room-- {
@@ -184,7 +184,7 @@ func (a *Apollo) dispatch(d *scheduler.Desk, id int32) {
 
 // place queues tasks from to end-1 at the workers where they are believed to start first. Equal waits are told apart by
 // a draw, so that schedulers on one matrix do not all choose the same.
-func (a *Apollo) place(d *scheduler.Desk, job, from, end int32) {
+func (a *Apollo) place(d *scheduler.Env, job, from, end int32) {
 	j := &d.Jobs[job]
 	slots := scheduler.Time(a.slots / len(a.workers))
 	a.heap = a.heap[:0]
@@ -223,7 +223,7 @@ func sink(h []place, i int) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (a *Apollo) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (a *Apollo) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindTask:
 		w := &a.workers[m.To]
@@ -258,7 +258,7 @@ func (a *Apollo) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 	}
 }
 
-func (a *Apollo) queue(d *scheduler.Desk, w int32, t task, wait scheduler.Time) {
+func (a *Apollo) queue(d *scheduler.Env, w int32, t task, wait scheduler.Time) {
 	a.workers[w].regular = append(a.workers[w].regular, due{t, d.Now + wait})
 	a.workers[w].queued += d.Jobs[t.job].Estimate
 	a.serve(d, w)
@@ -266,7 +266,7 @@ func (a *Apollo) queue(d *scheduler.Desk, w int32, t task, wait scheduler.Time) 
 
 // again queues a task a second time, at a worker that is believed to be free sooner, if there is one. It looks at a
 // bounded number of workers.
-func (a *Apollo) again(d *scheduler.Desk, m scheduler.Msg) {
+func (a *Apollo) again(d *scheduler.Env, m scheduler.Msg) {
 	t := task{m.Job, m.Task}
 	if a.twice[t] { // it has begun meanwhile
 		delete(a.twice, t)
@@ -287,7 +287,7 @@ func (a *Apollo) again(d *scheduler.Desk, m scheduler.Msg) {
 }
 
 // serve runs what is next: regular tasks in their order, and any opportunistic one when there is none.
-func (a *Apollo) serve(d *scheduler.Desk, id int32) {
+func (a *Apollo) serve(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	for w.free > 0 {
 		var t task
@@ -324,7 +324,7 @@ func (a *Apollo) serve(d *scheduler.Desk, id int32) {
 }
 
 // Ended implements scheduler.Strategy: the job's scheduler hears of it, and places what may be placed now.
-func (a *Apollo) Ended(d *scheduler.Desk, worker, id, n int32) {
+func (a *Apollo) Ended(d *scheduler.Env, worker, id, n int32) {
 	w := &a.workers[worker]
 	// of what runs only sums are kept: the mean of it has ended
 	w.runs -= w.runs / scheduler.Time(w.busy)
@@ -338,7 +338,7 @@ func (a *Apollo) Ended(d *scheduler.Desk, worker, id, n int32) {
 }
 
 // ended is the job's scheduler's part of it.
-func (a *Apollo) ended(d *scheduler.Desk, id, n int32) {
+func (a *Apollo) ended(d *scheduler.Env, id, n int32) {
 	j := a.jobs[id]
 	if t := (task{id, n}); a.spare[t] {
 		delete(a.spare, t)

@@ -128,13 +128,13 @@ func (m *Market) side(worker int32) int {
 	return 1
 }
 
-func terms(d *scheduler.Desk, job int32) market.Lot {
+func terms(d *scheduler.Env, job int32) market.Lot {
 	j := &d.Jobs[job]
 	return market.Lot{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
 }
 
 // Arrive implements scheduler.Strategy.
-func (m *Market) Arrive(d *scheduler.Desk, job int32) {
+func (m *Market) Arrive(d *scheduler.Env, job int32) {
 	if !m.began {
 		m.began = true
 		d.Messages += 2 * int64(len(m.workers)) // the offers that rest since the beginning
@@ -152,7 +152,7 @@ func (m *Market) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // grantRange grants tasks from to end-1 of a job to workers whose offers rest with b, and gives the first it could not.
-func (m *Market) grantRange(d *scheduler.Desk, b *buyer, lot market.Lot, from, end int32) int32 {
+func (m *Market) grantRange(d *scheduler.Env, b *buyer, lot market.Lot, from, end int32) int32 {
 	for side := range b.resting {
 		if side == 0 && lot.Long {
 			continue
@@ -183,7 +183,7 @@ func (m *Market) unrest(b *buyer, side int) (rest, bool) {
 }
 
 // delegate has tasks granted through the buyers with whom most offers are believed to rest.
-func (m *Market) delegate(d *scheduler.Desk, b *buyer, lot market.Lot) int32 {
+func (m *Market) delegate(d *scheduler.Env, b *buyer, lot market.Lot) int32 {
 	for range len(m.buyers) - 1 {
 		who, most := -1, int32(0)
 		for k := range m.buyers {
@@ -213,7 +213,7 @@ func (m *Market) delegate(d *scheduler.Desk, b *buyer, lot market.Lot) int32 {
 func key(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
 
 // grant sends a grant, and remembers it until it is answered.
-func (m *Market) grant(d *scheduler.Desk, b *buyer, r rest, lot market.Lot, task int32) {
+func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, lot market.Lot, task int32) {
 	g := market.Granted{Buyer: b.id, Offer: r.offer, Job: lot.Job, Task: task}
 	b.pending[key(r.worker, r.offer)] = pending{lot, g}
 	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: lot.Job, Offer: r.offer, Task: task}
@@ -223,13 +223,13 @@ func (m *Market) grant(d *scheduler.Desk, b *buyer, r rest, lot market.Lot, task
 }
 
 // Ended implements scheduler.Strategy: the worker offers itself to the buyer whose task it ran.
-func (m *Market) Ended(d *scheduler.Desk, w, _, _ int32) {
+func (m *Market) Ended(d *scheduler.Env, w, _, _ int32) {
 	wk := &m.workers[w]
 	wk.home = wk.Running().Buyer
 	m.offer(d, w)
 }
 
-func (m *Market) offer(d *scheduler.Desk, w int32) {
+func (m *Market) offer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]
 	ran := wk.Running()
 	n := wk.Free()
@@ -238,7 +238,7 @@ func (m *Market) offer(d *scheduler.Desk, w int32) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (m *Market) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
+func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindOffer:
 		m.offered(d, &m.buyers[msg.To], msg)
@@ -278,7 +278,7 @@ func (m *Market) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 }
 
 // offered uses an offer for the best bid that b knows of.
-func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
+func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
 	}
@@ -321,7 +321,7 @@ func (m *Market) offered(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 }
 
 // granted is a worker's answer to a grant.
-func (m *Market) granted(d *scheduler.Desk, msg scheduler.Msg) {
+func (m *Market) granted(d *scheduler.Env, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
 	if wk.down {
 		return
@@ -333,7 +333,7 @@ func (m *Market) granted(d *scheduler.Desk, msg scheduler.Msg) {
 	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != market.Refuse})
 }
 
-func (m *Market) replied(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
+func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	k := key(msg.From, msg.Offer)
 	p, ok := b.pending[k]
 	if !ok {
@@ -348,7 +348,7 @@ func (m *Market) replied(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 }
 
 // delegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
-func (m *Market) delegated(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
+func (m *Market) delegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	end := msg.Task + msg.Count
 	next := m.grantRange(d, b, terms(d, msg.Job), msg.Task, end)
 	if next < end {
@@ -358,7 +358,7 @@ func (m *Market) delegated(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 }
 
 // settle gives work that has come back to offers that rest here, and tells of the rest.
-func (m *Market) settle(d *scheduler.Desk, b *buyer) {
+func (m *Market) settle(d *scheduler.Env, b *buyer) {
 	for side := range b.resting {
 		for {
 			b.bids[b.id] = b.book.Bid()
@@ -377,7 +377,7 @@ func (m *Market) settle(d *scheduler.Desk, b *buyer) {
 	m.better(d, b)
 }
 
-func (m *Market) repeatOffer(d *scheduler.Desk, msg scheduler.Msg) {
+func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
 	if wk.down || !wk.Repeat(msg.Offer) {
 		return
@@ -388,7 +388,7 @@ func (m *Market) repeatOffer(d *scheduler.Desk, msg scheduler.Msg) {
 	d.Note(min(firstTry<<min(msg.Hops, 8), lastTry), msg)
 }
 
-func (m *Market) repeatGrant(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
+func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	p, ok := b.pending[key(msg.From, msg.Offer)]
 	if !ok {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // better sees to it that the others learn of work that has come to b.
-func (m *Market) better(d *scheduler.Desk, b *buyer) {
+func (m *Market) better(d *scheduler.Env, b *buyer) {
 	bid := b.book.Bid()
 	if bid.Short < b.told.Short || bid.Long < b.told.Long {
 		m.tellIn(d, b, tellGap)
@@ -19,7 +19,7 @@ func (m *Market) better(d *scheduler.Desk, b *buyer) {
 
 // worse sees to it that the others learn, less urgently, that b no longer has what it offered; and, when enough has
 // changed to be worth the messages, how many offers rest with it.
-func (m *Market) worse(d *scheduler.Desk, b *buyer) {
+func (m *Market) worse(d *scheduler.Env, b *buyer) {
 	bid := b.book.Bid()
 	if bid.Short > b.told.Short || bid.Long > b.told.Long {
 		m.tellIn(d, b, worseGap)
@@ -37,7 +37,7 @@ func (m *Market) worse(d *scheduler.Desk, b *buyer) {
 }
 
 // tellIn tells at once, or when gap has passed since the last time.
-func (m *Market) tellIn(d *scheduler.Desk, b *buyer, gap scheduler.Time) {
+func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 	at := b.lastTell + gap
 	if at <= d.Now {
 		m.tell(d, b)
@@ -50,7 +50,7 @@ func (m *Market) tellIn(d *scheduler.Desk, b *buyer, gap scheduler.Time) {
 }
 
 // tell sends a bulletin to all other buyers.
-func (m *Market) tell(d *scheduler.Desk, b *buyer) {
+func (m *Market) tell(d *scheduler.Env, b *buyer) {
 	b.told, b.lastTell, b.credit = b.book.Bid(), d.Now, 0
 	b.toldRest = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
@@ -68,7 +68,7 @@ func (m *Market) tell(d *scheduler.Desk, b *buyer) {
 }
 
 // told takes a bulletin in, and sends offers that rest here to the work it tells of.
-func (m *Market) told(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
+func (m *Market) told(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	from := msg.From
 	if msg.At < b.heard[from] {
 		return // an older one that came late
@@ -94,14 +94,14 @@ func (m *Market) told(d *scheduler.Desk, b *buyer, msg scheduler.Msg) {
 }
 
 // Died implements scheduler.Mortal.
-func (m *Market) Died(_ *scheduler.Desk, w int32) {
+func (m *Market) Died(_ *scheduler.Env, w int32) {
 	m.workers[w].down = true
 	m.workers[w].Crash()
 }
 
 // Lost implements scheduler.Mortal: the task goes back to the buyer that granted it, if it still waits for the answer,
 // else to the buyer of its job.
-func (m *Market) Lost(d *scheduler.Desk, w, job, n int32) {
+func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
 	b := &m.buyers[d.Jobs[job].Buyer]
 	for i := range m.buyers {
 		for k, p := range m.buyers[i].pending {
@@ -116,7 +116,7 @@ func (m *Market) Lost(d *scheduler.Desk, w, job, n int32) {
 }
 
 // Noticed implements scheduler.Mortal: what was granted to the worker and not answered goes back into the books.
-func (m *Market) Noticed(d *scheduler.Desk, w int32) {
+func (m *Market) Noticed(d *scheduler.Env, w int32) {
 	m.workers[w].gone = true
 	for i := range m.buyers {
 		b := &m.buyers[i]
@@ -138,7 +138,7 @@ func (m *Market) Noticed(d *scheduler.Desk, w int32) {
 }
 
 // Back implements scheduler.Mortal.
-func (m *Market) Back(d *scheduler.Desk, w int32) {
+func (m *Market) Back(d *scheduler.Env, w int32) {
 	m.workers[w].down, m.workers[w].gone = false, false
 	m.offer(d, w)
 }

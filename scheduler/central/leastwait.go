@@ -34,7 +34,7 @@ func NewLeastWait(fleet scheduler.Fleet, every scheduler.Time) *LeastWait {
 }
 
 // Arrive implements scheduler.Strategy.
-func (l *LeastWait) Arrive(d *scheduler.Desk, job int32) {
+func (l *LeastWait) Arrive(d *scheduler.Env, job int32) {
 	if l.open++; l.every > 0 && !l.looking {
 		l.looking = true
 		copy(l.waits.Seen, l.waits.Queued)
@@ -50,7 +50,7 @@ func (l *LeastWait) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (l *LeastWait) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (l *LeastWait) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind != kindSee {
 		l.Floor.Deliver(d, m)
 		return
@@ -63,7 +63,7 @@ func (l *LeastWait) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 }
 
 // Ended implements scheduler.Strategy.
-func (l *LeastWait) Ended(d *scheduler.Desk, worker, job, n int32) {
+func (l *LeastWait) Ended(d *scheduler.Env, worker, job, n int32) {
 	l.waits.Done(worker, d.Jobs[job].Estimate)
 	if j := &d.Jobs[job]; j.Ended == j.Tasks {
 		l.open--

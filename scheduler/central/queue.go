@@ -45,7 +45,7 @@ func (q *Queue) side(worker int32) int {
 }
 
 // Arrive implements scheduler.Strategy.
-func (q *Queue) Arrive(d *scheduler.Desk, job int32) {
+func (q *Queue) Arrive(d *scheduler.Env, job int32) {
 	class := 0
 	if d.Jobs[job].Long {
 		class = 1
@@ -59,7 +59,7 @@ func (q *Queue) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // give gives a free worker the next task that it may take.
-func (q *Queue) give(d *scheduler.Desk, worker int32) bool {
+func (q *Queue) give(d *scheduler.Env, worker int32) bool {
 	b := &q.backlog[0]
 	if long := &q.backlog[1]; worker >= q.reserve && (b.Len() == 0 || (long.Len() > 0 && long.Key() < b.Key())) {
 		b = long
@@ -80,14 +80,14 @@ func (q *Queue) give(d *scheduler.Desk, worker int32) bool {
 }
 
 // Deliver implements scheduler.Strategy.
-func (q *Queue) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (q *Queue) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if !q.give(d, m.To) {
 		q.idle[q.side(m.To)] = append(q.idle[q.side(m.To)], m.To)
 	}
 }
 
 // Ended implements scheduler.Strategy.
-func (q *Queue) Ended(d *scheduler.Desk, worker, _, _ int32) {
+func (q *Queue) Ended(d *scheduler.Env, worker, _, _ int32) {
 	if d.Delay > 0 {
 		d.Send(scheduler.Msg{Kind: kindFree, To: worker})
 	} else {

@@ -34,7 +34,7 @@ func NewWaits(f *probing.Floor) *Waits {
 
 // Place chooses the worker with the least waiting time for each task of a job, the earlier ones counted, among workers
 // first and above. The slice is valid until the next call.
-func (c *Waits) Place(d *scheduler.Desk, job int32, first int) []int32 {
+func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 	j := &d.Jobs[job]
 	n := int(j.Tasks)
 	c.chosen, c.heap = c.chosen[:0], c.heap[:0]
@@ -60,7 +60,7 @@ func (c *Waits) Place(d *scheduler.Desk, job int32, first int) []int32 {
 }
 
 // wait is the estimated work queued at a worker less what of the running task is over.
-func (c *Waits) wait(d *scheduler.Desk, w int) scheduler.Time {
+func (c *Waits) wait(d *scheduler.Env, w int) scheduler.Time {
 	at := c.Seen[w]
 	if wk := &c.floor.Workers[w]; (at != 0 || c.Jitter > 0) && wk.LongSince >= 0 {
 		at = max(0, 2*d.Delay+at-min(d.Now-wk.LongSince, wk.LongTakes))

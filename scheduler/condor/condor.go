@@ -71,7 +71,7 @@ func New(fleet scheduler.Fleet, opt Options) *Condor {
 }
 
 // Arrive implements scheduler.Strategy: the user's agent advertises the job, and asks for a cycle.
-func (c *Condor) Arrive(d *scheduler.Desk, job int32) {
+func (c *Condor) Arrive(d *scheduler.Env, job int32) {
 	j := &d.Jobs[job]
 	j.Buyer %= int32(len(c.users))
 	u := &c.users[j.Buyer]
@@ -82,7 +82,7 @@ func (c *Condor) Arrive(d *scheduler.Desk, job int32) {
 	c.ask(d, max(c.last+c.opt.Gap-d.Now, d.Delay))
 }
 
-func (c *Condor) ask(d *scheduler.Desk, after scheduler.Time) {
+func (c *Condor) ask(d *scheduler.Env, after scheduler.Time) {
 	if at := d.Now + after; c.coming < 0 || at < c.coming {
 		c.coming = at
 		d.Note(after, scheduler.Msg{Kind: kindCycle, Time: at})
@@ -90,7 +90,7 @@ func (c *Condor) ask(d *scheduler.Desk, after scheduler.Time) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (c *Condor) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (c *Condor) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindCycle:
 		if m.Time == c.coming { // else an earlier one was asked for later, and has been
@@ -112,7 +112,7 @@ func (c *Condor) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 }
 
 // cycle matches idle slots with users: in their order, each up to its part of the pie, and again for what is left.
-func (c *Condor) cycle(d *scheduler.Desk) {
+func (c *Condor) cycle(d *scheduler.Env) {
 	c.coming, c.last = -1, d.Now
 	total := 0.0
 	for i := range c.users {
@@ -147,7 +147,7 @@ func (c *Condor) cycle(d *scheduler.Desk) {
 func (u *user) priority() float64 { return 0.5 + u.usage/86400 }
 
 // decay brings a user's usage up to now: it halves in each half-life, and grows by the slots it has.
-func (c *Condor) decay(d *scheduler.Desk, u *user) {
+func (c *Condor) decay(d *scheduler.Env, u *user) {
 	dt := float64(d.Now-u.since) / float64(scheduler.Second)
 	u.usage = u.usage*math.Exp2(-float64(d.Now-u.since)/float64(c.opt.HalfLife)) + dt*float64(u.busy)
 	u.since = d.Now
@@ -155,7 +155,7 @@ func (c *Condor) decay(d *scheduler.Desk, u *user) {
 
 // next has a user claim a slot for its next task, or use a claim again that began at since. When it has no task left
 // the slot is given back.
-func (c *Condor) next(d *scheduler.Desk, who, w int32, since scheduler.Time) {
+func (c *Condor) next(d *scheduler.Env, who, w int32, since scheduler.Time) {
 	u := &c.users[who]
 	if u.want == 0 {
 		d.Idled++
@@ -176,7 +176,7 @@ func (c *Condor) next(d *scheduler.Desk, who, w int32, since scheduler.Time) {
 }
 
 // Ended implements scheduler.Strategy.
-func (c *Condor) Ended(d *scheduler.Desk, w, job, _ int32) {
+func (c *Condor) Ended(d *scheduler.Env, w, job, _ int32) {
 	who := d.Jobs[job].Buyer
 	u := &c.users[who]
 	c.decay(d, u)

@@ -54,7 +54,7 @@ func New(fleet scheduler.Fleet, opt Options) *Eagle {
 }
 
 // Arrive implements scheduler.Strategy.
-func (e *Eagle) Arrive(d *scheduler.Desk, job int32) {
+func (e *Eagle) Arrive(d *scheduler.Env, job int32) {
 	e.Open(d, job)
 	j := &d.Jobs[job]
 	if j.Long {
@@ -86,7 +86,7 @@ func (e *Eagle) Arrive(d *scheduler.Desk, job int32) {
 
 // round probes the workers drawn; those that have a long task reject. The rejected are left in e.probes, and the
 // newest of what the probed workers know of long tasks is given back. A round trip is spent on each round after the first.
-func (e *Eagle) round(d *scheduler.Desk, job int32, round int, known []uint64, at scheduler.Time) ([]uint64, scheduler.Time) {
+func (e *Eagle) round(d *scheduler.Env, job int32, round int, known []uint64, at scheduler.Time) ([]uint64, scheduler.Time) {
 	last := e.reserve == 0 && round == e.opt.Rounds // there is no partition to fall back on: they wait
 	left := e.probes[:0]
 	for _, w := range e.probes {
@@ -105,7 +105,7 @@ func (e *Eagle) round(d *scheduler.Desk, job int32, round int, known []uint64, a
 }
 
 // draw gives a worker that is in the short partition or, for all that is known, has no long task.
-func (e *Eagle) draw(d *scheduler.Desk, known []uint64) int32 {
+func (e *Eagle) draw(d *scheduler.Env, known []uint64) int32 {
 	n := int32(len(e.Workers))
 	for range 64 { // an unlucky streak ends in the short partition
 		w := d.RNG.Int32N(n)
@@ -120,7 +120,7 @@ func (e *Eagle) draw(d *scheduler.Desk, known []uint64) int32 {
 }
 
 // Deliver implements scheduler.Strategy. With a long job's reservation comes where the long tasks are.
-func (e *Eagle) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (e *Eagle) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind == probing.KindProbe && d.Jobs[m.Job].Long {
 		if e.seen[m.To] == nil {
 			e.seen[m.To] = make([]uint64, len(e.long.Bits))
@@ -132,7 +132,7 @@ func (e *Eagle) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 }
 
 // Ended implements scheduler.Strategy.
-func (e *Eagle) Ended(d *scheduler.Desk, worker, job, n int32) {
+func (e *Eagle) Ended(d *scheduler.Env, worker, job, n int32) {
 	if d.Jobs[job].Long {
 		e.long.Done(worker, d.Jobs[job].Estimate)
 	}

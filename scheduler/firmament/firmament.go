@@ -70,7 +70,7 @@ func New(fleet scheduler.Fleet, opt Options) (*Firmament, error) {
 }
 
 // Arrive implements scheduler.Strategy.
-func (f *Firmament) Arrive(d *scheduler.Desk, job int32) {
+func (f *Firmament) Arrive(d *scheduler.Env, job int32) {
 	for int(job) >= len(f.classes) {
 		f.classes = append(f.classes, drawClass(d))
 	}
@@ -84,7 +84,7 @@ func (f *Firmament) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // drawClass draws how the tasks of a job behave: half are gentle, a few disturb all. The shares are ours.
-func drawClass(d *scheduler.Desk) flow.Class {
+func drawClass(d *scheduler.Env) flow.Class {
 	switch p := d.RNG.Float64(); {
 	case p < 0.5:
 		return flow.Sheep
@@ -96,7 +96,7 @@ func drawClass(d *scheduler.Desk) flow.Class {
 	return flow.Devil
 }
 
-func (f *Firmament) ask(d *scheduler.Desk) {
+func (f *Firmament) ask(d *scheduler.Env) {
 	if !f.coming && f.free > 0 && len(f.waiting)+len(f.inside) > 0 {
 		f.coming = true
 		d.Note(max(f.last+f.opt.Round-d.Now, d.Delay), scheduler.Msg{Kind: kindRound})
@@ -104,7 +104,7 @@ func (f *Firmament) ask(d *scheduler.Desk) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (f *Firmament) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindRound:
 		f.coming, f.last = false, d.Now
@@ -126,7 +126,7 @@ func must(err error) {
 	}
 }
 
-func (f *Firmament) round(d *scheduler.Desk) {
+func (f *Firmament) round(d *scheduler.Env) {
 	for len(f.waiting) > 0 && len(f.inside) < f.free+extra {
 		f.enter(d, f.waiting[0])
 		f.waiting = f.waiting[1:]
@@ -153,7 +153,7 @@ func (f *Firmament) round(d *scheduler.Desk) {
 }
 
 // enter puts a task into the network. Staying unscheduled costs more than any worker, so that no slot stays free.
-func (f *Firmament) enter(d *scheduler.Desk, t task) {
+func (f *Firmament) enter(d *scheduler.Env, t task) {
 	k := flow.Task{Class: f.classes[t.job]}
 	base := int64(flow.MaxSlots)
 	switch f.opt.Model {
@@ -172,7 +172,7 @@ func (f *Firmament) enter(d *scheduler.Desk, t task) {
 
 // input draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it all.
 // Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
-func (f *Firmament) input(d *scheduler.Desk, k *flow.Task) int64 {
+func (f *Firmament) input(d *scheduler.Env, k *flow.Task) int64 {
 	blocks := int64(1)
 	if d.RNG.IntN(2) == 0 {
 		blocks = int64(math.Exp2(d.RNG.Float64() * math.Log2(320)))
@@ -185,6 +185,6 @@ func (f *Firmament) input(d *scheduler.Desk, k *flow.Task) int64 {
 }
 
 // Ended implements scheduler.Strategy.
-func (f *Firmament) Ended(d *scheduler.Desk, w, job, _ int32) {
+func (f *Firmament) Ended(d *scheduler.Env, w, job, _ int32) {
 	d.Send(scheduler.Msg{Kind: kindFree, To: w, Job: job})
 }

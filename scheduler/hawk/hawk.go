@@ -41,7 +41,7 @@ func New(fleet scheduler.Fleet, opt Options) *Hawk {
 }
 
 // Arrive implements scheduler.Strategy.
-func (h *Hawk) Arrive(d *scheduler.Desk, job int32) {
+func (h *Hawk) Arrive(d *scheduler.Env, job int32) {
 	h.Open(d, job)
 	if d.Jobs[job].Long {
 		for _, w := range h.long.Place(d, job, h.reserve) {
@@ -55,7 +55,7 @@ func (h *Hawk) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // Ended implements scheduler.Strategy.
-func (h *Hawk) Ended(d *scheduler.Desk, worker, job, n int32) {
+func (h *Hawk) Ended(d *scheduler.Env, worker, job, n int32) {
 	if d.Jobs[job].Long {
 		h.long.Done(worker, d.Jobs[job].Estimate)
 	}
@@ -63,7 +63,7 @@ func (h *Hawk) Ended(d *scheduler.Desk, worker, job, n int32) {
 }
 
 // steal asks up to Attempts workers of the long partition for the first run of short reservations behind a long task.
-func (h *Hawk) steal(d *scheduler.Desk, thief int32) {
+func (h *Hawk) steal(d *scheduler.Env, thief int32) {
 	if h.reserve >= len(h.Workers) {
 		return
 	}
@@ -89,7 +89,7 @@ func (h *Hawk) steal(d *scheduler.Desk, thief int32) {
 }
 
 // behind takes the first consecutive run of short reservations that waits behind a long one out of a queue.
-func (h *Hawk) behind(d *scheduler.Desk, w *probing.Worker) []probing.Probe {
+func (h *Hawk) behind(d *scheduler.Env, w *probing.Worker) []probing.Probe {
 	if !w.HasLong() {
 		return nil
 	}

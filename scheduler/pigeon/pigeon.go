@@ -72,7 +72,7 @@ func (m *master) rest(worker int32, special bool) {
 }
 
 // Arrive implements scheduler.Strategy: the distributor.
-func (p *Pigeon) Arrive(d *scheduler.Desk, job int32) {
+func (p *Pigeon) Arrive(d *scheduler.Env, job int32) {
 	j := &d.Jobs[job]
 	at := d.RNG.Int32N(int32(len(p.masters)))
 	for n := range j.Tasks {
@@ -82,7 +82,7 @@ func (p *Pigeon) Arrive(d *scheduler.Desk, job int32) {
 }
 
 // Deliver implements scheduler.Strategy.
-func (p *Pigeon) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
+func (p *Pigeon) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindStart:
 		d.Run(msg.To, msg.Job, msg.Task, 0)
@@ -93,7 +93,7 @@ func (p *Pigeon) Deliver(d *scheduler.Desk, msg scheduler.Msg) {
 	}
 }
 
-func (p *Pigeon) arrived(d *scheduler.Desk, m *master, t task) {
+func (p *Pigeon) arrived(d *scheduler.Env, m *master, t task) {
 	long := d.Jobs[t.job].Long
 	switch {
 	case len(m.idle) > 0:
@@ -114,12 +114,12 @@ func pop(list *[]int32) int32 {
 	return w
 }
 
-func (p *Pigeon) start(d *scheduler.Desk, worker int32, t task) {
+func (p *Pigeon) start(d *scheduler.Env, worker int32, t task) {
 	d.Send(scheduler.Msg{Kind: kindStart, To: worker, Job: t.job, Task: t.n})
 }
 
 // freed gives a free worker the next task: a short job's, unless that many have gone before a waiting long job's.
-func (p *Pigeon) freed(d *scheduler.Desk, m *master, worker int32) {
+func (p *Pigeon) freed(d *scheduler.Env, m *master, worker int32) {
 	special := p.special[worker]
 	switch {
 	case len(m.short) > 0 && (special || m.streak < p.opt.Weight || len(m.long) == 0):
@@ -138,6 +138,6 @@ func (p *Pigeon) freed(d *scheduler.Desk, m *master, worker int32) {
 }
 
 // Ended implements scheduler.Strategy.
-func (p *Pigeon) Ended(d *scheduler.Desk, worker, _, _ int32) {
+func (p *Pigeon) Ended(d *scheduler.Env, worker, _, _ int32) {
 	d.Send(scheduler.Msg{Kind: kindFree, To: p.group[worker], From: worker})
 }

@@ -44,7 +44,7 @@ func New(fleet scheduler.Fleet, opt Options) *Sparrow {
 
 // Arrive sends Ratio reservations for each task of the job to workers drawn at random, of those that satisfy the job's
 // constraint (section 4.1: only these are probed).
-func (s *Sparrow) Arrive(d *scheduler.Desk, job int32) {
+func (s *Sparrow) Arrive(d *scheduler.Env, job int32) {
 	s.Open(d, job)
 	n := s.opt.Ratio * int(d.Jobs[job].Tasks)
 	from := s.draws
@@ -74,7 +74,7 @@ func newDraws(n int) draws {
 }
 
 // take gives n workers that differ; if there are fewer, each as often as must be.
-func (p draws) take(d *scheduler.Desk, n int) []int32 {
+func (p draws) take(d *scheduler.Env, n int) []int32 {
 	if n > len(p) {
 		out := make([]int32, 0, n)
 		for n > 0 {
@@ -140,7 +140,7 @@ func NewSampling(fleet scheduler.Fleet, mode Mode) *Sampling {
 }
 
 // Arrive places the tasks, or asks workers how loaded they are.
-func (s *Sampling) Arrive(d *scheduler.Desk, job int32) {
+func (s *Sampling) Arrive(d *scheduler.Env, job int32) {
 	if s.mode != Random {
 		// the loads are those at the time the samples arrive at the workers; their answers take as long again
 		d.Note(d.Delay, scheduler.Msg{Kind: kindSampled, Job: job})
@@ -151,7 +151,7 @@ func (s *Sampling) Arrive(d *scheduler.Desk, job int32) {
 	}
 }
 
-func (s *Sampling) place(d *scheduler.Desk, worker, job, n int32, after scheduler.Time) {
+func (s *Sampling) place(d *scheduler.Env, worker, job, n int32, after scheduler.Time) {
 	d.Jobs[job].Next++
 	d.Messages++
 	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n}, After: after})
@@ -160,7 +160,7 @@ func (s *Sampling) place(d *scheduler.Desk, worker, job, n int32, after schedule
 func (s *Sampling) less(a, b int32) int { return s.workers[a].load() - s.workers[b].load() }
 
 // Deliver implements scheduler.Strategy.
-func (s *Sampling) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (s *Sampling) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind == kindTask {
 		q := &s.workers[m.To]
 		q.tasks = append(q.tasks, task{m.Job, m.Task})
@@ -183,7 +183,7 @@ func (s *Sampling) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 	}
 }
 
-func (s *Sampling) serve(d *scheduler.Desk, worker int32) {
+func (s *Sampling) serve(d *scheduler.Env, worker int32) {
 	if q := &s.workers[worker]; q.free > 0 && len(q.tasks) > 0 {
 		t := q.tasks[0]
 		q.tasks = q.tasks[1:]
@@ -193,7 +193,7 @@ func (s *Sampling) serve(d *scheduler.Desk, worker int32) {
 }
 
 // Ended implements scheduler.Strategy.
-func (s *Sampling) Ended(d *scheduler.Desk, worker, _, _ int32) {
+func (s *Sampling) Ended(d *scheduler.Env, worker, _, _ int32) {
 	s.workers[worker].free++
 	s.serve(d, worker)
 }

@@ -67,13 +67,13 @@ func (y *YARN) next(now scheduler.Time, phase, of int) scheduler.Time {
 }
 
 // Arrive implements scheduler.Strategy: the master asks for all its containers.
-func (y *YARN) Arrive(d *scheduler.Desk, job int32) {
+func (y *YARN) Arrive(d *scheduler.Env, job int32) {
 	d.Jobs[job].Buyer %= int32(len(y.users))
 	d.Send(scheduler.Msg{Kind: kindAsk, Job: job})
 }
 
 // Deliver implements scheduler.Strategy.
-func (y *YARN) Deliver(d *scheduler.Desk, m scheduler.Msg) {
+func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	j := &d.Jobs[m.Job]
 	switch m.Kind {
 	case kindAsk:
@@ -94,7 +94,7 @@ func (y *YARN) Deliver(d *scheduler.Desk, m scheduler.Msg) {
 }
 
 // wake has the heartbeats of idle nodes count again, as many as there is demand for, the earliest ones.
-func (y *YARN) wake(d *scheduler.Desk) {
+func (y *YARN) wake(d *scheduler.Env) {
 	count := len(y.nodes)
 	first := int((d.Now%y.opt.Beat)*scheduler.Time(count)/y.opt.Beat) + 1
 	awake := int64(0)
@@ -109,7 +109,7 @@ func (y *YARN) wake(d *scheduler.Desk) {
 	}
 }
 
-func (y *YARN) beat(d *scheduler.Desk, w int32) {
+func (y *YARN) beat(d *scheduler.Env, w int32) {
 	if n := &y.nodes[w]; !n.beats {
 		n.beats = true
 		d.Note(y.next(d.Now, int(w), len(y.nodes))+d.Delay, scheduler.Msg{Kind: kindBeat, To: w})
@@ -117,7 +117,7 @@ func (y *YARN) beat(d *scheduler.Desk, w int32) {
 }
 
 // give gives a node's free slots out.
-func (y *YARN) give(d *scheduler.Desk, w int32) {
+func (y *YARN) give(d *scheduler.Env, w int32) {
 	n := &y.nodes[w]
 	for ; n.free > 0 && y.want > 0; n.free-- {
 		u := y.poorest()
@@ -148,7 +148,7 @@ func (y *YARN) poorest() *user {
 }
 
 // Ended implements scheduler.Strategy: the manager hears of it with the node's next heartbeat.
-func (y *YARN) Ended(d *scheduler.Desk, w, job, _ int32) {
+func (y *YARN) Ended(d *scheduler.Env, w, job, _ int32) {
 	y.users[d.Jobs[job].Buyer].has--
 	n := &y.nodes[w]
 	n.ended++

@@ -10,7 +10,7 @@ type Think struct{ PerJob, PerTask ticks.Time }
 
 // think has a job wait for who decides on it, who takes one job after the other, and then for the decision.
 func (r *runner) think(job int32) {
-	j := &r.desk.Jobs[job]
+	j := &r.env.Jobs[job]
 	who := j.Buyer
 	if r.opt.Decide != nil {
 		who = r.opt.Decide(j)
@@ -21,7 +21,7 @@ func (r *runner) think(job int32) {
 	t := r.opt.Think[class(j)]
 	took := t.PerJob + t.PerTask*ticks.Time(j.Tasks)
 	r.tot.Thought += took
-	r.minds[who] = max(r.minds[who], r.desk.Now) + took
+	r.minds[who] = max(r.minds[who], r.env.Now) + took
 	r.heap.Push(r.minds[who], tick{kind: kindDecided, msg: scheduler.Msg{Job: job}})
 }
 

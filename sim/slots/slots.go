@@ -97,7 +97,7 @@ type runner struct {
 	arch   scheduler.Strategy
 	src    trace.Source
 	heap   ticks.Heap[tick]
-	desk   scheduler.Desk
+	env    scheduler.Env
 	rng    *rand.Rand // chance of the world: loss, errors of estimates; the strategy has its own
 	durs   [][]ticks.Time
 	long   []ticks.Time // longest task, by job
@@ -125,7 +125,7 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	}
 	r := &runner{opt: opt, arch: arch, src: src, last: -1,
 		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64)), life: make([]uint32, workers)}
-	r.desk = scheduler.Desk{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
+	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
 	var ok bool
 	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
 		return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to lost messages or to the death of a worker; choose market")
@@ -144,10 +144,10 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 		return r.tot, err
 	}
 	err := r.loop()
-	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.desk.Messages, r.desk.Conflicts, r.desk.Idled
+	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.env.Messages, r.env.Conflicts, r.env.Idled
 	r.tot.Load = r.meter.done(r.tot.End)
-	for i := range r.desk.Jobs {
-		if j := &r.desk.Jobs[i]; j.Ended < j.Tasks {
+	for i := range r.env.Jobs {
+		if j := &r.env.Jobs[i]; j.Ended < j.Tasks {
 			r.tot.Unfinished++
 		}
 	}
@@ -160,7 +160,7 @@ func (r *runner) loop() error {
 		if !ok {
 			return nil
 		}
-		r.desk.Now = at
+		r.env.Now = at
 		if t.kind == kindArrive && r.opt.Sight {
 			if next, ok := r.heap.Next(); ok && next == at { // let what ends now end first
 				r.heap.Push(at, t)
@@ -175,14 +175,14 @@ func (r *runner) loop() error {
 		}
 		switch t.kind {
 		case kindMessage, kindNote:
-			r.arch.Deliver(&r.desk, t.msg)
+			r.arch.Deliver(&r.env, t.msg)
 		case kindEnd:
 			if t.life == r.life[t.msg.To] {
 				r.end(t.msg)
 			}
 		case kindArrive:
 			if r.opt.Think == [2]Think{} {
-				r.arch.Arrive(&r.desk, t.msg.Job)
+				r.arch.Arrive(&r.env, t.msg.Job)
 			} else {
 				r.think(t.msg.Job)
 			}
@@ -190,7 +190,7 @@ func (r *runner) loop() error {
 				return err
 			}
 		case kindDecided:
-			r.arch.Arrive(&r.desk, t.msg.Job)
+			r.arch.Arrive(&r.env, t.msg.Job)
 		default:
 			r.lives(t)
 		}
@@ -207,7 +207,7 @@ func (r *runner) read() error {
 	if err != nil {
 		return err
 	}
-	n := len(r.desk.Jobs)
+	n := len(r.env.Jobs)
 	if n == math.MaxInt32 {
 		return fault.New(fault.Exhausted, "trace", "the trace has more than %d jobs; cut it", n)
 	}
@@ -221,7 +221,7 @@ func (r *runner) read() error {
 		}
 		at += r.again * 10 * ticks.Millisecond
 	}
-	at = max(at, r.desk.Now)
+	at = max(at, r.env.Now)
 	durs := make([]ticks.Time, len(in.Durations))
 	var longest ticks.Time
 	for i, x := range in.Durations {
@@ -244,7 +244,7 @@ func (r *runner) read() error {
 	if r.opt.Kinds > 0 && r.rng.Float64() < r.opt.Bound {
 		job.Kind = 1 + r.rng.Int32N(int32(r.opt.Kinds))
 	}
-	r.desk.Jobs, r.durs, r.long = append(r.desk.Jobs, job), append(r.durs, durs), append(r.long, longest)
+	r.env.Jobs, r.durs, r.long = append(r.env.Jobs, job), append(r.durs, durs), append(r.long, longest)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
 	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
@@ -261,9 +261,9 @@ func sum(ts []ticks.Time) (total ticks.Time) {
 func micro(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
 
 func (r *runner) drain() {
-	now := r.desk.Now
-	for i := range r.desk.Outs {
-		o := &r.desk.Outs[i]
+	now := r.env.Now
+	for i := range r.env.Outs {
+		o := &r.env.Outs[i]
 		switch {
 		case o.Run:
 			r.begin(o)
@@ -271,14 +271,14 @@ func (r *runner) drain() {
 			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg})
 		case r.opt.Loss > 0 && r.rng.Float64() < r.opt.Loss:
 			if r.tot.Lost++; o.Msg.Sure {
-				r.desk.Messages++
+				r.env.Messages++
 				r.heap.Push(now+resend, tick{kind: kindMessage, msg: o.Msg})
 			}
 		default:
 			r.heap.Send(now+r.opt.Delay+o.After, tick{kind: kindMessage, msg: o.Msg})
 		}
 	}
-	r.desk.Outs = r.desk.Outs[:0]
+	r.env.Outs = r.env.Outs[:0]
 }
 
 func (r *runner) begin(o *scheduler.Out) {
@@ -299,40 +299,40 @@ func (r *runner) begin(o *scheduler.Out) {
 		*on++
 	}
 	r.tot.Busy += d
-	r.meter.change(r.desk.Now, 1)
-	r.heap.Push(r.desk.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
+	r.meter.change(r.env.Now, 1)
+	r.heap.Push(r.env.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
 }
 
 func (r *runner) end(m scheduler.Msg) {
 	if r.runs != nil {
 		r.runs[m.To].forget(m.Job, m.Task)
 	}
-	r.meter.change(r.desk.Now, -1)
+	r.meter.change(r.env.Now, -1)
 	if r.beside != nil {
 		r.beside[int(m.To)/r.opt.Shared]--
 	}
-	j := &r.desk.Jobs[m.Job]
-	r.tot.End = r.desk.Now
+	j := &r.env.Jobs[m.Job]
+	r.tot.End = r.env.Now
 	durs := r.durs[m.Job]
 	if len(durs) == 0 || durs[m.Task] < 0 {
 		if r.runs == nil {
 			panic("slots: a task ended twice")
 		}
 		r.tot.Twice++
-		r.arch.Ended(&r.desk, m.To, m.Job, m.Task)
+		r.arch.Ended(&r.env, m.To, m.Job, m.Task)
 		return
 	}
 	durs[m.Task] = -1 - durs[m.Task] // ended
 	j.Ended++
 	if j.Ended == j.Tasks {
 		if r.opt.Each != nil {
-			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.desk.Now, Longest: r.long[m.Job]})
+			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.env.Now, Longest: r.long[m.Job]})
 		}
 		if r.runs == nil {
 			r.durs[m.Job] = nil
 		}
 	}
-	r.arch.Ended(&r.desk, m.To, m.Job, m.Task)
+	r.arch.Ended(&r.env, m.To, m.Job, m.Task)
 }
 
 // lives lets workers die, lets that be noticed, and lets them come back.
@@ -345,25 +345,25 @@ func (r *runner) lives(t tick) {
 		}
 		r.life[w]++
 		n := len(r.runs[w].tasks)
-		r.meter.change(r.desk.Now, -int64(n))
+		r.meter.change(r.env.Now, -int64(n))
 		if r.beside != nil {
 			r.beside[int(w)/r.opt.Shared] -= int32(n)
 		}
-		r.heap.Push(r.desk.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
-		r.mortal.Died(&r.desk, w)
+		r.heap.Push(r.env.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
+		r.mortal.Died(&r.env, w)
 	case kindDead:
 		for _, x := range r.runs[w].tasks {
 			r.tot.Reruns++
-			r.mortal.Lost(&r.desk, w, x[0], x[1])
+			r.mortal.Lost(&r.env, w, x[0], x[1])
 		}
 		r.runs[w].tasks = r.runs[w].tasks[:0]
-		r.mortal.Noticed(&r.desk, w)
+		r.mortal.Noticed(&r.env, w)
 		if t.msg.Time > 0 {
-			r.heap.Push(max(t.msg.Time, r.desk.Now), tick{kind: kindBack, msg: t.msg})
+			r.heap.Push(max(t.msg.Time, r.env.Now), tick{kind: kindBack, msg: t.msg})
 		}
 	case kindBack:
 		r.life[w]++
-		r.mortal.Back(&r.desk, w)
+		r.mortal.Back(&r.env, w)
 	}
 }
 

@@ -64,10 +64,10 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 			return nil, notRunning(id)
 		}
 		k.group = &l.slot.group
-		if k.seat, err = takeSeat(l.slot.group); err != nil {
+		if k.thread, err = parkThread(l.slot.group); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be applied to a command", id)
 		}
-		defer k.seat.leave()
+		defer k.thread.leave()
 	}
 	copy(k.files[:], fds.fds)
 	defer fds.close()

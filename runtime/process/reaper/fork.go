@@ -11,15 +11,15 @@ import (
 
 // child is what is to be executed.
 type child struct {
-	path  string
-	argv  []string
-	env   []string
-	dir   string
-	owner *owner
-	group *cgroup.Group // nil: none
-	seat  *seat         // in the group; nil: none is needed
-	v2    int           // the group's directory on the v2 mount, open; 0: not yet
-	files [3]int
+	path   string
+	argv   []string
+	env    []string
+	dir    string
+	owner  *owner
+	group  *cgroup.Group // nil: none
+	thread *parkedThread // in the group; nil: none is needed
+	v2     int           // the group's directory on the v2 mount, open; 0: not yet
+	files  [3]int
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
@@ -29,10 +29,10 @@ type child struct {
 // registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since boot,
 // if that is known: 0 if not.
 func (r *Reaper) fork(c *child, registered func(pid int, ticks uint64)) error {
-	if c.seat == nil {
+	if c.thread == nil {
 		return r.forkHere(c, registered)
 	}
-	return c.seat.run(func() error { return r.forkHere(c, registered) })
+	return c.thread.run(func() error { return r.forkHere(c, registered) })
 }
 
 func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) error {

@@ -41,7 +41,7 @@ type life struct {
 	env     []string    // in memory only; nil for a life that was adopted
 	child   bool        // of this process; else it was adopted
 	slot    slot        // its cgroup; empty without cgroups
-	retire  *time.Timer // gives up the slot's seat; nil when it was not started here
+	retire  *time.Timer // gives up the slot's parked thread; nil when it was not started here
 
 	// slotMu is held by whoever acts on the slot's group as a whole. When slotGone is set the group is another life's.
 	slotMu   sync.Mutex

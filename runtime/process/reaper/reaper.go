@@ -53,12 +53,12 @@ type Reaper struct {
 	held  *os.File // the lock of the directory
 	old   handover // of the image before, when there was one
 
-	gate    sync.RWMutex // held for reading by requests, for writing by an upgrade
-	forkMu  sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
-	compact sync.RWMutex
-	rewrite chan struct{}
-	crew    *crew
-	desks   chan struct{} // one is held by each start that is under way, see maxStarting
+	gate       sync.RWMutex // held for reading by requests, for writing by an upgrade
+	forkMu     sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
+	compact    sync.RWMutex
+	rewrite    chan struct{}
+	pool       *workerPool
+	startSlots chan struct{} // one is held by each start that is under way, see maxStarting
 
 	mu       sync.Mutex
 	machines map[string]*machine
@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
-		desks: make(chan struct{}, maxStarting), crew: newCrew(),
+		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(),
 	}
 	if err := r.settle(o); err != nil {
 		return err

@@ -232,7 +232,7 @@ func (c *conn) loop() {
 			return
 		}
 		slots <- struct{}{}
-		c.r.crew.do(func() {
+		c.r.pool.do(func() {
 			defer func() { <-slots }()
 			c.request(f, q)
 		})

@@ -36,7 +36,7 @@ type slot struct {
 	limits cgroup.Limits // zero: none yet
 	base   cgroup.Usage
 	killed bool          // by cgroup.kill
-	seat   *seat         // nil: none is there, or none is needed
+	thread *parkedThread // nil: none is there, or none is needed
 	meter  *cgroup.Meter // nil: none is open
 }
 
@@ -85,20 +85,20 @@ func (g *slot) make() (err error) {
 	if !g.there {
 		err = g.group.Make()
 	}
-	if err == nil && g.seat == nil {
+	if err == nil && g.thread == nil {
 		g.there = true
-		g.seat, err = takeSeat(g.group)
+		g.thread, err = parkThread(g.group)
 	}
 	return err
 }
 
-// bestLocked chooses a free group: a seat saves more than limits that fit, and of equals the one that was used last is
+// bestLocked chooses a free group: a parked thread saves more than limits that fit, and of equals the one that was used last is
 // still in the CPU's caches. -1 when none is free.
 func (s *slots) bestLocked(l cgroup.Limits) int {
 	best, most := -1, -1
 	for i, f := range slices.Backward(s.free) {
 		worth := 0
-		if f.seat != nil {
+		if f.thread != nil {
 			worth += 2
 		}
 		if f.limits == l {
@@ -211,7 +211,7 @@ func (s *slots) forget(g *slot) {
 
 // drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
 func (s *slots) drop(g slot) error {
-	g.seat.leave()
+	g.thread.leave()
 	s.forget(&g)
 	err := g.group.Remove() // patient: the thread may need a moment to be gone
 	s.mu.Lock()
@@ -236,7 +236,7 @@ func (s *slots) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.free {
-		f.seat.leave()
+		f.thread.leave()
 		f.meter.Close()
 	}
 	for _, f := range s.free {

@@ -39,9 +39,9 @@ func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (
 	if st, done, err := r.judge(m, attempt); done || err != nil {
 		return st, err
 	}
-	r.desks <- struct{}{}
+	r.startSlots <- struct{}{}
 	l, err := r.launch(m, attempt, s, data)
-	<-r.desks
+	<-r.startSlots
 	if err != nil {
 		return st, err
 	}
@@ -145,7 +145,7 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		return fail(err)
 	}
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, seat: l.slot.seat, v2: l.slot.meter.Dir(),
+		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, thread: l.slot.thread, v2: l.slot.meter.Dir(),
 		files: [3]int{int(r.null.Fd()), ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
@@ -159,11 +159,11 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	return nil
 }
 
-// freeSeat gives up the thread that started a life, which goes on for longer, and the files that would count for it at
+// freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it at
 // its end: they are of use to those who come and go.
-func (r *Reaper) freeSeat(l *life) {
+func (r *Reaper) freeThread(l *life) {
 	s := r.takeBack(l)
-	s.seat.leave()
+	s.thread.leave()
 	r.slots.forget(&s)
 }
 
@@ -171,8 +171,8 @@ func (r *Reaper) freeSeat(l *life) {
 // 0: that must be asked.
 func (r *Reaper) register(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
-	if l.slot.seat != nil || l.slot.meter != nil {
-		l.retire = time.AfterFunc(seatPatience, func() { r.freeSeat(l) })
+	if l.slot.thread != nil || l.slot.meter != nil {
+		l.retire = time.AfterFunc(threadPatience, func() { r.freeThread(l) })
 	}
 	if ticks == 0 {
 		if st, err := proc.Read(pid); err == nil {

@@ -78,7 +78,7 @@ func (r *Reaper) pause(id string, on bool) error {
 	ctx, cancel := r.patience(freezePatience)
 	defer cancel()
 	if r.tree != nil && l.slot.group.CanFreeze() {
-		r.freeSeat(l) // v1 freezes threads
+		r.freeThread(l) // v1 freezes threads
 		l.slotMu.Lock()
 		defer l.slotMu.Unlock()
 		if l.slotGone {

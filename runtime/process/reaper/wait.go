@@ -66,7 +66,7 @@ func (r *Reaper) reap() {
 			}
 		}
 		if is {
-			r.crew.do(func() { r.finish(l, exit) })
+			r.pool.do(func() { r.finish(l, exit) })
 		}
 	}
 }
@@ -137,12 +137,12 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	r.announce(x)
 }
 
-// takeBack takes the slot of a life: its seat and its meter are the caller's alone from here on.
+// takeBack takes the slot of a life: its parked thread and its meter are the caller's alone from here on.
 func (r *Reaper) takeBack(l *life) slot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := l.slot
-	l.slot.seat, l.slot.meter = nil, nil
+	l.slot.thread, l.slot.meter = nil, nil
 	return s
 }
 

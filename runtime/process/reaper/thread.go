@@ -9,23 +9,23 @@ import (
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
-// seat is a thread that sits in a group's v1 hierarchies and forks there: what it forks is born in the group. To move a
+// parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group. To move a
 // thread into a group the kernel takes a lock that the whole host shares and waits for every CPU to pass a quiet point,
-// so a seat stays where it is and serves one life after the other, as long as its group is used again. It costs a thread;
-// one whose machine lives on is given up (see seatPatience).
-type seat struct {
-	jobs chan func() // closed: the seat is given up, its thread ends and so leaves the group
+// so a parked thread stays where it is and serves one life after the other, as long as its group is used again. It costs a thread;
+// one whose machine lives on is given up (see threadPatience).
+type parkedThread struct {
+	jobs chan func() // closed: the parked thread is given up, its thread ends and so leaves the group
 }
 
-// seatPatience is how long a machine must live for its seat to be given up.
-const seatPatience = time.Second
+// threadPatience is how long a machine must live for its parked thread to be given up.
+const threadPatience = time.Second
 
-// takeSeat puts a thread into g; nil where none is needed.
-func takeSeat(g cgroup.Group) (*seat, error) {
+// parkThread puts a thread into g; nil where none is needed.
+func parkThread(g cgroup.Group) (*parkedThread, error) {
 	if !g.NeedsEnter() {
 		return nil, nil
 	}
-	s := &seat{jobs: make(chan func())}
+	s := &parkedThread{jobs: make(chan func())}
 	entered := make(chan error)
 	go s.sit(g, entered)
 	if err := <-entered; err != nil {
@@ -34,7 +34,7 @@ func takeSeat(g cgroup.Group) (*seat, error) {
 	return s, nil
 }
 
-func (s *seat) sit(g cgroup.Group, entered chan<- error) {
+func (s *parkedThread) sit(g cgroup.Group, entered chan<- error) {
 	runtime.LockOSThread()
 	if syscall.Gettid() == os.Getpid() {
 		// The first thread cannot end before the process does: it would stay in the group.
@@ -53,14 +53,14 @@ func (s *seat) sit(g cgroup.Group, entered chan<- error) {
 }
 
 // run has job done in the group.
-func (s *seat) run(job func() error) error {
+func (s *parkedThread) run(job func() error) error {
 	done := make(chan error, 1)
 	s.jobs <- func() { done <- job() }
 	return <-done
 }
 
-// leave gives the seat up. nil has nothing to give up.
-func (s *seat) leave() {
+// leave gives the parked thread up. nil has nothing to give up.
+func (s *parkedThread) leave() {
 	if s != nil {
 		close(s.jobs)
 	}

@@ -2,9 +2,9 @@ package reaper
 
 import "sync/atomic"
 
-// crew are goroutines that stay for more work: a stack that has grown to what a start needs is worth keeping, because to
+// workerPool is goroutines that stay for more work: a stack that has grown to what a start needs is worth keeping, because to
 // grow it anew for each request costs more than some of its system calls.
-type crew struct {
+type workerPool struct {
 	jobs chan func()
 	idle atomic.Int32
 }
@@ -12,10 +12,10 @@ type crew struct {
 // maxIdle bounds the goroutines that wait for work. Their stacks shrink while they wait.
 const maxIdle = 64
 
-func newCrew() *crew { return &crew{jobs: make(chan func())} }
+func newWorkerPool() *workerPool { return &workerPool{jobs: make(chan func())} }
 
 // do has f done beside the caller, at once.
-func (c *crew) do(f func()) {
+func (c *workerPool) do(f func()) {
 	select {
 	case c.jobs <- f:
 	default:
@@ -23,7 +23,7 @@ func (c *crew) do(f func()) {
 	}
 }
 
-func (c *crew) work(f func()) {
+func (c *workerPool) work(f func()) {
 	for {
 		f()
 		if c.idle.Add(1) > maxIdle {
