@@ -2,50 +2,236 @@ package broker
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"time"
 
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
-// Keys remembers what Idempotency-Keys are bound to, durably: see Claims.Key.
-type Keys interface {
-	Claim(app, key, hash, machineID string) (*catalog.Claim, error)
+// Peers are the members of a cluster, each of which decides some claims for all.
+type Peers interface {
+	// Deciders lists the members that are known, not removed, and new enough to decide claims.
+	Deciders() []cluster.WorkerID
+	// Claim asks another member.
+	Claim(ctx context.Context, member cluster.WorkerID, c cluster.Claim) (cluster.Claimed, error)
 }
 
-// Alone decides claims by itself: it is the Claims of a souk that is no member of a cluster.
-type Alone struct {
+// Bounds of how often a create asks for a claim that another create has.
+const (
+	claimPause    = 2 * time.Millisecond // before the second ask; doubles
+	claimMaxPause = 250 * time.Millisecond
+	claimPatience = 15 * time.Second // for a name whose create elsewhere does not end
+	claimTime     = 2 * time.Second  // for the word that a create has ended
+)
+
+// Claimant is the Claims of one member: what must be unique in an app is decided at the one member that the name or key
+// chooses (cluster.Claim.Deciders), so every member asks the same one, and no quorum is needed. Where that one cannot be
+// asked, the next in the order decides: see docs/decisions/0024-names-and-keys.md.
+type Claimant struct {
+	self      cluster.WorkerID
+	peers     Peers // nil: this process is alone
+	decider   *Decider
 	directory Directory
-	keys      Keys
-	names     *keyLocks
+	locks     *keyLocks // creates of this process wait for each other here
 }
 
-// NewAlone makes claims that are decided here.
-func NewAlone(d Directory, k Keys) *Alone {
-	return &Alone{directory: d, keys: k, names: newKeyLocks()}
+// NewClaimant makes the claims of a member whose own decisions are decider's.
+func NewClaimant(self cluster.WorkerID, peers Peers, decider *Decider, d Directory) *Claimant {
+	return &Claimant{self: self, peers: peers, decider: decider, directory: d, locks: newKeyLocks()}
 }
 
-// Name waits until no other create here is about to take the name, and looks who has it.
-func (a *Alone) Name(ctx context.Context, app, name, machineID string) (func(*machine.Machine), error) {
-	unlock, err := a.names.lock(ctx, app+"/"+name)
+// Name keeps a name for a machine while it is made. It waits for another create that is about to take the name.
+func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machine.Machine), error) {
+	unlock, err := c.locks.lock(ctx, "name/"+app+"/"+name)
 	if err != nil {
 		return nil, err
 	}
-	id, err := a.directory.Named(ctx, app, name)
-	if err == nil && id != "" && id != machineID {
-		err = NameTaken(name, id)
-	}
+	claim := cluster.Claim{Kind: cluster.ClaimName, App: app, Value: name, Machine: id, Holder: c.holder(id)}
+	at, err := c.takeName(ctx, claim)
 	if err != nil {
 		unlock()
 		return nil, err
 	}
-	return func(*machine.Machine) { unlock() }, nil
+	return func(made *machine.Machine) {
+		defer unlock()
+		claim.Step = cluster.ClaimDrop
+		if made != nil {
+			claim.Step, claim.Machine = cluster.ClaimSettle, made.ID
+		}
+		c.end(ctx, at, claim)
+	}, nil
 }
 
-// Key binds a key here.
-func (a *Alone) Key(_ context.Context, app, key, hash, machineID string) (string, func(refused bool), error) {
-	claim, err := a.keys.Claim(app, key, hash, machineID)
+// takeName asks for a name until it is the create's own, or a machine's that is there.
+func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluster.WorkerID, err error) {
+	began := time.Now()
+	for wait := claimPause; ; wait = min(2*wait, claimMaxPause) {
+		got, at, err := c.take(ctx, claim)
+		switch {
+		case err != nil || got.Granted:
+			return at, err
+		case got.Made && got.Machine != claim.Over && c.over(ctx, claim.App, got.Machine):
+			claim.Over = got.Machine // who decides has not heard of that
+			continue
+		case got.Made || time.Since(began) > claimPatience:
+			return at, NameTaken(claim.Value, got.Machine)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return at, err
+		}
+	}
+}
+
+// over reports whether a machine's own worker says that it is destroyed.
+func (c *Claimant) over(ctx context.Context, app, id string) bool {
+	_, m, err := c.directory.Find(ctx, app, id)
+	return fault.Is(err, fault.NotFound) || err == nil && m.State == machine.Destroyed
+}
+
+// Key binds a key, and waits for another create with the same key: it may make the machine that this one is to answer.
+func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (string, func(refused bool), error) {
+	unlock, err := c.locks.lock(ctx, "key/"+app+"/"+key)
 	if err != nil {
 		return "", nil, err
 	}
-	return claim.Machine, claim.End, nil
+	claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: id, Holder: c.holder(id), Hash: hash}
+	for wait := claimPause; ; wait = min(2*wait, claimMaxPause) {
+		got, at, err := c.take(ctx, claim)
+		if err == nil && got.Granted {
+			return got.Machine, func(refused bool) {
+				defer unlock()
+				if claim.Step = cluster.ClaimSettle; refused {
+					claim.Step = cluster.ClaimDrop
+				}
+				c.end(ctx, at, claim)
+			}, nil
+		}
+		if err == nil {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			unlock()
+			return "", nil, err
+		}
+	}
+}
+
+// holder names a create among all that may ask for the same thing.
+func (c *Claimant) holder(machine string) string { return machine + "@" + string(c.self) }
+
+// take asks the first of the claim's deciders that can be asked.
+func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claimed, cluster.WorkerID, error) {
+	claim.Step = cluster.ClaimTake
+	for _, id := range c.deciders(claim) {
+		got, err := c.ask(ctx, id, claim)
+		if id != c.self && passedOver(err) && ctx.Err() == nil {
+			continue
+		}
+		return got, id, err
+	}
+	got, err := c.decider.Decide(ctx, claim) // not even this member is in the list
+	return got, c.self, err
+}
+
+// passedOver reports whether another member must decide: this one cannot be asked, or is too old for the question.
+func passedOver(err error) bool {
+	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) || fault.Is(err, fault.Unimplemented) ||
+		fault.Is(err, fault.Precondition) || fault.Is(err, fault.Denied) || fault.Is(err, fault.NotFound)
+}
+
+func (c *Claimant) deciders(claim cluster.Claim) []cluster.WorkerID {
+	if c.peers == nil {
+		return nil
+	}
+	return claim.Deciders(c.peers.Deciders())
+}
+
+func (c *Claimant) ask(ctx context.Context, id cluster.WorkerID, claim cluster.Claim) (cluster.Claimed, error) {
+	if id == c.self || c.peers == nil {
+		return c.decider.Decide(ctx, claim)
+	}
+	return c.peers.Claim(ctx, id, claim)
+}
+
+// Decide answers another member's claim.
+func (c *Claimant) Decide(ctx context.Context, claim cluster.Claim) (cluster.Claimed, error) {
+	if claim.Step == cluster.ClaimStood {
+		return cluster.Claimed{Stood: c.stood()}, nil
+	}
+	return c.decider.Decide(ctx, claim)
+}
+
+// stood lists the keys that were decided here, and that another member decides when it can be asked.
+func (c *Claimant) stood() (out []cluster.Claim) {
+	c.decider.keys.BoundKeys(func(app, key, machine string) bool {
+		claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: machine}
+		if order := c.deciders(claim); len(order) > 0 && order[0] != c.self {
+			out = append(out, claim)
+		}
+		return len(out) < cluster.MaxStood
+	})
+	return out
+}
+
+// Pair is one thing that several machines have, though it must be unique in their app.
+type Pair struct {
+	Kind     cluster.ClaimKind
+	App      string
+	Value    string   // the name, or the key
+	Machines []string // ids
+}
+
+// KeyPairs asks all members for keys that a cut has left bound to several machines. Those machines need not be there any
+// more.
+func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
+	if c.peers == nil {
+		return nil
+	}
+	pairs := map[string]*Pair{}
+	for _, id := range c.peers.Deciders() {
+		got, err := c.askStood(ctx, id)
+		if err != nil {
+			continue // what it decided is found when it is heard
+		}
+		for _, claim := range got.Stood {
+			key := claim.App + "/" + claim.Value
+			if pairs[key] == nil {
+				pairs[key] = &Pair{Kind: cluster.ClaimKey, App: claim.App, Value: claim.Value}
+			}
+			claim.Step = cluster.ClaimLook
+			pairs[key].add(claim.Machine)
+			if first, err := c.ask(ctx, c.deciders(claim)[0], claim); err == nil {
+				pairs[key].add(first.Machine)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		if len(pairs[key].Machines) > 1 {
+			out = append(out, *pairs[key])
+		}
+	}
+	return out
+}
+
+func (c *Claimant) askStood(ctx context.Context, id cluster.WorkerID) (cluster.Claimed, error) {
+	if id == c.self {
+		return cluster.Claimed{Stood: c.stood()}, nil
+	}
+	return c.peers.Claim(ctx, id, cluster.Claim{Kind: cluster.ClaimKey, Step: cluster.ClaimStood})
+}
+
+func (p *Pair) add(machine string) {
+	if machine != "" && !slices.Contains(p.Machines, machine) {
+		p.Machines = append(p.Machines, machine)
+	}
+}
+
+// end tells who decided what came of the create. Where that is not heard, the claim ends by itself.
+func (c *Claimant) end(ctx context.Context, at cluster.WorkerID, claim cluster.Claim) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
+	defer cancel()
+	_, _ = c.ask(ctx, at, claim)
 }

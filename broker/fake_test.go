@@ -173,7 +173,7 @@ func newFakeFleet(ids ...string) *fakeFleet {
 }
 
 func (f *fakeFleet) broker(log Log) *Broker {
-	return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f, Claims: NewAlone(f, f), Log: log, Region: "local",
+	return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f, Claims: NewClaimant("", nil, NewDecider(f, f), f), Log: log, Region: "local",
 		Rand: rand.NewChaCha8([32]byte{1})})
 }
 
@@ -263,6 +263,9 @@ func (f *fakeFleet) Named(_ context.Context, _, name string) (string, error) {
 	}
 	return "", nil
 }
+
+func (f *fakeFleet) BoundKey(string, string) string                { return "" }
+func (f *fakeFleet) BoundKeys(func(app, key, machine string) bool) {}
 
 func (f *fakeFleet) Claim(_, _, _, id string) (*catalog.Claim, error) {
 	return &catalog.Claim{Machine: id}, nil

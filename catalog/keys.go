@@ -250,3 +250,26 @@ func (k *Claim) End(refused bool) {
 	t.leave(k.name)
 	t.freed[k.name] = struct{}{}
 }
+
+// BoundKey returns the machine that a key of an app is bound to here; "" where it is not.
+func (c *Catalog) BoundKey(app, key string) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if row, there := c.keys.get(app + "/" + key); there && time.Since(row.At) < KeyLife {
+		return row.Machine
+	}
+	return ""
+}
+
+// BoundKeys calls f with every key that is bound here, in no order, until f returns false. f must not call the catalog.
+func (c *Catalog) BoundKeys(f func(app, key, machine string) bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for app, of := range c.keys.byApp {
+		for name, row := range of {
+			if time.Since(row.At) < KeyLife && !f(app, strings.TrimPrefix(name, app+"/"), row.Machine) {
+				return
+			}
+		}
+	}
+}

@@ -29,6 +29,9 @@ type Options struct {
 	Members func() []cluster.Member
 	// Cluster is the member that this process is; nil: it is alone.
 	Cluster Cluster
+	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
+	Peers broker.Peers
+	Self  cluster.WorkerID
 	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
 	Token        string
 	Authenticate func(token string) bool
@@ -48,6 +51,7 @@ type Gateway struct {
 	directory *directory
 	accounts  *accounts
 	broker    *broker.Broker
+	claims    *broker.Claimant
 	mux       *http.ServeMux
 	handler   http.Handler
 	log       *slog.Logger
@@ -65,7 +69,9 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{log: o.Log, directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}}
 	g.accounts = &accounts{catalog: o.Catalog, directory: g.directory}
 	policies := &chosen{o.Catalog, o.Policy}
-	g.broker = newBroker(o, asked{g.directory, new(candidates)}, rows{policies, o.Catalog, g.accounts})
+	fleet := asked{g.directory, new(candidates)}
+	g.claims = broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(fleet, o.Catalog), fleet)
+	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
 	metrics := newMetrics(append(g.broker.Collectors(),
 		workerCollector{o.Workers}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
 	front := &front{o.Authenticate, o.Log, metrics}
@@ -114,14 +120,14 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
-		&healthAPI{o.Cluster, d},
+		&healthAPI{o.Cluster, d, g.claims},
 		&processAPI{o.Version, o.Region, time.Now(), d, metrics},
 	}
 }
 
-func newBroker(o Options, fleet asked, rows rows) *broker.Broker {
+func newBroker(o Options, claims *broker.Claimant, fleet asked, rows rows) *broker.Broker {
 	b := broker.Options{Fleet: fleet, Directory: fleet, Apps: rows, Policies: rows, Funds: rows,
-		Claims: broker.NewAlone(fleet, o.Catalog), Region: o.Region, Rand: o.Rand}
+		Claims: claims, Region: o.Region, Rand: o.Rand}
 	if o.Decisions != nil {
 		b.Log = o.Decisions
 	}
@@ -132,6 +138,9 @@ func newBroker(o Options, fleet asked, rows rows) *broker.Broker {
 func (g *Gateway) Book(ctx context.Context, worker cluster.WorkerID) quota.Book {
 	return g.accounts.book(ctx, worker)
 }
+
+// Claims decides what must be unique in an app, for this member and for others that ask it.
+func (g *Gateway) Claims() *broker.Claimant { return g.claims }
 
 // Close waits for what still goes on behind answers that were given. It is called when nothing is served any more.
 func (g *Gateway) Close() { g.broker.Close() }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
@@ -30,6 +31,7 @@ const (
 type healthAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
+	claims    *broker.Claimant
 }
 
 // handlers returns what it serves.
@@ -45,6 +47,7 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 		h.Findings = append(h.Findings, a.memberFindings(&h)...)
 		h.Findings = append(h.Findings, a.staleness(r.Context())...)
 		h.Findings = append(h.Findings, a.expiry(h.Member)...)
+		h.Findings = append(h.Findings, a.pairs(r.Context())...)
 	}
 	lists, _ := fanOut(a.directory.workers(), func(k Worker) ([]api.HealthFinding, error) { return a.workerFindings(r.Context(), k, h.Member), nil })
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
@@ -107,6 +110,52 @@ func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 			f.Advice = "docs/break-glass.md"
 		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// pairs finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says which of them
+// is the younger.
+func (a *healthAPI) pairs(ctx context.Context) (out []api.HealthFinding) {
+	for _, p := range slices.Concat(a.namePairs(), a.claims.KeyPairs(ctx)) {
+		var there []*machine.Machine
+		for _, id := range p.Machines {
+			if f, err := a.directory.find(ctx, p.App, id); err == nil && f.machine.State != machine.Destroyed {
+				there = append(there, f.machine)
+			}
+		}
+		slices.SortFunc(there, func(x, y *machine.Machine) int {
+			return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.InstanceID, y.InstanceID))
+		})
+		for i := 1; i < len(there); i++ {
+			old, young := there[0], there[i]
+			out = append(out, api.HealthFinding{Member: young.Worker, Check: string(p.Kind),
+				Have: fmt.Sprintf("app %s has two machines of one %s, %q: %s at %s, made %s, and %s at %s, made %s", p.App, p.Kind, clip(p.Value, 60),
+					old.ID, old.Worker, old.CreatedAt, young.ID, young.Worker, young.CreatedAt),
+				Advice: fmt.Sprintf("%s is the younger, made while members could not hear each other; destroy the one that is not needed (souk rm %s)", young.ID, young.ID)})
+		}
+	}
+	return out
+}
+
+// namePairs lists the names that several machines of an app have, as their workers have told.
+func (a *healthAPI) namePairs() (out []broker.Pair) {
+	byName := map[[2]string][]string{}
+	var order [][2]string
+	for _, m := range a.cluster.Members() {
+		for _, x := range a.cluster.Told(m.ID) {
+			key := [2]string{x.App, x.Name}
+			if x.Name == "" {
+				continue
+			}
+			if byName[key] = append(byName[key], x.ID); len(byName[key]) == 2 {
+				order = append(order, key)
+			}
+		}
+	}
+	slices.SortFunc(order, func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
+	for _, key := range order {
+		out = append(out, broker.Pair{Kind: cluster.ClaimName, App: key[0], Value: key[1], Machines: byName[key]})
 	}
 	return out
 }

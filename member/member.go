@@ -61,6 +61,7 @@ type Member struct {
 	fleet    *fleet.Fleet
 	follower follower
 	own      *fleet.Own // of the own worker; set when begun
+	decider  wire.Decider
 	tell     teller
 	api      string
 	begun    atomic.Bool
@@ -228,7 +229,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 // Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examined{m.worker, m}, Signer: m.signer(), Members: m.addresses,
-		Known: m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Log: m.o.Log, Now: m.o.Now})
+		Known: m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Claims: m.decider, Log: m.o.Log, Now: m.o.Now})
 	if err != nil {
 		return err
 	}

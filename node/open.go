@@ -147,11 +147,14 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 			return all
 		}
 		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
-		options.Cluster = m
+		options.Cluster, options.Peers, options.Self = m, m, m.ID()
 	}
 	g, err := gateway.New(options)
 	if err != nil {
 		return err
+	}
+	if m := n.o.Member; m != nil {
+		m.DecideBy(g.Claims())
 	}
 	n.gateway, n.server = g, g.Server()
 	n.closers = append(n.closers, func() error { g.Close(); return nil })

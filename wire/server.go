@@ -55,7 +55,9 @@ type Options struct {
 	// Denied says whether a member may not talk any more, though its certificate holds: those that were removed.
 	Denied func(Peer) bool
 	// Pull answers an exchange of records. It must let peer speak of itself only.
-	Pull   func(ctx context.Context, peer Peer, body []byte) ([]byte, error)
+	Pull func(ctx context.Context, peer Peer, body []byte) ([]byte, error)
+	// Claims decides what must be unique in an app; nil: this member decides nothing.
+	Claims Decider
 	Limits Limits
 	Log    *slog.Logger
 	Now    func() time.Time // nil: time.Now

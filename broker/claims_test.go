@@ -1,0 +1,196 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/machine"
+)
+
+// town is a few members in memory that share one fleet, and may be cut off from each other.
+type town struct {
+	fleet   *fakeFleet
+	members map[cluster.WorkerID]*Claimant
+	brokers map[cluster.WorkerID]*Broker
+	mu      sync.Mutex
+	cut     func(a, b cluster.WorkerID) bool // nil: nobody
+	old     cluster.WorkerID                 // a member that knows no claims
+	asked   map[cluster.WorkerID]int
+}
+
+// link is one member's way to the others.
+type link struct {
+	*town
+	self cluster.WorkerID
+}
+
+func (l link) Deciders() (out []cluster.WorkerID) {
+	for id := range l.members {
+		out = append(out, id)
+	}
+	return out
+}
+
+func (l link) Claim(ctx context.Context, id cluster.WorkerID, c cluster.Claim) (cluster.Claimed, error) {
+	l.mu.Lock()
+	away := l.cut != nil && l.cut(l.self, id)
+	l.asked[id]++
+	l.mu.Unlock()
+	switch {
+	case id == l.old:
+		return cluster.Claimed{}, fault.New(fault.NotFound, "path", "nothing is served there")
+	case away:
+		return cluster.Claimed{}, fault.New(fault.Unavailable, CodeGone, "cut off")
+	}
+	return l.members[id].Decide(ctx, c)
+}
+
+func newTown(t *testing.T, ids ...cluster.WorkerID) *town {
+	t.Helper()
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = string(id)
+	}
+	w := &town{fleet: newFakeFleet(names...), members: map[cluster.WorkerID]*Claimant{}, brokers: map[cluster.WorkerID]*Broker{}, asked: map[cluster.WorkerID]int{}}
+	for i, id := range ids {
+		rows, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.members[id] = NewClaimant(id, link{w, id}, NewDecider(w.fleet, rows), w.fleet)
+		w.brokers[id] = New(Options{Fleet: w.fleet, Directory: w.fleet, Apps: w.fleet, Policies: w.fleet, Funds: w.fleet, Claims: w.members[id],
+			Region: "local", Rand: rand.NewChaCha8([32]byte{byte(i + 1)})})
+		t.Cleanup(w.brokers[id].Close)
+	}
+	return w
+}
+
+// race asks every member for the same thing at once, and gives the ids that were answered.
+func (w *town) race(t *testing.T, in func() Intent) []string {
+	t.Helper()
+	var mu sync.Mutex
+	var ids []string
+	var all sync.WaitGroup
+	for _, b := range w.brokers {
+		all.Go(func() {
+			placed, err := b.Place(t.Context(), in())
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && !slices.Contains(ids, placed.Machines[0].ID):
+				ids = append(ids, placed.Machines[0].ID)
+			case err != nil && fault.CodeOf(err) != "name_taken":
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return ids
+}
+
+func idle(name string) *machine.Launch {
+	l := launchOf(256)
+	l.Name, l.SkipLaunch = name, true
+	return l
+}
+
+func named(i int) func() Intent {
+	return func() Intent { return Intent{App: "a", Launch: idle(fmt.Sprintf("one-%d", i))} }
+}
+
+func keyed(i int) func() Intent {
+	return func() Intent { return Intent{App: "a", Launch: idle(""), Key: fmt.Sprintf("key-%d", i)} }
+}
+
+// TestClaimsAreDecidedAtOneMember: 300 names and 300 keys raced at three members: none twice, also where one of them is too
+// old to decide.
+func TestClaimsAreDecidedAtOneMember(t *testing.T) {
+	for _, old := range []cluster.WorkerID{"", "w2"} {
+		w := newTown(t, "w1", "w2", "w3")
+		w.old = old
+		if old != "" {
+			delete(w.brokers, old)
+		}
+		for i := range 300 {
+			if ids := w.race(t, named(i)); len(ids) != 1 {
+				t.Fatalf("name %d: %d machines", i, len(ids))
+			}
+			if ids := w.race(t, keyed(i)); len(ids) != 1 {
+				t.Fatalf("key %d: %d machines", i, len(ids))
+			}
+		}
+		for id, b := range w.brokers {
+			if pairs := w.members[id].KeyPairs(t.Context()); old == "" && len(pairs) > 0 {
+				t.Errorf("%s finds %v", id, pairs)
+			}
+			_ = b
+		}
+	}
+}
+
+// TestACutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used on
+// each; afterwards the pairs are found from every member.
+func TestACutLeavesPairsThatAreFound(t *testing.T) {
+	w := newTown(t, "w1", "w2", "w3")
+	w.cut = func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" }
+	twice := 0
+	for i := range 50 {
+		ids := w.race(t, keyed(i))
+		if len(ids) > 2 {
+			t.Fatalf("key %d: %d machines on two sides of a cut", i, len(ids))
+		}
+		if len(ids) == 2 {
+			twice++
+		}
+	}
+	if twice != 50 {
+		t.Errorf("%d of 50 keys were used on both sides; each side has somebody who decides", twice)
+	}
+	w.mu.Lock()
+	w.cut = nil
+	w.mu.Unlock()
+	for id, c := range w.members {
+		pairs := c.KeyPairs(t.Context())
+		if len(pairs) != twice {
+			t.Errorf("%s finds %d pairs of %d", id, len(pairs), twice)
+		}
+		for _, p := range pairs {
+			if p.Kind != cluster.ClaimKey || p.App != "a" || len(p.Machines) != 2 {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+}
+
+// TestANameIsFreeAgain: of a machine that is destroyed, and of a create that failed.
+func TestANameIsFreeAgain(t *testing.T) {
+	w := newTown(t, "w1", "w2", "w3")
+	for i := range 20 {
+		var last string
+		for id, b := range w.brokers {
+			placed, err := b.Place(t.Context(), named(i)())
+			if err != nil {
+				t.Fatalf("at %s after %s: %v", id, last, err)
+			}
+			m := placed.Machines[0]
+			if err := destroy(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
+				t.Fatal(err)
+			}
+			last = m.ID
+			huge := idle(fmt.Sprintf("one-%d", i))
+			huge.SkipLaunch, huge.Config.Guest.MemoryMB = false, 1<<20
+			if _, err := b.Place(t.Context(), Intent{App: "a", Launch: huge}); !fault.Is(err, fault.Exhausted) {
+				t.Fatal(err)
+			}
+		}
+	}
+}

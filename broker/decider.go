@@ -1,0 +1,146 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Keys remembers what Idempotency-Keys are bound to, durably. It is the catalog's part of a decision.
+type Keys interface {
+	Claim(app, key, hash, machineID string) (*catalog.Claim, error)
+	// BoundKey returns the machine that a key is bound to here; "" where it is not.
+	BoundKey(app, key string) string
+	// BoundKeys calls f with every key that is bound here, until it returns false.
+	BoundKeys(f func(app, key, machine string) bool)
+}
+
+// maxClaims bounds the creates under way whose claims one member keeps.
+const maxClaims = 65536
+
+// Decider decides claims for all members: those for which it is asked. A name whose create is under way, and a key's create,
+// it keeps in memory, with an end; the key's binding itself is durable; and that a machine has a name it knows, once its
+// worker has told of it, from the directory.
+type Decider struct {
+	directory Directory
+	keys      Keys
+
+	mu    sync.Mutex
+	held  map[string]*heldClaim // by kind, app and value
+	swept time.Time
+}
+
+// heldClaim is a claim that was granted.
+type heldClaim struct {
+	holder  string
+	machine string
+	made    bool // of a name: the machine is there
+	until   time.Time
+	key     *catalog.Claim
+}
+
+// NewDecider makes what decides claims at this member.
+func NewDecider(d Directory, k Keys) *Decider {
+	return &Decider{directory: d, keys: k, held: map[string]*heldClaim{}}
+}
+
+// Decide answers a claim.
+func (d *Decider) Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed, error) {
+	switch c.Step {
+	case cluster.ClaimTake:
+		return d.take(ctx, c)
+	case cluster.ClaimSettle, cluster.ClaimDrop:
+		return d.end(c), nil
+	case cluster.ClaimLook:
+		return cluster.Claimed{Machine: d.keys.BoundKey(c.App, c.Value)}, nil
+	}
+	return cluster.Claimed{}, fault.New(fault.Unimplemented, "claim", "a claim has no step %q here", clip(string(c.Step), 40))
+}
+
+func claimKey(c cluster.Claim) string { return string(c.Kind) + "/" + c.App + "/" + c.Value }
+
+func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, error) {
+	var known string // the machine that has the name
+	if c.Kind == cluster.ClaimName {
+		var err error
+		if known, err = d.directory.Named(ctx, c.App, c.Value); err != nil {
+			return cluster.Claimed{}, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	d.sweep(now)
+	h := d.held[claimKey(c)]
+	if h != nil && h.over(now, c) {
+		d.drop(claimKey(c), h, false)
+		h = nil
+	}
+	switch {
+	case h != nil && h.holder != c.Holder:
+		return cluster.Claimed{Machine: h.machine, Made: h.made}, nil
+	case known != "" && known != c.Machine && known != c.Over:
+		return cluster.Claimed{Machine: known, Made: true}, nil
+	case h != nil:
+		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
+		return cluster.Claimed{Granted: true, Machine: h.machine}, nil
+	case len(d.held) >= maxClaims:
+		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_claims", RetryAfter: time.Second,
+			Text: "65536 named creates are under way or just over, the most that are remembered; try again in a second"}
+	}
+	h = &heldClaim{holder: c.Holder, machine: c.Machine, until: now.Add(cluster.ClaimLife)}
+	if c.Kind == cluster.ClaimKey {
+		var err error
+		if h.key, err = d.keys.Claim(c.App, c.Value, c.Hash, c.Machine); err != nil {
+			return cluster.Claimed{}, err
+		}
+		h.machine = h.key.Machine
+	}
+	d.held[claimKey(c)] = h
+	return cluster.Claimed{Granted: true, Machine: h.machine}, nil
+}
+
+// over reports whether a held claim stands in nobody's way any more.
+func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
+	return now.After(h.until) || h.made && h.machine == c.Over
+}
+
+// end takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard of the
+// machine.
+func (d *Decider) end(c cluster.Claim) cluster.Claimed {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := claimKey(c)
+	h := d.held[key]
+	if h == nil || h.holder != c.Holder {
+		return cluster.Claimed{}
+	}
+	if c.Step == cluster.ClaimSettle && c.Kind == cluster.ClaimName {
+		h.machine, h.made, h.until = c.Machine, true, time.Now().Add(cluster.KeepClaim)
+		return cluster.Claimed{}
+	}
+	d.drop(key, h, c.Step == cluster.ClaimDrop)
+	return cluster.Claimed{}
+}
+
+func (d *Decider) drop(key string, h *heldClaim, refused bool) {
+	h.key.End(refused)
+	delete(d.held, key)
+}
+
+// sweep forgets claims whose time is over. It walks all of them, once a second at most.
+func (d *Decider) sweep(now time.Time) {
+	if now.Sub(d.swept) < time.Second {
+		return
+	}
+	d.swept = now
+	for key, h := range d.held {
+		if now.After(h.until) {
+			d.drop(key, h, false)
+		}
+	}
+}

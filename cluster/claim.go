@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// ClaimKind says what must be unique in an app.
+type ClaimKind string
+
+// The kinds.
+const (
+	ClaimName ClaimKind = "name" // of a machine
+	ClaimKey  ClaimKind = "key"  // an Idempotency-Key
+)
+
+// ClaimStep is what a member asks of the one that decides.
+type ClaimStep string
+
+// The steps of a claim, and what doctor asks.
+const (
+	ClaimTake   ClaimStep = "take"   // it is to be the holder's while its create goes on
+	ClaimSettle ClaimStep = "settle" // the machine is made
+	ClaimDrop   ClaimStep = "drop"   // none was made
+	ClaimLook   ClaimStep = "look"   // whose is it; nothing is changed
+	ClaimStood  ClaimStep = "stood"  // which keys were decided in the place of another member
+)
+
+// Claim asks one member for what must be unique in an app, which that member decides for all.
+type Claim struct {
+	Kind    ClaimKind `json:"kind"`
+	Step    ClaimStep `json:"step"`
+	App     string    `json:"app,omitempty"`
+	Value   string    `json:"value,omitempty"`   // the name, or the key
+	Holder  string    `json:"holder,omitempty"`  // the create that asks, different for each
+	Machine string    `json:"machine,omitempty"` // that is to be made; of ClaimSettle: that was made
+	Over    string    `json:"over,omitempty"`    // a machine that has the name and is destroyed, as its worker says
+	Hash    string    `json:"hash,omitempty"`    // of a key's request
+}
+
+// Claimed is the answer to a claim.
+type Claimed struct {
+	Granted bool    `json:"granted,omitempty"` // it is the holder's
+	Machine string  `json:"machine,omitempty"` // the id that a key is bound to; of a name that is another's: whose
+	Made    bool    `json:"made,omitempty"`    // Machine is there; false: it is about to be
+	Stood   []Claim `json:"stood,omitempty"`
+}
+
+// Deciders returns the members in the order in which they decide a claim (rendezvous hashing; Thaler and Ravishankar, 1998):
+// the first that can be asked does. Every member that knows the same others finds the same order, and one more or less moves
+// only what it decides itself.
+func (c *Claim) Deciders(members []WorkerID) []WorkerID {
+	weight := make(map[WorkerID]uint64, len(members))
+	for _, id := range members {
+		sum := sha256.Sum256([]byte(string(c.Kind) + "\x00" + c.App + "\x00" + c.Value + "\x00" + string(id)))
+		weight[id] = binary.BigEndian.Uint64(sum[:8])
+	}
+	return slices.SortedFunc(slices.Values(members), func(a, b WorkerID) int {
+		return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b))
+	})
+}
+
+// Bounds of a claim.
+const (
+	MaxClaimText = 512               // bytes of each of its fields
+	MaxStood     = 1024              // claims of one answer
+	KeepClaim    = time.Minute       // that a name is known by its claim once the machine is made: its worker's word comes sooner
+	ClaimLife    = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
+)
+
+// Check refuses a claim that no souk sends.
+func (c *Claim) Check() error {
+	for _, text := range []string{string(c.Kind), string(c.Step), c.App, c.Value, c.Holder, c.Machine, c.Over, c.Hash} {
+		if len(text) > MaxClaimText {
+			return fault.New(fault.Invalid, "claim", "a field of a claim has %d bytes; at most %d", len(text), MaxClaimText)
+		}
+	}
+	if c.Kind != ClaimName && c.Kind != ClaimKey {
+		return fault.New(fault.Invalid, "claim", "there are claims of names and of keys, not of %q", c.Kind)
+	}
+	return nil
+}

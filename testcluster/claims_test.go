@@ -1,0 +1,84 @@
+package testcluster_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/testcluster"
+)
+
+const raced = 300
+
+// stopped is a launch of a machine that is made and not started.
+func stopped(name string) *machine.Launch {
+	l := launch(name)
+	l.SkipLaunch = true
+	return l
+}
+
+// raceAll has every member asked for each of many machines at the same moment, and counts who got how many.
+func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *client.Client, i int) (*machine.Machine, error)) (ids []map[string]bool) {
+	t.Helper()
+	ids = make([]map[string]bool, raced)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 8*members)
+	for i := range raced {
+		ids[i] = map[string]bool{}
+		for k := range members {
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				if m, err := ask(c.Client(k), i); err == nil {
+					mu.Lock()
+					ids[i][m.ID] = true
+					mu.Unlock()
+				} else if !strings.Contains(err.Error(), "unique machine name violation") {
+					t.Errorf("%d at %d: %v", i, k, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	return ids
+}
+
+// TestNamesAndKeysHoldInTheCluster: of one name, or one key, asked for at three members at once, there is one machine.
+func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
+	c := begin(t, 3)
+	for what, ask := range map[string]func(cl *client.Client, i int) (*machine.Machine, error){
+		"name": func(cl *client.Client, i int) (*machine.Machine, error) {
+			return cl.Launch(t.Context(), app, stopped(fmt.Sprintf("one-%d", i)), client.LaunchOptions{})
+		},
+		"key": func(cl *client.Client, i int) (*machine.Machine, error) {
+			return cl.Launch(t.Context(), app, stopped(""), client.LaunchOptions{Key: fmt.Sprintf("key-%d", i)})
+		},
+	} {
+		for i, ids := range raceAll(t, c, 3, ask) {
+			if len(ids) != 1 {
+				t.Errorf("%s %d: %d machines were answered", what, i, len(ids))
+			}
+		}
+	}
+	c.Meet()
+	names := map[string]int{}
+	machines, err := c.Client(0).Machines(t.Context(), app, client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range machines {
+		names[m.Name]++
+	}
+	for name, n := range names {
+		if n > 1 {
+			t.Errorf("%d machines are called %s", n, name)
+		}
+	}
+	if len(machines) != 2*raced {
+		t.Errorf("%d machines, want %d of a name and as many of a key", len(machines), raced)
+	}
+}

@@ -1,0 +1,45 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+const (
+	pathClaim = "/wire/claim"
+	claimTime = 2 * time.Second // then the next member is asked
+)
+
+// Decider decides claims for all members.
+type Decider interface {
+	Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed, error)
+}
+
+// claim is Unimplemented where the member decides nothing, as one is that is older than the question.
+func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	if s.o.Claims == nil {
+		return fault.New(fault.Unimplemented, "claim", "%s decides no claims", s.o.Identity.Name().ID)
+	}
+	var in cluster.Claim
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if err := in.Check(); err != nil {
+		return err
+	}
+	out, err := s.o.Claims.Decide(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, out)
+}
+
+// Claim asks the member for what must be unique in an app.
+func (l *Link) Claim(ctx context.Context, c cluster.Claim) (out cluster.Claimed, err error) {
+	err = l.call(ctx, pathClaim, claimTime, c, &out)
+	return out, err
+}
