@@ -68,11 +68,15 @@ func TestRoundTrips(t *testing.T) {
 			}
 		}
 	}
-	if got := calls(c, 0, place(onto("near", c.Worker(0)), c.Worker(0))); len(got) > 0 {
+	if got := calls(c, 0, place(onto("", c.Worker(0)), c.Worker(0))); len(got) > 0 {
 		t.Errorf("a launch at the member's own worker asked others: %v", got)
 	}
-	if d := cmp.Diff(map[string]uint64{"grant": 1}, calls(c, 0, place(onto("far", c.Worker(1)), c.Worker(1)))); d != "" {
+	if d := cmp.Diff(map[string]uint64{"grant": 1}, calls(c, 0, place(onto("", c.Worker(1)), c.Worker(1)))); d != "" {
 		t.Errorf("a launch at another's worker: %s", d)
+	}
+	// A name that another member decides costs two more: it is asked for, and the other is told when it is taken.
+	if got := calls(c, 0, place(onto("named", c.Worker(0)), c.Worker(0))); got["claim"] > 2 || len(got) > 1 {
+		t.Errorf("a launch with a name: %v", got)
 	}
 	// The first choice is filled through its own member. Where the first member has heard of that in time, it is emptied
 	// and filled again.
@@ -86,7 +90,7 @@ func TestRoundTrips(t *testing.T) {
 		stale := false
 		got := calls(c, 0, func() {
 			stale = used(t, c, 0, c.Worker(1)).Memory < 15*256
-			place(onto(fmt.Sprint("second-", try), c.Worker(1), c.Worker(2)), c.Worker(2))()
+			place(onto("", c.Worker(1), c.Worker(2)), c.Worker(2))()
 		})
 		if stale {
 			if d := cmp.Diff(map[string]uint64{"grant": 2}, got); d != "" {

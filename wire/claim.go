@@ -11,7 +11,7 @@ import (
 
 const (
 	pathClaim = "/wire/claim"
-	claimTime = 2 * time.Second // then the next member is asked
+	claimTime = 10 * time.Second // then the next member is asked; one that is known to be dead is not waited for
 )
 
 // Decider decides claims for all members.
