@@ -132,7 +132,7 @@ func routes() map[string]route {
 		pathJoin:   {serve: (*Server).join, open: true},
 		pathRenew:  {serve: (*Server).renew},
 		pathBundle: {serve: (*Server).bundle},
-		pathClaim:  {serve: (*Server).claim},
+		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
 	}
 	maps.Copy(all, verbs())
 	maps.Copy(all, streams())
