@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -27,36 +28,25 @@ type Cluster struct {
 	seal    atomic.Pointer[sealer]
 	ring    *memberlist.Keyring // nil: nothing is encrypted
 	keys    atomic.Int64        // the generation of the keys
-	puller  Puller
 	keeper  *keeper
 	members *membership
 	roots   roots
-	outbox  outbox
-	tree    *tree
-	moved   *signal                     // raised when anything changes: records, objects, members
-	before  map[cluster.WorkerID]string // the members as an earlier life saved them; never changed
 
-	ml         *memberlist.Memberlist // set when ready is closed
-	ready      chan struct{}
-	inbox      chan []byte
-	toAnnounce chan struct{}
-	toFlush    chan struct{}
-	toResend   chan struct{}
-	toSync     chan struct{}
-	toSave     chan struct{}
-	toDoubt    chan struct{}
-	toContest  chan struct{}
-	dropped    atomic.Int64
-	leaving    atomic.Bool
-	loops      [loopCount]loop
+	announcer     *announcer
+	dissemination *dissemination
+	antiEntropy   *antiEntropy
+	upkeep        *upkeep
 
-	writer sync.Mutex // who writes records of our own
+	moved  *signal                     // raised when anything changes: records, objects, members
+	before map[cluster.WorkerID]string // the members as an earlier life saved them; never changed
+
+	ml      *memberlist.Memberlist // set when ready is closed
+	ready   chan struct{}
+	leaving atomic.Bool
+	loops   [loopCount]loop
 
 	mu      sync.Mutex
 	reg     *registry.Registry
-	begun   bool
-	mended  time.Time // when we last began a new incarnation because of a contest
-	budget  time.Time // until when the bytes broadcast so far take at Rate
 	watches map[*Watch]bool
 	cache
 }
@@ -81,12 +71,13 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members), moved: newSignal(),
-		ready: make(chan struct{}), inbox: make(chan []byte, inboxSize), watches: map[*Watch]bool{}}
-	for _, ch := range []*chan struct{}{&c.toAnnounce, &c.toFlush, &c.toResend, &c.toSync, &c.toSave, &c.toDoubt, &c.toContest} {
-		*ch = make(chan struct{}, 1)
-	}
-	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise, joined: func() { poke(c.toSync) },
-		unknown: func() { poke(c.toSave) }, suspect: func() { poke(c.toDoubt) }})
+		ready: make(chan struct{}), watches: map[*Watch]bool{}}
+	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
+	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}
+	c.upkeep = &upkeep{c: c, saves: newWake(), doubts: newWake()}
+	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise, joined: func() { poke(c.antiEntropy.wake) },
+		unknown: func() { poke(c.upkeep.saves) }, suspect: func() { poke(c.upkeep.doubts) }})
+	c.dissemination = newDissemination(c)
 	c.seal.Store(seal)
 	c.keys.Store(int64(o.KeysGeneration))
 	ro := o.Registry
@@ -96,14 +87,10 @@ func New(o Options) (*Cluster, error) {
 	c.reg = registry.New(o.Self, ro)
 	c.cache.reset(c.reg.Index())
 	c.restore(d)
-	c.tree = newTree(o, c.members)
 	if c.net, err = listen(o.Bind, o.Advertise); err != nil {
 		return nil, errors.Join(err, c.keeper.close())
 	}
 	c.net.pulls = c.serve
-	if c.puller = o.Puller; c.puller == nil {
-		c.puller = ownPuller{c}
-	}
 	c.changed()
 	return c, nil
 }
@@ -140,7 +127,7 @@ func (c *Cluster) config() *memberlist.Config {
 // Run carries on until ctx ends. It does not say goodbye: see Leave.
 func (c *Cluster) Run(ctx context.Context) error {
 	defer func() { _ = c.net.Shutdown() }()
-	if err := c.beginEmpty(); err != nil {
+	if err := c.announcer.beginEmpty(); err != nil {
 		return err
 	}
 	c.net.start()
@@ -155,42 +142,16 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for i, x := range [loopCount]struct {
 		name string
 		run  func(context.Context, *loop)
-	}{{"announce", c.announceLoop}, {"take in", c.takeIn}, {"flush", c.flush}, {"resend", c.resend}, {"synchronize", c.synchronize},
-		{"reconnect", c.reconnect}, {"tend", c.tend}, {"suspects", c.askSuspects}} {
+	}{{"announce", c.announcer.run}, {"flush", c.announcer.flush}, {"take in", c.dissemination.takeIn},
+		{"resend", c.dissemination.resend}, {"synchronize", c.antiEntropy.synchronize}, {"reconnect", c.upkeep.reconnect},
+		{"tend", c.upkeep.tend}, {"suspects", c.upkeep.askSuspects}} {
 		c.loops[i].name = x.name
 		all.Go(func() { x.run(ctx, &c.loops[i]) })
 	}
 	<-ctx.Done()
 	err = c.ml.Shutdown()
 	all.Wait()
-	return errors.Join(err, c.save(), c.keeper.close())
-}
-
-// beginEmpty announces that this member has nothing, where nobody has begun.
-func (c *Cluster) beginEmpty() error {
-	c.writer.Lock()
-	defer c.writer.Unlock()
-	c.mu.Lock()
-	begun := c.begun
-	c.mu.Unlock()
-	if begun {
-		return nil
-	}
-	return c.begin(nil, 0)
-}
-
-// announceLoop writes what is announced, and begins anew when somebody else speaks as us.
-func (c *Cluster) announceLoop(ctx context.Context, l *loop) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.toAnnounce:
-			l.do(c.announce, c.o)
-		case <-c.toContest:
-			l.do(c.mindContest, c.o)
-		}
-	}
+	return errors.Join(err, c.upkeep.save(), c.keeper.close())
 }
 
 // Ready is closed when the member can join others.
@@ -207,7 +168,7 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	if n == 0 && len(addrs) > 0 {
 		return fault.Wrap(err, fault.Unavailable, "join", "none of the %d addresses answers as a member of a cluster with our gossip key", len(addrs))
 	}
-	poke(c.toSync)
+	poke(c.antiEntropy.wake)
 	return nil
 }
 
@@ -233,11 +194,13 @@ func (c *Cluster) Leave(ctx context.Context) error {
 func (c *Cluster) changed() {
 	c.roots.set(c.reg.Root())
 	if c.reg.Contested() > 0 {
-		poke(c.toContest)
+		poke(c.announcer.contests)
 	}
 	c.absorb()
 	c.moved.raise()
 }
+
+func newWake() chan struct{} { return make(chan struct{}, 1) }
 
 // poke wakes a loop; one that was woken already looks at everything.
 func poke(ch chan struct{}) {
@@ -262,6 +225,6 @@ type Stats struct {
 
 // Stats gives the counts.
 func (c *Cluster) Stats() Stats {
-	counts, waiting := c.tree.stats()
-	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(), Dropped: c.dropped.Load(), Queued: waiting}
+	counts, waiting := c.dissemination.stats()
+	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(), Dropped: c.dissemination.dropped.Load(), Queued: waiting}
 }

@@ -30,9 +30,9 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 // NotifyMsg is a broadcast that came.
 func (d delegate) NotifyMsg(b []byte) {
 	select {
-	case d.c.inbox <- slices.Clone(b):
+	case d.c.dissemination.inbox <- slices.Clone(b):
 	default:
-		d.c.dropped.Add(1)
+		d.c.dissemination.dropped.Add(1)
 	}
 }
 
@@ -65,7 +65,7 @@ func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payl
 
 func (d delegate) compare(id cluster.WorkerID, root uint64) {
 	if d.c.roots.compare(id, root) {
-		poke(d.c.toSync)
+		poke(d.c.antiEntropy.wake)
 	}
 }
 

@@ -251,8 +251,8 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	<-a.Ready()
 	a.machine("m1", "started")
-	a.announce()
-	a.flushNow()
+	a.announcer.announce()
+	a.announcer.flushNow()
 	if n := a.Stats().Queued; n != 0 {
 		t.Errorf("%d broadcasts wait for nobody", n)
 	}
@@ -407,7 +407,7 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 		t.Error(err)
 	}
 	a.changed()
-	poke(a.toFlush)
+	poke(a.announcer.flushes)
 	a.mu.Unlock()
 	a.machine("m1", "started")
 	await(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })

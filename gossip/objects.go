@@ -52,7 +52,7 @@ func (o Objects) write(x registry.Object) (registry.Object, error) {
 		return registry.Object{}, err
 	}
 	if raw := registry.EncodeDelta(registry.Delta{Objects: []registry.Object{x}}); len(raw) <= messageSize {
-		c.publish(raw)
+		c.dissemination.publish(raw)
 	} // a larger one is pulled: the answer to the next probe shows that there is something
 	return x, nil
 }

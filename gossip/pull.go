@@ -139,7 +139,7 @@ func (c *Cluster) Answer(d registry.Digest) registry.Delta {
 	defer c.mu.Unlock()
 	out := c.reg.Delta(d, pullSize)
 	if c.reg.Contested() > 0 {
-		poke(c.toContest)
+		poke(c.announcer.contests)
 	}
 	return out
 }

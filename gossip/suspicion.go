@@ -2,8 +2,6 @@ package gossip
 
 import (
 	"bytes"
-	"context"
-	"net"
 	"regexp"
 
 	"github.com/soukhq/souk/cluster"
@@ -32,31 +30,4 @@ func (w logWriter) Write(line []byte) (int, error) {
 		w.c.o.Log.Debug("memberlist: "+string(rest), "member", w.c.o.Self)
 	}
 	return len(line), nil
-}
-
-// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its own next
-// probe of one of some hundred members comes half a minute later.
-func (c *Cluster) askSuspects(ctx context.Context, l *loop) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.toDoubt:
-		}
-		for {
-			if !pause(ctx, jitter(c.o.Knobs.Doubt)) {
-				return
-			}
-			n := c.members.anySuspect()
-			if n == nil {
-				break
-			}
-			l.do(func() {
-				addr := net.UDPAddr{IP: n.Addr, Port: int(n.Port)}
-				if rtt, err := c.ml.Ping(n.Name, &addr); err == nil {
-					c.members.answered(cluster.WorkerID(n.Name), rtt)
-				}
-			}, c.o)
-		}
-	}
 }

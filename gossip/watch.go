@@ -2,8 +2,6 @@ package gossip
 
 import (
 	"context"
-	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/registry"
@@ -77,59 +75,3 @@ func (c *Cluster) Index() uint64 {
 
 // Moved gives a channel that is closed when anything changes: records, objects, members.
 func (c *Cluster) Moved() <-chan struct{} { return c.moved.next() }
-
-const loopCount = 8
-
-// loop is one of our own goroutines, as the watchdog sees it.
-type loop struct {
-	name string
-	busy atomic.Int64 // since when it does one thing, in Unix nanoseconds; 0: it waits
-	told bool
-}
-
-// do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes on.
-func (l *loop) do(f func(), o Options) {
-	l.busy.Store(time.Now().UnixNano())
-	defer func() {
-		l.busy.Store(0)
-		if p := recover(); p != nil {
-			o.Log.Error("gossip: a turn was given up", "loop", l.name, "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
-}
-
-// watchdog tells which loops and which readers do not move.
-func (c *Cluster) watchdog(now time.Time) {
-	stuck := func(name string, since time.Duration) {
-		c.o.Log.Error("gossip: somebody does not move", "who", name, "for", since)
-		c.o.Stuck(name, since)
-	}
-	for i := range c.loops {
-		l := &c.loops[i]
-		busy := l.busy.Load()
-		if since := now.Sub(time.Unix(0, busy)); busy == 0 {
-			l.told = false
-		} else if since > max(c.o.Knobs.StuckAfter, 2*pullTimeout) && !l.told {
-			l.told = true
-			stuck("gossip: "+l.name, since)
-		}
-	}
-	type late struct {
-		name  string
-		since time.Duration
-	}
-	var all []late
-	c.mu.Lock()
-	index := c.reg.Index()
-	for w := range c.watches {
-		if since := now.Sub(w.read); w.pos < index && since > c.o.Knobs.StuckAfter && !w.told {
-			w.told = true
-			all = append(all, late{w.name, since})
-		}
-	}
-	c.mu.Unlock()
-	for _, l := range all {
-		stuck(l.name, l.since)
-	}
-}

@@ -1,0 +1,172 @@
+package gossip
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/registry"
+)
+
+// announcer tells what this worker is and has: it writes our own records to the registry, one after another, and has them
+// broadcast.
+type announcer struct {
+	c        *Cluster
+	outbox   outbox
+	wake     chan struct{} // something waits in the outbox
+	flushes  chan struct{} // something was written
+	contests chan struct{} // somebody else may speak as us
+
+	writer sync.Mutex // of who writes records of our own: held over signatures and the disk; guards what follows
+	begun  bool
+	mended time.Time // when we last began a new incarnation because of a contest
+
+	budget time.Time // until when the bytes broadcast so far take at Rate; guarded by the registry's lock
+}
+
+// announce writes what waits in the outbox to the registry.
+func (a *announcer) announce() {
+	a.writer.Lock()
+	defer a.writer.Unlock()
+	for _, x := range a.outbox.take() {
+		if err := a.write(x); err != nil {
+			a.c.o.Log.Error("the cluster could not be told", "kind", x.kind, "key", x.key, "err", err)
+		}
+	}
+	a.c.mu.Lock()
+	a.c.changed()
+	a.c.mu.Unlock()
+	poke(a.flushes)
+}
+
+// write writes one record of ours. It is called with the writer's lock, so that the draft stays the newest while it is signed.
+func (a *announcer) write(x announcement) error {
+	a.c.mu.Lock()
+	draft := func() (registry.Record, bool, error) {
+		if x.payload == nil {
+			return a.c.reg.DraftDelete(x.kind, x.key)
+		}
+		return a.c.reg.Draft(x.kind, x.key, x.schema, x.payload)
+	}
+	rec, changed, err := draft()
+	a.c.mu.Unlock()
+	if err != nil || !changed {
+		return err
+	}
+	rec.Sig = a.c.sign(rec.SigningBytes)
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	return a.c.reg.Commit(time.Now(), rec)
+}
+
+// begin starts an incarnation that is greater than all we know of, and durable before it is used. It is called with the
+// writer's lock.
+func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
+	inc := max(a.c.o.Incarnation, a.c.keeper.incarnation()+1, atLeast)
+	a.c.mu.Lock()
+	if k, ok := a.c.reg.Owner(a.c.o.Self); ok {
+		inc = max(inc, k.Incarnation+1)
+	}
+	a.c.mu.Unlock()
+	if err := a.c.keeper.begun(inc); err != nil {
+		return err
+	}
+	recs = registry.Numbered(a.c.o.Self, inc, recs)
+	for i := range recs {
+		recs[i].Sig = a.c.sign(recs[i].SigningBytes)
+	}
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	if err := a.c.reg.Own(time.Now(), inc, recs); err != nil {
+		return err
+	}
+	a.begun = true
+	a.c.changed()
+	poke(a.flushes)
+	return nil
+}
+
+// contestEvery bounds how often we begin anew because somebody else speaks as us: twins of one id would outbid each other.
+const contestEvery = 5 * time.Second
+
+// mindContest begins anew when somebody was heard speaking as us: ourselves, before an old disk came back, most likely.
+func (a *announcer) mindContest() {
+	a.writer.Lock()
+	defer a.writer.Unlock()
+	a.c.mu.Lock()
+	inc, mine := a.c.reg.Contested(), a.c.reg.Mine()
+	due := inc > 0 && time.Since(a.mended) >= contestEvery
+	if due {
+		a.mended = time.Now()
+	}
+	a.c.mu.Unlock()
+	if !due {
+		return
+	}
+	a.c.o.Log.Warn("somebody else has announced records of this worker; all is told anew", "incarnation", inc+1)
+	if err := a.begin(mine, inc+1); err != nil {
+		a.c.o.Log.Error("this worker's records could not be told anew", "err", err)
+	}
+}
+
+// beginEmpty announces that this member has nothing, where nobody has begun.
+func (a *announcer) beginEmpty() error {
+	a.writer.Lock()
+	defer a.writer.Unlock()
+	if a.begun {
+		return nil
+	}
+	return a.begin(nil, 0)
+}
+
+// run writes what is announced, and begins anew when somebody else speaks as us.
+func (a *announcer) run(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+			l.do(a.announce, a.c.o)
+		case <-a.contests:
+			l.do(a.mindContest, a.c.o)
+		}
+	}
+}
+
+// flush broadcasts what we announced, coalesced, and no faster than Rate.
+func (a *announcer) flush(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.flushes:
+		}
+		a.c.mu.Lock()
+		wait := max(a.c.o.Knobs.Flush, time.Until(a.budget))
+		a.c.mu.Unlock()
+		if !pause(ctx, wait) {
+			return
+		}
+		l.do(a.flushNow, a.c.o)
+	}
+}
+
+func (a *announcer) flushNow() {
+	a.c.mu.Lock()
+	runs := a.c.reg.News(messageSize, newsRuns)
+	size := 0
+	for _, r := range runs {
+		size += r.Size()
+	}
+	burst := time.Now().Add(-time.Second) // a second's worth may go at once
+	if a.budget.Before(burst) {
+		a.budget = burst
+	}
+	a.budget = a.budget.Add(time.Duration(size) * time.Second / time.Duration(a.c.o.Knobs.Rate))
+	a.c.mu.Unlock()
+	bodies := make([][]byte, len(runs))
+	for i, r := range runs {
+		bodies[i] = registry.EncodeRun(r)
+	}
+	a.c.dissemination.publish(bodies...)
+}

@@ -1,0 +1,46 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+const loopCount = 8
+
+// loop is one of our own goroutines, as the watchdog sees it.
+type loop struct {
+	name string
+	busy atomic.Int64 // since when it does one thing, in Unix nanoseconds; 0: it waits
+	told bool
+}
+
+// do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes on.
+func (l *loop) do(f func(), o Options) {
+	l.busy.Store(time.Now().UnixNano())
+	defer func() {
+		l.busy.Store(0)
+		if p := recover(); p != nil {
+			o.Log.Error("gossip: a turn was given up", "loop", l.name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+// pause waits, and says whether ctx is still on.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d/2 + time.Duration(rand.Int64N(int64(d)+1))
+}

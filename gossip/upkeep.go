@@ -1,0 +1,185 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// upkeep does what must be done now and then: it saves, forgets, looks for members that are gone, asks those that are
+// suspected, and tells what is stuck.
+type upkeep struct {
+	c      *Cluster
+	saves  chan struct{} // somebody was not known before
+	doubts chan struct{} // somebody is suspected
+}
+
+// tend does what must be done now and then: saving, forgetting, looking for what is stuck.
+func (u *upkeep) tend(ctx context.Context, l *loop) {
+	every := time.NewTicker(min(u.c.o.Knobs.Save, u.c.o.Knobs.StuckAfter/2))
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			u.watchdog(time.Now())
+			l.do(u.tidy, u.c.o)
+		case <-u.saves: // a new member is saved soon: after a power loss it must be known that there is one to be asked
+			if !pause(ctx, saveSoon) {
+				return
+			}
+			l.do(u.saveOrLog, u.c.o)
+		}
+	}
+}
+
+// saveSoon is how long new members are waited for, to be saved together.
+const saveSoon = 50 * time.Millisecond
+
+func (u *upkeep) tidy() {
+	now := time.Now()
+	u.c.members.absolve(now, u.patience())
+	u.c.mu.Lock()
+	u.c.reg.Tidy(now)
+	drafts, err := u.c.reg.Restamp(now)
+	u.c.changed()
+	u.c.mu.Unlock()
+	if err != nil || len(drafts) > 0 {
+		u.c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(drafts), "err", err)
+	}
+	for _, x := range drafts {
+		if _, err := u.c.Objects().write(x); err != nil {
+			u.c.o.Log.Error("an object could not be written anew", "kind", x.Kind, "key", x.Key, "err", err)
+		}
+	}
+	u.c.keeper.compact(u.c.allObjects)
+	u.saveOrLog()
+}
+
+func (u *upkeep) saveOrLog() {
+	if err := u.save(); err != nil {
+		u.c.o.Log.Error("the members were not saved", "err", err)
+	}
+}
+
+// patience is the longest that a suspicion lasts: memberlist's formula, with the logarithm of any possible size.
+func (u *upkeep) patience() time.Duration {
+	k := u.c.o.Knobs
+	return time.Duration(k.Suspicion*k.SuspicionMax*5) * k.Probe
+}
+
+// save writes who the others are, when that has changed.
+func (u *upkeep) save() error {
+	addrs, changed := u.c.members.toSave()
+	if !changed {
+		return nil
+	}
+	err := u.c.keeper.members(addrs)
+	if err != nil {
+		u.c.members.notSaved()
+	}
+	return err
+}
+
+// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all that are
+// not met yet after a restart. memberlist itself forgets who is dead.
+func (u *upkeep) reconnect(ctx context.Context, l *loop) {
+	wait := u.c.o.Knobs.Reconnect / 4
+	for pause(ctx, jitter(wait)) {
+		wait = u.c.o.Knobs.Reconnect
+		if len(u.lost()) > 0 && rand.IntN(1+int(u.c.members.count.Load())/seekers) == 0 {
+			l.do(func() { u.lookForLost(ctx) }, u.c.o)
+		}
+	}
+}
+
+// seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster of hundreds
+// must not answer so many exchanges of everything for one member that is gone for good.
+const seekers = 16
+
+// lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked anew who
+// is still lost: two that have just begun and found each other must go on to look for the others.
+func (u *upkeep) lookForLost(ctx context.Context) {
+	tried := map[string]bool{}
+	for range 3 {
+		addrs := slices.DeleteFunc(u.lost(), func(a string) bool { return tried[a] })
+		if len(addrs) == 0 {
+			return
+		}
+		tried[addrs[0]] = true
+		if err := u.c.Join(ctx, addrs[:1]); ctx.Err() != nil {
+			return
+		} else if err != nil {
+			u.c.o.Log.Debug("a member that is gone does not answer", "addr", addrs[0], "err", err)
+		}
+	}
+}
+
+func (u *upkeep) lost() []string { return u.c.members.lost(u.c.Addr(), u.c.o.Peers) }
+
+// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its own next
+// probe of one of some hundred members comes half a minute later.
+func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.doubts:
+		}
+		for {
+			if !pause(ctx, jitter(u.c.o.Knobs.Doubt)) {
+				return
+			}
+			n := u.c.members.anySuspect()
+			if n == nil {
+				break
+			}
+			l.do(func() {
+				addr := net.UDPAddr{IP: n.Addr, Port: int(n.Port)}
+				if rtt, err := u.c.ml.Ping(n.Name, &addr); err == nil {
+					u.c.members.answered(cluster.WorkerID(n.Name), rtt)
+				}
+			}, u.c.o)
+		}
+	}
+}
+
+// watchdog tells which loops and which readers do not move.
+func (u *upkeep) watchdog(now time.Time) {
+	stuck := func(name string, since time.Duration) {
+		u.c.o.Log.Error("gossip: somebody does not move", "who", name, "for", since)
+		u.c.o.Stuck(name, since)
+	}
+	for i := range u.c.loops {
+		l := &u.c.loops[i]
+		busy := l.busy.Load()
+		if since := now.Sub(time.Unix(0, busy)); busy == 0 {
+			l.told = false
+		} else if since > max(u.c.o.Knobs.StuckAfter, 2*pullTimeout) && !l.told {
+			l.told = true
+			stuck("gossip: "+l.name, since)
+		}
+	}
+	type late struct {
+		name  string
+		since time.Duration
+	}
+	var all []late
+	u.c.mu.Lock()
+	index := u.c.reg.Index()
+	for w := range u.c.watches {
+		if since := now.Sub(w.read); w.pos < index && since > u.c.o.Knobs.StuckAfter && !w.told {
+			w.told = true
+			all = append(all, late{w.name, since})
+		}
+	}
+	u.c.mu.Unlock()
+	for _, l := range all {
+		stuck(l.name, l.since)
+	}
+}
