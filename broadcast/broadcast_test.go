@@ -38,7 +38,8 @@ func newWorld(n, ways int, seed uint64) *world {
 	}
 	ring := broadcast.NewRing(w.ids)
 	for _, id := range w.ids {
-		w.members[id] = broadcast.New(broadcast.Options{Self: id, Ways: ways, Patience: 20 * time.Millisecond, Size: 1200}, w.rng)
+		w.members[id] = broadcast.New(broadcast.Options{Self: id, Ways: ways, Patience: 20 * time.Millisecond,
+			Size: 1200}, w.rng)
 		w.members[id].SetRing(ring)
 		w.got[id] = map[uint64]int{}
 	}
@@ -238,7 +239,8 @@ func TestPacketsSurviveTheirEncoding(t *testing.T) {
 		p := broadcast.Packet{From: "somebody", Seq: rapid.Uint32().Draw(t, "seq")}
 		for range rapid.IntRange(0, 5).Draw(t, "messages") {
 			arc := broadcast.Arc{From: rapid.Uint32().Draw(t, "from"), To: rapid.Uint32().Draw(t, "to")}
-			p.Messages = append(p.Messages, broadcast.NewMessage(arc, rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t, "body")))
+			p.Messages = append(p.Messages, broadcast.NewMessage(arc, rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t,
+				"body")))
 		}
 		raw := p.Encode()
 		again, none, err := broadcast.Decode(append(raw, "of a later version"...))
@@ -258,7 +260,8 @@ func TestPacketsSurviveTheirEncoding(t *testing.T) {
 
 // FuzzPackets: whatever the bytes, they are refused or taken, and all goes on.
 func FuzzPackets(f *testing.F) {
-	p := broadcast.Packet{From: "a", Seq: 7, Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{From: 1, To: 9}, []byte("x"))}}
+	p := broadcast.Packet{From: "a", Seq: 7, Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{From: 1,
+		To: 9}, []byte("x"))}}
 	f.Add(p.Encode())
 	f.Add(broadcast.Ack{From: "a", Seqs: []uint32{1, 2}}.Encode())
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -84,7 +84,8 @@ func (r *Ring) within(a Arc) run {
 	return run{r, first, end - first}
 }
 
-// around returns all places but a member's own, from the one after it on. Whoever is not on the ring begins where it would stand.
+// around returns all places but a member's own, from the one after it on. Whoever is not on the ring begins where it
+// would stand.
 func (r *Ring) around(id cluster.WorkerID) run {
 	at := position(id)
 	i := r.search(at)

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Options say how a member broadcasts.
+// Options says how a member broadcasts.
 type Options struct {
 	Self     cluster.WorkerID
 	Ways     int           // members that one member passes a message on to
@@ -65,7 +65,8 @@ type Spreader struct {
 // New makes a member that knows nobody.
 func New(o Options, rng *rand.Rand) *Spreader {
 	first := rng.Uint32() // what is acknowledged to an earlier life is not ours
-	return &Spreader{o: o, seq: first, oldest: first, rng: rng, ring: NewRing(nil), outgoing: map[cluster.WorkerID][]Message{}, acks: map[cluster.WorkerID][]uint32{},
+	return &Spreader{o: o, seq: first, oldest: first, rng: rng, ring: NewRing(nil),
+		outgoing: map[cluster.WorkerID][]Message{}, acks: map[cluster.WorkerID][]uint32{},
 		flights: map[uint32]*flight{}, trip: trip{least: o.Patience}}
 }
 
@@ -88,8 +89,8 @@ func (s *Spreader) Publish(body []byte) {
 	}
 }
 
-// Receive takes a packet in and returns what of it is to be judged, and relayed if it is good: messages that are new here,
-// and those that are known and came with another arc. Flush gives the acknowledgement.
+// Receive takes a packet in and returns what of it is to be judged, and relayed if it is good: messages that are new
+// here, and those that are known and came with another arc. Flush gives the acknowledgement.
 func (s *Spreader) Receive(p Packet) (out []Message) {
 	if _, waits := s.acks[p.From]; !waits {
 		s.ackOrder = append(s.ackOrder, p.From)
@@ -217,7 +218,8 @@ func (s *Spreader) resend(now time.Time) (out []Packet) {
 			late = append(late, f)
 		}
 	}
-	slices.SortFunc(late, func(a, b *flight) int { return int(int32(a.packet.Seq - b.packet.Seq)) }) // not in the order of a map
+	// not in the order of a map
+	slices.SortFunc(late, func(a, b *flight) int { return int(int32(a.packet.Seq - b.packet.Seq)) })
 	for _, f := range late {
 		if f.tries >= relayTries || !s.ring.has(f.packet.To) {
 			s.move(f)
@@ -235,7 +237,7 @@ func (s *Spreader) resend(now time.Time) (out []Packet) {
 	return out
 }
 
-// move gives the arcs of a packet to other relays. What is for its receiver alone stays in it.
+// move returns the arcs of a packet to other relays. What is for its receiver alone stays in it.
 func (s *Spreader) move(f *flight) {
 	var stay []Message
 	for _, m := range f.packet.Messages {

@@ -16,9 +16,9 @@ func payloadOf(kind registry.Kind, key string, v any) ([]byte, error) {
 	return raw, nil
 }
 
-// Announce tells what this worker is now. A record that differs only in its time and version is not told. Like the other
-// announcements it hands over and returns: the record is signed, is in this member's own view and goes to the others soon
-// after. What is announced before Begin is part of what Begin tells.
+// Announce tells what this worker is now. A record that differs only in its time and version is not told. Like the
+// other announcements it hands over and returns: the record is signed, is in this member's own view and goes to the
+// others soon after. What is announced before Begin is part of what Begin tells.
 func (c *Cluster) Announce(w cluster.Record) error {
 	w.Worker = c.o.Self
 	raw, err := payloadOf(registry.Worker, string(c.o.Self), w)
@@ -53,8 +53,8 @@ func (c *Cluster) sign(of func() []byte) []byte {
 	return c.o.Sign(of())
 }
 
-// Begin announces everything this worker has, as its journal knows it: worker may be nil for a member that is none. Until
-// then the cluster hears nothing of it. It may be called again to tell all anew.
+// Begin announces everything this worker has, as its journal knows it: worker may be nil for a member that is none.
+// Until then the cluster hears nothing of it. It may be called again to tell all anew.
 func (c *Cluster) Begin(worker *cluster.Record, machines []Machine) error {
 	var recs []registry.Record
 	add := func(kind registry.Kind, key string, schema uint32, v any) error {

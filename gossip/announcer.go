@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// announcer tells what this worker is and has: it writes our own records to the registry, one after another, and has them
-// broadcast.
+// announcer tells what this worker is and has: it writes our own records to the registry, one after another, and has
+// them broadcast.
 type announcer struct {
 	c        *Cluster
 	outbox   outbox
@@ -39,7 +39,8 @@ func (a *announcer) announce() {
 	poke(a.flushes)
 }
 
-// write writes one record of ours. It is called with the writer's lock, so that the draft stays the newest while it is signed.
+// write writes one record of ours. It is called with the writer's lock, so that the draft stays the newest while it
+// is signed.
 func (a *announcer) write(x announcement) error {
 	a.c.mu.Lock()
 	draft := func() (registry.Record, bool, error) {
@@ -86,7 +87,8 @@ func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
 	return nil
 }
 
-// contestEvery bounds how often we begin anew because somebody else speaks as us: twins of one id would outbid each other.
+// contestEvery bounds how often we begin anew because somebody else speaks as us: twins of one id would outbid each
+// other.
 const contestEvery = 5 * time.Second
 
 // mindContest begins anew when somebody was heard speaking as us: ourselves, before an old disk came back, most likely.
@@ -166,7 +168,7 @@ func (a *announcer) flushNow() {
 	a.c.mu.Unlock()
 	bodies := make([][]byte, len(runs))
 	for i, r := range runs {
-		bodies[i] = registry.EncodeRun(r)
+		bodies[i] = registry.EncodeUpdate(r)
 	}
 	a.c.dissemination.publish(bodies...)
 }

@@ -82,7 +82,8 @@ func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
 	e.c.roots.agree()
 }
 
-func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member, next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
+func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
+	next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
 	var answer registry.Delta
 	for range pullRounds {
 		e.c.mu.Lock()
@@ -109,5 +110,6 @@ func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member, next func(r
 		}
 		answer = registry.Delta{}
 	}
-	return diverged, fault.New(fault.Unavailable, "pull", "%d questions were not enough to learn all that %s knows", pullRounds, m.ID)
+	return diverged, fault.New(fault.Unavailable, "pull",
+		"%d questions were not enough to learn all that %s knows", pullRounds, m.ID)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// before is a member of the version before: it reads runs and deltas alone, says nothing of a tree, floods what is news to
-// it, and pulls nothing.
+// before is a member of the version before: it reads runs and deltas alone, says nothing of a tree, floods what is
+// news to it, and pulls nothing.
 type before struct {
 	self  cluster.WorkerID
 	queue *memberlist.TransmitLimitedQueue
@@ -32,12 +32,12 @@ func (b *before) NodeMeta(int) []byte { return []byte(`{"a":"https://old","r":"w
 func (b *before) NotifyMsg(raw []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	run, err := registry.DecodeRun(raw)
+	run, err := registry.DecodeUpdate(raw)
 	if err != nil {
 		b.odd++
 		return
 	}
-	if n, err := b.reg.Merge(time.Now(), "", registry.Delta{Runs: []registry.Run{run}}); n > 0 && err == nil {
+	if n, err := b.reg.Merge(time.Now(), "", registry.Delta{Updates: []registry.Update{run}}); n > 0 && err == nil {
 		b.tell(slices.Clone(raw))
 	}
 }
@@ -99,13 +99,14 @@ func (b *before) says(t *testing.T, id string) {
 		t.Fatal(err)
 	}
 	for _, run := range b.reg.News(messageSize, 4) {
-		b.tell(registry.EncodeRun(run))
+		b.tell(registry.EncodeUpdate(run))
 	}
 }
 
-// TestTheVersionBeforeHearsAndIsHeard, by broadcasts alone: nobody here can be pulled from by it, or pulls from it in time.
+// TestTheVersionBeforeHearsAndIsHeard, by broadcasts alone: nobody here can be pulled from by it, or pulls from it in
+// time.
 func TestTheVersionBeforeHearsAndIsHeard(t *testing.T) {
-	k := Fast()
+	k := fast()
 	k.Sync, k.Settle = time.Hour, time.Hour // nothing is pulled
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
@@ -139,7 +140,8 @@ func TestAHashThatDiffersIsPulled(t *testing.T) {
 	b := start(t, Options{Self: "b"}, a)
 	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	a.mu.Lock() // written without a word
-	if _, err := a.reg.Put(time.Now(), registry.Machine, "m1", schemaMachine, []byte(`{"id":"m1","worker":"a"}`)); err != nil {
+	if _, err := a.reg.Put(time.Now(), registry.Machine, "m1", schemaMachine,
+		[]byte(`{"id":"m1","worker":"a"}`)); err != nil {
 		t.Error(err)
 	}
 	_ = a.reg.News(messageSize, 4)

@@ -19,9 +19,9 @@ import (
 
 // Cluster is one member's gossip. New builds it, Run runs it; all methods may be called from anywhere, before Run too.
 //
-// Its locks, outermost first: writer (who writes records of our own; held over signatures and the disk), mu (the registry;
-// held for work in memory), and those of membership, roots, outbox, tree, keeper and signal, inside which no other is taken. What
-// memberlist calls takes these last alone.
+// Its locks, outermost first: writer (who writes records of our own; held over signatures and the disk), mu (the
+// registry; held for work in memory), and those of membership, roots, outbox, tree, keeper and signal, inside which
+// no other is taken. What memberlist calls takes these last alone.
 type Cluster struct {
 	o       Options
 	net     *transport
@@ -70,13 +70,15 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members), moved: newSignal(),
+	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members),
+		moved: newSignal(),
 		ready: make(chan struct{}), watches: map[*Watch]bool{}}
 	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
 	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}
-	c.upkeep = &upkeep{c: c, saves: newWake(), doubts: newWake()}
-	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise, joined: func() { poke(c.antiEntropy.wake) },
-		unknown: func() { poke(c.upkeep.saves) }, suspect: func() { poke(c.upkeep.doubts) }})
+	c.upkeep = &upkeep{c: c, saves: newWake(), suspects: newWake()}
+	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise,
+		joined:  func() { poke(c.antiEntropy.wake) },
+		unknown: func() { poke(c.upkeep.saves) }, suspect: func() { poke(c.upkeep.suspects) }})
 	c.dissemination = newDissemination(c)
 	c.seal.Store(seal)
 	c.keys.Store(int64(o.KeysGeneration))
@@ -107,7 +109,7 @@ func (c *Cluster) restore(d *disk) {
 	}
 }
 
-// Addr gives host:port of this member's gossip, as others reach it.
+// Addr returns host:port of this member's gossip, as others reach it.
 func (c *Cluster) Addr() string { return c.net.advertise.String() }
 
 func (c *Cluster) config() *memberlist.Config {
@@ -143,7 +145,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 		name string
 		run  func(context.Context, *loop)
 	}{{"announce", c.announcer.run}, {"flush", c.announcer.flush}, {"take in", c.dissemination.takeIn},
-		{"resend", c.dissemination.resend}, {"synchronize", c.antiEntropy.synchronize}, {"reconnect", c.upkeep.reconnect},
+		{"resend", c.dissemination.resend}, {"synchronize", c.antiEntropy.synchronize}, {"reconnect",
+			c.upkeep.reconnect},
 		{"tend", c.upkeep.tend}, {"suspects", c.upkeep.askSuspects}} {
 		c.loops[i].name = x.name
 		all.Go(func() { x.run(ctx, &c.loops[i]) })
@@ -166,7 +169,8 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	}
 	n, err := c.ml.Join(addrs)
 	if n == 0 && len(addrs) > 0 {
-		return fault.Wrap(err, fault.Unavailable, "join", "none of the %d addresses answers as a member of a cluster with our gossip key", len(addrs))
+		return fault.Wrap(err, fault.Unavailable, "join",
+			"none of the %d addresses answers as a member of a cluster with our gossip key", len(addrs))
 	}
 	poke(c.antiEntropy.wake)
 	return nil
@@ -185,7 +189,8 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	}
 	c.leaving.Store(true)
 	if err := errors.Join(c.ml.UpdateNode(patience/2), c.ml.Leave(patience/2)); err != nil {
-		return fault.Wrap(err, fault.Timeout, "leave", "the goodbye may not have reached anybody; they will notice by themselves")
+		return fault.Wrap(err, fault.Timeout, "leave",
+			"the goodbye may not have reached anybody; they will notice by themselves")
 	}
 	return nil
 }
@@ -210,7 +215,7 @@ func poke(ch chan struct{}) {
 	}
 }
 
-// Root gives one hash of all that this member knows: two members with one root know the same.
+// Root returns one hash of all that this member knows: two members with one root know the same.
 func (c *Cluster) Root() uint64 { return c.roots.now.Load() }
 
 // Stats counts what this member has moved since it began.
@@ -223,8 +228,9 @@ type Stats struct {
 	Broadcast broadcast.Stats `json:"broadcast"`
 }
 
-// Stats gives the counts.
+// Stats returns the counts.
 func (c *Cluster) Stats() Stats {
 	counts, waiting := c.dissemination.stats()
-	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(), Dropped: c.dissemination.dropped.Load(), Queued: waiting}
+	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(),
+		Dropped: c.dissemination.dropped.Load(), Queued: waiting}
 }

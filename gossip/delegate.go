@@ -18,7 +18,8 @@ type delegate struct{ c *Cluster }
 // NodeMeta is memberlist asking what to say of us.
 func (d delegate) NodeMeta(int) []byte {
 	c := d.c
-	return meta{Tree: 1, API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
+	return meta{Tree: 1, API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()),
+		Leaving: c.leaving.Load()}.encode()
 }
 
 // NotifyAlive lets memberlist take in only members whose names are names.
@@ -69,7 +70,8 @@ func (d delegate) compare(id cluster.WorkerID, root uint64) {
 	}
 }
 
-// NotifyJoin is memberlist telling that a member is there. It holds memberlist's lock: nothing of memberlist may be called.
+// NotifyJoin is memberlist telling that a member is there. It holds memberlist's lock: nothing of memberlist may be
+// called.
 func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberAlive) }
 
 // NotifyUpdate is memberlist telling that a member's meta changed.

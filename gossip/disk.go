@@ -20,8 +20,8 @@ type saved struct {
 	Members     map[cluster.WorkerID]string `json:"members"` // id to address of its gossip
 }
 
-// disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones last.
-// Without a directory it keeps nothing.
+// disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones
+// last. Without a directory it keeps nothing.
 type disk struct {
 	saved   saved // as read at the beginning
 	dir     string
@@ -39,7 +39,8 @@ func openDisk(dir string) (*disk, error) {
 		return d, nil
 	}
 	if err := d.open(); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "gossip_dir", "the directory %s cannot be used for the members and objects of the cluster", dir)
+		return nil, fault.Wrap(err, fault.Unavailable, "gossip_dir",
+			"the directory %s cannot be used for the members and objects of the cluster", dir)
 	}
 	return d, nil
 }
@@ -126,7 +127,8 @@ func (d *disk) append(sync bool, objs ...registry.Object) error {
 	}
 	if err != nil {
 		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
-		return fault.Wrap(err, fault.Unavailable, "disk", "%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
+		return fault.Wrap(err, fault.Unavailable, "disk",
+			"%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
 	}
 	d.size += int64(len(frames))
 	return nil

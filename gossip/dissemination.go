@@ -24,7 +24,8 @@ type dissemination struct {
 func newDissemination(c *Cluster) *dissemination {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	o := broadcast.Options{Self: c.o.Self, Ways: c.o.Knobs.Push, Patience: c.o.Knobs.Patience, Size: spreadSize}
-	return &dissemination{c: c, inbox: make(chan []byte, inboxSize), resends: make(chan struct{}, 1), out: broadcast.New(o, rng)}
+	return &dissemination{c: c, inbox: make(chan []byte, inboxSize), resends: make(chan struct{}, 1),
+		out: broadcast.New(o, rng)}
 }
 
 // with calls f with the spreader, which knows the members as they are now, and returns what is to be sent then.
@@ -89,8 +90,8 @@ func (d *dissemination) publish(bodies ...[]byte) {
 	}
 }
 
-// flood sends a message as members did before there was a tree: to some by chance, who do the same. It is how members of
-// the version before hear of a change (old: only they are sent it), and how what they say goes on.
+// flood sends a message as members did before there was a tree: to some by chance, who do the same. It is how members
+// of the version before hear of a change (old: only they are sent it), and how what they say goes on.
 func (d *dissemination) flood(body []byte, to int, old bool) {
 	for _, n := range d.c.members.some(to, old) {
 		_ = d.c.ml.SendBestEffort(n, body)

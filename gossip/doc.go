@@ -12,7 +12,8 @@
 //
 // A change that was lost on the first way is so found on the second, within about a probe interval, at 8 bytes a probe.
 //
-// What probes need has locks of its own, held for work in memory alone: neither the disk nor a signature delays an answer.
+// What probes need has locks of its own, held for work in memory alone: neither the disk nor a signature delays an
+// answer.
 //
 // Nothing here is asked before a worker acts. A Cluster that knows nobody answers for itself.
 package gossip

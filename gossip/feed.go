@@ -5,9 +5,9 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// Feed collects which workers and machines of the registry have changed since its reader last took them. What changes several
-// times meanwhile is taken once, as it is then, so a feed holds at most one entry for each thing and its reader never has to
-// begin anew. This worker's own records are not in it.
+// Feed collects which workers and machines of the registry have changed since its reader last took them. What changes
+// several times meanwhile is taken once, as it is then, so a feed holds at most one entry for each thing and its
+// reader never has to begin anew. This worker's own records are not in it.
 type Feed struct {
 	c       *Cluster
 	waiting []thing

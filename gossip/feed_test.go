@@ -36,14 +36,15 @@ func (p *picture) read(f *Feed) {
 	}
 }
 
-// TestAFeedHasWhatChanged: who takes a feed knows what the registry knows of the others, however late it begins and however
-// seldom it takes; what changed many times meanwhile is taken once; a worker that is forgotten is gone.
+// TestAFeedHasWhatChanged: who takes a feed knows what the registry knows of the others, however late it begins and
+// however seldom it takes; what changed many times meanwhile is taken once; a worker that is forgotten is gone.
 func TestAFeedHasWhatChanged(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	early := a.Feed()
 	b := start(t, Options{Self: "b"}, a)
 	tell := func(id, state string) {
-		if err := b.AnnounceMachine(Machine{ID: id, App: "x", State: state, Worker: "b", UpdatedAt: time.Unix(1, 0)}); err != nil {
+		if err := b.AnnounceMachine(Machine{ID: id, App: "x", State: state, Worker: "b", UpdatedAt: time.Unix(1,
+			0)}); err != nil {
 			t.Fatal(err)
 		}
 	}

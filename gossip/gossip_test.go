@@ -20,6 +20,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var key = []byte("0123456789abcdef")
 
+// fast is gossiptest.Fast, which imports this package.
+func fast() Knobs {
+	k := LAN()
+	k.Probe, k.ProbeTimeout, k.Suspicion, k.SuspicionMax = 100*time.Millisecond, 50*time.Millisecond, 3, 3
+	k.Reprobe, k.Gossip, k.PushPull = 50*time.Millisecond, 20*time.Millisecond, 2*time.Second
+	k.Sync, k.Settle, k.Flush = time.Second, 20*time.Millisecond, time.Millisecond
+	k.Reconnect, k.Save, k.StuckAfter = 200*time.Millisecond, 50*time.Millisecond, time.Second
+	return k
+}
+
 // member is a Cluster that a test runs.
 type member struct {
 	*Cluster
@@ -40,7 +50,7 @@ func startWith(t *testing.T, o Options, adjust func(*member), join ...*member) *
 		o.Keys = [][]byte{key}
 	}
 	if o.Knobs == (Knobs{}) {
-		o.Knobs = Fast()
+		o.Knobs = fast()
 	}
 	o.Role, o.API, o.Capability = "worker", "https://"+string(o.Self), 20261121
 	c, err := New(o)
@@ -81,13 +91,15 @@ func (m *member) run() {
 }
 
 func (m *member) record(used int64) cluster.Record {
-	return cluster.Record{Worker: m.o.Self, Region: "local", State: cluster.Ready, Incarnation: 1, Version: uint64(used),
+	return cluster.Record{Worker: m.o.Self, Region: "local", State: cluster.Ready, Incarnation: 1,
+		Version:  uint64(used),
 		Capacity: cluster.Resources{CPU: 1000}, Used: cluster.Resources{CPU: used}}
 }
 
 func (m *member) machine(id, state string) {
 	m.t.Helper()
-	if err := m.AnnounceMachine(Machine{ID: id, App: "app", State: state, Worker: m.o.Self, UpdatedAt: time.Now()}); err != nil {
+	if err := m.AnnounceMachine(Machine{ID: id, App: "app", State: state, Worker: m.o.Self,
+		UpdatedAt: time.Now()}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -136,7 +148,8 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
 	await(t, "b is alive to a, however busy the host is", func() bool { return state(a, "b") == cluster.MemberAlive })
-	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 || !m.Heard() {
+	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 ||
+		!m.Heard() {
 		t.Fatalf("%+v", m)
 	}
 	b.machine("m1", "started")
@@ -146,7 +159,8 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	await(t, "a and c know of b's machine, and a and b what c uses", func() bool {
 		w, ok := a.Where("m1")
 		x, _ := c.Machine("m1")
-		return ok && w == "b" && x.State == "started" && a.View().Workers[2].Used.CPU == 7 && b.View().Workers[2].Used.CPU == 7
+		return ok && w == "b" && x.State == "started" && a.View().Workers[2].Used.CPU == 7 &&
+			b.View().Workers[2].Used.CPU == 7
 	})
 	b.machine("m1", "stopped")
 	await(t, "it is stopped", func() bool { x, _ := a.Machine("m1"); return x.State == "stopped" })
@@ -158,7 +172,8 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "c has the object", func() bool { o, ok := c.Objects().Get("app", "web"); return ok && string(o.Payload) == "by a" })
-	if _, err := c.Objects().Put("app", "web", 1, []byte(strings.Repeat("by c", 5000))); err != nil { // more than a packet
+	// more than a packet
+	if _, err := c.Objects().Put("app", "web", 1, []byte(strings.Repeat("by c", 5000))); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a has what c wrote over it", func() bool { o, _ := a.Objects().Get("app", "web"); return len(o.Payload) == 20000 })
@@ -226,8 +241,9 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 
 // Memberlist tells nobody that a suspicion was refuted, and its own next probe may be long in coming.
 func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
-	k := Fast()
-	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Doubt = time.Hour, time.Second, time.Hour, time.Hour, 10*time.Millisecond
+	k := fast()
+	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Reprobe = time.Hour, time.Second, time.Hour, time.Hour,
+		10*time.Millisecond
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
 	await(t, "both know each other", func() bool { return state(a, "b") == cluster.MemberAlive && state(b, "a") == cluster.MemberAlive })
@@ -267,7 +283,8 @@ func TestACutIsHealed(t *testing.T) {
 	})
 	c.link.cut.Store(true)
 	await(t, "both sides think the other dead", func() bool {
-		return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead && state(c, "a") == cluster.MemberDead && state(c, "b") == cluster.MemberDead
+		return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead && state(c,
+			"a") == cluster.MemberDead && state(c, "b") == cluster.MemberDead
 	})
 	a.machine("ma", "started")
 	c.machine("mc", "started")
@@ -281,7 +298,8 @@ func TestACutIsHealed(t *testing.T) {
 	await(t, "all are one again", func() bool {
 		_, ac := a.Where("mc")
 		_, ca := c.Where("ma")
-		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == cluster.MemberAlive && state(c, "b") == cluster.MemberAlive
+		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == cluster.MemberAlive && state(c,
+			"b") == cluster.MemberAlive
 	})
 	if o, _ := b.Objects().Get("app", "x"); string(o.Payload) != "c" {
 		t.Fatalf("the later write lost: %s", o.Payload)
@@ -313,8 +331,8 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	})
 }
 
-// TestTwoThatFindEachOtherLookForTheThird: two that were restarted and have each other still look for whom they knew before. The
-// third may believe that they were never away, and does not look for them; here it knows nobody.
+// TestTwoThatFindEachOtherLookForTheThird: two that were restarted and have each other still look for whom they knew
+// before. The third may believe that they were never away, and does not look for them; here it knows nobody.
 func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	dirs := map[cluster.WorkerID]string{"a": t.TempDir(), "b": t.TempDir()}
 	a := start(t, Options{Self: "a", Dir: dirs["a"]})
@@ -332,7 +350,8 @@ func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	await(t, "two see each other", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	c = start(t, Options{Self: "c", Bind: at})
 	await(t, "the third is found", func() bool {
-		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3 && sameRoot(a, b, c)()
+		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3 && sameRoot(a,
+			b, c)()
 	})
 }
 
@@ -394,12 +413,14 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
-	for _, raw := range [][]byte{nil, {0x11}, []byte(strings.Repeat("x", 64<<10)), {0x13, 1, 1, 1, 255, 255, 255, 255, 1}} {
+	for _, raw := range [][]byte{nil, {0x11}, []byte(strings.Repeat("x", 64<<10)), {0x13, 1, 1, 1, 255, 255, 255, 255,
+		1}} {
 		delegate{b.Cluster}.NotifyMsg(raw)
 	}
 	a.mu.Lock()
 	for i, p := range []string{`{"worker":`, `[]`, `{"id":"m9","worker":"somebody"}`, `null`, "\x00\xff"} {
-		if _, err := a.reg.Put(time.Now(), registry.Machine, fmt.Sprint("odd", i), schemaMachine, []byte(p)); err != nil {
+		if _, err := a.reg.Put(time.Now(), registry.Machine, fmt.Sprint("odd", i), schemaMachine,
+			[]byte(p)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -20,9 +20,10 @@ type storage interface {
 	close() error
 }
 
-// keeper writes what outlives the process, one write after another, in a goroutine that lives while there is something to
-// write. Callers hand over, and wait where they need to know; what comes during a write shares the next one and its fsync.
-// It takes no lock of the Cluster's but in the function given to compact, so nobody who holds one waits for the disk.
+// keeper writes what outlives the process, one write after another, in a goroutine that lives while there is
+// something to write. Callers hand over, and wait where they need to know; what comes during a write shares the next
+// one and its fsync. It takes no lock of the Cluster's but in the function given to compact, so nobody who holds one
+// waits for the disk.
 type keeper struct {
 	storage storage
 	log     *slog.Logger
@@ -46,8 +47,8 @@ type batch struct {
 	unheard bool // somebody does not wait for the outcome, which is logged then
 }
 
-// maxWaiting bounds the objects that nobody waits for while the disk does not move. What is beyond is found in the registry
-// when the file is made anew.
+// maxWaiting bounds the objects that nobody waits for while the disk does not move. What is beyond is found in the
+// registry when the file is made anew.
 const maxWaiting = 1024
 
 func newKeeper(s storage, was saved, log *slog.Logger) *keeper {

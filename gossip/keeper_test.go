@@ -72,7 +72,8 @@ func promptly(t *testing.T, what string, f func()) {
 // goesOn is all that must go on at a member that waits for its disk, or for a signature: b is known to it.
 func (m *member) goesOn() {
 	m.t.Helper()
-	d, b := delegate{m.Cluster}, &memberlist.Node{Name: "b", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: meta{}.encode()}
+	d, b := delegate{m.Cluster}, &memberlist.Node{Name: "b", Addr: net.IPv4(127, 0, 0, 1), Port: 1,
+		Meta: meta{}.encode()}
 	for what, f := range map[string]func(){
 		"a probe's answer":          func() { d.AckPayload(); d.LocalState(false) },
 		"a probe that was answered": func() { d.NotifyPingComplete(b, time.Millisecond, make([]byte, 8)) },
@@ -255,8 +256,8 @@ func TestMemberlistTellsOfASuspicion(t *testing.T) {
 	}
 }
 
-// BenchmarkProbeAnswer measures a whole probe of a member that writes apps all the time, beside one of a member that does
-// nothing: the floor.
+// BenchmarkProbeAnswer measures a whole probe of a member that writes apps all the time, beside one of a member that
+// does nothing: the floor.
 func BenchmarkProbeAnswer(b *testing.B) {
 	for _, writers := range []int{0, 8} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) { probes(b, writers) })
@@ -294,7 +295,8 @@ func probes(b *testing.B, writers int) {
 					return
 				default:
 				}
-				if _, err := ms[0].Objects().Put("app", fmt.Sprintf("%d-%d", w, i%100), 1, fmt.Append(nil, i)); err != nil {
+				if _, err := ms[0].Objects().Put("app", fmt.Sprintf("%d-%d", w, i%100), 1, fmt.Append(nil,
+					i)); err != nil {
 					b.Error(err)
 					return
 				}

@@ -11,8 +11,9 @@ import (
 // tellTime bounds how long the others' hearing of something is waited for.
 const tellTime = 2 * time.Second
 
-// SetKeys changes the keys while the member runs: the first one encrypts from now on, all of them decrypt, and others do no
-// more. The others hear which generation of keys this member has (Member.Keys). It is for a cluster that is encrypted.
+// SetKeys changes the keys while the member runs: the first one encrypts from now on, all of them decrypt, and others
+// do no more. The others hear which generation of keys this member has (Member.Keys). It is for a cluster that is
+// encrypted.
 //
 // Who changes a key must see that everybody can read it before anybody writes with it; see package pki's GossipKeys.
 func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
@@ -32,10 +33,12 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 		return fault.Wrap(err, fault.Internal, "gossip_key", "a gossip key that was just installed is not there")
 	}
 	old := slices.Clone(c.ring.GetKeys())
-	for _, k := range slices.Backward(old) { // from the end: memberlist's RemoveKey shifts what readers may be looking at
+	// from the end: memberlist's RemoveKey shifts what readers may be looking at
+	for _, k := range slices.Backward(old) {
 		if !slices.ContainsFunc(keys, func(x []byte) bool { return bytes.Equal(x, k) }) {
 			if err := c.ring.RemoveKey(k); err != nil {
-				return fault.Wrap(err, fault.Internal, "gossip_key", "a gossip key that is not used could not be removed")
+				return fault.Wrap(err, fault.Internal, "gossip_key",
+					"a gossip key that is not used could not be removed")
 			}
 		}
 	}
@@ -52,5 +55,5 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 	return nil
 }
 
-// Keys gives the generation of the keys that this member has.
+// Keys returns the generation of the keys that this member has.
 func (c *Cluster) Keys() int { return int(c.keys.Load()) }

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestKeysChangeWhileMembersTalk: through all steps of a rotation changes go on and nobody is held for dead; who has the old key
-// alone is out afterwards.
+// TestKeysChangeWhileMembersTalk: through all steps of a rotation changes go on and nobody is held for dead; who has
+// the old key alone is out afterwards.
 func TestKeysChangeWhileMembersTalk(t *testing.T) {
 	next := []byte("fedcba9876543210")
 	a := start(t, Options{Self: "a"})

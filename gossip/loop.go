@@ -17,7 +17,8 @@ type loop struct {
 	told bool
 }
 
-// do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes on.
+// do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes
+// on.
 func (l *loop) do(f func(), o Options) {
 	l.busy.Store(time.Now().UnixNano())
 	defer func() {

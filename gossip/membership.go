@@ -22,8 +22,9 @@ type meta struct {
 	Role       string `json:"r,omitempty"`
 	Capability int    `json:"c,omitempty"`
 	Keys       int    `json:"k,omitempty"`
-	Tree       int    `json:"t,omitempty"` // it takes part in the tree of package broadcast; 0: it is of the version before
-	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
+	// it takes part in the tree of package broadcast; 0: it is of the version before
+	Tree    int  `json:"t,omitempty"`
+	Leaving bool `json:"l,omitempty"` // memberlist knows who left, and does not tell
 }
 
 func (m meta) encode() []byte {
@@ -41,8 +42,9 @@ type seen struct {
 	tree bool // it takes part in the tree of broadcasts
 }
 
-// membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and inside it
-// nothing is called but the hooks, which only wake others: memberlist tells and asks here while it holds its own locks.
+// membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and
+// inside it nothing is called but the hooks, which only wake others: memberlist tells and asks here while it holds
+// its own locks.
 type membership struct {
 	self  cluster.WorkerID
 	hooks hooks
@@ -86,7 +88,8 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	node := *n
 	s.mu.Lock()
 	was := s.all[id]
-	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, State: state, Since: time.Now(), Self: id == s.self}
+	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys,
+		State: state, Since: time.Now(), Self: id == s.self}
 	if was != nil && was.State == state {
 		now.Since = was.Since
 	}
@@ -103,7 +106,8 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	s.hooks.changed()
 }
 
-// listPeers lists anew who can be told something. Those longest gone are forgotten beyond the bound. It is called with the lock.
+// listPeers lists anew who can be told something. Those longest gone are forgotten beyond the bound. It is called
+// with the lock.
 func (s *membership) listPeers() {
 	s.peers = nil // whoever holds the old list goes on with it
 	var gone []*seen
@@ -314,9 +318,9 @@ func (s *membership) notSaved() {
 	s.unsaved = true
 }
 
-// lost returns the addresses to try, in a random order: of members that are gone, and of those that were saved and have not
-// been met since. The latter may know us as alive from before our restart: they would not look for us. seeds may be the way
-// to a part of the cluster that we never met.
+// lost returns the addresses to try, in a random order: of members that are gone, and of those that were saved and
+// have not been met since. The latter may know us as alive from before our restart: they would not look for us. seeds
+// may be the way to a part of the cluster that we never met.
 func (s *membership) lost(self string, seeds []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,8 +369,8 @@ func (c *Cluster) Member(id cluster.WorkerID) (cluster.Member, bool) { return c.
 // Facts returns the changes after an index, as far as they are still known.
 func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
 
-// Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one saved, and
-// those that are members now. They may have anything.
+// Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one
+// saved, and those that are members now. They may have anything.
 func (c *Cluster) Expected() []cluster.WorkerID {
 	ids := slices.Collect(maps.Keys(c.before))
 	for _, m := range c.members.list() {

@@ -6,11 +6,11 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// Objects are what any member may write: apps, policies, cordons. They are on disk here before Put returns, and with the
-// others shortly after. Secrets belong in them only encrypted: carriers read everything.
+// Objects are what any member may write: apps, policies, cordons. They are on disk here before Put returns, and with
+// the others shortly after. Secrets belong in them only encrypted: carriers read everything.
 type Objects struct{ c *Cluster }
 
-// Objects gives them.
+// Objects returns them.
 func (c *Cluster) Objects() Objects { return Objects{c} }
 
 // Put writes a whole object. schema is the version of the payload's shape.
@@ -57,21 +57,21 @@ func (o Objects) write(x registry.Object) (registry.Object, error) {
 	return x, nil
 }
 
-// Get gives an object.
+// Get returns an object.
 func (o Objects) Get(kind registry.Kind, key string) (registry.Object, bool) {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
 	return o.c.reg.Object(kind, key)
 }
 
-// List gives the objects of a kind, by key.
+// List returns the objects of a kind, by key.
 func (o Objects) List(kind registry.Kind) []registry.Object {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
 	return o.c.reg.Objects(kind, false)
 }
 
-// All gives the objects of a kind by key, deleted ones too.
+// All returns the objects of a kind by key, deleted ones too.
 func (o Objects) All(kind registry.Kind) []registry.Object {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// Puller asks a member for what we lack: one question, one answer. The wire gives one over mTLS; without it the gossip's
-// own is used, sealed with the gossip key. The answer is believed to be member's.
+// Puller asks a member for what we lack: one question, one answer. The wire gives one over mTLS; without it the
+// gossip's own is used, sealed with the gossip key. The answer is believed to be member's.
 type Puller interface {
 	Pull(ctx context.Context, member cluster.Member, d registry.Digest) (registry.Delta, error)
 }
@@ -19,13 +19,14 @@ type Puller interface {
 // Options says what a member is to be.
 type Options struct {
 	Self        cluster.WorkerID
-	Incarnation uint64   // at least; what was saved in Dir and what others remember of us may make it greater
-	Role        string   // "worker", "gateway"
-	API         string   // address of the member's API, as others reach it
-	Capability  int      // the dated number of what it speaks
-	Bind        string   // host:port for packets and streams; port 0 takes a free one
-	Advertise   string   // host:port as others reach it; "": as bound
-	Keys        [][]byte // of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted; see SetKeys
+	Incarnation uint64 // at least; what was saved in Dir and what others remember of us may make it greater
+	Role        string // "worker", "gateway"
+	API         string // address of the member's API, as others reach it
+	Capability  int    // the dated number of what it speaks
+	Bind        string // host:port for packets and streams; port 0 takes a free one
+	Advertise   string // host:port as others reach it; "": as bound
+	// of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted; see SetKeys
+	Keys [][]byte
 
 	KeysGeneration int // of Keys; others are told it
 
@@ -47,50 +48,48 @@ type Knobs struct {
 	Indirect     int           // how many of them
 	Suspicion    int           // multiplier of the time from suspicion to death; see memberlist.Config
 	SuspicionMax int
-	Doubt        time.Duration // between questions to members that we suspect
+	Reprobe      time.Duration // between questions to members that we suspect
 	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
 	Gossip       time.Duration // between repetitions
 	Push         int           // members that one member passes a change on to
-	Patience     time.Duration // the shortest that an acknowledgement of a change is waited for; slower round trips make it longer
-	Fanout       int           // members told by each repetition
-	PushPull     time.Duration // between memberlist's own full exchanges
-	Sync         time.Duration // between pulls that have no occasion
-	Settle       time.Duration // how long a difference may mend itself before it is pulled
-	Flush        time.Duration // for how long changes are coalesced
-	Rate         int           // bytes a second that we begin to broadcast; what is beyond waits and is coalesced
-	Reconnect    time.Duration // between tries to reach a member that is gone
-	Save         time.Duration // between savings of the members, when they changed
-	StuckAfter   time.Duration // until a consumer that does not read counts as stuck
+	// the shortest that an acknowledgement of a change is waited for; slower round trips make it longer
+	Patience   time.Duration
+	Fanout     int           // members told by each repetition
+	PushPull   time.Duration // between memberlist's own full exchanges
+	Sync       time.Duration // between pulls that have no occasion
+	Settle     time.Duration // how long a difference may mend itself before it is pulled
+	Flush      time.Duration // for how long changes are coalesced
+	Rate       int           // bytes a second that we begin to broadcast; what is beyond waits and is coalesced
+	Reconnect  time.Duration // between tries to reach a member that is gone
+	Save       time.Duration // between savings of the members, when they changed
+	StuckAfter time.Duration // until a consumer that does not read counts as stuck
 }
 
-// LAN gives the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's suspicion lasts
-// longer the more there are, by the logarithm, and the pace leaves room for that. See docs/decisions/0010-registry.md.
+// LAN returns the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's
+// suspicion lasts longer the more there are, by the logarithm, and the pace leaves room for that. See
+// docs/decisions/0010-registry.md.
 func LAN() Knobs {
-	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3, SuspicionMax: 6, Retransmit: 8, Doubt: 350 * time.Millisecond,
-		Gossip: 80 * time.Millisecond, Push: 4, Patience: 20 * time.Millisecond, Fanout: 3, PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
-		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second, StuckAfter: 10 * time.Second}
+	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3,
+		SuspicionMax: 6, Retransmit: 8, Reprobe: 350 * time.Millisecond,
+		Gossip: 80 * time.Millisecond, Push: 4, Patience: 20 * time.Millisecond, Fanout: 3,
+		PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
+		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second,
+		StuckAfter: 10 * time.Second}
 }
 
-// WAN gives the pace for members that answer late: over slow links, or many on a host with few cores. A probe may take half a
-// second, a third of which LAN allows. A death is noticed in 3 to 7 s by some hundred members.
+// WAN returns the pace for members that answer late: over slow links, or many on a host with few cores. A probe may
+// take half a second, a third of which LAN allows. A death is noticed in 3 to 7 s by some hundred members.
 func WAN() Knobs {
 	k := LAN()
-	k.Probe, k.ProbeTimeout, k.Gossip, k.Doubt = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond, time.Second
+	k.Probe, k.ProbeTimeout, k.Gossip, k.Reprobe = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond,
+		time.Second
 	k.Patience = 150 * time.Millisecond
 	return k
 }
 
-// Paces are the names of the settings that can be chosen. All members of a cluster should have one: each judges by its own.
+// Paces are the names of the settings that can be chosen. All members of a cluster should have one: each judges by
+// its own.
 var Paces = map[string]func() Knobs{"lan": LAN, "wan": WAN} //nolint:gochecknoglobals // a constant
-
-// Fast gives knobs for tests on loopback.
-func Fast() Knobs {
-	k := LAN()
-	k.Probe, k.ProbeTimeout, k.Suspicion, k.SuspicionMax = 100*time.Millisecond, 50*time.Millisecond, 3, 3
-	k.Doubt, k.Gossip, k.PushPull, k.Sync, k.Settle = 50*time.Millisecond, 20*time.Millisecond, 2*time.Second, time.Second, 20*time.Millisecond
-	k.Flush, k.Reconnect, k.Save, k.StuckAfter = time.Millisecond, 200*time.Millisecond, 50*time.Millisecond, time.Second
-	return k
-}
 
 // The bounds of a member.
 const (

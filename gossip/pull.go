@@ -16,7 +16,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// pullByte is the first of our own streams. Memberlist's begin with 10 (encrypted), 9 (compressed), 244 (labelled) or less than 16.
+// pullByte is the first of our own streams. Memberlist's begin with 10 (encrypted), 9 (compressed), 244 (labelled) or
+// less than 16.
 const pullByte = 0xa5
 
 // sealer encrypts and authenticates frames with the gossip keys.
@@ -38,7 +39,8 @@ func newSealer(keys [][]byte) (*sealer, error) {
 	return s, nil
 }
 
-// write sends one frame: its length, a nonce, and the sealed text. what keeps a question from being taken for an answer.
+// write sends one frame: its length, a nonce, and the sealed text. what keeps a question from being taken for an
+// answer.
 func (s *sealer) write(w io.Writer, head []byte, what string, text []byte) error {
 	body := text
 	if len(s.ciphers) > 0 {
@@ -60,7 +62,8 @@ func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > 4*registry.MaxDelta {
-		return nil, fault.New(fault.Invalid, "frame", "a frame of %d bytes is more than the %d allowed", n, 4*registry.MaxDelta)
+		return nil, fault.New(fault.Invalid, "frame",
+			"a frame of %d bytes is more than the %d allowed", n, 4*registry.MaxDelta)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
@@ -77,7 +80,8 @@ func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
 			return text, nil
 		}
 	}
-	return nil, fault.New(fault.Denied, "gossip_key", "a frame is not sealed with a gossip key of ours; members need a key in common")
+	return nil, fault.New(fault.Denied, "gossip_key",
+		"a frame is not sealed with a gossip key of ours; members need a key in common")
 }
 
 const (
@@ -133,7 +137,7 @@ func (c *Cluster) serve(conn net.Conn) {
 	}
 }
 
-// Answer gives what an asker lacks, by its digest. The wire calls it for members that ask over mTLS.
+// Answer returns what an asker lacks, by its digest. The wire calls it for members that ask over mTLS.
 func (c *Cluster) Answer(d registry.Digest) registry.Delta {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,8 +34,8 @@ func (r *roots) set(root uint64) {
 	r.recent[r.at] = root
 }
 
-// compare notes that a member had this hash a moment ago, and reports whether that is a sign of something that we lack: one
-// that we had lately is behind us, not before.
+// compare notes that a member had this hash a moment ago, and reports whether that is a sign of something that we
+// lack: one that we had lately is behind us, not before.
 func (r *roots) compare(id cluster.WorkerID, root uint64) (differs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// suspected is memberlist's one way of telling a suspicion of ours: its log. TestMemberlistTellsOfASuspicion fails when a
-// version of memberlist says it otherwise.
+// suspected is memberlist's one way of telling a suspicion of ours: its log. TestMemberlistTellsOfASuspicion fails
+// when a version of memberlist says it otherwise.
 var suspected = regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`) //nolint:gochecknoglobals // a constant
 
 // logWriter takes memberlist's log to ours, and its suspicions to the members.

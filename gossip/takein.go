@@ -29,8 +29,8 @@ func (d *dissemination) takeIn(ctx context.Context, l *loop) {
 	}
 }
 
-// take merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as hold it. What it
-// decodes and verifies it does before it takes the registry's lock.
+// take merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as hold it. What
+// it decodes and verifies it does before it takes the registry's lock.
 func (d *dissemination) take(raw []byte) {
 	arrivals := d.receive(raw)
 	for i := range arrivals {
@@ -52,7 +52,7 @@ func (d *dissemination) take(raw []byte) {
 			d.c.keep(a.delta.Objects)
 		}
 	}
-	if news || d.c.reg.Root() != d.c.roots.now.Load() { // a run may say only that something is complete
+	if news || d.c.reg.Root() != d.c.roots.now.Load() { // an update may say only that something is complete
 		d.c.changed()
 	} else if d.c.reg.Contested() > 0 {
 		poke(d.c.announcer.contests)
@@ -132,10 +132,10 @@ func (d *dissemination) passOn(arrivals []arrival) {
 	}
 }
 
-// decodeBroadcast reads what publish sent: a run, or a delta.
+// decodeBroadcast reads what publish sent: an update, or a delta.
 func decodeBroadcast(raw []byte) (registry.Delta, error) {
-	if run, err := registry.DecodeRun(raw); err == nil {
-		return registry.Delta{Runs: []registry.Run{run}}, nil
+	if run, err := registry.DecodeUpdate(raw); err == nil {
+		return registry.Delta{Updates: []registry.Update{run}}, nil
 	}
 	return registry.DecodeDelta(raw)
 }

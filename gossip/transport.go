@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with bounds
-// on connections, and with our own streams beside memberlist's on one port.
+// transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with
+// bounds on connections, and with our own streams beside memberlist's on one port.
 type transport struct {
 	udp       packetConn
 	tcp       net.Listener
@@ -52,7 +52,8 @@ func listen(bind, advertise string) (*transport, error) {
 		if tcp, err = net.ListenTCP("tcp", at); err != nil {
 			break
 		}
-		if udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: tcp.Addr().(*net.TCPAddr).Port, Zone: at.Zone}); err == nil || at.Port != 0 {
+		if udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: tcp.Addr().(*net.TCPAddr).Port,
+			Zone: at.Zone}); err == nil || at.Port != 0 {
 			break
 		}
 		err = tcp.Close()
@@ -87,7 +88,7 @@ func (t *transport) start() {
 	t.done.Go(t.accept)
 }
 
-// advertised gives the address that others are told: the one asked for, the one bound, or a private one of the host.
+// advertised returns the address that others are told: the one asked for, the one bound, or a private one of the host.
 func advertised(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
 	if want != "" {
 		a, err := netip.ParseAddrPort(want)
@@ -122,7 +123,8 @@ func (t *transport) readPackets() {
 			continue
 		}
 		t.got.Add(int64(n))
-		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: time.Now()}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from),
+			Timestamp: time.Now()}
 		select {
 		case t.packets <- p:
 		case <-t.stop:
@@ -155,7 +157,7 @@ func (t *transport) accept() {
 	}
 }
 
-// sort gives a connection to whom its first byte says.
+// sort returns a connection to whom its first byte says.
 func (t *transport) sort(c *stream) {
 	_ = c.SetDeadline(time.Now().Add(pullTimeout))
 	c.in = bufio.NewReader(counted{c.Conn, t})
@@ -238,10 +240,10 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	return t.WriteTo(b, a.Addr)
 }
 
-// PacketCh gives the packets that came.
+// PacketCh returns the packets that came.
 func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
-// StreamCh gives the connections that came for memberlist.
+// StreamCh returns the connections that came for memberlist.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // DialTimeout opens a connection.

@@ -13,9 +13,9 @@ import (
 // upkeep does what must be done now and then: it saves, forgets, looks for members that are gone, asks those that are
 // suspected, and tells what is stuck.
 type upkeep struct {
-	c      *Cluster
-	saves  chan struct{} // somebody was not known before
-	doubts chan struct{} // somebody is suspected
+	c        *Cluster
+	saves    chan struct{} // somebody was not known before
+	suspects chan struct{} // somebody is suspected
 }
 
 // tend does what must be done now and then: saving, forgetting, looking for what is stuck.
@@ -86,8 +86,8 @@ func (u *upkeep) save() error {
 	return err
 }
 
-// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all that are
-// not met yet after a restart. memberlist itself forgets who is dead.
+// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all
+// that are not met yet after a restart. memberlist itself forgets who is dead.
 func (u *upkeep) reconnect(ctx context.Context, l *loop) {
 	wait := u.c.o.Knobs.Reconnect / 4
 	for pause(ctx, jitter(wait)) {
@@ -98,12 +98,12 @@ func (u *upkeep) reconnect(ctx context.Context, l *loop) {
 	}
 }
 
-// seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster of hundreds
-// must not answer so many exchanges of everything for one member that is gone for good.
+// seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster
+// of hundreds must not answer so many exchanges of everything for one member that is gone for good.
 const seekers = 16
 
-// lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked anew who
-// is still lost: two that have just begun and found each other must go on to look for the others.
+// lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked
+// anew who is still lost: two that have just begun and found each other must go on to look for the others.
 func (u *upkeep) lookForLost(ctx context.Context) {
 	tried := map[string]bool{}
 	for range 3 {
@@ -122,17 +122,17 @@ func (u *upkeep) lookForLost(ctx context.Context) {
 
 func (u *upkeep) lost() []string { return u.c.members.lost(u.c.Addr(), u.c.o.Peers) }
 
-// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its own next
-// probe of one of some hundred members comes half a minute later.
+// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its
+// own next probe of one of some hundred members comes half a minute later.
 func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.doubts:
+		case <-u.suspects:
 		}
 		for {
-			if !pause(ctx, jitter(u.c.o.Knobs.Doubt)) {
+			if !pause(ctx, jitter(u.c.o.Knobs.Reprobe)) {
 				return
 			}
 			n := u.c.members.anySuspect()

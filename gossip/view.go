@@ -36,7 +36,7 @@ type Part struct {
 	Worker cluster.WorkerID    `json:"worker"`
 	State  cluster.MemberState `json:"state"` // of the member
 	Since  time.Time           `json:"since"`
-	// Age is for how long the worker may have changed without our knowing: since a run of it came, or since another
+	// Age is for how long the worker may have changed without our knowing: since an update of it came, or since another
 	// member was seen to know just what we know. Of a worker that is gone, since it went.
 	Age time.Duration `json:"age_ns"`
 	Gap bool          `json:"gap,omitempty"` // we know that we lack something
@@ -60,7 +60,8 @@ type cache struct {
 }
 
 func (x *cache) reset(index uint64) {
-	x.index, x.workers, x.machines, x.view = index, map[cluster.WorkerID]cluster.Record{}, map[string]map[cluster.WorkerID]Machine{}, nil
+	x.index, x.workers, x.machines, x.view = index, map[cluster.WorkerID]cluster.Record{},
+		map[string]map[cluster.WorkerID]Machine{}, nil
 }
 
 // absorb decodes what changed. It is called with the lock.
@@ -123,7 +124,8 @@ func (c *Cluster) decode(rec registry.Record) {
 	case rec.Kind == registry.Machine && rec.Schema == schemaMachine:
 		var m Machine
 		if err := json.Unmarshal(rec.Payload, &m); err != nil || m.ID != rec.Key || m.Worker != rec.Owner {
-			c.o.Log.Info("a machine's record is of odd shape and left out", "worker", rec.Owner, "machine", rec.Key, "err", err)
+			c.o.Log.Info("a machine's record is of odd shape and left out", "worker", rec.Owner, "machine", rec.Key,
+				"err", err)
 			return
 		}
 		if c.machines[m.ID] == nil {
@@ -133,7 +135,7 @@ func (c *Cluster) decode(rec registry.Record) {
 	}
 }
 
-// View gives the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
+// View returns the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
 func (c *Cluster) View() View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +156,7 @@ func (c *Cluster) View() View {
 	return v
 }
 
-// Record gives one worker's record as View has it.
+// Record returns one worker's record as View has it.
 func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +164,7 @@ func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 	return rec, told && c.heard(id)
 }
 
-// heard says whether a worker's member can be heard. It is called with the lock.
+// heard reports whether a worker's member can be heard. It is called with the lock.
 func (c *Cluster) heard(id cluster.WorkerID) bool {
 	m, _ := c.members.get(id)
 	return id == c.o.Self || m.Heard()
@@ -193,7 +195,7 @@ func (c *Cluster) Where(id string) (cluster.WorkerID, bool) {
 	return m.Worker, ok
 }
 
-// Machine gives what is known of a machine.
+// Machine returns what is known of a machine.
 func (c *Cluster) Machine(id string) (Machine, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +209,8 @@ func (c *Cluster) machine(id string) (best Machine, ok bool) {
 	for owner, m := range c.machines[id] {
 		switch {
 		case !ok, gone(best.Worker) && !gone(owner):
-		case gone(owner) != gone(best.Worker) || cmp.Or(m.UpdatedAt.Compare(best.UpdatedAt), cmp.Compare(owner, best.Worker)) <= 0:
+		case gone(owner) != gone(best.Worker) || cmp.Or(m.UpdatedAt.Compare(best.UpdatedAt), cmp.Compare(owner,
+			best.Worker)) <= 0:
 			continue
 		}
 		best, ok = m, true
@@ -215,7 +218,7 @@ func (c *Cluster) machine(id string) (best Machine, ok bool) {
 	return best, ok
 }
 
-// Machines lists the machines of an app, or of all apps for "", by id.
+// Machines returns the machines of an app, or of all apps for "", by id.
 func (c *Cluster) Machines(app string) (out []Machine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,14 +231,14 @@ func (c *Cluster) Machines(app string) (out []Machine) {
 	return out
 }
 
-// Known tells what is known of every owner of records: incarnation, version, gaps.
+// Known returns what is known of every owner of records: incarnation, version, gaps.
 func (c *Cluster) Known() []registry.Known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reg.Owners()
 }
 
-// Incarnation gives the newest of a worker that is known; 0 where nothing is.
+// Incarnation returns the newest of a worker that is known; 0 where nothing is.
 func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +249,8 @@ func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 // Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
 	if m, _ := c.members.get(id); m.Heard() {
-		return fault.New(fault.Precondition, "alive", "%s is %s; only a worker that is gone can be forgotten", id, m.State)
+		return fault.New(fault.Precondition, "alive",
+			"%s is %s; only a worker that is gone can be forgotten", id, m.State)
 	}
 	c.mu.Lock()
 	k, known := c.reg.Owner(id)

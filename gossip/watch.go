@@ -17,8 +17,8 @@ type Watch struct {
 	told bool      // that it is stuck
 }
 
-// Watch follows what changes after from, an index that an earlier watch or Index gave; 0 begins with the whole view. name
-// is what the watchdog calls its reader. Close ends it.
+// Watch follows what changes after from, an index that an earlier watch or Index gave; 0 begins with the whole view.
+// name is what the watchdog calls its reader. Close ends it.
 func (c *Cluster) Watch(name string, from uint64) *Watch {
 	w := &Watch{c: c, name: name, pos: from, read: time.Now()}
 	c.mu.Lock()
@@ -34,7 +34,7 @@ func (w *Watch) Close() {
 	delete(w.c.watches, w)
 }
 
-// Index gives the index up to which the watch has read: what to begin with another time.
+// Index returns the index up to which the watch has read: what to begin with another time.
 func (w *Watch) Index() uint64 {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -66,12 +66,12 @@ func (w *Watch) Next(ctx context.Context) (changes []registry.Change, resync boo
 	}
 }
 
-// Index gives the index of the last change.
+// Index returns the index of the last change.
 func (c *Cluster) Index() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reg.Index()
 }
 
-// Moved gives a channel that is closed when anything changes: records, objects, members.
+// Moved returns a channel that is closed when anything changes: records, objects, members.
 func (c *Cluster) Moved() <-chan struct{} { return c.moved.next() }

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
@@ -152,7 +152,7 @@ func (x *town) run(a *at) {
 		}
 	}
 	var err error
-	if a.Member, err = New(Options{Dir: a.dir, Region: "local", Wire: "127.0.0.1:0", Gossip: "127.0.0.1:0", Peers: peers, Knobs: gossip.Fast()}); err != nil {
+	if a.Member, err = New(Options{Dir: a.dir, Region: "local", Wire: "127.0.0.1:0", Gossip: "127.0.0.1:0", Peers: peers, Knobs: gossiptest.Fast()}); err != nil {
 		x.t.Fatal(err)
 	}
 	if err := a.Attach(x.t.Context(), a.w); err != nil {

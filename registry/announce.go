@@ -7,24 +7,26 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// grave is a deletion of our own, in the order in which they were made.
-type grave struct {
+// tombstone is a deletion of our own, in the order in which they were made.
+type tombstone struct {
 	at      time.Time
 	version uint64
 }
 
-// Own begins an incarnation of our own with everything this worker has: its journal is the truth, and what the registry
-// held before of it is gone. The records' owner, incarnation and version are set here; a signature is kept where it is over
-// just these: see Numbered. incarnation must be greater than any before; where that is not known (an old disk), others will
-// say so: see Contested.
+// Own begins an incarnation of our own with everything this worker has: its journal is the truth, and what the
+// registry held before of it is gone. The records' owner, incarnation and version are set here; a signature is kept
+// where it is over just these: see Numbered. incarnation must be greater than any before; where that is not known (an
+// old disk), others will say so: see Contested.
 func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	old := r.owners[r.self]
 	switch {
 	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
 		return fault.New(fault.Invalid, "incarnation",
-			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation), incarnation)
+			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation),
+			incarnation)
 	case len(recs) > MaxRecords:
-		return fault.New(fault.Exhausted, "owner_full", "this worker has %d records to announce; %d is the most", len(recs), MaxRecords)
+		return fault.New(fault.Exhausted, "owner_full",
+			"this worker has %d records to announce; %d is the most", len(recs), MaxRecords)
 	}
 	l := newLedger(r.self)
 	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that having nothing can be told, too
@@ -41,7 +43,7 @@ func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	for _, k := range l.ids() {
 		r.index(l.entries[k].rec)
 	}
-	r.owners[r.self], r.graves, r.spoken, r.contest = l, nil, 0, 0
+	r.owners[r.self], r.tombstones, r.announced, r.contest = l, nil, 0, 0
 	r.settle(l)
 	return nil
 }
@@ -91,21 +93,24 @@ func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payl
 	return rec, r.Commit(now, rec)
 }
 
-// Draft returns the record that Put would write, so that it can be signed before Commit writes it. It reports false, with
-// the record that is there, when nothing would change.
+// Draft returns the record that Put would write, so that it can be signed before Commit writes it. It reports false,
+// with the record that is there, when nothing would change.
 func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (rec Record, changed bool, err error) {
 	l, err := r.mine()
 	if err != nil {
 		return Record{}, false, err
 	}
-	if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted && e.rec.Schema == schema && string(e.rec.Payload) == string(payload) {
+	if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted && e.rec.Schema == schema &&
+		string(e.rec.Payload) == string(payload) {
 		return e.rec, false, nil
 	}
 	if len(l.entries) >= MaxRecords {
 		return Record{}, false, fault.New(fault.Exhausted, "owner_full",
-			"this worker has %d records in the registry, which is the most; destroy machines that are not needed", MaxRecords)
+			"this worker has %d records in the registry, which is the most; destroy machines that are not needed",
+			MaxRecords)
 	}
-	rec = Record{Owner: r.self, Incarnation: l.inc, Version: l.known + 1, Kind: kind, Key: key, Schema: schema, Payload: payload}
+	rec = Record{Owner: r.self, Incarnation: l.inc, Version: l.known + 1, Kind: kind, Key: key, Schema: schema,
+		Payload: payload}
 	return rec, true, rec.Check()
 }
 
@@ -139,16 +144,17 @@ func (r *Registry) Commit(now time.Time, rec Record) error {
 	}
 	if rec.Owner != r.self || rec.Incarnation != l.inc || rec.Version != l.known+1 {
 		return fault.New(fault.Conflict, "stale_draft",
-			"a record drafted as version (%d, %d) comes after (%d, %d); draft it anew", rec.Incarnation, rec.Version, l.inc, l.known)
+			"a record drafted as version (%d, %d) comes after (%d, %d); draft it anew", rec.Incarnation, rec.Version,
+			l.inc, l.known)
 	}
 	if err := rec.Check(); err != nil {
 		return err
 	}
-	r.put(l, rec, l.floor, now)
+	r.put(l, rec, l.compacted, now)
 	l.known, l.seen, l.heard = rec.Version, rec.Version, now
 	if rec.Deleted {
-		r.graves = append(r.graves, grave{now, rec.Version})
-		r.reap(now, l)
+		r.tombstones = append(r.tombstones, tombstone{now, rec.Version})
+		r.expire(now, l)
 	}
 	r.settle(l)
 	return nil
@@ -158,22 +164,24 @@ func (r *Registry) mine() (*ledger, error) {
 	if l := r.owners[r.self]; l != nil {
 		return l, nil
 	}
-	return nil, fault.New(fault.Precondition, "not_begun", "this worker has not yet announced what it has; that comes first")
+	return nil, fault.New(fault.Precondition, "not_begun",
+		"this worker has not yet announced what it has; that comes first")
 }
 
-// reap forgets deletions of our own that are too old or too many.
-func (r *Registry) reap(now time.Time, l *ledger) {
+// expire forgets deletions of our own that are too old or too many.
+func (r *Registry) expire(now time.Time, l *ledger) {
 	n := 0
-	for n < len(r.graves) && (len(r.graves)-n > r.o.Tombstones || now.Sub(r.graves[n].at) > r.o.TombstoneAge) {
+	for n < len(r.tombstones) && (len(r.tombstones)-n > r.o.Tombstones ||
+		now.Sub(r.tombstones[n].at) > r.o.TombstoneAge) {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	l.floor = r.graves[n-1].version
-	r.graves = r.graves[n:]
+	l.compacted = r.tombstones[n-1].version
+	r.tombstones = r.tombstones[n:]
 	for k, e := range l.entries {
-		if e.rec.Deleted && e.rec.Version <= l.floor {
+		if e.rec.Deleted && e.rec.Version <= l.compacted {
 			l.drop(k)
 		}
 	}
@@ -183,37 +191,38 @@ func (r *Registry) reap(now time.Time, l *ledger) {
 // Tidy forgets deletions that are older than the bounds. Call it once a minute or so.
 func (r *Registry) Tidy(now time.Time) {
 	if l := r.owners[r.self]; l != nil {
-		r.reap(now, l)
+		r.expire(now, l)
 	}
-	r.objects.reap(now)
+	r.objects.expire(now)
 }
 
-// News gives what we have written since the last News, in runs of at most size bytes each, and at most runs of them. What
-// does not fit is told by what carries on: the last run is then one without records from the last version told to our
-// last, so that its receivers see that they lack something and ask.
-func (r *Registry) News(size, runs int) []Run {
+// News returns what we have written since the last News, in updates of at most size bytes each, and at most updates
+// of them. What does not fit is told by what carries on: the last update is then one without records from the last
+// version told to our last, so that its receivers see that they lack something and ask.
+func (r *Registry) News(size, updates int) []Update {
 	l := r.owners[r.self]
-	if l == nil || r.spoken >= l.known {
+	if l == nil || r.announced >= l.known {
 		return nil
 	}
-	var out []Run
-	for r.spoken < l.known && len(out) < runs {
-		run := l.since(max(r.spoken, l.floor), size)
-		if run.Size() > size {
+	var out []Update
+	for r.announced < l.known && len(out) < updates {
+		update := l.since(max(r.announced, l.compacted), size)
+		if update.Size() > size {
 			break // one record that is too large to be broadcast
 		}
-		out = append(out, run)
-		r.spoken = run.To
+		out = append(out, update)
+		r.announced = update.To
 	}
-	if r.spoken < l.known {
-		out = append(out, Run{Owner: r.self, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known})
-		r.spoken = l.known
+	if r.announced < l.known {
+		out = append(out, Update{Owner: r.self, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
+			Compacted: l.compacted, Upto: l.known})
+		r.announced = l.known
 	}
 	return out
 }
 
-// Contested gives the incarnation under which somebody else has spoken as this worker, or 0. A worker that came back with
-// an old disk sees its own last words; whoever it is, the answer is to begin a greater incarnation (Own).
+// Contested returns the incarnation under which somebody else has announced as this worker, or 0. A worker that came
+// back with an old disk sees its own last words; whoever it is, the answer is to begin a greater incarnation (Own).
 func (r *Registry) Contested() uint64 { return r.contest }
 
 func (r *Registry) contested(incarnation, version uint64) {
@@ -223,7 +232,7 @@ func (r *Registry) contested(incarnation, version uint64) {
 	}
 }
 
-// Mine gives all our own records that are not deleted, as Own takes them.
+// Mine returns all our own records that are not deleted, as Own takes them.
 func (r *Registry) Mine() (out []Record) {
 	l := r.owners[r.self]
 	if l == nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// The encoding is short, as broadcasts are packets: unsigned varints, and bytes behind their length. Each message begins
-// with what it is; each record and object stands behind its length, so that later versions may append to it.
+// The encoding is short, as broadcasts are packets: unsigned varints, and bytes behind their length. Each message
+// begins with what it is; each record and object stands behind its length, so that later versions may append to it.
 const (
-	tagRun    = 0x11
+	tagUpdate = 0x11
 	tagDigest = 0x12
 	tagDelta  = 0x13
 
-	runOverhead = 64 // more than a run's head takes, without the owner's id
+	updateOverhead = 64 // more than an update's head takes, without the owner's id
 )
 
 func appendBytes[S ~string | ~[]byte](b []byte, s S) []byte {
@@ -32,7 +32,7 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// appendRecord leaves the owner and the incarnation to the run around it.
+// appendRecord leaves the owner and the incarnation to the update around it.
 func appendRecord(b []byte, r Record) []byte {
 	b = appendBytes(b, r.Kind)
 	b = appendBytes(b, r.Key)
@@ -43,12 +43,12 @@ func appendRecord(b []byte, r Record) []byte {
 	return appendBytes(b, r.Sig)
 }
 
-// sizeOf gives at least the bytes that a record takes in a run.
+// sizeOf returns at least the bytes that a record takes in an update.
 func sizeOf(r Record) int {
 	return len(r.Kind) + len(r.Key) + len(r.Payload) + len(r.Sig) + 20
 }
 
-// Size returns the bytes that a record takes in a run.
+// Size returns the bytes that a record takes in an update.
 func (r Record) Size() int {
 	n := len(appendRecord(nil, r))
 	return n + len(binary.AppendUvarint(nil, uint64(n)))
@@ -58,18 +58,18 @@ func sizeOfObject(o Object) int {
 	return len(o.Kind) + len(o.Key) + len(o.Stamp.Writer) + len(o.Payload) + len(o.Sig) + 32
 }
 
-// Size gives the bytes of the encoded run, or a few more.
-func (r Run) Size() int {
-	n := runOverhead + len(r.Owner)
+// Size returns the bytes of the encoded update, or a few more.
+func (r Update) Size() int {
+	n := updateOverhead + len(r.Owner)
 	for _, rec := range r.Records {
 		n += sizeOf(rec)
 	}
 	return n
 }
 
-func appendRun(b []byte, r Run) []byte {
+func appendUpdate(b []byte, r Update) []byte {
 	b = appendBytes(b, r.Owner)
-	for _, n := range []uint64{r.Incarnation, r.From, r.To, r.Full, r.Floor, r.Upto} {
+	for _, n := range []uint64{r.Incarnation, r.From, r.To, r.Full, r.Compacted, r.Upto} {
 		b = binary.AppendUvarint(b, n)
 	}
 	b = appendBool(b, r.Reset)
@@ -100,21 +100,21 @@ func (o Object) fingerprint() uint64 {
 	return mix(h.Sum64())
 }
 
-// EncodeRun gives a run as a broadcast carries it.
-func EncodeRun(r Run) []byte { return appendRun([]byte{tagRun}, r) }
+// EncodeUpdate returns an update as a broadcast carries it.
+func EncodeUpdate(r Update) []byte { return appendUpdate([]byte{tagUpdate}, r) }
 
-// DecodeRun reads a run and checks it.
-func DecodeRun(raw []byte) (Run, error) {
+// DecodeUpdate reads an update and checks it.
+func DecodeUpdate(raw []byte) (Update, error) {
 	d := decoder{rest: raw}
-	d.tag(tagRun)
-	r := d.run()
-	if err := d.end("run"); err != nil {
-		return Run{}, err
+	d.tag(tagUpdate)
+	r := d.update()
+	if err := d.end("update"); err != nil {
+		return Update{}, err
 	}
 	return r, r.Check()
 }
 
-// EncodeDigest gives a digest as a question carries it.
+// EncodeDigest returns a digest as a question carries it.
 func EncodeDigest(d Digest) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte{tagDigest}, d.Root)
 	b = appendBytes(b, d.Owners)
@@ -138,7 +138,8 @@ func DecodeDigest(raw []byte) (Digest, error) {
 	d.tag(tagDigest)
 	out := Digest{Root: d.fixed64(), Owners: d.bytes(Buckets)}
 	for range d.count(12) {
-		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), Known: d.uint(), Base: d.uint(), Hash: d.fixed64()})
+		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(),
+			Known: d.uint(), Base: d.uint(), Hash: d.fixed64()})
 	}
 	out.Objects = d.bytes(Buckets)
 	for range d.count(8) {
@@ -147,7 +148,7 @@ func DecodeDigest(raw []byte) (Digest, error) {
 	return out, d.end("digest")
 }
 
-// EncodeDelta gives a delta as an answer carries it.
+// EncodeDelta returns a delta as an answer carries it.
 func EncodeDelta(x Delta) []byte {
 	b := appendBool(appendBool([]byte{tagDelta}, x.Same), x.More)
 	for _, list := range [][]uint32{x.Owners, x.Things} {
@@ -156,9 +157,9 @@ func EncodeDelta(x Delta) []byte {
 			b = binary.LittleEndian.AppendUint32(b, h)
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(x.Runs)))
-	for _, r := range x.Runs {
-		b = appendBytes(b, appendRun(nil, r))
+	b = binary.AppendUvarint(b, uint64(len(x.Updates)))
+	for _, r := range x.Updates {
+		b = appendBytes(b, appendUpdate(nil, r))
 	}
 	b = binary.AppendUvarint(b, uint64(len(x.Objects)))
 	for _, o := range x.Objects {
@@ -178,7 +179,7 @@ func DecodeDelta(raw []byte) (Delta, error) {
 	out := Delta{Same: d.bool(), More: d.bool(), Owners: d.hashes(), Things: d.hashes()}
 	for range d.count(8) {
 		in := decoder{rest: d.bytes(2 * MaxDelta), err: d.err}
-		out.Runs = append(out.Runs, in.run())
+		out.Updates = append(out.Updates, in.update())
 		d.take(in.err)
 	}
 	for range d.count(8) {
@@ -192,7 +193,7 @@ func DecodeDelta(raw []byte) (Delta, error) {
 	return out, d.end("delta")
 }
 
-// EncodeObject gives an object by itself, as a file keeps it.
+// EncodeObject returns an object by itself, as a file keeps it.
 func EncodeObject(o Object) []byte { return appendObject(nil, o) }
 
 // DecodeObject reads and checks an object.
@@ -224,7 +225,7 @@ func (d *decoder) take(err error) {
 	}
 }
 
-// end gives the first error. Bytes left over are of a later version, and are let be.
+// end returns the first error. Bytes left over are of a later version, and are let be.
 func (d *decoder) end(what string) error {
 	if d.err != nil {
 		return fault.Wrap(d.err, fault.Invalid, "malformed", "a %s cannot be read", what)
@@ -320,15 +321,19 @@ func (d *decoder) hashes() (out []uint32) {
 	return out
 }
 
-func (d *decoder) run() Run {
-	r := Run{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), From: d.uint(), To: d.uint(), Full: d.uint(),
-		Floor: d.uint(), Upto: d.uint(), Reset: d.bool()}
+func (d *decoder) update() Update {
+	r := Update{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), From: d.uint(), To: d.uint(),
+		Full:      d.uint(),
+		Compacted: d.uint(), Upto: d.uint(), Reset: d.bool()}
 	for range d.count(8) {
 		in := decoder{rest: d.bytes(2 * MaxPayload), err: d.err}
-		rec := Record{Owner: r.Owner, Kind: Kind(in.bytes(MaxKind)), Key: string(in.bytes(MaxName)), Incarnation: r.Incarnation, Version: in.uint(),
-			Schema: in.uint32(), Deleted: in.bool(), Payload: bytes.Clone(in.bytes(MaxPayload)), Sig: bytes.Clone(in.bytes(MaxSig))} // not keeping the message alive
+		rec := Record{Owner: r.Owner, Kind: Kind(in.bytes(MaxKind)), Key: string(in.bytes(MaxName)),
+			Incarnation: r.Incarnation, Version: in.uint(),
+			// not keeping the message alive
+			Schema: in.uint32(), Deleted: in.bool(), Payload: bytes.Clone(in.bytes(MaxPayload)),
+			Sig: bytes.Clone(in.bytes(MaxSig))}
 		if d.take(in.err); d.err != nil {
-			return Run{}
+			return Update{}
 		}
 		r.Records = append(r.Records, rec)
 	}
@@ -342,7 +347,8 @@ func (d *decoder) object() Object {
 		d.fail("a stamp is beyond all time")
 	}
 	o.Stamp = Stamp{Wall: int64(wall), Count: d.uint32(), Writer: cluster.WorkerID(d.bytes(MaxName))}
-	o.Schema, o.Deleted, o.Payload, o.Sig = d.uint32(), d.bool(), bytes.Clone(d.bytes(MaxPayload)), bytes.Clone(d.bytes(MaxSig))
+	o.Schema, o.Deleted, o.Payload, o.Sig = d.uint32(), d.bool(), bytes.Clone(d.bytes(MaxPayload)),
+		bytes.Clone(d.bytes(MaxSig))
 	return o
 }
 

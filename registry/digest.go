@@ -35,16 +35,16 @@ type Delta struct {
 	Same     bool               // nothing differs
 	Owners   []uint32           // of a first answer: the hash of each bucket of owners, Buckets of them
 	Things   []uint32           // and of objects
-	Runs     []Run              // what the asker lacks
+	Updates  []Update           // what the asker lacks
 	Objects  []Object           // and these
 	More     bool               // and there is more: ask again
 	Diverged []cluster.WorkerID // both sides should have the same of these and do not: ask the owner itself
 }
 
 // Empty reports whether there is nothing in it to merge.
-func (d Delta) Empty() bool { return len(d.Runs) == 0 && len(d.Objects) == 0 }
+func (d Delta) Empty() bool { return len(d.Updates) == 0 && len(d.Objects) == 0 }
 
-// Root gives one hash of all that is known. Two registries with one root know the same.
+// Root returns one hash of all that is known. Two registries with one root know the same.
 func (r *Registry) Root() uint64 {
 	var h uint64
 	for i, b := range r.buckets {
@@ -143,16 +143,16 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 			break
 		}
 		l := r.owners[owner]
-		run, diverged := l.answer(marks[owner], owner == r.self, left)
+		update, diverged := l.answer(marks[owner], owner == r.self, left)
 		if diverged {
 			out.Diverged = append(out.Diverged, owner)
 		}
-		if run == nil {
+		if update == nil {
 			continue
 		}
-		left -= run.Size()
-		out.Runs = append(out.Runs, *run)
-		out.More = out.More || run.To < l.known
+		left -= update.Size()
+		out.Updates = append(out.Updates, *update)
+		out.More = out.More || update.To < l.known
 	}
 	if !out.More {
 		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)
@@ -160,11 +160,11 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	return out
 }
 
-// answer gives what somebody with this mark lacks of the owner, or nil.
-func (l *ledger) answer(m Mark, owner bool, most int) (run *Run, diverged bool) {
+// answer returns what somebody with this mark lacks of the owner, or nil.
+func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, diverged bool) {
 	from := m.Known
 	switch {
-	case l.inc == 0 || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Base > l.floor && m.Known >= l.known:
+	case l.inc == 0 || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Base > l.compacted && m.Known >= l.known:
 		return nil, false
 	case m.Incarnation < l.inc:
 		from = 0
@@ -172,8 +172,9 @@ func (l *ledger) answer(m Mark, owner bool, most int) (run *Run, diverged bool) 
 		return nil, false
 	case m.Known == l.known:
 		if m.Hash == 0 || !l.settled() || m.Hash == max(l.hash, 1) {
-			if m.Hash == 0 && l.complete() && l.settled() { // its walk ends with somebody telling it that this is all
-				return &Run{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full, Floor: l.floor, Upto: l.known}, false
+			if m.Hash == 0 && l.complete() && l.settled() { // its resync ends with somebody telling it that this is all
+				return &Update{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
+					Compacted: l.compacted, Upto: l.known}, false
 			}
 			return nil, false
 		}
@@ -183,7 +184,7 @@ func (l *ledger) answer(m Mark, owner bool, most int) (run *Run, diverged bool) 
 		out := l.since(0, most)
 		out.Reset = true
 		return &out, false
-	case m.Known < l.floor && m.Base < l.floor:
+	case m.Known < l.compacted && m.Base < l.compacted:
 		from = 0
 	}
 	if l.known == 0 {
@@ -193,7 +194,7 @@ func (l *ledger) answer(m Mark, owner bool, most int) (run *Run, diverged bool) 
 	return &out, false
 }
 
-// Behind says whether an asker's digest shows that it knows something that we do not.
+// Behind reports whether an asker's digest shows that it knows something that we do not.
 func (r *Registry) Behind(d Digest) bool {
 	for _, m := range d.Marks {
 		l := r.owners[m.Owner]
@@ -209,7 +210,8 @@ func (r *Registry) Behind(d Digest) bool {
 
 // Exchange is one whole comparison with a member, for carriers: ask sends a digest and gives its answer. It merges what
 // comes, and ends when nothing is missing or after most questions. from is the authenticated member.
-func (r *Registry) Exchange(now time.Time, from cluster.WorkerID, most int, ask func(Digest) (Delta, error)) (changed int, err error) {
+func (r *Registry) Exchange(now time.Time, from cluster.WorkerID, most int, ask func(Digest) (Delta,
+	error)) (changed int, err error) {
 	var answer Delta
 	for range most {
 		if answer, err = ask(r.Digest(answer)); err != nil || answer.Same {

@@ -11,15 +11,20 @@ import (
 )
 
 func seeds() [][]byte {
-	rec := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 2, Version: 3, Schema: 9, Payload: []byte("p"), Sig: []byte("s")}
+	rec := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 2, Version: 3, Schema: 9,
+		Payload: []byte("p"), Sig: []byte("s")}
 	gone := registry.Record{Owner: "a", Kind: "unheard-of", Key: "n", Incarnation: 2, Version: 4, Deleted: true}
-	run := registry.Run{Owner: "a", Incarnation: 2, From: 1, To: 4, Full: 2, Floor: 1, Upto: 5, Reset: true, Records: []registry.Record{rec, gone}}
-	obj := registry.Object{Kind: "app", Key: "x", Stamp: registry.Stamp{Wall: 5, Count: 1, Writer: "b"}, Schema: 1, Payload: []byte("q")}
+	update := registry.Update{Owner: "a", Incarnation: 2, From: 1, To: 4, Full: 2, Compacted: 1, Upto: 5, Reset: true,
+		Records: []registry.Record{rec, gone}}
+	obj := registry.Object{Kind: "app", Key: "x", Stamp: registry.Stamp{Wall: 5, Count: 1, Writer: "b"}, Schema: 1,
+		Payload: []byte("q")}
 	hashes := make([]uint32, registry.Buckets)
 	return [][]byte{
-		registry.EncodeRun(run),
-		registry.EncodeDigest(registry.Digest{Root: 7, Owners: []byte{1, 2}, Marks: []registry.Mark{{Owner: "a", Incarnation: 1, Known: 2, Base: 1, Hash: 3}}, Objects: []byte{3}, Have: []uint64{4}}),
-		registry.EncodeDelta(registry.Delta{More: true, Owners: hashes, Things: hashes, Runs: []registry.Run{run}, Objects: []registry.Object{obj}, Diverged: []cluster.WorkerID{"c"}}),
+		registry.EncodeUpdate(update),
+		registry.EncodeDigest(registry.Digest{Root: 7, Owners: []byte{1, 2}, Marks: []registry.Mark{{Owner: "a",
+			Incarnation: 1, Known: 2, Base: 1, Hash: 3}}, Objects: []byte{3}, Have: []uint64{4}}),
+		registry.EncodeDelta(registry.Delta{More: true, Owners: hashes, Things: hashes,
+			Updates: []registry.Update{update}, Objects: []registry.Object{obj}, Diverged: []cluster.WorkerID{"c"}}),
 		registry.EncodeObject(obj),
 	}
 }
@@ -31,16 +36,18 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := registry.New("z", registry.Options{})
-		if err := r.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "mine", Payload: []byte("x")}}); err != nil {
+		if err := r.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "mine",
+			Payload: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}
 		mine := r.Mine()
-		if run, err := registry.DecodeRun(raw); err == nil {
-			_, _ = r.Merge(noon, "", registry.Delta{Runs: []registry.Run{run}})
-			if again, err := registry.DecodeRun(registry.EncodeRun(run)); err != nil || cmp.Diff(run, again) != "" {
-				t.Fatalf("a run does not survive its encoding: %v %s", err, cmp.Diff(run, again))
+		if update, err := registry.DecodeUpdate(raw); err == nil {
+			_, _ = r.Merge(noon, "", registry.Delta{Updates: []registry.Update{update}})
+			if again, err := registry.DecodeUpdate(registry.EncodeUpdate(update)); err != nil || cmp.Diff(update,
+				again) != "" {
+				t.Fatalf("an update does not survive its encoding: %v %s", err, cmp.Diff(update, again))
 			}
-			for _, rec := range run.Records {
+			for _, rec := range update.Records {
 				_, _ = r.Apply(noon, rec)
 			}
 		}
@@ -54,7 +61,8 @@ func FuzzMessages(f *testing.F) {
 		}
 		if o, err := registry.DecodeObject(raw); err == nil {
 			_, _ = r.ApplyObject(noon, o)
-			if again, err := registry.DecodeObject(registry.EncodeObject(o)); err != nil || !bytes.Equal(again.Payload, o.Payload) || again.Stamp != o.Stamp {
+			if again, err := registry.DecodeObject(registry.EncodeObject(o)); err != nil ||
+				!bytes.Equal(again.Payload, o.Payload) || again.Stamp != o.Stamp {
 				t.Fatalf("an object does not survive its encoding: %v", err)
 			}
 		}

@@ -10,25 +10,25 @@ import (
 
 // entry is a record as it is kept.
 type entry struct {
-	rec  Record
-	hash uint64
-	walk uint32    // of its ledger, when it was last told
-	at   time.Time // when it was learnt
+	rec    Record
+	hash   uint64
+	resync uint32    // of its ledger, when it was last told
+	at     time.Time // when it was learnt
 }
 
 // ledger is what is known of one owner.
 type ledger struct {
-	owner  cluster.WorkerID
-	inc    uint64 // the latest incarnation heard of
-	known  uint64 // all of inc up to here is known
-	beyond []span // and these pieces after a gap
-	seen   uint64 // the highest version of inc heard of, known or not
-	full   uint64
-	floor  uint64    // deletions up to here may have been forgotten, and what they deleted is not here
-	base   uint64    // the floor when knowing began from 0: deletions up to it need not be told
-	walk   uint32    // counts beginnings from 0
-	stale  bool      // entries of earlier walks are still here
-	heard  time.Time // when news of it last came
+	owner     cluster.WorkerID
+	inc       uint64 // the latest incarnation heard of
+	known     uint64 // all of inc up to here is known
+	beyond    []span // and these pieces after a gap
+	seen      uint64 // the highest version of inc heard of, known or not
+	full      uint64
+	compacted uint64    // deletions up to here may have been forgotten, and what they deleted is not here
+	base      uint64    // where it was compacted when knowing began from 0: older deletions need not be told
+	resync    uint32    // counts how often knowing began from 0
+	stale     bool      // entries of earlier resyncs are still here
+	heard     time.Time // when news of it last came
 
 	entries map[id]*entry
 	live    int    // entries that are not deleted
@@ -40,13 +40,13 @@ func newLedger(owner cluster.WorkerID) *ledger {
 	return &ledger{owner: owner, entries: map[id]*entry{}}
 }
 
-// settled says whether known tells all there is to say of what is held.
+// settled reports whether known tells all there is to say of what is held.
 func (l *ledger) settled() bool { return !l.stale && len(l.beyond) == 0 && l.seen <= l.known }
 
-// gap says whether something is missing that was heard of.
+// gap reports whether something is missing that was heard of.
 func (l *ledger) gap() bool { return l.seen > l.known || !l.complete() }
 
-// complete says whether the incarnation has told all its owner had when it began.
+// complete reports whether the incarnation has told all its owner had when it began.
 func (l *ledger) complete() bool { return l.full > 0 && l.known >= l.full }
 
 func (l *ledger) summary() uint64 {
@@ -58,28 +58,30 @@ func (l *ledger) summary() uint64 {
 
 // begin starts to know an incarnation, or the same one anew, from nothing. What is held stays until it is replaced or
 // the new knowledge is complete, so that a reader does not see things vanish and come back.
-func (l *ledger) begin(inc, floor uint64) {
+func (l *ledger) begin(inc, compacted uint64) {
 	if inc != l.inc {
-		l.inc, l.full, l.floor, l.seen = inc, 0, 0, 0
+		l.inc, l.full, l.compacted, l.seen = inc, 0, 0, 0
 	}
-	l.known, l.beyond, l.base, l.floor = 0, nil, floor, max(l.floor, floor)
-	l.walk++
+	l.known, l.beyond, l.base, l.compacted = 0, nil, compacted, max(l.compacted, compacted)
+	l.resync++
 	l.stale = len(l.entries) > 0
 }
 
-// put keeps a record if it is newer than what is held. runFloor is the floor its sender knew.
-func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) {
+// put keeps a record if it is newer than what is held. senderCompacted is what its sender knew to be compacted.
+func (l *ledger) put(rec Record, senderCompacted uint64, now time.Time) (changed bool) {
 	k := id{rec.Kind, rec.Key}
 	old := l.entries[k]
 	switch {
 	case rec.Incarnation < l.inc && !l.stale && l.complete():
 		return false // of an incarnation whose successor has told everything
-	case rec.Incarnation == l.inc && old != nil && old.rec.Incarnation == l.inc && old.rec.Version == rec.Version && !rec.Newer(old.rec):
-		if runFloor >= l.base {
-			old.walk = l.walk // told again: it outlives the walk
+	case rec.Incarnation == l.inc && old != nil && old.rec.Incarnation == l.inc && old.rec.Version == rec.Version &&
+		!rec.Newer(old.rec):
+		if senderCompacted >= l.base {
+			old.resync = l.resync // told again: it outlives the resync
 		}
 		return false
-	case rec.Incarnation == l.inc && (rec.Version <= l.known || rec.Version <= l.floor && runFloor < l.floor):
+	case rec.Incarnation == l.inc && (rec.Version <= l.known || rec.Version <= l.compacted &&
+		senderCompacted < l.compacted):
 		return false // we would have it: it has been replaced or deleted since
 	case old != nil && !rec.Newer(old.rec):
 		return false
@@ -88,9 +90,9 @@ func (l *ledger) put(rec Record, runFloor uint64, now time.Time) (changed bool) 
 		l.hash ^= old.hash
 		l.live--
 	}
-	e := &entry{rec: rec, hash: rec.fingerprint(), walk: l.walk, at: now}
+	e := &entry{rec: rec, hash: rec.fingerprint(), resync: l.resync, at: now}
 	if rec.Incarnation < l.inc {
-		e.walk--
+		e.resync--
 		l.stale = true
 	}
 	if !rec.Deleted {
@@ -114,31 +116,32 @@ func (l *ledger) drop(k id) {
 	}
 }
 
-// learn takes what a run says was complete, and gives what therefore is gone.
-func (l *ledger) learn(r Run) (gone []Record) {
+// learn takes what an update says was complete, and gives what therefore is gone.
+func (l *ledger) learn(r Update) (gone []Record) {
 	l.full, l.seen = max(l.full, r.Full), max(l.seen, r.Upto)
-	// A run that may lack deletions after From says nothing to somebody who does not know them, and in a walk only those
-	// count who know the deletions that the walk was begun for.
-	if r.From > 0 && r.From < r.Floor && l.base < r.Floor || l.stale && r.Floor < l.base {
+	// An update that may lack deletions after From says nothing to somebody who does not know them, and in a resync
+	// only those count who know the deletions that the resync was begun for.
+	if r.From > 0 && r.From < r.Compacted && l.base < r.Compacted || l.stale && r.Compacted < l.base {
 		return nil
 	}
 	l.known, l.beyond = cover(l.known, l.beyond, r.From, r.To)
-	if l.known >= r.Floor {
-		l.floor = max(l.floor, r.Floor) // not before: what we give must not promise deletions that we missed
+	if l.known >= r.Compacted {
+		// not before: what we give must not promise deletions that we missed
+		l.compacted = max(l.compacted, r.Compacted)
 	}
 	if l.stale && l.complete() && l.known >= max(l.base, r.Upto) {
 		for k, e := range l.entries {
-			if e.walk != l.walk && (e.rec.Incarnation < l.inc || e.rec.Version <= l.known) {
+			if e.resync != l.resync && (e.rec.Incarnation < l.inc || e.rec.Version <= l.known) {
 				gone = append(gone, e.rec)
 				l.drop(k)
 			}
-			e.walk = l.walk
+			e.resync = l.resync
 		}
 		l.stale = false
 	}
-	if !l.stale && l.floor > 0 {
+	if !l.stale && l.compacted > 0 {
 		for k, e := range l.entries {
-			if e.rec.Deleted && e.rec.Version <= l.floor && e.rec.Incarnation == l.inc {
+			if e.rec.Deleted && e.rec.Version <= l.compacted && e.rec.Incarnation == l.inc {
 				l.drop(k)
 			}
 		}
@@ -151,21 +154,22 @@ func compareRecords(a, b Record) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 }
 
-// since gives the run after from, with at most max bytes of records but at least one.
-func (l *ledger) since(from uint64, most int) Run {
-	run := Run{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full, Floor: l.floor, Upto: max(l.known, l.seen)}
+// since returns the update after from, with at most max bytes of records but at least one.
+func (l *ledger) since(from uint64, most int) Update {
+	update := Update{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full,
+		Compacted: l.compacted, Upto: max(l.known, l.seen)}
 	for _, e := range l.entries {
-		if e.rec.Incarnation == l.inc && e.walk == l.walk && e.rec.Version > from && e.rec.Version <= l.known {
-			run.Records = append(run.Records, e.rec)
+		if e.rec.Incarnation == l.inc && e.resync == l.resync && e.rec.Version > from && e.rec.Version <= l.known {
+			update.Records = append(update.Records, e.rec)
 		}
 	}
-	slices.SortFunc(run.Records, compareRecords)
-	size := runOverhead + len(l.owner)
-	for i, rec := range run.Records {
+	slices.SortFunc(update.Records, compareRecords)
+	size := updateOverhead + len(l.owner)
+	for i, rec := range update.Records {
 		if size += sizeOf(rec); size > most && i > 0 {
-			run.To, run.Records = run.Records[i-1].Version, run.Records[:i:i]
+			update.To, update.Records = update.Records[i-1].Version, update.Records[:i:i]
 			break
 		}
 	}
-	return run
+	return update
 }

@@ -38,7 +38,7 @@ type Object struct {
 	Sig     []byte // the writer's, over SigningBytes
 }
 
-// SigningBytes gives what a writer signs: the object without its signature.
+// SigningBytes returns what a writer signs: the object without its signature.
 func (o Object) SigningBytes() []byte {
 	o.Sig = nil
 	return appendObject([]byte("souk object\n"), o)
@@ -90,7 +90,8 @@ func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).Unix
 func (x *objects) tick(now time.Time) (Stamp, error) {
 	wall := now.UnixMilli()
 	if x.last.Wall > x.ahead(now) {
-		return Stamp{}, fault.New(fault.Unavailable, "clock_behind", "this worker's clock is %v behind what it has already written; set it right, or wait",
+		return Stamp{}, fault.New(fault.Unavailable, "clock_behind",
+			"this worker's clock is %v behind what it has already written; set it right, or wait",
 			time.Duration(x.last.Wall-wall)*time.Millisecond)
 	}
 	s := Stamp{Wall: wall, Writer: x.self}
@@ -106,13 +107,15 @@ func (x *objects) tick(now time.Time) (Stamp, error) {
 
 func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	if o.Stamp.Wall > x.ahead(now) {
-		return false, fault.New(fault.Invalid, "clock_ahead", "%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
+		return false, fault.New(fault.Invalid, "clock_ahead",
+			"%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
 			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
 	}
 	k := id{o.Kind, o.Key}
 	old := x.all[k]
 	if old == nil && len(x.all) >= MaxObjects {
-		return false, fault.New(fault.Exhausted, "too_many_objects", "%d objects are kept, which is the most; delete some that are not needed", MaxObjects)
+		return false, fault.New(fault.Exhausted, "too_many_objects",
+			"%d objects are kept, which is the most; delete some that are not needed", MaxObjects)
 	}
 	if old != nil && !o.newer(old.Object) || old == nil && o.Deleted && x.forgotten(now, o) {
 		return false, nil
@@ -140,15 +143,15 @@ func (x *objects) remove(k id) {
 	}
 }
 
-// forgotten says whether a deletion is so old that it is no longer kept anywhere.
+// forgotten reports whether a deletion is so old that it is no longer kept anywhere.
 func (x *objects) forgotten(now time.Time, o Object) bool {
 	return now.UnixMilli()-o.Stamp.Wall > x.keep().Milliseconds()
 }
 
 func (x *objects) keep() time.Duration { return 24 * x.o.TombstoneAge }
 
-// reap forgets deletions that are too old or too many.
-func (x *objects) reap(now time.Time) {
+// expire forgets deletions that are too old or too many.
+func (x *objects) expire(now time.Time) {
 	if x.dead == 0 {
 		return
 	}
@@ -180,7 +183,7 @@ func (x *objects) have(buckets []byte) (out []uint64) {
 	return out
 }
 
-// lacking gives the objects in the buckets that are not among have, about most bytes of them and at least one.
+// lacking returns the objects in the buckets that are not among have, about most bytes of them and at least one.
 func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object, more bool) {
 	if len(buckets) == 0 {
 		return nil, false
@@ -237,7 +240,8 @@ func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32
 
 // DraftObject returns the object that PutObject would write, so that it can be signed before ApplyObject takes it. It
 // reports false, with the object that is there, when nothing would change.
-func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (o Object, changed bool, err error) {
+func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (o Object,
+	changed bool, err error) {
 	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
 		return old, false, nil
 	}
@@ -262,7 +266,7 @@ func (r *Registry) DraftObjectDelete(now time.Time, kind Kind, key string) (o Ob
 	return o, err
 }
 
-// Object gives an object that is not deleted.
+// Object returns an object that is not deleted.
 func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 	if o := r.objects.all[id{kind, key}]; o != nil && !o.Deleted {
 		return o.Object, true
@@ -270,7 +274,7 @@ func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 	return Object{}, false
 }
 
-// Objects gives the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
+// Objects returns the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	for _, k := range slices.SortedFunc(maps.Keys(r.objects.all), compareIDs) {
@@ -282,8 +286,8 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 }
 
 // Restamp drafts anew, at the present time, what this worker wrote while its clock was ahead by more than the bound:
-// nobody took those writes, and they would beat all others' here. They are gone until they are applied; what other workers
-// wrote so is gone for good, for its writer has it and does the same.
+// nobody took those writes, and they would beat all others' here. They are gone until they are applied; what other
+// workers wrote so is gone for good, for its writer has it and does the same.
 func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
 	x.last = Stamp{}

@@ -14,8 +14,10 @@ import (
 
 func anyObject(t *rapid.T) registry.Object {
 	o := registry.Object{Kind: "app", Key: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key"), Stamp: registry.Stamp{
-		Wall: noon.UnixMilli() + rapid.Int64Range(0, 2).Draw(t, "wall"), Count: rapid.Uint32Range(0, 1).Draw(t, "count"),
-		Writer: rapid.SampledFrom([]cluster.WorkerID{"a", "b"}).Draw(t, "writer")}, Deleted: rapid.Bool().Draw(t, "deleted")}
+		Wall: noon.UnixMilli() + rapid.Int64Range(0, 2).Draw(t, "wall"), Count: rapid.Uint32Range(0, 1).Draw(t,
+			"count"),
+		Writer: rapid.SampledFrom([]cluster.WorkerID{"a", "b"}).Draw(t, "writer")}, Deleted: rapid.Bool().Draw(t,
+		"deleted")}
 	if !o.Deleted {
 		o.Payload = []byte(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "payload"))
 	}

@@ -48,8 +48,9 @@ type Record struct {
 	Sig         []byte // the owner's signature over SigningBytes, where the cluster uses them
 }
 
-// Newer says whether r replaces o, a record of the same owner, kind and key: by (Incarnation, Version), never by a clock.
-// Two records of one version can only be a fault; the one with the greater bytes stays, so that all keep the same.
+// Newer reports whether r replaces o, a record of the same owner, kind and key: by (Incarnation, Version), never by a
+// clock. Two records of one version can only be a fault; the one with the greater bytes stays, so that all keep the
+// same.
 func (r Record) Newer(o Record) bool {
 	if c := cmp.Or(cmp.Compare(r.Incarnation, o.Incarnation), cmp.Compare(r.Version, o.Version)); c != 0 {
 		return c > 0
@@ -60,7 +61,7 @@ func (r Record) Newer(o Record) bool {
 	return cmp.Or(cmp.Compare(r.Schema, o.Schema), bytes.Compare(r.Payload, o.Payload)) > 0
 }
 
-// SigningBytes gives what an owner signs: the record without its signature.
+// SigningBytes returns what an owner signs: the record without its signature.
 func (r Record) SigningBytes() []byte {
 	r.Sig = nil
 	head := appendBytes([]byte("souk record\n"), r.Owner)

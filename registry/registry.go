@@ -20,18 +20,18 @@ type Options struct {
 
 // Registry is what one member knows. It is for one goroutine, or under one lock.
 type Registry struct {
-	self    cluster.WorkerID
-	o       Options
-	owners  map[cluster.WorkerID]*ledger
-	forgot  map[cluster.WorkerID]uint64 // incarnations up to here are refused
-	where   map[id]map[cluster.WorkerID]bool
-	buckets [Buckets]uint64 // XOR of the summaries of their owners
-	objects *objects
-	watch   watch
-	gaps    map[cluster.WorkerID]bool // owners of which something is missing that was heard of
-	contest uint64                    // the highest incarnation under which somebody else spoke as self
-	graves  []grave
-	spoken  uint64 // own versions up to here have been given to News
+	self       cluster.WorkerID
+	o          Options
+	owners     map[cluster.WorkerID]*ledger
+	forgot     map[cluster.WorkerID]uint64 // incarnations up to here are refused
+	where      map[id]map[cluster.WorkerID]bool
+	buckets    [Buckets]uint64 // XOR of the summaries of their owners
+	objects    *objects
+	watch      watch
+	gaps       map[cluster.WorkerID]bool // owners of which something is missing that was heard of
+	contest    uint64                    // the highest incarnation under which somebody else spoke as self
+	tombstones []tombstone
+	announced  uint64 // own versions up to here have been given to News
 }
 
 // New makes an empty registry of the worker self.
@@ -45,7 +45,8 @@ func New(self cluster.WorkerID, o Options) *Registry {
 		o.MaxAhead = 5 * time.Minute
 	}
 	return &Registry{self: self, o: o, owners: map[cluster.WorkerID]*ledger{}, forgot: map[cluster.WorkerID]uint64{},
-		where: map[id]map[cluster.WorkerID]bool{}, gaps: map[cluster.WorkerID]bool{}, objects: newObjects(self, o), watch: newWatch(o.WatchCapacity, o.FirstIndex)}
+		where: map[id]map[cluster.WorkerID]bool{}, gaps: map[cluster.WorkerID]bool{}, objects: newObjects(self, o),
+		watch: newWatch(o.WatchCapacity, o.FirstIndex)}
 }
 
 func orInt(n *int, otherwise int) {
@@ -54,7 +55,7 @@ func orInt(n *int, otherwise int) {
 	}
 }
 
-// Self gives the worker whose registry it is.
+// Self returns the worker whose registry it is.
 func (r *Registry) Self() cluster.WorkerID { return r.self }
 
 // Apply takes one record by itself, as a refusal or an answer brings it. Nothing is known to be complete by it.
@@ -81,19 +82,20 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 	return changed, nil
 }
 
-// Announced takes a run from its owner, whom the wire has authenticated as sender. Nobody announces for another.
-func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, run Run) (changed int, err error) {
-	if run.Owner != sender {
-		return 0, fault.New(fault.Denied, "not_owner", "%s may announce only its own records, and these are %s's", sender, printable(run.Owner))
+// Announced takes an update from its owner, whom the wire has authenticated as sender. Nobody announces for another.
+func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, update Update) (changed int, err error) {
+	if update.Owner != sender {
+		return 0, fault.New(fault.Denied, "not_owner",
+			"%s may announce only its own records, and these are %s's", sender, printable(update.Owner))
 	}
-	return r.mergeRun(now, sender, run)
+	return r.mergeUpdate(now, sender, update)
 }
 
-// Merge takes a delta that a member carries, its own records and others'. Runs that are refused do not keep the others
-// out; the first refusal is returned. from is the authenticated sender, or "" when a broadcast has none.
+// Merge takes a delta that a member carries, its own records and others'. Updates that are refused do not keep the
+// others out; the first refusal is returned. from is the authenticated sender, or "" when a broadcast has none.
 func (r *Registry) Merge(now time.Time, from cluster.WorkerID, d Delta) (changed int, err error) {
-	for _, run := range d.Runs {
-		n, e := r.mergeRun(now, from, run)
+	for _, update := range d.Updates {
+		n, e := r.mergeUpdate(now, from, update)
 		changed += n
 		if err == nil && e != nil {
 			err = e
@@ -111,43 +113,44 @@ func (r *Registry) Merge(now time.Time, from cluster.WorkerID, d Delta) (changed
 	return changed, err
 }
 
-func (r *Registry) mergeRun(now time.Time, from cluster.WorkerID, run Run) (changed int, err error) {
-	if err := run.Check(); err != nil {
+func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Update) (changed int, err error) {
+	if err := update.Check(); err != nil {
 		return 0, err
 	}
-	if run.Owner == r.self {
-		r.contested(run.Incarnation, run.Upto)
+	if update.Owner == r.self {
+		r.contested(update.Incarnation, update.Upto)
 		return 0, nil
 	}
-	if run.Incarnation <= r.forgot[run.Owner] {
+	if update.Incarnation <= r.forgot[update.Owner] {
 		return 0, nil
 	}
-	l, err := r.ledger(run.Owner)
+	l, err := r.ledger(update.Owner)
 	if err != nil {
 		return 0, err
 	}
-	if len(l.entries)+len(run.Records) > 2*MaxRecords {
-		return 0, fault.New(fault.Exhausted, "owner_full", "%s has more than %d records; it must delete some", run.Owner, MaxRecords)
+	if len(l.entries)+len(update.Records) > 2*MaxRecords {
+		return 0, fault.New(fault.Exhausted, "owner_full",
+			"%s has more than %d records; it must delete some", update.Owner, MaxRecords)
 	}
 	switch {
-	case run.Incarnation > l.inc:
+	case update.Incarnation > l.inc:
 		base := uint64(0)
-		if run.From == 0 {
-			base = run.Floor
+		if update.From == 0 {
+			base = update.Compacted
 		}
-		l.begin(run.Incarnation, base)
-	case run.Incarnation == l.inc && run.From == 0 && l.known < run.Floor && l.base < run.Floor,
-		run.Incarnation == l.inc && run.Reset && from == run.Owner:
-		l.begin(run.Incarnation, run.Floor)
+		l.begin(update.Incarnation, base)
+	case update.Incarnation == l.inc && update.From == 0 && l.known < update.Compacted && l.base < update.Compacted,
+		update.Incarnation == l.inc && update.Reset && from == update.Owner:
+		l.begin(update.Incarnation, update.Compacted)
 	}
-	for _, rec := range run.Records {
-		if r.put(l, rec, run.Floor, now) {
+	for _, rec := range update.Records {
+		if r.put(l, rec, update.Compacted, now) {
 			changed++
 		}
 	}
-	if run.Incarnation == l.inc {
+	if update.Incarnation == l.inc {
 		l.heard = now
-		for _, rec := range l.learn(run) {
+		for _, rec := range l.learn(update) {
 			r.unindex(rec)
 			if !rec.Deleted {
 				r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
@@ -160,10 +163,10 @@ func (r *Registry) mergeRun(now time.Time, from cluster.WorkerID, run Run) (chan
 }
 
 // put keeps a record in its ledger and in the index, and tells watchers.
-func (r *Registry) put(l *ledger, rec Record, floor uint64, now time.Time) bool {
+func (r *Registry) put(l *ledger, rec Record, compacted uint64, now time.Time) bool {
 	k := id{rec.Kind, rec.Key}
 	was := l.entries[k]
-	if !l.put(rec, floor, now) {
+	if !l.put(rec, compacted, now) {
 		return false
 	}
 	if rec.Deleted {
@@ -196,7 +199,8 @@ func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
 	l := r.owners[owner]
 	if l == nil {
 		if len(r.owners) >= MaxOwners {
-			return nil, fault.New(fault.Exhausted, "too_many_owners", "%d workers are known, which is the most; forget those that are gone (souk node rm)", MaxOwners)
+			return nil, fault.New(fault.Exhausted, "too_many_owners",
+				"%d workers are known, which is the most; forget those that are gone (souk node rm)", MaxOwners)
 		}
 		l = newLedger(owner)
 		r.owners[owner] = l
@@ -240,7 +244,7 @@ func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
 	}
 }
 
-// ids gives the ledger's keys in order.
+// ids returns the ledger's keys in order.
 func (l *ledger) ids() []id {
 	return slices.SortedFunc(maps.Keys(l.entries), compareIDs)
 }
@@ -251,11 +255,11 @@ type Known struct {
 	Incarnation uint64
 	Version     uint64    // all of it up to here
 	Gap         bool      // something is missing: ask somebody (Digest, Delta)
-	Heard       time.Time // when a run of it last came
+	Heard       time.Time // when an update of it last came
 	Live        int       // records that are not deleted
 }
 
-// Owners tells what is known of every owner, in order.
+// Owners returns what is known of every owner, in order.
 func (r *Registry) Owners() []Known {
 	out := make([]Known, 0, len(r.owners))
 	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
@@ -265,7 +269,7 @@ func (r *Registry) Owners() []Known {
 	return out
 }
 
-// Owner tells what is known of one owner.
+// Owner returns what is known of one owner.
 func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	l := r.owners[owner]
 	if l == nil {
@@ -283,7 +287,7 @@ func (r *Registry) Gaps() []cluster.WorkerID { return slices.Sorted(maps.Keys(r.
 // HasGaps reports whether there are any.
 func (r *Registry) HasGaps() bool { return len(r.gaps) > 0 }
 
-// Get gives a record that is not deleted.
+// Get returns a record that is not deleted.
 func (r *Registry) Get(owner cluster.WorkerID, kind Kind, key string) (Record, bool) {
 	if l := r.owners[owner]; l != nil {
 		if e := l.entries[id{kind, key}]; e != nil && !e.rec.Deleted {
@@ -293,7 +297,7 @@ func (r *Registry) Get(owner cluster.WorkerID, kind Kind, key string) (Record, b
 	return Record{}, false
 }
 
-// Holders lists the owners that have a record of this key, in order: one, but for a moment while a thing moves.
+// Holders returns the owners that have a record of this key, in order: one, but for a moment while a thing moves.
 func (r *Registry) Holders(kind Kind, key string) []cluster.WorkerID {
 	m := r.where[id{kind, key}]
 	if len(m) < 2 { // the common case
@@ -305,7 +309,7 @@ func (r *Registry) Holders(kind Kind, key string) []cluster.WorkerID {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// Records gives all records of a kind that are not deleted, ordered by owner and key. kind "" means all.
+// Records returns all records of a kind that are not deleted, ordered by owner and key. kind "" means all.
 func (r *Registry) Records(kind Kind) []Record {
 	var out []Record
 	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {

@@ -21,7 +21,8 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // live tells what a reader sees.
 func live(r *registry.Registry) (out []string) {
 	for _, rec := range r.Records("") {
-		out = append(out, fmt.Sprintf("%s %s/%s %d.%d %s", rec.Owner, rec.Kind, rec.Key, rec.Incarnation, rec.Version, rec.Payload))
+		out = append(out, fmt.Sprintf("%s %s/%s %d.%d %s", rec.Owner, rec.Kind, rec.Key, rec.Incarnation, rec.Version,
+			rec.Payload))
 	}
 	for _, o := range r.Objects("", false) {
 		out = append(out, fmt.Sprintf("%s/%s %v %s", o.Kind, o.Key, o.Stamp, o.Payload))
@@ -32,7 +33,8 @@ func live(r *registry.Registry) (out []string) {
 func anyRecord(t *rapid.T) registry.Record {
 	rec := registry.Record{
 		Owner: rapid.SampledFrom([]cluster.WorkerID{"a", "b"}).Draw(t, "owner"), Kind: registry.Machine,
-		Key: rapid.SampledFrom([]string{"m1", "m2", "m3"}).Draw(t, "key"), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "inc"),
+		Key: rapid.SampledFrom([]string{"m1", "m2", "m3"}).Draw(t, "key"), Incarnation: rapid.Uint64Range(1,
+			3).Draw(t, "inc"),
 		Version: rapid.Uint64Range(1, 5).Draw(t, "version"), Schema: 7, Deleted: rapid.Bool().Draw(t, "deleted"),
 	}
 	if !rec.Deleted {
@@ -86,9 +88,10 @@ type world struct {
 
 func newWorld(t *rapid.T, pick func(int, string) int) *world {
 	w := &world{t: t, now: noon, pick: pick}
-	graves := 1 + pick(3, "tombstones")
+	tombstones := 1 + pick(3, "tombstones")
 	for i := range 2 + pick(3, "members") {
-		w.members = append(w.members, registry.New(cluster.WorkerID(fmt.Sprintf("w%d", i)), registry.Options{Tombstones: graves}))
+		w.members = append(w.members, registry.New(cluster.WorkerID(fmt.Sprintf("w%d", i)),
+			registry.Options{Tombstones: tombstones}))
 		w.inc = append(w.inc, 0)
 		w.restart(i)
 	}
@@ -130,14 +133,14 @@ func (w *world) step() {
 			w.restart(slices.Index(w.members, r))
 		}
 	case 6:
-		for _, run := range r.News(80+w.pick(320, "size"), 3) {
-			w.air = append(w.air, registry.EncodeRun(run))
+		for _, update := range r.News(80+w.pick(320, "size"), 3) {
+			w.air = append(w.air, registry.EncodeUpdate(update))
 		}
 	case 7:
 		if len(w.air) > 0 {
-			run, err := registry.DecodeRun(w.air[w.pick(len(w.air), "message")])
+			update, err := registry.DecodeUpdate(w.air[w.pick(len(w.air), "message")])
 			w.ok(err)
-			_, err = r.Merge(w.now, "", registry.Delta{Runs: []registry.Run{run}})
+			_, err = r.Merge(w.now, "", registry.Delta{Updates: []registry.Update{update}})
 			w.ok(err)
 		}
 	case 8:
@@ -162,10 +165,11 @@ func (w *world) exchange(a, b *registry.Registry, rounds int) {
 		w.ok(err)
 		x, err := registry.DecodeDelta(registry.EncodeDelta(b.Delta(d, most)))
 		if len(x.Diverged) > 0 {
-			w.t.Fatalf("honest members differ in what they think complete: %s asks %s about %v", a.Self(), b.Self(), x.Diverged)
+			w.t.Fatalf("honest members differ in what they think complete: %s asks %s about %v", a.Self(), b.Self(),
+				x.Diverged)
 		}
-		for _, run := range x.Runs {
-			if run.Reset { // the owner would mend it, but it must not come to that
+		for _, update := range x.Updates {
+			if update.Reset { // the owner would mend it, but it must not come to that
 				w.t.Fatalf("honest members differ in what they think complete: %s asks %s itself", a.Self(), b.Self())
 			}
 		}
@@ -223,9 +227,9 @@ func TestAnyLossConverges(t *testing.T) {
 		// Late arrivals of all that was ever sent change nothing any more.
 		before := live(first)
 		for _, raw := range w.air {
-			run, err := registry.DecodeRun(raw)
+			update, err := registry.DecodeUpdate(raw)
 			w.ok(err)
-			_, err = first.Merge(w.now, "", registry.Delta{Runs: []registry.Run{run}})
+			_, err = first.Merge(w.now, "", registry.Delta{Updates: []registry.Update{update}})
 			w.ok(err)
 		}
 		if d := cmp.Diff(before, live(first)); d != "" {
@@ -237,16 +241,18 @@ func TestAnyLossConverges(t *testing.T) {
 // TestNobodySpeaksForAnother: neither where a worker announces itself, nor about us, carried by anybody.
 func TestNobodySpeaksForAnother(t *testing.T) {
 	r := registry.New("me", registry.Options{})
-	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("true")}}); err != nil {
+	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m",
+		Payload: []byte("true")}}); err != nil {
 		t.Fatal(err)
 	}
 	before := live(r)
-	forged := registry.Record{Owner: "me", Kind: registry.Machine, Key: "m", Incarnation: 9, Version: 3, Payload: []byte("false")}
-	run := registry.Run{Owner: "me", Incarnation: 9, To: 3, Upto: 3, Full: 3, Records: []registry.Record{forged}}
-	if _, err := r.Announced(noon, "evil", run); fault.KindOf(err) != fault.Denied {
-		t.Fatalf("a run that is not its sender's gives %v", err)
+	forged := registry.Record{Owner: "me", Kind: registry.Machine, Key: "m", Incarnation: 9, Version: 3,
+		Payload: []byte("false")}
+	update := registry.Update{Owner: "me", Incarnation: 9, To: 3, Upto: 3, Full: 3, Records: []registry.Record{forged}}
+	if _, err := r.Announced(noon, "evil", update); fault.KindOf(err) != fault.Denied {
+		t.Fatalf("an update that is not its sender's gives %v", err)
 	}
-	if n, err := r.Merge(noon, "evil", registry.Delta{Runs: []registry.Run{run}}); n != 0 || err != nil {
+	if n, err := r.Merge(noon, "evil", registry.Delta{Updates: []registry.Update{update}}); n != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	if d := cmp.Diff(before, live(r)); d != "" {
@@ -287,7 +293,7 @@ func TestSignedRecordsCannotBeForged(t *testing.T) {
 		if err := a.Commit(noon, rec); fault.CodeOf(err) != "stale_draft" {
 			t.Fatal("a draft is written twice:", err)
 		}
-		d, err := registry.Verified(verify, registry.Delta{Runs: []registry.Run{a.News(1000, 1)[0]}})
+		d, err := registry.Verified(verify, registry.Delta{Updates: []registry.Update{a.News(1000, 1)[0]}})
 		n, refused := b.Merge(noon, "b", d)
 		if err == nil {
 			err = refused
@@ -299,7 +305,8 @@ func TestSignedRecordsCannotBeForged(t *testing.T) {
 }
 
 func TestOddRecordsAreRefused(t *testing.T) {
-	good := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 1, Version: 1, Payload: []byte("x")}
+	good := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 1, Version: 1,
+		Payload: []byte("x")}
 	long := strings.Repeat("x", 64<<10)
 	for name, spoil := range map[string]func(*registry.Record){
 		"no owner": func(r *registry.Record) { r.Owner = "" }, "64 KB owner": func(r *registry.Record) { r.Owner = cluster.WorkerID(long) },
@@ -315,9 +322,10 @@ func TestOddRecordsAreRefused(t *testing.T) {
 		if _, err := r.Apply(noon, rec); fault.KindOf(err) != fault.Invalid || len(err.Error()) > 300 {
 			t.Errorf("%s: %.300v", name, err)
 		}
-		bad := registry.Run{Owner: rec.Owner, Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{rec}}
-		ok := registry.Run{Owner: "b", Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{{Owner: "b", Kind: "new", Key: "m", Incarnation: 1, Version: 1}}}
-		if n, err := r.Merge(noon, "", registry.Delta{Runs: []registry.Run{bad, ok}}); n != 1 || err == nil {
+		bad := registry.Update{Owner: rec.Owner, Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{rec}}
+		ok := registry.Update{Owner: "b", Incarnation: 1, To: 1, Upto: 1, Records: []registry.Record{{Owner: "b",
+			Kind: "new", Key: "m", Incarnation: 1, Version: 1}}}
+		if n, err := r.Merge(noon, "", registry.Delta{Updates: []registry.Update{bad, ok}}); n != 1 || err == nil {
 			t.Errorf("%s: beside it %d changes, %v", name, n, err)
 		}
 	}
@@ -330,7 +338,8 @@ func TestAForgedEndHeals(t *testing.T) {
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Merge(noon, "evil", registry.Delta{Runs: []registry.Run{{Owner: "a", Incarnation: 1, To: 1 << 40, Upto: 1 << 40, Full: 1}}}); err != nil {
+	if _, err := b.Merge(noon, "evil", registry.Delta{Updates: []registry.Update{{Owner: "a", Incarnation: 1,
+		To: 1 << 40, Upto: 1 << 40, Full: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(d registry.Digest) (registry.Delta, error) { return a.Delta(d, 1000), nil }
@@ -347,12 +356,15 @@ func TestAForgedEndHeals(t *testing.T) {
 
 // TestADivergenceIsMendedByTheOwner and by nobody else.
 func TestADivergenceIsMendedByTheOwner(t *testing.T) {
-	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c", registry.Options{})
+	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c",
+		registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	lie := registry.Record{Owner: "a", Kind: registry.Machine, Key: "lie", Incarnation: 1, Version: 2, Payload: []byte("y")}
-	if _, err := b.Merge(noon, "c", registry.Delta{Runs: []registry.Run{{Owner: "a", Incarnation: 1, To: 2, Upto: 2, Full: 2, Records: []registry.Record{lie}}}}); err != nil {
+	lie := registry.Record{Owner: "a", Kind: registry.Machine, Key: "lie", Incarnation: 1, Version: 2,
+		Payload: []byte("y")}
+	if _, err := b.Merge(noon, "c", registry.Delta{Updates: []registry.Update{{Owner: "a", Incarnation: 1, To: 2,
+		Upto: 2, Full: 2, Records: []registry.Record{lie}}}}); err != nil {
 		t.Fatal(err)
 	}
 	pull := func(to, from *registry.Registry) (last registry.Delta) {
@@ -377,15 +389,15 @@ func TestForget(t *testing.T) {
 	if err := a.Own(noon, 3, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	run := registry.Delta{Runs: a.News(1000, 9)}
-	if n, err := b.Merge(noon, "a", run); n != 1 || err != nil {
+	update := registry.Delta{Updates: a.News(1000, 9)}
+	if n, err := b.Merge(noon, "a", update); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	empty := registry.New("b", registry.Options{}).Root()
 	if b.Forget("a", 3); len(live(b)) > 0 || b.Root() != empty || b.Holders(registry.Machine, "m") != nil {
 		t.Fatal(live(b))
 	}
-	if n, err := b.Merge(noon, "c", run); n != 0 || err != nil || len(live(b)) > 0 {
+	if n, err := b.Merge(noon, "c", update); n != 0 || err != nil || len(live(b)) > 0 {
 		t.Fatal(n, err)
 	}
 }
@@ -426,7 +438,8 @@ func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
 		a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 		var recs []registry.Record
 		for i := range n {
-			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprint("m", i), Payload: make([]byte, 100)})
+			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprint("m", i), Payload: make([]byte,
+				100)})
 		}
 		if err := a.Own(noon, 1, recs); err != nil {
 			t.Fatal(err)
@@ -466,14 +479,16 @@ func TestWhoIsKnownIsCounted(t *testing.T) {
 				}
 				for _, k := range r.Owners() {
 					if k.Live != live[k.Owner] {
-						t.Fatalf("%s counts %d live records of %s, and has %d", r.Self(), k.Live, k.Owner, live[k.Owner])
+						t.Fatalf("%s counts %d live records of %s, and has %d", r.Self(), k.Live, k.Owner,
+							live[k.Owner])
 					}
 					if k.Gap && k.Owner != r.Self() {
 						gaps++
 					}
 				}
 				if len(r.Gaps()) != gaps || r.HasGaps() != (gaps > 0) || r.OwnerCount() != len(r.Owners()) {
-					t.Fatalf("%s counts %d gaps of %d, and has %d of %d", r.Self(), len(r.Gaps()), r.OwnerCount(), gaps, len(r.Owners()))
+					t.Fatalf("%s counts %d gaps of %d, and has %d of %d", r.Self(), len(r.Gaps()), r.OwnerCount(),
+						gaps, len(r.Owners()))
 				}
 			}
 		}

@@ -10,9 +10,9 @@ import (
 // Verify judges the signature of a record or an object; an error keeps it out.
 type Verify func(owner cluster.WorkerID, signed, sig []byte) error
 
-// Verified returns what of a delta is signed by whom it is said to be of, and the first refusal. A run is kept whole or not
-// at all: half of it would claim to be complete. It reads no registry, so that a carrier verifies before it takes its lock.
-// A nil v believes all.
+// Verified returns what of a delta is signed by whom it is said to be of, and the first refusal. An update is kept
+// whole or not at all: half of it would claim to be complete. It reads no registry, so that a carrier verifies before
+// it takes its lock. A nil v believes all.
 func Verified(v Verify, d Delta) (Delta, error) {
 	if v == nil {
 		return d, nil
@@ -24,10 +24,11 @@ func Verified(v Verify, d Delta) (Delta, error) {
 		}
 		return err != nil
 	}
-	d.Runs = slices.DeleteFunc(slices.Clone(d.Runs), func(run Run) bool {
-		for _, rec := range run.Records {
+	d.Updates = slices.DeleteFunc(slices.Clone(d.Updates), func(update Update) bool {
+		for _, rec := range update.Records {
 			if err := v(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
-				return refused(fault.Wrap(err, fault.Denied, "bad_signature", "a record said to be %s's is not signed by it", printable(rec.Owner)))
+				return refused(fault.Wrap(err, fault.Denied, "bad_signature",
+					"a record said to be %s's is not signed by it", printable(rec.Owner)))
 			}
 		}
 		return false

@@ -36,14 +36,14 @@ func (w *watch) add(c Change) {
 
 func (w *watch) at(index uint64) Change { return w.ring[(index-w.first)%uint64(cap(w.ring))] }
 
-// low gives the lowest index that can be read.
+// low returns the lowest index that can be read.
 func (w *watch) low() uint64 { return w.next - uint64(len(w.ring)) }
 
-// Index gives the index of the last change.
+// Index returns the index of the last change.
 func (r *Registry) Index() uint64 { return r.watch.next - 1 }
 
-// Since gives the changes after an index, oldest first and most at a time. ok is false when they are no longer known, or
-// never were: then read the whole view, which is as of Index, and go on from there.
+// Since returns the changes after an index, oldest first and most at a time. ok is false when they are no longer
+// known, or never were: then read the whole view, which is as of Index, and go on from there.
 func (r *Registry) Since(index uint64, most int) (changes []Change, ok bool) {
 	w := &r.watch
 	if index+1 < w.low() || index >= w.next {

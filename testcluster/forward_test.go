@@ -10,7 +10,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/testcluster"
 )
@@ -45,7 +45,7 @@ func calls(c *testcluster.Cluster, i int, f func()) map[string]uint64 {
 // TestRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's,
 // and one more for a first choice that has become full unheard.
 func TestRoundTrips(t *testing.T) {
-	k := gossip.Fast()
+	k := gossiptest.Fast()
 	// nothing is broadcast, and pulls take their time: views are stale
 	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})

@@ -28,6 +28,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/pki"
@@ -37,7 +38,7 @@ import (
 // Options say what members are. The zero value is good.
 type Options struct {
 	Capacity cluster.Resources // of each worker; zero: room for 16 machines of the smallest size
-	Knobs    gossip.Knobs      // zero: gossip.Fast
+	Knobs    gossip.Knobs      // zero: gossiptest.Fast
 	Log      io.Writer         // of all members; nil: nowhere
 }
 
@@ -77,7 +78,7 @@ type host struct {
 func New(t testing.TB, n int, o Options) *Cluster {
 	t.Helper()
 	if o.Knobs == (gossip.Knobs{}) {
-		o.Knobs = gossip.Fast()
+		o.Knobs = gossiptest.Fast()
 	}
 	if o.Capacity.IsZero() {
 		o.Capacity = cluster.Resources{CPU: 16_000, Memory: 16 * 256, Disk: 100_000, Ports: 1000}

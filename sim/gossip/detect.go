@@ -149,7 +149,7 @@ func (s *swim) step(t swimTick) {
 	}
 }
 
-// packet says whether one packet from a to b arrives, with what a has to tell on it.
+// packet reports whether one packet from a to b arrives, with what a has to tell on it.
 func (s *swim) packet(a, b *swimmer) bool {
 	arrives := !b.down && s.rng.Float64() >= s.o.Loss
 	for i := range min(len(a.queue), notesPerPacket) {
@@ -164,7 +164,7 @@ func (s *swim) packet(a, b *swimmer) bool {
 	return arrives
 }
 
-// round says whether a question and its answer both arrive.
+// round reports whether a question and its answer both arrive.
 func (s *swim) round(a, b *swimmer) bool { return s.packet(a, b) && s.packet(b, a) }
 
 func (s *swim) believes(m *swimmer, about int32) opinion {

@@ -33,7 +33,7 @@ func sorted(ts []ticks.Time) Times {
 	return ts
 }
 
-// Quantile gives the q-quantile by nearest rank, in microseconds; 0 when there are none.
+// Quantile returns the q-quantile by nearest rank, in microseconds; 0 when there are none.
 func (t Times) Quantile(q float64) ticks.Time {
 	if len(t) == 0 {
 		return 0
@@ -41,7 +41,7 @@ func (t Times) Quantile(q float64) ticks.Time {
 	return t[min(max(int(math.Ceil(q*float64(len(t))))-1, 0), len(t)-1)]
 }
 
-// MS gives the q-quantile in milliseconds.
+// MS returns the q-quantile in milliseconds.
 func (t Times) MS(q float64) float64 { return float64(t.Quantile(q)) / float64(ticks.Millisecond) }
 
 // Delays is how long what a worker says takes to be known to somebody else. Simulations whose schedulers see views take
@@ -50,7 +50,7 @@ type Delays interface {
 	Delay(rng *rand.Rand) ticks.Time
 }
 
-// Delay gives one of the samples, each as likely.
+// Delay returns one of the samples, each as likely.
 func (t Times) Delay(rng *rand.Rand) ticks.Time {
 	if len(t) == 0 {
 		return 0

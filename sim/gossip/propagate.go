@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// PropagateOptions say what to run.
+// PropagateOptions say what to update.
 type PropagateOptions struct {
 	Members  int
 	Owners   int // of them, those that have records; the others only carry. Memory grows with Members times Owners
@@ -26,7 +26,7 @@ type PropagateOptions struct {
 	Knobs    Knobs
 }
 
-// PropagateReport is what came of a run. Bytes are those sent and received, of probes, broadcasts and pulls, without
+// PropagateReport is what came of a update. Bytes are those sent and received, of probes, broadcasts and pulls, without
 // memberlist's own full exchanges.
 type PropagateReport struct {
 	All        Times   `json:"-"` // of each change, until all members had it
@@ -99,7 +99,7 @@ type spread struct {
 	now     ticks.Time
 	all     []*carrier
 	index   map[cluster.WorkerID]int32
-	runs    map[uint64]registry.Run // by the id of the message that carries it: all read the same
+	updates map[uint64]registry.Update // by the id of the message that carries it: all read the same
 	changes map[string]*change
 	had     map[string][]bool
 	each    []ticks.Time
@@ -110,7 +110,8 @@ type spread struct {
 
 // Propagate runs changes through a cluster, one registry for each member.
 func Propagate(o PropagateOptions) (PropagateReport, error) {
-	s := &spread{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x676f73736970)), index: map[cluster.WorkerID]int32{}, runs: map[uint64]registry.Run{},
+	s := &spread{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x676f73736970)), index: map[cluster.WorkerID]int32{},
+		updates: map[uint64]registry.Update{},
 		changes: map[string]*change{}, had: map[string][]bool{}}
 	if err := s.populate(); err != nil {
 		return s.rep, err
@@ -146,7 +147,8 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 
 func (s *spread) finish(idle float64, end ticks.Time) {
 	n, changes := float64(s.o.Members), float64(len(s.changes))
-	rest := 2 * probeBytes * ticks.Seconds(end-s.o.Idle) / ticks.Seconds(s.o.Knobs.Probe) // that probes cost a member meanwhile
+	// that probes cost a member meanwhile
+	rest := 2 * probeBytes * ticks.Seconds(end-s.o.Idle) / ticks.Seconds(s.o.Knobs.Probe)
 	s.rep.IdleBytes = 2 * idle / n / ticks.Seconds(max(s.o.Idle, 1))
 	s.rep.BusyBytes = 2 * (s.bytes - idle) / n / ticks.Seconds(end-s.o.Idle)
 	s.rep.Record = s.record / changes
@@ -177,7 +179,7 @@ func (s *spread) sends(from, to *carrier, bytes float64) {
 
 // populate makes the members, all of whom know what the owners have.
 func (s *spread) populate() error {
-	var first []registry.Run
+	var first []registry.Update
 	var ids []cluster.WorkerID
 	for i := range s.o.Members {
 		m := &carrier{id: cluster.WorkerID(fmt.Sprintf("w%05d", i))}
@@ -187,13 +189,15 @@ func (s *spread) populate() error {
 		if i >= s.o.Owners {
 			continue
 		}
-		rec, err := json.Marshal(cluster.Record{Worker: m.id, Region: "local", State: cluster.Ready, Capacity: cluster.Resources{CPU: 64000, Memory: 256 << 10}})
+		rec, err := json.Marshal(cluster.Record{Worker: m.id, Region: "local", State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: 64000, Memory: 256 << 10}})
 		if err != nil {
 			return err
 		}
 		recs := []registry.Record{{Kind: registry.Worker, Key: string(m.id), Schema: 1, Payload: rec}}
 		for k := range s.o.Machines {
-			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprintf("%s-%d", m.id, k), Schema: 1, Payload: make([]byte, 180)})
+			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprintf("%s-%d", m.id, k), Schema: 1,
+				Payload: make([]byte, 180)})
 		}
 		if err := m.reg.Own(s.time(), 1, recs); err != nil {
 			return err
@@ -202,9 +206,10 @@ func (s *spread) populate() error {
 	}
 	ring := broadcast.NewRing(ids)
 	for _, m := range s.all {
-		m.out = broadcast.New(broadcast.Options{Self: m.id, Ways: s.o.Knobs.Push, Patience: us(s.o.Knobs.Patience), Size: packetBytes}, s.rng)
+		m.out = broadcast.New(broadcast.Options{Self: m.id, Ways: s.o.Knobs.Push, Patience: us(s.o.Knobs.Patience),
+			Size: packetBytes}, s.rng)
 		m.out.SetRing(ring)
-		if _, err := m.reg.Merge(s.time(), "", registry.Delta{Runs: first}); err != nil {
+		if _, err := m.reg.Merge(s.time(), "", registry.Delta{Updates: first}); err != nil {
 			return err
 		}
 		s.rooted(m)
@@ -226,9 +231,9 @@ func (s *spread) step(t spreadTick) error {
 	case spreadChange:
 		return s.change(m)
 	case spreadFlush:
-		for _, run := range m.reg.News(messageBytes, 4) {
-			body := registry.EncodeRun(run)
-			s.runs[broadcast.NewMessage(broadcast.Arc{}, body).ID] = run
+		for _, update := range m.reg.News(messageBytes, 4) {
+			body := registry.EncodeUpdate(update)
+			s.updates[broadcast.NewMessage(broadcast.Arc{}, body).ID] = update
 			m.out.Publish(body)
 		}
 		s.flush(m)
@@ -252,12 +257,14 @@ func (s *spread) change(m *carrier) error {
 	key := fmt.Sprintf("c%06d", len(s.changes))
 	s.changes[key] = &change{at: s.now, last: s.now}
 	s.had[key] = make([]bool, s.o.Members)
-	rec, err := json.Marshal(cluster.Record{Worker: m.id, Region: "local", State: cluster.Ready, Version: uint64(len(s.changes)),
+	rec, err := json.Marshal(cluster.Record{Worker: m.id, Region: "local", State: cluster.Ready,
+		Version:  uint64(len(s.changes)),
 		Capacity: cluster.Resources{CPU: 64000, Memory: 256 << 10}, Machines: len(s.changes), At: s.time()})
 	if err != nil {
 		return err
 	}
-	for _, r := range []registry.Record{{Kind: registry.Machine, Key: key, Payload: make([]byte, 180)}, {Kind: registry.Worker, Key: string(m.id), Payload: rec}} {
+	for _, r := range []registry.Record{{Kind: registry.Machine, Key: key, Payload: make([]byte, 180)},
+		{Kind: registry.Worker, Key: string(m.id), Payload: rec}} {
 		written, err := m.reg.Put(s.time(), r.Kind, r.Key, 1, r.Payload)
 		if err != nil {
 			return err
@@ -304,15 +311,15 @@ func (s *spread) arrive(who int32, m *carrier, t spreadTick) error {
 	}
 	for _, b := range m.out.Receive(*t.packet) {
 		if !m.out.Known(b) {
-			run := s.runs[b.ID]
-			n, err := m.reg.Merge(s.time(), "", registry.Delta{Runs: []registry.Run{run}})
+			update := s.updates[b.ID]
+			n, err := m.reg.Merge(s.time(), "", registry.Delta{Updates: []registry.Update{update}})
 			if err != nil {
 				return err
 			}
 			if n > 0 {
 				s.rooted(m)
 			}
-			for _, rec := range run.Records {
+			for _, rec := range update.Records {
 				s.saw(who, m, rec.Key)
 			}
 		}
@@ -353,7 +360,8 @@ func (s *spread) probe(who int32, m *carrier) {
 func (s *spread) toPull(who int32, m *carrier, from int32) {
 	if !m.pulling {
 		m.pulling = true
-		s.heap.Push(s.now+s.o.Knobs.Settle/2+s.rng.Int64N(s.o.Knobs.Settle+1), spreadTick{what: spreadPull, who: who, from: from})
+		s.heap.Push(s.now+s.o.Knobs.Settle/2+s.rng.Int64N(s.o.Knobs.Settle+1), spreadTick{what: spreadPull, who: who,
+			from: from})
 	}
 }
 
@@ -367,8 +375,8 @@ func (s *spread) pull(who int32, m, from *carrier) error {
 	n, err := m.reg.Exchange(s.time(), from.id, 64, func(d registry.Digest) (registry.Delta, error) {
 		x := from.reg.Delta(d, 256<<10)
 		s.sends(m, from, float64(len(registry.EncodeDigest(d))+len(registry.EncodeDelta(x))+2*pullBytes))
-		for _, run := range x.Runs {
-			for _, rec := range run.Records {
+		for _, update := range x.Updates {
+			for _, rec := range update.Records {
 				s.saw(who, m, rec.Key)
 			}
 		}

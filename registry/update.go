@@ -2,30 +2,33 @@ package registry
 
 import "github.com/soukhq/souk/cluster"
 
-// Run is the newest form of all that an owner changed in (From, To] of one incarnation.
-type Run struct {
+// Update is the newest form of all that an owner changed in (From, To] of one incarnation.
+type Update struct {
 	Owner       cluster.WorkerID
 	Incarnation uint64
-	From, To    uint64   // the run is complete for versions above From, up to To
+	From, To    uint64   // the update is complete for versions above From, up to To
 	Full        uint64   // the incarnation had told all its owner has at this version
-	Floor       uint64   // deletions up to here may be missing
+	Compacted   uint64   // deletions up to here may be missing
 	Upto        uint64   // what the sender has heard of: when To is less, there is more to ask for, of it or of others
 	Reset       bool     // from the owner only: forget what you believed and begin from 0
 	Records     []Record // in the order of Version
 }
 
-// Check refuses a run of odd shape.
-func (r Run) Check() error {
-	if err := checkName("a run's owner", string(r.Owner), MaxName); err != nil {
+// Check refuses an update of odd shape.
+func (r Update) Check() error {
+	if err := checkName("an update's owner", string(r.Owner), MaxName); err != nil {
 		return err
 	}
 	switch {
 	case r.Incarnation < 1 || r.Incarnation > MaxIncarnation:
-		return odd("a run of %s has incarnation %d; 1 to %d are allowed", r.Owner, r.Incarnation, uint64(MaxIncarnation))
-	case r.From > r.To || r.To > r.Upto || r.Upto > MaxVersion || r.Full > MaxVersion || r.Floor > MaxVersion:
-		return odd("a run of %s from %d to %d of %d, full at %d, floor %d, contradicts itself", r.Owner, r.From, r.To, r.Upto, r.Full, r.Floor)
+		return odd(
+			"an update of %s has incarnation %d; 1 to %d are allowed", r.Owner, r.Incarnation, uint64(MaxIncarnation))
+	case r.From > r.To || r.To > r.Upto || r.Upto > MaxVersion || r.Full > MaxVersion || r.Compacted > MaxVersion:
+		return odd(
+			"an update of %s from %d to %d of %d, full at %d, compacted %d, contradicts itself",
+			r.Owner, r.From, r.To, r.Upto, r.Full, r.Compacted)
 	case len(r.Records) > MaxRecords:
-		return odd("a run of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
+		return odd("an update of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
 	}
 	last := r.From
 	for _, rec := range r.Records {
@@ -33,7 +36,9 @@ func (r Run) Check() error {
 			return err
 		}
 		if rec.Owner != r.Owner || rec.Incarnation != r.Incarnation || rec.Version <= last || rec.Version > r.To {
-			return odd("a run of %s has a record that is not of it: version (%d, %d) of %s", r.Owner, rec.Incarnation, rec.Version, rec.Owner)
+			return odd(
+				"an update of %s has a record that is not of it: version (%d, %d) of %s",
+				r.Owner, rec.Incarnation, rec.Version, rec.Owner)
 		}
 		last = rec.Version
 	}
