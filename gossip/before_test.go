@@ -68,7 +68,7 @@ func startBefore(t *testing.T, self cluster.WorkerID, join *member) *before {
 	}
 	conf := memberlist.DefaultLANConfig()
 	conf.Name, conf.Transport, conf.Delegate, conf.LogOutput = string(self), net, b, io.Discard
-	conf.GossipInterval, conf.EnableCompression = 20*time.Millisecond, false
+	conf.GossipInterval, conf.EnableCompression, conf.ProbeInterval = 20*time.Millisecond, false, time.Hour
 	if conf.Keyring, err = memberlist.NewKeyring(nil, key); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,8 @@ func (b *before) says(t *testing.T, id string) {
 // time.
 func TestTheVersionBeforeHearsAndIsHeard(t *testing.T) {
 	k := fast()
-	k.Sync, k.Settle = time.Hour, time.Hour // nothing is pulled
+	k.Sync, k.Settle = time.Hour, time.Hour        // nothing is pulled
+	k.Probe, k.ProbeTimeout = time.Hour, time.Hour // and nobody is held for dead on a busy host, who would not be told
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
 	old := startBefore(t, "old", a)
