@@ -127,7 +127,7 @@ func (d *dissemination) passOn(arrivals []arrival) {
 	})
 	for _, a := range arrivals {
 		if a.news && a.old {
-			d.flood(a.Body, max(floodFirst/len(arrivals), 1), false)
+			d.flood(a.Body, floodFirst, false) // once, and nobody repeats it: to fewer it might miss some
 		}
 	}
 }
