@@ -316,13 +316,13 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	}
 	b.machine("m1", "started")
 	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
-	was, _ := b.reg.Owner("b")
+	was := b.Incarnation("b")
 	b.stop()
 	b = start(t, Options{Self: "b", Dir: dir}) // joins nobody, and has lost m1
 	if o, ok := b.Objects().Get("app", "x"); !ok || string(o.Payload) != "kept" {
 		t.Fatal("the object is not there at once, with nobody to ask")
 	}
-	if is, _ := b.reg.Owner("b"); is.Incarnation <= was.Incarnation {
+	if b.Incarnation("b") <= was {
 		t.Fatal("the incarnation did not grow")
 	}
 	await(t, "they have found each other, and m1 is gone", func() bool {
