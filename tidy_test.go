@@ -42,7 +42,7 @@ var siblings = map[string][]string{
 	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
-	"node": {"batch", "gateway", "member", "worker"},
+	"node": {"batch", "fleet", "gateway", "member", "worker"},
 }
 
 // forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.

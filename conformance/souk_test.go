@@ -26,6 +26,7 @@ import (
 
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/mem"
@@ -142,18 +143,22 @@ func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	var workers []gateway.Worker
+	known, workers := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
 	for _, name := range names {
-		w := startWorker(t, filepath.Join(dir, name), name, each, rows)
+		w := startWorker(t, filepath.Join(dir, name), name, each, rows, known)
 		running.Go(func() {
 			if err := w.Run(t.Context()); err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("worker %s ended: %v", name, err)
 			}
 		})
-		workers = append(workers, w)
+		workers[w.ID()] = w
 	}
 	t.Cleanup(running.Wait) // before what the workers stand on is closed
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: rows, Token: token, Region: "local"})
+	call := func(id cluster.WorkerID) (gateway.Worker, bool) {
+		w, there := workers[id]
+		return w, there
+	}
+	g, err := gateway.New(gateway.Options{Fleet: known, Worker: call, Catalog: rows, Token: token, Region: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +179,7 @@ func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 	return s
 }
 
-func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog) *worker.Worker {
+func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog, known *fleet.Fleet) *worker.Worker {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -205,8 +210,12 @@ func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, row
 		}
 		_ = rt.Close()
 	})
-	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Region: "local", Dir: dir, Journal: j, Runtime: rt,
+	own := known.Own(cluster.WorkerID(name))
+	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Observer: own, Region: "local", Dir: dir, Journal: j, Runtime: rt,
 		Capacity: capacity, Secrets: rows.OpenSecrets})
+	if err == nil {
+		err = own.Begin(t.Context(), w)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,14 +20,14 @@ type Edit struct {
 // have lost count of its own incarnations.
 func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	w, known := e.worker(rec.Worker)
-	if known && w.Told && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(w.Record)) {
+	if known && w.Told && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
 		return
 	}
-	next := Worker{ID: rec.Worker}
+	next := blank(rec.Worker)
 	if known {
 		next = *w
 	}
-	next.Record, next.Told, next.Heard = rec, true, e.now
+	next.Record, next.Told, next.Heard = &rec, true, e.now
 	if next.epoch != epoch {
 		e.f.picker.remove(rec.Worker) // or it would compare versions of two lives
 		next.epoch = epoch
@@ -41,7 +41,7 @@ func (e *Edit) Member(m Member) {
 	if known && (w.Own || w.State == m.State && w.Since.Equal(m.Since) && w.Addr == m.Addr) {
 		return
 	}
-	next := Worker{ID: m.ID}
+	next := blank(m.ID)
 	if known {
 		next = *w
 	}
@@ -56,7 +56,7 @@ func (e *Edit) Untold(id cluster.WorkerID) {
 		return
 	}
 	next := *w
-	next.Told, next.Record, next.Heard = false, cluster.Record{}, time.Time{}
+	next.Told, next.Record, next.Heard = false, new(cluster.Record), time.Time{}
 	e.put(&next)
 }
 
@@ -86,7 +86,8 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 // Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it has.
 func (e *Edit) Machine(m Machine) {
 	if _, known := e.worker(m.Worker); !known {
-		e.put(&Worker{ID: m.Worker})
+		fresh := blank(m.Worker)
+		e.put(&fresh)
 	}
 	if m.State == machine.Destroyed {
 		e.Gone(m.Worker, m.ID)
@@ -117,7 +118,7 @@ func (e *Edit) put(w *Worker) {
 	e.account(old, w)
 	f.changed.workers, f.changed.any = true, true
 	if w.Ready() {
-		f.picker.update(&w.Record)
+		f.picker.update(w.Record)
 	} else if old != nil && old.Ready() {
 		f.picker.remove(w.ID)
 	}

@@ -26,7 +26,7 @@ func record(id cluster.WorkerID, version uint64) cluster.Record {
 func join(f *fleet.Fleet, ids ...cluster.WorkerID) {
 	f.Update(func(e *fleet.Edit) {
 		for _, id := range ids {
-			e.Member(fleet.Member{ID: id, State: fleet.Alive, Since: time.Unix(1, 0)})
+			e.Member(fleet.Member{ID: id, State: cluster.MemberAlive, Since: time.Unix(1, 0)})
 			e.Record(record(id, 1), 1)
 		}
 	})
@@ -43,7 +43,7 @@ func names(f *fleet.Fleet, app string) string {
 // TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has told.
 func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	f := fleet.New()
-	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: fleet.Unheard, Since: time.Time{}}) })
+	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: "", Since: time.Time{}}) })
 	if got := f.Snapshot().MustAsk(); !slices.Equal(got, []cluster.WorkerID{"w1"}) {
 		t.Fatalf("must ask %v", got)
 	}
@@ -143,7 +143,7 @@ func TestTwoWorkersClaimAMachine(t *testing.T) {
 			e.Machine(fleet.Machine{ID: "m", App: "a", Name: "n", Worker: w, Updated: time.Unix(at, 0)})
 		})
 	}
-	state := func(w cluster.WorkerID, s fleet.State) {
+	state := func(w cluster.WorkerID, s cluster.MemberState) {
 		f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: w, State: s, Since: time.Now()}) })
 	}
 	want := func(text string) {
@@ -158,9 +158,9 @@ func TestTwoWorkersClaimAMachine(t *testing.T) {
 	claim("w1", 10)
 	claim("w2", 5)
 	want("n=m@w1")
-	state("w1", fleet.Dead)
+	state("w1", cluster.MemberDead)
 	want("n=m@w2")
-	state("w1", fleet.Suspect)
+	state("w1", cluster.MemberSuspect)
 	want("n=m@w1")
 	claim("w2", 20)
 	want("n=m@w2")
@@ -192,7 +192,7 @@ func TestAWorkerOfThisProcess(t *testing.T) {
 	if err := o.Begin(t.Context(), fixed{record("w1", 1), []*machine.Machine{x}}); err != nil {
 		t.Fatal(err)
 	}
-	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: fleet.Dead, Since: time.Now()}) })
+	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: cluster.MemberDead, Since: time.Now()}) })
 	s := f.Snapshot()
 	if w, ok := s.Worker("w1"); !ok || !w.Own || !w.Ready() {
 		t.Fatalf("%+v", w)
@@ -236,24 +236,24 @@ func TestPick(t *testing.T) {
 	join(f, ids[0])
 	few, looked := f.Pick(r, &p, 16, bind)
 	again, _ := f.Pick(r, &p, 16, bind)
-	if len(few.Workers) != 16 || looked < 16 || looked > 64 {
+	if len(few.Workers) != 8 || looked < 8 || looked > 64 {
 		t.Fatalf("%d candidates of %d", len(few.Workers), looked)
 	}
 	if !slices.EqualFunc(few.Workers, again.Workers, func(a, b cluster.Record) bool { return a.Worker == b.Worker }) {
 		t.Fatal("other ones")
 	}
 	f.Update(func(e *fleet.Edit) {
-		for _, w := range few.Workers[:8] {
+		for _, w := range few.Workers[:4] {
 			full := record(w.Worker, 2)
 			full.Used = full.Capacity
 			e.Record(full, 1)
 		}
-		for _, w := range few.Workers[8:] {
-			e.Member(fleet.Member{ID: w.Worker, State: fleet.Dead, Since: time.Now()})
+		for _, w := range few.Workers[4:] {
+			e.Member(fleet.Member{ID: w.Worker, State: cluster.MemberDead, Since: time.Now()})
 		}
 		join := record("w9999", 1)
 		e.Record(join, 1)
-		e.Member(fleet.Member{ID: "w9999", State: fleet.Alive, Since: time.Now()})
+		e.Member(fleet.Member{ID: "w9999", State: cluster.MemberAlive, Since: time.Now()})
 	})
 	lost := few.Workers
 	for i := range 16 {
@@ -297,7 +297,7 @@ func TestAChangeCopiesLittle(t *testing.T) {
 		f.Update(func(e *fleet.Edit) {
 			for i := range workers {
 				id := cluster.WorkerID(fmt.Sprintf("w%06d", i))
-				e.Member(fleet.Member{ID: id, State: fleet.Alive, Since: time.Unix(1, 0)})
+				e.Member(fleet.Member{ID: id, State: cluster.MemberAlive, Since: time.Unix(1, 0)})
 				e.Record(record(id, 1), 1)
 			}
 			for i := range machines {

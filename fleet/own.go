@@ -18,11 +18,11 @@ type Own struct {
 // Own makes the feed of a worker of this process, which from now on counts as alive.
 func (f *Fleet) Own(id cluster.WorkerID) *Own {
 	f.Update(func(e *Edit) {
-		next := Worker{ID: id}
+		next := blank(id)
 		if w, known := e.worker(id); known {
 			next = *w
 		}
-		next.Own, next.State, next.Since = true, Alive, time.Now()
+		next.Own, next.State, next.Since = true, cluster.MemberAlive, time.Now()
 		e.put(&next)
 	})
 	return &Own{f: f, id: id}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/placement"
@@ -14,6 +15,10 @@ import (
 // explained.
 const RankAll = 300
 
+// maxPicked bounds the workers that Pick returns. Each costs the buyer a judgement and a score, and the decision log a record.
+// That as many refuse in a row happens when the picture is far from true: then the buyer looks at the whole fleet.
+const maxPicked = 8
+
 // maxBound bounds the policies that the index keeps.
 const maxBound = 16
 
@@ -21,6 +26,8 @@ const maxBound = 16
 type picker struct {
 	mu    sync.Mutex
 	index *index.Index
+	// The records as the workers told them. The index has them with what was granted since.
+	records map[cluster.WorkerID]*cluster.Record
 	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with expressions
 	// belongs to one goroutine at a time.
 	bound map[policyKey]*placement.Policy
@@ -31,18 +38,23 @@ type policyKey struct {
 	version int
 }
 
-func newPicker() picker { return picker{index: index.New(), bound: map[policyKey]*placement.Policy{}} }
+func newPicker() picker {
+	return picker{index: index.New(), records: map[cluster.WorkerID]*cluster.Record{}, bound: map[policyKey]*placement.Policy{}}
+}
 
 func (x *picker) update(rec *cluster.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.index.Update(*rec)
+	if x.index.Update(*rec) {
+		x.records[rec.Worker] = rec
+	}
 }
 
 func (x *picker) remove(id cluster.WorkerID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.index.Remove(id)
+	delete(x.records, id)
 }
 
 func (x *picker) taken(id cluster.WorkerID, r *placement.Request) {
@@ -58,22 +70,16 @@ func (x *picker) taken(id cluster.WorkerID, r *placement.Request) {
 // p is the request's policy. bind makes another copy of it, for the index alone; it is called when the index has none.
 func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few cluster.View, looked int) {
 	s := f.Snapshot()
-	few.At = s.at
+	few.At = time.Now()
 	if s.ready < RankAll {
 		return few, 0
 	}
-	choices, looked := f.picker.pick(r, p, n, bind)
-	few.Workers = make([]cluster.Record, 0, len(choices))
-	for i := range choices {
-		if w, known := s.Worker(choices[i].Worker); known && w.Ready() { // else it went away meanwhile
-			few.Workers = append(few.Workers, w.Record)
-		}
-	}
+	few.Workers, looked = f.picker.pick(r, p, min(n, maxPicked), bind)
 	slices.SortFunc(few.Workers, func(a, b cluster.Record) int { return cmp.Compare(a.Worker, b.Worker) })
 	return few, looked
 }
 
-func (x *picker) pick(r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) ([]index.Choice, int) {
+func (x *picker) pick(r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few []cluster.Record, looked int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	key := policyKey{p.Name, p.Version}
@@ -89,7 +95,12 @@ func (x *picker) pick(r *placement.Request, p *placement.Policy, n int, bind fun
 		own = &fresh
 		x.bound[key] = own
 	}
-	return x.index.PickN(r, own, n, nil, nil)
+	choices, looked := x.index.PickN(r, own, n, nil, nil)
+	few = make([]cluster.Record, len(choices))
+	for i := range choices {
+		few[i] = *x.records[choices[i].Worker]
+	}
+	return few, looked
 }
 
 // Resolve fills in what a request must know of the fleet: where the apps and machines are that it is to be near to or far

@@ -23,12 +23,12 @@ type model struct {
 type told struct {
 	version uint64 // 0: nothing
 	region  cluster.Region
-	state   fleet.State
+	state   cluster.MemberState
 }
 
 func (m *model) heard(id cluster.WorkerID) bool {
 	w := m.workers[id]
-	return w != nil && (w.state == fleet.Alive || w.state == fleet.Suspect)
+	return w != nil && (w.state == cluster.MemberAlive || w.state == cluster.MemberSuspect)
 }
 
 // text is all that a snapshot can be asked, said by the model.
@@ -42,7 +42,7 @@ func (m *model) text() string {
 			regions[w.region] = true
 			fmt.Fprintf(&b, "ready %s v%d\n", id, w.version)
 		}
-		if w.version == 0 && w.state != fleet.Left {
+		if w.version == 0 && w.state != cluster.MemberLeft {
 			fmt.Fprintf(&b, "ask %s\n", id)
 		}
 	}
@@ -163,7 +163,7 @@ func change(t *rapid.T, e *fleet.Edit, m *model, w cluster.WorkerID, id string) 
 		}
 		m.workers[w] = known
 	case 1:
-		s := rapid.SampledFrom([]fleet.State{fleet.Unheard, fleet.Alive, fleet.Suspect, fleet.Dead, fleet.Left}).Draw(t, "state")
+		s := rapid.SampledFrom([]cluster.MemberState{"", cluster.MemberAlive, cluster.MemberSuspect, cluster.MemberDead, cluster.MemberLeft}).Draw(t, "state")
 		e.Member(fleet.Member{ID: w, State: s, Since: time.Unix(1, 0)})
 		known.state = s
 		m.workers[w] = known

@@ -65,18 +65,18 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 // Regions lists the regions of the workers that are ready, sorted.
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
-// View returns the records of the workers that are ready. The first call on a snapshot copies all of them: who places one
+// View returns the records of the workers that are ready, as they are known now. The first call on a snapshot copies all of them: who places one
 // machine among many workers asks Fleet.Pick instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)
 		for w := range s.Workers() {
 			if w.Ready() {
-				s.view = append(s.view, w.Record)
+				s.view = append(s.view, *w.Record)
 			}
 		}
 	})
-	return cluster.View{Workers: s.view[:len(s.view):len(s.view)], At: s.at}
+	return cluster.View{Workers: s.view[:len(s.view):len(s.view)], At: time.Now()}
 }
 
 // Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that can be

@@ -50,16 +50,18 @@ func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 func TestReadYourWrites(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
+	w2.fleet = nil // its word does not come
 	m := s.launch(`{"name":"web","region":"fra","config":{"image":"demo:1"}}`)
-	w1.down = unavailable() // nobody needs it
+	w1.set(func() { w1.down = unavailable() }) // nobody needs it
 	s.want(200, "GET", "/v1/apps/a/machines/"+m.ID, nil)
 	s.want(200, "POST", "/v1/apps/a/machines/"+m.ID+"/stop", nil)
 	if r := s.do("GET", "/v1/apps/a/machines/ffffffffffffff", nil); r.code != 500 {
 		t.Fatalf("%d %s: a worker that could not be asked may have it", r.code, r.raw)
 	}
-	w1.down = nil
+	w1.set(func() { w1.down = nil })
 	s.want(404, "GET", "/v1/apps/a/machines/ffffffffffffff", nil)
-	if id, ok := s.gateway.directory.recent.named("a", "web"); !ok || id != m.ID {
-		t.Fatal(id, ok)
+	taken := `{"name":"web","region":"iad","config":{"image":"demo:1"}}`
+	if e := s.do("POST", "/v1/apps/a/machines", taken).failure(t); e.Souk.Code != "name_taken" || e.Souk.Machine != m.ID {
+		t.Fatalf("%+v", e)
 	}
 }

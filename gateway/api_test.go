@@ -204,7 +204,7 @@ func TestSeveralWorkers(t *testing.T) {
 	s.launch(`{"name":"solo","region":"iad","config":{"image":"demo:1"}}`)
 	s.want(409, "POST", "/v1/apps/a/machines", `{"name":"solo","region":"fra","config":{"image":"demo:1"}}`)
 
-	w2.down = unavailable()
+	w2.set(func() { w2.down = unavailable() })
 	if f := s.want(500, "GET", "/v1/apps/a/machines/00000000000000", nil).failure(t); f.Souk.Kind != "unavailable" {
 		t.Errorf("a machine that may be on a worker that is down is told as %+v", f)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
@@ -83,15 +84,11 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 
 func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	machines, err := a.directory.machines(r.Context(), "", false)
-	if err != nil {
-		return err
-	}
 	volumes, err := a.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
-	count := countByApp(machines, volumes)
+	count := countByApp(a.directory.fleet.Snapshot(), volumes)
 	list := api.AppList{Apps: []api.App{}}
 	for _, app := range a.catalog.Apps() {
 		if org := q.Get("org_slug"); org != "" && org != app.Org {
@@ -108,9 +105,9 @@ func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 }
 
 // countByApp returns a function that tells of an app with its counts.
-func countByApp(machines []*machine.Machine, volumes []machine.Volume) func(catalog.App) api.App {
+func countByApp(known *fleet.Snapshot, volumes []machine.Volume) func(catalog.App) api.App {
 	ms, vs := map[string]int{}, map[string]int{}
-	for _, m := range machines {
+	for m := range known.AllMachines() {
 		ms[m.App]++
 	}
 	for _, v := range volumes {
@@ -124,15 +121,15 @@ func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machines, err := a.directory.machines(r.Context(), app.Name, false)
-	if err != nil {
-		return err
+	machines := 0
+	for range a.directory.fleet.Snapshot().MachinesOf(app.Name) {
+		machines++
 	}
 	volumes, err := a.directory.volumes(r.Context(), app.Name)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, appAnswer(app, len(machines), len(volumes)))
+	answer(w, http.StatusOK, appAnswer(app, machines, len(volumes)))
 	return nil
 }
 

@@ -50,7 +50,7 @@ func TestAuthentication(t *testing.T) {
 			t.Errorf("%s without a token: %d %q", path, r.code, r.raw)
 		}
 	}
-	s.workers[0].down = unavailable()
+	s.workers[0].set(func() { s.workers[0].down = unavailable() })
 	if r := s.send("GET", "/readyz", nil); r.code != 503 {
 		t.Errorf("/readyz without a worker: %d", r.code)
 	}

@@ -26,7 +26,8 @@ func benchGateway(b *testing.B, machines int) http.Handler {
 		b.Fatal(err)
 	}
 	w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})
-	g, err := New(Options{Workers: func() []Worker { return []Worker{w} }, Catalog: catalog, Token: testToken, Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	f, handle := fleetOf(directly, w)
+	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken, Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	if len(workers) == 0 {
 		close(all)
 	}
-	_, errs := fanOut(workers, func(k Worker) (struct{}, error) {
+	_, errs := fanOutTo(len(workers), workers, func(k Worker) (struct{}, error) {
 		listens := false
 		err := k.Events(ctx, app, func(e machine.EventOf) error {
 			if e.ID == "" {

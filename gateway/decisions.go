@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
@@ -112,16 +111,14 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 }
 
 func (a *decisionsAPI) getView(w http.ResponseWriter, r *http.Request) error {
-	view := a.directory.view(r.Context())
-	there := map[cluster.WorkerID]bool{}
+	view := a.directory.view()
 	out := api.FleetView{At: view.At, Workers: []api.AgedRecord{}, Unreachable: []api.UnreachableWorker{}}
 	for _, k := range view.Workers {
-		there[k.Worker] = true
 		out.Workers = append(out.Workers, api.AgedRecord{Age: max(0, decision.Millis(view.At.Sub(k.At))), Record: k})
 	}
-	for _, k := range a.directory.workers() {
-		if !there[k.ID()] {
-			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: "it does not answer"})
+	for k := range a.directory.fleet.Snapshot().Workers() {
+		if !k.Ready() {
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: "it does not answer"})
 		}
 	}
 	answer(w, http.StatusOK, out)

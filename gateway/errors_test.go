@@ -211,8 +211,10 @@ func golden(t *testing.T, path, got string) {
 
 func TestRetryAfterIsTold(t *testing.T) {
 	s := newShop(t).open()
-	s.workers[0].down = &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond, Text: "too many requests; try again"}
-	if r := s.want(429, "GET", "/v1/apps/a/machines", nil); r.header.Get("Retry-After") != "2" {
+	s.workers[0].set(func() {
+		s.workers[0].down = &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond, Text: "too many requests; try again"}
+	})
+	if r := s.want(429, "GET", "/v1/apps/a/machines/ffffffffffffff", nil); r.header.Get("Retry-After") != "2" {
 		t.Errorf("Retry-After is %q, want 2", r.header.Get("Retry-After"))
 	}
 }

@@ -13,18 +13,19 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
 )
 
-// Options are what a gateway is made of. Workers, Catalog and one of Token and Authenticate must be set.
+// Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Authenticate must be set.
 type Options struct {
-	// Workers gives the workers known now; it is asked anew for each request.
-	Workers func() []Worker
+	// Fleet is what is known of the workers and their machines.
+	Fleet *fleet.Fleet
+	// Worker returns a worker of the fleet, to be asked for something.
+	Worker  func(cluster.WorkerID) (Worker, bool)
 	Catalog *catalog.Catalog
 	Jobs    Jobs // nil: jobs are not taken
-	// Where says which worker has a machine, as far as it is known here; nil: every worker is asked.
-	Where func(id string) (cluster.WorkerID, bool)
 	// Members lists the members of the cluster; nil: this process is alone.
 	Members func() []cluster.Member
 	// Cluster is the member that this process is; nil: it is alone.
@@ -60,20 +61,20 @@ type Gateway struct {
 // New makes a gateway.
 func New(o Options) (*Gateway, error) {
 	switch {
-	case o.Workers == nil || o.Catalog == nil:
-		return nil, fault.New(fault.Internal, "options", "a gateway needs Workers and a Catalog")
+	case o.Fleet == nil || o.Worker == nil || o.Catalog == nil:
+		return nil, fault.New(fault.Internal, "options", "a gateway needs a Fleet, its Workers and a Catalog")
 	case o.Token == "" && o.Authenticate == nil:
 		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
 	}
 	o.fill()
-	g := &Gateway{log: o.Log, directory: &directory{workers: o.Workers, apps: o.Catalog, where: o.Where}}
+	g := &Gateway{log: o.Log, directory: &directory{fleet: o.Fleet, worker: o.Worker, apps: o.Catalog}}
 	g.accounts = &accounts{catalog: o.Catalog, directory: g.directory}
 	policies := &chosen{o.Catalog, o.Policy}
-	fleet := asked{g.directory, new(candidates)}
+	fleet := known{g.directory}
 	g.claims = broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(fleet, o.Catalog), fleet)
 	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
 	metrics := newMetrics(append(g.broker.Collectors(),
-		workerCollector{o.Workers}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
+		workerCollector{g.directory}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
 	front := &front{o.Authenticate, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
@@ -125,7 +126,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 	}
 }
 
-func newBroker(o Options, claims *broker.Claimant, fleet asked, rows rows) *broker.Broker {
+func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *broker.Broker {
 	b := broker.Options{Fleet: fleet, Directory: fleet, Apps: rows, Policies: rows, Funds: rows,
 		Claims: claims, Region: o.Region, Rand: o.Rand}
 	if o.Decisions != nil {
@@ -135,12 +136,15 @@ func newBroker(o Options, claims *broker.Claimant, fleet asked, rows rows) *brok
 }
 
 // Book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (g *Gateway) Book(ctx context.Context, worker cluster.WorkerID) quota.Book {
-	return g.accounts.book(ctx, worker)
+func (g *Gateway) Book(_ context.Context, worker cluster.WorkerID) quota.Book {
+	return g.accounts.book(worker)
 }
 
 // Claims decides what must be unique in an app, for this member and for others that ask it.
 func (g *Gateway) Claims() *broker.Claimant { return g.claims }
+
+// Broker returns what the gateway buys machines by.
+func (g *Gateway) Broker() *broker.Broker { return g.broker }
 
 // Close waits for what still goes on behind answers that were given. It is called when nothing is served any more.
 func (g *Gateway) Close() { g.broker.Close() }

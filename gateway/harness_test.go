@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/journal/mem"
 )
@@ -76,11 +77,8 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 		t.Fatal(err)
 	}
 	s := &shop{t: t, catalog: rows, workers: workers, log: &lockedBuffer{}}
-	all := make([]Worker, len(workers))
-	for i, w := range workers {
-		all[i] = reached(t, w)
-	}
-	s.options = Options{Workers: func() []Worker { return all }, Catalog: rows, Token: testToken, Region: "local",
+	f, handle := fleetOf(func(w *memWorker) Worker { return reached(t, w) }, workers...)
+	s.options = Options{Fleet: f, Worker: handle, Catalog: rows, Token: testToken, Region: "local",
 		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"}
 	if s.spec, err = parsed(); err != nil {
 		t.Fatal(err)
@@ -88,6 +86,22 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	s.with(func(*Options) {})
 	return s
 }
+
+// fleetOf makes a fleet of workers, and returns how they are called: as reach says.
+func fleetOf(reach func(*memWorker) Worker, workers ...*memWorker) (*fleet.Fleet, func(cluster.WorkerID) (Worker, bool)) {
+	f, all := fleet.New(), map[cluster.WorkerID]Worker{}
+	for _, w := range workers {
+		all[w.id] = reach(w)
+		w.join(f)
+	}
+	return f, func(id cluster.WorkerID) (Worker, bool) {
+		w, known := all[id]
+		return w, known
+	}
+}
+
+// directly reaches a worker in this process.
+func directly(w *memWorker) Worker { return w }
 
 // with makes the gateway anew, with other options.
 func (s *shop) with(change func(*Options)) {

@@ -128,7 +128,7 @@ func (a *jobsAPI) means(spec *jobs.Spec) error {
 
 // fitsEver refuses a job whose tasks no worker could take even if it were empty, in the judge's words.
 func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
-	view := a.directory.view(ctx)
+	view := a.directory.view()
 	if len(view.Workers) == 0 {
 		return fault.New(fault.Unavailable, "no_worker",
 			"no worker answers, so whether a task of this job could ever run is not known; try again when one does")

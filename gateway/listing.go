@@ -31,11 +31,11 @@ type plain machine.Machine
 // MarshalJSON encodes the machine.
 func (m *plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
 
-// listing lists an app's machines, "" for all, of all workers, for who writes them as JSON: those that keep wants.
+// listing lists an app's machines, "" for all, for who writes them as JSON: those that keep wants.
 func (d *directory) listing(
 	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
 ) ([]listed, error) {
-	return gather(d.workers(), func(w Worker) ([]listed, error) {
+	return gather(d.having(app, destroyed), func(w Worker) ([]listed, error) {
 		var out []listed
 		if l, keeps := w.(lister); keeps {
 			for m, text := range l.Listing(app, destroyed) {

@@ -67,6 +67,7 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w)
 	if summary {
 		for i, m := range all {
 			all[i].text = (*plain)(m.Summary())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
@@ -33,6 +34,8 @@ type memWorker struct {
 	rand *rand.Rand
 	bell chan struct{} // closed and replaced at each change
 
+	fleet *fleet.Fleet // is told of each change; nil: nobody is
+
 	grants int                           // times Grant was asked
 	before func(g lifecycle.Grant) error // asked first by Grant; an error is its answer
 	after  func(g lifecycle.Grant) error // asked when the machine is made: an error is an answer that got lost
@@ -51,6 +54,45 @@ func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.R
 
 func (w *memWorker) ID() cluster.WorkerID { return w.id }
 
+// join has the worker tell a fleet of all that it has, and of what changes.
+func (w *memWorker) join(f *fleet.Fleet) {
+	w.mu.Lock()
+	w.fleet = f
+	all := slices.Clone(w.all)
+	w.told("")
+	for _, id := range all {
+		w.mu.Lock()
+		w.told(id)
+	}
+}
+
+// told ends what was done under the lock, and tells the fleet of the worker and of a machine; "" for none. One that is down
+// counts as gone.
+func (w *memWorker) told(id string) {
+	rec, m, state := w.sell.Record(time.Now()), w.rows[id], cluster.MemberAlive
+	if w.down != nil {
+		state = cluster.MemberDead
+	}
+	w.mu.Unlock()
+	if w.fleet == nil {
+		return
+	}
+	w.fleet.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: w.id, State: state})
+		e.Record(rec, 1)
+		if m != nil {
+			e.Machine(fleet.Summary(m))
+		}
+	})
+}
+
+// set changes the worker by the test's hand, and tells of it.
+func (w *memWorker) set(change func()) {
+	w.mu.Lock()
+	change()
+	w.told("")
+}
+
 func (w *memWorker) Record(context.Context) (cluster.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +107,7 @@ func (w *memWorker) Quote(_ context.Context, r placement.Request) (market.Quote,
 
 func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer func() { w.told(g.Request.Machine) }()
 	w.grants++
 	if w.before != nil {
 		if err := w.before(g); err != nil {
@@ -156,7 +198,7 @@ func (w *memWorker) checkLease(id, nonce string) error {
 
 func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer func() { w.told(c.Machine) }()
 	m, err := w.get(c.App, c.Machine)
 	if err == nil {
 		err = w.checkLease(c.Machine, c.Nonce)
@@ -426,7 +468,7 @@ func (w *memWorker) Volumes(_ context.Context, app string) ([]machine.Volume, er
 
 func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.told("")
 	v := w.vols[c.Volume]
 	if c.Verb == "create" {
 		room := cluster.Resources{Disk: int64(c.Spec.SizeGB) * 1024}

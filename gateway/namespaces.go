@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/soukhq/souk/api"
@@ -52,8 +50,8 @@ func (a *namespacesAPI) handlers() handlers {
 }
 
 // inform tells of namespaces as they stand now.
-func (a *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []api.Namespace {
-	told := a.accounts.hear(r.Context())
+func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
+	told := a.accounts.spendings()
 	apps := a.catalog.AppsByNamespace()
 	now := time.Now()
 	out := make([]api.Namespace, 0, len(rows))
@@ -87,8 +85,8 @@ func (a *namespacesAPI) inform(r *http.Request, rows []catalog.Namespace) []api.
 	return out
 }
 
-func (a *namespacesAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(r, a.catalog.Namespaces())})
+func (a *namespacesAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
+	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(a.catalog.Namespaces())})
 	return nil
 }
 
@@ -100,15 +98,15 @@ func (a *namespacesAPI) createNamespace(w http.ResponseWriter, r *http.Request) 
 	if err := a.catalog.CreateNamespace(in.Name); err != nil {
 		return err
 	}
-	return a.answerNamespace(w, r, in.Name, http.StatusCreated)
+	return a.answerNamespace(w, in.Name, http.StatusCreated)
 }
 
-func (a *namespacesAPI) answerNamespace(w http.ResponseWriter, r *http.Request, name string, code int) error {
+func (a *namespacesAPI) answerNamespace(w http.ResponseWriter, name string, code int) error {
 	n, err := a.catalog.Namespace(name)
 	if err != nil {
 		return err
 	}
-	answer(w, code, a.inform(r, []catalog.Namespace{n})[0])
+	answer(w, code, a.inform([]catalog.Namespace{n})[0])
 	return nil
 }
 
@@ -120,7 +118,7 @@ func (a *namespacesAPI) deleteNamespace(w http.ResponseWriter, r *http.Request) 
 }
 
 func (a *namespacesAPI) getQuota(w http.ResponseWriter, r *http.Request) error {
-	return a.answerNamespace(w, r, r.PathValue("namespace"), http.StatusOK)
+	return a.answerNamespace(w, r.PathValue("namespace"), http.StatusOK)
 }
 
 func (a *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
@@ -140,7 +138,7 @@ func (a *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
 	if err := a.catalog.SetBudget(name, in.Budget, weight); err != nil {
 		return err
 	}
-	return a.answerNamespace(w, r, name, http.StatusOK)
+	return a.answerNamespace(w, name, http.StatusOK)
 }
 
 func (a *namespacesAPI) getPrice(w http.ResponseWriter, _ *http.Request) error {
@@ -186,7 +184,6 @@ func (a *namespacesAPI) setAppNamespace(w http.ResponseWriter, r *http.Request) 
 type accounts struct {
 	catalog   accountCatalog
 	directory *directory
-	spent     spendings
 }
 
 // accountCatalog is what they need of the catalog.
@@ -195,41 +192,23 @@ type accountCatalog interface {
 	Price() quota.Price
 }
 
-// hear asks all workers.
-func (a *accounts) hear(ctx context.Context) map[cluster.WorkerID]map[string]cluster.Spending {
-	return a.spent.hear(ctx, a.directory.workers())
-}
-
-// spendings is what each worker last told of what is spent there. One that cannot be heard is remembered: what its
-// machines have spent is spent. One that is no longer listed (souk node rm) is forgotten.
-type spendings struct {
-	mu   sync.Mutex
-	last map[cluster.WorkerID]map[string]cluster.Spending
-}
-
-// hear asks all workers, and gives what is known of each. Far ones answer from what they have told.
-func (s *spendings) hear(ctx context.Context, workers []Worker) map[cluster.WorkerID]map[string]cluster.Spending {
-	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) { return w.Record(ctx) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := make(map[cluster.WorkerID]map[string]cluster.Spending, len(workers))
-	for i, w := range workers {
-		switch {
-		case errs[i] == nil:
-			next[w.ID()] = records[i].Spending
-		case s.last[w.ID()] != nil:
-			next[w.ID()] = s.last[w.ID()]
+// spendings returns what each worker last told of what is spent there. One that cannot be heard is in it, too: what its
+// machines have spent is spent. One that was removed (souk node rm) is not.
+func (a *accounts) spendings() map[cluster.WorkerID]map[string]cluster.Spending {
+	out := map[cluster.WorkerID]map[string]cluster.Spending{}
+	for w := range a.directory.fleet.Snapshot().Workers() {
+		if w.Told {
+			out[w.ID] = w.Record.Spending
 		}
 	}
-	s.last = next
-	return next
+	return out
 }
 
-// account gives how a namespace that has a budget stands.
-func (a *accounts) account(ctx context.Context, n catalog.Namespace) quota.Account {
+// account returns how a namespace that has a budget stands.
+func (a *accounts) account(n catalog.Namespace) quota.Account {
 	var told []cluster.Spending
-	for _, by := range a.hear(ctx) {
-		if s, some := by[n.Name]; some {
+	for w := range a.directory.fleet.Snapshot().Workers() {
+		if s, some := w.Record.Spending[n.Name]; some {
 			told = append(told, s)
 		}
 	}
@@ -237,7 +216,7 @@ func (a *accounts) account(ctx context.Context, n catalog.Namespace) quota.Accou
 }
 
 // book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (a *accounts) book(ctx context.Context, worker cluster.WorkerID) quota.Book {
+func (a *accounts) book(worker cluster.WorkerID) quota.Book {
 	b := quota.Book{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{}, Others: map[string]cluster.Spending{}}
 	limited := false
 	for _, n := range a.catalog.Namespaces() {
@@ -249,7 +228,7 @@ func (a *accounts) book(ctx context.Context, worker cluster.WorkerID) quota.Book
 		return b
 	}
 	others := map[string][]cluster.Spending{}
-	for id, by := range a.hear(ctx) {
+	for id, by := range a.spendings() {
 		for name, s := range by {
 			if id != worker {
 				others[name] = append(others[name], s)

@@ -22,7 +22,7 @@ import (
 // Cordon is a worker's own, without a journal.
 func (w *memWorker) Cordon(_ context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.told("")
 	if w.down != nil {
 		return cluster.Record{}, w.down
 	}
@@ -63,12 +63,12 @@ func TestCordonOverTheAPI(t *testing.T) {
 func TestDrain(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
-	w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"})
+	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
 	web := s.launch(`{"name":"web","config":{"image":"demo:1","metadata":{"k":"v"},"guest":{"cpus":1,"memory_mb":1024}}}`)
 	down := s.launch(`{"name":"down","skip_launch":true,"config":{"image":"demo:1"}}`)
 	s.launch(`{"name":"passing","config":{"image":"demo:1","auto_destroy":true}}`)
 	s.launch(`{"name":"leased","lease_ttl":600,"config":{"image":"demo:1"}}`)
-	w2.sell.SetCordon(nil)
+	w2.set(func() { w2.sell.SetCordon(nil) })
 	var plan api.DrainPlan
 	s.want(200, "GET", "/v1/souk/workers/w1/drain", nil).into(t, &plan)
 	got := map[string]api.Fate{}
@@ -111,9 +111,9 @@ func TestDrain(t *testing.T) {
 func TestAMoveGoesOn(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
-	w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"})
+	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
 	web := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
-	w2.sell.SetCordon(nil)
+	w2.set(func() { w2.sell.SetCordon(nil) })
 	w2.after = func(lifecycle.Grant) error { return fault.New(fault.Internal, "broken", "the gateway ended here") }
 	if r := s.do("POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil); r.code != 500 {
 		t.Fatal(r.code, r.raw)
@@ -220,7 +220,7 @@ func TestClusterHealth(t *testing.T) {
 		"w2 certificate": func() { c.ends = time.Now().Add(20 * 24 * time.Hour) },
 		"w2 staleness":   func() { c.parts[1].Age = time.Hour },
 		"w2 member":      func() { c.members[1].State = cluster.MemberDead },
-		"w2 cordon":      func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "ann", Reason: "disks"}) },
+		"w2 cordon":      func() { w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "ann", Reason: "disks"}) }) },
 		m.Worker + " registry": func() {
 			c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "stopped"}}
 		},
@@ -232,7 +232,7 @@ func TestClusterHealth(t *testing.T) {
 		}
 		c.skew, c.ends, c.parts[1].Age, c.members[1].State = skew, ends, 0, cluster.MemberAlive
 		c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
-		w2.sell.SetCordon(nil)
+		w2.set(func() { w2.sell.SetCordon(nil) })
 	}
 	s.want(200, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil)
 	if r := s.want(200, "GET", "/v1/souk/removed", nil); !strings.Contains(r.raw, "sold") {

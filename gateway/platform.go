@@ -46,7 +46,7 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 	}
 	out := api.RegionList{Regions: []api.Region{}, Nearest: string(a.region)}
 	byRegion := map[cluster.Region]int{}
-	view := a.directory.view(r.Context())
+	view := a.directory.view()
 	for _, rec := range view.Workers {
 		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}

@@ -198,7 +198,7 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 		stands = a.catalog.PolicyChoice().Default
 	}
 	out.Scope = planScope(src.Name, stands)
-	view := a.directory.view(ctx)
+	view := a.directory.view()
 	next := src.Bind(policy.NewEvaluator())
 	old := a.choosers()
 	then := func(r *placement.Request) *placement.Policy {

@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"context"
 	_ "embed"
+	"fmt"
 	"net/http"
 	goruntime "runtime"
 	"strconv"
@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fleet"
 )
 
 // processAPI serves what is to be known of this process and of the workers that it reaches.
@@ -41,23 +42,31 @@ func (a *processAPI) handlers() handlers {
 }
 
 func (a *processAPI) getVersion(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, api.ServerInfo{Version: a.version, Go: goruntime.Version(), Region: string(a.region), Workers: len(a.directory.workers()), Started: a.started})
+	answer(w, http.StatusOK, api.ServerInfo{Version: a.version, Go: goruntime.Version(), Region: string(a.region),
+		Workers: a.directory.fleet.Snapshot().Len(), Started: a.started})
 	return nil
 }
 
-func (a *processAPI) listWorkers(w http.ResponseWriter, r *http.Request) error {
-	workers := a.directory.workers()
-	records, errs := fanOut(workers, func(k Worker) (cluster.Record, error) { return k.Record(r.Context()) })
+func (a *processAPI) listWorkers(w http.ResponseWriter, _ *http.Request) error {
 	out := api.WorkerList{Workers: []cluster.Record{}, Unreachable: []api.UnreachableWorker{}}
-	for i, k := range workers {
-		if errs[i] != nil {
-			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID(), Error: errs[i].Error()})
-			continue
+	for k := range a.directory.fleet.Snapshot().Workers() {
+		if k.Ready() {
+			out.Workers = append(out.Workers, *k.Record)
+		} else {
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: silence(k)})
 		}
-		out.Workers = append(out.Workers, records[i])
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// silence says why a worker's record is not known, or not to be relied on.
+func silence(k *fleet.Worker) string {
+	if k.Reachable() {
+		return fmt.Sprintf("worker %s has not told yet what it has", k.ID)
+	}
+	return fmt.Sprintf("worker %s has not been heard of for a while; its machines may be running, and what is asked of "+
+		"them must wait", k.ID)
 }
 
 func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
@@ -75,12 +84,8 @@ func (a *processAPI) livez(w http.ResponseWriter, _ *http.Request) error {
 	return plainText(w, http.StatusOK, "ok\n")
 }
 
-const readyTimeout = 2 * time.Second
-
-func (a *processAPI) readyz(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	if view := a.directory.view(ctx); len(view.Workers) == 0 {
+func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
+	if a.directory.fleet.Snapshot().Ready() == 0 {
 		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
 	}
 	return plainText(w, http.StatusOK, "ok\n")
@@ -169,15 +174,17 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 // workerCollector asks the workers for their counters at each scrape.
-type workerCollector struct{ workers func() []Worker }
+type workerCollector struct{ *directory }
 
 // Describe describes nothing: what there is depends on the workers.
 func (workerCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells every worker's counters, in base units.
 func (c workerCollector) Collect(out chan<- prometheus.Metric) {
-	for _, w := range c.workers() {
-		collectWorker(out, string(w.ID()), w.Stats())
+	workers := c.workers()
+	stats, _ := fanOut(workers, func(w Worker) (WorkerStats, error) { return w.Stats(), nil })
+	for i, w := range workers {
+		collectWorker(out, string(w.ID()), stats[i])
 	}
 }
 

@@ -68,7 +68,9 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":2,"burst":2,"lend":false}}`)
 	s.want(200, "POST", "/v1/apps/a/machines", paidLaunch)
-	w.sell.SetSpending(map[string]cluster.Spending{"default": {Spent: 9, Owed: 2.3, At: time.Now()}})
+	w.set(func() {
+		w.sell.SetSpending(map[string]cluster.Spending{"default": {Spent: 9, Owed: 2.3, At: time.Now()}})
+	})
 	asked := w.grants
 	r := s.want(403, "POST", "/v1/apps/a/machines", paidLaunch)
 	e := r.failure(t)
@@ -91,8 +93,8 @@ func TestQuotaRefuses(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", strings.Replace(paidLaunch, `"service"`, `"free"`, 1))
-	w.down = unavailable()
-	if a := s.gateway.accounts.account(t.Context(), s.catalog.Namespaces()[0]); a.Owed < 2.29 {
+	w.set(func() { w.down = unavailable() })
+	if a := s.gateway.accounts.account(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
 	if b := s.gateway.Book(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Book(t.Context(), "w1").Others) != 0 {

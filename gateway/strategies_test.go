@@ -23,7 +23,7 @@ import (
 
 func (w *memWorker) Hold(_ context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.told("")
 	if w.down != nil {
 		return time.Time{}, w.down
 	}
@@ -32,7 +32,7 @@ func (w *memWorker) Hold(_ context.Context, r placement.Request, token string, t
 
 func (w *memWorker) Release(_ context.Context, token string) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.told("")
 	w.sell.Release(time.Now(), token)
 	return w.down
 }
@@ -40,7 +40,7 @@ func (w *memWorker) Release(_ context.Context, token string) error {
 // usedAt gives what the ledger will have in use then, and checks that it adds up.
 func (w *memWorker) usedAt(t time.Time) cluster.Resources {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.told("") // to look ends holds
 	w.sell.Check()
 	return w.sell.Record(t).Used
 }

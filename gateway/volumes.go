@@ -163,7 +163,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 	if err != nil {
 		return machine.Volume{}, err
 	}
-	view := a.directory.view(ctx)
+	view := a.directory.view()
 	policy, err := a.chosen.policyFor(&req)
 	if err != nil {
 		return machine.Volume{}, err
@@ -173,7 +173,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		if !cand.Fits {
 			break
 		}
-		w, region := a.directory.workerAt(view, cluster.WorkerID(cand.Worker))
+		w, region := a.directory.workerAt(cluster.WorkerID(cand.Worker))
 		if w == nil {
 			continue // it has gone meanwhile
 		}
@@ -204,7 +204,7 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
 func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
-	for _, w := range a.directory.workers() {
+	for _, w := range a.directory.withVolumes() {
 		volumes, err := w.Volumes(ctx, c.App)
 		if err != nil {
 			return nil, err

@@ -129,7 +129,8 @@ func BenchmarkCreateFar(b *testing.B) {
 			if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
 				b.Fatal(err)
 			}
-			g, err := New(Options{Workers: func() []Worker { return []Worker{reached} }, Catalog: catalog, Token: testToken, Log: slog.New(slog.DiscardHandler)})
+			f, handle := fleetOf(func(*memWorker) Worker { return reached }, w)
+			g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}

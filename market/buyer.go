@@ -51,11 +51,10 @@ func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer
 }
 
 // NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When none
-// of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why not.
+// of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why not. The few
+// are the buyer's from now on.
 func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View, p placement.Policy) *Buyer {
-	b := NewBuyer(r, few, p)
-	b.size, b.fleet = size, fleet
-	return b
+	return &Buyer{req: r, view: few, policy: p, asked: map[cluster.WorkerID]bool{}, size: size, fleet: fleet}
 }
 
 // widen goes over to the whole fleet, with what refusals have told; false when the view is whole.

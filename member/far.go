@@ -99,7 +99,7 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 		return cluster.Record{}, err
 	}
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Told {
-		return w.Record, nil
+		return *w.Record, nil
 	}
 	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has", f.id)
 }

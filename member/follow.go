@@ -160,7 +160,7 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 	member, known := m.cluster.Member(id)
 	if known {
 		edits = append(edits, func(e *fleet.Edit) {
-			e.Member(fleet.Member{ID: id, State: fleet.State(member.State), Since: member.Since, Addr: member.API})
+			e.Member(fleet.Member{ID: id, State: member.State, Since: member.Since, Addr: member.API})
 		})
 	}
 	if !told {

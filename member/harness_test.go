@@ -11,7 +11,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -185,7 +184,7 @@ func (a *at) far(id cluster.WorkerID) *Far {
 // unheard reports whether a member counts as gone, also in the fleet.
 func (a *at) unheard(id cluster.WorkerID) bool {
 	w, known := a.fleet.Snapshot().Worker(id)
-	return known && w.State == fleet.Dead && a.stateOf(id) == cluster.MemberDead
+	return known && w.State == cluster.MemberDead && a.stateOf(id) == cluster.MemberDead
 }
 
 // meet waits until all that run know the same, and each other's workers.

@@ -217,7 +217,7 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1", started("web", hers, "one", "m1", 0))
 	a.fleet.Update(func(e *fleet.Edit) {
-		e.Member(fleet.Member{ID: "m9", State: fleet.Alive, Addr: "10.0.0.9:1"})
+		e.Member(fleet.Member{ID: "m9", State: cluster.MemberAlive, Addr: "10.0.0.9:1"})
 		for i := range 50_000 {
 			app := fmt.Sprint("app", i%100)
 			if i%5 == 0 {

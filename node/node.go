@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
@@ -74,6 +75,7 @@ type Worker struct {
 // Node is the workers and the gateway of one process.
 type Node struct {
 	o       Options
+	fleet   *fleet.Fleet // what is known of these workers and, in a cluster, of the others
 	workers []*worker.Worker
 	runners []*batch.Runner // of workers, in the same order
 	buyer   *batch.Buyer
@@ -94,7 +96,10 @@ func New(ctx context.Context, o Options) (*Node, error) {
 			return process.Open(process.Options{Dir: dir, Log: log})
 		}
 	}
-	n := &Node{o: o}
+	n := &Node{o: o, fleet: fleet.New()}
+	if o.Member != nil {
+		n.fleet = o.Member.Fleet()
+	}
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}

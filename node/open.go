@@ -63,8 +63,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	n.closers = append(n.closers, r.Close)
 	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log})
-	var observer worker.Observer
-	if n.o.Member != nil { // a nil *member.Member in an interface would not be nil
+	own := n.fleet.Own(p.ID)
+	var observer worker.Observer = own
+	if n.o.Member != nil { // it tells the fleet, and the other members
 		observer = n.o.Member
 	}
 	w, err := worker.New(
@@ -76,7 +77,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
-	return nil
+	return own.Begin(ctx, w)
 }
 
 // openBuyer opens the buyer of tasks and connects it with the runners, before anything else is granted.
@@ -121,12 +122,12 @@ func (n *Node) openDecisions() (*decisionlog.Log, error) {
 
 // openGateway makes the gateway: over the workers of this process and, in a cluster, over those of the other members.
 func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) error {
-	own := make([]gateway.Worker, len(n.workers))
-	for i, w := range n.workers {
-		own[i] = w
+	own := map[cluster.WorkerID]gateway.Worker{}
+	for _, w := range n.workers {
+		own[w.ID()] = w
 	}
 	options := gateway.Options{
-		Workers:   func() []gateway.Worker { return own },
+		Fleet:     n.fleet,
 		Catalog:   n.catalog,
 		Jobs:      n.buyer,
 		Decisions: decisions,
@@ -139,15 +140,15 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		if err := n.enter(ctx, m); err != nil {
 			return err
 		}
-		options.Workers = func() []gateway.Worker {
-			all := []gateway.Worker{ownWorker{n.workers[0], m}}
-			for _, far := range m.Others() {
-				all = append(all, far)
-			}
-			return all
-		}
-		options.Where, options.Authenticate, options.Members = m.Cluster().Where, m.Allowed, m.Cluster().Members
+		own[m.ID()] = ownWorker{n.workers[0], m}
+		options.Authenticate, options.Members = m.Allowed, m.Cluster().Members
 		options.Cluster, options.Peers, options.Self = m, m, m.ID()
+	}
+	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {
+		if w, here := own[id]; here || n.o.Member == nil {
+			return w, here
+		}
+		return n.o.Member.Other(id)
 	}
 	g, err := gateway.New(options)
 	if err != nil {

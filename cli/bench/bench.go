@@ -64,5 +64,6 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchForward(c),
 		cmdBenchDecide(c),
 		cmdBenchChurn(c),
+		cmdBenchPlace(c),
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/runtime/fake"
@@ -25,11 +26,15 @@ func TestFillFirst(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var workers []gateway.Worker
+	known, workers := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
 	for i, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
-		w, err := worker.New(ctx, worker.Options{ID: id, Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
+		own := known.Own(id)
+		w, err := worker.New(ctx, worker.Options{ID: id, Observer: own, Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
 			Capacity: cluster.Resources{CPU: 4000, Memory: int64(512 * (i + 1)), Disk: 1 << 20, Ports: 10}})
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := own.Begin(ctx, w); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
@@ -40,9 +45,13 @@ func TestFillFirst(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		workers = append(workers, w)
+		workers[id] = w
 	}
-	g, err := gateway.New(gateway.Options{Workers: func() []gateway.Worker { return workers }, Catalog: rows, Token: "secret"})
+	call := func(id cluster.WorkerID) (gateway.Worker, bool) {
+		w, there := workers[id]
+		return w, there
+	}
+	g, err := gateway.New(gateway.Options{Fleet: known, Worker: call, Catalog: rows, Token: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan said;
 // a machine that only one worker can take is placed; one that none can take is explained from all of them.
 func TestManyWorkersAreNotAllRanked(t *testing.T) {
-	var workers []Worker
+	var workers []*memWorker
 	for i := range 1000 {
 		w := newMemWorker(cluster.WorkerID(fmt.Sprintf("w%04d", i)), "local", cluster.Resources{CPU: 4000, Memory: 4096 + int64(i), Disk: 1 << 20, Ports: 100})
 		if i == 700 {
@@ -35,7 +35,8 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 	if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	g, err := New(Options{Workers: func() []Worker { return workers }, Catalog: catalog, Token: testToken})
+	f, handle := fleetOf(directly, workers...)
+	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken})
 	if err != nil {
 		t.Fatal(err)
 	}

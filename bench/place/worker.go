@@ -1,0 +1,97 @@
+package place
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// seller is a worker without a journal and without a runtime: its ledger is a real one, and a machine is started once it is
+// granted. It tells the fleet of each change before it answers, as a worker does. What placements do not need it does not have:
+// a call of the embedded interface, which is nil, would panic.
+type seller struct {
+	gateway.Worker
+	id   cluster.WorkerID
+	mu   sync.Mutex
+	sell *market.Seller
+	own  *fleet.Own
+	last string // id of an instance, each above the one before
+	seen int64  // calls that a create must not need: see Counts
+}
+
+func newSeller(rec cluster.Record, f *fleet.Fleet) *seller {
+	return &seller{id: rec.Worker, sell: market.NewSeller(rec), own: f.Own(rec.Worker)}
+}
+
+// ID names the worker.
+func (s *seller) ID() cluster.WorkerID { return s.id }
+
+// Record returns what the worker says of itself.
+func (s *seller) Record(context.Context) (cluster.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	return s.sell.Record(time.Now()), nil
+}
+
+// Machines would list the machines; a placement that asks for it has failed.
+func (s *seller) Machines(context.Context, string, bool) ([]*machine.Machine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	return nil, nil
+}
+
+// Quote returns what Grant would say.
+func (s *seller) Quote(_ context.Context, r placement.Request) (market.Quote, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	return s.sell.Ask(time.Now(), r), nil
+}
+
+// Grant makes a machine that is started at once.
+func (s *seller) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if err := s.sell.Grant(now, g.Request, g.Hold, g.Request.Start); err != nil {
+		return nil, err
+	}
+	at := now.UTC().Format(time.RFC3339)
+	s.last = machine.NextULID(s.last, now, zeros{})
+	m := &machine.Machine{ID: g.Request.Machine, App: g.Request.App, Name: g.Launch.Name, State: machine.Started, Region: g.Region, InstanceID: s.last,
+		Version: s.last, CreatedAt: at, UpdatedAt: at, Config: g.Launch.Config, HostStatus: "ok", Worker: s.id, Placement: g.Placement,
+		Events: []machine.Event{}}
+	s.own.Worker(s.sell.Record(now))
+	s.own.Machine(m)
+	return m, nil
+}
+
+// CurrentLease says that there is none.
+func (s *seller) CurrentLease(context.Context, string, string) (machine.Lease, error) {
+	return machine.Lease{}, fault.New(fault.NotFound, "lease_not_found", "lease not found")
+}
+
+// end frees what a machine has.
+func (s *seller) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sell.Free(id)
+	s.own.Worker(s.sell.Record(time.Now()))
+	s.own.Gone(id)
+}
+
+// zeros is chance that is none: instances differ by their time and count.
+type zeros struct{}
+
+func (zeros) Uint64() uint64 { return 0 }
