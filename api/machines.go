@@ -55,6 +55,12 @@ type Moved struct {
 	DownMS  float64          `json:"down_ms"` // between its stop and its start, 0 where it did not run
 }
 
+// MachineLines is a page of machines in one line each, in order of id.
+type MachineLines struct {
+	Machines   []machine.Line `json:"machines"`
+	NextCursor string         `json:"next_cursor,omitempty"` // absent: these were the last
+}
+
 // MachinePage is a page of an organization's machines, in order of id.
 type MachinePage struct {
 	Machines      []*machine.Machine `json:"machines"`

@@ -24,6 +24,7 @@ const (
 	AcquireLease      Op = "POST /v1/apps/{app}/machines/{id}/lease"
 	ReleaseLease      Op = "DELETE /v1/apps/{app}/machines/{id}/lease"
 	ListOrgMachines   Op = "GET /v1/orgs/{org}/machines"
+	ListMachineLines  Op = "GET /v1/souk/machines"
 )
 
 func machineRoutes() []Route {
@@ -67,5 +68,8 @@ func machineRoutes() []Route {
 		{Op: ListOrgMachines, Verb: VerbList, Kind: KindMachine,
 			About: "List the machines of an organization's apps.",
 			Query: "updated_after cursor limit include_deleted", Out: MachinePage{}},
+		{Op: ListMachineLines, Verb: VerbList, Kind: KindMachine,
+			About: "List machines of all apps, or of one, in one line each, in the order of their ids.",
+			Query: "app name region include_deleted cursor limit", Out: MachineLines{}},
 	}
 }

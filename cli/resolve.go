@@ -26,38 +26,52 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	if !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	var ms []*machine.Machine
-	if app != "" {
-		ms, err = cl.Machines(ctx, app, client.ListOptions{Destroyed: true})
-	} else {
-		ms, err = cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
-	}
+	named, err := cl.MachineLines(ctx, client.LineOptions{App: app, Name: ref})
 	if err != nil {
 		return nil, err
 	}
-	var named []*machine.Machine
-	for _, m := range ms {
-		if m.ID == ref {
-			return Owned(m, app), nil
+	if len(named) == 0 { // it may be the id of a machine of another app, or of one that was destroyed
+		if m, err := elsewhere(ctx, cl, app, ref); m != nil || err != nil {
+			return m, err
 		}
-		if m.Name == ref && m.State != machine.Destroyed {
-			named = append(named, Owned(m, app))
-		}
-	}
-	switch len(named) {
-	case 1:
-		return named[0], nil
-	case 0:
 		return nil, fault.New(fault.NotFound, "machine", "no machine has the id or the name %q%s; \"souk ps\" lists them",
 			ref, inApp(app))
 	}
-	apps := make([]string, len(named))
-	for i, m := range named {
-		apps[i] = m.App
+	if len(named) > 1 {
+		apps := make([]string, len(named))
+		for i, m := range named {
+			apps[i] = m.App
+		}
+		slices.Sort(apps)
+		return nil, fault.New(fault.Conflict, "ambiguous",
+			"%d machines are named %q, in the apps %s; give --app, or the id", len(named), ref, strings.Join(apps, ", "))
 	}
-	slices.Sort(apps)
-	return nil, fault.New(fault.Conflict, "ambiguous", "%d machines are named %q, in the apps %s; give --app, or the id",
-		len(named), ref, strings.Join(apps, ", "))
+	m, err = cl.Machine(ctx, named[0].App, named[0].ID)
+	if err != nil {
+		return nil, err
+	}
+	return Owned(m, named[0].App), nil
+}
+
+// elsewhere returns the machine with an id, in whichever app; nil where there is none.
+func elsewhere(ctx context.Context, cl *client.Client, app, id string) (*machine.Machine, error) {
+	if !machine.ValidID(id) {
+		return nil, nil
+	}
+	lines, err := cl.MachineLines(ctx, client.LineOptions{App: app, ListOptions: client.ListOptions{Destroyed: true}})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lines {
+		if l.ID == id {
+			m, err := cl.Machine(ctx, l.App, id)
+			if err != nil {
+				return nil, err
+			}
+			return Owned(m, l.App), nil
+		}
+	}
+	return nil, nil
 }
 
 func inApp(app string) string {
@@ -153,12 +167,7 @@ func (c *Env) CompleteMachines(cmd *cobra.Command, given []string, typed string)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a shell that waits for Tab must not hang
 	defer cancel()
-	var ms []*machine.Machine
-	if app := c.AppGiven(); app != "" {
-		ms, err = cl.Machines(ctx, app, client.ListOptions{})
-	} else {
-		ms, err = cl.AllMachines(ctx, client.ListOptions{})
-	}
+	ms, err := cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

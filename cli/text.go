@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,16 +28,15 @@ func NumberOf(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Shape prints a guest as "shared-1x 256MB".
-func Shape(cfg *machine.Config) string {
-	if cfg == nil || cfg.Guest == nil {
+// Shape prints the size of a machine.
+func Shape(cfg *machine.Config) string { return LineShape((&machine.Machine{Config: cfg}).Line()) }
+
+// LineShape prints the size of a machine.
+func LineShape(m machine.Line) string {
+	if m.CPUs == 0 && m.MemoryMB == 0 {
 		return "-"
 	}
-	kind := cfg.Guest.CPUKind
-	if kind == "" {
-		kind = "shared"
-	}
-	return fmt.Sprintf("%s-%dx %dMB", kind, cfg.Guest.CPUs, cfg.Guest.MemoryMB)
+	return fmt.Sprintf("%s-%dx %dMB", cmp.Or(m.CPUKind, "shared"), m.CPUs, m.MemoryMB)
 }
 
 // Command prints what a machine runs, cut to most runes.
@@ -44,11 +44,12 @@ func Command(cfg *machine.Config, most int) string {
 	if cfg == nil {
 		return "-"
 	}
-	argv := cfg.Init.Exec
-	if len(argv) == 0 {
-		argv = append(slices.Clone(cfg.Init.Entrypoint), cfg.Init.Cmd...)
-	}
-	text := []rune(strings.Map(Printable, strings.Join(argv, " ")))
+	return LineCommand((&machine.Machine{Config: cfg}).Line(), most)
+}
+
+// LineCommand prints what a machine runs, cut to most runes.
+func LineCommand(m machine.Line, most int) string {
+	text := []rune(strings.Map(Printable, m.Command))
 	if len(text) > most {
 		return string(text[:most-1]) + "…"
 	}

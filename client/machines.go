@@ -68,6 +68,42 @@ func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*ma
 	return ms, err
 }
 
+// LineOptions choose machines that are listed in one line each. The zero value is "all that are not destroyed".
+type LineOptions struct {
+	ListOptions
+	App  string // "" is every app
+	Name string // "" is every name
+}
+
+// MachineLines lists machines in one line each, oldest first.
+func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]machine.Line, error) {
+	q := url.Values{}
+	for k, v := range map[string]string{"app": o.App, "name": o.Name, "region": o.Region} {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	if o.Destroyed {
+		q.Set("include_deleted", "true")
+	}
+	all := []machine.Line{}
+	for range maxPages {
+		var page api.MachineLines
+		if err := c.do(ctx, newCall(api.ListMachineLines).withQuery(q), &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Machines...)
+		if page.NextCursor == "" {
+			break
+		}
+		q.Set("cursor", page.NextCursor)
+	}
+	slices.SortFunc(all, func(a, b machine.Line) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
 // maxPages bounds how many pages are read of one organization: a million machines.
 const maxPages = 1000
 

@@ -64,3 +64,45 @@ func TestAnswerListed(t *testing.T) {
 		}
 	}
 }
+
+// TestLines: machines of all apps in one line each, filtered and in pages, in the order of their ids.
+func TestLines(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)).open()
+	var ids []string
+	for _, name := range []string{"one", "two", "three"} {
+		region := map[bool]string{true: "fra", false: "iad"}[name == "two"]
+		ids = append(ids, s.launch(fmt.Sprintf(`{"name":%q,"region":%q,"config":{"image":"demo:1","init":{"exec":["sleep","9"]}}}`, name, region)).ID)
+	}
+	slices.Sort(ids)
+	lines := func(query string) (names, got []string, next string) {
+		t.Helper()
+		var page api.MachineLines
+		if err := json.Unmarshal([]byte(s.want(200, "GET", "/v1/souk/machines"+query, nil).raw), &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range page.Machines {
+			if l.App != "a" || l.State != machine.Started || l.Command != "sleep 9" || l.Worker == "" || l.CreatedAt == "" {
+				t.Errorf("%+v", l)
+			}
+			names, got = append(names, l.Name), append(got, l.ID)
+		}
+		return names, got, page.NextCursor
+	}
+	if _, got, next := lines(""); !slices.Equal(got, ids) || next != "" {
+		t.Errorf("%v, next %q, not %v", got, next, ids)
+	}
+	if _, got, next := lines("?limit=2"); !slices.Equal(got, ids[:2]) || next != ids[1] {
+		t.Errorf("%v, next %q", got, next)
+	}
+	if _, got, next := lines("?limit=2&cursor=" + ids[1]); !slices.Equal(got, ids[2:]) || next != "" {
+		t.Errorf("%v, next %q", got, next)
+	}
+	for query, want := range map[string][]string{"?name=two": {"two"}, "?region=fra": {"two"}, "?app=a&name=one": {"one"}, "?name=tw": nil} {
+		if names, _, _ := lines(query); !slices.Equal(names, want) {
+			t.Errorf("%s: %v, not %v", query, names, want)
+		}
+	}
+	s.want(404, "GET", "/v1/souk/machines?app=nope", nil)
+	s.want(400, "GET", "/v1/souk/machines?limit=0", nil)
+	s.want(400, "GET", "/v1/souk/machines?include_deleted=maybe", nil)
+}

@@ -217,6 +217,7 @@ const (
 type orgsAPI struct {
 	catalog interface {
 		Apps() []catalog.App
+		App(name string) (catalog.App, error)
 	}
 	directory *directory
 }
@@ -226,6 +227,7 @@ func (a *orgsAPI) handlers() handlers {
 	return handlers{
 		"GET /v1/orgs/{org}/machines": a.listOrgMachines,
 		"GET /v1/orgs/{org}/volumes":  a.listOrgVolumes,
+		"GET /v1/souk/machines":       a.listLines,
 	}
 }
 
@@ -272,6 +274,44 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	}
 	head, tail := around(out)
 	answerListed(w, head, page, tail)
+	return nil
+}
+
+// linesPerPage bounds a page of lines: each has some 250 bytes.
+const linesPerPage = 10_000
+
+// listLines pages through the machines of all apps, or of one, in one line each.
+func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
+	limit, err := queryInt(r, "limit", linesPerPage, 1, linesPerPage)
+	if err != nil {
+		return err
+	}
+	deleted, err := queryBool(r, "include_deleted")
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	app, name, region, cursor := q.Get("app"), q.Get("name"), q.Get("region"), q.Get("cursor")
+	if app != "" {
+		if _, err := a.catalog.App(app); err != nil {
+			return err
+		}
+	}
+	all, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
+		return m.ID > cursor && (name == "" || m.Name == name) && (region == "" || m.Region == region)
+	})
+	if err != nil {
+		return err
+	}
+	page := firstByID(all, limit)
+	out := api.MachineLines{Machines: make([]machine.Line, len(page))}
+	for i, m := range page {
+		out.Machines[i] = m.Line()
+	}
+	if n := len(page); n < len(all) {
+		out.NextCursor = page[n-1].ID
+	}
+	answer(w, http.StatusOK, out)
 	return nil
 }
 

@@ -30,15 +30,14 @@ func Ps(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var ms []*machine.Machine
-		if app := c.AppGiven(); app != "" {
-			ms, err = cl.Machines(cmd.Context(), app, o)
-			for _, m := range ms {
-				cli.Owned(m, app)
+		if c.JSON {
+			ms, err := all(cmd.Context(), c, cl, o)
+			if err == nil {
+				cli.JSONList(c, ms)
 			}
-		} else {
-			ms, err = cl.AllMachines(cmd.Context(), o)
+			return err
 		}
+		ms, err := cl.MachineLines(cmd.Context(), client.LineOptions{ListOptions: o, App: c.AppGiven()})
 		if err != nil {
 			return err
 		}
@@ -47,8 +46,6 @@ func Ps(c *cli.Env) *cobra.Command {
 			for _, m := range ms {
 				fmt.Fprintln(c.Out, m.ID)
 			}
-		case c.JSON:
-			cli.JSONList(c, ms)
 		case len(ms) == 0:
 			fmt.Fprintln(c.Out, "no machines; \"souk run -- CMD\" makes one")
 		default:
@@ -59,14 +56,27 @@ func Ps(c *cli.Env) *cobra.Command {
 	return cmd
 }
 
-func printMachines(c *cli.Env, ms []*machine.Machine) {
+// all returns machines with all there is of them: of one app where one is given, else of every app.
+func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOptions) ([]*machine.Machine, error) {
+	app := c.AppGiven()
+	if app == "" {
+		return cl.AllMachines(ctx, o)
+	}
+	ms, err := cl.Machines(ctx, app, o)
+	for _, m := range ms {
+		cli.Owned(m, app)
+	}
+	return ms, err
+}
+
+func printMachines(c *cli.Env, ms []machine.Line) {
 	now := time.Now()
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
 		rows = append(
 			rows,
 			[]cli.Cell{{Text: m.ID}, {Text: m.Name}, {Text: m.App}, cli.StateCell(m.State), {Text: string(m.Worker)},
-				{Text: cli.Shape(m.Config)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.Command(m.Config, 40)}},
+				{Text: cli.LineShape(m)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.LineCommand(m, 40)}},
 		)
 	}
 	c.Table([]string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}, rows)

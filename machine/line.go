@@ -1,0 +1,68 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Line is a machine in one line of a table: a small part of it, so that a list of thousands is made and read fast.
+type Line struct {
+	ID         string           `json:"id"`
+	Name       string           `json:"name"`
+	App        string           `json:"app"`
+	State      State            `json:"state"`
+	Worker     cluster.WorkerID `json:"worker,omitempty"`
+	Region     string           `json:"region"`
+	HostStatus string           `json:"host_status"` // ok, unknown or unreachable
+	CreatedAt  string           `json:"created_at"`  // RFC 3339
+	CPUKind    string           `json:"cpu_kind,omitempty"`
+	CPUs       int              `json:"cpus,omitempty"` // 0: its worker cannot be asked for its config
+	MemoryMB   int              `json:"memory_mb,omitempty"`
+	Command    string           `json:"command,omitempty"` // cut to MaxLineCommand bytes
+}
+
+// MaxLineCommand bounds a line's command, bytes.
+const MaxLineCommand = 200
+
+// Line returns the machine in one line.
+func (m *Machine) Line() Line {
+	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
+		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config)}
+	if m.Config != nil && m.Config.Guest != nil {
+		g := m.Config.Guest
+		l.CPUKind, l.CPUs, l.MemoryMB = g.CPUKind, g.CPUs, g.MemoryMB
+	}
+	return l
+}
+
+// commandLine returns what a config runs, cut to MaxLineCommand bytes at the border of a rune.
+func commandLine(c *Config) string {
+	if c == nil {
+		return ""
+	}
+	argv := c.Init.Exec
+	if len(argv) == 0 {
+		argv = slices.Concat(c.Init.Entrypoint, c.Init.Cmd)
+	}
+	var b strings.Builder
+	for i, arg := range argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if b.WriteString(arg[:min(len(arg), MaxLineCommand+1)]); b.Len() > MaxLineCommand {
+			break
+		}
+	}
+	s := b.String()
+	if len(s) <= MaxLineCommand {
+		return s
+	}
+	n := MaxLineCommand
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
