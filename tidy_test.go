@@ -21,7 +21,7 @@ const module = "github.com/soukhq/souk/"
 // fails the test: decide where it belongs first.
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
-	"placement": 1, "quota": 1, "policy": 1, "market": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
+	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"catalog": 2,
@@ -36,8 +36,8 @@ var layers = map[string]int{
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.
 var siblings = map[string][]string{
 	"machine": {"cluster", "fault"}, "cluster": {"fault"},
-	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"}, "lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"market", "placement"},
-	"jobs":    {"fsm", "market", "placement"},
+	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"}, "lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"auction", "placement"},
+	"jobs":    {"auction", "fsm", "market", "placement"},
 	"catalog": {"journal"},
 	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},

@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/market"
 )
 
 // Bounds and times of one buyer.
@@ -68,7 +68,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(market.DefaultAuction(roughly)), inputs: make(chan func(time.Time), maxInputs),
+	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)), inputs: make(chan func(time.Time), maxInputs),
 		saved: make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{}, silent: map[cluster.WorkerID]time.Time{}}
 	b.changes.of = map[string]chan struct{}{}
 	var err error

@@ -7,11 +7,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -56,7 +56,7 @@ type Runner struct {
 	mu      sync.Mutex
 	sink    ReportSink
 	ended   bool // Run has
-	slots   []market.Puller
+	slots   []auction.Puller
 	offered []bool
 	tasks   map[string]*task      // that run, or are about to
 	evicted map[string]bool       // that must go before they have begun
@@ -95,7 +95,7 @@ func NewRunner(o RunnerOptions) *Runner {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1), drop: make(chan struct{}, 1),
-		slots: make([]market.Puller, o.Slots), offered: make([]bool, o.Slots),
+		slots: make([]auction.Puller, o.Slots), offered: make([]bool, o.Slots),
 		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
@@ -197,7 +197,7 @@ func (r *Runner) offer() {
 		return
 	}
 	for i := range r.slots {
-		if s := &r.slots[i]; !s.Runs && !r.offered[i] {
+		if s := &r.slots[i]; !s.Busy && !r.offered[i] {
 			r.offered[i] = true
 			r.out.Offers = append(r.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
 		}
@@ -212,7 +212,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 		return // the next connection tells it anew
 	}
 	for _, k := range o.Kept {
-		r.slots[k.Slot].Kept(k.Number)
+		r.slots[k.Slot].Acknowledge(k.Number)
 	}
 	for _, g := range o.Grants {
 		r.wg.Go(func() { r.granted(g) })

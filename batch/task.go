@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -18,16 +18,16 @@ func (r *Runner) granted(g jobs.Grant) {
 	name := g.Life.String()
 	err := r.host.TaskRoom(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
-	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: market.Refuse, Life: g.Life}
+	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: auction.Refuse, Life: g.Life}
 	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
 		reply.Unpaid = max(time.Second, f.RetryAfter)
 	}
 	if err == nil && r.tasks[name] == nil && !r.evicted[name] {
-		reply.Answer = r.slots[g.Slot].Grant(g.Granted)
+		reply.Answer = r.slots[g.Slot].Answer(g.Granted)
 	}
 	r.out.Replies = append(r.out.Replies, reply)
-	if reply.Answer != market.Accept {
-		if reply.Answer == market.Refuse && !r.slots[g.Slot].Runs && r.slots[g.Slot].Offer == g.Granted.Offer {
+	if reply.Answer != auction.Accept {
+		if reply.Answer == auction.Refuse && !r.slots[g.Slot].Busy && r.slots[g.Slot].Offer == g.Granted.Offer {
 			r.offered[g.Slot] = false
 			r.offer()
 		}
@@ -139,7 +139,7 @@ func (r *Runner) finish(t *task, res jobs.Result) {
 	_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
 	r.mu.Lock()
 	if t.slot >= 0 {
-		r.slots[t.slot].Runs = false
+		r.slots[t.slot].Busy = false
 		r.offered[t.slot] = false
 	}
 	r.offer()
@@ -267,7 +267,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 			at := -1
 			if slot < len(r.slots) {
 				at = slot
-				r.slots[slot].Runs = true
+				r.slots[slot].Busy = true
 				slot++
 			}
 			t = r.take(l, at)

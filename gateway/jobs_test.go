@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 )
 
 // deskJobs is a buyer without workers whose journal is always free: the real dispatcher, driven by hand.
@@ -22,7 +22,7 @@ type deskJobs struct {
 }
 
 func newDeskJobs() *deskJobs {
-	d := &deskJobs{dispatcher: jobs.NewDispatcher(market.DefaultAuction(8))}
+	d := &deskJobs{dispatcher: jobs.NewDispatcher(auction.DefaultRules(8))}
 	d.dispatcher.Open(time.Now())
 	return d
 }

@@ -3,9 +3,9 @@ package jobs
 import (
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 )
 
 // Bounds of one dispatcher.
@@ -24,9 +24,9 @@ const firstGuess = int64(time.Second / time.Microsecond)
 
 // Dispatcher is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
 type Dispatcher struct {
-	rules   market.Auction
+	rules   auction.Rules
 	jobs    map[string]*job
-	numbers map[int32]*job // by the number that the book knows a job by
+	numbers map[int32]*job // by the number that the queue knows a job by
 	order   []*job         // as they came
 	next    int32
 	tasks   int // of all jobs
@@ -35,7 +35,7 @@ type Dispatcher struct {
 	workers map[cluster.WorkerID]*workerState
 	inOrder []*workerState // as they came
 	ready   bool           // tasks are given out
-	unpaid  []*job         // whose tasks are not in the book, as nobody can pay for them
+	unpaid  []*job         // whose tasks are not in the queue, as nobody can pay for them
 	dirty   map[*job]bool
 	saving  []*job // in the commit that is under way
 	heads   []restored
@@ -47,7 +47,7 @@ type Dispatcher struct {
 // shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the others.
 type shapeQueue struct {
 	shape  cluster.Resources
-	book   *market.Book
+	queue  *auction.TaskQueue
 	passed time.Time // since when it had the best bid and no room; zero: it is not so
 }
 
@@ -79,7 +79,7 @@ type Offer struct {
 // Grant gives one task to one slot.
 type Grant struct {
 	Slot    int32
-	Granted market.Granted
+	Granted auction.TaskGrant
 	Life    Life
 	Terms   *Terms
 }
@@ -87,9 +87,9 @@ type Grant struct {
 // Reply is a worker's answer to a grant.
 type Reply struct {
 	Offer  Offer
-	Answer market.Reply
+	Answer auction.Reply
 	Life   Life
-	Unpaid time.Duration // with market.Refuse: its namespace cannot pay for it now, and may be able to after so long
+	Unpaid time.Duration // with auction.Refuse: its namespace cannot pay for it now, and may be able to after so long
 }
 
 // Report is what a worker says: all that has come up since its last report.
@@ -127,7 +127,7 @@ type Out struct {
 }
 
 // NewDispatcher makes a dispatcher without jobs. Tasks are given out from Open on.
-func NewDispatcher(rules market.Auction) *Dispatcher {
+func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
 }
 
@@ -185,7 +185,7 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	return nil
 }
 
-// enter makes a job's record, without any of its tasks in a book.
+// enter makes a job's record, without any of its tasks in a queue.
 func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
 	d.next++
 	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted, tasks: make([]task, spec.Tasks()), firstFail: -1}
@@ -202,7 +202,7 @@ func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
 			return s
 		}
 	}
-	s := &shapeQueue{shape: shape, book: market.NewBook(d.rules)}
+	s := &shapeQueue{shape: shape, queue: auction.NewTaskQueue(d.rules)}
 	d.queues = append(d.queues, s)
 	return s
 }
@@ -224,7 +224,7 @@ func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
 	j.why = why
 	j.headDirty = true
 	d.dirty[j] = true
-	d.queueOf(j.terms.Shape).book.Withdraw(j.number)
+	d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
 	for i := range j.tasks {
 		switch t := &j.tasks[i]; t.state {
 		case waiting:

@@ -3,8 +3,8 @@ package jobs
 import (
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/market"
 )
 
 // job is one job and its tasks.
@@ -26,7 +26,7 @@ type job struct {
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
 	evicted   int                // attempts that made room for a machine
-	unpaid    time.Time          // until when nothing of it is given out, as nobody can pay for it; zero: it is in the book
+	unpaid    time.Time          // until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
 
 	headDirty bool
 	fresh     bool // nothing is given out before it is durable
@@ -132,8 +132,8 @@ func (j *job) learn() {
 	}
 }
 
-// lot is the job as the book has it, all tasks not given out.
-func (j *job) lot() market.Lot {
-	return market.Lot{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
+// tasksOf is the job as the queue has it, all tasks not given out.
+func (j *job) tasksOf() auction.JobTasks {
+	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
 		Submitted: j.submitted.UnixMicro() + j.spec.Priority.start(), Estimate: j.estimate}
 }

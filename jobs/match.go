@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -26,7 +26,7 @@ func (d *Dispatcher) pumpAll(now time.Time) {
 
 // pump gives one resting offer of a worker to the best task that fits there. It is false when there is none.
 //
-// Each shape of task bids for itself (market.Choose), so a shape without room does not stand in the way of the others;
+// Each shape of task bids for itself (auction.Choose), so a shape without room does not stand in the way of the others;
 // one that would otherwise have won for passPatience has a worker saved for it.
 func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 	if !d.ready || !s.here || len(s.resting) == 0 {
@@ -34,14 +34,14 @@ func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 	}
 	rec := s.record
 	rec.Used = rec.Used.Add(s.ahead)
-	bids, any := make([]market.Bid, len(d.queues)), false
-	best, bestRank := -1, market.None
+	bids, any := make([]auction.Bid, len(d.queues)), false
+	best, bestRank := -1, auction.NoWork
 	for i, sh := range d.queues {
-		if bids[i] = market.NoBid(); sh.book.Tasks() == 0 {
+		if bids[i] = auction.NoBid(); sh.queue.Tasks() == 0 {
 			sh.passed = time.Time{}
 			continue
 		}
-		bid := sh.book.Bid()
+		bid := sh.queue.Bid()
 		v := placement.Judge(placement.Request{Resources: sh.shape}, rec)
 		if rank := min(bid.Short, bid.Long); rank < bestRank && !v.Never {
 			best, bestRank = i, rank
@@ -50,20 +50,20 @@ func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 			bids[i], any = bid, true
 		}
 	}
-	if best >= 0 && bids[best] == market.NoBid() {
+	if best >= 0 && bids[best] == auction.NoBid() {
 		d.pass(now, s, d.queues[best])
 	}
 	if !any {
 		return false
 	}
-	who, way, ok := market.Choose(bids, false, false)
-	if ok && way == market.ByLong && d.rules.Aged(bids, now.UnixMicro()) {
-		who, way, ok = market.Choose(bids, false, true)
+	who, order, ok := auction.Choose(bids, false, false)
+	if ok && order == auction.ByLong && d.rules.Aged(bids, now.UnixMicro()) {
+		who, order, ok = auction.Choose(bids, false, true)
 	}
 	if !ok {
 		return false
 	}
-	d.give(s, d.queues[who], way)
+	d.give(s, d.queues[who], order)
 	return true
 }
 
@@ -84,9 +84,9 @@ func (d *Dispatcher) pass(now time.Time, s *workerState, sh *shapeQueue) {
 	}
 }
 
-func (d *Dispatcher) give(s *workerState, sh *shapeQueue, way market.Way) {
-	lot, n, _ := sh.book.Take(way)
-	j, i := d.numbers[lot.Job], int(n)
+func (d *Dispatcher) give(s *workerState, sh *shapeQueue, order auction.Order) {
+	next, n, _ := sh.queue.Take(order)
+	j, i := d.numbers[next.Job], int(n)
 	last := len(s.resting) - 1
 	offer := s.resting[last]
 	s.resting = s.resting[:last]
@@ -98,7 +98,7 @@ func (d *Dispatcher) give(s *workerState, sh *shapeQueue, way market.Way) {
 	j.set(i, granted)
 	t.attempt++
 	t.worker = s.id
-	g := market.Granted{Offer: offer.Number, Job: lot.Job, Task: n}
+	g := auction.TaskGrant{Offer: offer.Number, Job: next.Job, Task: n}
 	s.open[offer] = &openGrant{job: j, index: i, life: j.life(i)}
 	s.ahead = s.ahead.Add(sh.shape)
 	o := d.to(s.id)
@@ -106,12 +106,12 @@ func (d *Dispatcher) give(s *workerState, sh *shapeQueue, way market.Way) {
 	d.changed(j)
 }
 
-// back puts a task that did not run into the book again.
+// back puts a task that did not run into the queue again.
 func (d *Dispatcher) back(j *job, i int) {
 	j.set(i, waiting)
 	j.tasks[i].worker = ""
 	if j.unpaid.IsZero() {
-		d.queueOf(j.terms.Shape).book.Return(j.lot(), int32(i))
+		d.queueOf(j.terms.Shape).queue.Return(j.tasksOf(), int32(i))
 	}
 }
 
@@ -122,10 +122,10 @@ const (
 	unpaidMost  = 10 * time.Second
 )
 
-// hold takes a job's tasks out of the book until its namespace may be able to pay for one.
+// hold takes a job's tasks out of the queue until its namespace may be able to pay for one.
 func (d *Dispatcher) hold(now time.Time, j *job, wait time.Duration) {
 	if j.unpaid.IsZero() {
-		d.queueOf(j.terms.Shape).book.Withdraw(j.number)
+		d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
 		d.unpaid = append(d.unpaid, j)
 	}
 	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
@@ -146,17 +146,17 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 			}
 		}
 		if len(rest) > 0 {
-			d.queueOf(j.terms.Shape).book.AddTasks(j.lot(), rest)
+			d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), rest)
 		}
 		return true
 	})
 }
 
-// revise lets the book know what has been learned of a job's tasks.
+// revise lets the queue know what has been learned of a job's tasks.
 func (d *Dispatcher) revise(j *job) {
 	before := j.estimate
 	j.learn()
 	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
-		d.queueOf(j.terms.Shape).book.Revise(j.number, j.estimate >= LongTask, j.estimate)
+		d.queueOf(j.terms.Shape).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/jobs"
@@ -36,7 +37,7 @@ type peer struct {
 	w         *world
 	id        cluster.WorkerID
 	sell      *market.Seller
-	slots     []market.Puller
+	slots     []auction.Puller
 	at        map[string]int32 // which slot a life holds
 	running   map[string]jobs.Life
 	results   map[string]jobs.Result // not recorded
@@ -45,11 +46,11 @@ type peer struct {
 }
 
 func newWorld(t *rapid.T, workers, slots int) *world {
-	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(market.DefaultAuction(8)), journal: map[string]fsm.Record{}, started: map[string]int{}}
+	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(auction.DefaultRules(8)), journal: map[string]fsm.Record{}, started: map[string]int{}}
 	for i := range workers {
 		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
-		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]market.Puller, slots), at: map[string]int32{},
+		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]auction.Puller, slots), at: map[string]int32{},
 			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}}
 		w.workers = append(w.workers, p)
 		p.connect()
@@ -64,7 +65,7 @@ func (p *peer) connect() {
 	p.connected = true
 	p.out = jobs.Report{Full: true, Running: inOrder(p.running), Results: inOrder(p.results)}
 	for i := range p.slots {
-		if s := &p.slots[i]; !s.Runs {
+		if s := &p.slots[i]; !s.Busy {
 			p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
 		}
 	}
@@ -110,7 +111,7 @@ func (w *world) obey() {
 
 func (p *peer) obey(o *jobs.Orders) {
 	for _, k := range o.Kept {
-		p.slots[k.Slot].Kept(k.Number)
+		p.slots[k.Slot].Acknowledge(k.Number)
 	}
 	for _, g := range o.Grants {
 		p.granted(g)
@@ -132,7 +133,7 @@ func (p *peer) granted(g jobs.Grant) {
 		p.w.t.Fatalf("life %+v reads back as %+v", g.Life, back)
 	}
 	slot := &p.slots[g.Slot]
-	answer := market.Refuse
+	answer := auction.Refuse
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
 		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
@@ -140,12 +141,12 @@ func (p *peer) granted(g jobs.Grant) {
 		return
 	}
 	if p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil {
-		if answer = slot.Grant(g.Granted); answer == market.Refuse {
+		if answer = slot.Answer(g.Granted); answer == auction.Refuse {
 			p.sell.Free(name)
 		}
 	}
 	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: answer})
-	if answer == market.Accept {
+	if answer == auction.Accept {
 		p.w.started[name]++
 		p.running[name], p.at[name] = g.Life, g.Slot
 	} else {
@@ -196,7 +197,7 @@ func (w *world) flush() (commit func()) {
 
 // crash ends the dispatcher and makes it anew from its journal; back is the set of workers that are there at once.
 func (w *world) crash(back int) {
-	w.dispatcher = jobs.NewDispatcher(market.DefaultAuction(8))
+	w.dispatcher = jobs.NewDispatcher(auction.DefaultRules(8))
 	for _, k := range slices.Sorted(maps.Keys(w.journal)) {
 		if err := w.dispatcher.Restore(w.journal[k]); err != nil {
 			w.t.Fatal(err)

@@ -82,9 +82,9 @@ func (d *Dispatcher) Saved(now time.Time) {
 		j.saving = nil
 		j.sealed = j.sealed || j.ending
 		if j.fresh && j.why == "" {
-			book := d.queueOf(j.terms.Shape).book
-			book.See(j.lot())
-			book.Add(j.lot())
+			queue := d.queueOf(j.terms.Shape).queue
+			queue.Observe(j.tasksOf())
+			queue.Add(j.tasksOf())
 		}
 		j.fresh = false
 		d.changed(j)
@@ -202,7 +202,7 @@ func (d *Dispatcher) replay(j *job, r Result) {
 	}
 }
 
-// queueRestored puts what is left of a restored job into the book.
+// queueRestored puts what is left of a restored job into the queue.
 func (d *Dispatcher) queueRestored(j *job) {
 	j.learn()
 	var rest []int32
@@ -216,9 +216,9 @@ func (d *Dispatcher) queueRestored(j *job) {
 		}
 	}
 	if len(rest) > 0 {
-		book := d.queueOf(j.terms.Shape).book
-		book.See(j.lot())
-		book.AddTasks(j.lot(), rest)
+		queue := d.queueOf(j.terms.Shape).queue
+		queue.Observe(j.tasksOf())
+		queue.AddTasks(j.tasksOf(), rest)
 		return
 	}
 	d.done = append(d.done, j)

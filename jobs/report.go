@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/market"
 )
 
 // Report takes what a worker says.
@@ -120,10 +120,10 @@ func (d *Dispatcher) adopt(now time.Time, s *workerState, j *job, i int, l Life)
 	d.changed(j)
 }
 
-// unqueue takes one waiting task of a job out of the book.
+// unqueue takes one waiting task of a job out of the queue.
 func (d *Dispatcher) unqueue(j *job, i int) {
-	book := d.queueOf(j.terms.Shape).book
-	if book.Withdraw(j.number) == 0 {
+	queue := d.queueOf(j.terms.Shape).queue
+	if queue.Withdraw(j.number) == 0 {
 		return
 	}
 	var rest []int32
@@ -132,7 +132,7 @@ func (d *Dispatcher) unqueue(j *job, i int) {
 			rest = append(rest, int32(k))
 		}
 	}
-	book.AddTasks(j.lot(), rest)
+	queue.AddTasks(j.tasksOf(), rest)
 }
 
 func (d *Dispatcher) find(l Life) (j *job, i int, ok bool) {
@@ -154,11 +154,11 @@ func (d *Dispatcher) replied(now time.Time, s *workerState, a Reply) {
 	j, i := g.job, g.index
 	switch {
 	case !g.open():
-		if a.Answer != market.Refuse {
+		if a.Answer != auction.Refuse {
 			o := d.to(s.id)
 			o.Kill = append(o.Kill, g.life)
 		}
-	case a.Answer == market.Refuse:
+	case a.Answer == auction.Refuse:
 		j.tasks[i].attempt-- // it was never begun
 		if j.why != "" {
 			d.end(now, j, i, cancelled)

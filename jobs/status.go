@@ -181,9 +181,9 @@ func (d *Dispatcher) why(j *job) string {
 		text += ", as many as they take at once"
 	}
 	ahead, lots := int32(0), int32(0)
-	rank := sh.book.Rank(j.number)
+	rank := sh.queue.Rank(j.number)
 	for _, other := range d.queues {
-		t, l := other.book.Ahead(rank, j.number)
+		t, l := other.queue.Ahead(rank, j.number)
 		ahead, lots = ahead+t, lots+l
 	}
 	if ahead > 0 {

@@ -8,7 +8,7 @@ package scheduler
 import (
 	"math/rand/v2"
 
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 )
 
 // Time is a moment or a span, in microseconds.
@@ -58,7 +58,7 @@ type Msg struct {
 
 // Bulletin is what a buyer tells all others from time to time: the best work it has, and the offers that rest at it.
 type Bulletin struct {
-	Bid     market.Bid
+	Bid     auction.Bid
 	Resting [2]int32 // offers that no task was found for: of workers that take short tasks only, and of the others
 	Tasks   int32    // that wait
 }

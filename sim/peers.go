@@ -5,11 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/scheduler"
 	"github.com/soukhq/souk/scheduler/apollo"
-	"github.com/soukhq/souk/scheduler/auction"
 	"github.com/soukhq/souk/scheduler/central"
 	"github.com/soukhq/souk/scheduler/condor"
 	"github.com/soukhq/souk/scheduler/eagle"
@@ -17,6 +16,7 @@ import (
 	"github.com/soukhq/souk/scheduler/flow"
 	"github.com/soukhq/souk/scheduler/hawk"
 	"github.com/soukhq/souk/scheduler/pigeon"
+	"github.com/soukhq/souk/scheduler/pull"
 	"github.com/soukhq/souk/scheduler/sparrow"
 	"github.com/soukhq/souk/scheduler/yarn"
 )
@@ -72,11 +72,11 @@ func seconds(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second
 // architectures lists what can be run, ours first.
 func architectures() []architecture {
 	return []architecture{
-		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *auction.Market {
+		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *pull.Market {
 			if n == 0 {
-				n = auction.Buyers
+				n = pull.Buyers
 			}
-			return auction.New(f, market.DefaultAuction(f.Workers*f.Slots), n)
+			return pull.New(f, auction.DefaultRules(f.Workers*f.Slots), n)
 		})},
 		{"random", "", nil, atBuyers, false, sampling(sparrow.Random)},
 		{"per-task", "", nil, atBuyers, false, sampling(sparrow.PerTask)},

@@ -95,7 +95,7 @@ own best task, or sends the offer on to the buyer whose bid is better. Buyers te
 change, not for each task. Offers that nobody has work for rest with one buyer. Bids are by least remaining estimated
 work. Once a job's time would be five and a half times a usual long task, or when one of its tasks is four and a half times one,
 long jobs go by age instead, if what waits is less than all workers do in the time of one of its tasks; jobs that need few
-workers go before it. See package market (auction.go) and scheduler/auction, and docs/decisions/0004 for what else
+workers go before it. See packages auction and scheduler/pull, and docs/decisions/0004 for what else
 was tried. Its properties (every job ends under loss of messages and death of workers, each task ends once when no worker
 dies) are tested with random fleets, jobs and faults.
 `

@@ -5,7 +5,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/scheduler"
-	"github.com/soukhq/souk/scheduler/auction"
+	"github.com/soukhq/souk/scheduler/pull"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -73,7 +73,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
 	s.Whole = s.Whole || s.Compat
 	if s.Buyers == 0 {
-		s.Buyers = auction.Buyers
+		s.Buyers = pull.Buyers
 	}
 	each := s.Each
 	s.Each = func(r slots.Result) {

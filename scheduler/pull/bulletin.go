@@ -1,17 +1,17 @@
-package auction
+package pull
 
 import (
 	"cmp"
 	"slices"
 
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/scheduler"
 )
 
 // better sees to it that the others learn of work that has come to b.
 func (m *Market) better(d *scheduler.Env, b *buyer) {
-	bid := b.book.Bid()
-	if bid.Short < b.told.Short || bid.Long < b.told.Long {
+	bid := b.queue.Bid()
+	if bid.Short < b.lastBid.Short || bid.Long < b.lastBid.Long {
 		m.tellIn(d, b, tellGap)
 	}
 	m.worse(d, b)
@@ -20,8 +20,8 @@ func (m *Market) better(d *scheduler.Env, b *buyer) {
 // worse sees to it that the others learn, less urgently, that b no longer has what it offered; and, when enough has
 // changed to be worth the messages, how many offers rest with it.
 func (m *Market) worse(d *scheduler.Env, b *buyer) {
-	bid := b.book.Bid()
-	if bid.Short > b.told.Short || bid.Long > b.told.Long {
+	bid := b.queue.Bid()
+	if bid.Short > b.lastBid.Short || bid.Long > b.lastBid.Long {
 		m.tellIn(d, b, worseGap)
 		return
 	}
@@ -29,7 +29,7 @@ func (m *Market) worse(d *scheduler.Env, b *buyer) {
 		return
 	}
 	for side := range b.resting {
-		if n, told := int32(len(b.resting[side])), b.toldRest[side]; n > 2*told || 2*n < told {
+		if n, told := int32(len(b.resting[side])), b.lastResting[side]; n > 2*told || 2*n < told {
 			m.tellIn(d, b, worseGap)
 			return
 		}
@@ -51,11 +51,11 @@ func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 
 // tell sends a bulletin to all other buyers.
 func (m *Market) tell(d *scheduler.Env, b *buyer) {
-	b.told, b.lastTell, b.credit = b.book.Bid(), d.Now, 0
-	b.toldRest = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
+	b.lastBid, b.lastTell, b.credit = b.queue.Bid(), d.Now, 0
+	b.lastResting = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
 	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, At: d.Now, Sure: true,
-		Bulletin: &scheduler.Bulletin{Bid: b.told, Resting: b.toldRest, Tasks: b.book.Tasks()}}
+		Bulletin: &scheduler.Bulletin{Bid: b.lastBid, Resting: b.lastResting, Tasks: b.queue.Tasks()}}
 	for k := range m.buyers {
 		if msg.To = int32(k); msg.To != b.id {
 			d.Send(msg)
@@ -78,7 +78,7 @@ func (m *Market) told(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	b.believe[0][from], b.believe[1][from] = msg.Bulletin.Resting[0], msg.Bulletin.Resting[1]
 	wanted := msg.Bulletin.Tasks
 	for side := range b.resting {
-		if _, _, ok := market.Choose(b.bids[from:from+1], side == 0, false); !ok {
+		if _, _, ok := auction.Choose(b.bids[from:from+1], side == 0, false); !ok {
 			continue
 		}
 		for wanted > 0 {
@@ -111,11 +111,11 @@ func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
 			}
 		}
 	}
-	b.book.Return(terms(d, job), n)
+	b.queue.Return(terms(d, job), n)
 	m.settle(d, b)
 }
 
-// Noticed implements scheduler.Mortal: what was granted to the worker and not answered goes back into the books.
+// Noticed implements scheduler.Mortal: what was granted to the worker and not answered goes back into the queues.
 func (m *Market) Noticed(d *scheduler.Env, w int32) {
 	m.workers[w].gone = true
 	for i := range m.buyers {
@@ -129,7 +129,7 @@ func (m *Market) Noticed(d *scheduler.Env, w int32) {
 		}
 		slices.SortFunc(back, func(x, y pending) int { return cmp.Compare(x.granted.Offer, y.granted.Offer) })
 		for _, p := range back {
-			b.book.Return(p.terms, p.granted.Task)
+			b.queue.Return(p.terms, p.granted.Task)
 		}
 		if len(back) > 0 {
 			m.settle(d, b)

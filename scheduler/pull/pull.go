@@ -1,19 +1,19 @@
-// Package auction is souk's own architecture for short tasks, `market` in reports: the pull auction of package market
+// Package pull is souk's own architecture for short tasks, `market` in reports: the pull auction of package auction
 // among a few buyers and all workers.
 //
 // A worker that is free offers itself to one buyer. The buyer knows the best bid of each other buyer from bulletins,
 // which are sent when a bid changes and not for each task, and either grants the worker its own best task or sends the
 // offer on to whose bid is better. An offer that nobody has work for rests where it is: it is that buyer's alone, so no
 // two buyers can want the same idle worker. A job that arrives takes the offers resting at its buyer, then has tasks
-// granted through buyers that have more, and the rest waits in the buyer's book, with a bulletin to the others, who
+// granted through buyers that have more, and the rest waits in the buyer's queue, with a bulletin to the others, who
 // send on whatever rests with them.
 //
 // Liveness: a buyer with work has told all others so, an offer never rests while the buyer that it rests with believes
 // that anybody has work for it, and grants and offers are repeated until they are answered.
-package auction
+package pull
 
 import (
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/scheduler"
 )
 
@@ -47,7 +47,7 @@ const (
 
 // Market is the architecture.
 type Market struct {
-	rules   market.Auction
+	rules   auction.Rules
 	buyers  []buyer
 	workers []worker
 	reserve int32
@@ -55,7 +55,7 @@ type Market struct {
 }
 
 type worker struct {
-	market.Puller
+	auction.Puller
 	home int32 // the buyer it offers itself to
 	down bool  // it does not answer
 	gone bool  // and the buyers know
@@ -65,37 +65,37 @@ type worker struct {
 type rest struct{ worker, offer int32 }
 
 type pending struct {
-	terms   market.Lot
-	granted market.Granted
+	terms   auction.JobTasks
+	granted auction.TaskGrant
 }
 
 type buyer struct {
 	id      int32
-	book    *market.Book
-	bids    []market.Bid // as told by each buyer; its own at its own place
+	queue   *auction.TaskQueue
+	bids    []auction.Bid // as told by each buyer; its own at its own place
 	heard   []scheduler.Time
 	resting [2][]rest  // reserved workers, and the others
 	believe [2][]int32 // how many rest with each buyer
 	pending map[uint64]pending
 
-	told      market.Bid
-	toldRest  [2]int32
-	lastTell  scheduler.Time
-	telling   bool           // a note to tell is under way
-	tellAt    scheduler.Time // when it comes
-	repeating bool
-	credit    int64 // earned by offers that came to rest or left, spent on telling of them
+	lastBid     auction.Bid
+	lastResting [2]int32
+	lastTell    scheduler.Time
+	telling     bool           // a note to tell is under way
+	tellAt      scheduler.Time // when it comes
+	repeating   bool
+	credit      int64 // earned by offers that came to rest or left, spent on telling of them
 }
 
 // New makes the market of a fleet, in which all workers are idle.
-func New(fleet scheduler.Fleet, rules market.Auction, buyers int) *Market {
+func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	buyers = max(1, buyers)
 	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)), reserve: int32(fleet.Reserve * max(1, fleet.Slots))}
 	for i := range buyers {
-		b := buyer{id: int32(i), book: market.NewBook(rules), pending: map[uint64]pending{}, told: market.NoBid(), lastTell: -tellAgain,
-			bids: make([]market.Bid, buyers), heard: make([]scheduler.Time, buyers)}
+		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), pending: map[uint64]pending{}, lastBid: auction.NoBid(), lastTell: -tellAgain,
+			bids: make([]auction.Bid, buyers), heard: make([]scheduler.Time, buyers)}
 		for k := range b.bids {
-			b.bids[k] = market.NoBid()
+			b.bids[k] = auction.NoBid()
 		}
 		b.believe[0], b.believe[1] = make([]int32, buyers), make([]int32, buyers)
 		m.buyers = append(m.buyers, b)
@@ -105,13 +105,13 @@ func New(fleet scheduler.Fleet, rules market.Auction, buyers int) *Market {
 		wk.home = int32(w % buyers)
 		b := &m.buyers[wk.home]
 		offer := wk.Free()
-		wk.Kept(offer)
+		wk.Acknowledge(offer)
 		side := m.side(int32(w))
 		b.resting[side] = append(b.resting[side], rest{int32(w), offer})
 	}
 	for i := range m.buyers {
 		for side := range 2 {
-			m.buyers[i].toldRest[side] = int32(len(m.buyers[i].resting[side]))
+			m.buyers[i].lastResting[side] = int32(len(m.buyers[i].resting[side]))
 			for k := range m.buyers {
 				m.buyers[i].believe[side][k] = int32(len(m.buyers[k].resting[side]))
 			}
@@ -128,9 +128,9 @@ func (m *Market) side(worker int32) int {
 	return 1
 }
 
-func terms(d *scheduler.Env, job int32) market.Lot {
+func terms(d *scheduler.Env, job int32) auction.JobTasks {
 	j := &d.Jobs[job]
-	return market.Lot{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
+	return auction.JobTasks{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
 }
 
 // Arrive implements scheduler.Strategy.
@@ -141,20 +141,20 @@ func (m *Market) Arrive(d *scheduler.Env, job int32) {
 	}
 	d.Jobs[job].Buyer %= int32(len(m.buyers))
 	b := &m.buyers[d.Jobs[job].Buyer]
-	lot := terms(d, job)
-	b.book.See(lot)
-	lot.Next = m.grantRange(d, b, lot, 0, lot.Tasks)
-	lot.Next = m.delegate(d, b, lot)
-	if lot.Next < lot.Tasks {
-		b.book.Add(lot)
+	work := terms(d, job)
+	b.queue.Observe(work)
+	work.Next = m.grantRange(d, b, work, 0, work.Tasks)
+	work.Next = m.delegate(d, b, work)
+	if work.Next < work.Tasks {
+		b.queue.Add(work)
 		m.better(d, b)
 	}
 }
 
 // grantRange grants tasks from to end-1 of a job to workers whose offers rest with b, and gives the first it could not.
-func (m *Market) grantRange(d *scheduler.Env, b *buyer, lot market.Lot, from, end int32) int32 {
+func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, from, end int32) int32 {
 	for side := range b.resting {
-		if side == 0 && lot.Long {
+		if side == 0 && work.Long {
 			continue
 		}
 		for from < end {
@@ -162,7 +162,7 @@ func (m *Market) grantRange(d *scheduler.Env, b *buyer, lot market.Lot, from, en
 			if !ok {
 				break
 			}
-			m.grant(d, b, r, lot, from)
+			m.grant(d, b, r, work, from)
 			from++
 		}
 	}
@@ -183,40 +183,40 @@ func (m *Market) unrest(b *buyer, side int) (rest, bool) {
 }
 
 // delegate has tasks granted through the buyers with whom most offers are believed to rest.
-func (m *Market) delegate(d *scheduler.Env, b *buyer, lot market.Lot) int32 {
+func (m *Market) delegate(d *scheduler.Env, b *buyer, work auction.JobTasks) int32 {
 	for range len(m.buyers) - 1 {
 		who, most := -1, int32(0)
 		for k := range m.buyers {
 			n := b.believe[1][k]
-			if !lot.Long {
+			if !work.Long {
 				n += b.believe[0][k]
 			}
 			if k != int(b.id) && n > most {
 				who, most = k, n
 			}
 		}
-		if who < 0 || lot.Next == lot.Tasks {
+		if who < 0 || work.Next == work.Tasks {
 			break
 		}
-		n := min(most, lot.Tasks-lot.Next)
-		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: lot.Job, Task: lot.Next, Count: n, Sure: true})
-		lot.Next += n
-		if fromReserve := min(n, b.believe[0][who]); !lot.Long {
+		n := min(most, work.Tasks-work.Next)
+		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: work.Job, Task: work.Next, Count: n, Sure: true})
+		work.Next += n
+		if fromReserve := min(n, b.believe[0][who]); !work.Long {
 			b.believe[0][who] -= fromReserve
 			n -= fromReserve
 		}
 		b.believe[1][who] -= n
 	}
-	return lot.Next
+	return work.Next
 }
 
 func key(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
 
 // grant sends a grant, and remembers it until it is answered.
-func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, lot market.Lot, task int32) {
-	g := market.Granted{Buyer: b.id, Offer: r.offer, Job: lot.Job, Task: task}
-	b.pending[key(r.worker, r.offer)] = pending{lot, g}
-	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: lot.Job, Offer: r.offer, Task: task}
+func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
+	g := auction.TaskGrant{Buyer: b.id, Offer: r.offer, Job: work.Job, Task: task}
+	b.pending[key(r.worker, r.offer)] = pending{work, g}
+	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task}
 	d.Send(msg)
 	msg.Kind, msg.To, msg.From = kindRepeatGrant, b.id, r.worker
 	d.Note(firstTry, msg)
@@ -225,13 +225,13 @@ func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, lot market.Lot, task 
 // Ended implements scheduler.Strategy: the worker offers itself to the buyer whose task it ran.
 func (m *Market) Ended(d *scheduler.Env, w, _, _ int32) {
 	wk := &m.workers[w]
-	wk.home = wk.Running().Buyer
+	wk.home = wk.Current().Buyer
 	m.offer(d, w)
 }
 
 func (m *Market) offer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]
-	ran := wk.Running()
+	ran := wk.Current()
 	n := wk.Free()
 	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task, Done: ran.Offer > 0})
 	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, Offer: n})
@@ -248,7 +248,7 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 		m.replied(d, &m.buyers[msg.To], msg)
 	case kindKept:
 		if wk := &m.workers[msg.To]; !wk.down {
-			wk.Kept(msg.Offer)
+			wk.Acknowledge(msg.Offer)
 		}
 	case kindBulletin:
 		m.told(d, &m.buyers[msg.To], msg)
@@ -257,7 +257,7 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	case kindReturn:
 		b := &m.buyers[msg.To]
 		for n := msg.Task; n < msg.Task+msg.Count; n++ {
-			b.book.Return(terms(d, msg.Job), n)
+			b.queue.Return(terms(d, msg.Job), n)
 		}
 		m.settle(d, b)
 	case kindRepeatOffer:
@@ -270,7 +270,7 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 		m.tell(d, b)
 	case kindTellAgain:
 		b := &m.buyers[msg.To]
-		if b.repeating = b.book.Tasks() > 0; b.repeating {
+		if b.repeating = b.queue.Tasks() > 0; b.repeating {
 			m.tell(d, b)
 			d.Note(tellAgain, msg)
 		}
@@ -291,14 +291,14 @@ func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 		return // the grant is on its way, and is repeated until it is answered
 	}
 	r, reserved := rest{msg.From, msg.Offer}, m.side(msg.From) == 0
-	b.bids[b.id] = b.book.Bid()
-	who, way, ok := market.Choose(b.bids, reserved, msg.Flag)
-	if ok && way == market.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
+	b.bids[b.id] = b.queue.Bid()
+	who, order, ok := auction.Choose(b.bids, reserved, msg.Flag)
+	if ok && order == auction.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
 		msg.Flag = true
-		who, way, ok = market.Choose(b.bids, reserved, true)
+		who, order, ok = auction.Choose(b.bids, reserved, true)
 	}
 	if ok && who != int(b.id) && msg.Hops >= maxHops {
-		_, way, ok = market.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
+		_, order, ok = auction.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
 		who = int(b.id)
 	}
 	switch {
@@ -308,8 +308,8 @@ func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 		b.credit++
 		d.Send(scheduler.Msg{Kind: kindKept, To: msg.From, Offer: msg.Offer})
 	case who == int(b.id):
-		lot, task, _ := b.book.Take(way)
-		m.grant(d, b, r, lot, task)
+		work, task, _ := b.queue.Take(order)
+		m.grant(d, b, r, work, task)
 	default:
 		msg.To = int32(who)
 		msg.Done = false
@@ -326,11 +326,11 @@ func (m *Market) granted(d *scheduler.Env, msg scheduler.Msg) {
 	if wk.down {
 		return
 	}
-	reply := wk.Grant(market.Granted{Buyer: msg.From, Offer: msg.Offer, Job: msg.Job, Task: msg.Task})
-	if reply == market.Accept {
+	reply := wk.Answer(auction.TaskGrant{Buyer: msg.From, Offer: msg.Offer, Job: msg.Job, Task: msg.Task})
+	if reply == auction.Accept {
 		d.Run(msg.To, msg.Job, msg.Task, 0)
 	}
-	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != market.Refuse})
+	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != auction.Refuse})
 }
 
 func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
@@ -342,7 +342,7 @@ func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	delete(b.pending, k)
 	if !msg.Flag {
 		d.Conflicts++
-		b.book.Return(p.terms, p.granted.Task)
+		b.queue.Return(p.terms, p.granted.Task)
 		m.settle(d, b)
 	}
 }
@@ -361,8 +361,8 @@ func (m *Market) delegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 func (m *Market) settle(d *scheduler.Env, b *buyer) {
 	for side := range b.resting {
 		for {
-			b.bids[b.id] = b.book.Bid()
-			_, way, ok := market.Choose(b.bids[b.id:b.id+1], side == 0, false)
+			b.bids[b.id] = b.queue.Bid()
+			_, order, ok := auction.Choose(b.bids[b.id:b.id+1], side == 0, false)
 			if !ok {
 				break
 			}
@@ -370,8 +370,8 @@ func (m *Market) settle(d *scheduler.Env, b *buyer) {
 			if !ok {
 				break
 			}
-			lot, task, _ := b.book.Take(way)
-			m.grant(d, b, r, lot, task)
+			work, task, _ := b.queue.Take(order)
+			m.grant(d, b, r, work, task)
 		}
 	}
 	m.better(d, b)
@@ -379,7 +379,7 @@ func (m *Market) settle(d *scheduler.Env, b *buyer) {
 
 func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
-	if wk.down || !wk.Repeat(msg.Offer) {
+	if wk.down || !wk.ShouldRepeat(msg.Offer) {
 		return
 	}
 	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be what is wrong

@@ -1,4 +1,4 @@
-package auction_test
+package pull_test
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/scheduler"
-	"github.com/soukhq/souk/scheduler/auction"
+	"github.com/soukhq/souk/scheduler/pull"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -64,7 +64,7 @@ func TestEveryJobEndsWhateverIsLost(t *testing.T) {
 		list := drawJobs(t)
 		ended := 0
 		opt.Each = func(slots.Result) { ended++ }
-		m := auction.New(scheduler.Fleet{Workers: workers, Reserve: reserve}, market.DefaultAuction(workers), buyers)
+		m := pull.New(scheduler.Fleet{Workers: workers, Reserve: reserve}, auction.DefaultRules(workers), buyers)
 		tot, err := slots.Run(m, workers, &jobs{list}, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestEveryJobEndsWhateverIsLost(t *testing.T) {
 // TestAnIdleMarketStartsAJobAfterOneMessage: work that arrives where offers rest waits for one message and no more.
 func TestAnIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 	var took ticks.Time
-	m := auction.New(scheduler.Fleet{Workers: 4}, market.DefaultAuction(4), 1)
+	m := pull.New(scheduler.Fleet{Workers: 4}, auction.DefaultRules(4), 1)
 	_, err := slots.Run(m, 4, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2}}}},
 		slots.Options{Buyers: 1, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond/2 {
@@ -89,7 +89,7 @@ func TestAnIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 // TestOffersAtOtherBuyersAreFound: a buyer without resting offers reaches the workers of the others, in two messages.
 func TestOffersAtOtherBuyersAreFound(t *testing.T) {
 	var took ticks.Time
-	m := auction.New(scheduler.Fleet{Workers: 8}, market.DefaultAuction(8), 4)
+	m := pull.New(scheduler.Fleet{Workers: 8}, auction.DefaultRules(8), 4)
 	_, err := slots.Run(m, 8, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2, 2, 2, 2, 2}}}},
 		slots.Options{Buyers: 4, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond {

@@ -1,0 +1,189 @@
+package auction
+
+// JobTasks is the unstarted tasks of one job. Task numbers from Next on have never been given out.
+type JobTasks struct {
+	Job       int32
+	Tasks     int32
+	Next      int32
+	Long      bool
+	Submitted int64 // microseconds
+	Estimate  int64 // microseconds, of one task
+
+	returned  []int32 // given out, and come back
+	rank      [3]int64
+	heapIndex [3]int // in the queue's heaps; -1 is not there
+}
+
+// Left returns the number of tasks not given out.
+func (l *JobTasks) Left() int32 { return l.Tasks - l.Next + int32(len(l.returned)) }
+
+// TaskQueue is one buyer's unstarted tasks. It is for one goroutine; the zero TaskQueue is not ready, use NewTaskQueue.
+type TaskQueue struct {
+	rules Rules
+	jobs  map[int32]*JobTasks
+	heaps [3][]*JobTasks
+	tasks int32
+	work  int64       // estimated, of long jobs
+	seen  int64       // long jobs, of late
+	usual int64       // estimates of one task of each of them, together
+	free  []*JobTasks // records to use again
+}
+
+// NewTaskQueue returns an empty queue.
+func NewTaskQueue(rules Rules) *TaskQueue {
+	return &TaskQueue{rules: rules, jobs: map[int32]*JobTasks{}}
+}
+
+// Tasks returns the number of tasks in the queue.
+func (q *TaskQueue) Tasks() int32 { return q.tasks }
+
+// Bid returns the queue's best offers.
+func (q *TaskQueue) Bid() Bid {
+	bid := NoBid()
+	bid.Seen, bid.Tasks = q.seen, q.usual
+	if h := q.heaps[ByShort]; len(h) > 0 {
+		bid.Short = h[0].rank[ByShort]
+	}
+	if h := q.heaps[ByLong]; len(h) > 0 {
+		oldest := q.heaps[ByAge][0]
+		bid.Long, bid.Age = h[0].rank[ByLong], oldest.rank[ByAge]
+		bid.Least, bid.Left = int64(h[0].Left()), int64(oldest.Left())
+		bid.Work, bid.Task, bid.Since = q.work, oldest.Estimate, oldest.Submitted-oldest.Estimate
+	}
+	return bid
+}
+
+// Add puts the tasks of a job in the queue.
+func (q *TaskQueue) Add(l JobTasks) {
+	if l.Left() == 0 {
+		return
+	}
+	var j *JobTasks
+	if n := len(q.free); n > 0 {
+		j, q.free = q.free[n-1], q.free[:n-1]
+		l.returned = append(j.returned[:0], l.returned...)
+	} else {
+		j = &JobTasks{}
+	}
+	*j = l
+	j.heapIndex = [3]int{-1, -1, -1}
+	q.jobs[l.Job] = j
+	q.count(j, j.Left())
+	q.rerank(j)
+}
+
+// Return puts a task back that was given out. terms are those of its job, whose tasks may all have been given out.
+func (q *TaskQueue) Return(terms JobTasks, task int32) {
+	j := q.jobs[terms.Job]
+	if j == nil {
+		terms.Next, terms.returned = terms.Tasks, []int32{task}
+		q.Add(terms)
+		return
+	}
+	j.returned = append(j.returned, task)
+	q.count(j, 1)
+	q.rerank(j)
+}
+
+// Take takes the best task of the queue in an order that Choose gave.
+func (q *TaskQueue) Take(order Order) (terms JobTasks, task int32, ok bool) {
+	if len(q.heaps[order]) == 0 {
+		return terms, 0, false
+	}
+	return q.takeFrom(q.heaps[order][0])
+}
+
+// TakeOf takes the next task of one job.
+func (q *TaskQueue) TakeOf(job int32) (terms JobTasks, task int32, ok bool) {
+	j := q.jobs[job]
+	if j == nil {
+		return terms, 0, false
+	}
+	return q.takeFrom(j)
+}
+
+func (q *TaskQueue) takeFrom(j *JobTasks) (JobTasks, int32, bool) {
+	var task int32
+	if n := len(j.returned); n > 0 {
+		task, j.returned = j.returned[n-1], j.returned[:n-1]
+	} else {
+		task = j.Next
+		j.Next++
+	}
+	q.count(j, -1)
+	terms := *j
+	terms.returned = nil
+	if j.Left() > 0 {
+		q.rerank(j)
+	} else {
+		q.drop(j)
+	}
+	return terms, task, true
+}
+
+func (q *TaskQueue) count(l *JobTasks, tasks int32) {
+	q.tasks += tasks
+	if l.Long {
+		q.work += int64(tasks) * l.Estimate
+	}
+}
+
+// rerank puts a job where its remaining work says.
+func (q *TaskQueue) rerank(l *JobTasks) {
+	fleet := float64(int64(l.Left())*l.Estimate) / float64(q.rules.Workers) // time of all workers for it
+	work := l.Submitted + int64(float64(q.rules.Haste)*fleet)
+	if !l.Long {
+		q.put(ByShort, l, work)
+		return
+	}
+	q.put(ByLong, l, work)
+	q.put(ByAge, l, l.Submitted-l.Estimate+int64(float64(q.rules.Patient)*fleet))
+}
+
+func (q *TaskQueue) drop(l *JobTasks) {
+	q.unlist(l)
+	delete(q.jobs, l.Job)
+	q.free = append(q.free, l)
+}
+
+func (q *TaskQueue) put(h Order, l *JobTasks, rank int64) {
+	l.rank[h] = rank
+	if l.heapIndex[h] < 0 {
+		l.heapIndex[h] = len(q.heaps[h])
+		q.heaps[h] = append(q.heaps[h], l)
+	}
+	q.settle(h, l.heapIndex[h])
+}
+
+// less orders by rank, equal ranks by job, so that a run repeats.
+func (q *TaskQueue) less(h Order, i, j int) bool {
+	x, y := q.heaps[h][i], q.heaps[h][j]
+	return x.rank[h] < y.rank[h] || (x.rank[h] == y.rank[h] && x.Job < y.Job)
+}
+
+func (q *TaskQueue) swap(h Order, i, j int) {
+	hp := q.heaps[h]
+	hp[i], hp[j] = hp[j], hp[i]
+	hp[i].heapIndex[h], hp[j].heapIndex[h] = i, j
+}
+
+func (q *TaskQueue) settle(h Order, i int) {
+	for p := (i - 1) / 2; i > 0 && q.less(h, i, p); p = (i - 1) / 2 {
+		q.swap(h, i, p)
+		i = p
+	}
+	for n := len(q.heaps[h]); ; {
+		c := 2*i + 1
+		if c >= n {
+			return
+		}
+		if c+1 < n && q.less(h, c+1, c) {
+			c++
+		}
+		if !q.less(h, c, i) {
+			return
+		}
+		q.swap(h, i, c)
+		i = c
+	}
+}
