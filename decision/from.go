@@ -39,7 +39,11 @@ func From(t Taken) *Decision {
 	if d.Strategy == "" {
 		d.Strategy = Direct
 	}
-	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Purchase.View.Workers)), seen: map[seenRef]bool{}}
+	kept := min(len(t.Purchase.Ranked), max(KeepAll, KeepLosers+1)) // and what was asked, before and after
+	d.Considered = make([]Considered, 0, kept)
+	d.Records = make([]cluster.Record, 0, kept+2*len(t.Purchase.Asks))
+	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Purchase.View.Workers)),
+		seen: make(map[seenRef]bool, cap(d.Records))}
 	for i := range t.Purchase.View.Workers {
 		k.byID[t.Purchase.View.Workers[i].Worker] = i
 	}

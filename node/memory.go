@@ -11,7 +11,7 @@ import (
 // Bounds of what KeepMemory lets the heap waste.
 const (
 	heapSlack    = 24 << 20 // bytes that may be allocated over a small live heap before it is collected
-	leastPercent = 50       // of a large one: souk's own share of a host is small, and memory is what machines pay for
+	leastPercent = 100      // of a large one, which is given back once nothing is to do
 	mostPercent  = 400
 	nearPercent  = 10 // a percentage that is so near stays as it is: setting it stops the world for some microseconds
 

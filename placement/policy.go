@@ -209,12 +209,13 @@ func (r *Request) evenness(i int, w *cluster.Record) float64 {
 // are put in such an order whatever they score.
 func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	out := make([]machine.Candidate, 0, len(view.Workers))
-	for _, w := range view.Workers {
-		v := p.Judge(&r, &w)
+	for i := range view.Workers {
+		w := &view.Workers[i] // not a copy: a record is large, and there may be thousands
+		v := p.Judge(&r, w)
 		c := machine.Candidate{Worker: string(w.Worker), Fits: v.Fits, Failing: v.Failing}
 		if v.Fits {
-			c.Score, c.Terms = p.Score(r, w)
-			c.Notes = p.Notes(&r, &w)
+			c.Score, c.Terms = p.Parts(&r, w)
+			c.Notes = p.Notes(&r, w)
 		}
 		out = append(out, c)
 	}
