@@ -17,7 +17,7 @@ func TestPercentFollowsTheLiveHeap(t *testing.T) {
 		{"nothing is known", 0, 0, mostPercent},
 		{"a small heap", 0, 8 * mb, 300},
 		{"a heap of the slack's size", 300, 24 * mb, 100},
-		{"a large one", 100, 500 * mb, leastPercent},
+		{"a large one", 300, 500 * mb, leastPercent},
 		{"near what is set", 100, 25 * mb, 0},
 		{"small again", leastPercent, 6 * mb, mostPercent},
 	} {
