@@ -190,7 +190,7 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
-	if err := h.TaskRoom(t.Context(), lifecycle.Task{Name: "held", App: "other", Want: cluster.Resources{CPU: 1500}}); err != nil {
+	if err := h.AdmitTask(t.Context(), lifecycle.Task{Name: "held", App: "other", Want: cluster.Resources{CPU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Submit(t.Context(), job1, spec(2, "true")); err != nil {
@@ -207,7 +207,7 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 			break
 		}
 	}
-	if err := h.TaskGone(t.Context(), "held"); err != nil {
+	if err := h.ReleaseTask(t.Context(), "held"); err != nil {
 		t.Fatal(err)
 	}
 	if j := s.end(job1); j.State != jobs.Succeeded {

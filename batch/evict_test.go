@@ -148,7 +148,7 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
-	h.Budgets(quota.Book{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {}}})
+	h.Budgets(quota.Limits{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {}}})
 	sp := spec(3, "true")
 	sp.Namespace = "ml"
 	if _, err := s.Submit(t.Context(), job1, sp); err != nil {
@@ -165,7 +165,7 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 			break
 		}
 	}
-	h.Budgets(quota.Book{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
+	h.Budgets(quota.Limits{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
 	if j := s.end(job1); j.State != jobs.Succeeded {
 		t.Fatalf("%+v", j)
 	}

@@ -28,11 +28,11 @@ const (
 // Host is what a runner needs of its worker.
 type Host interface {
 	Record(ctx context.Context) (cluster.Record, error)
-	// TaskRoom takes a task's room from the ledger until TaskGone. The error is a refusal.
-	TaskRoom(ctx context.Context, t lifecycle.Task) error
-	TaskGone(ctx context.Context, name string) error
-	// TaskTold tells whose a task is that runs since before.
-	TaskTold(ctx context.Context, t lifecycle.Task) error
+	// AdmitTask takes a task's room from the ledger until ReleaseTask. The error is a refusal.
+	AdmitTask(ctx context.Context, t lifecycle.Task) error
+	ReleaseTask(ctx context.Context, name string) error
+	// AdoptTask tells whose a task is that runs since before.
+	AdoptTask(ctx context.Context, t lifecycle.Task) error
 }
 
 // RunnerOptions say what a runner is made of.
@@ -53,19 +53,19 @@ type Runner struct {
 	poke chan struct{} // there is something to report
 	drop chan struct{} // there is something to remove
 
-	mu      sync.Mutex
-	sink    ReportSink
-	ended   bool // Run has
-	slots   []auction.Puller
-	offered []bool
-	tasks   map[string]*task      // that run, or are about to
-	evicted map[string]bool       // that must go before they have begun
-	untold  []lifecycle.Task      // of which the worker is to be told when there is one
-	held    map[string]heldResult // results that are not recorded
-	gone    []string              // lives to remove
-	out     Message
-	told    *cluster.Resources // Used, as last reported on this connection; nil: not yet
-	changed bool               // the record may be another
+	mu          sync.Mutex
+	sink        ReportSink
+	ended       bool // Run has
+	slots       []auction.Puller
+	offered     []bool
+	tasks       map[string]*task      // that run, or are about to
+	evicted     map[string]bool       // that must go before they have begun
+	unannounced []lifecycle.Task      // of which the worker is to be told when there is one
+	held        map[string]heldResult // results that are not recorded
+	gone        []string              // lives to remove
+	out         Message
+	reportedUse *cluster.Resources // Used, as last reported on this connection; nil: not yet
+	changed     bool               // the record may be another
 }
 
 // task is one life that runs here.
@@ -106,10 +106,10 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	for _, t := range r.tasks { // from before
 		r.wg.Go(func() { r.follow(t, 0) })
 	}
-	for _, t := range r.untold {
-		r.wg.Go(func() { _ = host.TaskTold(ctx, t) }) // fails only when the worker ends
+	for _, t := range r.unannounced {
+		r.wg.Go(func() { _ = host.AdoptTask(ctx, t) }) // fails only when the worker ends
 	}
-	r.untold = nil
+	r.unannounced = nil
 	r.mu.Unlock()
 	for range removers {
 		r.wg.Go(r.remove)
@@ -153,8 +153,8 @@ func (r *Runner) report() {
 		return // the worker ends, and so will this
 	}
 	r.mu.Lock()
-	same := r.told != nil && (!changed || rec.Used.Sub(*r.told).IsZero())
-	r.told = &rec.Used
+	same := r.reportedUse != nil && (!changed || rec.Used.Sub(*r.reportedUse).IsZero())
+	r.reportedUse = &rec.Used
 	r.mu.Unlock()
 	if same && len(m.Offers)+len(m.Replies)+len(m.Results) == 0 {
 		return
@@ -186,7 +186,7 @@ func (r *Runner) Connect(sink ReportSink) Message {
 		m.Results = append(m.Results, h.result)
 		m.Outputs = append(m.Outputs, h.output)
 	}
-	r.told = nil
+	r.reportedUse = nil
 	wake(r.poke)
 	return m
 }
@@ -231,10 +231,10 @@ func (r *Runner) Order(o *jobs.Orders) {
 		told := taskOf(w.Life, w.Terms)
 		told.Since = t.began
 		if r.host == nil {
-			r.untold = append(r.untold, told) // until Run
+			r.unannounced = append(r.unannounced, told) // until Run
 			continue
 		}
-		r.wg.Go(func() { _ = r.host.TaskTold(r.ctx, told) }) // fails only when the worker ends
+		r.wg.Go(func() { _ = r.host.AdoptTask(r.ctx, told) }) // fails only when the worker ends
 	}
 	for _, l := range o.Kill {
 		if t := r.tasks[l.String()]; t != nil {

@@ -16,7 +16,7 @@ import (
 // granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
 func (r *Runner) granted(g jobs.Grant) {
 	name := g.Life.String()
-	err := r.host.TaskRoom(r.ctx, taskOf(g.Life, g.Terms))
+	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
 	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: auction.Refuse, Life: g.Life}
 	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
@@ -35,7 +35,7 @@ func (r *Runner) granted(g jobs.Grant) {
 		delete(r.evicted, name)
 		r.mu.Unlock()
 		if err == nil && !runs {
-			_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
+			_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 		}
 		wake(r.poke)
 		return
@@ -136,7 +136,7 @@ func (r *Runner) beganAt(t *task) time.Time {
 // finish gives room and slot back, offers the slot, and then tells the result with what the task wrote.
 func (r *Runner) finish(t *task, res jobs.Result) {
 	name := t.life.String()
-	_ = r.host.TaskGone(r.ctx, name) // fails only when the worker ends
+	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 	r.mu.Lock()
 	if t.slot >= 0 {
 		r.slots[t.slot].Busy = false

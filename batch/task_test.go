@@ -34,7 +34,7 @@ func (s *stubborn) Logs(context.Context, string, machine.LogQuery, func(machine.
 
 type noHost struct{ Host }
 
-func (noHost) TaskGone(context.Context, string) error { return nil }
+func (noHost) ReleaseTask(context.Context, string) error { return nil }
 
 // TestAKillIsNotPutOffByATimeout: one order may tell a task's timeout and that it must end, and the two are read in any
 // order. SIGKILL follows SIGTERM after the grace all the same.

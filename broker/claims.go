@@ -77,7 +77,7 @@ func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluste
 			claim.Over = got.Machine // who decides has not heard of that
 			continue
 		case got.Made || time.Since(began) > claimPatience:
-			return at, NameTaken(claim.Value, got.Machine)
+			return at, NameInUse(claim.Value, got.Machine)
 		}
 		if err := pause(ctx, wait); err != nil {
 			return at, err

@@ -124,8 +124,8 @@ func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 	return nil
 }
 
-// NameTaken is the error of a name that another machine has.
-func NameTaken(name, id string) error {
+// NameInUse is the error of a name that another machine has.
+func NameInUse(name, id string) error {
 	return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
 		Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", id, name)}
 }

@@ -147,13 +147,13 @@ func (b *Broker) fund(ctx context.Context, o *Order) error {
 			req.Funds = f
 		}
 	}
-	o.lend(req.Scheduling.Lent)
+	o.setLent(req.Scheduling.Lent)
 	o.shareOut()
 	return nil
 }
 
-// lend sets on what terms the order's machines are to run. What the client sent is not changed.
-func (o *Order) lend(lent bool) {
+// setLent sets on what terms the order's machines are to run. What the client sent is not changed.
+func (o *Order) setLent(lent bool) {
 	terms := o.Purchases[0].Launch.Scheduling
 	if terms == nil && !lent || terms != nil && terms.Lent == lent {
 		return

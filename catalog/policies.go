@@ -143,8 +143,8 @@ func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept
 		}
 		return policy.Version{Policy: name, Text: s.Text}, nil, nil
 	}
-	v, err = c.policies.shelf.Get(name, number)
-	return v, c.policies.shelf.Versions(name), err
+	v, err = c.policies.store.Get(name, number)
+	return v, c.policies.store.Versions(name), err
 }
 
 // ApplyPolicy puts a file in force as the next version of its policy. changed is false when it is in force already.
@@ -158,7 +158,7 @@ func (c *Catalog) ApplyPolicy(text []byte) (name string, changed bool, err error
 	if c.policies.shipped[s.Name] != nil {
 		return s.Name, false, shippedPolicy(s.Name)
 	}
-	v, changed, err := c.policies.shelf.Next(s, time.Now().UTC())
+	v, changed, err := c.policies.store.Next(s, time.Now().UTC())
 	if err != nil || !changed {
 		return s.Name, false, err
 	}
@@ -172,7 +172,7 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 	if c.policies.shipped[name] != nil {
 		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no earlier version", name)
 	}
-	v, err := c.policies.shelf.Rollback(name, to, time.Now().UTC())
+	v, err := c.policies.store.Rollback(name, to, time.Now().UTC())
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 // putVersion commits a version, and that those go which are then too many. The caller holds write.
 func (c *Catalog) putVersion(v policy.Version, s *policy.Source) error {
 	batch := []change{c.policies.put(v, compiled{source: s})}
-	for _, old := range c.policies.shelf.Excess(v.Policy) {
+	for _, old := range c.policies.store.Excess(v.Policy) {
 		x, _ := c.policies.remove(policyKey(old))
 		batch = append(batch, x)
 	}
@@ -217,7 +217,7 @@ func (c *Catalog) DeletePolicy(name string) error {
 			"policy %s is the default, the shadow or an app's; choose another there first", name)
 	}
 	var batch []change
-	for _, v := range c.policies.shelf.Versions(name) {
+	for _, v := range c.policies.store.Versions(name) {
 		x, _ := c.policies.remove(policyKey(v))
 		batch = append(batch, x)
 	}

@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/policy"
 )
 
 // policies is the table of the versions of policies, with the newest of each compiled.
 type policies struct {
-	shelf   policy.Shelf
+	store   policy.VersionStore
 	shipped map[string]*policy.Source // what comes with souk
 	live    map[string]compiled       // the newest version of each, by name
 }
@@ -49,23 +49,23 @@ func (t *policies) load(_ string, value []byte) error {
 	var v policy.Version
 	err := json.Unmarshal(value, &v)
 	if err == nil {
-		t.shelf.Put(v)
+		t.store.Put(v)
 	}
 	return err
 }
 
 // compileAll compiles the newest versions after a load.
 func (t *policies) compileAll() {
-	for _, name := range t.shelf.Names() {
-		v, _ := t.shelf.Live(name)
+	for _, name := range t.store.Names() {
+		v, _ := t.store.Live(name)
 		t.live[name] = compile(v.Text)
 	}
 }
 
 func (t *policies) put(v policy.Version, c compiled) change {
 	return change{fsm.Record{Bucket: bucketPolicy, Key: policyKey(v), Value: encode(v)}, func() {
-		t.shelf.Put(v)
-		if live, _ := t.shelf.Live(v.Policy); live.Number == v.Number {
+		t.store.Put(v)
+		if live, _ := t.store.Live(v.Policy); live.Number == v.Number {
 			t.live[v.Policy] = c
 		}
 	}}
@@ -79,7 +79,7 @@ func (t *policies) accept(key string, value []byte) (x change, same bool, err er
 	if err != nil {
 		return x, false, unusable(err, bucketPolicy, key)
 	}
-	if old, err := t.shelf.Get(v.Policy, v.Number); err == nil && bytes.Equal(encode(old), encode(v)) {
+	if old, err := t.store.Get(v.Policy, v.Number); err == nil && bytes.Equal(encode(old), encode(v)) {
 		return x, true, nil
 	}
 	x = t.put(v, compile(v.Text))
@@ -101,12 +101,12 @@ func (t *policies) check(key string, v policy.Version) error {
 func (t *policies) remove(key string) (change, bool) {
 	name, digits, _ := strings.Cut(key, "/")
 	number, err := strconv.Atoi(digits)
-	kept := t.shelf.Versions(name)
+	kept := t.store.Versions(name)
 	there := err == nil && slices.ContainsFunc(kept, func(v policy.Version) bool { return v.Number == number })
 	return change{fsm.Record{Bucket: bucketPolicy, Key: key}, func() {
-		before, _ := t.shelf.Live(name)
-		t.shelf.Remove(name, number)
-		switch live, any := t.shelf.Live(name); {
+		before, _ := t.store.Live(name)
+		t.store.Remove(name, number)
+		switch live, any := t.store.Live(name); {
 		case !any:
 			delete(t.live, name)
 		case live.Number != before.Number:
@@ -120,7 +120,7 @@ func (t *policies) find(name string) (c compiled, v policy.Version, there bool) 
 	if s := t.shipped[name]; s != nil {
 		return compiled{source: s}, v, true
 	}
-	v, _ = t.shelf.Live(name)
+	v, _ = t.store.Live(name)
 	c, there = t.live[name]
 	return c, v, there
 }

@@ -34,7 +34,9 @@ type Secret struct {
 	UpdatedAt time.Time
 }
 
-func (r secretRow) told(name string) Secret { return Secret{name, r.Digest, r.CreatedAt, r.UpdatedAt} }
+func (r secretRow) summary(name string) Secret {
+	return Secret{name, r.Digest, r.CreatedAt, r.UpdatedAt}
+}
 
 // validSecretName reports whether name can name a secret, and so a variable of a machine's environment.
 func validSecretName(name string) bool {
@@ -151,7 +153,7 @@ func (c *Catalog) secretChanges(a App, values map[string]*string) (batch []chang
 		} else {
 			most++
 		}
-		batch, set = append(batch, c.secrets.put(key, row)), append(set, row.told(name))
+		batch, set = append(batch, c.secrets.put(key, row)), append(set, row.summary(name))
 	}
 	if most > MaxSecrets {
 		return nil, nil, &fault.Error{Kind: fault.Exhausted, Code: "too_many_secrets", Scope: fault.ScopeQuota,
@@ -170,7 +172,7 @@ func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
 	}
 	out := make([]Secret, 0, len(c.secrets.byApp[app]))
 	for name, row := range c.secrets.byApp[app] {
-		out = append(out, row.told(name))
+		out = append(out, row.summary(name))
 	}
 	slices.SortFunc(out, func(a, b Secret) int { return cmp.Compare(a.Name, b.Name) })
 	return out, a.Secrets, nil

@@ -20,7 +20,7 @@ func Decisions(ctx context.Context, path string, of PolicyOf) (found Invariant, 
 	i := Invariant{Number: 9, Name: "every decision evaluates again to what was recorded"}
 	checked := 0
 	unknown := map[decision.Policy]int{}
-	torn, err := decisionlog.Scan(path, func(l *decision.Line, book *decision.Book) error {
+	torn, err := decisionlog.Scan(path, func(l *decision.Line, records *decision.RecordCache) error {
 		d := l.Decision
 		if d == nil {
 			return context.Cause(ctx)
@@ -31,7 +31,7 @@ func Decisions(ctx context.Context, path string, of PolicyOf) (found Invariant, 
 			return context.Cause(ctx)
 		}
 		checked++
-		for _, wrong := range decision.Verify(d, book.Get, p) {
+		for _, wrong := range decision.Verify(d, records.Get, p) {
 			i.broken("decision %s of %s: %s", d.ID, d.At.Local().Format("2006-01-02 15:04:05"), wrong)
 		}
 		return context.Cause(ctx)

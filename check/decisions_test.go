@@ -26,7 +26,7 @@ func recorded(t *testing.T, n uint64, with func(*decision.Decision)) (dir string
 		r := decisiontest.Request(rng, fleet)
 		b, err := decisiontest.Buy(rng, r, fleet, decisiontest.Age(rng, fleet), placement.Default())
 		id := "D" + string(rune('A'+seed))
-		d := decision.From(decision.Taken{
+		d := decision.From(decision.Observation{
 			ID:       id,
 			At:       decisiontest.Epoch().Add(time.Duration(seed) * time.Second),
 			Why:      decision.Create,

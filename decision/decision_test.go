@@ -53,7 +53,7 @@ func TestWhatWasRecordedIsComputedAgain(t *testing.T) {
 		stale := decisiontest.Fleet(rng, rng.IntN(100))
 		r := decisiontest.Request(rng, stale)
 		b, err := decisiontest.Buy(rng, r, stale, decisiontest.Age(rng, stale), placement.Default())
-		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch(), Why: decision.Create, Purchase: b.Purchase(), Err: err})
+		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch(), Why: decision.Create, Purchase: b.Purchase(), Err: err})
 		outcomes[d.Outcome]++
 		if wrong := decision.Verify(d, lookup(d), placement.Default()); len(wrong) > 0 {
 			t.Fatal(wrong)
@@ -91,7 +91,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	make := func() *decision.Decision {
-		return decision.From(decision.Taken{At: decisiontest.Epoch(), Purchase: b.Purchase()})
+		return decision.From(decision.Observation{At: decisiontest.Epoch(), Purchase: b.Purchase()})
 	}
 	for name, spoil := range map[string]func(*decision.Decision){
 		"score":  func(d *decision.Decision) { d.Considered[0].Score += 1e-9 },

@@ -47,7 +47,7 @@ func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view clus
 		out = b.Step(ask(out.Ask, out.Evict))
 	}
 	plan := Plan{Verdict: FitsNow, Changes: []Change{},
-		Decision: From(Taken{At: now, Why: Create, Strategy: r.Scheduling.Strategy, Purchase: b.Purchase(), Err: out.Err})}
+		Decision: From(Observation{At: now, Why: Create, Strategy: r.Scheduling.Strategy, Purchase: b.Purchase(), Err: out.Err})}
 	if out.Err == nil {
 		return plan
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Taken is what the driver of a buyer knows when the purchase has ended.
-type Taken struct {
+// Observation is what the driver of a buyer knows when the purchase has ended.
+type Observation struct {
 	ID       string
 	At       time.Time // when the view was read
 	Why      string    // Create, Start, ...
@@ -33,7 +33,7 @@ type Taken struct {
 }
 
 // From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
-func From(t Taken) *Decision {
+func From(t Observation) *Decision {
 	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Purchase.Request, Strategy: t.Strategy, Took: t.Took, Holds: t.Holds,
 		Policy: Policy{t.Purchase.Policy.Name, t.Purchase.Policy.Version}, Workers: len(t.Purchase.View.Workers)}
 	if d.Strategy == "" {
@@ -73,7 +73,7 @@ type seenRef struct {
 
 type keeper struct {
 	d    *Decision
-	t    *Taken
+	t    *Observation
 	byID map[cluster.WorkerID]int
 	seen map[seenRef]bool
 }

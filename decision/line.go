@@ -39,27 +39,29 @@ type Counts struct {
 	Backlog  int64 `json:"backlog,omitempty"`
 }
 
-// Teller knows which versions of each worker's record the readers of a log have in their books, so that its writer tells
+// LineEncoder knows which versions of each worker's record the readers of a log have in their caches, so that its writer tells
 // what they lack before a decision refers to it. Each file of a log begins with a new one. Of the records it keeps the
 // newest only, which the next is told against.
-type Teller struct {
-	workers map[cluster.WorkerID]*told
+type LineEncoder struct {
+	workers map[cluster.WorkerID]*cachedRecord
 }
 
-// told is the newest versions of one worker's record: as many as a Book keeps.
-type told struct {
-	refs   [BookDepth]Ref // in a ring
-	next   int            // place of the next
+// cachedRecord is the newest versions of one worker's record: as many as a RecordCache keeps.
+type cachedRecord struct {
+	refs   [CacheDepth]Ref // in a ring
+	next   int             // place of the next
 	count  int
 	newest *cluster.Record
 }
 
-// NewTeller makes one for readers who have nothing.
-func NewTeller() *Teller { return &Teller{workers: map[cluster.WorkerID]*told{}} }
+// NewLineEncoder makes one for readers who have nothing.
+func NewLineEncoder() *LineEncoder {
+	return &LineEncoder{workers: map[cluster.WorkerID]*cachedRecord{}}
+}
 
 // Line gives the line that tells a record; false when readers have it, and nothing is to be written. The teller keeps r,
 // which must not change any more.
-func (t *Teller) Line(r *cluster.Record) (Line, bool) {
+func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
 	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
 		bare := *r
 		bare.Spending = nil
@@ -67,7 +69,7 @@ func (t *Teller) Line(r *cluster.Record) (Line, bool) {
 	}
 	w := t.workers[r.Worker]
 	if w == nil {
-		if w = new(told); len(t.workers) < MaxBookWorkers {
+		if w = new(cachedRecord); len(t.workers) < MaxCachedWorkers {
 			t.workers[r.Worker] = w
 		}
 	}
@@ -81,27 +83,29 @@ func (t *Teller) Line(r *cluster.Record) (Line, bool) {
 		}
 	}
 	w.newest, w.refs[w.next] = r, RefOf(r)
-	w.next, w.count = (w.next+1)%BookDepth, min(w.count+1, BookDepth)
+	w.next, w.count = (w.next+1)%CacheDepth, min(w.count+1, CacheDepth)
 	return line, true
 }
 
-// Book keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision refers to.
-// Each file of a log begins with an empty book.
-type Book struct {
+// RecordCache keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision refers to.
+// Each file of a log begins with an empty cache.
+type RecordCache struct {
 	workers map[cluster.WorkerID][]*cluster.Record // newest last
 }
 
-// BookDepth is how many versions of each worker's record a Book keeps.
-const BookDepth = 8
+// CacheDepth is how many versions of each worker's record a RecordCache keeps.
+const CacheDepth = 8
 
-// MaxBookWorkers bounds a Book against a hostile log.
-const MaxBookWorkers = 1 << 17
+// MaxCachedWorkers bounds a RecordCache against a hostile log.
+const MaxCachedWorkers = 1 << 17
 
-// NewBook makes an empty book.
-func NewBook() *Book { return &Book{workers: map[cluster.WorkerID][]*cluster.Record{}} }
+// NewRecordCache returns an empty cache.
+func NewRecordCache() *RecordCache {
+	return &RecordCache{workers: map[cluster.WorkerID][]*cluster.Record{}}
+}
 
-// Get gives a version of a worker's record; false when the book does not have it, or no longer.
-func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
+// Get gives a version of a worker's record; false when the cache does not have it, or no longer.
+func (b *RecordCache) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 	versions := b.workers[w]
 	for i := len(versions) - 1; i >= 0; i-- {
 		if RefOf(versions[i]) == ref {
@@ -112,7 +116,7 @@ func (b *Book) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 }
 
 // Read enters the record that a line tells, if it tells one. False: it tells a change of a record that is not there.
-func (b *Book) Read(l *Line) bool {
+func (b *RecordCache) Read(l *Line) bool {
 	switch {
 	case l.Record != nil:
 		b.put(l.Record)
@@ -127,12 +131,12 @@ func (b *Book) Read(l *Line) bool {
 	return true
 }
 
-func (b *Book) put(r *cluster.Record) {
+func (b *RecordCache) put(r *cluster.Record) {
 	versions, known := b.workers[r.Worker]
-	if !known && len(b.workers) >= MaxBookWorkers {
+	if !known && len(b.workers) >= MaxCachedWorkers {
 		return
 	}
-	if len(versions) == BookDepth {
+	if len(versions) == CacheDepth {
 		versions = slices.Delete(versions, 0, 1)
 	}
 	b.workers[r.Worker] = append(versions, r)

@@ -16,11 +16,11 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// through tells a record and reads it into a book, by way of JSON.
+// through tells a record and reads it into a records, by way of JSON.
 func through(t interface {
 	Helper()
 	Fatal(...any)
-}, w *decision.Teller, r *decision.Book, rec cluster.Record) (cluster.Record, decision.Line) {
+}, w *decision.LineEncoder, r *decision.RecordCache, rec cluster.Record) (cluster.Record, decision.Line) {
 	t.Helper()
 	line, fresh := w.Line(&rec)
 	if fresh {
@@ -69,7 +69,7 @@ func TestABookTellsEveryFieldOfARecord(t *testing.T) {
 		if !other(f) {
 			t.Fatalf("the test cannot change %s, a %v; teach it to", name, f.Type())
 		}
-		w, r := decision.NewTeller(), decision.NewBook()
+		w, r := decision.NewLineEncoder(), decision.NewRecordCache()
 		through(t, w, r, base)
 		if got, _ := through(t, w, r, next); asJSON(got) != asJSON(next) {
 			t.Errorf("%s: got  %s\nwant %s", name, asJSON(got), asJSON(next))
@@ -119,14 +119,14 @@ func other(f reflect.Value) bool {
 	return true
 }
 
-// TestBooksAgree: over any history of a fleet the reader's book gives the very records that the writer was given, and
+// TestCachesAgree: over any history of a fleet the reader's records gives the very records that the writer was given, and
 // most of them are told by what differs.
-func TestBooksAgree(t *testing.T) {
+func TestCachesAgree(t *testing.T) {
 	whole, told := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 4))
 		view := decisiontest.Fleet(rng, 1+rng.IntN(5))
-		w, r := decision.NewTeller(), decision.NewBook()
+		w, r := decision.NewLineEncoder(), decision.NewRecordCache()
 		for range 30 {
 			for _, rec := range view.Workers {
 				got, line := through(t, w, r, rec)
@@ -161,14 +161,14 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
 		}
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
-		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Purchase: b.Purchase(), Err: err,
+		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Purchase: b.Purchase(), Err: err,
 			Asked: []float64{rng.Float64() * 1e-7, rng.Float64(), 3}, Took: decision.Timings{View: rng.ExpFloat64(), Rank: 1e-9, Total: 1e22}})
 		if rng.IntN(4) == 0 {
 			d.Considered, d.Evaluated, d.Candidates, d.Request.Start = nil, 3, 4, false
 			d.Evictions, d.Holds, d.Shadow = []decision.Preempted{{Machine: "m"}}, []decision.Hold{{Worker: "w"}}, &machine.Shadow{Policy: "p"}
 		}
 		lines := []decision.Line{{Decision: d}, {}, {End: &decision.End{App: "a"}}}
-		teller := decision.NewTeller()
+		teller := decision.NewLineEncoder()
 		for _, v := range []cluster.View{view, now} {
 			for i := range v.Workers {
 				if l, fresh := teller.Line(&v.Workers[i]); fresh {
@@ -194,7 +194,7 @@ func BenchmarkLine(b *testing.B) {
 	view := decisiontest.Fleet(rng, 10)
 	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true, Resources: cluster.Resources{CPU: 62, Memory: 256}}
 	buyer, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-	d := decision.From(decision.Taken{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Purchase: buyer.Purchase(), Err: err})
+	d := decision.From(decision.Observation{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Purchase: buyer.Purchase(), Err: err})
 	var buf []byte
 	b.Run("AppendLine", func(b *testing.B) {
 		for b.Loop() {

@@ -108,7 +108,7 @@ func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placem
 		}
 		var ok bool
 		if evict {
-			ok = c.makeRoom(&r2, &w2)
+			ok = c.evictOneMore(&r2, &w2)
 		} else {
 			ok = c.lower(&r2, &w2, left.Failing[0].Code, left.Failing[0].Wanted, limits)
 		}
@@ -256,9 +256,9 @@ func largestDevices(r *placement.Request, w *cluster.Record) int64 {
 	return max(whole, min(part, 1000))
 }
 
-// makeRoom evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries, so it
+// evictOneMore evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries, so it
 // makes no room on GPUs that are told apart.
-func (c *Change) makeRoom(r *placement.Request, w *cluster.Record) bool {
+func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
 	if r.Resources.GPU > 0 && len(w.GPUs) > 0 {
 		return false
 	}

@@ -50,7 +50,7 @@ func history(rng *rand.Rand, n int) []*decision.Decision {
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
 		at = at.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
 		last = machine.NextULID(last, at, rng)
-		out[i] = decision.From(decision.Taken{ID: last, At: at, Why: decision.Create, Purchase: b.Purchase(), Err: err})
+		out[i] = decision.From(decision.Observation{ID: last, At: at, Why: decision.Create, Purchase: b.Purchase(), Err: err})
 		view = now
 	}
 	return out
@@ -59,12 +59,12 @@ func history(rng *rand.Rand, n int) []*decision.Decision {
 // verifyAll reads a log and computes each of its decisions again.
 func verifyAll(t tester, dir string) (ids []string) {
 	t.Helper()
-	torn, err := decisionlog.Scan(dir, func(l *decision.Line, book *decision.Book) error {
+	torn, err := decisionlog.Scan(dir, func(l *decision.Line, records *decision.RecordCache) error {
 		if l.Decision == nil {
 			return nil
 		}
 		ids = append(ids, l.Decision.ID)
-		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
+		if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
 			return fmt.Errorf("%s: %v", l.Decision.ID, wrong)
 		}
 		return nil
@@ -139,7 +139,7 @@ func TestTheLogIsBounded(t *testing.T) {
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
 		last = machine.NextULID(last, decisiontest.Epoch(), rng)
-		d := decision.From(decision.Taken{ID: last, At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
+		d := decision.From(decision.Observation{ID: last, At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
 		for !l.Append(d) {
 			if err := l.Flush(t.Context()); err != nil {
 				t.Fatal(err)
@@ -221,7 +221,7 @@ func readBytes(t *testing.T, file string, raw []byte) (ids []string, torn []deci
 	if err := os.WriteFile(file, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	torn, err = decisionlog.Scan(file, func(l *decision.Line, _ *decision.Book) error {
+	torn, err = decisionlog.Scan(file, func(l *decision.Line, _ *decision.RecordCache) error {
 		ids = append(ids, l.Decision.ID)
 		return nil
 	})
@@ -379,7 +379,7 @@ func FuzzScan(f *testing.F) {
 		if err := os.WriteFile(file, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := decisionlog.Scan(file, func(*decision.Line, *decision.Book) error { return nil })
+		_, err := decisionlog.Scan(file, func(*decision.Line, *decision.RecordCache) error { return nil })
 		if err != nil && fault.KindOf(err) == fault.Internal {
 			t.Fatal(err)
 		}

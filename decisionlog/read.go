@@ -170,9 +170,9 @@ func eachLine(plain []byte, f func(line []byte) error) error {
 }
 
 // Scan reads a log, or one of its files, from its oldest line to its newest, and calls f with each decision and each
-// end; the book has the records that a decision refers to. It gives the torn ends it passed over. Damage of a file does
+// end; the records has the records that a decision refers to. It gives the torn ends it passed over. Damage of a file does
 // not keep it from reading the others, and is told at the end.
-func Scan(path string, f func(l *decision.Line, book *decision.Book) error) ([]Torn, error) {
+func Scan(path string, f func(l *decision.Line, records *decision.RecordCache) error) ([]Torn, error) {
 	names, err := Files(path)
 	if err != nil {
 		return nil, err
@@ -193,14 +193,14 @@ func Scan(path string, f func(l *decision.Line, book *decision.Book) error) ([]T
 	return torn, damage
 }
 
-func scanFile(name string, f func(*decision.Line, *decision.Book) error) (*Torn, error) {
+func scanFile(name string, f func(*decision.Line, *decision.RecordCache) error) (*Torn, error) {
 	r, err := openFile(name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
 	frames, torn, damage := r.frames()
-	book := decision.NewBook()
+	records := decision.NewRecordCache()
 	for i := range frames {
 		plain, err := r.read(&frames[i])
 		if err != nil {
@@ -211,13 +211,13 @@ func scanFile(name string, f func(*decision.Line, *decision.Book) error) (*Torn,
 			if err := json.Unmarshal(raw, &l); err != nil {
 				return r.damaged(frames[i].at, "a line is no JSON: "+err.Error())
 			}
-			if !book.Read(&l) {
+			if !records.Read(&l) {
 				return r.damaged(frames[i].at, "it tells a change of a record that it has not")
 			}
 			if l.Decision == nil && l.End == nil {
 				return nil
 			}
-			return f(&l, book)
+			return f(&l, records)
 		})
 		if err != nil {
 			return nil, err

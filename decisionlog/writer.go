@@ -26,9 +26,9 @@ type writer struct {
 	file    *os.File
 	size    int64
 	number  int
-	teller  *decision.Teller // of this file; nil before its first line
-	lines   []byte           // of the frame that is being filled
-	count   uint64           // decisions in it
+	encoder *decision.LineEncoder // of this file; nil before its first line
+	lines   []byte                // of the frame that is being filled
+	count   uint64                // decisions in it
 	first   int64
 	last    int64
 	marks   map[uint32]bool
@@ -81,11 +81,11 @@ func (w *writer) take(it item) {
 }
 
 func (w *writer) decision(d *decision.Decision) {
-	if w.teller == nil {
-		w.teller = decision.NewTeller()
+	if w.encoder == nil {
+		w.encoder = decision.NewLineEncoder()
 	}
 	for i := range d.Records {
-		if line, fresh := w.teller.Line(&d.Records[i]); fresh {
+		if line, fresh := w.encoder.Line(&d.Records[i]); fresh {
 			w.line(line)
 		}
 	}
@@ -149,7 +149,7 @@ func (w *writer) flush() error {
 func (w *writer) write(frame []byte) error {
 	if w.file == nil {
 		if err := w.begin(); err != nil {
-			w.teller = nil
+			w.encoder = nil
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (w *writer) write(frame []byte) error {
 	if err != nil {
 		// The file has a torn end now: leave it, and begin another.
 		w.file.Close()
-		w.file, w.teller = nil, nil
+		w.file, w.encoder = nil, nil
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (w *writer) end() {
 	if err := cmp.Or(err, w.file.Sync(), w.file.Close()); err != nil {
 		w.failed(err)
 	}
-	w.file, w.teller = nil, nil
+	w.file, w.encoder = nil, nil
 }
 
 // drop removes the oldest files until the rest and one more are within the bound.

@@ -20,14 +20,14 @@ type Edit struct {
 // have lost count of its own incarnations.
 func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	w, known := e.worker(rec.Worker)
-	if known && w.Told && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
+	if known && w.Reported && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
 		return
 	}
 	next := blank(rec.Worker)
 	if known {
 		next = *w
 	}
-	next.Record, next.Told, next.Heard = &rec, true, e.now
+	next.Record, next.Reported, next.Heard = &rec, true, e.now
 	if next.epoch != epoch {
 		e.f.picker.remove(rec.Worker) // or it would compare versions of two lives
 		next.epoch = epoch
@@ -49,14 +49,14 @@ func (e *Edit) Member(m Member) {
 	e.put(&next)
 }
 
-// Untold enters that nothing of what a worker has is known any more, though its member may be.
-func (e *Edit) Untold(id cluster.WorkerID) {
+// MarkUnreported enters that nothing of what a worker has is known any more, though its member may be.
+func (e *Edit) MarkUnreported(id cluster.WorkerID) {
 	w, known := e.worker(id)
-	if !known || !w.Told || w.Own {
+	if !known || !w.Reported || w.Own {
 		return
 	}
 	next := *w
-	next.Told, next.Record, next.Heard = false, new(cluster.Record), time.Time{}
+	next.Reported, next.Record, next.Heard = false, new(cluster.Record), time.Time{}
 	e.put(&next)
 }
 
@@ -131,7 +131,7 @@ func (e *Edit) account(old, now *Worker) {
 		switch {
 		case w == nil:
 		case w.mustBeAsked():
-			n.untold += sign
+			n.unreported += sign
 		case w.Ready():
 			n.ready += sign
 			return w.Record.Region

@@ -27,14 +27,14 @@ type Fleet struct {
 // picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to a
 // clone copies the nodes on its path.
 type picture struct {
-	workers  *btree.BTreeG[*Worker]  // by id
-	machines *btree.BTreeG[*Machine] // by id, then worker
-	names    *btree.BTreeG[*Machine] // by app and name
-	disputed *btree.BTreeG[string]   // ids of machines that several workers claim
-	regions  []cluster.Region        // of the workers that are ready, sorted
-	ready    int                     // workers that are ready
-	untold   int                     // workers that must be asked
-	roster   uint64                  // counts workers that came or went
+	workers    *btree.BTreeG[*Worker]  // by id
+	machines   *btree.BTreeG[*Machine] // by id, then worker
+	names      *btree.BTreeG[*Machine] // by app and name
+	disputed   *btree.BTreeG[string]   // ids of machines that several workers claim
+	regions    []cluster.Region        // of the workers that are ready, sorted
+	ready      int                     // workers that are ready
+	unreported int                     // workers that must be asked
+	roster     uint64                  // counts workers that came or went
 }
 
 // parts says which trees of a picture have changed.
@@ -73,7 +73,7 @@ func (f *Fleet) publish() {
 	}
 	old := f.now.Load()
 	s := &Snapshot{picture: old.picture, at: time.Now(), past: make(chan struct{})}
-	s.regions, s.ready, s.untold, s.roster = f.next.regions, f.next.ready, f.next.untold, f.next.roster
+	s.regions, s.ready, s.unreported, s.roster = f.next.regions, f.next.ready, f.next.unreported, f.next.roster
 	if f.changed.workers {
 		s.workers = f.next.workers.Clone()
 	}
@@ -116,7 +116,7 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 		x.Granted = e.now
 		e.enter(&x)
 		f.granted = append(f.granted, &x)
-		f.picker.taken(m.Worker, r)
+		f.picker.reserve(m.Worker, r)
 	})
 }
 

@@ -54,7 +54,7 @@ func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	if got := f.Snapshot().MustAsk(); len(got) != 0 || f.Snapshot().Ready() != 1 {
 		t.Fatalf("must ask %v, ready %d", got, f.Snapshot().Ready())
 	}
-	f.Update(func(e *fleet.Edit) { e.Untold("w1") })
+	f.Update(func(e *fleet.Edit) { e.MarkUnreported("w1") })
 	if got := f.Snapshot().MustAsk(); len(got) != 1 || f.Snapshot().Ready() != 0 {
 		t.Fatalf("must ask %v, ready %d", got, f.Snapshot().Ready())
 	}

@@ -28,14 +28,14 @@ func (f *Fleet) Own(id cluster.WorkerID) *Own {
 	return &Own{f: f, id: id}
 }
 
-// Teller is a worker that says what it is and has.
-type Teller interface {
+// Reporter is a worker that says what it is and has.
+type Reporter interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
 }
 
 // Begin enters all that a worker has. It is called before the worker works, so that nothing changes meanwhile.
-func (o *Own) Begin(ctx context.Context, w Teller) error {
+func (o *Own) Begin(ctx context.Context, w Reporter) error {
 	rec, err := w.Record(ctx)
 	if err != nil {
 		return err

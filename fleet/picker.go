@@ -57,10 +57,10 @@ func (x *picker) remove(id cluster.WorkerID) {
 	delete(x.records, id)
 }
 
-func (x *picker) taken(id cluster.WorkerID, r *placement.Request) {
+func (x *picker) reserve(id cluster.WorkerID, r *placement.Request) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.index.Taken(id, r)
+	x.index.Reserve(id, r)
 }
 
 // Pick returns up to n workers that are worth to be asked for a request, in the order of their ids, and how many were looked

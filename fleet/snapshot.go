@@ -50,10 +50,10 @@ func (s *Snapshot) Machines() int { return s.machines.Len() }
 
 // MustAsk lists the workers that were heard of and have told nothing yet: what they have nobody here knows.
 func (s *Snapshot) MustAsk() []cluster.WorkerID {
-	if s.untold == 0 {
+	if s.unreported == 0 {
 		return nil
 	}
-	out := make([]cluster.WorkerID, 0, s.untold)
+	out := make([]cluster.WorkerID, 0, s.unreported)
 	for w := range s.Workers() {
 		if w.mustBeAsked() {
 			out = append(out, w.ID)

@@ -8,14 +8,14 @@ import (
 
 // Worker is what is known of one worker. It does not change: a change makes another one.
 type Worker struct {
-	ID     cluster.WorkerID
-	Record *cluster.Record     // as the worker last said; the zero record until Told
-	Told   bool                // false: it may have anything, so it must be asked
-	State  cluster.MemberState // "": it is expected, and nothing was heard of it yet; of a worker of this process, alive
-	Since  time.Time           // of State
-	Addr   string              // host:port at which its member is called; "" where that is not known
-	Heard  time.Time           // when Record came
-	Own    bool                // it is a worker of this process
+	ID       cluster.WorkerID
+	Record   *cluster.Record     // as the worker last said; the zero record until Told
+	Reported bool                // false: it may have anything, so it must be asked
+	State    cluster.MemberState // "": it is expected, and nothing was heard of it yet; of a worker of this process, alive
+	Since    time.Time           // of State
+	Addr     string              // host:port at which its member is called; "" where that is not known
+	Heard    time.Time           // when Record came
+	Own      bool                // it is a worker of this process
 
 	epoch uint64 // of its records: see Edit.Record
 }
@@ -26,10 +26,10 @@ func (w *Worker) Reachable() bool {
 }
 
 // mustBeAsked reports whether the worker may have anything, as it is somewhere and has told nothing yet.
-func (w *Worker) mustBeAsked() bool { return !w.Told && w.State != cluster.MemberLeft }
+func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.MemberLeft }
 
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
-func (w *Worker) Ready() bool { return w.Told && w.Reachable() }
+func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
 // Member is what is believed of the member that a worker belongs to.
 type Member struct {

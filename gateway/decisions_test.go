@@ -180,12 +180,12 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 		"files":[{"guest_path":"/f","raw_value":"aHVzaC1maWxl"}]}}`)
 	s.options.Decisions.Find(t.Context(), decisionlog.Query{})
 	lines := 0
-	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
 		lines++
 		if text := fmt.Sprintf("%+v", *l.Decision); strings.Contains(text, "hush") || strings.Contains(text, "aHVzaC1maWxl") {
 			t.Errorf("%s", text)
 		}
-		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
+		if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
 			t.Error(wrong)
 		}
 		return nil
@@ -248,9 +248,9 @@ func (s *shop) verifyLog() {
 	if err := s.options.Decisions.Flush(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
 		if l.Decision != nil {
-			for _, wrong := range decision.Verify(l.Decision, book.Get, placement.Default()) {
+			for _, wrong := range decision.Verify(l.Decision, records.Get, placement.Default()) {
 				s.t.Error(wrong)
 			}
 		}

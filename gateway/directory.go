@@ -186,7 +186,7 @@ func (d *directory) volumes(ctx context.Context, app string) ([]machine.Volume, 
 
 // withVolumes returns the workers that have volumes, or may have.
 func (d *directory) withVolumes() []Worker {
-	return d.those(func(x *fleet.Worker) bool { return x.Own || !x.Told || len(x.Record.Volumes) > 0 })
+	return d.those(func(x *fleet.Worker) bool { return x.Own || !x.Reported || len(x.Record.Volumes) > 0 })
 }
 
 // missingHeader names the workers of which nothing is known, so that a list may lack what they have.

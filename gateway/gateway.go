@@ -135,9 +135,9 @@ func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *brok
 	return broker.New(b)
 }
 
-// Book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (g *Gateway) Book(_ context.Context, worker cluster.WorkerID) quota.Book {
-	return g.accounts.book(worker)
+// Limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+func (g *Gateway) Limits(_ context.Context, worker cluster.WorkerID) quota.Limits {
+	return g.accounts.limits(worker)
 }
 
 // Claims decides what must be unique in an app, for this member and for others that ask it.

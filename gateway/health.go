@@ -143,7 +143,7 @@ func (a *healthAPI) namePairs() (out []broker.Pair) {
 	byName := map[[2]string][]string{}
 	var order [][2]string
 	for _, m := range a.cluster.Members() {
-		for _, x := range a.cluster.Told(m.ID) {
+		for _, x := range a.cluster.LastMachines(m.ID) {
 			key := [2]string{x.App, x.Name}
 			if x.Name == "" {
 				continue
@@ -205,10 +205,10 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 // registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
 func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
 	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
-	first, n, err := a.untold(ctx, k)
+	first, n, err := a.unreported(ctx, k)
 	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
 		var second []string
-		second, n, err = a.untold(ctx, k)
+		second, n, err = a.unreported(ctx, k)
 		first = slices.DeleteFunc(first, func(s string) bool { return !slices.Contains(second, s) })
 	}
 	switch {
@@ -223,10 +223,10 @@ func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFindi
 	return f
 }
 
-// untold lists what differs, as "id state told".
-func (a *healthAPI) untold(ctx context.Context, k Worker) (diff []string, n int, err error) {
+// unreported lists what differs, as "id state told".
+func (a *healthAPI) unreported(ctx context.Context, k Worker) (diff []string, n int, err error) {
 	told := map[string]string{}
-	for _, m := range a.cluster.Told(k.ID()) {
+	for _, m := range a.cluster.LastMachines(k.ID()) {
 		told[m.ID] = m.State
 	}
 	machines, err := k.Machines(ctx, "", false)

@@ -29,8 +29,8 @@ type Cluster interface {
 	Members() []cluster.Member
 	// Parts says how old what is known of each worker is.
 	Parts() []gossip.Part
-	// Told gives the machines that a worker has told all of.
-	Told(worker cluster.WorkerID) []gossip.Machine
+	// LastMachines gives the machines that a worker has told all of.
+	LastMachines(worker cluster.WorkerID) []gossip.Machine
 	// Hello asks another member who it is.
 	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
 	// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.

@@ -197,7 +197,7 @@ type accountCatalog interface {
 func (a *accounts) spendings() map[cluster.WorkerID]map[string]cluster.Spending {
 	out := map[cluster.WorkerID]map[string]cluster.Spending{}
 	for w := range a.directory.fleet.Snapshot().Workers() {
-		if w.Told {
+		if w.Reported {
 			out[w.ID] = w.Record.Spending
 		}
 	}
@@ -215,9 +215,9 @@ func (a *accounts) account(n catalog.Namespace) quota.Account {
 	return quota.Of(*n.Budget, told, time.Now())
 }
 
-// book is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (a *accounts) book(worker cluster.WorkerID) quota.Book {
-	b := quota.Book{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{}, Others: map[string]cluster.Spending{}}
+// limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+func (a *accounts) limits(worker cluster.WorkerID) quota.Limits {
+	b := quota.Limits{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{}, Others: map[string]cluster.Spending{}}
 	limited := false
 	for _, n := range a.catalog.Namespaces() {
 		if n.Budget != nil {

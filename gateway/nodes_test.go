@@ -140,8 +140,8 @@ func TestDisconnectPolicy(t *testing.T) {
 	s.want(404, "PUT", "/v1/souk/apps/nobody/disconnect", `{"policy":"never"}`)
 }
 
-// toldCluster is a cluster that a test makes up.
-type toldCluster struct {
+// reportingCluster is a cluster that a test makes up.
+type reportingCluster struct {
 	members []cluster.Member
 	parts   []gossip.Part
 	gaps    int // how often w2's part yet lacks something
@@ -152,8 +152,8 @@ type toldCluster struct {
 	left    bool
 }
 
-func (c *toldCluster) Members() []cluster.Member { return c.members }
-func (c *toldCluster) Parts() []gossip.Part {
+func (c *reportingCluster) Members() []cluster.Member { return c.members }
+func (c *reportingCluster) Parts() []gossip.Part {
 	parts := slices.Clone(c.parts)
 	if c.gaps > 0 {
 		c.gaps--
@@ -161,18 +161,18 @@ func (c *toldCluster) Parts() []gossip.Part {
 	}
 	return parts
 }
-func (c *toldCluster) Told(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
-func (c *toldCluster) Calls() map[string]uint64                  { return map[string]uint64{"grant": 3} }
-func (c *toldCluster) Expiry() []pki.Warning {
+func (c *reportingCluster) LastMachines(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
+func (c *reportingCluster) Calls() map[string]uint64                          { return map[string]uint64{"grant": 3} }
+func (c *reportingCluster) Expiry() []pki.Warning {
 	return []pki.Warning{{What: "certificate", Level: pki.Fine, Text: "holds"}}
 }
-func (c *toldCluster) Leave(context.Context) error { c.left = true; return nil }
-func (c *toldCluster) Remove(r cluster.Removal, _ bool) error {
+func (c *reportingCluster) Leave(context.Context) error { c.left = true; return nil }
+func (c *reportingCluster) Remove(r cluster.Removal, _ bool) error {
 	c.removed = append(c.removed, r)
 	return nil
 }
-func (c *toldCluster) Removed() []cluster.Removal { return c.removed }
-func (c *toldCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
+func (c *reportingCluster) Removed() []cluster.Removal { return c.removed }
+func (c *reportingCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
 	if id == "deaf" {
 		return wire.Greeting{}, errors.New("no route")
 	}
@@ -183,7 +183,7 @@ func (c *toldCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeti
 func TestClusterHealth(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
-	c := &toldCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
+	c := &reportingCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
 		members: []cluster.Member{{ID: "w1", State: cluster.MemberAlive, Self: true}, {ID: "w2", State: cluster.MemberAlive}},
 		parts:   []gossip.Part{{Worker: "w1", State: cluster.MemberAlive}, {Worker: "w2", State: cluster.MemberAlive}}}
 	s.with(func(o *Options) { o.Cluster = c })

@@ -276,12 +276,12 @@ func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided
 	}
 	since := time.Now().Add(-replayedSince)
 	var out []whatif.Decided
-	_, err := decisionlog.Scan(a.decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
+	_, err := decisionlog.Scan(a.decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
 		d := l.Decision
 		if d == nil || d.At.Before(since) || d.Policy.Name != by || d.Outcome != decision.Placed || len(d.Asks) != 1 || !d.Complete() {
 			return ctx.Err()
 		}
-		view, whole := decision.View(d, book.Get)
+		view, whole := decision.View(d, records.Get)
 		if !whole {
 			return ctx.Err()
 		}

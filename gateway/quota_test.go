@@ -97,7 +97,7 @@ func TestQuotaRefuses(t *testing.T) {
 	if a := s.gateway.accounts.account(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
-	if b := s.gateway.Book(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Book(t.Context(), "w1").Others) != 0 {
+	if b := s.gateway.Limits(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Limits(t.Context(), "w1").Others) != 0 {
 		t.Errorf("%+v", b)
 	}
 }

@@ -184,8 +184,8 @@ func TestGang(t *testing.T) {
 			t.Errorf("decision %d held %+v, and is at %s", i, d.Holds, d.Winner)
 		}
 	}
-	if _, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, book *decision.Book) error {
-		if wrong := decision.Verify(l.Decision, book.Get, placement.Default()); len(wrong) > 0 {
+	if _, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
+		if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
 			t.Error(wrong)
 		}
 		return nil

@@ -96,7 +96,7 @@ func (a *announcer) mindContest() {
 	a.writer.Lock()
 	defer a.writer.Unlock()
 	a.c.mu.Lock()
-	inc, mine := a.c.reg.Contested(), a.c.reg.Mine()
+	inc, mine := a.c.reg.Contested(), a.c.reg.OwnRecords()
 	due := inc > 0 && time.Since(a.mended) >= contestEvery
 	if due {
 		a.mended = time.Now()

@@ -12,9 +12,9 @@ const loopCount = 8
 
 // loop is one of our own goroutines, as the watchdog sees it.
 type loop struct {
-	name string
-	busy atomic.Int64 // since when it does one thing, in Unix nanoseconds; 0: it waits
-	told bool
+	name   string
+	busy   atomic.Int64 // since when it does one thing, in Unix nanoseconds; 0: it waits
+	warned bool
 }
 
 // do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes

@@ -83,7 +83,7 @@ func (d *dissemination) receive(raw []byte) (out []arrival) {
 }
 
 func (d *dissemination) open(s *broadcast.Spreader, raw []byte) (out []arrival) {
-	if !broadcast.Mine(raw) {
+	if !broadcast.IsPacket(raw) {
 		return []arrival{{Message: broadcast.NewMessage(broadcast.Arc{}, raw), old: true}}
 	}
 	packet, ack, err := broadcast.Decode(raw)

@@ -159,9 +159,9 @@ func (u *upkeep) watchdog(now time.Time) {
 		l := &u.c.loops[i]
 		busy := l.busy.Load()
 		if since := now.Sub(time.Unix(0, busy)); busy == 0 {
-			l.told = false
-		} else if since > max(u.c.o.Knobs.StuckAfter, 2*pullTimeout) && !l.told {
-			l.told = true
+			l.warned = false
+		} else if since > max(u.c.o.Knobs.StuckAfter, 2*pullTimeout) && !l.warned {
+			l.warned = true
 			stuck("gossip: "+l.name, since)
 		}
 	}
@@ -173,8 +173,8 @@ func (u *upkeep) watchdog(now time.Time) {
 	u.c.mu.Lock()
 	index := u.c.reg.Index()
 	for w := range u.c.watches {
-		if since := now.Sub(w.read); w.pos < index && since > u.c.o.Knobs.StuckAfter && !w.told {
-			w.told = true
+		if since := now.Sub(w.read); w.pos < index && since > u.c.o.Knobs.StuckAfter && !w.warned {
+			w.warned = true
 			all = append(all, late{w.name, since})
 		}
 	}

@@ -10,11 +10,11 @@ import (
 // Watch follows the registry from an index. It holds no queue: one that is slow is told that it has missed something,
 // and reads the whole view again.
 type Watch struct {
-	c    *Cluster
-	name string
-	pos  uint64
-	read time.Time // when Next was last called or returned
-	told bool      // that it is stuck
+	c      *Cluster
+	name   string
+	pos    uint64
+	read   time.Time // when Next was last called or returned
+	warned bool      // that it is stuck
 }
 
 // Watch follows what changes after from, an index that an earlier watch or Index gave; 0 begins with the whole view.
@@ -47,7 +47,7 @@ func (w *Watch) Next(ctx context.Context) (changes []registry.Change, resync boo
 	for {
 		moved := w.c.moved.next()
 		w.c.mu.Lock()
-		w.read, w.told = time.Now(), false
+		w.read, w.warned = time.Now(), false
 		changes, ok := w.c.reg.Since(w.pos, 256)
 		if !ok {
 			w.pos = w.c.reg.Index()

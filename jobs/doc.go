@@ -1,5 +1,5 @@
 // Package jobs is the buyer of short tasks as a pure state machine: jobs of one task or an array of them, given out one
-// by one to workers that pull (market.Book, auction.Puller), run once or again, and recorded once each.
+// by one to workers that pull (auction.TaskQueue, auction.Puller), run once or again, and recorded once each.
 //
 // # Vocabulary
 //

@@ -60,9 +60,9 @@ func (s *accounts) find(id string) (standing, payers) {
 	return standing{}, nil
 }
 
-// setBook takes prices and budgets, and makes every charge anew where prices have changed.
-func (s *accounts) setBook(b quota.Book) {
-	if !s.SetBook(s.now, b) {
+// setLimits takes prices and budgets, and makes every charge anew where prices have changed.
+func (s *accounts) setLimits(b quota.Limits) {
+	if !s.SetLimits(s.now, b) {
 		return
 	}
 	for _, p := range s.payers {
@@ -139,9 +139,9 @@ func (s *accounts) shift(namespace string, a quota.Account) {
 
 // Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as
 // often.
-func (s *Supervisor) Budgets(now time.Time, b quota.Book) Out {
+func (s *Supervisor) Budgets(now time.Time, b quota.Limits) Out {
 	s.open(now)
-	s.accounts.setBook(b)
+	s.accounts.setLimits(b)
 	return s.close()
 }
 

@@ -140,9 +140,9 @@ func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.St
 	return nil
 }
 
-// makeRoom gives a machine that is to start its room. Where there is none and it may evict, its start has begun when
+// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, its start has begun when
 // this returns, and waits.
-func (s *evictions) makeRoom(r *row, a opArgs) error {
+func (s *evictions) occupyOrEvict(r *row, a opArgs) error {
 	if !r.scheduling().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)
 	}

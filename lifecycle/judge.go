@@ -70,7 +70,7 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 		return false, nil
 	}
 	s.runUnpaid(r)
-	if err := s.evictions.makeRoom(r, a); err != nil {
+	if err := s.evictions.occupyOrEvict(r, a); err != nil {
 		return false, hostFull(err)
 	}
 	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0

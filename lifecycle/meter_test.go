@@ -20,7 +20,7 @@ import (
 var perCPU = quota.Price{PerHour: map[string]float64{"cpu": 1}, Bands: map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandService: 1}}
 
 func (d *driver) budget(b quota.Budget) {
-	d.take(d.sup.Budgets(d.now, quota.Book{Price: perCPU, Budgets: map[string]quota.Budget{"ml": b}}))
+	d.take(d.sup.Budgets(d.now, quota.Limits{Price: perCPU, Budgets: map[string]quota.Budget{"ml": b}}))
 }
 
 func ofML(id string, band machine.Band, cpu int64) lifecycle.Grant {
@@ -157,7 +157,7 @@ func TestARefusedUpdateTakesNothing(t *testing.T) {
 		g.Request.Resources = cluster.Resources{CPU: 100, Disk: 10 * 1024}
 	}))
 	d.settle(time.Second)
-	d.take(d.sup.Budgets(d.now, quota.Book{Price: quota.Price{PerHour: map[string]float64{"disk": 1}},
+	d.take(d.sup.Budgets(d.now, quota.Limits{Price: quota.Price{PerHour: map[string]float64{"disk": 1}},
 		Budgets: map[string]quota.Budget{"ml": {PerHour: 0.1, Burst: 0.1}}}))
 	ticket := d.do(lifecycle.Command{Verb: lifecycle.Update, App: "app", Machine: m1,
 		Launch: &machine.Launch{Config: config()}, Resources: &cluster.Resources{CPU: 100 * capacity.CPU, Disk: 1024}})

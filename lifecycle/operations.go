@@ -30,8 +30,8 @@ const (
 	opPreempt     = "preempt"
 )
 
-// roomMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to kill.
-const roomMargin = 80 * time.Second
+// vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to kill.
+const vacateMargin = 80 * time.Second
 
 // opArgs are the arguments of every operation on a machine, journalled with the run.
 type opArgs struct {
@@ -86,17 +86,17 @@ func definitions() []*def {
 		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
-		{Op: opCreateEvict, Steps: []step{roomStep(), createStep()}, Finish: finishCreate},
-		{Op: opStartEvict, Steps: []step{roomStep(), launchStep()}, Finish: finish},
+		{Op: opCreateEvict, Steps: []step{vacateStep(), createStep()}, Finish: finishCreate},
+		{Op: opStartEvict, Steps: []step{vacateStep(), launchStep()}, Finish: finish},
 		{Op: opPreempt, Steps: stopSteps(), Finish: finishPreempt},
 	}
 	return append(d, volumeDefinitions()...)
 }
 
-// roomStep waits for the room of those who leave.
-func roomStep() step {
-	return step{Name: "room", Deadline: roomMargin,
-		DeadlineOf: func(r *fsm.Run) time.Duration { return roomMargin + argsOf(r).Grace },
+// vacateStep waits for the room of those who leave.
+func vacateStep() step {
+	return step{Name: "room", Deadline: vacateMargin,
+		DeadlineOf: func(r *fsm.Run) time.Duration { return vacateMargin + argsOf(r).Grace },
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 			if s.seller.Waiting(strings.TrimPrefix(r.Key, "m/")) {
 				return &fsm.Effect{Kind: fsm.Await}

@@ -121,7 +121,7 @@ func (s *tasks) setUnpaid(id string, unpaid bool, _ string) {
 	s.accounts.Put(s.now, t.Name, s.charge(t))
 }
 
-// evict asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says TaskGone.
+// evict asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says ReleaseTask.
 func (s *tasks) evict(p machine.Preemption) bool {
 	if s.all[p.Machine] == nil {
 		return false
@@ -148,29 +148,29 @@ func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
 	return by, again
 }
 
-// TaskRoom gives a task its room until TaskGone. It is judged like a grant; a task that has its room already keeps it.
-func (s *Supervisor) TaskRoom(now time.Time, t Task) (Out, error) {
+// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps it.
+func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
 	s.open(now)
 	err := s.tasks.begin(t)
 	return s.close(), err
 }
 
 // TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
-// TaskTold will say; until then it is neither charged nor evicted, unless it was about to be.
+// AdoptTask will say; until then it is neither charged nor evicted, unless it was about to be.
 func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
 	s.seller.RestoreVolume(name, want)
 	s.tasks.all[name] = &Task{Name: name, Want: want}
 }
 
-// TaskTold tells whose a task is that runs since before. The time that it ran unseen is charged.
-func (s *Supervisor) TaskTold(now time.Time, t Task) Out {
+// AdoptTask tells whose a task is that runs since before. The time that it ran unseen is charged.
+func (s *Supervisor) AdoptTask(now time.Time, t Task) Out {
 	s.open(now)
 	s.tasks.describe(t)
 	return s.close()
 }
 
-// TaskGone gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
-func (s *Supervisor) TaskGone(now time.Time, name string) Out {
+// ReleaseTask gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
+func (s *Supervisor) ReleaseTask(now time.Time, name string) Out {
 	s.open(now)
 	s.tasks.end(name)
 	return s.close()

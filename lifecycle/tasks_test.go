@@ -26,7 +26,7 @@ func taskOf(name, app string, band machine.Band, cpu int64) lifecycle.Task {
 
 // begin has a task take its room, and run.
 func (d *driver) begin(task lifecycle.Task) error {
-	out, err := d.sup.TaskRoom(d.now, task)
+	out, err := d.sup.AdmitTask(d.now, task)
 	if err == nil {
 		task.Since = d.now
 		d.w.tasks[task.Name], d.w.cpu[task.Name] = task, task.Want.CPU
@@ -41,7 +41,7 @@ func (d *driver) over(name string) {
 	delete(d.w.tasks, name)
 	delete(d.w.procs, name)
 	delete(d.w.leaving, name)
-	d.take(d.sup.TaskGone(d.now, name))
+	d.take(d.sup.ReleaseTask(d.now, name))
 }
 
 // TestTasksMakeRoom (invariant 7): tasks and machines of all bands crowd a worker; tasks begin and end, and are a while
@@ -103,7 +103,7 @@ func TestTasksMakeRoom(t *testing.T) {
 				}
 				if rapid.Bool().Draw(t, "told") {
 					for _, name := range slices.Sorted(maps.Keys(d.w.tasks)) {
-						d.take(d.sup.TaskTold(d.now, d.w.tasks[name]))
+						d.take(d.sup.AdoptTask(d.now, d.w.tasks[name]))
 					}
 				}
 			}
@@ -184,8 +184,8 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	d := newDriver(newWorld())
 	d.w.anyAck = true
 	price := quota.Price{PerHour: map[string]float64{"cpu": 1, "disk": 0.1}, Bands: perCPU.Bands}
-	book := func(b quota.Budget) {
-		d.take(d.sup.Budgets(d.now, quota.Book{Price: price, Budgets: map[string]quota.Budget{"ml": b}}))
+	limit := func(b quota.Budget) {
+		d.take(d.sup.Budgets(d.now, quota.Limits{Price: price, Budgets: map[string]quota.Budget{"ml": b}}))
 	}
 	spent := func() quota.Account { a, _ := d.sup.Account(d.now, "ml"); return a }
 	near := func(what string, got, want float64) {
@@ -194,7 +194,7 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 			t.Fatalf("%s: %v, not %v", what, got, want)
 		}
 	}
-	book(quota.Budget{PerHour: 100, Burst: 100})
+	limit(quota.Budget{PerHour: 100, Burst: 100})
 	if err := d.begin(taskOf("t1", "jobs", machine.BandBatch, 500)); err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +207,11 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 
 	d.now = d.now.Add(time.Hour)
 	d.boot() // an hour of both is not written yet, and neither is it known whose the task is
-	book(quota.Budget{PerHour: 100, Burst: 100})
+	limit(quota.Budget{PerHour: 100, Burst: 100})
 	before := spent().Spent
 	near("spent over a crash, of the volume, at the price that is in force until another is told", before, 1.25+10*quota.DefaultPrice().PerHour["disk"])
-	d.take(d.sup.TaskTold(d.now, d.w.tasks["t1"]))
-	d.take(d.sup.TaskTold(d.now, d.w.tasks["t1"])) // told twice
+	d.take(d.sup.AdoptTask(d.now, d.w.tasks["t1"]))
+	d.take(d.sup.AdoptTask(d.now, d.w.tasks["t1"])) // told twice
 	near("spent over a crash, of the task", spent().Spent, before+0.25)
 	d.over("t1")
 	near("rate without the task", spent().Rate, 1)
@@ -221,7 +221,7 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 		t.Fatalf("neither is a machine: %+v", s)
 	}
 
-	book(quota.Budget{PerHour: 1, Burst: 0.2})
+	limit(quota.Budget{PerHour: 1, Burst: 0.2})
 	if e := fault.As(d.begin(taskOf("t2", "jobs", machine.BandService, 1000))); e == nil || e.Scope != fault.ScopeQuota || !strings.Contains(e.Text, "quota: wanted") {
 		t.Fatalf("%v", e)
 	}
@@ -236,7 +236,7 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	if err := d.begin(taskOf("t3", "jobs", machine.BandFree, 100)); err != nil {
 		t.Fatal(err, "the free band is free")
 	}
-	book(quota.Budget{PerHour: 1, Burst: 0.2, Lend: true})
+	limit(quota.Budget{PerHour: 1, Burst: 0.2, Lend: true})
 	if err := d.begin(taskOf("t4", "jobs", machine.BandService, 300)); err != nil {
 		t.Fatal(err)
 	}

@@ -12,19 +12,19 @@ type Share struct {
 	Milli  int64 `json:"milli"`
 }
 
-// room is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of their
+// amount is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of their
 // devices, and there are none where the worker does not tell its devices apart.
-type room struct {
+type amount struct {
 	res  cluster.Resources
 	gpus []Share
 }
 
-func (a room) add(b room) room { return room{a.res.Add(b.res), combine(a.gpus, b.gpus, 1)} }
-func (a room) sub(b room) room { return room{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1)} }
+func (a amount) add(b amount) amount { return amount{a.res.Add(b.res), combine(a.gpus, b.gpus, 1)} }
+func (a amount) sub(b amount) amount { return amount{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1)} }
 
 // least gives the smaller of both in each dimension and on each device. No amount may be below zero.
-func (a room) least(b room) room {
-	out := room{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
+func (a amount) least(b amount) amount {
+	out := amount{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
 	for _, s := range a.gpus {
 		if m := min(s.Milli, milliOf(b.gpus, s.Device)); m > 0 {
 			out.gpus = append(out.gpus, Share{s.Device, m})
@@ -33,7 +33,7 @@ func (a room) least(b room) room {
 	return out
 }
 
-func (a room) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
+func (a amount) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
 
 // combine gives a + sign*b. Neither is changed; what comes to nothing is left out.
 func combine(a, b []Share, sign int64) []Share {

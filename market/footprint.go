@@ -18,7 +18,7 @@ type Footprint struct {
 
 // RecordWithout returns the worker's record without what the machine occupies. rec is not changed.
 func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
-	return asPlaced(without(rec, room{o.Has, o.GPUs}))
+	return asPlaced(without(rec, amount{o.Has, o.GPUs}))
 }
 
 // asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes is not asked.

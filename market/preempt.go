@@ -85,7 +85,7 @@ type evictee struct {
 	id     string
 	g      *grant
 	alone  float64 // what its eviction costs if it is the only one
-	frees  room    // what it gives back when it is stopped
+	frees  amount  // what it gives back when it is stopped
 	recent int     // evictions of its app within the hour
 	left   int     // of its budget
 }
@@ -109,7 +109,7 @@ func (s *Seller) search(now time.Time, r *placement.Request, rec cluster.Record)
 	}
 	h := &victimSearch{now: now, req: r, rec: rec, gang: map[string]int{}}
 	h.all = s.evictees(h)
-	freed, tried := room{}, 0
+	freed, tried := amount{}, 0
 	for i := range h.all {
 		freed = freed.add(h.all[i].frees)
 		last := i == len(h.all)-1 || h.all[i+1].g.tenant.Rank > h.all[i].g.tenant.Rank
@@ -167,7 +167,7 @@ func (s *Seller) stands(id string, g *grant) bool {
 	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
 
-func (h *victimSearch) fits(freed room) bool {
+func (h *victimSearch) fits(freed amount) bool {
 	rec := without(h.rec, freed)
 	return placement.JudgeAt(h.req, &rec).Fits
 }
@@ -215,7 +215,7 @@ func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 // greedy adds machines, always the one of least value, until the request fits, and then leaves out what is not needed.
 func (h *victimSearch) greedy(from []*evictee, value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
-	taken, freed := make([]bool, len(from)), room{}
+	taken, freed := make([]bool, len(from)), amount{}
 	for !h.fits(freed) {
 		if len(chosen) == MaxVictims {
 			return nil
@@ -250,7 +250,7 @@ func (h *victimSearch) within(e *evictee, chosen []*evictee) bool {
 }
 
 // needed leaves out, dearest first, whoever the request fits without.
-func (h *victimSearch) needed(chosen []*evictee, freed room) []*evictee {
+func (h *victimSearch) needed(chosen []*evictee, freed amount) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {
 		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone), strings.Compare(b.id, a.id))

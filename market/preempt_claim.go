@@ -14,7 +14,7 @@ import (
 // and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and nobody else can
 // take the room meanwhile.
 type claim struct {
-	need    room     // still to come
+	need    amount   // still to come
 	victims []string // who it comes from; those that have gone down are no longer in it
 }
 
@@ -78,7 +78,7 @@ func (s *Seller) Stay(id string) {
 
 // claim enters the grant and the claim, and remembers the evictions.
 func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machine.Preemption {
-	freed := room{}
+	freed := amount{}
 	out := make([]machine.Preemption, 0, len(e.Victims))
 	victims := make([]string, 0, len(e.Victims))
 	for _, v := range e.Victims {
@@ -89,7 +89,7 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
 	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
-	c := &claim{need: room{r.Resources, gpus}.least(freed), victims: victims}
+	c := &claim{need: amount{r.Resources, gpus}.least(freed), victims: victims}
 	s.leave(r.Machine, victims)
 	if s.grants[r.Machine] != nil {
 		s.edit(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
@@ -109,7 +109,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 	if g == nil || !g.up || g.claim != nil {
 		return
 	}
-	freed := room{}
+	freed := amount{}
 	victims = slices.DeleteFunc(slices.Clone(victims), func(v string) bool {
 		other := s.grants[v]
 		return other == nil || !s.stands(v, other)
@@ -121,7 +121,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 		return
 	}
 	s.leave(id, victims)
-	s.edit(id, func(g *grant) { g.claim = &claim{need: room{g.want, g.gpus}.least(freed), victims: victims} })
+	s.edit(id, func(g *grant) { g.claim = &claim{need: amount{g.want, g.gpus}.least(freed), victims: victims} })
 	s.settle(id)
 }
 
@@ -134,7 +134,7 @@ func (s *Seller) leave(id string, victims []string) {
 }
 
 // pass gives what a leaving machine has given back to the machine it leaves for. gone says that it gives no more.
-func (s *Seller) pass(id string, back room, gone bool) {
+func (s *Seller) pass(id string, back amount, gone bool) {
 	to, leaving := s.leaving[id]
 	if !leaving {
 		return
@@ -209,7 +209,7 @@ func (s *Seller) checkClaims() {
 		if g.claim == nil {
 			continue
 		}
-		coming := room{}
+		coming := amount{}
 		for _, v := range g.claim.victims {
 			o := s.grants[v]
 			if o == nil || !o.up || s.leaving[v] != id {

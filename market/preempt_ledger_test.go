@@ -33,10 +33,10 @@ type counter struct {
 	past  []machine.Preemption
 }
 
-var room = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000}
+var amount = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000}
 
 func (c *counter) open() {
-	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: room, GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
+	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: amount, GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
 	c.s.Busy(func(id string) bool { return c.facts[id].leaving != "" })
 	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
 	for _, p := range c.past {
@@ -178,8 +178,8 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 			c.ready()
 			c.s.Check()
 			rec := c.s.Record(c.now)
-			if !rec.Used.Fits(room) {
-				t.Fatalf("granted %v of %v", rec.Used, room)
+			if !rec.Used.Fits(amount) {
+				t.Fatalf("granted %v of %v", rec.Used, amount)
 			}
 			for i, d := range rec.GPUs {
 				if d.Free < 0 || d.Free > 1000 {

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// MaxTold is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to explain
+// MaxListed is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to explain
 // a larger fleet.
-const MaxTold = 64
+const MaxListed = 64
 
 // Placement tells the decision as it stands: the worker asked last, why, and what the workers of the view scored.
 func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
@@ -20,7 +20,7 @@ func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
 
 // Placement tells why a purchase goes to a worker, and what the workers that were ranked scored.
 func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
-	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker), Candidates: p.Ranked[:min(len(p.Ranked), MaxTold)], Refusals: refusals(p.Asks)}
+	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker), Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: refusals(p.Asks)}
 	out.Reason = p.reason(worker, len(out.Refusals))
 	if p.Request.Scheduling.Lent {
 		out.Reason += "; lent, for namespace " + p.Request.Namespace + " cannot pay for it now: it is the first to be evicted"

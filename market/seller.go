@@ -52,22 +52,22 @@ type grant struct {
 }
 
 // occupies gives what the grant takes of the ledger now.
-func (g *grant) occupies() room {
+func (g *grant) occupies() amount {
 	switch {
 	case !g.up:
 		return g.asleep()
 	case g.claim != nil:
-		return room{g.want, g.gpus}.sub(g.claim.need)
+		return amount{g.want, g.gpus}.sub(g.claim.need)
 	}
-	return room{g.want, g.gpus}
+	return amount{g.want, g.gpus}
 }
 
 // asleep gives what it takes while it is down.
-func (g *grant) asleep() room { return room{res: cluster.Resources{Disk: g.want.Disk}} }
+func (g *grant) asleep() amount { return amount{res: cluster.Resources{Disk: g.want.Disk}} }
 
 type hold struct {
 	machine string
-	room    room
+	amount  amount
 	expires time.Time
 }
 
@@ -116,7 +116,7 @@ func (s *Seller) recordWithout(machine string) cluster.Record {
 }
 
 // without gives the record as it would be if nobody had what is gone. The record given is not changed.
-func without(rec cluster.Record, gone room) cluster.Record {
+func without(rec cluster.Record, gone amount) cluster.Record {
 	rec.Used = rec.Used.Sub(gone.res)
 	rec.GPUs = freed(rec.GPUs, gone.gpus, 1)
 	return rec
@@ -154,9 +154,9 @@ func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time
 	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuse(now, r, v, "")
 	}
-	h := hold{r.Machine, room{r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)}, now.Add(ttl)}
+	h := hold{r.Machine, amount{r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)}, now.Add(ttl)}
 	s.holds[token] = h
-	s.use(h.room, 1)
+	s.use(h.amount, 1)
 	return h.expires, nil
 }
 
@@ -242,7 +242,7 @@ func (s *Seller) edit(id string, f func(g *grant)) {
 }
 
 // use enters an amount (sign 1) or takes it out (-1).
-func (s *Seller) use(r room, sign int64) {
+func (s *Seller) use(r amount, sign int64) {
 	if sign > 0 {
 		s.rec.Used = s.rec.Used.Add(r.res)
 	} else {
@@ -380,12 +380,12 @@ func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 
 // Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
 func (s *Seller) Check() {
-	var sum room
+	var sum amount
 	for _, g := range s.grants {
 		sum = sum.add(g.occupies())
 	}
 	for _, h := range s.holds {
-		sum = sum.add(h.room)
+		sum = sum.add(h.amount)
 	}
 	if diff := sum.res.Sub(s.rec.Used); !diff.IsZero() {
 		panic(fmt.Sprintf("market: the ledger says %v is used, its entries add up to %v", s.rec.Used, sum.res))
@@ -411,7 +411,7 @@ func (s *Seller) release(token string) {
 	h, ok := s.holds[token]
 	if ok {
 		delete(s.holds, token)
-		s.use(h.room, -1)
+		s.use(h.amount, -1)
 	}
 }
 

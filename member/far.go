@@ -98,7 +98,7 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if err := f.unheard(); err != nil {
 		return cluster.Record{}, err
 	}
-	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Told {
+	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reported {
 		return *w.Record, nil
 	}
 	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has", f.id)
@@ -124,7 +124,7 @@ func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, er
 	}
 	if x, known := f.m.fleet.Snapshot().Machine(id); known {
 		if x.Worker == f.id && x.App == app {
-			return f.told(x), nil
+			return f.lastKnown(x), nil
 		}
 		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
 	}
@@ -177,11 +177,11 @@ func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*mach
 			return list, err
 		}
 	}
-	return f.toldOf(app), nil
+	return f.lastKnownOf(app), nil
 }
 
-// toldOf lists the machines of an app, "" for all, as the worker last told.
-func (f *Far) toldOf(app string) []*machine.Machine {
+// lastKnownOf lists the machines of an app, "" for all, as the worker last told.
+func (f *Far) lastKnownOf(app string) []*machine.Machine {
 	list, s := []*machine.Machine{}, f.m.fleet.Snapshot()
 	all := s.MachinesOf(app)
 	if app == "" {
@@ -189,15 +189,15 @@ func (f *Far) toldOf(app string) []*machine.Machine {
 	}
 	for x := range all {
 		if x.Worker == f.id {
-			list = append(list, f.told(x))
+			list = append(list, f.lastKnown(x))
 		}
 	}
 	slices.SortFunc(list, func(a, b *machine.Machine) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
-// told returns a machine as its worker last told of it.
-func (f *Far) told(x *fleet.Machine) *machine.Machine {
+// lastKnown returns a machine as its worker last told of it.
+func (f *Far) lastKnown(x *fleet.Machine) *machine.Machine {
 	at := x.Updated.UTC().Format(time.RFC3339)
 	return &machine.Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Region: string(x.Region), InstanceID: x.Instance,
 		Version: x.Instance, CreatedAt: at, UpdatedAt: at, Worker: f.id, HostStatus: "unreachable", Events: []machine.Event{}, Config: &machine.Config{}}

@@ -172,7 +172,7 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 	case n.Record != nil:
 		edits = append(edits, func(e *fleet.Edit) { e.Record(*n.Record, n.Incarnation) })
 	case told && known:
-		edits = append(edits, func(e *fleet.Edit) { e.Untold(id) })
+		edits = append(edits, func(e *fleet.Edit) { e.MarkUnreported(id) })
 	case told:
 		edits = append(edits, func(e *fleet.Edit) { e.Forget(id) })
 	}

@@ -16,7 +16,7 @@ const KindKeys = registry.Kind("gossip-keys")
 
 const schemaKeys = 1
 
-type keysTold struct {
+type keyGeneration struct {
 	Generation int `json:"generation"`
 }
 
@@ -67,7 +67,7 @@ func (m *Member) keepKeys(ctx context.Context) error {
 // be the one that is not heard. After asking in vain the next try waits.
 func (m *Member) newerKeys(ctx context.Context) error {
 	lost := m.issuers.look()
-	newer := m.keysToldOf() > m.identity.GossipKeys().Generation
+	newer := m.newestKeyGeneration() > m.identity.GossipKeys().Generation
 	if !newer && len(lost) == 0 || time.Since(m.keysAsked) < m.o.Knobs.Reconnect {
 		return nil
 	}
@@ -86,10 +86,10 @@ func (m *Member) newerKeys(ctx context.Context) error {
 	return err
 }
 
-// keysToldOf gives the newest generation that an issuer has told of.
-func (m *Member) keysToldOf() (newest int) {
+// newestKeyGeneration gives the newest generation that an issuer has told of.
+func (m *Member) newestKeyGeneration() (newest int) {
 	for _, o := range m.cluster.Objects().List(KindKeys) {
-		var t keysTold
+		var t keyGeneration
 		if json.Unmarshal(o.Payload, &t) == nil {
 			newest = max(newest, t.Generation)
 		}
@@ -127,7 +127,7 @@ func (m *Member) leadKeys() error {
 	if mine.Generation > k.Generation { // another copy of the CA has rotated
 		return m.issuer.AdoptGossip(mine)
 	}
-	if k.Step != "" && m.keysTaken(k.Generation) {
+	if k.Step != "" && m.allHaveKeys(k.Generation) {
 		if k, err = m.issuer.AdvanceGossip(k.Generation); err != nil {
 			return err
 		}
@@ -142,10 +142,10 @@ func (m *Member) leadKeys() error {
 			return err
 		}
 	}
-	if k.Generation == 0 || k.Generation <= m.keysToldOf() {
+	if k.Generation == 0 || k.Generation <= m.newestKeyGeneration() {
 		return nil
 	}
-	raw, err := json.Marshal(keysTold{k.Generation})
+	raw, err := json.Marshal(keyGeneration{k.Generation})
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "gossip_keys", "the generation of the keys cannot be written")
 	}
@@ -153,10 +153,10 @@ func (m *Member) leadKeys() error {
 	return err
 }
 
-// keysTaken says whether every member has the keys of a generation. One that was removed does not get them, and is not waited
+// allHaveKeys says whether every member has the keys of a generation. One that was removed does not get them, and is not waited
 // for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While nobody else is heard at
 // all it is we who are cut off, or have just begun, and nothing is decided.
-func (m *Member) keysTaken(generation int) bool {
+func (m *Member) allHaveKeys(generation int) bool {
 	patience := keysPatience * m.o.Knobs.Reconnect
 	others, heard := 0, 0
 	states := map[cluster.WorkerID]cluster.Member{}

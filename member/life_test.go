@@ -96,7 +96,7 @@ func TestRemovedAndBack(t *testing.T) {
 	for _, m := range []*at{a, c} {
 		await(t, "m2 is forgotten", func() bool {
 			_, known := m.fleet.Snapshot().Machine(hers)
-			return m.far("m2") == nil && !known && len(m.Told("m2")) == 0 && !m.known("m2")
+			return m.far("m2") == nil && !known && len(m.LastMachines("m2")) == 0 && !m.known("m2")
 		})
 	}
 	x.run(b) // with what it had
@@ -290,12 +290,12 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	}
 	x.run(a)
 	await(t, "m1 has the next key, and tells so", func() bool { return a.keysOf("m1") == 1 })
-	if a.keysTaken(1) {
+	if a.allHaveKeys(1) {
 		t.Error("it goes on though m2, which it knows, was not heard")
 	}
 	a.end()
 	a.begunAt = a.begunAt.Add(-time.Hour)
-	if a.keysTaken(1) {
+	if a.allHaveKeys(1) {
 		t.Error("it goes on though it has heard nobody for an hour")
 	}
 	x.run(a)

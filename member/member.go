@@ -62,7 +62,7 @@ type Member struct {
 	follower follower
 	own      *fleet.Own // of the own worker; set when begun
 	decider  wire.Decider
-	tell     teller
+	tell     reporter
 	api      string
 	begun    atomic.Bool
 
@@ -87,7 +87,7 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o, begunAt: time.Now(), tell: teller{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
+	m = &Member{o: o, begunAt: time.Now(), tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
 	m.removals.Store(&map[string]cluster.Removal{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 		return fault.New(fault.Invalid, "id", "%q cannot be a member's id", id)
 	case id == m.ID():
 		return fault.New(fault.Precondition, "self", "%s is the member that was asked; ask another one to remove it, or let it leave", id)
-	case m.stateOf(id) == "" && !m.told(id):
+	case m.stateOf(id) == "" && !m.hasReported(id):
 		return fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
 	}
 	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
@@ -91,7 +91,7 @@ func (m *Member) stateOf(id cluster.WorkerID) cluster.MemberState {
 	return x.State
 }
 
-func (m *Member) told(id cluster.WorkerID) bool {
+func (m *Member) hasReported(id cluster.WorkerID) bool {
 	for _, k := range m.cluster.Known() {
 		if k.Owner == id {
 			return true
@@ -144,8 +144,8 @@ func (m *Member) Members() []cluster.Member { return m.cluster.Members() }
 // Parts says how old what is known of each worker is.
 func (m *Member) Parts() []gossip.Part { return m.cluster.View().Parts }
 
-// Told gives the machines that a worker has told all of.
-func (m *Member) Told(worker cluster.WorkerID) (out []gossip.Machine) {
+// LastMachines gives the machines that a worker has told all of.
+func (m *Member) LastMachines(worker cluster.WorkerID) (out []gossip.Machine) {
 	for _, x := range m.cluster.Machines("") {
 		if x.Worker == worker {
 			out = append(out, x)

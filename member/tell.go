@@ -18,14 +18,14 @@ import (
 // tellEvery bounds how often the others are told what the worker has: each telling is signed and sent to all.
 const tellEvery = 10 * time.Millisecond
 
-// teller holds the worker's newest record until the others are told of it.
-type teller struct {
+// reporter holds the worker's newest record until the others are told of it.
+type reporter struct {
 	mu   sync.Mutex
 	rec  *cluster.Record // nil: the others have been told
 	wake chan struct{}
 }
 
-func (t *teller) put(r cluster.Record) {
+func (t *reporter) put(r cluster.Record) {
 	t.mu.Lock()
 	t.rec = &r
 	t.mu.Unlock()
@@ -35,7 +35,7 @@ func (t *teller) put(r cluster.Record) {
 	}
 }
 
-func (t *teller) take() (r *cluster.Record) {
+func (t *reporter) take() (r *cluster.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, t.rec = t.rec, nil

@@ -16,10 +16,10 @@ const tellEvery = time.Second
 func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
 	defer every.Stop()
-	told := make([]*quota.Book, len(n.workers))
+	told := make([]*quota.Limits, len(n.workers))
 	for {
 		for i, w := range n.workers {
-			if b := n.gateway.Book(ctx, w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
+			if b := n.gateway.Limits(ctx, w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
 				told[i] = &b
 				w.Budgets(b)
 			}

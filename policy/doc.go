@@ -5,7 +5,7 @@
 // # Vocabulary
 //
 // A Source is a file that was loaded. Bind makes a placement.Policy of it with an Evaluator, which holds the boxed values
-// of one goroutine's records; a Source itself may be shared. A Shelf keeps the versions of the policies of a cluster, as a
+// of one goroutine's records; a Source itself may be shared. A VersionStore keeps the versions of the policies of a cluster, as a
 // value. Package whatif says what another policy would place elsewhere.
 //
 // # Undefined

@@ -62,7 +62,7 @@ func fragmentation(list []typicalText) *placement.Builtin {
 	of := fgd.FGD(typical)
 	return &placement.Builtin{Name: gpuFragmentation, About: aboutFragmentation,
 		Of: func(r *placement.Request, w *cluster.Record) float64 {
-			worker, d := room(r, w), demand(r.Resources.CPU, r.Resources.Memory, r.Resources.GPU)
+			worker, d := freeOn(r, w), demand(r.Resources.CPU, r.Resources.Memory, r.Resources.GPU)
 			if !worker.Fits(&d) {
 				return 0 // the judge knows better where devices are only counted, and there it is a guess
 			}
@@ -85,9 +85,9 @@ func demand(cpu, mem, gpu int64) fgd.Demand {
 
 func clamp(n int64) int32 { return int32(min(max(n, 0), 1<<30)) }
 
-// room gives what is free on a worker as FGD sees it: of its devices those that the request can use, the eight with most
+// freeOn gives what is free on a worker as FGD sees it: of its devices those that the request can use, the eight with most
 // free when there are more. A worker that only counts its GPUs is taken to have whole ones free, and a part of one.
-func room(r *placement.Request, w *cluster.Record) fgd.Worker {
+func freeOn(r *placement.Request, w *cluster.Record) fgd.Worker {
 	free := w.Free()
 	out := fgd.Worker{CPU: clamp(free.CPU), Mem: clamp(free.Memory), CPUCap: clamp(w.Capacity.CPU), MemCap: clamp(w.Capacity.Memory)}
 	var left []int32

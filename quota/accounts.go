@@ -7,14 +7,14 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Accounts is what one worker keeps of who spends what: its own meter, and the book of prices, budgets and other
+// Accounts is what one worker keeps of who spends what: its own meter, and the limits: prices, budgets and other
 // workers' spending as it was last told. It is not safe for concurrent use.
 type Accounts struct {
 	meter     *Meter
-	book      *Book // nil: nobody has told yet; then there are no limits
+	limits    *Limits // nil: nobody has told yet; then there are no limits
 	price     Price
 	nextWrite time.Time // zero: nothing is spent
-	told      uint64    // Changes of the meter that News has returned
+	reported  uint64    // Changes of the meter that News has returned
 }
 
 // everyUnlimited is how often the counters are written where nothing has a limit: they are only to be read then.
@@ -23,11 +23,11 @@ const everyUnlimited = time.Minute
 // NewAccounts returns the accounts of a worker that has spent nothing, at the default price.
 func NewAccounts() *Accounts { return &Accounts{meter: NewMeter(), price: DefaultPrice()} }
 
-// SetBook takes a book, at any time and as often as one likes. It reports whether every charge is to be made anew, at
+// SetLimits takes the limits, at any time and as often as one likes. It reports whether every charge is to be made anew, at
 // the new price.
-func (a *Accounts) SetBook(now time.Time, b Book) (repriced bool) {
-	repriced = a.book == nil || !samePrice(a.price, b.Price)
-	a.book, a.price = &b, b.Price
+func (a *Accounts) SetLimits(now time.Time, b Limits) (repriced bool) {
+	repriced = a.limits == nil || !samePrice(a.price, b.Price)
+	a.limits, a.price = &b, b.Price
 	for _, name := range a.meter.Namespaces() {
 		a.limit(now, name)
 	}
@@ -43,10 +43,10 @@ func (a *Accounts) Price() Price { return a.price }
 
 // limit tells the meter a namespace's budget.
 func (a *Accounts) limit(now time.Time, namespace string) {
-	if a.book == nil {
+	if a.limits == nil {
 		return
 	}
-	if b, ok := a.book.Budgets[namespace]; ok {
+	if b, ok := a.limits.Budgets[namespace]; ok {
 		a.meter.Budget(now, namespace, &b)
 		return
 	}
@@ -69,16 +69,16 @@ func (a *Accounts) Payers(namespace string) []string { return a.meter.Payers(nam
 
 // Account returns how a namespace stands, as far as this worker has heard; false where it has no budget.
 func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
-	if a.book == nil {
+	if a.limits == nil {
 		return Account{}, false
 	}
-	b, limited := a.book.Budgets[namespace]
+	b, limited := a.limits.Budgets[namespace]
 	if !limited {
 		return Account{}, false
 	}
 	a.limit(now, namespace)
 	told := []cluster.Spending{a.meter.Now(now, namespace)}
-	if o, some := a.book.Others[namespace]; some {
+	if o, some := a.limits.Others[namespace]; some {
 		told = append(told, o)
 	}
 	return Of(b, told, now), true
@@ -87,15 +87,15 @@ func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 // MayRunUnpaid reports whether what goes beyond a namespace's budget may start all the same, and be the first to be
 // evicted.
 func (a *Accounts) MayRunUnpaid(namespace string) bool {
-	return a.book != nil && a.book.Budgets[namespace].Lend
+	return a.limits != nil && a.limits.Budgets[namespace].Lend
 }
 
 // Limited lists the namespaces that are counted and have a budget, in order.
 func (a *Accounts) Limited() []string {
 	var out []string
 	for _, name := range a.meter.Namespaces() {
-		if a.book != nil {
-			if _, limited := a.book.Budgets[name]; limited {
+		if a.limits != nil {
+			if _, limited := a.limits.Budgets[name]; limited {
 				out = append(out, name)
 			}
 		}
@@ -129,9 +129,9 @@ func (a *Accounts) Write(now time.Time) (counters map[string]Saved, due bool) {
 // Plan sets when the counters are to be written, after they have changed.
 func (a *Accounts) Plan(now time.Time) {
 	switch {
-	case a.book == nil || !a.meter.Running(): // where nobody tells of budgets, nobody asks what is spent
+	case a.limits == nil || !a.meter.Running(): // where nobody tells of budgets, nobody asks what is spent
 		a.nextWrite = time.Time{}
-	case a.nextWrite.IsZero() && len(a.book.Budgets) == 0:
+	case a.nextWrite.IsZero() && len(a.limits.Budgets) == 0:
 		a.nextWrite = now.Add(everyUnlimited)
 	case a.nextWrite.IsZero():
 		a.nextWrite = now.Add(Every)
@@ -142,9 +142,9 @@ func (a *Accounts) Plan(now time.Time) {
 // changed afterwards.
 func (a *Accounts) News() (map[string]cluster.Spending, bool) {
 	n := a.meter.Changes()
-	if n == a.told {
+	if n == a.reported {
 		return nil, false
 	}
-	a.told = n
-	return a.meter.Told(), true
+	a.reported = n
+	return a.meter.Reported(), true
 }

@@ -82,7 +82,7 @@ func TestOvershootIsBounded(t *testing.T) {
 						continue
 					}
 					silent[i*8+j] = now
-					h.heard[j] = heard{o.meter.Told()["ns"], now}
+					h.heard[j] = heard{o.meter.Reported()["ns"], now}
 				}
 			}
 			for _, last := range silent {

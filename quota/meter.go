@@ -12,11 +12,11 @@ import (
 // Meter is one worker's counters: what each namespace's machines there have spent. Nobody else writes them. It is not
 // safe for concurrent use.
 type Meter struct {
-	spaces  map[string]*space
-	charges map[string]Charge // by machine
-	told    map[string]cluster.Spending
-	given   bool   // told has been given to others since it was made, so it is not changed any more
-	changes uint64 // of told
+	spaces   map[string]*space
+	charges  map[string]Charge // by machine
+	reported map[string]cluster.Spending
+	shared   bool   // told has been given to others since it was made, so it is not changed any more
+	changes  uint64 // of told
 }
 
 // Charge is what one machine costs.
@@ -60,7 +60,7 @@ type space struct {
 
 // NewMeter makes the meter of a worker that has nothing yet.
 func NewMeter() *Meter {
-	return &Meter{spaces: map[string]*space{}, charges: map[string]Charge{}, told: map[string]cluster.Spending{}}
+	return &Meter{spaces: map[string]*space{}, charges: map[string]Charge{}, reported: map[string]cluster.Spending{}}
 }
 
 // Restore takes back what the journal has of a namespace. Begin follows.
@@ -162,16 +162,16 @@ func (m *Meter) enter(now time.Time, c Charge, sign int) {
 	if s.charges += sign; s.charges == 0 {
 		s.rate, s.lentRate = 0, 0 // no rest of rounding
 	}
-	t := m.told[c.Namespace]
+	t := m.reported[c.Namespace]
 	if t.Rate == 0 && t.LentRate == 0 && s.Spent == s.written.Spent && s.Lent == s.written.Lent {
 		t.Spent, t.Lent, t.Owed, t.At = s.Spent, s.Lent, s.Owed, s.At // nothing was spent since it was written
 	}
 	t.Rate, t.LentRate, t.Used, t.Machines = max(0, s.rate), max(0, s.lentRate), s.used, s.machines
-	if m.given {
-		m.told, m.given = maps.Clone(m.told), false
+	if m.shared {
+		m.reported, m.shared = maps.Clone(m.reported), false
 	}
 	m.changes++
-	m.told[c.Namespace] = t
+	m.reported[c.Namespace] = t
 }
 
 // Budget tells the meter the budget of a namespace; nil is none, and then nothing is owed.
@@ -231,18 +231,18 @@ func (m *Meter) tell() {
 			told[name] = t
 		}
 	}
-	m.told, m.given = told, false
+	m.reported, m.shared = told, false
 	m.changes++
 }
 
 // Changes counts how often what is told has changed.
 func (m *Meter) Changes() uint64 { return m.changes }
 
-// Told returns what the worker's record says of each namespace: the counters as written, with the rates of now. The map
+// Reported returns what the worker's record says of each namespace: the counters as written, with the rates of now. The map
 // is not changed afterwards.
-func (m *Meter) Told() map[string]cluster.Spending {
-	m.given = true
-	return m.told
+func (m *Meter) Reported() map[string]cluster.Spending {
+	m.shared = true
+	return m.reported
 }
 
 // Running reports whether anything is being spent, so that the counters are to be written every Every.

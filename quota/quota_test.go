@@ -114,7 +114,7 @@ func TestMeter(t *testing.T) {
 		running := map[string]quota.Charge{}
 		ids := rapid.SampledFrom([]string{"a1", "a2", "b1", "b2"})
 		listen := func() {
-			for ns, s := range m.Told() {
+			for ns, s := range m.Reported() {
 				if s.Spent < heard[ns].Spent || s.Lent < heard[ns].Lent {
 					t.Fatalf("%s told %+v after %+v", ns, s, heard[ns])
 				}

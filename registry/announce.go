@@ -96,7 +96,7 @@ func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payl
 // Draft returns the record that Put would write, so that it can be signed before Commit writes it. It reports false,
 // with the record that is there, when nothing would change.
 func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (rec Record, changed bool, err error) {
-	l, err := r.mine()
+	l, err := r.ownLedger()
 	if err != nil {
 		return Record{}, false, err
 	}
@@ -125,7 +125,7 @@ func (r *Registry) Delete(now time.Time, kind Kind, key string) error {
 
 // DraftDelete is Draft for Delete.
 func (r *Registry) DraftDelete(kind Kind, key string) (rec Record, changed bool, err error) {
-	l, err := r.mine()
+	l, err := r.ownLedger()
 	if err != nil {
 		return Record{}, false, err
 	}
@@ -138,7 +138,7 @@ func (r *Registry) DraftDelete(kind Kind, key string) (rec Record, changed bool,
 
 // Commit writes a draft of our own. It must be the newest: nothing of our own was written since.
 func (r *Registry) Commit(now time.Time, rec Record) error {
-	l, err := r.mine()
+	l, err := r.ownLedger()
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (r *Registry) Commit(now time.Time, rec Record) error {
 	return nil
 }
 
-func (r *Registry) mine() (*ledger, error) {
+func (r *Registry) ownLedger() (*ledger, error) {
 	if l := r.owners[r.self]; l != nil {
 		return l, nil
 	}
@@ -232,8 +232,8 @@ func (r *Registry) contested(incarnation, version uint64) {
 	}
 }
 
-// Mine returns all our own records that are not deleted, as Own takes them.
-func (r *Registry) Mine() (out []Record) {
+// OwnRecords returns all our own records that are not deleted, as Own takes them.
+func (r *Registry) OwnRecords() (out []Record) {
 	l := r.owners[r.self]
 	if l == nil {
 		return nil

@@ -40,7 +40,7 @@ func FuzzMessages(f *testing.F) {
 			Payload: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}
-		mine := r.Mine()
+		mine := r.OwnRecords()
 		if update, err := registry.DecodeUpdate(raw); err == nil {
 			_, _ = r.Merge(noon, "", registry.Delta{Updates: []registry.Update{update}})
 			if again, err := registry.DecodeUpdate(registry.EncodeUpdate(update)); err != nil || cmp.Diff(update,
@@ -66,7 +66,7 @@ func FuzzMessages(f *testing.F) {
 				t.Fatalf("an object does not survive its encoding: %v", err)
 			}
 		}
-		if d := cmp.Diff(mine, r.Mine()); d != "" {
+		if d := cmp.Diff(mine, r.OwnRecords()); d != "" {
 			t.Fatalf("a message changed what is our own: %s", d)
 		}
 		if _, err := r.Put(noon, registry.Machine, "next", 1, nil); err != nil {

@@ -100,7 +100,7 @@ func newWorld(t *rapid.T, pick func(int, string) int) *world {
 
 // restart begins an incarnation with some of what the member had.
 func (w *world) restart(i int) {
-	mine := w.members[i].Mine()
+	mine := w.members[i].OwnRecords()
 	if len(mine) > 0 {
 		mine = mine[w.pick(len(mine), "lost"):]
 	}
@@ -212,7 +212,7 @@ func TestAnyLossConverges(t *testing.T) {
 				t.Fatalf("%s: root %x and %x, gaps %v", r.Self(), r.Root(), first.Root(), r.Gaps())
 			}
 			var mine, told []string
-			for _, rec := range r.Mine() {
+			for _, rec := range r.OwnRecords() {
 				mine = append(mine, rec.Key+string(rec.Payload))
 			}
 			for _, rec := range first.Records("") {
@@ -261,7 +261,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	if r.Contested() != 9 {
 		t.Fatalf("contested is %d; somebody spoke as us under 9", r.Contested())
 	}
-	if err := r.Own(noon, r.Contested()+1, r.Mine()); err != nil || r.Contested() != 0 {
+	if err := r.Own(noon, r.Contested()+1, r.OwnRecords()); err != nil || r.Contested() != 0 {
 		t.Fatal(err, r.Contested())
 	}
 }
@@ -346,7 +346,7 @@ func TestAForgedEndHeals(t *testing.T) {
 	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || a.Contested() != 1 {
 		t.Fatal(err, a.Contested())
 	}
-	if err := a.Own(noon, 2, a.Mine()); err != nil {
+	if err := a.Own(noon, 2, a.OwnRecords()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Exchange(noon, "a", 9, ask); err != nil || cmp.Diff(live(a), live(b)) != "" {

@@ -181,16 +181,16 @@ func (r *results) oneCase(c Case) error {
 
 // losses counts figures that are worse than a peer's: by their means over the seeds, and those of them whose 95 %
 // intervals lie apart.
-type losses struct{ means, apart int }
+type losses struct{ means, disjoint int }
 
-func (l losses) add(m losses) losses { return losses{l.means + m.means, l.apart + m.apart} }
+func (l losses) add(m losses) losses { return losses{l.means + m.means, l.disjoint + m.disjoint} }
 
 // String gives the means, and how many lie apart where that differs.
 func (l losses) String() string {
-	if l.means == l.apart {
+	if l.means == l.disjoint {
 		return strconv.Itoa(l.means)
 	}
-	return fmt.Sprintf("%d (%d apart)", l.means, l.apart)
+	return fmt.Sprintf("%d (%d apart)", l.means, l.disjoint)
 }
 
 // worseThan counts at which of the seven figures the first is worse, by more than two messages take.
@@ -209,7 +209,7 @@ func worseThan(a, b Summary) (l losses) {
 		}
 		l.means++
 		if x[i]-dx[i] > y[i]+dy[i]+0.001 {
-			l.apart++
+			l.disjoint++
 		}
 	}
 	return l

@@ -29,11 +29,11 @@ type asks struct {
 }
 
 type asker struct {
-	floor uint64
-	over  map[string]last // by machine
-	order []string        // of over, a ring: oldest at next
-	next  int
-	under map[string]*turn // by machine: the ask under way
+	lowWater uint64
+	over     map[string]last // by machine
+	order    []string        // of over, a ring: oldest at next
+	next     int
+	under    map[string]*askInFlight // by machine: the ask under way
 }
 
 type last struct {
@@ -41,7 +41,7 @@ type last struct {
 	unsure bool // the worker's answer left open whether it will act: only it may say no to the next
 }
 
-type turn struct {
+type askInFlight struct {
 	of      *asks
 	by      *asker
 	machine string
@@ -55,7 +55,7 @@ func newAsks() *asks { return &asks{callers: map[string]*asker{}} }
 
 // begin waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0 is an
 // ask without a number, which is never late.
-func (a *asks) begin(ctx context.Context, caller, machine string, number uint64) (*turn, error) {
+func (a *asks) begin(ctx context.Context, caller, machine string, number uint64) (*askInFlight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	by := a.callers[caller]
@@ -63,17 +63,17 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 		if len(a.callers) >= maxAskers {
 			return nil, busy(fault.Unavailable, "asked")
 		}
-		by = &asker{over: map[string]last{}, under: map[string]*turn{}}
+		by = &asker{over: map[string]last{}, under: map[string]*askInFlight{}}
 		a.callers[caller] = by
 	}
 	for {
 		s := by.over[machine]
-		if number != 0 && (number <= by.floor || number <= s.number) {
+		if number != 0 && (number <= by.lowWater || number <= s.number) {
 			return nil, nil //nolint:nilnil // said above
 		}
 		u := by.under[machine]
 		if u == nil {
-			t := &turn{of: a, by: by, machine: machine, number: number, unsure: s.unsure, done: make(chan struct{})}
+			t := &askInFlight{of: a, by: by, machine: machine, number: number, unsure: s.unsure, done: make(chan struct{})}
 			by.under[machine] = t
 			return t, nil
 		}
@@ -96,7 +96,7 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 }
 
 // end lets the next one begin. unsure says that the worker may still act on this one.
-func (t *turn) end(unsure bool) {
+func (t *askInFlight) end(unsure bool) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	delete(t.by.under, t.machine)
@@ -111,7 +111,7 @@ func (b *asker) keep(machine string, s last) {
 			b.order = append(b.order, machine)
 		} else {
 			oldest := b.order[b.next]
-			b.floor = max(b.floor, b.over[oldest].number)
+			b.lowWater = max(b.lowWater, b.over[oldest].number)
 			delete(b.over, oldest)
 			b.order[b.next] = machine
 			b.next = (b.next + 1) % maxOver

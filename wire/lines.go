@@ -92,16 +92,16 @@ func (o *out) write(raw []byte) error {
 	if err := o.add(raw); err != nil {
 		return err
 	}
-	return told(o.control.Flush())
+	return writeError(o.control.Flush())
 }
 
 // add sends when there is enough.
 func (o *out) add(raw []byte) error {
 	_, err := o.w.Write(raw)
-	return told(err)
+	return writeError(err)
 }
 
-func told(err error) error {
+func writeError(err error) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "cancelled", "the caller went away before the answer")
 	}

@@ -23,7 +23,7 @@ type loop struct {
 	first    lifecycle.Out // of the recovery, carried out by run
 	pending  []fsm.Record  // not yet committed, none of them promised
 	held     []fsm.Effect  // wait for the commit of pending
-	told     uint64        // version of the record that the observer knows
+	observed uint64        // version of the record that the observer knows
 	commits  commitStats
 	stopped  chan struct{}
 	stopOnce sync.Once

@@ -30,8 +30,8 @@ func (l *loop) settle(ctx context.Context, outs []lifecycle.Out) error {
 func (l *loop) tellAll(outs []lifecycle.Out) {
 	rec := l.sup.Record(time.Now())
 	l.record.Store(&rec)
-	if rec.Version != l.told && l.o.Observer != nil {
-		l.told = rec.Version
+	if rec.Version != l.observed && l.o.Observer != nil {
+		l.observed = rec.Version
 		l.o.Observer.Worker(rec)
 	}
 	l.tasks.changed(&rec)

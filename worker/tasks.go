@@ -21,28 +21,28 @@ type Tasks interface {
 	Exited(x runtime.Exit)
 	// Changed tells that the worker's record is another.
 	Changed(rec *cluster.Record)
-	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. TaskGone is the answer.
+	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. ReleaseTask is the answer.
 	Evict(p machine.Preemption)
 }
 
-// TaskRoom gives a task its room until TaskGone; see lifecycle.Supervisor for the refusal.
-func (w *Worker) TaskRoom(ctx context.Context, t lifecycle.Task) error {
+// AdmitTask gives a task its room until ReleaseTask; see lifecycle.Supervisor for the refusal.
+func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 	var refused error
 	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
-		out, refused = w.loop.sup.TaskRoom(now, t)
+		out, refused = w.loop.sup.AdmitTask(now, t)
 		return out
 	})
 	return cmp.Or(err, refused)
 }
 
-// TaskTold tells whose a task is that has run since before this process.
-func (w *Worker) TaskTold(ctx context.Context, t lifecycle.Task) error {
-	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.TaskTold(now, t) })
+// AdoptTask tells whose a task is that has run since before this process.
+func (w *Worker) AdoptTask(ctx context.Context, t lifecycle.Task) error {
+	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.AdoptTask(now, t) })
 }
 
-// TaskGone gives a task's room back.
-func (w *Worker) TaskGone(ctx context.Context, name string) error {
-	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.TaskGone(now, name) })
+// ReleaseTask gives a task's room back.
+func (w *Worker) ReleaseTask(ctx context.Context, name string) error {
+	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.ReleaseTask(now, name) })
 }
 
 // taskHost is who runs tasks, as the loop sees it; nobody may.

@@ -64,7 +64,7 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 	}
 	if slots > 0 {
 		for _, id := range slices.Sorted(maps.Keys(workers)) {
-			run("the room of worker "+string(id), roomModel(slots), workers[id])
+			run("the room of worker "+string(id), capacityModel(slots), workers[id])
 		}
 	}
 	return res
@@ -189,19 +189,19 @@ func (s one) unsure(o Op) any {
 	return s // a create that was never told is never looked for
 }
 
-// room is the state of one worker.
-type room struct {
+// workerState is the state of one worker.
+type workerState struct {
 	used  int
 	holds string // tokens with their ends, sorted; a string, so that states can be compared
 }
 
-// roomModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets its
+// capacityModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets its
 // room. A hold ends when its time is over, or with its worker's process.
-func roomModel(slots int) porcupine.Model {
+func capacityModel(slots int) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return room{} },
+		Init: func() any { return workerState{} },
 		Step: func(s, in, _ any) (bool, any) {
-			st, o := s.(room), in.(Op)
+			st, o := s.(workerState), in.(Op)
 			held := st.held(o)
 			switch {
 			case o.Kind == Killed:
@@ -226,7 +226,7 @@ func roomModel(slots int) porcupine.Model {
 }
 
 // held returns the holds that may still be in force when an Op takes effect.
-func (s room) held(o Op) map[string]int64 {
+func (s workerState) held(o Op) map[string]int64 {
 	held := map[string]int64{}
 	for rest := s.holds; rest != ""; {
 		var token string

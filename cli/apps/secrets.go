@@ -104,7 +104,7 @@ func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb 
 	err = cl.SetSecrets(cmd.Context(), app, values)
 	if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && verb == "set" {
 		// As with run, the default app is made when it is first needed.
-		if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppTaken(made) {
+		if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppExists(made) {
 			return made
 		}
 		err = cl.SetSecrets(cmd.Context(), app, values)

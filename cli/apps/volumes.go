@@ -50,7 +50,7 @@ func Volumes(c *cli.Env) *cobra.Command {
 		}
 		v, err := cl.CreateVolume(cmd.Context(), app, spec)
 		if fault.Is(err, fault.NotFound) && app == cli.DefaultApp {
-			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppTaken(made) {
+			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppExists(made) {
 				return made
 			}
 			v, err = cl.CreateVolume(cmd.Context(), app, spec)

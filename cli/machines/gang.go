@@ -73,7 +73,7 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 	r := api.GangRequest{Size: o.size, Min: o.min, Same: o.same, Wait: o.wait.Seconds(), Launch: l}
 	g, err := cl.LaunchGang(ctx, app, r)
 	if fault.Is(err, fault.NotFound) {
-		if _, made := cl.CreateApp(ctx, app); made != nil && !AppTaken(made) {
+		if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
 			done()
 			return made
 		}

@@ -146,7 +146,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		if _, missing := cl.App(ctx, app); !fault.Is(missing, fault.NotFound) {
 			return nil, err // the app is there: something else was not found
 		}
-		if _, made := cl.CreateApp(ctx, app); made != nil && !AppTaken(made) {
+		if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
 			return nil, made
 		}
 		m, err = cl.Launch(ctx, app, l, o)
@@ -157,8 +157,8 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	return cli.Owned(m, app), nil
 }
 
-// AppTaken says that somebody else made the app in the meantime, which is as good.
-func AppTaken(err error) bool {
+// AppExists says that somebody else made the app in the meantime, which is as good.
+func AppExists(err error) bool {
 	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
 	return ok && a.Status == "name_taken"
 }

@@ -173,13 +173,13 @@ func replayLog(ctx context.Context, path string, since time.Time, o *abFlags,
 	decided := ""
 	run := ab.New(func(*placement.Request) placement.Policy { return byName(decided) },
 		func(*placement.Request) placement.Policy { return then })
-	torn, err := decisionlog.Scan(path, func(l *decision.Line, book *decision.Book) error {
+	torn, err := decisionlog.Scan(path, func(l *decision.Line, records *decision.RecordCache) error {
 		d := l.Decision
 		if d == nil || d.At.Before(since) || (o.app != "" && d.Request.App != o.app) {
 			return context.Cause(ctx)
 		}
 		decided = d.Policy.Name
-		run.Add(d, book.Get)
+		run.Add(d, records.Get)
 		return context.Cause(ctx)
 	})
 	var notes []string
@@ -222,7 +222,7 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 	for _, p := range []struct {
 		name string
 		ab.Paired
-	}{{"headroom left", r.Room}, {"region, 0 is first", r.Region}, {"neighbours of its app", r.Mates}, {"score by " + o.then, r.Score}} {
+	}{{"headroom left", r.Headroom}, {"region, 0 is first", r.Region}, {"neighbours of its app", r.Mates}, {"score by " + o.then, r.Score}} {
 		rows = append(
 			rows,
 			cli.Cells(p.name, fmt.Sprintf("%.4f", p.Old), fmt.Sprintf("%.4f", p.New),

@@ -85,7 +85,7 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		cfg.Each = omega.Room{CPU: int32(cpu * 1000), Mem: int32(memory * 1024)}
+		cfg.Each = omega.Amount{CPU: int32(cpu * 1000), Mem: int32(memory * 1024)}
 		for k := range think {
 			cfg.Think[k] = cellsim.Think{PerJob: ticks.Time(think[k].Microseconds()), PerTask: ticks.Time(task.Microseconds())}
 		}

@@ -150,8 +150,8 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	x.logChange(i)
 }
 
-// Taken notes that a worker has granted r, until its own record says so.
-func (x *Index) Taken(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, 1) }
+// Reserve notes that a worker has granted r, until its own record says so.
+func (x *Index) Reserve(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, 1) }
 
 // Freed notes that a machine with the request r has left a worker, until its own record says so.
 func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, -1) }

@@ -163,7 +163,7 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "grants") {
 			r := placementtest.Request(t)
 			if best, _, ok := x.Pick(&r, &p, nil); ok {
-				x.Taken(best.Worker, &r)
+				x.Reserve(best.Worker, &r)
 				there = append(there, placed{best.Worker, r})
 				w := f.recs[best.Worker]
 				w.Used = w.Used.Add(r.Resources)
@@ -304,7 +304,7 @@ func TestAppsAreKeptAsRecordsWouldHaveThem(t *testing.T) {
 			want[id] = map[string]int{r.App: 1 + rng.IntN(3)}
 			x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: uint64(step + 2), Capacity: cluster.Resources{CPU: 1 << 40}, Apps: maps.Clone(want[id])})
 		case rng.IntN(2) == 0:
-			x.Taken(id, &r)
+			x.Reserve(id, &r)
 			want[id][r.App]++
 		case n > 0:
 			x.Freed(id, &r)

@@ -31,29 +31,29 @@ type due struct {
 }
 
 type worker struct {
-	regular []due
-	spare   []task // opportunistic
-	free    int32
-	queued  scheduler.Time // estimated work of regular
-	runs    scheduler.Time // estimates of what runs
-	since   scheduler.Time // sum of when it began
-	busy    int32
+	regular       []due
+	opportunistic []task // opportunistic
+	free          int32
+	queued        scheduler.Time // estimated work of regular
+	runs          scheduler.Time // estimates of what runs
+	since         scheduler.Time // sum of when it began
+	busy          int32
 }
 
 // Apollo is the architecture.
 type Apollo struct {
-	opt        Options
-	workers    []worker
-	seen       []scheduler.Time // the matrix, as published, and what was placed since
-	heap       []place
-	open       int // jobs
-	publishing bool
-	slots      int
-	idle       int32 // workers that seem idle, about
-	jobs       map[int32]*job
-	order      []int32       // jobs with tasks to place, as they came
-	twice      map[task]bool // tasks that are queued twice, or may come to be; true when one runs
-	spare      map[task]bool // opportunistic tasks that run
+	opt           Options
+	workers       []worker
+	seen          []scheduler.Time // the matrix, as published, and what was placed since
+	heap          []place
+	open          int // jobs
+	publishing    bool
+	slots         int
+	idle          int32 // workers that seem idle, about
+	jobs          map[int32]*job
+	order         []int32       // jobs with tasks to place, as they came
+	twice         map[task]bool // tasks that are queued twice, or may come to be; true when one runs
+	opportunistic map[task]bool // opportunistic tasks that run
 }
 
 // job is what its scheduler keeps of an open job.
@@ -72,12 +72,12 @@ type place struct {
 }
 
 const (
-	kindTask    scheduler.Kind = iota // regular task N of Job is at worker To, where a wait of X was believed
-	kindSpare                         // opportunistic task N of Job is at worker To
-	kindUpgrade                       // it becomes regular
-	kindLate                          // the scheduler of Job hears that task N waits for X at worker From
-	kindFree                          // a slot of worker To is free again
-	kindEnded                         // the scheduler of Job hears that task N has ended
+	kindTask          scheduler.Kind = iota // regular task N of Job is at worker To, where a wait of X was believed
+	kindOpportunistic                       // opportunistic task N of Job is at worker To
+	kindUpgrade                             // it becomes regular
+	kindLate                                // the scheduler of Job hears that task N waits for X at worker From
+	kindFree                                // a slot of worker To is free again
+	kindEnded                               // the scheduler of Job hears that task N has ended
 	kindPublish
 )
 
@@ -86,7 +86,7 @@ func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	opt.Publish = cmp.Or(opt.Publish, scheduler.Second)
 	opt.Late = cmp.Or(opt.Late, scheduler.Second)
 	a := &Apollo{opt: opt, workers: make([]worker, fleet.Workers), seen: make([]scheduler.Time, fleet.Workers),
-		slots: fleet.Workers * max(1, fleet.Slots), twice: map[task]bool{}, jobs: map[int32]*job{}, spare: map[task]bool{}}
+		slots: fleet.Workers * max(1, fleet.Slots), twice: map[task]bool{}, jobs: map[int32]*job{}, opportunistic: map[task]bool{}}
 	for i := range a.workers {
 		a.workers[i].free = int32(max(1, fleet.Slots))
 	}
@@ -177,7 +177,7 @@ func (a *Apollo) dispatch(d *scheduler.Env, id int32) {
 		a.idle--
 		a.seen[w] = max(1, d.Jobs[id].Estimate)
 		j.spares = append(j.spares, hint{j.next, w})
-		d.Send(scheduler.Msg{Kind: kindSpare, To: w, Job: id, Task: j.next})
+		d.Send(scheduler.Msg{Kind: kindOpportunistic, To: w, Job: id, Task: j.next})
 		j.next++
 	}
 }
@@ -232,14 +232,14 @@ func (a *Apollo) Deliver(d *scheduler.Env, m scheduler.Msg) {
 			a.late(d, m.To, t, real)
 		}
 		a.queue(d, m.To, t, m.Time)
-	case kindSpare:
+	case kindOpportunistic:
 		w := &a.workers[m.To]
-		w.spare = append(w.spare, task{m.Job, m.Task})
+		w.opportunistic = append(w.opportunistic, task{m.Job, m.Task})
 		a.serve(d, m.To)
 	case kindUpgrade:
 		w := &a.workers[m.To]
-		if i := slices.Index(w.spare, task{m.Job, m.Task}); i >= 0 {
-			w.spare = slices.Delete(w.spare, i, i+1)
+		if i := slices.Index(w.opportunistic, task{m.Job, m.Task}); i >= 0 {
+			w.opportunistic = slices.Delete(w.opportunistic, i, i+1)
 			a.jobs[m.Job].regular++
 			a.queue(d, m.To, task{m.Job, m.Task}, 0)
 		}
@@ -295,11 +295,11 @@ func (a *Apollo) serve(d *scheduler.Env, id int32) {
 		case len(w.regular) > 0:
 			t, w.regular = w.regular[0].task, w.regular[1:]
 			w.queued -= d.Jobs[t.job].Estimate
-		case len(w.spare) > 0:
-			i := d.RNG.IntN(len(w.spare))
-			t = w.spare[i]
-			w.spare = slices.Delete(w.spare, i, i+1)
-			a.spare[t] = true
+		case len(w.opportunistic) > 0:
+			i := d.RNG.IntN(len(w.opportunistic))
+			t = w.opportunistic[i]
+			w.opportunistic = slices.Delete(w.opportunistic, i, i+1)
+			a.opportunistic[t] = true
 		default:
 			return
 		}
@@ -340,8 +340,8 @@ func (a *Apollo) Ended(d *scheduler.Env, worker, id, n int32) {
 // ended is the job's scheduler's part of it.
 func (a *Apollo) ended(d *scheduler.Env, id, n int32) {
 	j := a.jobs[id]
-	if t := (task{id, n}); a.spare[t] {
-		delete(a.spare, t)
+	if t := (task{id, n}); a.opportunistic[t] {
+		delete(a.opportunistic, t)
 		j.spares = slices.DeleteFunc(j.spares, func(h hint) bool { return h.n == n })
 	} else {
 		j.regular--

@@ -11,7 +11,7 @@ const kindSee = probing.KindOwn
 // LeastWait places all jobs at the workers of least waiting time: CLWL when it sees all queues as they are, DLWL when it
 // sees them as they were at the last of its periodic looks.
 type LeastWait struct {
-	*probing.Floor
+	*probing.WorkerPool
 	waits   *Waits
 	reserve int
 	every   scheduler.Time
@@ -22,8 +22,8 @@ type LeastWait struct {
 // NewLeastWait makes it for a fleet. every is the time between two looks at the queues, 0 for always; workers then use
 // SRPT with Eagle's cap.
 func NewLeastWait(fleet scheduler.Fleet, every scheduler.Time) *LeastWait {
-	f := probing.NewFloor(fleet)
-	l := &LeastWait{Floor: f, waits: NewWaits(f), reserve: fleet.Reserve, every: every}
+	f := probing.NewWorkerPool(fleet)
+	l := &LeastWait{WorkerPool: f, waits: NewWaits(f), reserve: fleet.Reserve, every: every}
 	f.Timed = true
 	if every > 0 {
 		f.Order, f.Cap = probing.SRPT, 5
@@ -52,7 +52,7 @@ func (l *LeastWait) Arrive(d *scheduler.Env, job int32) {
 // Deliver implements scheduler.Strategy.
 func (l *LeastWait) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind != kindSee {
-		l.Floor.Deliver(d, m)
+		l.WorkerPool.Deliver(d, m)
 		return
 	}
 	copy(l.waits.Seen, l.waits.Queued)
@@ -68,5 +68,5 @@ func (l *LeastWait) Ended(d *scheduler.Env, worker, job, n int32) {
 	if j := &d.Jobs[job]; j.Ended == j.Tasks {
 		l.open--
 	}
-	l.Floor.Ended(d, worker, job, n)
+	l.WorkerPool.Ended(d, worker, job, n)
 }

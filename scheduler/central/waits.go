@@ -10,7 +10,7 @@ import (
 
 // Waits knows, or believes it knows, how much estimated work is queued at each worker.
 type Waits struct {
-	floor  *probing.Floor
+	pool   *probing.WorkerPool
 	Queued []scheduler.Time // now, by worker, tasks that run included
 	Seen   []scheduler.Time // as last seen; the same slice as Queued when the view is never stale
 	Bits   []uint64         // bit w: worker w has a long task queued or running
@@ -27,9 +27,9 @@ type wait struct {
 func (a wait) less(b wait) bool { return a.at < b.at || (a.at == b.at && a.worker < b.worker) }
 
 // NewWaits makes the waits of an empty floor.
-func NewWaits(f *probing.Floor) *Waits {
+func NewWaits(f *probing.WorkerPool) *Waits {
 	q := make([]scheduler.Time, len(f.Workers))
-	return &Waits{floor: f, Queued: q, Seen: q, Bits: make([]uint64, (len(q)+63)/64)}
+	return &Waits{pool: f, Queued: q, Seen: q, Bits: make([]uint64, (len(q)+63)/64)}
 }
 
 // Place chooses the worker with the least waiting time for each task of a job, the earlier ones counted, among workers
@@ -62,7 +62,7 @@ func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 // wait is the estimated work queued at a worker less what of the running task is over.
 func (c *Waits) wait(d *scheduler.Env, w int) scheduler.Time {
 	at := c.Seen[w]
-	if wk := &c.floor.Workers[w]; (at != 0 || c.Jitter > 0) && wk.LongSince >= 0 {
+	if wk := &c.pool.Workers[w]; (at != 0 || c.Jitter > 0) && wk.LongSince >= 0 {
 		at = max(0, 2*d.Delay+at-min(d.Now-wk.LongSince, wk.LongTakes))
 	}
 	if c.Jitter > 0 {

@@ -20,7 +20,7 @@ type Options struct {
 
 // Eagle is the architecture.
 type Eagle struct {
-	*probing.Floor
+	*probing.WorkerPool
 	long    *central.Waits
 	reserve int
 	opt     Options
@@ -43,9 +43,9 @@ func New(fleet scheduler.Fleet, opt Options) *Eagle {
 	if opt.Cap == 0 {
 		opt.Cap = 5
 	}
-	f := probing.NewFloor(fleet)
+	f := probing.NewWorkerPool(fleet)
 	f.Order, f.Cap, f.Lag = probing.StickyIn, opt.Cap, true
-	e := &Eagle{Floor: f, long: central.NewWaits(f), reserve: fleet.Reserve, opt: opt,
+	e := &Eagle{WorkerPool: f, long: central.NewWaits(f), reserve: fleet.Reserve, opt: opt,
 		seen: make([][]uint64, fleet.Workers), at: make([]scheduler.Time, fleet.Workers)}
 	for i := range e.at {
 		e.at[i] = -1
@@ -128,7 +128,7 @@ func (e *Eagle) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		copy(e.seen[m.To], e.long.Bits)
 		e.at[m.To] = d.Now
 	}
-	e.Floor.Deliver(d, m)
+	e.WorkerPool.Deliver(d, m)
 }
 
 // Ended implements scheduler.Strategy.
@@ -136,5 +136,5 @@ func (e *Eagle) Ended(d *scheduler.Env, worker, job, n int32) {
 	if d.Jobs[job].Long {
 		e.long.Done(worker, d.Jobs[job].Estimate)
 	}
-	e.Floor.Ended(d, worker, job, n)
+	e.WorkerPool.Ended(d, worker, job, n)
 }

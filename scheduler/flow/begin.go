@@ -16,7 +16,7 @@ func (n *Network) Begin(i int) (w int, err error) {
 
 // End gives a slot back that a task of a class had from Begin.
 func (n *Network) End(w int, class Class) error {
-	if w < 0 || w >= len(n.workers) || n.workers[w].taken == 0 {
+	if w < 0 || w >= len(n.workers) || n.workers[w].inUse == 0 {
 		return invalid("No task has begun on a worker %d.", w)
 	}
 	n.beside(w, class, -1)
@@ -32,15 +32,15 @@ func (n *Network) beside(w int, class Class, by int) {
 // take closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is not.
 func (n *Network) take(w, by int) error {
 	k := &n.workers[w]
-	k.taken += by
+	k.inUse += by
 	if n.model == LoadSpreading {
-		slot, open := k.taken-1, int64(0)
+		slot, open := k.inUse-1, int64(0)
 		if by < 0 {
-			slot, open = k.taken, 1
+			slot, open = k.inUse, 1
 		}
 		if err := n.graph.SetUpper(k.each[slot], open); err != nil {
 			return err
 		}
 	}
-	return n.graph.SetUpper(k.out, int64(k.slots-k.taken))
+	return n.graph.SetUpper(k.out, int64(k.slots-k.inUse))
 }

@@ -37,7 +37,7 @@ type Task struct {
 type worker struct {
 	node    mincost.Node
 	slots   int
-	taken   int                  // slots of tasks that have begun, and are no part of the network
+	inUse   int                  // slots of tasks that have begun, and are no part of the network
 	out     mincost.Arc          // to the sink
 	each    []mincost.Arc        // LoadSpreading: from any, one for each slot
 	in      [classes]mincost.Arc // from the classes' nodes, for Interfering
@@ -57,16 +57,16 @@ type task struct {
 
 // Network is the scheduling problem as it stands. It is not safe for concurrent use.
 type Network struct {
-	model   Model
-	graph   *mincost.Graph
-	sink    mincost.Node
-	any     mincost.Node          // leads to every worker
-	class   [classes]mincost.Node // lead to every worker at the class's cost
-	idle    mincost.Node          // unscheduled
-	workers []worker
-	tasks   []task
-	spare   []int
-	byNode  map[mincost.Node]int // workers
+	model       Model
+	graph       *mincost.Graph
+	sink        mincost.Node
+	any         mincost.Node          // leads to every worker
+	class       [classes]mincost.Node // lead to every worker at the class's cost
+	idle        mincost.Node          // unscheduled
+	workers     []worker
+	tasks       []task
+	unusedNodes []int
+	byNode      map[mincost.Node]int // workers
 }
 
 // New makes an empty network.
@@ -147,8 +147,8 @@ func (n *Network) AddTask(t Task) (int, error) {
 		return 0, err
 	}
 	i := len(n.tasks)
-	if s := len(n.spare); s > 0 {
-		i, n.spare = n.spare[s-1], n.spare[:s-1]
+	if s := len(n.unusedNodes); s > 0 {
+		i, n.unusedNodes = n.unusedNodes[s-1], n.unusedNodes[:s-1]
 		n.tasks[i] = k
 	} else {
 		n.tasks = append(n.tasks, k)
@@ -166,7 +166,7 @@ func (n *Network) RemoveTask(i int) error {
 		n.beside(t.on, t.Class, -1)
 	}
 	t.live = false
-	n.spare = append(n.spare, i)
+	n.unusedNodes = append(n.unusedNodes, i)
 	if err := n.graph.RemoveNode(t.node); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type Options struct {
 
 // Hawk is the architecture.
 type Hawk struct {
-	*probing.Floor
+	*probing.WorkerPool
 	long    *central.Waits
 	reserve int
 	opt     Options
@@ -34,8 +34,8 @@ func New(fleet scheduler.Fleet, opt Options) *Hawk {
 	if opt.Attempts == 0 {
 		opt.Attempts = 10
 	}
-	f := probing.NewFloor(fleet)
-	h := &Hawk{Floor: f, long: central.NewWaits(f), reserve: fleet.Reserve, opt: opt}
+	f := probing.NewWorkerPool(fleet)
+	h := &Hawk{WorkerPool: f, long: central.NewWaits(f), reserve: fleet.Reserve, opt: opt}
 	f.Idle = h.steal
 	return h
 }
@@ -59,7 +59,7 @@ func (h *Hawk) Ended(d *scheduler.Env, worker, job, n int32) {
 	if d.Jobs[job].Long {
 		h.long.Done(worker, d.Jobs[job].Estimate)
 	}
-	h.Floor.Ended(d, worker, job, n)
+	h.WorkerPool.Ended(d, worker, job, n)
 }
 
 // steal asks up to Attempts workers of the long partition for the first run of short reservations behind a long task.

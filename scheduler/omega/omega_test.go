@@ -13,10 +13,10 @@ import (
 
 // TestFitsIsJudges holds the lean rule against the one judge.
 func TestFitsIsJudges(t *testing.T) {
-	room := rapid.Custom(func(t *rapid.T) omega.Room {
-		return omega.Room{CPU: rapid.Int32Range(0, 8).Draw(t, "cpu"), Mem: rapid.Int32Range(0, 8).Draw(t, "mem")}
+	room := rapid.Custom(func(t *rapid.T) omega.Amount {
+		return omega.Amount{CPU: rapid.Int32Range(0, 8).Draw(t, "cpu"), Mem: rapid.Int32Range(0, 8).Draw(t, "mem")}
 	})
-	res := func(r omega.Room) cluster.Resources {
+	res := func(r omega.Amount) cluster.Resources {
 		return cluster.Resources{CPU: int64(r.CPU), Memory: int64(r.Mem)}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -38,7 +38,7 @@ func TestFitsIsJudges(t *testing.T) {
 func TestCommit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const workers = 4
-		each, want := omega.Room{CPU: 4, Mem: 4}, omega.Room{CPU: 1, Mem: rapid.Int32Range(0, 2).Draw(t, "mem")}
+		each, want := omega.Amount{CPU: 4, Mem: 4}, omega.Amount{CPU: 1, Mem: rapid.Int32Range(0, 2).Draw(t, "mem")}
 		rules := omega.Rules{Coarse: rapid.Bool().Draw(t, "coarse"), Gang: rapid.Bool().Draw(t, "gang")}
 		cell := omega.NewState(workers, each)
 		views := [2]*omega.State{omega.NewState(0, each), omega.NewState(0, each)}

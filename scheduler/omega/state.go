@@ -9,24 +9,24 @@ package omega
 
 import "math/rand/v2"
 
-// Room is an amount of the two dimensions that Omega's traces have.
-type Room struct {
+// Amount is an amount of the two dimensions that Omega's traces have.
+type Amount struct {
 	CPU int32 // thousandths of a core
 	Mem int32 // MiB
 }
 
 // Fits says whether r can be taken from free.
-func (r Room) Fits(free Room) bool { return r.CPU <= free.CPU && r.Mem <= free.Mem }
+func (r Amount) Fits(free Amount) bool { return r.CPU <= free.CPU && r.Mem <= free.Mem }
 
 // State is the free room of every worker of a cell, with a sequence number that goes up when somebody takes some.
 type State struct {
-	free []Room
+	free []Amount
 	seq  []uint32
 }
 
 // NewState gives a cell of empty workers.
-func NewState(workers int, each Room) *State {
-	s := &State{free: make([]Room, workers), seq: make([]uint32, workers)}
+func NewState(workers int, each Amount) *State {
+	s := &State{free: make([]Amount, workers), seq: make([]uint32, workers)}
 	for i := range s.free {
 		s.free[i] = each
 	}
@@ -40,13 +40,13 @@ func (s *State) CopyFrom(o *State) {
 }
 
 // Free gives what a worker has left.
-func (s *State) Free(worker int32) Room { return s.free[worker] }
+func (s *State) Free(worker int32) Amount { return s.free[worker] }
 
 // Set writes what a worker has left: a fresh record heals a stale view.
-func (s *State) Set(worker int32, free Room) { s.free[worker] = free }
+func (s *State) Set(worker int32, free Amount) { s.free[worker] = free }
 
 // Take claims room on a worker if it is there.
-func (s *State) Take(worker int32, want Room) bool {
+func (s *State) Take(worker int32, want Amount) bool {
 	f := &s.free[worker]
 	if !want.Fits(*f) {
 		return false
@@ -58,7 +58,7 @@ func (s *State) Take(worker int32, want Room) bool {
 }
 
 // Give hands room back. A sequence number counts claims only, as in Omega.
-func (s *State) Give(worker int32, want Room) {
+func (s *State) Give(worker int32, want Amount) {
 	s.free[worker].CPU += want.CPU
 	s.free[worker].Mem += want.Mem
 }
@@ -83,7 +83,7 @@ func NewPool(workers int) Pool {
 
 // Place finds workers for up to tasks tasks by random first fit: draw one of the workers not yet found full, take it if
 // a task fits, else look at it no more. It takes the room from s, which is a private view, and appends to claims.
-func (s *State) Place(rng *rand.Rand, pool Pool, want Room, tasks int, claims []Claim) []Claim {
+func (s *State) Place(rng *rand.Rand, pool Pool, want Amount, tasks int, claims []Claim) []Claim {
 	left := len(pool)
 	for tasks > 0 && left > 0 {
 		i := rng.IntN(left)
@@ -114,7 +114,7 @@ type Rules struct {
 // and gives how many. Conflicts are judged before the transaction's own claims are played: judging each claim after the
 // last, as Omega's simulator does, lets a later claim pass by accident after an earlier one on the same worker failed,
 // and over-commits the worker.
-func (s *State) Commit(r Rules, want Room, claims []Claim) (held int) {
+func (s *State) Commit(r Rules, want Amount, claims []Claim) (held int) {
 	if r.Coarse {
 		first := -1 // conflict
 		for i, c := range claims {

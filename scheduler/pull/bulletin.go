@@ -67,8 +67,8 @@ func (m *Market) tell(d *scheduler.Env, b *buyer) {
 	}
 }
 
-// told takes a bulletin in, and sends offers that rest here to the work it tells of.
-func (m *Market) told(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+// bulletins takes a bulletin in, and sends offers that rest here to the work it tells of.
+func (m *Market) bulletins(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	from := msg.From
 	if msg.At < b.heard[from] {
 		return // an older one that came late

@@ -251,7 +251,7 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 			wk.Acknowledge(msg.Offer)
 		}
 	case kindBulletin:
-		m.told(d, &m.buyers[msg.To], msg)
+		m.bulletins(d, &m.buyers[msg.To], msg)
 	case kindDelegate:
 		m.delegated(d, &m.buyers[msg.To], msg)
 	case kindReturn:

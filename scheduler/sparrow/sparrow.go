@@ -19,7 +19,7 @@ type Options struct {
 
 // Sparrow is batch sampling with late binding.
 type Sparrow struct {
-	*probing.Floor
+	*probing.WorkerPool
 	opt   Options
 	draws draws   // of all workers
 	kinds []draws // of those of each kind
@@ -30,9 +30,9 @@ func New(fleet scheduler.Fleet, opt Options) *Sparrow {
 	if opt.Ratio == 0 {
 		opt.Ratio = 2
 	}
-	f := probing.NewFloor(fleet)
+	f := probing.NewWorkerPool(fleet)
 	f.Cancel = opt.Cancel
-	s := &Sparrow{Floor: f, opt: opt, draws: newDraws(fleet.Workers), kinds: make([]draws, fleet.Kinds)}
+	s := &Sparrow{WorkerPool: f, opt: opt, draws: newDraws(fleet.Workers), kinds: make([]draws, fleet.Kinds)}
 	for w := range int32(fleet.Workers) {
 		if fleet.Kinds > 0 {
 			k := int(w) % fleet.Kinds

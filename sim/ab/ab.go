@@ -29,18 +29,18 @@ type Report struct {
 	From      time.Time `json:"from,omitzero"`
 	To        time.Time `json:"to,omitzero"`
 
-	As     int     `json:"as_recorded"` // the old policy chooses what was recorded
-	Same   int     `json:"same"`
-	Moved  Share   `json:"moved"`         // placed elsewhere by the new
-	OnlyBy Refusal `json:"refused_by"`    // by one and not by the other
-	Score  Paired  `json:"score"`         // by the new policy's own scores
-	Room   Paired  `json:"headroom"`      // share of the scarcest dimension that is left where it is placed
-	Region Paired  `json:"region"`        // place in the request's list of regions, 0 being the first
-	Mates  Paired  `json:"neighbours"`    // machines of the same app on that worker before
-	Moves  []Move  `json:"moves"`         // the first MaxMoves
-	Apps   []Count `json:"moves_by_app"`  // most first
-	Into   []Count `json:"moves_to"`      // by worker, most first
-	Lost   []Move  `json:"refused_moves"` // placed by the old and not by the new
+	As       int     `json:"as_recorded"` // the old policy chooses what was recorded
+	Same     int     `json:"same"`
+	Moved    Share   `json:"moved"`         // placed elsewhere by the new
+	OnlyBy   Refusal `json:"refused_by"`    // by one and not by the other
+	Score    Paired  `json:"score"`         // by the new policy's own scores
+	Headroom Paired  `json:"headroom"`      // share of the scarcest dimension that is left where it is placed
+	Region   Paired  `json:"region"`        // place in the request's list of regions, 0 being the first
+	Mates    Paired  `json:"neighbours"`    // machines of the same app on that worker before
+	Moves    []Move  `json:"moves"`         // the first MaxMoves
+	Apps     []Count `json:"moves_by_app"`  // most first
+	Into     []Count `json:"moves_to"`      // by worker, most first
+	Lost     []Move  `json:"refused_moves"` // placed by the old and not by the new
 }
 
 // Refusal counts what one policy places and the other does not.
@@ -76,7 +76,7 @@ type Run struct {
 	lostNew   int
 	lostOld   int
 	score     pairs
-	room      pairs
+	headroom  pairs
 	region    pairs
 	mates     pairs
 	apps      map[string]int
@@ -150,13 +150,13 @@ func best(q *placement.Request, view cluster.View, p *placement.Policy) chosen {
 // compare measures both choices alike.
 func (r *Run) compare(q *placement.Request, then *placement.Policy, from, to *cluster.Record) {
 	r.score.add(then.ScoreAt(q, from), then.ScoreAt(q, to))
-	r.room.add(room(q, from), room(q, to))
+	r.headroom.add(headroom(q, from), headroom(q, to))
 	r.region.add(float64(placement.Nearness(*q, *from)), float64(placement.Nearness(*q, *to)))
 	r.mates.add(float64(from.Apps[q.App]), float64(to.Apps[q.App]))
 }
 
-// room is the share of the scarcest dimension that the request leaves free.
-func room(q *placement.Request, w *cluster.Record) float64 {
+// headroom is the share of the scarcest dimension that the request leaves free.
+func headroom(q *placement.Request, w *cluster.Record) float64 {
 	least := 1.0
 	free := w.Free()
 	for _, d := range w.Capacity.Dims() {
@@ -204,7 +204,7 @@ func (r *Run) Report() Report {
 	o := r.out
 	o.Moved = share(r.moved, o.Decisions)
 	o.OnlyBy = Refusal{New: share(r.lostNew, o.Decisions), Old: share(r.lostOld, o.Decisions)}
-	o.Score, o.Room, o.Region, o.Mates = r.score.paired(), r.room.paired(), r.region.paired(), r.mates.paired()
+	o.Score, o.Headroom, o.Region, o.Mates = r.score.paired(), r.headroom.paired(), r.region.paired(), r.mates.paired()
 	o.Apps, o.Into = counts(r.apps), counts(r.into)
 	if o.Moves == nil {
 		o.Moves = []Move{}

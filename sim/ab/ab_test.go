@@ -39,7 +39,7 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 		view := decisiontest.Fleet(rng, 1+rng.IntN(10))
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-		d := decision.From(decision.Taken{ID: "X", At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
+		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch(), Purchase: b.Purchase(), Err: err})
 		run.Add(d, func(w cluster.WorkerID, ref decision.Ref) (cluster.Record, bool) {
 			rec := decisiontest.Find(view, w)
 			return rec, decision.RefOf(&rec) == ref
@@ -51,7 +51,7 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 // TestThePolicyInForceMovesNobody replays the log with the very policy that made it.
 func TestThePolicyInForceMovesNobody(t *testing.T) {
 	r := replay(1, placement.Default(), placement.Default())
-	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions || r.Moved.N != 0 || len(r.Moves) != 0 || r.Room.Diff != 0 {
+	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions || r.Moved.N != 0 || len(r.Moves) != 0 || r.Headroom.Diff != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -61,8 +61,8 @@ func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
 	if r.Moved.N == 0 || r.OnlyBy.New.N == 0 || r.OnlyBy.Old.N != 0 || r.Same+r.Moved.N+r.OnlyBy.New.N != r.Decisions {
 		t.Fatalf("%+v", r)
 	}
-	if r.Room.Diff >= 0 || r.Room.Half <= 0 || r.Score.Diff <= 0 || math.Abs(r.Room.New-r.Room.Old-r.Room.Diff) > 1e-9 {
-		t.Errorf("packing leaves %+v, and scores %+v", r.Room, r.Score)
+	if r.Headroom.Diff >= 0 || r.Headroom.Half <= 0 || r.Score.Diff <= 0 || math.Abs(r.Headroom.New-r.Headroom.Old-r.Headroom.Diff) > 1e-9 {
+		t.Errorf("packing leaves %+v, and scores %+v", r.Headroom, r.Score)
 	}
 	if r.Moved.Low >= r.Moved.Of || r.Moved.High <= r.Moved.Of {
 		t.Errorf("%+v", r.Moved)
@@ -85,7 +85,7 @@ func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
 }
 
 func TestGates(t *testing.T) {
-	r := ab.Report{Decisions: 9, Skipped: 1, Moved: ab.Share{Of: 0.2}, Room: ab.Paired{Old: 0.5, New: 0.4}, OnlyBy: ab.Refusal{New: ab.Share{Of: 0.01}}}
+	r := ab.Report{Decisions: 9, Skipped: 1, Moved: ab.Share{Of: 0.2}, Headroom: ab.Paired{Old: 0.5, New: 0.4}, OnlyBy: ab.Refusal{New: ab.Share{Of: 0.01}}}
 	for text, want := range map[string]bool{
 		"moved > 0.1": true, "moved >= 0.3": false, "refused>0": true, "headroom < 0.9 * old": true, "headroom <= 0.5*old": false,
 		"skipped > 0.05": true, "region > 1": false, "neighbours < 1": true, "score <= 0": true,

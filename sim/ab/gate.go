@@ -53,7 +53,7 @@ func (g Gate) Fails(r Report) (value, limit float64, fails bool) {
 			p.New = float64(r.Skipped) / float64(all)
 		}
 	case "headroom":
-		p = r.Room
+		p = r.Headroom
 	case "region":
 		p = r.Region
 	case "neighbours":

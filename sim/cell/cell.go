@@ -30,8 +30,8 @@ func (c Class) String() string { return [...]string{"Batch", "Service"}[c] }
 // Job is a job of tasks that are all alike.
 type Job struct {
 	Submit   ticks.Time
-	Duration ticks.Time // of each task
-	Want     omega.Room // of each task
+	Duration ticks.Time   // of each task
+	Want     omega.Amount // of each task
 	Tasks    int32
 	Class    Class
 }
@@ -57,7 +57,7 @@ func (t Think) of(tasks int32) ticks.Time { return t.PerJob + t.PerTask*ticks.Ti
 type Config struct {
 	Architecture Architecture
 	Workers      int
-	Each         omega.Room
+	Each         omega.Amount
 	Think        [2]Think // by class
 	Schedulers   [2]int   // by class; Monolithic has one for both
 	Rules        omega.Rules
@@ -162,19 +162,19 @@ type group struct {
 
 // run is one simulation.
 type run struct {
-	cfg     Config
-	rng     *rand.Rand
-	heap    ticks.Heap[event]
-	now     ticks.Time
-	jobs    []job
-	scheds  []sched
-	home    []int32 // job -> scheduler
-	cell    *omega.State
-	groups  []group
-	spare   []int32 // groups that have ended
-	alloc   allocator
-	manager manager
-	report  Report
+	cfg         Config
+	rng         *rand.Rand
+	heap        ticks.Heap[event]
+	now         ticks.Time
+	jobs        []job
+	scheds      []sched
+	home        []int32 // job -> scheduler
+	cell        *omega.State
+	groups      []group
+	endedGroups []int32 // groups that have ended
+	alloc       allocator
+	manager     manager
+	report      Report
 }
 
 // Run simulates jobs, which are sorted by submission.
@@ -255,7 +255,7 @@ func (r *run) hire() {
 	}
 	for c, k := range n {
 		for range k {
-			r.scheds = append(r.scheds, sched{class: Class(c), pool: omega.NewPool(r.cfg.Workers), view: omega.NewState(0, omega.Room{})})
+			r.scheds = append(r.scheds, sched{class: Class(c), pool: omega.NewPool(r.cfg.Workers), view: omega.NewState(0, omega.Amount{})})
 		}
 	}
 }
@@ -366,8 +366,8 @@ func (r *run) finish(n int32) {
 // start runs the tasks that claims name, whose room has been taken.
 func (r *run) start(n, sched int32, claims []omega.Claim) {
 	var g int32
-	if k := len(r.spare); k > 0 {
-		g, r.spare = r.spare[k-1], r.spare[:k-1]
+	if k := len(r.endedGroups); k > 0 {
+		g, r.endedGroups = r.endedGroups[k-1], r.endedGroups[:k-1]
 	} else {
 		g = int32(len(r.groups))
 		r.groups = append(r.groups, group{})
@@ -392,7 +392,7 @@ func (r *run) end(g int32) {
 		r.cell.Give(w, want)
 	}
 	r.scheds[gr.sched].holding -= int64(len(gr.workers)) * int64(want.CPU)
-	r.spare = append(r.spare, g)
+	r.endedGroups = append(r.endedGroups, g)
 	if r.cfg.Architecture == Offers {
 		r.wakeAllocator()
 	}

@@ -112,7 +112,7 @@ func TestMesos(t *testing.T) {
 		near(t, "batch wait", run(t, c, e3).Class[0].Wait.Mean, want, 0.01)
 	}
 	r := run(t, e(cell.Offers, 0.1, 100, 1, 24*hour), e3)
-	if r.Class[1].Busy+r.Class[1].NoRoom > 1 {
+	if r.Class[1].Busy+r.Class[1].Blocked > 1 {
 		t.Errorf("a scheduler was busy for %.2f of the time", r.Class[1].Busy)
 	}
 }
@@ -166,7 +166,7 @@ func some(n int) []cell.Job {
 	for i := range n {
 		jobs = append(jobs, cell.Job{
 			Submit: ticks.Time(i) * 20 * ticks.Second, Duration: ticks.Time(50+i%97*10) * ticks.Second, Tasks: int32(1 + i%13),
-			Want: omega.Room{CPU: int32(500 + 500*(i%3)), Mem: 1024}, Class: cell.Class(i % 2),
+			Want: omega.Amount{CPU: int32(500 + 500*(i%3)), Mem: 1024}, Class: cell.Class(i % 2),
 		})
 	}
 	return jobs
@@ -183,7 +183,7 @@ func TestEveryJobEndsSomewhere(t *testing.T) {
 			jobs = append(jobs, cell.Job{
 				Submit: at, Duration: ticks.Time(rapid.IntRange(0, 200).Draw(t, "duration")) * ticks.Second,
 				Tasks: int32(rapid.IntRange(1, 12).Draw(t, "tasks")), Class: cell.Class(rapid.IntRange(0, 1).Draw(t, "class")),
-				Want: omega.Room{CPU: int32(rapid.IntRange(1, 8).Draw(t, "cpu")) * 500, Mem: int32(rapid.IntRange(0, 16).Draw(t, "mem")) * 1024},
+				Want: omega.Amount{CPU: int32(rapid.IntRange(1, 8).Draw(t, "cpu")) * 500, Mem: int32(rapid.IntRange(0, 16).Draw(t, "mem")) * 1024},
 			})
 		}
 		arch := rapid.SampledFrom([]cell.Architecture{cell.Monolithic, cell.SharedView, cell.Offers, cell.Requests, cell.Market}).Draw(t, "architecture")
@@ -199,7 +199,7 @@ func TestEveryJobEndsSomewhere(t *testing.T) {
 		if r.OverCommits != 0 {
 			t.Fatal("over-committed")
 		}
-		if n := r.Class[0].Placed + r.Class[1].Placed + r.Class[0].GivenUp + r.Class[1].GivenUp; n != len(jobs) {
+		if n := r.Class[0].Placed + r.Class[1].Placed + r.Class[0].Abandoned + r.Class[1].Abandoned; n != len(jobs) {
 			t.Fatalf("%d of %d jobs ended: %s", n, len(jobs), row("", r))
 		}
 	})

@@ -21,7 +21,7 @@ func FromDecisions(placed []trace.Placed) ([]Job, error) {
 			continue
 		}
 		j := Job{Submit: micros(p.Submit), Duration: micros(p.Duration), Tasks: 1, Class: Service,
-			Want: omega.Room{CPU: int32(p.Want.CPU), Mem: int32(p.Want.Memory)}}
+			Want: omega.Amount{CPU: int32(p.Want.CPU), Mem: int32(p.Want.Memory)}}
 		if p.Batch {
 			j.Class = Batch
 		}

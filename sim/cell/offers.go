@@ -19,7 +19,7 @@ const (
 
 // offer is room that is locked for one scheduler.
 type offer struct {
-	locked []omega.Room // by worker
+	locked []omega.Amount // by worker
 	view   *omega.State
 	cpu    int64
 	mem    int64
@@ -55,7 +55,7 @@ func (r *run) makeOffer() {
 	if best < 0 {
 		return
 	}
-	o := &offer{locked: make([]omega.Room, r.cfg.Workers)}
+	o := &offer{locked: make([]omega.Amount, r.cfg.Workers)}
 	for w := range o.locked {
 		f := r.cell.Free(int32(w))
 		o.locked[w] = f
@@ -66,10 +66,10 @@ func (r *run) makeOffer() {
 		return
 	}
 	r.scheds[best].offered = true
-	o.view = omega.NewState(0, omega.Room{})
+	o.view = omega.NewState(0, omega.Amount{})
 	o.view.CopyFrom(r.cell)
 	for w := range o.locked {
-		r.cell.Set(int32(w), omega.Room{})
+		r.cell.Set(int32(w), omega.Amount{})
 	}
 	r.heap.Push(r.now+managerThinks, event{kind: offered, n: int32(best), offer: o})
 }

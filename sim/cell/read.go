@@ -58,7 +58,7 @@ func readJob(f []string) (Job, error) {
 	if v[2] > 1e6 || v[3] > 1e6 {
 		return Job{}, fault.New(fault.Invalid, "cell_trace", "a task of %g cores and %g GB is larger than any worker", v[2], v[3])
 	}
-	j.Want = omega.Room{CPU: int32(math.Round(v[2] * 1000)), Mem: int32(math.Round(v[3] * 1024))}
+	j.Want = omega.Amount{CPU: int32(math.Round(v[2] * 1000)), Mem: int32(math.Round(v[3] * 1024))}
 	switch f[2] {
 	case "Batch":
 	case "Service":

@@ -23,12 +23,12 @@ type ClassReport struct {
 	Jobs      int     `json:"jobs"`
 	Attempted int     `json:"attempted"`
 	Placed    int     `json:"placed"` // wholly
-	GivenUp   int     `json:"given_up"`
+	Abandoned int     `json:"given_up"`
 	Wait      Waits   `json:"wait"`          // from submission to the start of the first attempt
 	FullWait  Waits   `json:"full_wait"`     // in queues until wholly placed
 	Busy      float64 `json:"busy"`          // share of the time in decisions that placed or conflicted
 	Wasted    float64 `json:"wasted"`        // the part of Busy that ended in a conflict
-	NoRoom    float64 `json:"no_room"`       // share of the time in decisions for which nothing was free
+	Blocked   float64 `json:"no_room"`       // share of the time in decisions for which nothing was free
 	Conflicts float64 `json:"conflicts"`     // per successful transaction
 	LateLeft  int     `json:"late_unplaced"` // not wholly placed, and submitted in the last minute
 }
@@ -71,7 +71,7 @@ func (r *run) close(next int) {
 		}
 		switch {
 		case j.gone:
-			c.GivenUp++
+			c.Abandoned++
 		case j.done:
 			c.Placed++
 		case j.Submit > r.cfg.Until-60*ticks.Second:
@@ -86,7 +86,7 @@ func (r *run) close(next int) {
 		c := &rep.Class[s.class]
 		c.Busy += float64(s.useful+s.wasted) / until
 		c.Wasted += float64(s.wasted) / until
-		c.NoRoom += float64(s.idle) / until
+		c.Blocked += float64(s.idle) / until
 		won[s.class] += s.won
 		lost[s.class] += s.lost
 		scheds[s.class]++
@@ -95,7 +95,7 @@ func (r *run) close(next int) {
 		c := &rep.Class[k]
 		c.Wait, c.FullWait = waits(first[k]), waits(full[k])
 		if n := float64(scheds[k]); n > 0 {
-			c.Busy, c.Wasted, c.NoRoom = c.Busy/n, c.Wasted/n, c.NoRoom/n
+			c.Busy, c.Wasted, c.Blocked = c.Busy/n, c.Wasted/n, c.Blocked/n
 		}
 		if won[k] > 0 {
 			c.Conflicts = float64(lost[k]) / float64(won[k])

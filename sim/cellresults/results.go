@@ -79,7 +79,7 @@ func config(a cell.Architecture, batch, service float64, nB int, hours ticks.Tim
 		return cell.Think{PerJob: ticks.Time(s * float64(ticks.Second)), PerTask: 5 * ticks.Millisecond}
 	}
 	return cell.Config{
-		Architecture: a, Workers: 1000, Each: omega.Room{CPU: 4000, Mem: 16 << 10}, Think: [2]cell.Think{think(batch), think(service)},
+		Architecture: a, Workers: 1000, Each: omega.Amount{CPU: 4000, Mem: 16 << 10}, Think: [2]cell.Think{think(batch), think(service)},
 		Schedulers: [2]int{nB, 1}, Until: hours * 3600 * ticks.Second, ViewAge: 100 * ticks.Millisecond, Delay: ticks.Millisecond,
 	}
 }

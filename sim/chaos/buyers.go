@@ -21,7 +21,7 @@ func (r *run) buy(id string) error {
 
 func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 	if o.Done {
-		return r.bought(q, o.Err)
+		return r.endPurchase(q, o.Err)
 	}
 	w := r.find(o.Ask)
 	ask := func() error {
@@ -53,8 +53,8 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 	return ask()
 }
 
-// bought ends a purchase. A machine that was placed may be destroyed later.
-func (r *run) bought(q placement.Request, err error) error {
+// endPurchase ends a purchase. A machine that was placed may be destroyed later.
+func (r *run) endPurchase(q placement.Request, err error) error {
 	at, placed := r.ended[q.Machine]
 	if err == nil && !placed {
 		return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("the buyer of %s is done and no worker said yes", q.Machine))

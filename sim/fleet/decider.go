@@ -55,7 +55,7 @@ func (d *Decider) Enter(r *placement.Request, choices []index.Choice) {
 		return
 	}
 	d.Placed++
-	d.Index.Taken(choices[0].Worker, r)
+	d.Index.Reserve(choices[0].Worker, r)
 	d.Fleet.Place(choices[0].Worker)
 }
 

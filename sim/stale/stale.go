@@ -315,7 +315,7 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 		if r.o.Mode == Ranked {
 			p.real.Step(market.In{Granted: true, Worker: id})
 		} else {
-			p.b.index.Taken(id, &p.r)
+			p.b.index.Reserve(id, &p.r)
 		}
 		r.ends(id, p.r, life)
 		return nil

@@ -28,7 +28,7 @@ func TestTheDecisionLogIsATrace(t *testing.T) {
 	for i := range 100 {
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-		l.Append(decision.From(decision.Taken{ID: "X", At: at.Add(time.Duration(i) * time.Second), Purchase: b.Purchase(), Err: err}))
+		l.Append(decision.From(decision.Observation{ID: "X", At: at.Add(time.Duration(i) * time.Second), Purchase: b.Purchase(), Err: err}))
 		if i%2 == 0 {
 			l.End(decision.End{App: r.App, Machine: r.Machine, At: at.Add(time.Duration(i+5) * time.Second)})
 		}

@@ -78,7 +78,7 @@ type caller struct {
 	number int
 	rng    *rand.Rand
 	made   int
-	mine   []history.Op // machines it made and has not destroyed, oldest first
+	live   []history.Op // machines it made and has not destroyed, oldest first
 	slow   chan bool    // destroys that go on, at most maxSlow
 	calls  sync.WaitGroup
 	late   chan history.Op // what came of launches
@@ -97,11 +97,11 @@ func (c *caller) work(ctx context.Context) {
 	share := max(1, c.o.Slots*len(c.ms)*6/5/c.o.Clients) // a fifth more than there is room for, so that some are refused
 	for !c.stopped() && ctx.Err() == nil {
 		c.takeLate()
-		many := len(c.mine) >= share || c.count.Load() >= int64(c.o.Most)
-		if len(c.mine) > 0 && len(c.slow) < maxSlow && (many || c.rng.IntN(4) == 0) {
-			i := c.rng.IntN(len(c.mine))
-			m := c.mine[i]
-			c.mine = slices.Delete(c.mine, i, i+1)
+		many := len(c.live) >= share || c.count.Load() >= int64(c.o.Most)
+		if len(c.live) > 0 && len(c.slow) < maxSlow && (many || c.rng.IntN(4) == 0) {
+			i := c.rng.IntN(len(c.live))
+			m := c.live[i]
+			c.live = slices.Delete(c.live, i, i+1)
 			c.destroy(ctx, m)
 			continue
 		}
@@ -131,7 +131,7 @@ func (c *caller) takeLate() {
 
 func (c *caller) keep(m history.Op) {
 	if c.going--; m.Outcome == history.Yes {
-		c.mine = append(c.mine, m)
+		c.live = append(c.live, m)
 	}
 }
 

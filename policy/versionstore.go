@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of a shelf: 64 MiB of text at most.
+// Bounds of a VersionStore: 64 MiB of text at most.
 const (
 	MaxPolicies = 64
 	MaxVersions = 16 // kept of each policy; the oldest goes first
@@ -24,14 +24,14 @@ type Version struct {
 	Of     int       `json:"of,omitempty"` // of a rollback: the version whose text it is
 }
 
-// Shelf keeps the versions of policies. The zero Shelf is empty. Next and Rollback say what version would come next and
+// VersionStore keeps the versions of policies. The zero VersionStore is empty. Next and Rollback say what version would come next and
 // change nothing; Put enters one, so that its owner can make it durable in between.
-type Shelf struct {
+type VersionStore struct {
 	versions map[string][]Version // oldest first
 }
 
 // Put enters a version: one that was loaded, or one that Next or Rollback returned. One of the same number gives way to it.
-func (s *Shelf) Put(v Version) {
+func (s *VersionStore) Put(v Version) {
 	if s.versions == nil {
 		s.versions = map[string][]Version{}
 	}
@@ -42,13 +42,13 @@ func (s *Shelf) Put(v Version) {
 }
 
 // Excess returns the oldest versions of a policy that must go before one more is put, so that MaxVersions are kept.
-func (s *Shelf) Excess(name string) []Version {
+func (s *VersionStore) Excess(name string) []Version {
 	list := s.versions[name]
 	return slices.Clone(list[:max(0, len(list)+1-MaxVersions)])
 }
 
 // Remove takes one version of a policy out; with its last one the policy goes.
-func (s *Shelf) Remove(name string, number int) {
+func (s *VersionStore) Remove(name string, number int) {
 	list := slices.DeleteFunc(slices.Clone(s.versions[name]), func(v Version) bool { return v.Number == number })
 	if s.versions[name] = list; len(list) == 0 {
 		delete(s.versions, name)
@@ -56,13 +56,13 @@ func (s *Shelf) Remove(name string, number int) {
 }
 
 // Names lists the policies in order.
-func (s *Shelf) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }
+func (s *VersionStore) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }
 
 // Versions gives the versions of a policy that are kept, oldest first.
-func (s *Shelf) Versions(name string) []Version { return slices.Clone(s.versions[name]) }
+func (s *VersionStore) Versions(name string) []Version { return slices.Clone(s.versions[name]) }
 
 // Live gives the newest version of a policy.
-func (s *Shelf) Live(name string) (Version, bool) {
+func (s *VersionStore) Live(name string) (Version, bool) {
 	list := s.versions[name]
 	if len(list) == 0 {
 		return Version{}, false
@@ -71,7 +71,7 @@ func (s *Shelf) Live(name string) (Version, bool) {
 }
 
 // Get gives one version of a policy, 0 being the newest. The error is fault.NotFound.
-func (s *Shelf) Get(name string, number int) (Version, error) {
+func (s *VersionStore) Get(name string, number int) (Version, error) {
 	list := s.versions[name]
 	for _, v := range slices.Backward(list) {
 		if number == 0 || v.Number == number {
@@ -85,7 +85,7 @@ func (s *Shelf) Get(name string, number int) (Version, error) {
 }
 
 // Next gives the version that applying a source makes. new is false when it is what the live version says already.
-func (s *Shelf) Next(src *Source, at time.Time) (v Version, isNew bool, err error) {
+func (s *VersionStore) Next(src *Source, at time.Time) (v Version, isNew bool, err error) {
 	live, there := s.Live(src.Name)
 	if there && live.Text == src.Text {
 		return live, false, nil
@@ -99,7 +99,7 @@ func (s *Shelf) Next(src *Source, at time.Time) (v Version, isNew bool, err erro
 
 // Rollback gives the version that goes back to version to, 0 being the one before the live one. It is a new version with
 // the old text, so that numbers only grow; rolling back again goes further back.
-func (s *Shelf) Rollback(name string, to int, at time.Time) (Version, error) {
+func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, error) {
 	live, err := s.Get(name, 0)
 	if err != nil {
 		return live, err

@@ -26,7 +26,7 @@ func numbered(t testing.TB, n int) *policy.Source {
 }
 
 func TestShelf(t *testing.T) {
-	var s policy.Shelf
+	var s policy.VersionStore
 	at := time.Unix(1, 0)
 	weight := func() string {
 		live, _ := s.Live("p")

@@ -12,8 +12,8 @@ const Default = "default"
 // MaxNamespaces bounds the namespaces of a cluster: each is a few numbers in the record of every worker where it runs.
 const MaxNamespaces = 1000
 
-// Book is what a worker is told of budgets: what there is in the catalog, and what all other workers spend.
-type Book struct {
+// Limits is what a worker is told of budgets: what there is in the catalog, and what all other workers spend.
+type Limits struct {
 	Price   Price
 	Budgets map[string]Budget           // by namespace; one that is not named has no limit
 	Others  map[string]cluster.Spending // by namespace: of all other workers together, as of its At

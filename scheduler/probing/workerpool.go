@@ -47,9 +47,9 @@ type Worker struct {
 // HasLong says whether it runs or has queued a task of a long job.
 func (w *Worker) HasLong() bool { return w.RunsLong || w.LongQueued > 0 }
 
-// Floor is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set, when a
+// WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set, when a
 // worker is given a task.
-type Floor struct {
+type WorkerPool struct {
 	Workers []Worker
 	Order   Order
 	Cap     scheduler.Time // times its own estimate that a reservation may be bypassed; 0 is without bound
@@ -61,9 +61,9 @@ type Floor struct {
 	where   [][]int32        // with Cancel: the workers probed, by job
 }
 
-// NewFloor makes the floor of a fleet whose slots are all free.
-func NewFloor(fleet scheduler.Fleet) *Floor {
-	f := &Floor{Workers: make([]Worker, fleet.Workers)}
+// NewWorkerPool makes the floor of a fleet whose slots are all free.
+func NewWorkerPool(fleet scheduler.Fleet) *WorkerPool {
+	f := &WorkerPool{Workers: make([]Worker, fleet.Workers)}
 	for i := range f.Workers {
 		f.Workers[i].Free = int32(max(1, fleet.Slots))
 		f.Workers[i].LongSince = -1
@@ -72,7 +72,7 @@ func NewFloor(fleet scheduler.Fleet) *Floor {
 }
 
 // Open makes a job known before its probes are sent.
-func (f *Floor) Open(d *scheduler.Env, job int32) {
+func (f *WorkerPool) Open(d *scheduler.Env, job int32) {
 	if f.Lag {
 		for int(job) >= len(f.left) {
 			f.left = append(f.left, 0)
@@ -82,7 +82,7 @@ func (f *Floor) Open(d *scheduler.Env, job int32) {
 }
 
 // Send sends a reservation for a job to a worker, after more time than a message takes.
-func (f *Floor) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
+func (f *WorkerPool) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
 	d.Messages++
 	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindProbe, To: worker, Job: job}, After: more})
 	if f.Cancel {
@@ -94,7 +94,7 @@ func (f *Floor) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
 }
 
 // Deliver handles the kinds below KindOwn.
-func (f *Floor) Deliver(d *scheduler.Env, m scheduler.Msg) {
+func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case KindProbe, KindStolen:
 		f.Add(d, m.To, m.Job)
@@ -117,7 +117,7 @@ func (f *Floor) Deliver(d *scheduler.Env, m scheduler.Msg) {
 }
 
 // Add puts a reservation in a worker's queue.
-func (f *Floor) Add(d *scheduler.Env, worker, job int32) {
+func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
 	w := &f.Workers[worker]
 	w.Queue = append(w.Queue, Probe{Job: job})
 	if d.Jobs[job].Long {
@@ -129,7 +129,7 @@ func (f *Floor) Add(d *scheduler.Env, worker, job int32) {
 }
 
 // Freed gives a slot back.
-func (f *Floor) Freed(d *scheduler.Env, worker int32) {
+func (f *WorkerPool) Freed(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
 	w.Free++
 	w.RunsLong = false
@@ -141,13 +141,13 @@ func (f *Floor) Freed(d *scheduler.Env, worker int32) {
 }
 
 // Ended implements scheduler.Strategy for architectures that need no more.
-func (f *Floor) Ended(d *scheduler.Env, worker, _, _ int32) {
+func (f *WorkerPool) Ended(d *scheduler.Env, worker, _, _ int32) {
 	f.Workers[worker].LongSince = -1
 	f.Freed(d, worker)
 }
 
 // serve asks the buyer of the next reservation for a task, and runs it when there is one.
-func (f *Floor) serve(d *scheduler.Env, worker int32) {
+func (f *WorkerPool) serve(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
 	w.Free--
 	pos := 0
@@ -193,7 +193,7 @@ func (f *Floor) serve(d *scheduler.Env, worker int32) {
 	}
 }
 
-func (f *Floor) cancel(d *scheduler.Env, job int32) {
+func (f *WorkerPool) cancel(d *scheduler.Env, job int32) {
 	for _, w := range f.where[job] {
 		d.Messages++
 		d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindCancel, To: w, Job: job}, After: d.Delay})
@@ -210,7 +210,7 @@ func (w *Worker) remove(i int) {
 	w.Queue = append(w.Queue[:i], w.Queue[i+1:]...)
 }
 
-func (f *Floor) remaining(d *scheduler.Env, job int32) scheduler.Time {
+func (f *WorkerPool) remaining(d *scheduler.Env, job int32) scheduler.Time {
 	if f.Lag {
 		return f.left[job]
 	}
@@ -225,7 +225,7 @@ const never = scheduler.Time(1) << 62
 // choose gives the place in the queue of the reservation with least remaining work that overtakes nobody beyond the
 // cap; -1 when the queue has become empty. A long job's reservation at the head is always next. With StickyIn,
 // reservations of jobs that have no tasks left are dropped on the way.
-func (f *Floor) choose(d *scheduler.Env, w *Worker) int {
+func (f *WorkerPool) choose(d *scheduler.Env, w *Worker) int {
 	best, chosen, slack := never, -1, never
 	for i := 0; i < len(w.Queue); {
 		job := w.Queue[i].Job
