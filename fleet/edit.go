@@ -118,7 +118,7 @@ func (e *Edit) put(w *Worker) {
 	e.account(old, w)
 	f.changed.workers, f.changed.any = true, true
 	if w.Ready() {
-		f.picker.update(w.Record)
+		f.picker.update(w.ranked())
 	} else if old != nil && old.Ready() {
 		f.picker.remove(w.ID)
 	}

@@ -383,3 +383,15 @@ func TestThePortOfAMachine(t *testing.T) {
 		t.Error("a machine without services has a port")
 	}
 }
+
+// TestARecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not say
+// that what it knew was old.
+func TestARecordOfThisProcessDoesNotAge(t *testing.T) {
+	f := fleet.New()
+	f.Own("w1").Worker(cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Version: 1, At: time.Now().Add(-time.Hour)})
+	for _, r := range f.Snapshot().View().Workers {
+		if !r.At.IsZero() {
+			t.Errorf("%s is as of %v", r.Worker, r.At)
+		}
+	}
+}

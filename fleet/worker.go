@@ -31,6 +31,17 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
+// ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever changes
+// there is told at once, so its record does not age.
+func (w *Worker) ranked() *cluster.Record {
+	if !w.Own {
+		return w.Record
+	}
+	rec := *w.Record
+	rec.At = time.Time{}
+	return &rec
+}
+
 // Member is what is believed of the member that a worker belongs to.
 type Member struct {
 	ID    cluster.WorkerID
