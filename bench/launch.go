@@ -121,13 +121,13 @@ func wish(r LaunchRow) (string, bool) {
 	}
 	switch {
 	case r.Name == "launch_sequential":
-		return "p50 <= 3x, p99 <= 6x", at(r.RatioP50) <= 3 && at(r.RatioP99) <= 6
+		return "p50 <= 1.8x, p99 <= 6x", at(r.RatioP50) <= 1.8 && at(r.RatioP99) <= 6
 	case r.Name == "start_stopped":
-		return "p50 <= 3x", at(r.RatioP50) <= 3
+		return "p50 <= 1.5x", at(r.RatioP50) <= 1.5
 	case strings.HasPrefix(r.Name, "launch_concurrent"):
-		return ">= 0.3 of the bare loop", at(r.RatioP50) >= 0.3
+		return ">= 0.5 of the bare loop", at(r.RatioP50) >= 0.5
 	case strings.HasPrefix(r.Name, "ps_"):
-		return "p50 < 50 ms", at(r.P50) < 50
+		return "p50 <= 15 ms", at(r.P50) <= 15
 	case strings.HasPrefix(r.Name, "memory_"):
 		return "< 300 KB a machine", at(r.Value) < 300
 	case r.Name == "idle_memory":
