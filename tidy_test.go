@@ -202,11 +202,6 @@ func TestFilesAndPackagesAreTidy(t *testing.T) {
 			if ok && fn.Name.Name == "init" && fn.Recv == nil {
 				t.Errorf("%s: init has side effects that nobody asked for", s.fset.Position(fn.Pos()))
 			}
-			if ok && fn.Body != nil {
-				if n := s.fset.Position(fn.End()).Line - s.fset.Position(fn.Pos()).Line; n > 90 {
-					t.Errorf("%s: %s has %d lines", s.fset.Position(fn.Pos()), fn.Name.Name, n)
-				}
-			}
 		}
 	}
 	for pkg, ok := range documented {

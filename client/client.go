@@ -26,6 +26,15 @@ const MaxAnswer = 64 << 20
 
 // Client talks to one souk.
 type Client struct {
+	transport
+	ClusterCalls
+	PolicyCalls
+	NamespaceCalls
+	AppCalls
+}
+
+// transport makes the requests of all.
+type transport struct {
 	base  string // http://HOST:PORT, no slash at the end
 	token string
 	http  *http.Client
@@ -34,9 +43,9 @@ type Client struct {
 
 // Async returns a client whose Start, Stop, Restart and Suspend return when they have begun, not when they are done.
 func (c *Client) Async() *Client {
-	a := *c
-	a.async = true
-	return &a
+	t := c.transport
+	t.async = true
+	return newClient(t)
 }
 
 // New returns a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
@@ -55,11 +64,16 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	return &Client{base: base, token: token, http: h}
+	return newClient(transport{base: base, token: token, http: h})
+}
+
+func newClient(t transport) *Client {
+	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t}, NamespaceCalls: NamespaceCalls{t},
+		AppCalls: AppCalls{t}}
 }
 
 // Addr returns the base URL the client talks to.
-func (c *Client) Addr() string { return c.base }
+func (c transport) Addr() string { return c.base }
 
 // call is one request.
 type call struct {
@@ -97,7 +111,7 @@ func (k call) withHeader(name, value string) call {
 }
 
 // do makes the request and decodes the answer into out (nil: the answer's body does not matter).
-func (c *Client) do(ctx context.Context, k call, out any) error {
+func (c transport) do(ctx context.Context, k call, out any) error {
 	resp, err := c.send(ctx, k)
 	if err != nil {
 		return err
@@ -125,7 +139,7 @@ func (c *Client) do(ctx context.Context, k call, out any) error {
 }
 
 // send makes the request and returns the answer when it is a 2xx, else the error in it. The caller closes the body.
-func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
+func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	var body io.Reader
 	if k.in != nil {
 		if r, ok := k.in.(io.Reader); ok {
@@ -171,7 +185,7 @@ func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 }
 
 // unreachable tells a connection that was never made from an answer that was given up.
-func (c *Client) unreachable(ctx context.Context, err error) error {
+func (c transport) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}

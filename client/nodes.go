@@ -9,56 +9,59 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
+// ClusterCalls are what a client asks of workers and members: cordon, drain, move, leave, health.
+type ClusterCalls struct{ transport }
+
 // CordonWorker makes a worker take nothing new. It returns the worker's record afterwards.
-func (c *Client) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record, err error) {
+func (c ClusterCalls) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record, err error) {
 	err = c.do(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
 }
 
 // UncordonWorker makes a worker take things again.
-func (c *Client) UncordonWorker(ctx context.Context, worker string) (rec cluster.Record, err error) {
+func (c ClusterCalls) UncordonWorker(ctx context.Context, worker string) (rec cluster.Record, err error) {
 	err = c.do(ctx, newCall(api.UncordonWorker, worker), &rec)
 	return rec, err
 }
 
 // DrainPlan asks where a worker's machines would go. Nothing is done.
-func (c *Client) DrainPlan(ctx context.Context, worker string) (p api.DrainPlan, err error) {
+func (c ClusterCalls) DrainPlan(ctx context.Context, worker string) (p api.DrainPlan, err error) {
 	err = c.do(ctx, newCall(api.PlanDrain, worker), &p)
 	return p, err
 }
 
 // Move makes a machine anew at another worker, under another id and its own name.
-func (c *Client) Move(ctx context.Context, app, id string) (m api.Moved, err error) {
+func (c ClusterCalls) Move(ctx context.Context, app, id string) (m api.Moved, err error) {
 	err = c.do(ctx, newCall(api.MoveMachine, app, id), &m)
 	return m, err
 }
 
 // Leave has the member that answers say goodbye and end.
-func (c *Client) Leave(ctx context.Context) error {
+func (c ClusterCalls) Leave(ctx context.Context) error {
 	return c.do(ctx, newCall(api.Leave), nil)
 }
 
 // RemoveMember makes a member one that may not come back.
-func (c *Client) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
+func (c ClusterCalls) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
 	q := url.Values{"by": {by}, "reason": {reason}, "force": {strconv.FormatBool(force)}}
 	return c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), nil)
 }
 
 // Health returns the health of the cluster as the member that answers finds it.
-func (c *Client) Health(ctx context.Context) (h api.Health, err error) {
+func (c ClusterCalls) Health(ctx context.Context) (h api.Health, err error) {
 	err = c.do(ctx, newCall(api.ClusterHealth), &h)
 	return h, err
 }
 
 // Disconnect returns what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
-func (c *Client) Disconnect(ctx context.Context, app string) (string, error) {
+func (c ClusterCalls) Disconnect(ctx context.Context, app string) (string, error) {
 	var b api.AppDisconnect
 	err := c.do(ctx, newCall(api.GetAppDisconnect, app), &b)
 	return b.Policy, err
 }
 
 // SetDisconnect sets what is to become of them.
-func (c *Client) SetDisconnect(ctx context.Context, app, policy string) error {
+func (c ClusterCalls) SetDisconnect(ctx context.Context, app, policy string) error {
 	in := api.AppDisconnect{Policy: policy}
 	return c.do(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)
 }

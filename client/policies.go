@@ -8,15 +8,18 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
+// PolicyCalls are what a client asks of policies.
+type PolicyCalls struct{ transport }
+
 // Policies lists the policies.
-func (c *Client) Policies(ctx context.Context) ([]api.PolicyInfo, error) {
+func (c PolicyCalls) Policies(ctx context.Context) ([]api.PolicyInfo, error) {
 	var a api.PolicyList
 	err := c.do(ctx, newCall(api.ListPolicies), &a)
 	return a.Policies, err
 }
 
 // Policy returns a version of a policy with its file; 0 is the newest.
-func (c *Client) Policy(ctx context.Context, name string, version int) (api.PolicyFile, error) {
+func (c PolicyCalls) Policy(ctx context.Context, name string, version int) (api.PolicyFile, error) {
 	var a api.PolicyFile
 	q := url.Values{}
 	if version != 0 {
@@ -27,45 +30,45 @@ func (c *Client) Policy(ctx context.Context, name string, version int) (api.Poli
 }
 
 // ApplyPolicy puts a policy file in force.
-func (c *Client) ApplyPolicy(ctx context.Context, text string) (api.PolicyApplied, error) {
+func (c PolicyCalls) ApplyPolicy(ctx context.Context, text string) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
 	err := c.do(ctx, newCall(api.ApplyPolicy).withBody(api.PolicyText{Text: text}), &a)
 	return a, err
 }
 
 // PlanPolicy asks what a policy file would place elsewhere.
-func (c *Client) PlanPolicy(ctx context.Context, text string) (api.PolicyPlan, error) {
+func (c PolicyCalls) PlanPolicy(ctx context.Context, text string) (api.PolicyPlan, error) {
 	var a api.PolicyPlan
 	err := c.do(ctx, newCall(api.PlanPolicy).withBody(api.PolicyText{Text: text}), &a)
 	return a, err
 }
 
 // RollbackPolicy puts an earlier version of a policy in force again; 0 is the one before.
-func (c *Client) RollbackPolicy(ctx context.Context, name string, to int) (api.PolicyApplied, error) {
+func (c PolicyCalls) RollbackPolicy(ctx context.Context, name string, to int) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
 	err := c.do(ctx, newCall(api.RollbackPolicy, name).withBody(api.Rollback{To: to}), &a)
 	return a, err
 }
 
 // DeletePolicy takes out a policy that nobody uses.
-func (c *Client) DeletePolicy(ctx context.Context, name string) error {
+func (c PolicyCalls) DeletePolicy(ctx context.Context, name string) error {
 	return c.do(ctx, newCall(api.DeletePolicy, name), nil)
 }
 
 // ChoosePolicies sets the default policy and the shadow; nil leaves one as it is, "" gives it up.
-func (c *Client) ChoosePolicies(ctx context.Context, def, shadow *string) error {
+func (c PolicyCalls) ChoosePolicies(ctx context.Context, def, shadow *string) error {
 	in := api.PolicyChoice{Default: def, Shadow: shadow}
 	return c.do(ctx, newCall(api.ChoosePolicies).withBody(in), nil)
 }
 
 // AppPolicy returns the policy that an app chose; "" is the default.
-func (c *Client) AppPolicy(ctx context.Context, app string) (string, error) {
+func (c PolicyCalls) AppPolicy(ctx context.Context, app string) (string, error) {
 	var a api.AppPolicy
 	err := c.do(ctx, newCall(api.GetAppPolicy, app), &a)
 	return a.Policy, err
 }
 
 // SetAppPolicy chooses an app's policy; "" is the default.
-func (c *Client) SetAppPolicy(ctx context.Context, app, name string) error {
+func (c PolicyCalls) SetAppPolicy(ctx context.Context, app, name string) error {
 	return c.do(ctx, newCall(api.SetAppPolicy, app).withBody(api.AppPolicy{Policy: name}), nil)
 }

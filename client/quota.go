@@ -7,57 +7,60 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
+// NamespaceCalls are what a client asks of namespaces, their quotas and the price.
+type NamespaceCalls struct{ transport }
+
 // Namespaces lists all namespaces.
-func (c *Client) Namespaces(ctx context.Context) ([]api.Namespace, error) {
+func (c NamespaceCalls) Namespaces(ctx context.Context) ([]api.Namespace, error) {
 	var out api.NamespaceList
 	err := c.do(ctx, newCall(api.ListNamespaces), &out)
 	return out.Namespaces, err
 }
 
 // CreateNamespace makes a namespace without a limit.
-func (c *Client) CreateNamespace(ctx context.Context, name string) (n api.Namespace, err error) {
+func (c NamespaceCalls) CreateNamespace(ctx context.Context, name string) (n api.Namespace, err error) {
 	err = c.do(ctx, newCall(api.CreateNamespace).withBody(api.NewNamespace{Name: name}), &n)
 	return n, err
 }
 
 // RemoveNamespace removes a namespace that no app is in.
-func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
+func (c NamespaceCalls) RemoveNamespace(ctx context.Context, name string) error {
 	return c.do(ctx, newCall(api.DeleteNamespace, name), nil)
 }
 
 // Quota tells of one namespace.
-func (c *Client) Quota(ctx context.Context, name string) (n api.Namespace, err error) {
+func (c NamespaceCalls) Quota(ctx context.Context, name string) (n api.Namespace, err error) {
 	err = c.do(ctx, newCall(api.GetQuota, name), &n)
 	return n, err
 }
 
 // SetQuota sets what a namespace may spend, nil for no limit; a nil weight leaves that of its fair share.
-func (c *Client) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64) (n api.Namespace, err error) {
+func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64) (n api.Namespace, err error) {
 	err = c.do(ctx, newCall(api.SetQuota, name).withBody(api.QuotaRequest{Budget: b, Weight: weight}), &n)
 	return n, err
 }
 
 // Price returns what resources cost.
-func (c *Client) Price(ctx context.Context) (p quota.Price, err error) {
+func (c NamespaceCalls) Price(ctx context.Context) (p quota.Price, err error) {
 	err = c.do(ctx, newCall(api.GetPrice), &p)
 	return p, err
 }
 
 // SetPrice sets what resources cost from now on.
-func (c *Client) SetPrice(ctx context.Context, p quota.Price) (quota.Price, error) {
+func (c NamespaceCalls) SetPrice(ctx context.Context, p quota.Price) (quota.Price, error) {
 	var out quota.Price
 	err := c.do(ctx, newCall(api.SetPrice).withBody(p), &out)
 	return out, err
 }
 
 // AppNamespace returns the namespace of an app.
-func (c *Client) AppNamespace(ctx context.Context, app string) (string, error) {
+func (c NamespaceCalls) AppNamespace(ctx context.Context, app string) (string, error) {
 	var out api.AppNamespace
 	err := c.do(ctx, newCall(api.GetAppNamespace, app), &out)
 	return out.Namespace, err
 }
 
 // SetAppNamespace puts an app into a namespace, for machines that are made from then on.
-func (c *Client) SetAppNamespace(ctx context.Context, app, name string) error {
+func (c NamespaceCalls) SetAppNamespace(ctx context.Context, app, name string) error {
 	return c.do(ctx, newCall(api.SetAppNamespace, app).withBody(api.AppNamespace{Namespace: name}), nil)
 }

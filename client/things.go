@@ -7,22 +7,25 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// AppCalls are what a client asks of apps, volumes and secrets.
+type AppCalls struct{ transport }
+
 // Apps lists the apps.
-func (c *Client) Apps(ctx context.Context) ([]api.App, error) {
+func (c AppCalls) Apps(ctx context.Context) ([]api.App, error) {
 	var a api.AppList
 	err := c.do(ctx, newCall(api.ListApps), &a)
 	return a.Apps, err
 }
 
 // App returns one app.
-func (c *Client) App(ctx context.Context, name string) (api.App, error) {
+func (c AppCalls) App(ctx context.Context, name string) (api.App, error) {
 	var a api.App
 	err := c.do(ctx, newCall(api.GetApp, name), &a)
 	return a, err
 }
 
 // CreateApp makes an app.
-func (c *Client) CreateApp(ctx context.Context, name string) (api.App, error) {
+func (c AppCalls) CreateApp(ctx context.Context, name string) (api.App, error) {
 	var a api.App
 	in := api.NewApp{Name: name, Org: "personal"}
 	err := c.do(ctx, newCall(api.CreateApp).withBody(in), &a)
@@ -30,33 +33,33 @@ func (c *Client) CreateApp(ctx context.Context, name string) (api.App, error) {
 }
 
 // DestroyApp destroys an app with its machines and volumes.
-func (c *Client) DestroyApp(ctx context.Context, name string) error {
+func (c AppCalls) DestroyApp(ctx context.Context, name string) error {
 	return c.do(ctx, newCall(api.DeleteApp, name), nil)
 }
 
 // Volumes lists an app's volumes.
-func (c *Client) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
+func (c AppCalls) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	var vs []machine.Volume
 	err := c.do(ctx, newCall(api.ListVolumes, app), &vs)
 	return vs, err
 }
 
 // CreateVolume makes a volume.
-func (c *Client) CreateVolume(ctx context.Context, app string, s api.NewVolume) (machine.Volume, error) {
+func (c AppCalls) CreateVolume(ctx context.Context, app string, s api.NewVolume) (machine.Volume, error) {
 	var v machine.Volume
 	err := c.do(ctx, newCall(api.CreateVolume, app).withBody(s), &v)
 	return v, err
 }
 
 // DestroyVolume destroys a volume that is attached to nothing.
-func (c *Client) DestroyVolume(ctx context.Context, app, id string) (machine.Volume, error) {
+func (c AppCalls) DestroyVolume(ctx context.Context, app, id string) (machine.Volume, error) {
 	var v machine.Volume
 	err := c.do(ctx, newCall(api.DeleteVolume, app, id), &v)
 	return v, err
 }
 
 // ExtendVolume makes a volume larger.
-func (c *Client) ExtendVolume(ctx context.Context, app, id string, sizeGB int) (machine.Volume, error) {
+func (c AppCalls) ExtendVolume(ctx context.Context, app, id string, sizeGB int) (machine.Volume, error) {
 	var a api.Extended
 	k := newCall(api.ExtendVolume, app, id).withBody(api.ExtendRequest{SizeGB: sizeGB})
 	err := c.do(ctx, k, &a)
@@ -64,26 +67,26 @@ func (c *Client) ExtendVolume(ctx context.Context, app, id string, sizeGB int) (
 }
 
 // SnapshotVolume copies a volume as it is now.
-func (c *Client) SnapshotVolume(ctx context.Context, app, id string) error {
+func (c AppCalls) SnapshotVolume(ctx context.Context, app, id string) error {
 	return c.do(ctx, newCall(api.CreateSnapshot, app, id), nil)
 }
 
 // Snapshots lists a volume's snapshots.
-func (c *Client) Snapshots(ctx context.Context, app, id string) ([]machine.Snapshot, error) {
+func (c AppCalls) Snapshots(ctx context.Context, app, id string) ([]machine.Snapshot, error) {
 	var s []machine.Snapshot
 	err := c.do(ctx, newCall(api.ListSnapshots, app, id), &s)
 	return s, err
 }
 
 // Secrets lists an app's secrets.
-func (c *Client) Secrets(ctx context.Context, app string) ([]api.Secret, error) {
+func (c AppCalls) Secrets(ctx context.Context, app string) ([]api.Secret, error) {
 	var a api.SecretList
 	err := c.do(ctx, newCall(api.ListSecrets, app), &a)
 	return a.Secrets, err
 }
 
 // SetSecrets sets secrets, and deletes those whose value is nil.
-func (c *Client) SetSecrets(ctx context.Context, app string, values map[string]*string) error {
+func (c AppCalls) SetSecrets(ctx context.Context, app string, values map[string]*string) error {
 	k := newCall(api.SetSecrets, app).withBody(api.SecretValues{Values: values})
 	return c.do(ctx, k, nil)
 }

@@ -18,33 +18,38 @@ const NoReturn = 10 * time.Minute
 // under the highest rank of them, which promises less than there is and never more.
 const MaxEvictable = 16
 
-// budgetLeft gives how many evictions the budget of a machine still allows its app on this worker.
-func (s *Seller) budgetLeft(g *grant, now time.Time) int {
+// EvictionHistory is what was evicted on a worker, by the victims' apps: eviction budgets are counted from it.
+type EvictionHistory struct {
+	byApp map[string][]machine.Preemption // oldest first
+}
+
+// budgetLeft returns how many evictions the budget of a machine still allows its app on this worker.
+func (h *EvictionHistory) budgetLeft(g *grant, now time.Time) int {
 	b := g.tenant.Budget
-	return b.Max - s.evictionsSince(g.app, now.Add(-b.Window.Duration))
+	return b.Max - h.since(g.app, now.Add(-b.Window.Duration))
 }
 
 // recent counts an app's evictions here within the hour.
-func (s *Seller) recent(app string, now time.Time) int {
-	return s.evictionsSince(app, now.Add(-costSpell))
+func (h *EvictionHistory) recent(app string, now time.Time) int {
+	return h.since(app, now.Add(-costSpell))
 }
 
-// evictionsSince counts an app's evictions after a time. One that seems to be yet to come counts: clocks go back, and a
+// since counts an app's evictions after a time. One that seems to be yet to come counts: clocks go back, and a
 // budget must not be overdrawn by that.
-func (s *Seller) evictionsSince(app string, t time.Time) int {
+func (h *EvictionHistory) since(app string, t time.Time) int {
 	n := 0
-	for i := len(s.history[app]) - 1; i >= 0; i-- {
-		if s.history[app][i].At.After(t) {
+	for i := len(h.byApp[app]) - 1; i >= 0; i-- {
+		if h.byApp[app][i].At.After(t) {
 			n++
 		}
 	}
 	return n
 }
 
-// returns says whether the eviction of a machine of app victim would be an answer to one that it gained by: machine id of
+// returns reports whether the eviction of a machine of app victim would be an answer to one that it gained by: machine id of
 // that app was evicted for it lately.
-func (s *Seller) returns(id, app, victim string, now time.Time) bool {
-	for _, p := range s.history[app] {
+func (h *EvictionHistory) returns(id, app, victim string, now time.Time) bool {
+	for _, p := range h.byApp[app] {
 		if p.Machine == id && p.ByApp == victim && p.At.After(now.Add(-NoReturn)) {
 			return true
 		}
@@ -54,53 +59,62 @@ func (s *Seller) returns(id, app, victim string, now time.Time) bool {
 
 // remember enters evictions in the victims' apps' histories, of which the newest machine.MaxEvictionBudget are kept: no
 // budget is larger, so what is dropped can only make budgets seem more used than they are, never less.
-func (s *Seller) remember(list []machine.Preemption) {
+func (h *EvictionHistory) remember(list []machine.Preemption) {
 	for _, p := range list {
-		h := append(slices.Clone(s.history[p.App]), p)
-		s.history[p.App] = h[max(0, len(h)-machine.MaxEvictionBudget):]
+		list := append(slices.Clone(h.byApp[p.App]), p)
+		h.byApp[p.App] = list[max(0, len(list)-machine.MaxEvictionBudget):]
 	}
 }
 
-// Evictions gives an app's evictions on this worker, oldest first: what is to be kept across a restart.
-func (s *Seller) Evictions(app string) []machine.Preemption { return s.history[app] }
+// Evictions returns an app's evictions on this worker, oldest first: what is to be kept across a restart.
+func (h *EvictionHistory) Evictions(app string) []machine.Preemption { return h.byApp[app] }
 
 // EvictedApps lists the apps of which something was evicted here, in order.
-func (s *Seller) EvictedApps() []string { return slices.Sorted(maps.Keys(s.history)) }
+func (h *EvictionHistory) EvictedApps() []string { return slices.Sorted(maps.Keys(h.byApp)) }
 
 // RestoreEvictions takes an app's evictions back at start-up.
-func (s *Seller) RestoreEvictions(app string, list []machine.Preemption) {
-	s.history[app] = list[max(0, len(list)-machine.MaxEvictionBudget):]
+func (h *EvictionHistory) RestoreEvictions(app string, list []machine.Preemption) {
+	h.byApp[app] = list[max(0, len(list)-machine.MaxEvictionBudget):]
+}
+
+// evictableRanks is the summary of what could be evicted, by rank.
+type evictableRanks struct {
+	byRank map[int]*cluster.Evictable
+	sorted []cluster.Evictable // of byRank; nil: to be made anew
 }
 
 // tally keeps the summary of what could be evicted, by rank.
 func (s *Seller) tally(id string, g *grant, sign int) {
-	if !s.stands(id, g) {
-		return
+	if s.stands(id, g) {
+		s.evictable.add(g.tenant.Rank, g.occupies().sub(g.asleep()).res, sign)
 	}
-	e := s.ranks[g.tenant.Rank]
+}
+
+// add enters a machine that frees so much (sign 1) or takes it out (-1).
+func (r *evictableRanks) add(rank int, frees cluster.Resources, sign int) {
+	e := r.byRank[rank]
 	if e == nil {
-		e = &cluster.Evictable{Rank: g.tenant.Rank}
-		s.ranks[e.Rank] = e
+		e = &cluster.Evictable{Rank: rank}
+		r.byRank[rank] = e
 	}
-	frees := g.occupies().sub(g.asleep()).res
 	if e.Machines += sign; sign > 0 {
 		e.Resources = e.Resources.Add(frees)
 	} else {
 		e.Resources = e.Resources.Sub(frees)
 	}
 	if e.Machines == 0 {
-		delete(s.ranks, e.Rank)
+		delete(r.byRank, rank)
 	}
-	s.summary = nil
+	r.sorted = nil
 }
 
-// evictable gives the summary, lowest rank first.
-func (s *Seller) evictable() []cluster.Evictable {
-	if s.summary != nil || len(s.ranks) == 0 {
-		return s.summary
+// list returns the summary, lowest rank first.
+func (r *evictableRanks) list() []cluster.Evictable {
+	if r.sorted != nil || len(r.byRank) == 0 {
+		return r.sorted
 	}
-	out := make([]cluster.Evictable, 0, len(s.ranks))
-	for _, e := range s.ranks {
+	out := make([]cluster.Evictable, 0, len(r.byRank))
+	for _, e := range r.byRank {
 		out = append(out, *e)
 	}
 	slices.SortFunc(out, func(a, b cluster.Evictable) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -108,6 +122,6 @@ func (s *Seller) evictable() []cluster.Evictable {
 		a, b := out[len(out)-2], out[len(out)-1]
 		out = append(out[:len(out)-2], cluster.Evictable{Rank: b.Rank, Resources: a.Resources.Add(b.Resources), Machines: a.Machines + b.Machines})
 	}
-	s.summary = out
+	r.sorted = out
 	return out
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// claim is the part of a grant that others still occupy. The grant takes at once only what their room would not give it,
+// evictionClaim is the part of a grant that others still occupy. The grant takes at once only what their room would not give it,
 // and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and nobody else can
 // take the room meanwhile.
-type claim struct {
+type evictionClaim struct {
 	need    amount   // still to come
 	victims []string // who it comes from; those that have gone down are no longer in it
 }
@@ -89,7 +89,7 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
 	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
-	c := &claim{need: amount{r.Resources, gpus}.least(freed), victims: victims}
+	c := &evictionClaim{need: amount{r.Resources, gpus}.least(freed), victims: victims}
 	s.leave(r.Machine, victims)
 	if s.grants[r.Machine] != nil {
 		s.edit(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
@@ -121,7 +121,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 		return
 	}
 	s.leave(id, victims)
-	s.edit(id, func(g *grant) { g.claim = &claim{need: amount{g.want, g.gpus}.least(freed), victims: victims} })
+	s.edit(id, func(g *grant) { g.claim = &evictionClaim{need: amount{g.want, g.gpus}.least(freed), victims: victims} })
 	s.settle(id)
 }
 

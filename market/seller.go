@@ -25,19 +25,18 @@ const (
 // The ledger keeps, for each machine, the part it occupies as long as it exists (disk) and the part it occupies only
 // while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid.
 type Seller struct {
+	EvictionHistory
 	rec      cluster.Record // Used and the GPUs' Free count grants and holds
 	grants   map[string]*grant
 	holds    map[string]hold
 	expired  uint64
 	refusals map[string]uint64 // by failing clause
 
-	leaving map[string]string               // machines that are being evicted -> the machine that gets their room
-	ready   []string                        // see Ready
-	history map[string][]machine.Preemption // evictions by the victim's app, oldest first; see RestoreEvictions
-	ranks   map[int]*cluster.Evictable      // what could be evicted, by rank
-	summary []cluster.Evictable             // of ranks; nil: to be made anew
-	busy    func(machine string) bool       // see Busy; nil: none is
-	funds   Funding                         // nil: everything can be paid for
+	leaving   map[string]string // machines that are being evicted -> the machine that gets their room
+	ready     []string          // see Ready
+	evictable evictableRanks
+	busy      func(machine string) bool // see Busy; nil: none is
+	funds     Funding                   // nil: everything can be paid for
 }
 
 type grant struct {
@@ -48,7 +47,7 @@ type grant struct {
 	volume bool // counts as no machine
 	task   bool // a volume that may be evicted: see DescribeTask
 	tenant Tenant
-	claim  *claim // it waits for the room of others; nil: it has what it wants
+	claim  *evictionClaim // it waits for the room of others; nil: it has what it wants
 }
 
 // occupies gives what the grant takes of the ledger now.
@@ -79,14 +78,16 @@ func NewSeller(rec cluster.Record) *Seller {
 		rec.GPUs[i].Free = 1000
 	}
 	return &Seller{rec: rec, grants: map[string]*grant{}, holds: map[string]hold{}, refusals: map[string]uint64{},
-		leaving: map[string]string{}, history: map[string][]machine.Preemption{}, ranks: map[int]*cluster.Evictable{}}
+		leaving:         map[string]string{},
+		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
+		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
 }
 
 // Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
 func (s *Seller) Record(now time.Time) cluster.Record {
 	s.expire(now)
 	r := s.rec
-	r.Apps, r.Volumes, r.Evictable, r.At = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), s.evictable(), now
+	r.Apps, r.Volumes, r.Evictable, r.At = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), s.evictable.list(), now
 	return r
 }
 

@@ -20,8 +20,11 @@ type keyGeneration struct {
 	Generation int `json:"generation"`
 }
 
+// gossipKeys is the member as who keeps the keys of gossip: its own those of the cluster, and a rotation going where the CA is.
+type gossipKeys struct{ *Member }
+
 // followKeys keeps this member's keys of gossip those of the cluster, and, where the CA is, has a rotation go on.
-func (m *Member) followKeys(ctx context.Context) {
+func (m gossipKeys) followKeys(ctx context.Context) {
 	every := time.NewTicker(m.o.Knobs.Reconnect)
 	defer every.Stop()
 	for {
@@ -50,7 +53,7 @@ const keysPause = 500 * time.Millisecond
 const keysPatience = 12
 
 // keepKeys does once what is due now.
-func (m *Member) keepKeys(ctx context.Context) error {
+func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
 	if err := m.leadKeys(); err != nil {
 		failed = err
@@ -65,7 +68,7 @@ func (m *Member) keepKeys(ctx context.Context) error {
 
 // newerKeys asks an issuer where there are newer keys than ours, and, where an issuer is not heard any more, that one: we may
 // be the one that is not heard. After asking in vain the next try waits.
-func (m *Member) newerKeys(ctx context.Context) error {
+func (m gossipKeys) newerKeys(ctx context.Context) error {
 	lost := m.issuers.look()
 	newer := m.newestKeyGeneration() > m.identity.GossipKeys().Generation
 	if !newer && len(lost) == 0 || time.Since(m.keysAsked) < m.o.Knobs.Reconnect {
@@ -87,7 +90,7 @@ func (m *Member) newerKeys(ctx context.Context) error {
 }
 
 // newestKeyGeneration gives the newest generation that an issuer has told of.
-func (m *Member) newestKeyGeneration() (newest int) {
+func (m gossipKeys) newestKeyGeneration() (newest int) {
 	for _, o := range m.cluster.Objects().List(KindKeys) {
 		var t keyGeneration
 		if json.Unmarshal(o.Payload, &t) == nil {
@@ -98,13 +101,13 @@ func (m *Member) newestKeyGeneration() (newest int) {
 }
 
 // keysOf gives the generation of keys that a member says it has.
-func (m *Member) keysOf(id cluster.WorkerID) int {
+func (m gossipKeys) keysOf(id cluster.WorkerID) int {
 	x, _ := m.cluster.Member(id)
 	return x.Keys
 }
 
 // fetchKeys asks issuers for the bundle until one has answered.
-func (m *Member) fetchKeys(ctx context.Context, addrs []string) error {
+func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 	err := error(fault.New(fault.Unavailable, "issuer", "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range addrs {
 		if err = m.client.Refresh(ctx, addr); err == nil || ctx.Err() != nil {
@@ -115,7 +118,7 @@ func (m *Member) fetchKeys(ctx context.Context, addrs []string) error {
 }
 
 // leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of it.
-func (m *Member) leadKeys() error {
+func (m gossipKeys) leadKeys() error {
 	if m.issuer == nil {
 		return nil
 	}
@@ -156,7 +159,7 @@ func (m *Member) leadKeys() error {
 // allHaveKeys says whether every member has the keys of a generation. One that was removed does not get them, and is not waited
 // for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While nobody else is heard at
 // all it is we who are cut off, or have just begun, and nothing is decided.
-func (m *Member) allHaveKeys(generation int) bool {
+func (m gossipKeys) allHaveKeys(generation int) bool {
 	patience := keysPatience * m.o.Knobs.Reconnect
 	others, heard := 0, 0
 	states := map[cluster.WorkerID]cluster.Member{}

@@ -240,7 +240,7 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { m.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })
-	g.Go(func() error { m.followKeys(ctx); return nil })
+	g.Go(func() error { gossipKeys{m}.followKeys(ctx); return nil })
 	g.Go(func() error {
 		upkeep.Run(ctx, time.Duration(rand.Int64N(int64(time.Hour))), func(err error) {
 			m.o.Log.Warn("the certificate could not be looked after", "err", err)

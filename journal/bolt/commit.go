@@ -19,7 +19,7 @@ const (
 // commit is one caller's batch on its way. Its caller is told once: either that it is done, or to lead.
 type commit struct {
 	batch []fsm.Record
-	told  chan bool // true: lead; false: done, read err
+	wake  chan bool // true: lead; false: done, read err
 	err   error
 }
 
@@ -36,13 +36,13 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	c := &commit{batch: batch, told: make(chan bool, 1)}
+	c := &commit{batch: batch, wake: make(chan bool, 1)}
 	j.mu.Lock()
 	j.waiting = append(j.waiting, c)
 	lead := !j.leading
 	j.leading = true
 	j.mu.Unlock()
-	if lead || <-c.told {
+	if lead || <-c.wake {
 		j.lead(c)
 	}
 	return c.err
@@ -59,13 +59,13 @@ func (j *Journal) lead(c *commit) {
 	for _, o := range group {
 		o.err = err
 		if o != c {
-			o.told <- false
+			o.wake <- false
 		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.waiting) > 0 {
-		j.waiting[0].told <- true
+		j.waiting[0].wake <- true
 		return
 	}
 	j.leading = false

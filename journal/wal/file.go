@@ -54,7 +54,7 @@ func (l *logFile) reuse(generation uint64) error {
 	return l.sync()
 }
 
-func (l *logFile) room() int64 { return l.size - l.end }
+func (l *logFile) free() int64 { return l.size - l.end }
 
 // append writes one frame and waits until it is on disk.
 func (l *logFile) append(bodies [][]byte) error {

@@ -173,7 +173,7 @@ func (j *Journal) write() {
 	j.writing = true
 	defer j.written()
 	n, bytes := 0, 0
-	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n])) <= j.log.room() {
+	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n])) <= j.log.free() {
 		bytes += len(j.waiting[n])
 		n++
 	}

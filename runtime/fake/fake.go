@@ -49,8 +49,8 @@ type Options struct {
 	Image func(string) bool
 }
 
-// exitRoom is how many exits may wait in the channel before the next Ack makes room.
-const exitRoom = 1024
+// exitBuffer is how many exits may wait in the channel before the next Ack makes room.
+const exitBuffer = 1024
 
 // Runtime is one attachment to a world.
 type Runtime struct {
@@ -105,7 +105,7 @@ func New(o Options) *Runtime {
 
 // Reopen attaches a new runtime to the same world, as souk does when it comes back. The old one gets no more exits.
 func (r *Runtime) Reopen() *Runtime {
-	n := &Runtime{o: r.o, w: r.w, exits: make(chan runtime.Exit, exitRoom), done: make(chan struct{})}
+	n := &Runtime{o: r.o, w: r.w, exits: make(chan runtime.Exit, exitBuffer), done: make(chan struct{})}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	r.w.attached, r.w.waiting = n, nil

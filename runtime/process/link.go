@@ -22,7 +22,7 @@ type link struct {
 	o    Options
 	done context.Context
 
-	turn  chan struct{} // held by whoever connects
+	connecting  chan struct{} // held by whoever connects
 	mu    sync.Mutex
 	cur   *session
 	asked bool // for an upgrade; only under turn
@@ -47,7 +47,7 @@ type session struct {
 }
 
 func newLink(done context.Context, o Options) *link {
-	return &link{o: o, done: done, turn: make(chan struct{}, 1), more: make(chan struct{}, 1)}
+	return &link{o: o, done: done, connecting: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 }
 
 // session gives the live connection, and makes one when there is none.
@@ -56,8 +56,8 @@ func (l *link) session(ctx context.Context) (*session, error) {
 		return s, nil
 	}
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case l.connecting <- struct{}{}:
+		defer func() { <-l.connecting }()
 	case <-ctx.Done():
 		return nil, timeout(ctx, "answer")
 	case <-l.done.Done():
@@ -318,8 +318,8 @@ func (l *link) keep() {
 
 // shut ends the connection for good.
 func (l *link) shut() error {
-	l.turn <- struct{}{} // nobody is connecting, and nobody will: done has ended
-	defer func() { <-l.turn }()
+	l.connecting <- struct{}{} // nobody is connecting, and nobody will: done has ended
+	defer func() { <-l.connecting }()
 	l.mu.Lock()
 	s := l.cur
 	l.mu.Unlock()

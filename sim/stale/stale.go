@@ -25,11 +25,11 @@ import (
 const (
 	Ranked  = "ranked"  // market.Buyer: it ranks its whole view
 	Indexed = "indexed" // each buyer keeps an index, and takes the best
-	Lots    = "lots"    // the same, by lot among the eight best (Policy.Best)
+	RandomBest    = "lots"    // the same, by lot among the eight best (Policy.Best)
 )
 
 // Modes lists them.
-func Modes() []string { return []string{Ranked, Indexed, Lots} }
+func Modes() []string { return []string{Ranked, Indexed, RandomBest} }
 
 // Options is one run. Zero fields are 16 buyers, 100 workers, 95 % full, 2,000 purchases a second, 2 seconds.
 type Options struct {
@@ -123,7 +123,7 @@ func Run(o Options) (Report, error) {
 		return Report{}, fault.New(fault.Invalid, "stale", "there is no mode %q; use one of %v", o.Mode, Modes())
 	}
 	r := &run{o: o, p: placement.Default(), rng: rand.New(rand.NewPCG(o.Seed, 0x7374616c65)), sellers: map[cluster.WorkerID]*market.Seller{}}
-	if o.Mode == Lots {
+	if o.Mode == RandomBest {
 		r.p.Best = 8
 	}
 	r.rep.Mode, r.rep.StaleMS = o.Mode, float64(o.Stale)/float64(time.Millisecond)

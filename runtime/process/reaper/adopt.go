@@ -70,7 +70,7 @@ func (r *Reaper) adoptAll() error {
 			lost = append(lost, x)
 		}
 		if k.life == nil && k.intent != 0 && sameBoot {
-			r.endUntold(id)
+			r.endUnanswered(id)
 		}
 	}
 	r.sweepGroups()
@@ -111,9 +111,9 @@ func setStatus(x *runtime.Exit, status int) {
 	x.Code = ws.ExitStatus()
 }
 
-// endUntold ends a process that was forked in the moment the reaper was killed: no start was ever answered for it, and
+// endUnanswered ends a process that was forked in the moment the reaper was killed: no start was ever answered for it, and
 // the same attempt is going to be started again.
-func (r *Reaper) endUntold(id string) {
+func (r *Reaper) endUnanswered(id string) {
 	if r.tree != nil {
 		return // sweepGroups does it
 	}

@@ -1,0 +1,180 @@
+package souk_test
+
+import (
+	"go/ast"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// Bounds on what a reader must hold in mind at once.
+const (
+	maxFunction = 70 // lines
+	maxMethods  = 60 // of a type
+	maxFiles    = 25 // of a package, without tests
+)
+
+// TestNothingIsTooLargeToRead bounds functions, types, packages and lines.
+func TestNothingIsTooLargeToRead(t *testing.T) {
+	methods, files := map[string]int{}, map[string]int{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		files[s.pkg]++
+		for _, d := range s.file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			if n := s.fset.Position(fn.End()).Line - s.fset.Position(fn.Pos()).Line; n > maxFunction {
+				t.Errorf("%s: %s has %d lines; none may have more than %d", s.fset.Position(fn.Pos()), fn.Name.Name, n, maxFunction)
+			}
+			if fn.Recv != nil {
+				methods[s.pkg+"."+receiver(fn.Recv.List[0].Type)]++
+			}
+		}
+	}
+	for name, n := range methods {
+		if n > maxMethods {
+			t.Errorf("%s has %d methods; no type may have more than %d: it has several subjects", name, n, maxMethods)
+		}
+	}
+	for pkg, n := range files {
+		if n > maxFiles {
+			t.Errorf("package %s has %d files; none may have more than %d", pkg, n, maxFiles)
+		}
+	}
+}
+
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return "?"
+}
+
+// givenUp reads the glossary's second table: words that no identifier uses, and what is said instead.
+func givenUp(t *testing.T) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(raw), "\n## Words that the code does not use\n")
+	if !found {
+		t.Fatal("docs/glossary.md has no table of words that the code does not use")
+	}
+	out := map[string]string{}
+	for _, line := range strings.Split(table, "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 || strings.HasPrefix(cells[1], " ---") || strings.TrimSpace(cells[1]) == "word" {
+			continue
+		}
+		for word := range strings.SplitSeq(cells[1], ",") {
+			out[strings.TrimSpace(word)] = strings.TrimSpace(cells[2])
+		}
+	}
+	return out
+}
+
+// TestOneWordOneMeaning keeps the glossary: a word is explained once, and identifiers use none that was given up.
+func TestOneWordOneMeaning(t *testing.T) {
+	words := givenUp(t)
+	if len(words) < 10 {
+		t.Fatalf("the glossary gives up %d words only; is its table read?", len(words))
+	}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			for _, id := range declared(d) {
+				for _, w := range camelWords(id.Name) {
+					if say, bad := words[w]; bad {
+						t.Errorf("%s: %s uses %q; say %s (docs/glossary.md)", s.fset.Position(id.Pos()), id.Name, w, say)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTheGlossaryExplainsAWordOnce reads the first table.
+func TestTheGlossaryExplainsAWordOnce(t *testing.T) {
+	raw, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(raw), "\n## ")
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\*\*([^*]+)\*\*`).FindAllStringSubmatch(cells[1], -1) {
+			word := m[1]
+			if _, rest, of := strings.Cut(cells[1], "** of "); of {
+				word += " of " + strings.TrimSpace(rest)
+			}
+			if seen[word] {
+				t.Errorf("the glossary explains %q twice", word)
+			}
+			seen[word] = true
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d words were read", len(seen))
+	}
+}
+
+// declared lists the names that a declaration makes: functions, types, their fields, constants and variables.
+func declared(d ast.Decl) (out []*ast.Ident) {
+	if fn, ok := d.(*ast.FuncDecl); ok {
+		return []*ast.Ident{fn.Name}
+	}
+	for _, spec := range d.(*ast.GenDecl).Specs {
+		switch spec := spec.(type) {
+		case *ast.ValueSpec:
+			out = append(out, spec.Names...)
+		case *ast.TypeSpec:
+			out = append(out, spec.Name)
+			if st, ok := spec.Type.(*ast.StructType); ok {
+				for _, f := range st.Fields.List {
+					out = append(out, f.Names...)
+				}
+			}
+			if it, ok := spec.Type.(*ast.InterfaceType); ok {
+				for _, f := range it.Methods.List {
+					out = append(out, f.Names...)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// camelWords splits an identifier at its capitals: "takeFreeSeat" is take, free, seat.
+func camelWords(name string) (out []string) {
+	word := ""
+	for _, r := range path.Base(name) {
+		if (unicode.IsUpper(r) || r == '_') && word != "" {
+			out, word = append(out, strings.ToLower(word)), ""
+		}
+		if r != '_' {
+			word += string(r)
+		}
+	}
+	return append(out, strings.ToLower(word))
+}
