@@ -2,19 +2,22 @@ package souk_test
 
 import (
 	"go/ast"
+	"go/token"
 	"os"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Bounds on what a reader must hold in mind at once.
 const (
-	maxFunction = 70 // lines
-	maxMethods  = 60 // of a type
-	maxFiles    = 25 // of a package, without tests
+	maxFunction = 70  // lines
+	maxMethods  = 60  // of a type
+	maxFiles    = 25  // of a package, without tests
+	maxColumns  = 120 // of a line; a tab counts four
 )
 
 // TestNothingIsTooLargeToRead bounds functions, types, packages and lines.
@@ -31,7 +34,8 @@ func TestNothingIsTooLargeToRead(t *testing.T) {
 				continue
 			}
 			if n := s.fset.Position(fn.End()).Line - s.fset.Position(fn.Pos()).Line; n > maxFunction {
-				t.Errorf("%s: %s has %d lines; none may have more than %d", s.fset.Position(fn.Pos()), fn.Name.Name, n, maxFunction)
+				t.Errorf("%s: %s has %d lines; none may have more than %d", s.fset.Position(fn.Pos()), fn.Name.Name, n,
+					maxFunction)
 			}
 			if fn.Recv != nil {
 				methods[s.pkg+"."+receiver(fn.Recv.List[0].Type)]++
@@ -62,6 +66,39 @@ func receiver(e ast.Expr) string {
 		return e.Name
 	}
 	return "?"
+}
+
+// TestLinesFitTheScreen bounds the columns of a line. Raw strings, directives, tables in comments and
+// words that cannot be broken may be longer.
+func TestLinesFitTheScreen(t *testing.T) {
+	free := regexp.MustCompile(`\S{100,}|^\s*//(\S|\t|   )|//nolint:`)
+	for _, s := range sources(t) {
+		raw, err := os.ReadFile(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inRaw := rawStrings(s)
+		for i, line := range strings.Split(string(raw), "\n") {
+			columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
+			if columns > maxColumns && !inRaw[i+1] && !free.MatchString(line) {
+				t.Errorf("%s:%d has %d columns; no line may have more than %d", s.path, i+1, columns, maxColumns)
+			}
+		}
+	}
+}
+
+// rawStrings returns the lines of a file on which a raw string stands.
+func rawStrings(s source) map[int]bool {
+	lines := map[int]bool{}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && lit.Value[0] == '`' {
+			for i := s.fset.Position(lit.Pos()).Line; i <= s.fset.Position(lit.End()).Line; i++ {
+				lines[i] = true
+			}
+		}
+		return true
+	})
+	return lines
 }
 
 // givenUp reads the glossary's second table: words that no identifier uses, and what is said instead.
@@ -102,7 +139,8 @@ func TestOneWordOneMeaning(t *testing.T) {
 			for _, id := range declared(d) {
 				for _, w := range camelWords(id.Name) {
 					if say, bad := words[w]; bad {
-						t.Errorf("%s: %s uses %q; say %s (docs/glossary.md)", s.fset.Position(id.Pos()), id.Name, w, say)
+						t.Errorf("%s: %s uses %q; say %s (docs/glossary.md)", s.fset.Position(id.Pos()), id.Name, w,
+							say)
 					}
 				}
 			}

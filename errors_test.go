@@ -30,7 +30,8 @@ code says.
 // errorText is one place where an error is made.
 type errorText struct{ pkg, kind, code, text string }
 
-// TestErrorTexts holds the list of all error texts against the code, so that each is read as a sentence before it changes.
+// TestErrorTexts holds the list of all error texts against the code, so that each is read as a sentence before it
+// changes.
 func TestErrorTexts(t *testing.T) {
 	var all []errorText
 	for _, s := range sources(t) {
@@ -64,7 +65,8 @@ func TestErrorTexts(t *testing.T) {
 			continue // put together elsewhere; its parts are tested where they are made
 		}
 		checkSentence(t, e)
-		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |\n", e.pkg, e.kind, e.code, strings.ReplaceAll(strings.ReplaceAll(e.text, "|", "\\|"), "\n", "\\n")))
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |\n", e.pkg, e.kind, e.code,
+			strings.ReplaceAll(strings.ReplaceAll(e.text, "|", "\\|"), "\n", "\\n")))
 	}
 	slices.Sort(lines)
 	for _, l := range slices.Compact(lines) {
@@ -80,11 +82,13 @@ func TestErrorTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(have) != b.String() {
-		t.Errorf("%s is not what the code says; read the texts that changed, then run go test . -run ErrorTexts -update-errors", errorsFile)
+		t.Errorf("%s is not what the code says; read the texts that changed, then run go test . -run ErrorTexts "+
+			"-update-errors", errorsFile)
 	}
 }
 
-// checkSentence wants words with a beginning and an end: no trailing full stop or newline, no "failed to", more than one word.
+// checkSentence wants words with a beginning and an end: no trailing full stop or newline, no "failed to", more than
+// one word.
 func checkSentence(t *testing.T, e errorText) {
 	t.Helper()
 	text := strings.TrimSpace(e.text)

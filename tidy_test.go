@@ -21,7 +21,8 @@ const module = "github.com/soukhq/souk/"
 // fails the test: decide where it belongs first.
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0,
-	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1, "registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
+	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
+	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"catalog": 2,
@@ -36,24 +37,29 @@ var layers = map[string]int{
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.
 var siblings = map[string][]string{
 	"machine": {"cluster", "fault"}, "cluster": {"fault"},
-	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"}, "lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"auction", "placement"},
+	"market": {"placement"}, "decision": {"market", "placement"}, "quota": {"placement", "scheduler/offers"},
+	"lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"auction", "placement"},
 	"jobs":    {"auction", "fsm", "market", "placement"},
 	"catalog": {"journal"},
 	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
-	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"}, "wire": {"pki", "runtime"},
+	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"},
+	"wire":        {"pki", "runtime"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
 	"node": {"batch", "fleet", "gateway", "member", "worker"},
 }
 
 // forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.
 var forbidden = map[string]string{
-	"os": "I/O belongs to L2", "net": "I/O belongs to L2", "net/http": "I/O belongs to L2", "os/exec": "I/O belongs to L2",
-	"math/rand": "use math/rand/v2 with a *rand.Rand argument", "crypto/rand": "chance is an argument", "log": "L0 and L1 return errors",
+	"os": "I/O belongs to L2", "net": "I/O belongs to L2", "net/http": "I/O belongs to L2",
+	"os/exec":   "I/O belongs to L2",
+	"math/rand": "use math/rand/v2 with a *rand.Rand argument", "crypto/rand": "chance is an argument",
+	"log":      "L0 and L1 return errors",
 	"log/slog": "L0 and L1 return errors", "sync": "L0 and L1 have no goroutines", "context": "L0 and L1 do not wait",
 }
 
 // forbiddenNames are package names that would shadow std or a common variable.
-var forbiddenNames = []string{"net", "http", "rpc", "log", "errors", "state", "config", "store", "queue", "plan", "util", "utils", "common", "helpers"}
+var forbiddenNames = []string{"net", "http", "rpc", "log", "errors", "state", "config", "store", "queue", "plan",
+	"util", "utils", "common", "helpers"}
 
 // layerOf gives the layer of a package, or of the nearest folder above it that has one.
 func layerOf(pkg string) (layer int, known bool) {
@@ -84,7 +90,8 @@ func sources(t *testing.T) []source {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "tools" || name == "bin") {
+			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" ||
+				name == "tools" || name == "bin") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -138,7 +145,8 @@ func TestLayersPointDownwards(t *testing.T) {
 				t.Errorf("%s imports %s (L%d): the simulator drives the pure layers only", s.path, dep, depLayer)
 			case depLayer > layer:
 				t.Errorf("%s (L%d) imports %s (L%d): imports point downwards", s.path, layer, dep, depLayer)
-			case depLayer == layer && top(dep) != top(s.pkg) && !slices.Contains(siblings[s.pkg], dep) && !slices.Contains(siblings[top(s.pkg)], dep):
+			case depLayer == layer && top(dep) != top(s.pkg) && !slices.Contains(siblings[s.pkg], dep) &&
+				!slices.Contains(siblings[top(s.pkg)], dep):
 				t.Errorf("%s imports its sibling %s: list it in siblings if it must be", s.path, dep)
 			}
 		}
@@ -195,7 +203,8 @@ func TestFilesAndPackagesAreTidy(t *testing.T) {
 		}
 		documented[s.pkg] = documented[s.pkg] || s.file.Doc != nil
 		if slices.Contains(forbiddenNames, s.file.Name.Name) {
-			t.Errorf("%s: a package named %s shadows std or a common variable, or says nothing", s.path, s.file.Name.Name)
+			t.Errorf("%s: a package named %s shadows std or a common variable, or says nothing", s.path,
+				s.file.Name.Name)
 		}
 		for _, d := range s.file.Decls {
 			fn, ok := d.(*ast.FuncDecl)
@@ -232,7 +241,8 @@ func TestNoTestSleeps(t *testing.T) {
 func TestTheGlossaryIsKept(t *testing.T) {
 	banned := []string{"node ", " nodes", "lease of capacity"}
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "scheduler/mincost" { // a graph has nodes
+		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "scheduler/mincost" {
+			// a graph has nodes
 			continue
 		}
 		if s.file.Doc == nil {

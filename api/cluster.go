@@ -85,10 +85,11 @@ type Health struct {
 type WorkerUsage struct {
 	Worker cluster.WorkerID    `json:"worker"`
 	Member cluster.MemberState `json:"member,omitempty"` // of its member; none: this souk is alone
-	AgeMS  float64             `json:"age_ms"`           // for how long it may have changed without this member's knowing
-	Record *cluster.Record     `json:"record,omitempty"` // none: it cannot be heard
-	Starts uint64              `json:"starts"`           // machines it has brought up since it started
-	Stuck  int                 `json:"stuck"`            // operations that make no progress
+	// for how long it may have changed without this member's knowing
+	AgeMS  float64         `json:"age_ms"`
+	Record *cluster.Record `json:"record,omitempty"` // none: it cannot be heard
+	Starts uint64          `json:"starts"`           // machines it has brought up since it started
+	Stuck  int             `json:"stuck"`            // operations that make no progress
 }
 
 // UsageList is the usage of all workers at one moment.

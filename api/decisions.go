@@ -46,12 +46,13 @@ type DecisionSummary struct {
 // Plan is what a launch would meet now. A launch with Machine as its id goes where the plan says, as long as nothing
 // changes.
 type Plan struct {
-	Machine   string             `json:"machine"`
-	Verdict   decision.Foreseen  `json:"verdict"` // fits, not_now, never
-	Worker    cluster.WorkerID   `json:"worker,omitempty"`
-	Reason    string             `json:"reason"`
-	Pending   decision.Pending   `json:"pending,omitempty"`
-	Equal     []cluster.WorkerID `json:"equal,omitempty"` // workers that score the same as Worker: the id decides among them
+	Machine string            `json:"machine"`
+	Verdict decision.Foreseen `json:"verdict"` // fits, not_now, never
+	Worker  cluster.WorkerID  `json:"worker,omitempty"`
+	Reason  string            `json:"reason"`
+	Pending decision.Pending  `json:"pending,omitempty"`
+	// workers that score the same as Worker: the id decides among them
+	Equal     []cluster.WorkerID `json:"equal,omitempty"`
 	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
 	Sentences []string           `json:"sentences"`
 	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first

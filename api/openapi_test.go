@@ -64,15 +64,17 @@ func describe() object {
 			for _, m := range []string{"get", "post", "delete"} {
 				if item := at(p); item[m] == nil {
 					item[m] = object{"summary": "Not served: " + sentence + ".", "tags": []string{"unimplemented"},
-						"parameters": d.parameters(p, ""), "responses": object{"501": object{"$ref": "#/components/responses/Error"}}}
+						"parameters": d.parameters(p, ""),
+						"responses":  object{"501": object{"$ref": "#/components/responses/Error"}}}
 				}
 			}
 		}
 	}
 	return object{
 		"openapi": "3.0.3",
-		"info":    object{"title": "souk", "version": "1", "description": "The Machines API and souk's own endpoints. Made from the route table; do not edit."},
-		"paths":   paths,
+		"info": object{"title": "souk", "version": "1",
+			"description": "The Machines API and souk's own endpoints. Made from the route table; do not edit."},
+		"paths": paths,
 		"components": object{
 			"schemas":         d.schemas,
 			"responses":       object{"Error": fail},
@@ -88,11 +90,13 @@ type describer struct {
 }
 
 func (d describer) operation(r Route) object {
-	answer := object{"description": r.About, "headers": object{RequestIDHeader: object{"required": true, "schema": object{"type": "string"}}}}
+	answer := object{"description": r.About,
+		"headers": object{RequestIDHeader: object{"required": true, "schema": object{"type": "string"}}}}
 	switch {
 	case r.Media == NDJSON:
 		answer["description"] = r.About + " One JSON object a line; the last may be an error."
-		answer["content"] = object{NDJSON: object{"schema": object{"type": "string", "description": "lines of " + reflect.TypeOf(r.Out).Name()}}}
+		answer["content"] = object{NDJSON: object{"schema": object{"type": "string", "description": "lines of " +
+			reflect.TypeOf(r.Out).Name()}}}
 		d.of(reflect.TypeOf(r.Out), false)
 	case r.Media == Tar:
 		answer["content"] = object{Tar: object{"schema": object{"type": "string", "format": "binary"}}}
@@ -108,13 +112,15 @@ func (d describer) operation(r Route) object {
 	op := object{"summary": r.About, "tags": []string{tag}, "parameters": d.parameters(r.Op.Pattern(), r.Query),
 		"responses": object{strconv.Itoa(r.Code): answer, "default": object{"$ref": "#/components/responses/Error"}}}
 	if r.In != nil {
-		op["requestBody"] = object{"content": object{"application/json": object{"schema": d.of(reflect.TypeOf(r.In), true)}}}
+		op["requestBody"] = object{"content": object{"application/json": object{"schema": d.of(reflect.TypeOf(r.In),
+			true)}}}
 	}
 	if r.Open {
 		op["security"] = []object{}
 	}
 	if r.Op == Readyz {
-		op["responses"].(object)["503"] = object{"description": "No worker answers.", "content": object{"text/plain": object{"schema": object{"type": "string"}}}}
+		op["responses"].(object)["503"] = object{"description": "No worker answers.",
+			"content": object{"text/plain": object{"schema": object{"type": "string"}}}}
 	}
 	return op
 }

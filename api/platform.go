@@ -11,9 +11,10 @@ type Region struct {
 	GatewayAvailable bool    `json:"gateway_available"`
 	RequiresPaidPlan bool    `json:"requires_paid_plan"`
 	Deprecated       bool    `json:"deprecated"`
-	Capacity         int64   `json:"capacity"` // machines of the size asked for, else of the smallest, that would fit now
-	GeoRegion        string  `json:"geo_region"`
-	MPGAvailable     bool    `json:"mpg_available"`
+	// machines of the size asked for, else of the smallest, that would fit now
+	Capacity     int64  `json:"capacity"`
+	GeoRegion    string `json:"geo_region"`
+	MPGAvailable bool   `json:"mpg_available"`
 }
 
 // RegionList lists the regions that have workers.

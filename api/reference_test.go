@@ -34,19 +34,24 @@ func examples() map[Kind]example {
 		KindSecret: {op: SetSecrets, values: []string{"shop"}, body: `{"values": {"TOKEN": "s3cret", "OLD": null}}`},
 		KindMachine: {op: CreateMachine, values: []string{"shop"},
 			body: `{"name": "web", "config": {"image": "souk/host", "init": {"exec": ["/bin/sleep", "600"]}}}`},
-		KindLog:       {op: StreamLogs, values: []string{"shop", "web"}, query: "tail=10&follow=true"},
-		KindVolume:    {op: CreateVolume, values: []string{"shop"}, body: `{"name": "data", "size_gb": 1}`},
-		KindSnapshot:  {op: CreateSnapshot, values: []string{"shop", "vol_0123456789abcdef"}},
-		KindRegion:    {op: ListRegions},
-		KindHold:      {op: HoldAt, values: []string{"w1"}, body: `{"app": "shop", "launch": {"config": {"image": "souk/host"}}, "ttl": 10}`},
-		KindDecision:  {op: ExplainMachine, values: []string{"shop", "web"}},
-		KindPolicy:    {op: ApplyPolicy, body: `{"text": "name = 'packed'\n[[score]]\nname = 's'\nbuiltin = 'packed'\n"}`},
-		KindJob:       {op: SubmitJob, body: `{"app": "shop", "command": ["/bin/echo", "hello"], "first": 1, "last": 100}`},
-		KindNamespace: {op: SetQuota, values: []string{"team"}, body: `{"budget": {"credits_per_hour": 100, "burst": 1000, "lend": false}}`},
-		KindPrice:     {op: GetPrice},
-		KindWorker:    {op: CordonWorker, values: []string{"w1"}, body: `{"owner": "ops", "reason": "new disk", "ttl": 3600}`},
-		KindMember:    {op: ListMembers},
-		KindServer:    {op: GetVersion},
+		KindLog:      {op: StreamLogs, values: []string{"shop", "web"}, query: "tail=10&follow=true"},
+		KindVolume:   {op: CreateVolume, values: []string{"shop"}, body: `{"name": "data", "size_gb": 1}`},
+		KindSnapshot: {op: CreateSnapshot, values: []string{"shop", "vol_0123456789abcdef"}},
+		KindRegion:   {op: ListRegions},
+		KindHold: {op: HoldAt, values: []string{"w1"},
+			body: `{"app": "shop", "launch": {"config": {"image": "souk/host"}}, "ttl": 10}`},
+		KindDecision: {op: ExplainMachine, values: []string{"shop", "web"}},
+		KindPolicy: {op: ApplyPolicy,
+			body: `{"text": "name = 'packed'\n[[score]]\nname = 's'\nbuiltin = 'packed'\n"}`},
+		KindJob: {op: SubmitJob,
+			body: `{"app": "shop", "command": ["/bin/echo", "hello"], "first": 1, "last": 100}`},
+		KindNamespace: {op: SetQuota, values: []string{"team"},
+			body: `{"budget": {"credits_per_hour": 100, "burst": 1000, "lend": false}}`},
+		KindPrice: {op: GetPrice},
+		KindWorker: {op: CordonWorker, values: []string{"w1"},
+			body: `{"owner": "ops", "reason": "new disk", "ttl": 3600}`},
+		KindMember: {op: ListMembers},
+		KindServer: {op: GetVersion},
 	}
 }
 
@@ -127,7 +132,8 @@ func document(t *testing.T) []byte {
 	var p comment.Parser
 	printer := comment.Printer{HeadingLevel: 2, HeadingID: func(*comment.Heading) string { return "" }}
 	b.Write(printer.Markdown(p.Parse("# Who may ask" + rest)))
-	b.WriteString("\n## Operations\n\nEach acts with one verb on one kind of object; what somebody may do is said with these.\n" +
+	b.WriteString("\n## Operations\n\nEach acts with one verb on one kind of object; what somebody may do is said " +
+		"with these.\n" +
 		"A query parameter with * may be repeated.\n\nVerbs: ")
 	b.WriteString(join(Verbs()) + ". Kinds: " + join(Kinds()) + ".\n")
 	for _, k := range Kinds() {
@@ -135,7 +141,8 @@ func document(t *testing.T) []byte {
 		b.WriteString("| verb | operation | query | body | answer | |\n| --- | --- | --- | --- | --- | --- |\n")
 		for _, r := range Routes() {
 			if r.Kind == k {
-				fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s | %s |\n", r.Verb, r.Op, code(r.Query), code(typeName(r.In)), answerOf(r), r.About)
+				fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s | %s |\n", r.Verb, r.Op, code(r.Query),
+					code(typeName(r.In)), answerOf(r), r.About)
 			}
 		}
 		fmt.Fprintf(&b, "\n```\n%s\n```\n", examples()[k].curl())

@@ -133,8 +133,10 @@ func Routes() []Route {
 func Unimplemented() map[string]string {
 	return map[string]string{
 		"/v1/apps/{app}/ip_assignments/{rest...}": "souk does not hand out addresses; use those of its workers",
-		"/v1/apps/{app}/secretkeys/{rest...}":     "souk does not keep keys that it computes with; keep the key as a secret and compute in the machine",
-		"/v1/apps/{app}/certificates/{rest...}":   "souk does not get certificates; put a proxy that does in front",
-		"/v1/postgres/{rest...}":                  "souk does not run databases of its own; run one as a machine with a volume",
+		"/v1/apps/{app}/secretkeys/{rest...}": "souk does not keep keys that it computes with; keep the key as " +
+			"a secret and compute in the machine",
+		"/v1/apps/{app}/certificates/{rest...}": "souk does not get certificates; put a proxy that does in front",
+		"/v1/postgres/{rest...}": "souk does not run databases of its own; run one as a machine " +
+			"with a volume",
 	}
 }

@@ -42,8 +42,11 @@ func TestQueueGivesLeastRemainingWorkFirst(t *testing.T) {
 func TestChoose(t *testing.T) {
 	none := auction.NoBid()
 	huge := auction.Bid{Short: auction.NoWork, Long: 9, Age: 0, Least: 100, Left: 100}
-	fewLeft, manyLeft := auction.Bid{Short: auction.NoWork, Long: 8, Age: 8, Least: 2, Left: 2}, auction.Bid{Short: auction.NoWork, Long: 7, Age: 8, Least: 3, Left: 3}
-	short, long, old := auction.Bid{Short: 5, Long: auction.NoWork, Age: auction.NoWork}, auction.Bid{Short: auction.NoWork, Long: 3, Age: 9, Least: 1}, auction.Bid{Short: auction.NoWork, Long: 4, Age: 1, Least: 1}
+	fewLeft, manyLeft := auction.Bid{Short: auction.NoWork, Long: 8, Age: 8, Least: 2, Left: 2},
+		auction.Bid{Short: auction.NoWork, Long: 7, Age: 8, Least: 3, Left: 3}
+	short, long, old := auction.Bid{Short: 5, Long: auction.NoWork, Age: auction.NoWork},
+		auction.Bid{Short: auction.NoWork, Long: 3, Age: 9, Least: 1},
+		auction.Bid{Short: auction.NoWork, Long: 4, Age: 1, Least: 1}
 	for _, c := range []struct {
 		name           string
 		bids           []auction.Bid
@@ -54,14 +57,19 @@ func TestChoose(t *testing.T) {
 	}{
 		{"nobody has work", []auction.Bid{none, none}, false, false, 0, auction.ByShort, false},
 		{"least work wins", []auction.Bid{none, short, long}, false, false, 2, auction.ByLong, true},
-		{"a reserved worker takes short jobs only", []auction.Bid{none, short, long}, true, false, 1, auction.ByShort, true},
+		{"a reserved worker takes short jobs only", []auction.Bid{none, short, long}, true, false, 1, auction.ByShort,
+			true},
 		{"and nothing if there are none", []auction.Bid{long, old}, true, true, 0, auction.ByShort, false},
-		{"a job that needs few goes before the first by age", []auction.Bid{huge, manyLeft, fewLeft}, false, true, 2, auction.ByLong, true},
+		{"a job that needs few goes before the first by age", []auction.Bid{huge, manyLeft, fewLeft}, false, true, 2,
+			auction.ByLong, true},
 		{"one that needs more does not", []auction.Bid{huge, manyLeft}, false, true, 0, auction.ByAge, true},
 		{"a turn by age is between long jobs", []auction.Bid{long, old}, false, true, 1, auction.ByAge, true},
-		{"and a short job that is first stays first", []auction.Bid{{Short: 2, Long: auction.NoWork, Age: auction.NoWork}, old}, false, true, 0, auction.ByShort, true},
+		{"and a short job that is first stays first",
+			[]auction.Bid{{Short: 2, Long: auction.NoWork, Age: auction.NoWork}, old}, false, true, 0, auction.ByShort,
+			true},
 	} {
-		if who, order, ok := auction.Choose(c.bids, c.reserved, c.aged); ok != c.ok || (ok && (who != c.who || order != c.order)) {
+		if who, order, ok := auction.Choose(c.bids, c.reserved, c.aged); ok != c.ok ||
+			(ok && (who != c.who || order != c.order)) {
 			t.Errorf("%s: buyer %d in order %d, %v", c.name, who, order, ok)
 		}
 	}
@@ -119,7 +127,8 @@ func TestAQueueLosesAndDoublesNothing(t *testing.T) {
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			switch rapid.IntRange(0, 3).Draw(t, "do") {
 			case 0:
-				l := jobTasks(next, rapid.Int32Range(1, 5).Draw(t, "tasks"), rapid.Int64Range(0, 1000).Draw(t, "estimate"), rapid.Bool().Draw(t, "long"))
+				l := jobTasks(next, rapid.Int32Range(1, 5).Draw(t, "tasks"),
+					rapid.Int64Range(0, 1000).Draw(t, "estimate"), rapid.Bool().Draw(t, "long"))
 				b.Add(l)
 				for n := range l.Tasks {
 					in[id{next, n}] = true
@@ -201,8 +210,8 @@ func TestPuller(t *testing.T) {
 	}
 }
 
-// TestAQueueKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long, and
-// what came long ago counts for little.
+// TestAQueueKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long,
+// and what came long ago counts for little.
 func TestAQueueKnowsWhatIsUsual(t *testing.T) {
 	b := auction.NewTaskQueue(auction.DefaultRules(1))
 	b.Observe(jobTasks(1, 2, 50, false))

@@ -8,8 +8,9 @@ type TaskGrant struct {
 	Task  int32
 }
 
-// RememberedGrants is how many of its past grants a worker can still tell from new ones when their buyer, whom the worker's
-// reply did not reach, repeats them. Buyers repeat after at most a second, so this many tasks are not over by then.
+// RememberedGrants is how many of its past grants a worker can still tell from new ones when their buyer, whom the
+// worker's reply did not reach, repeats them. Buyers repeat after at most a second, so this many tasks are not over by
+// then.
 const RememberedGrants = 8
 
 // Puller is the worker's side of the auction for one slot. It runs one task or none, and has at most one offer out: it

@@ -2,8 +2,8 @@ package auction
 
 import "slices"
 
-// Revise returns the tasks of a job another estimate and the place that follows from it. A job that is not in the queue is
-// left alone.
+// Revise returns the tasks of a job another estimate and the place that follows from it. A job that is not in the queue
+// is left alone.
 func (q *TaskQueue) Revise(job int32, long bool, estimate int64) {
 	l := q.jobs[job]
 	if l == nil || (l.Long == long && l.Estimate == estimate) {
@@ -48,8 +48,8 @@ func (q *TaskQueue) Withdraw(job int32) int32 {
 	return n
 }
 
-// Ahead returns how many tasks of how many other jobs come before this job's now, by remaining work. The order by age is
-// left out: it concerns few.
+// Ahead returns how many tasks of how many other jobs come before this job's now, by remaining work. The order by age
+// is left out: it concerns few.
 func (q *TaskQueue) Ahead(rank int64, job int32) (tasks, jobs int32) {
 	for id, l := range q.jobs {
 		if r := l.work(); id != job && (r < rank || (r == rank && id < job)) {

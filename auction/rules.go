@@ -23,17 +23,17 @@ type Rules struct {
 // and thrice the time of all workers for the work that it has left counts against it.
 //
 // Age is for the few jobs that would end last of all, where that can be helped. So nothing goes by age before the first
-// job by age would have taken, if its last task began now, five and a half times as long as a task of a long job does on
-// average, or one task of its own takes four and a half times as long: until then it ends among the others whatever
-// comes first, and least work first is the best for all of them. And nothing goes by age while what waits would take all
-// workers longer than one task of that job: then the largest jobs are last in any order, and to hurry one of them makes
-// many others late.
+// job by age would have taken, if its last task began now, five and a half times as long as a task of a long job does
+// on average, or one task of its own takes four and a half times as long: until then it ends among the others whatever
+// comes first, and least work first is the best for all of them. And nothing goes by age while what waits would take
+// all workers longer than one task of that job: then the largest jobs are last in any order, and to hurry one of them
+// makes many others late.
 func DefaultRules(n int) Rules {
 	return Rules{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Unusual: 55, Giant: 45}
 }
 
-// fewFraction is how many times as many tasks a job that goes by age must have left for a job of less work to go before it: what
-// so small a job takes the large one hardly misses.
+// fewFraction is how many times as many tasks a job that goes by age must have left for a job of less work to go before
+// it: what so small a job takes the large one hardly misses.
 const fewFraction = 50
 
 // Bid is a buyer's best offers, for each order a worker may choose by; the least wins.
@@ -68,9 +68,9 @@ const (
 
 func (b Bid) by(w Order) int64 { return [...]int64{b.Short, b.Long, b.Age}[w] }
 
-// Choose returns whose bid wins a worker, and in which order. Reserved workers take short jobs only; aged is whether this
-// task goes by age if it is of a long job, but for jobs that need few workers beside the one that is first by age. ok is
-// false when nobody has work for it.
+// Choose returns whose bid wins a worker, and in which order. Reserved workers take short jobs only; aged is whether
+// this task goes by age if it is of a long job, but for jobs that need few workers beside the one that is first by age.
+// ok is false when nobody has work for it.
 func Choose(bids []Bid, reserved, aged bool) (who int, order Order, ok bool) {
 	least := [...]int{0, 0, 0}
 	for i, b := range bids {

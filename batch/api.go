@@ -74,7 +74,8 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 }
 
 // Logs gives what a task wrote: of the attempt that runs, else of the newest that ended.
-func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error {
+func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
 	job, err := b.Status(ctx, id) // id may be a name
 	if err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/jobs"
 )
 
-// attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of an
-// attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves what
-// write(2) took; a host that goes down takes all that runs along, which Boot tells.
+// attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of
+// an attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves
+// what write(2) took; a host that goes down takes all that runs along, which Boot tells.
 type attemptLog struct {
 	path  string
 	f     *os.File
@@ -46,7 +46,8 @@ func openAttemptLog(dir string, f func(job string, index, attempt int)) (*attemp
 }
 
 func (g *attemptLog) fault(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used", g.path)
+	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used",
+		g.path)
 }
 
 // note writes the grants of orders down.

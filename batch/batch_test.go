@@ -42,7 +42,8 @@ func openHost(t testing.TB, id cluster.WorkerID, rt *fake.Runtime, j *mem.Journa
 	h := &host{t: t, id: id, rt: rt, j: j}
 	h.runner = batch.NewRunner(batch.RunnerOptions{Worker: id, Runtime: rt, Slots: 4})
 	var err error
-	h.Worker, err = worker.New(t.Context(), worker.Options{ID: id, Region: "local", Dir: t.TempDir(), Capacity: twoAtOnce, Journal: j, Runtime: rt, Tasks: h.runner})
+	h.Worker, err = worker.New(t.Context(), worker.Options{ID: id, Region: "local", Dir: t.TempDir(),
+		Capacity: twoAtOnce, Journal: j, Runtime: rt, Tasks: h.runner})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,8 @@ func (s *shop) until(id string, running int) {
 			s.t.Fatalf("it does not come to run %d tasks: %+v, %v", running, j, err)
 		}
 		tasks, _, err := s.Tasks(ctx, id, jobs.TaskQuery{Limit: 100, States: []string{"running"}})
-		if err == nil && len(tasks) == running && j.Running == running && slices.IndexFunc(tasks, func(t jobs.Task) bool { return t.TookMS == 0 }) < 0 {
+		if err == nil && len(tasks) == running && j.Running == running &&
+			slices.IndexFunc(tasks, func(t jobs.Task) bool { return t.TookMS == 0 }) < 0 {
 			return
 		}
 	}
@@ -149,7 +151,9 @@ func TestAnArrayRunsAndIsReadable(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 	var text []string
-	if err := s.Logs(t.Context(), job1, 17, machine.LogQuery{}, func(l machine.LogLine) error { text = append(text, l.Text); return nil }); err != nil || len(text) != 1 || text[0] != "hello" {
+	if err := s.Logs(t.Context(), job1, 17, machine.LogQuery{},
+		func(l machine.LogLine) error { text = append(text, l.Text); return nil }); err != nil || len(text) != 1 ||
+		text[0] != "hello" {
 		t.Fatalf("%q, %v", text, err)
 	}
 	tasks, next, err := s.Tasks(t.Context(), job1, jobs.TaskQuery{Limit: 30})
@@ -164,7 +168,8 @@ func TestFailuresRetriesAndTheirBound(t *testing.T) {
 	h.run()
 	sp := spec(10, "sh", "-c", "exit 3")
 	sp.Retries = 2
-	if j := s.submit(job1, sp); j.State != jobs.Failed || j.Failed != 10 || j.Retried != 20 || j.FirstFail.ExitCode != 3 {
+	if j := s.submit(job1, sp); j.State != jobs.Failed || j.Failed != 10 || j.Retried != 20 ||
+		j.FirstFail.ExitCode != 3 {
 		t.Fatalf("%+v", j)
 	}
 	most := 2
@@ -190,7 +195,8 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
-	if err := h.AdmitTask(t.Context(), lifecycle.Task{Name: "held", App: "other", Want: cluster.Resources{CPU: 1500}}); err != nil {
+	if err := h.AdmitTask(t.Context(),
+		lifecycle.Task{Name: "held", App: "other", Want: cluster.Resources{CPU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Submit(t.Context(), job1, spec(2, "true")); err != nil {
@@ -362,7 +368,8 @@ func TestTheJournalFails(t *testing.T) {
 	}
 	j.FailAfter(2)
 	for i := 2; ; i++ {
-		if _, err := s.Submit(t.Context(), fmt.Sprintf("j%010x", i), spec(1, "true")); fault.Is(err, fault.Unavailable) {
+		if _, err := s.Submit(t.Context(), fmt.Sprintf("j%010x", i), spec(1, "true")); fault.Is(err,
+			fault.Unavailable) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -375,14 +382,15 @@ func TestTheJournalFails(t *testing.T) {
 	}
 }
 
-// BenchmarkTurnaround is what lies between one task's end and the next one's begin at the same slot when the buyer is in
-// the same process: all that a task fetched beforehand could save. The runtime is a fake that takes no time.
+// BenchmarkTurnaround is what lies between one task's end and the next one's begin at the same slot when the buyer is
+// in the same process: all that a task fetched beforehand could save. The runtime is a fake that takes no time.
 func BenchmarkTurnaround(b *testing.B) {
 	rt := fake.New(fake.Options{})
 	h := &host{t: b, id: "w1", rt: rt, j: mem.New()}
 	h.runner = batch.NewRunner(batch.RunnerOptions{Worker: "w1", Runtime: rt, Slots: 1})
 	var err error
-	if h.Worker, err = worker.New(b.Context(), worker.Options{ID: "w1", Region: "local", Dir: b.TempDir(), Capacity: twoAtOnce, Journal: h.j, Runtime: rt, Tasks: h.runner}); err != nil {
+	if h.Worker, err = worker.New(b.Context(), worker.Options{ID: "w1", Region: "local", Dir: b.TempDir(),
+		Capacity: twoAtOnce, Journal: h.j, Runtime: rt, Tasks: h.runner}); err != nil {
 		b.Fatal(err)
 	}
 	s := openShop(b, mem.New(), b.TempDir(), "boot", h)

@@ -57,7 +57,8 @@ type Buyer struct {
 	changes changes
 }
 
-// commitWaiter is told when what it did is durable. behind counts the commits that end before its own: with 0 it is in the one under way.
+// commitWaiter is told when what it did is durable. behind counts the commits that end before its own: with 0 it is in
+// the one under way.
 type commitWaiter struct {
 	behind int
 	done   chan error
@@ -68,8 +69,10 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)), inputs: make(chan func(time.Time), maxInputs),
-		saved: make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{}, silent: map[cluster.WorkerID]time.Time{}}
+	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)),
+		inputs: make(chan func(time.Time), maxInputs),
+		saved:  make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{},
+		silent: map[cluster.WorkerID]time.Time{}}
 	b.changes.of = map[string]chan struct{}{}
 	var err error
 	if b.files, err = openOutputs(o.Dir); err != nil {
@@ -161,7 +164,8 @@ func (b *Buyer) Run(ctx context.Context) error {
 			b.drain(f, time.Now())
 		case err := <-b.saved:
 			if err != nil {
-				return fault.Wrap(err, fault.Unavailable, "journal", "jobs stop, because their journal cannot be written")
+				return fault.Wrap(err, fault.Unavailable, "journal",
+					"jobs stop, because their journal cannot be written")
 			}
 			b.busy = false
 			b.dispatcher.Saved(time.Now())
@@ -313,7 +317,8 @@ func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error 
 }
 
 func gone(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "stopped", "souk is ending, so jobs are not served any more; try again when it is back")
+	return fault.Wrap(err, fault.Unavailable, "stopped",
+		"souk is ending, so jobs are not served any more; try again when it is back")
 }
 
 func late(ctx context.Context) error {

@@ -1,18 +1,18 @@
-// Package batch runs package jobs live: a Buyer with a journal and the tasks' output beside a gateway, and a Runner beside
-// each worker, which pulls tasks and runs them with the worker's own runtime and out of its ledger.
+// Package batch runs package jobs live: a Buyer with a journal and the tasks' output beside a gateway, and a Runner
+// beside each worker, which pulls tasks and runs them with the worker's own runtime and out of its ledger.
 //
 // # The path of a task
 //
-// A free slot is offered; the buyer grants it the best task there is (orders); the runner takes the room from the ledger,
-// accepts, and starts the life with one call of the runtime. At its exit the room and the slot are free at once: the
-// next offer does not wait for the output to be read, nor for the result to be recorded. Results go to the buyer, whose
-// journal takes all that came in while it was busy with one commit; then the worker is told that they are recorded, and
-// has the runtime forget them. A worker writes nothing to its own journal for a task: a life's name says all that it must
-// know after a crash. See docs/decisions/0013-array-jobs.md.
+// A free slot is offered; the buyer grants it the best task there is (orders); the runner takes the room from the
+// ledger, accepts, and starts the life with one call of the runtime. At its exit the room and the slot are free at
+// once: the next offer does not wait for the output to be read, nor for the result to be recorded. Results go to the
+// buyer, whose journal takes all that came in while it was busy with one commit; then the worker is told that they are
+// recorded, and has the runtime forget them. A worker writes nothing to its own journal for a task: a life's name says
+// all that it must know after a crash. See docs/decisions/0013-array-jobs.md.
 //
 // # When somebody dies
 //
 // Without a buyer a runner keeps what runs running and each result until a buyer asks (at most maxHeld; then no slot is
-// offered). Nothing queues at a worker, so there is nothing to hand back but a grant under way, which a new connection voids.
-// A task of a runner that is not heard of for GoneAfter is given to another worker, with a larger attempt.
+// offered). Nothing queues at a worker, so there is nothing to hand back but a grant under way, which a new connection
+// voids. A task of a runner that is not heard of for GoneAfter is given to another worker, with a larger attempt.
 package batch

@@ -22,7 +22,8 @@ import (
 func (h *host) service(n int, band machine.Band) (*machine.Machine, error) {
 	launch := &machine.Launch{Name: fmt.Sprintf("web-%d", n), Scheduling: &machine.Scheduling{Band: band},
 		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}}}}
-	req := placement.Request{App: "shop", Machine: fmt.Sprintf("%014x", n), Resources: cluster.Resources{CPU: 1000}, Start: true, Scheduling: *launch.Scheduling}
+	req := placement.Request{App: "shop", Machine: fmt.Sprintf("%014x", n), Resources: cluster.Resources{CPU: 1000},
+		Start: true, Scheduling: *launch.Scheduling}
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
 	defer cancel()
 	return h.Grant(ctx, lifecycle.Grant{Request: req, Launch: launch, Region: "local", Evict: true, Source: "user"})
@@ -49,7 +50,8 @@ func TestTasksMakeRoomForAMachine(t *testing.T) {
 	if j.Running > 1 || j.Failed+j.Retried != 0 {
 		t.Fatalf("%+v", j)
 	}
-	if told := h.evictions(m); len(told) != 1 || told[0].App != "app" || told[0].Rank != 1000 || told[0].ByRank != 2000 || told[0].Rule != machine.RuleLowerRank || !jobs.IsLife(told[0].Machine) {
+	if told := h.evictions(m); len(told) != 1 || told[0].App != "app" || told[0].Rank != 1000 ||
+		told[0].ByRank != 2000 || told[0].Rule != machine.RuleLowerRank || !jobs.IsLife(told[0].Machine) {
 		t.Fatalf("%+v", told)
 	}
 	for ended := range 5 {
@@ -98,8 +100,8 @@ func (h *host) evictions(m *machine.Machine) (out []machine.Preemption) {
 	return out
 }
 
-// TestTasksOfBeforeAreMeteredAndMakeRoom: after the worker's restart the buyer tells whose the tasks are that run on; from
-// then on they are charged and may be evicted as before.
+// TestTasksOfBeforeAreMeteredAndMakeRoom: after the worker's restart the buyer tells whose the tasks are that run on;
+// from then on they are charged and may be evicted as before.
 func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
@@ -117,7 +119,8 @@ func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 		}
 		return rec.Spending["ml"]
 	}
-	want := quota.DefaultPrice().Rate(cluster.Resources{CPU: 2000, Memory: 512}, machine.Scheduling{Band: machine.BandBatch})
+	want := quota.DefaultPrice().Rate(cluster.Resources{CPU: 2000, Memory: 512},
+		machine.Scheduling{Band: machine.BandBatch})
 	if got := ml(h); got.Rate != want || got.Machines != 0 || got.Used.CPU != 2000 {
 		t.Fatalf("%+v, not %v an hour", got, want)
 	}
@@ -165,7 +168,8 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 			break
 		}
 	}
-	h.Budgets(quota.Limits{Price: quota.DefaultPrice(), Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
+	h.Budgets(quota.Limits{Price: quota.DefaultPrice(),
+		Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
 	if j := s.end(job1); j.State != jobs.Succeeded {
 		t.Fatalf("%+v", j)
 	}

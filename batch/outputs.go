@@ -98,7 +98,8 @@ func (o *outputs) read(job string, offset int64, n, tail int, emit func(machine.
 	defer f.Close()
 	raw := make([]byte, n)
 	if _, err := f.ReadAt(raw, offset); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "output", "the output of this task is not there any more; the host went down before it was on disk")
+		return fault.Wrap(err, fault.Unavailable, "output",
+			"the output of this task is not there any more; the host went down before it was on disk")
 	}
 	lines := bytes.SplitAfter(raw, []byte("\n"))
 	lines = lines[:len(lines)-1] // what is behind the last newline is nothing

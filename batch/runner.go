@@ -94,7 +94,8 @@ func NewRunner(o RunnerOptions) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1), drop: make(chan struct{}, 1),
+	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
+		drop:  make(chan struct{}, 1),
 		slots: make([]auction.Puller, o.Slots), offered: make([]bool, o.Slots),
 		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
@@ -260,7 +261,8 @@ func (r *Runner) Order(o *jobs.Orders) {
 
 // taskOf says what a worker is to know of a task.
 func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
-	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling, Want: l.Shape()}
+	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling,
+		Want: l.Shape()}
 }
 
 // Evict implements worker.Tasks.

@@ -44,8 +44,10 @@ func (r *Runner) granted(g jobs.Grant) {
 	r.tasks[name] = t
 	r.mu.Unlock()
 	wake(r.poke)
-	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App, Image: "souk/host", Argv: g.Terms.Command,
-		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared, SwapMB: -1}
+	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
+		Image: "souk/host", Argv: g.Terms.Command,
+		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
+		SwapMB: -1}
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	st, err := r.o.Runtime.Start(ctx, spec)
 	cancel()
@@ -70,7 +72,8 @@ func (r *Runner) granted(g jobs.Grant) {
 const exitNotStarted = 127
 
 func newTask(l jobs.Life, slot int) *task {
-	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1), watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
+	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1),
+		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
 }
 
 // follow waits for a task's exit, and ends it at its timeout or when it is told to.
@@ -241,8 +244,8 @@ func (r *Runner) Changed(rec *cluster.Record) {
 
 // Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
 //
-// A life that is prepared and does not run is a start that souk did not live to see the end of. It counts as running until
-// a later look says otherwise.
+// A life that is prepared and does not run is a start that souk did not live to see the end of. It counts as running
+// until a later look says otherwise.
 func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,7 +289,8 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		}
 		if !first && !seen[name] && t.known.Before(asked.Add(-patience)) {
 			select {
-			case t.exit <- runtime.Exit{Machine: name, Attempt: uint64(t.life.Attempt), Code: -1, Lost: true, At: asked}:
+			case t.exit <- runtime.Exit{Machine: name, Attempt: uint64(t.life.Attempt), Code: -1, Lost: true,
+				At: asked}:
 			default:
 			}
 		}

@@ -42,7 +42,8 @@ const churnLimit = 80
 // Text returns the row as it is printed for people.
 func (r ChurnRow) Text() string {
 	text := fmt.Sprintf(
-		"%s: %d machines came and went, %.0f/s, %.0f us of CPU each; RSS %.1f MB before, at most %.1f MB, %.1f MB after "+
+		"%s: %d machines came and went, %.0f/s, %.0f us of CPU each; RSS %.1f MB before, at most %.1f MB, %.1f MB "+
+			"after "+
 			"(%.1f MB of it no file), "+
 			"%.2f of before; wanted: %s",
 		r.Name,

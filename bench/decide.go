@@ -30,20 +30,22 @@ type Rates struct {
 	Floor      float64 `json:"floor_per_second"` // the same stream of requests, without decisions
 	Updates    float64 `json:"updates_per_second"`
 
-	ScoreRegret  float64 `json:"score_regret"`  // (best - chosen) / best, mean; best by a scan of all workers
-	RegretRange  float64 `json:"regret_range"`  // (best - chosen) / (best - mean that fit): 0 is the best, 1 is chance
-	BetterShare  float64 `json:"better_share"`  // of the workers that fit, how many are better than the one chosen, mean
+	ScoreRegret float64 `json:"score_regret"` // (best - chosen) / best, mean; best by a scan of all workers
+	RegretRange float64 `json:"regret_range"` // (best - chosen) / (best - mean that fit): 0 is the best, 1 is chance
+	// of the workers that fit, how many are better than the one chosen, mean
+	BetterShare  float64 `json:"better_share"`
 	Compared     int     `json:"compared"`      // decisions held against the scan
 	Disagreement int     `json:"disagreements"` // of them, where only one of both said that something fits: 0
 
-	Exhaustive       float64 `json:"exhaustive_per_second"`
-	CEL              float64 `json:"cel_per_second"`
-	CELRegret        float64 `json:"cel_score_regret"`
-	CELExhaustive    float64 `json:"cel_exhaustive_per_second"`
-	Logged           float64 `json:"logged_per_second"`
-	LoggedWaits      int     `json:"logged_waits"` // times the log was behind, and was waited for; all decisions are in it
-	LogBytes         float64 `json:"log_bytes"`    // on disk, a decision
-	MemoryMB         float64 `json:"memory_mb"`    // of the whole process, at its most
+	Exhaustive    float64 `json:"exhaustive_per_second"`
+	CEL           float64 `json:"cel_per_second"`
+	CELRegret     float64 `json:"cel_score_regret"`
+	CELExhaustive float64 `json:"cel_exhaustive_per_second"`
+	Logged        float64 `json:"logged_per_second"`
+	// times the log was behind, and was waited for; all decisions are in it
+	LoggedWaits      int     `json:"logged_waits"`
+	LogBytes         float64 `json:"log_bytes"` // on disk, a decision
+	MemoryMB         float64 `json:"memory_mb"` // of the whole process, at its most
 	ConstrainedShare float64 `json:"constrained"`
 }
 

@@ -174,7 +174,8 @@ func (w *decisionRecorder) step() *decision.Decision {
 	if len(choices) > 0 {
 		rec.Outcome, rec.Winner = decision.Placed, choices[0].Worker
 		rec.Asks = []decision.Ask{{Worker: rec.Winner, Ref: rec.Considered[0].Ref, Result: market.ResultGranted}}
-		rec.Reason = fmt.Sprintf("best score %.2f of %d workers looked at (of %d)", choices[0].Score, examined, rec.Workers)
+		rec.Reason = fmt.Sprintf("best score %.2f of %d workers looked at (of %d)", choices[0].Score, examined,
+			rec.Workers)
 		w.worker(rec.Winner).version++
 	}
 	rec.Took.Rank = decision.Millis(time.Since(at))

@@ -75,7 +75,8 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 	began := time.Now()
 	var addrs []string
 	for i := range n {
-		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret), errs); err != nil {
+		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret),
+			errs); err != nil {
 			return f, err
 		}
 		addr := ""
@@ -121,7 +122,8 @@ func (f *fleet) meet(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(late) {
-			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime, whole, n)
+			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime,
+				whole, n)
 		}
 		// asking must not be what keeps them busy
 		if err := wait.For(ctx, 50*time.Millisecond+10*time.Since(began)); err != nil {

@@ -79,7 +79,8 @@ func (r ForwardRow) Text() string {
 	text := fmt.Sprintf("%-14s %5d", r.Name, r.N)
 	if r.Extra != nil {
 		text += fmt.Sprintf(
-			"   local p50 %.2f ms p99 %.2f ms   far p50 %.2f ms p99 %.2f ms   extra %.2f ms   round trips %.0f and %.0f",
+			"   local p50 %.2f ms p99 %.2f ms   far p50 %.2f ms p99 %.2f ms   extra %.2f ms   round trips %.0f and "+
+				"%.0f",
 			*r.LocalP50, *r.LocalP99, *r.FarP50, *r.FarP99, *r.Extra, *r.LocalCalls, *r.FarCalls)
 	} else {
 		text += fmt.Sprintf(" of %d tries   p50 %.2f ms   round trips %.0f", r.Tries, *r.RefusedP50, *r.Calls)
@@ -148,7 +149,8 @@ func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err erro
 	}
 	for range min(n, 20) { // counted apart, for reading metrics would be part of what is measured
 		for k := range kinds {
-			calls, _, err := c.counted(ctx, func() error { return c.launched(ctx, pinnedTo(kinds[k].worker), kinds[k].worker) })
+			calls, _, err := c.counted(ctx,
+				func() error { return c.launched(ctx, pinnedTo(kinds[k].worker), kinds[k].worker) })
 			if err != nil {
 				return r, err
 			}
@@ -184,7 +186,8 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 		return 0, err
 	}
 	if m.State != machine.Started || string(m.Worker) != worker {
-		return 0, fault.New(fault.Internal, "bench", "a launch for %s was answered %q on %s%s", worker, m.State, m.Worker,
+		return 0, fault.New(fault.Internal, "bench", "a launch for %s was answered %q on %s%s", worker, m.State,
+			m.Worker,
 			m.Because())
 	}
 	return took, c.List[0].Client.Destroy(ctx, live.App, m.ID, "", true)
@@ -248,7 +251,8 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 		var hold api.Held
 		calls, refused, err := c.counted(ctx, func() error {
 			var err error
-			if hold, err = c.List[1].Client.Hold(ctx, narrow, api.Bid{App: live.App, Launch: big, TTL: 20}); err != nil {
+			if hold, err = c.List[1].Client.Hold(ctx, narrow,
+				api.Bid{App: live.App, Launch: big, TTL: 20}); err != nil {
 				return err
 			}
 			begin := time.Now()

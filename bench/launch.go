@@ -46,7 +46,8 @@ func launchSteps(o *LaunchOptions) []launchStep {
 		{[]string{"launch_sequential"}, (*rig).sequential},
 		{[]string{"start_stopped"}, (*rig).startStopped},
 		{[]string{named("launch_concurrent", o.Concurrency)}, (*rig).concurrent},
-		{[]string{named("ps", o.Machines), named("memory", o.Machines), fmt.Sprintf("idle_%d_cpu", o.Machines)}, (*rig).many},
+		{[]string{named("ps", o.Machines), named("memory", o.Machines), fmt.Sprintf("idle_%d_cpu", o.Machines)},
+			(*rig).many},
 	}
 }
 
@@ -87,7 +88,8 @@ func Launch(ctx context.Context, o *LaunchOptions, to Reporter) error {
 
 // LaunchHead is the line above the rows of souk bench launch.
 func LaunchHead() string {
-	return fmt.Sprintf("%-22s %6s %9s %9s %9s %7s %7s %9s %9s  %s", "NAME", "N", "P50 MS", "P99 MS", "FLOOR MS", "RATIO",
+	return fmt.Sprintf("%-22s %6s %9s %9s %9s %7s %7s %9s %9s  %s", "NAME", "N", "P50 MS", "P99 MS", "FLOOR MS",
+		"RATIO",
 		"P99/FL", "PER S", "FLOOR/S", "WANTED")
 }
 

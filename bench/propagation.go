@@ -55,7 +55,8 @@ func Propagation(ctx context.Context, o *PropagationOptions, to Reporter) error 
 			return failure(err, "a member did not do as it should")
 		}
 	}
-	f.row(to, PropagationRow{Name: "false_suspicions", N: f.wrong, Unit: "members", Wanted: "0", Met: new(f.wrong == 0)})
+	f.row(to, PropagationRow{Name: "false_suspicions", N: f.wrong, Unit: "members", Wanted: "0",
+		Met: new(f.wrong == 0)})
 	return nil
 }
 
@@ -130,7 +131,8 @@ func (f *fleet) changes(ctx context.Context, to Reporter, o *PropagationOptions)
 			each = append(each, time.Duration(at-began))
 		}
 		all = append(all, time.Duration(slices.Max(seen)-began))
-		if err := wait.For(ctx, time.Duration(20+rng.IntN(80))*time.Millisecond); err != nil { // in any phase of their clocks
+		if err := wait.For(ctx, time.Duration(20+rng.IntN(80))*time.Millisecond); err != nil {
+			// in any phase of their clocks
 			return err
 		}
 	}
@@ -169,7 +171,8 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 	for _, x := range before {
 		joining, worstJoining = joining+x.CPU.Seconds(), max(worstJoining, x.CPU.Seconds())
 	}
-	f.row(to, PropagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining, Unit: "s"})
+	f.row(to, PropagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining,
+		Unit: "s"})
 	f.row(to, PropagationRow{
 		Name:   "idle_cpu",
 		N:      len(after),
@@ -226,7 +229,8 @@ func (f *fleet) deaths(ctx context.Context, to Reporter, o *PropagationOptions) 
 			return len(seen) == len(f.members)
 		})
 		if err != nil {
-			return fmt.Errorf("the death of %s was noticed by %d of %d members: %w", victim.id, len(seen), len(f.members), err)
+			return fmt.Errorf("the death of %s was noticed by %d of %d members: %w", victim.id, len(seen),
+				len(f.members), err)
 		}
 		all = append(all, time.Duration(slices.Max(seen)-began))
 	}

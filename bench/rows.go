@@ -31,7 +31,8 @@ func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
 			return nil, err
 		}
 		if m.State != machine.Started {
-			return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+			return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State,
+				m.Because())
 		}
 		if err := b.Client.Destroy(ctx, live.App, m.ID, "", true); err != nil {
 			return nil, err

@@ -47,7 +47,8 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 	defer os.RemoveAll(dir)
 	each := o.Concurrency / o.Workers
 	o.Concurrency = each * o.Workers
-	own, err := live.Start(filepath.Join(dir, "state"), to.Stderr(), "--workers", fmt.Sprint(o.Workers), "--cpus", "10000",
+	own, err := live.Start(filepath.Join(dir, "state"), to.Stderr(), "--workers", fmt.Sprint(o.Workers), "--cpus",
+		"10000",
 		"--memory", fmt.Sprint(o.Concurrency*taskMemory))
 	if err != nil {
 		return failure(err, "it could not begin")
@@ -70,13 +71,15 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 
 // SubmitHead is the line above the rows of souk bench submit.
 func SubmitHead() string {
-	return fmt.Sprintf("%-18s %6s %8s %6s %9s %9s %7s %12s", "NAME", "TASKS", "WORKERS", "AT", "PER S", "FLOOR/S", "RATIO",
+	return fmt.Sprintf("%-18s %6s %8s %6s %9s %9s %7s %12s", "NAME", "TASKS", "WORKERS", "AT", "PER S", "FLOOR/S",
+		"RATIO",
 		"OVERHEAD MS")
 }
 
 // Text returns the row as it is printed for people.
 func (r SubmitRow) Text() string {
-	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f", r.Name, r.Tasks, r.Workers, r.Concurrency, r.PerSec,
+	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f", r.Name, r.Tasks, r.Workers, r.Concurrency,
+		r.PerSec,
 		r.FloorSec, r.Ratio, r.OverheadMS)
 }
 

@@ -32,7 +32,8 @@ type world struct {
 
 func newWorld(n, ways int, seed uint64) *world {
 	w := &world{now: noon, rng: rand.New(rand.NewPCG(seed, 1)), members: map[cluster.WorkerID]*broadcast.Spreader{},
-		got: map[cluster.WorkerID]map[uint64]int{}, sent: map[cluster.WorkerID]int{}, lost: func(cluster.WorkerID, cluster.WorkerID) bool { return false }}
+		got: map[cluster.WorkerID]map[uint64]int{}, sent: map[cluster.WorkerID]int{},
+		lost: func(cluster.WorkerID, cluster.WorkerID) bool { return false }}
 	for i := range n {
 		w.ids = append(w.ids, cluster.WorkerID(fmt.Sprintf("w%04d", i)))
 	}

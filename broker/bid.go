@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker by
-// its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
+// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker
+// by its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
 
 // bidPolicy names the policy of a machine that a scheduler outside of souk placed.
 const bidPolicy = "its own"
@@ -35,7 +35,8 @@ func (s bid) Buy(ctx context.Context, o *Order) error {
 	see(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
 	p.Ranked = placement.Rank(p.Request, p.View, p.Policy)
 	p.Consent = cmp.Or(clip(o.Bid.Reason, 300), "chosen by a scheduler outside of souk")
-	why := &machine.Placement{Policy: bidPolicy, Worker: string(o.Bid.Worker), Reason: p.Consent, Candidates: []machine.Candidate{}}
+	why := &machine.Placement{Policy: bidPolicy, Worker: string(o.Bid.Worker), Reason: p.Consent,
+		Candidates: []machine.Candidate{}}
 	m, err := w.Grant(ctx, p.grant(why, rec.Region, o.Bid.Hold, o.Bid.Evict))
 	got := reply{Answer: answerOf(err), machine: m, took: time.Since(p.record.viewed)}
 	s.metrics.bid(got.Answer)
@@ -111,5 +112,6 @@ func (b *Broker) worker(id cluster.WorkerID) (Worker, error) {
 	if w := b.fleet.Worker(id); w != nil {
 		return w, nil
 	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET /v1/souk/workers", clip(string(id), 80))
+	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET /v1/souk/workers",
+		clip(string(id), 80))
 }

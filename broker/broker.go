@@ -54,8 +54,9 @@ type Broker struct {
 
 // New makes a broker. Close ends it.
 func New(o Options) *Broker {
-	b := &Broker{fleet: o.Fleet, directory: o.Directory, apps: o.Apps, policies: o.Policies, funds: o.Funds, claims: o.Claims,
-		log: o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
+	b := &Broker{fleet: o.Fleet, directory: o.Directory, apps: o.Apps, policies: o.Policies, funds: o.Funds,
+		claims: o.Claims,
+		log:    o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.strategies = map[string]Strategy{
 		Direct: direct{b}, Race: race{b}, Shared: shared{b},
@@ -69,8 +70,8 @@ func New(o Options) *Broker {
 // closeGrace is how long Close lets what goes on end by itself.
 const closeGrace = 5 * time.Second
 
-// Close waits for what still goes on behind answers that were given, and breaks it off when that takes long. Nothing may be
-// asked of the broker afterwards.
+// Close waits for what still goes on behind answers that were given, and breaks it off when that takes long. Nothing
+// may be asked of the broker afterwards.
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -28,8 +28,8 @@ const (
 )
 
 // Claimant is the Claims of one member: what must be unique in an app is decided at the one member that the name or key
-// chooses (cluster.Claim.Deciders), so every member asks the same one, and no quorum is needed. Where that one cannot be
-// asked, the next in the order decides: see docs/decisions/0024-names-and-keys.md.
+// chooses (cluster.Claim.Deciders), so every member asks the same one, and no quorum is needed. Where that one cannot
+// be asked, the next in the order decides: see docs/decisions/0024-names-and-keys.md.
 type Claimant struct {
 	self      cluster.WorkerID
 	peers     Peers // nil: this process is alone
@@ -184,8 +184,8 @@ type Pair struct {
 	Machines []string // ids
 }
 
-// KeyPairs asks all members for keys that a cut has left bound to several machines. Those machines need not be there any
-// more.
+// KeyPairs asks all members for keys that a cut has left bound to several machines. Those machines need not be there
+// any more.
 func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
 	if c.peers == nil {
 		return nil

@@ -60,14 +60,16 @@ func newTown(t *testing.T, ids ...cluster.WorkerID) *town {
 	for i, id := range ids {
 		names[i] = string(id)
 	}
-	w := &town{fleet: newFakeFleet(names...), members: map[cluster.WorkerID]*Claimant{}, brokers: map[cluster.WorkerID]*Broker{}, asked: map[cluster.WorkerID]int{}}
+	w := &town{fleet: newFakeFleet(names...), members: map[cluster.WorkerID]*Claimant{},
+		brokers: map[cluster.WorkerID]*Broker{}, asked: map[cluster.WorkerID]int{}}
 	for i, id := range ids {
 		rows, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.members[id] = NewClaimant(id, link{w, id}, NewDecider(w.fleet, rows), w.fleet)
-		w.brokers[id] = New(Options{Fleet: w.fleet, Directory: w.fleet, Apps: w.fleet, Policies: w.fleet, Funds: w.fleet, Claims: w.members[id],
+		w.brokers[id] = New(Options{Fleet: w.fleet, Directory: w.fleet, Apps: w.fleet, Policies: w.fleet,
+			Funds: w.fleet, Claims: w.members[id],
 			Region: "local", Rand: rand.NewChaCha8([32]byte{byte(i + 1)})})
 		t.Cleanup(w.brokers[id].Close)
 	}
@@ -111,8 +113,8 @@ func keyed(i int) func() Intent {
 	return func() Intent { return Intent{App: "a", Launch: idle(""), Key: fmt.Sprintf("key-%d", i)} }
 }
 
-// TestClaimsAreDecidedAtOneMember: 300 names and 300 keys raced at three members: none twice, also where one of them is too
-// old to decide.
+// TestClaimsAreDecidedAtOneMember: 300 names and 300 keys raced at three members: none twice, also where one of them is
+// too old to decide.
 func TestClaimsAreDecidedAtOneMember(t *testing.T) {
 	for _, old := range []cluster.WorkerID{"", "w2"} {
 		w := newTown(t, "w1", "w2", "w3")
@@ -137,8 +139,8 @@ func TestClaimsAreDecidedAtOneMember(t *testing.T) {
 	}
 }
 
-// TestACutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used on
-// each; afterwards the pairs are found from every member.
+// TestACutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used
+// on each; afterwards the pairs are found from every member.
 func TestACutLeavesPairsThatAreFound(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	w.cut = func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" }

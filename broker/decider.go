@@ -22,9 +22,9 @@ type Keys interface {
 // maxClaims bounds the creates under way whose claims one member keeps.
 const maxClaims = 65536
 
-// Decider decides claims for all members: those for which it is asked. A name whose create is under way, and a key's create,
-// it keeps in memory, with an end; the key's binding itself is durable; and that a machine has a name it knows, once its
-// worker has told of it, from the directory.
+// Decider decides claims for all members: those for which it is asked. A name whose create is under way, and a key's
+// create, it keeps in memory, with an end; the key's binding itself is durable; and that a machine has a name it knows,
+// once its worker has told of it, from the directory.
 type Decider struct {
 	directory Directory
 	keys      Keys
@@ -58,7 +58,8 @@ func (d *Decider) Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed,
 	case cluster.ClaimLook:
 		return cluster.Claimed{Machine: d.keys.BoundKey(c.App, c.Value)}, nil
 	}
-	return cluster.Claimed{}, fault.New(fault.Unimplemented, "claim", "a claim has no step %q here", clip(string(c.Step), 40))
+	return cluster.Claimed{}, fault.New(fault.Unimplemented, "claim", "a claim has no step %q here",
+		clip(string(c.Step), 40))
 }
 
 func claimKey(c cluster.Claim) string { return string(c.Kind) + "/" + c.App + "/" + c.Value }
@@ -109,8 +110,8 @@ func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
 	return now.After(h.until) || h.made && h.machine == c.Over
 }
 
-// end takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard of the
-// machine.
+// end takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard of
+// the machine.
 func (d *Decider) end(c cluster.Claim) cluster.Claimed {
 	d.mu.Lock()
 	defer d.mu.Unlock()

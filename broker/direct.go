@@ -49,10 +49,13 @@ func inOf(w cluster.WorkerID, a market.Answer) market.In {
 
 // directBuyer makes the buyer of a request. Where there are many workers it ranks only an index's candidates, the same
 // ones for the same machine as long as nothing changes; looked is then how many workers the index looked at.
-func (b *Broker) directBuyer(ctx context.Context, r *placement.Request, p *placement.Policy) (buyer *market.Buyer, looked int) {
-	few, looked := b.fleet.Pick(ctx, r, p, market.MaxAsked, func() (placement.Policy, error) { return b.policies.PolicyFor(r) })
+func (b *Broker) directBuyer(ctx context.Context, r *placement.Request, p *placement.Policy) (buyer *market.Buyer,
+	looked int) {
+	few, looked := b.fleet.Pick(ctx, r, p, market.MaxAsked,
+		func() (placement.Policy, error) { return b.policies.PolicyFor(r) })
 	if len(few.Workers) == 0 {
 		return market.NewBuyer(*r, b.fleet.View(ctx), *p), 0
 	}
-	return market.NewNarrowBuyer(*r, few, b.fleet.Workers(), func() cluster.View { return b.fleet.View(ctx) }, *p), looked
+	return market.NewNarrowBuyer(*r, few, b.fleet.Workers(), func() cluster.View { return b.fleet.View(ctx) }, *p),
+		looked
 }

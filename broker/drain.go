@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// DrainPlan places a worker's machines on a copy of the view without that worker, one after the other, as buyers would: by
-// each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what is
-// left. Nothing is moved.
+// DrainPlan places a worker's machines on a copy of the view without that worker, one after the other, as buyers would:
+// by each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what
+// is left. Nothing is moved.
 func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) ([]api.DrainMove, error) {
 	w, err := b.worker(worker)
 	if err != nil {

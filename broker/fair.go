@@ -11,8 +11,8 @@ func (b *Broker) fair(reqs []placement.Request, view cluster.View) []int {
 	return fairOrder(b.funds.Shares(), reqs, view)
 }
 
-// fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view has
-// it. What a worker has of a namespace stands in its own counters (cluster.Spending).
+// fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view
+// has it. What a worker has of a namespace stands in its own counters (cluster.Spending).
 func fairOrder(shares map[string]quota.Share, reqs []placement.Request, view cluster.View) []int {
 	var pool cluster.Resources
 	for i := range view.Workers {

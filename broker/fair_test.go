@@ -12,7 +12,8 @@ import (
 // TestFairOrder: of requests that come at once, those of the namespace with the least share by its weight go first.
 func TestFairOrder(t *testing.T) {
 	cpu := func(n int64) cluster.Resources { return cluster.Resources{CPU: n} }
-	view := cluster.View{Workers: []cluster.Record{{Capacity: cpu(10000), Spending: map[string]cluster.Spending{"ml": {Used: cpu(2000)}, "web": {Used: cpu(3000)}}}}}
+	view := cluster.View{Workers: []cluster.Record{{Capacity: cpu(10000),
+		Spending: map[string]cluster.Spending{"ml": {Used: cpu(2000)}, "web": {Used: cpu(3000)}}}}}
 	var reqs []placement.Request
 	for _, ns := range []string{"ml", "ml", "web", "web", "default"} {
 		reqs = append(reqs, placement.Request{Namespace: ns, Resources: cpu(1000)})

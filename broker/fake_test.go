@@ -75,12 +75,14 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 	if g.Request.Start {
 		state = machine.Started
 	}
-	m := &machine.Machine{ID: id, App: g.Request.App, Name: g.Launch.Name, State: state, Region: g.Region, Config: g.Launch.Config, Worker: w.id, Placement: g.Placement}
+	m := &machine.Machine{ID: id, App: g.Request.App, Name: g.Launch.Name, State: state, Region: g.Region,
+		Config: g.Launch.Config, Worker: w.id, Placement: g.Placement}
 	w.rows[id] = m
 	return m, nil
 }
 
-func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
+func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time,
+	error) {
 	if w.hold != nil {
 		if err := w.hold(ctx); err != nil {
 			return time.Time{}, err
@@ -167,13 +169,15 @@ func newFakeFleet(ids ...string) *fakeFleet {
 	for _, id := range ids {
 		rec := cluster.Record{Worker: cluster.WorkerID(id), Region: "local", State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096, Disk: 1 << 20, Ports: 100}}
-		f.workers[id] = &fakeWorker{id: rec.Worker, sell: market.NewSeller(rec), rows: map[string]*machine.Machine{}, verbs: map[lifecycle.Verb]int{}}
+		f.workers[id] = &fakeWorker{id: rec.Worker, sell: market.NewSeller(rec), rows: map[string]*machine.Machine{},
+			verbs: map[lifecycle.Verb]int{}}
 	}
 	return f
 }
 
 func (f *fakeFleet) broker(log Log) *Broker {
-	return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f, Claims: NewClaimant("", nil, NewDecider(f, f), f), Log: log, Region: "local",
+	return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f,
+		Claims: NewClaimant("", nil, NewDecider(f, f), f), Log: log, Region: "local",
 		Rand: rand.NewChaCha8([32]byte{1})})
 }
 
@@ -195,7 +199,8 @@ func (f *fakeFleet) View(ctx context.Context) cluster.View {
 	return v
 }
 
-func (f *fakeFleet) Pick(context.Context, *placement.Request, *placement.Policy, int, func() (placement.Policy, error)) (cluster.View, int) {
+func (f *fakeFleet) Pick(context.Context, *placement.Request, *placement.Policy, int,
+	func() (placement.Policy, error)) (cluster.View, int) {
 	return cluster.View{}, 0
 }
 

@@ -46,7 +46,8 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 			_ = pause(ctx, batch.After) // what is under way is brought to its end
 		} else {
 			if c.wait(ctx, batch.After) {
-				return fault.New(fault.Unavailable, "cancelled", "the caller went away before there was room for the gang")
+				return fault.New(fault.Unavailable, "cancelled",
+					"the caller went away before there was room for the gang")
 			}
 			c.refresh(ctx, req)
 		}
@@ -131,8 +132,8 @@ func (c *company) askAll(ctx context.Context, asks []market.Ask) []market.Answer
 	return answers
 }
 
-// judge ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the rankings
-// of a thousand members over a thousand workers until all have answered would take too much room.
+// judge ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the
+// rankings of a thousand members over a thousand workers until all have answered would take too much room.
 func (c *company) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
 	how := fmt.Sprintf("one of a gang of %d that started together", placed)
 	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), ""
@@ -140,7 +141,8 @@ func (c *company) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Pl
 	if c.log != nil {
 		expected := *p
 		expected.Consent = how
-		expected.Asks = append(expected.Asks[:len(expected.Asks):len(expected.Asks)], market.Asked{Worker: w, Before: p.before(w), Result: market.ResultGranted})
+		expected.Asks = append(expected.Asks[:len(expected.Asks):len(expected.Asks)],
+			market.Asked{Worker: w, Before: p.before(w), Result: market.ResultGranted})
 		p.record.expected = expected.decision(GangStrategy, nil)
 	}
 	p.Ranked = nil

@@ -53,10 +53,12 @@ func addressOf(view cluster.View, w cluster.WorkerID) string {
 	return "127.0.0.1"
 }
 
-// HostFile is the file, below a gang's machine's directory, that lists the host of each rank, one a line, as MPI reads it.
+// HostFile is the file, below a gang's machine's directory, that lists the host of each rank, one a line, as MPI reads
+// it.
 const HostFile = "hostfile"
 
-// launch returns the launch of a member with what torchrun's and MPI's programs expect in their environment, beside souk's own names.
+// launch returns the launch of a member with what torchrun's and MPI's programs expect in their environment, beside
+// souk's own names.
 func (c *gangLayout) launch(base *machine.Launch, member int) *machine.Launch {
 	l, rank := base.Clone(), c.rank[member]
 	if l.Config.Env == nil {
@@ -69,7 +71,8 @@ func (c *gangLayout) launch(base *machine.Launch, member int) *machine.Launch {
 	for name, value := range map[string]string{
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(len(c.hosts)), "LOCAL_RANK": strconv.Itoa(c.local[rank]),
 		"MASTER_ADDR": c.hosts[0], "MASTER_PORT": strconv.Itoa(port),
-		"SOUK_GANG": c.id, "SOUK_INDEX": strconv.Itoa(rank), "SOUK_COUNT": strconv.Itoa(len(c.hosts)), "SOUK_PEERS_FILE": HostFile,
+		"SOUK_GANG": c.id, "SOUK_INDEX": strconv.Itoa(rank), "SOUK_COUNT": strconv.Itoa(len(c.hosts)),
+		"SOUK_PEERS_FILE":                HostFile,
 		"OMPI_MCA_orte_default_hostfile": HostFile,
 	} {
 		if _, own := l.Config.Env[name]; !own { // what the user set stays

@@ -37,13 +37,18 @@ const MaxGangWait = time.Hour
 func (g *Gang) Valid(l *machine.Launch) error {
 	switch {
 	case g.Size < 1 || g.Size > market.MaxGang || g.Min < 0 || g.Min > g.Size:
-		return fault.New(fault.Invalid, "gang", "a gang has 1 to %d machines, of which min (0 to size) must start; got size %d and min %d", market.MaxGang, g.Size, g.Min)
+		return fault.New(fault.Invalid, "gang",
+			"a gang has 1 to %d machines, of which min (0 to size) must start; got size %d and min %d", market.MaxGang,
+			g.Size, g.Min)
 	case g.Same != "" && !cluster.ValidAttribute(g.Same):
-		return fault.New(fault.Invalid, "gang", "same names an attribute of workers, such as rack; got %q", clip(g.Same, 60))
+		return fault.New(fault.Invalid, "gang", "same names an attribute of workers, such as rack; got %q",
+			clip(g.Same, 60))
 	case !(g.Wait >= 0 && g.Wait <= MaxGangWait):
-		return fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", MaxGangWait.Seconds(), g.Wait.Seconds())
+		return fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", MaxGangWait.Seconds(),
+			g.Wait.Seconds())
 	case len(l.Config.Mounts) > 0:
-		return fault.New(fault.Invalid, "gang", "a volume can be mounted by one machine only, so the launch of a gang has no mounts")
+		return fault.New(fault.Invalid, "gang",
+			"a volume can be mounted by one machine only, so the launch of a gang has no mounts")
 	}
 	return nil
 }
@@ -88,8 +93,8 @@ type Order struct {
 	err      error    // what it ended with
 }
 
-// Purchase is one machine of an order: what is asked for, and what has come of it. Its request is the only one there is: it
-// is judged, granted and recorded.
+// Purchase is one machine of an order: what is asked for, and what has come of it. Its request is the only one there
+// is: it is judged, granted and recorded.
 type Purchase struct {
 	market.Purchase
 	Launch  *machine.Launch  // the purchase's own
@@ -157,7 +162,8 @@ func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
 // grant is what a worker is asked to make. The token is of a hold to be redeemed, "" for none.
 func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
-	return lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token, Evict: evict, Source: "user"}
+	return lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
+		Evict: evict, Source: "user"}
 }
 
 // beside enters what a request knows of the fleet that was planned together with others.

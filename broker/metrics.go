@@ -38,16 +38,22 @@ func newMetrics() *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	m := &metrics{
-		placement: times("souk_placement_duration_seconds", "Time from a create to a worker's grant, with the start when it was asked for.", "outcome", "reason"),
-		bids:      counter("souk_bids_total", "Grants asked of workers, by what came of it.", "result"),
-		refused:   counter("souk_placements_refused_total", "Placements that no worker took, by the reason.", "reason"),
-		shadows:   counter("souk_policy_shadow_total", "Machines placed while a shadow policy watched, by whether it would have chosen the same worker.", "same"),
+		placement: times("souk_placement_duration_seconds",
+			"Time from a create to a worker's grant, with the start when it was asked for.", "outcome", "reason"),
+		bids:    counter("souk_bids_total", "Grants asked of workers, by what came of it.", "result"),
+		refused: counter("souk_placements_refused_total", "Placements that no worker took, by the reason.", "reason"),
+		shadows: counter("souk_policy_shadow_total",
+			"Machines placed while a shadow policy watched, by whether it would have chosen the same worker.", "same"),
 
-		placements: counter("souk_scheduler_placements_total", "Machines that a scheduler was asked to place.", "scheduler", "outcome"),
-		conflicts:  counter("souk_scheduler_conflicts_total", "Asks that a worker refused because the scheduler's view was not true any more.", "scheduler"),
-		asks:       counter("souk_scheduler_asks_total", "Holds and grants that a scheduler asked for.", "scheduler"),
-		thinking:   counter("souk_scheduler_busy_seconds_total", "Time that a scheduler spent on decisions.", "scheduler"),
-		took:       times("souk_scheduler_duration_seconds", "Time from a request to its grant, by scheduler.", "scheduler"),
+		placements: counter("souk_scheduler_placements_total", "Machines that a scheduler was asked to place.",
+			"scheduler", "outcome"),
+		conflicts: counter("souk_scheduler_conflicts_total",
+			"Asks that a worker refused because the scheduler's view was not true any more.", "scheduler"),
+		asks: counter("souk_scheduler_asks_total", "Holds and grants that a scheduler asked for.", "scheduler"),
+		thinking: counter("souk_scheduler_busy_seconds_total", "Time that a scheduler spent on decisions.",
+			"scheduler"),
+		took: times("souk_scheduler_duration_seconds", "Time from a request to its grant, by scheduler.",
+			"scheduler"),
 	}
 	for _, p := range decision.PendingOrder() {
 		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
@@ -58,7 +64,8 @@ func newMetrics() *metrics {
 // Collectors returns what a broker counts, for a registry of metrics.
 func (b *Broker) Collectors() []prometheus.Collector {
 	m := b.metrics
-	return []prometheus.Collector{m.placement, m.bids, m.refused, m.shadows, m.placements, m.conflicts, m.asks, m.thinking, m.took}
+	return []prometheus.Collector{m.placement, m.bids, m.refused, m.shadows, m.placements, m.conflicts, m.asks,
+		m.thinking, m.took}
 }
 
 // ordered counts an order that has ended.

@@ -31,9 +31,9 @@ const (
 	maxSuccessors = 8
 )
 
-// Move makes a machine anew at another worker and destroys it where it was. In this order: room is looked for, the machine
-// is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started again. Two of
-// one name exist for a moment, never two that run. It goes on when ctx is cancelled.
+// Move makes a machine anew at another worker and destroys it where it was. In this order: room is looked for, the
+// machine is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started
+// again. Two of one name exist for a moment, never two that run. It goes on when ctx is cancelled.
 //
 // The new id follows from the old one, so a move that broke off is gone on with by asking again.
 func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
@@ -58,7 +58,9 @@ func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
 		}
 	}
 	if err := destroy(ctx, m.At, m.App, m.ID); err != nil {
-		return nil, fault.Wrap(err, fault.KindOf(err), "half_moved", "machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again", m.ID, out.Machine.Worker, out.Machine.ID)
+		return nil, fault.Wrap(err, fault.KindOf(err), "half_moved",
+			"machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again",
+			m.ID, out.Machine.Worker, out.Machine.ID)
 	}
 	return out, nil
 }
@@ -73,11 +75,14 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, out *Moved) e
 		}
 		return nil
 	}
-	gone := fault.CodeOf(err) == "app_not_found"                                       // what is left of the app goes too
-	if !m.stopped.IsZero() && m.State == machine.Started && !gone && !uncertain(err) { // else it may run there: one that runs is enough
+	// what is left of the app goes too
+	gone := fault.CodeOf(err) == "app_not_found"
+	if !m.stopped.IsZero() && m.State == machine.Started && !gone && !uncertain(err) {
+		// else it may run there: one that runs is enough
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: "user"}
 		if _, again := m.At.Do(ctx, c); again != nil {
-			return fault.Wrap(again, fault.KindOf(err), "half_moved", "no worker took machine %s (%v), and it could not be started again", m.ID, err)
+			return fault.Wrap(again, fault.KindOf(err), "half_moved",
+				"no worker took machine %s (%v), and it could not be started again", m.ID, err)
 		}
 	}
 	return err
@@ -103,7 +108,8 @@ func (m *Machine) stop(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	if _, err := m.At.Do(ctx, lifecycle.Command{Verb: lifecycle.Stop, App: m.App, Machine: m.ID, Source: "user"}); err != nil {
+	if _, err := m.At.Do(ctx, lifecycle.Command{Verb: lifecycle.Stop, App: m.App, Machine: m.ID,
+		Source: "user"}); err != nil {
 		return err
 	}
 	var now machine.State
@@ -112,7 +118,8 @@ func (m *Machine) stop(ctx context.Context) error {
 		return now.Transient()
 	})
 	if err == nil && now == machine.Started {
-		err = fault.New(fault.Conflict, "started_again", "machine %s was started again while it was to be moved; ask again", m.ID)
+		err = fault.New(fault.Conflict, "started_again",
+			"machine %s was started again while it was to be moved; ask again", m.ID)
 	}
 	if err == nil {
 		m.stopped = began
@@ -135,7 +142,8 @@ func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Mac
 			return id, there, nil
 		}
 	}
-	return "", nil, fault.New(fault.Conflict, "moved_often", "machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
+	return "", nil, fault.New(fault.Conflict, "moved_often",
+		"machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
 }
 
 // tied says what ties a machine to its worker; "" when nothing does.
@@ -159,7 +167,8 @@ func (b *Broker) tied(ctx context.Context, m Machine) string {
 // MetadataMoved is the metadata key under which a machine that was made anew says whose place it takes.
 const MetadataMoved = "souk_moved_from"
 
-// relaunch returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays down.
+// relaunch returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays
+// down.
 func relaunch(m *machine.Machine, id string) *machine.Launch {
 	c := *m.Config
 	c.Metadata = map[string]string{MetadataMoved: m.ID}

@@ -29,7 +29,8 @@ type Apps interface {
 
 // Policies tells which policy ranks the workers for a request.
 type Policies interface {
-	// PolicyFor returns the launch's own policy, else its app's, else the default. It belongs to the goroutine that asked.
+	// PolicyFor returns the launch's own policy, else its app's, else the default. It belongs to the goroutine that
+	// asked.
 	PolicyFor(r *placement.Request) (placement.Policy, error)
 	// Watcher returns the policy that only watches; false where there is none.
 	Watcher() (placement.Policy, bool)
@@ -48,9 +49,10 @@ type Funds interface {
 type Fleet interface {
 	// View returns the records of the workers that can be asked.
 	View(ctx context.Context) cluster.View
-	// Pick returns a few workers that are worth asking for a request, and how many were looked at; none where all are to
-	// be ranked. bind makes another copy of the policy.
-	Pick(ctx context.Context, r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few cluster.View, looked int)
+	// Pick returns a few workers that are worth asking for a request, and how many were looked at; none where all are
+	// to be ranked. bind makes another copy of the policy.
+	Pick(ctx context.Context, r *placement.Request, p *placement.Policy, n int,
+		bind func() (placement.Policy, error)) (few cluster.View, looked int)
 	// Resolve fills in what a request must know of the fleet.
 	Resolve(ctx context.Context, r placement.Request) placement.Request
 	// Worker returns a worker by its id; nil where there is none.
@@ -81,9 +83,9 @@ type Claims interface {
 	// Name keeps a name for the machine that is about to be made. Where another machine has it, or is about to, it is a
 	// Conflict. release is called with the machine once it is made, and with nil where it was not.
 	Name(ctx context.Context, app, name, machineID string) (release func(made *machine.Machine), err error)
-	// Key binds an Idempotency-Key to a machine's id, durably, and returns the id that the key is bound to. hash is of the
-	// request: another one under the same key is a Conflict. release is called when the order is over, and told whether it
-	// was refused: then the key may be used for another request.
+	// Key binds an Idempotency-Key to a machine's id, durably, and returns the id that the key is bound to. hash is of
+	// the request: another one under the same key is a Conflict. release is called when the order is over, and told
+	// whether it was refused: then the key may be used for another request.
 	Key(ctx context.Context, app, key, hash, machineID string) (bound string, release func(refused bool), err error)
 }
 
@@ -93,8 +95,8 @@ type Log interface {
 	End(e decision.End)
 }
 
-// Granter is the seller's side of a worker. All errors are *fault.Error; a refusal is Exhausted with a market.Refusal as
-// its Detail.
+// Granter is the seller's side of a worker. All errors are *fault.Error; a refusal is Exhausted with a market.Refusal
+// as its Detail.
 type Granter interface {
 	ID() cluster.WorkerID
 	// Record returns what the worker says of itself now.
@@ -129,8 +131,8 @@ type Worker interface {
 	Inspector
 }
 
-// Codes of Unavailable errors which say that the worker surely was not asked: nothing of the ask can have been done. Any
-// other Unavailable leaves that open.
+// Codes of Unavailable errors which say that the worker surely was not asked: nothing of the ask can have been done.
+// Any other Unavailable leaves that open.
 const (
 	CodeUnreachable = "unreachable" // no connection could be made
 	CodeGone        = "worker_gone" // it has not been heard of for a while, and was not tried

@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// once binds the order's key, and returns the machine that there is of its id already: a create that is repeated, after a
-// lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id.
+// once binds the order's key, and returns the machine that there is of its id already: a create that is repeated, after
+// a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id.
 func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	p := o.Purchases[0]
 	if o.Gang != nil || o.Bid != nil || o.Key == "" && p.fresh {
@@ -63,28 +63,30 @@ func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase) error {
 	return nil
 }
 
-// refused reports whether an error of an order says that no machine was made, and none is being made. Of other errors that
-// is not sure: a machine whose program is not there is made, and fails.
+// refused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
+// that is not sure: a machine whose program is not there is made, and fails.
 func refused(err error) bool {
 	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == "name_taken"
 }
 
-// again answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits for the
-// start as it did the first time, and knows the lease that the first answer told.
+// again answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits for
+// the start as it did the first time, and knows the lease that the first answer told.
 func again(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*machine.Machine, error) {
 	if old.State == machine.Destroyed {
 		return old, nil // it was made, and is over
 	}
-	return w.Grant(ctx, lifecycle.Grant{Request: placement.Request{App: old.App, Machine: p.Launch.ID}, Launch: p.Launch, Region: old.Region, Source: "user"})
+	return w.Grant(ctx, lifecycle.Grant{Request: placement.Request{App: old.App, Machine: p.Launch.ID},
+		Launch: p.Launch, Region: old.Region, Source: "user"})
 }
 
-// claimNames keeps the names of the order's machines until it is over. Among several workers a machine without a name is
-// given one that none has; a single worker sees to it by itself.
+// claimNames keeps the names of the order's machines until it is over. Among several workers a machine without a name
+// is given one that none has; a single worker sees to it by itself.
 func (b *Broker) claimNames(ctx context.Context, o *Order) error {
 	if o.Replaces != nil {
 		return nil // the name is that of the machine that it replaces, whose mover keeps it
 	}
-	byName := slices.SortedFunc(slices.Values(o.Purchases), func(x, y *Purchase) int { return strings.Compare(x.Launch.Name, y.Launch.Name) })
+	byName := slices.SortedFunc(slices.Values(o.Purchases),
+		func(x, y *Purchase) int { return strings.Compare(x.Launch.Name, y.Launch.Name) })
 	for _, p := range byName { // in one order, so that two gangs never wait for each other
 		var err error
 		switch {
@@ -127,5 +129,6 @@ func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 // NameInUse is the error of a name that another machine has.
 func NameInUse(name, id string) error {
 	return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
-		Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", id, name)}
+		Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q",
+			id, name)}
 }

@@ -11,7 +11,8 @@ import (
 
 // Bounds of an order.
 const (
-	// createTimeout ends a create that no worker answers. It goes on when the client is gone: its grant may be made already.
+	// createTimeout ends a create that no worker answers. It goes on when the client is gone: its grant may be made
+	// already.
 	createTimeout = 2 * time.Minute
 	// undoTimeout bounds the removal of machines whose app is gone.
 	undoTimeout = 30 * time.Second
@@ -128,7 +129,9 @@ func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 	for _, m := range out.Machines {
 		w := b.fleet.Worker(m.Worker)
 		if w == nil {
-			return nil, fault.New(fault.Unavailable, "app_gone", "app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there", o.App, m.ID, m.Worker)
+			return nil, fault.New(fault.Unavailable, "app_gone",
+				"app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there",
+				o.App, m.ID, m.Worker)
 		}
 		if err := destroy(ctx, w, o.App, m.ID); err != nil {
 			return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Plan is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as nothing
-// changes.
+// Plan is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as
+// nothing changes.
 type Plan struct {
 	decision.Plan
 	Machine   string
@@ -57,17 +57,20 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 	return out, nil
 }
 
-// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where nothing
-// changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not decided
-// beforehand. One that has to evict is placed by direct whatever its strategy.
+// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where
+// nothing changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not
+// decided beforehand. One that has to evict is placed by direct whatever its strategy.
 func (p *Plan) byStrategy(name string) {
 	asks := p.Decision.Asks
 	if len(asks) > 0 && asks[len(asks)-1].Evict {
-		p.Sentences = append(p.Sentences, "Its strategy is "+name+"; as it has to evict for its room, it asks one worker after the other.")
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+
+			"; as it has to evict for its room, it asks one worker after the other.")
 		return
 	}
 	if name != Race {
-		p.Sentences = append(p.Sentences, "Its strategy is "+name+": alone, it is placed as by direct; what else is to be placed in the same moment is planned together with it.")
+		p.Sentences = append(p.Sentences, "Its strategy is "+name+
+			": alone, it is placed as by direct; what else is to be placed in the same moment is planned together "+
+			"with it.")
 		return
 	}
 	var names []string
@@ -76,7 +79,8 @@ func (p *Plan) byStrategy(name string) {
 			p.Among, names = append(p.Among, cluster.WorkerID(c.Worker)), append(names, c.Worker)
 		}
 	}
-	p.Sentences = append(p.Sentences, "Its strategy is race: "+strings.Join(names, ", ")+" are asked at once to hold room for it, and it goes to the first that answers.")
+	p.Sentences = append(p.Sentences, "Its strategy is race: "+strings.Join(names, ", ")+
+		" are asked at once to hold room for it, and it goes to the first that answers.")
 }
 
 // wouldAnswer asks a worker itself what it would say to a request that evicts; for the rest the view is fresh.
@@ -146,7 +150,8 @@ func limitsOf(launch *machine.Launch) decision.Limits {
 	if err != nil {
 		return decision.Limits{}
 	}
-	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory * int64(max(1, g.CPUs))}, Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}}
+	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory * int64(max(1, g.CPUs))},
+		Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}}
 }
 
 // GuestResources returns what a guest alone asks for.

@@ -92,8 +92,8 @@ func (c *contest) ask(ctx context.Context, batch market.Batch) {
 	}
 }
 
-// patient returns the context of an ask. A hold and a release outlive the order: the worker may have held room already, and
-// the release that it is owed must not be broken off by the answer that went out.
+// patient returns the context of an ask. A hold and a release outlive the order: the worker may have held room already,
+// and the release that it is owed must not be broken off by the answer that went out.
 func (c *contest) patient(ctx context.Context, act market.Act) (context.Context, context.CancelFunc) {
 	switch act {
 	case market.ActHold:

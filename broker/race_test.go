@@ -46,7 +46,8 @@ func TestLosersOfARaceAreToldToRelease(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForTheLosers: a broker that is closed leaves no goroutine behind, and no hold that it could have given back.
+// TestCloseWaitsForTheLosers: a broker that is closed leaves no goroutine behind, and no hold that it could have given
+// back.
 func TestCloseWaitsForTheLosers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1", "w2")

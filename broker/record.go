@@ -123,7 +123,8 @@ func (r *recorder) finish(d *decision.Decision) {
 // decision makes the record of a purchase that has ended.
 func (p *Purchase) decision(strategy string, err error) *decision.Decision {
 	r := p.record
-	d := decision.From(decision.Observation{ID: r.id, Evaluated: r.looked, At: r.viewed, Why: r.why, Strategy: strategy, Purchase: p.Purchase, Err: err,
+	d := decision.From(decision.Observation{ID: r.id, Evaluated: r.looked, At: r.viewed, Why: r.why, Strategy: strategy,
+		Purchase: p.Purchase, Err: err,
 		Asked: r.asks, Holds: r.holds, Took: r.timings()})
 	d.Shadow = p.Shadow
 	return d

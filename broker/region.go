@@ -31,21 +31,23 @@ func alias(name string) ([]cluster.Region, bool) {
 
 const maxRegions = 64 // parts of one region expression
 
-// Regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the broker's
-// own, then any. An expression that no worker can ever satisfy is refused.
+// Regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the
+// broker's own, then any. An expression that no worker can ever satisfy is refused.
 func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, error) {
 	if strings.TrimSpace(expr) == "" {
 		return []cluster.Region{b.region, anyRegion}, nil
 	}
 	parts := strings.Split(expr, ",")
 	if len(parts) > maxRegions {
-		return nil, fault.New(fault.Invalid, "region", "a region expression has at most %d parts, not %d", maxRegions, len(parts))
+		return nil, fault.New(fault.Invalid, "region", "a region expression has at most %d parts, not %d", maxRegions,
+			len(parts))
 	}
 	var out []cluster.Region
 	for _, p := range parts {
 		p = strings.Trim(strings.TrimSpace(p), "[]")
 		if p == "" {
-			return nil, fault.New(fault.Invalid, "region", "%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clip(expr, 80))
+			return nil, fault.New(fault.Invalid, "region",
+				"%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clip(expr, 80))
 		}
 		if group, ok := alias(p); ok {
 			out = append(out, group...)
@@ -54,8 +56,10 @@ func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, er
 		out = append(out, cluster.Region(p))
 	}
 	known := b.fleet.Regions(ctx)
-	if !slices.Contains(out, anyRegion) && !slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
-		return nil, fault.New(fault.Invalid, "region", "unknown region %q; there are workers in: %s", clip(expr, 80), join(known))
+	if !slices.Contains(out, anyRegion) &&
+		!slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
+		return nil, fault.New(fault.Invalid, "region", "unknown region %q; there are workers in: %s", clip(expr, 80),
+			join(known))
 	}
 	return out, nil
 }

@@ -30,7 +30,8 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 		return err
 	}
 	if o.Replaces != nil {
-		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal, Values: []cluster.Value{cluster.Text(string(o.Replaces.Worker))}}
+		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal,
+			Values: []cluster.Value{cluster.Text(string(o.Replaces.Worker))}}
 		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), elsewhere)
 	}
 	if v := launch.MinSecretsVersion; v != nil {
@@ -52,8 +53,8 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	return nil
 }
 
-// terms returns the scheduling of the order's launch, with the eviction budget of its app where the launch names none. nil
-// is souk's own. What the client sent is not changed.
+// terms returns the scheduling of the order's launch, with the eviction budget of its app where the launch names none.
+// nil is souk's own. What the client sent is not changed.
 func (b *Broker) terms(o *Order) *machine.Scheduling {
 	given := o.Launch.Scheduling
 	if given != nil && given.EvictionBudget != nil {
@@ -84,10 +85,13 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 	for _, m := range launch.Config.Mounts {
 		i := slices.IndexFunc(volumes, func(v machine.Volume) bool { return v.ID == m.Volume })
 		if i < 0 {
-			return nil, fault.New(fault.NotFound, "volume_not_found", "volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
+			return nil, fault.New(fault.NotFound, "volume_not_found",
+				"volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
 		}
 		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID {
-			return nil, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine first", m.Volume, *holder)
+			return nil, fault.New(fault.Precondition, "volume_attached",
+				"failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine "+
+					"first", m.Volume, *holder)
 		}
 		ids = append(ids, m.Volume)
 	}
@@ -128,11 +132,12 @@ func checkStrategy(name string) error {
 	case "", Direct, Race, Shared, Batching, FairShare:
 		return nil
 	}
-	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60), Direct, Race, Shared, Batching, FairShare)
+	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60),
+		Direct, Race, Shared, Batching, FairShare)
 }
 
-// fund says in an order's request whose means it takes and what there is of them, for all its machines together. One that
-// cannot be paid for asks on lent terms where its namespace's budget allows that; else the judge will say no.
+// fund says in an order's request whose means it takes and what there is of them, for all its machines together. One
+// that cannot be paid for asks on lent terms where its namespace's budget allows that; else the judge will say no.
 func (b *Broker) fund(ctx context.Context, o *Order) error {
 	namespace, account, err := b.funds.Account(ctx, o.App)
 	if err != nil {
@@ -179,9 +184,12 @@ func unpaid(err error, req *placement.Request) error {
 	case !req.Funds.Enough():
 		wanted, had := req.Funds.Clause()
 		e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, req.Funds.Wait
-		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had + "; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " + req.Namespace + ")"
+		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had +
+			"; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " +
+			req.Namespace + ")"
 	case req.Scheduling.Lent:
-		e.Text += "; namespace " + req.Namespace + " cannot pay for it now (souk quota show " + req.Namespace + "), so it may only have room that is idle"
+		e.Text += "; namespace " + req.Namespace + " cannot pay for it now (souk quota show " + req.Namespace +
+			"), so it may only have room that is idle"
 	default:
 		return err
 	}

@@ -66,7 +66,8 @@ func (t transaction) run(ctx context.Context, view cluster.View) {
 	}
 }
 
-// settle ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where none took it.
+// settle ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where none
+// took it.
 func (t transaction) settle(x *market.Transaction, i int) {
 	w := t.list[i]
 	_, w.err, _ = x.Result(i)
@@ -104,8 +105,8 @@ func (t transaction) commit(ctx context.Context, asks []market.Ask, view cluster
 	return answers
 }
 
-// explain tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the ranking says
-// of it.
+// explain tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the ranking
+// says of it.
 func (p *Purchase) explain(w cluster.WorkerID, how string) *machine.Placement {
 	d := p.Placement(w)
 	d.Reason = how + ": " + d.Reason

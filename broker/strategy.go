@@ -15,8 +15,8 @@ import (
 // Strategy is a way in which machines are bought. Strategies run side by side on one pool of workers, and none of them
 // holds any truth: each is a client of the market, as a scheduler outside of souk would be.
 type Strategy interface {
-	// Buy places the machines of an order whose request, policy and names are settled, and says why not. What it has seen
-	// and asked it enters in the order's purchases, and the machines that were made.
+	// Buy places the machines of an order whose request, policy and names are settled, and says why not. What it has
+	// seen and asked it enters in the order's purchases, and the machines that were made.
 	Buy(ctx context.Context, o *Order) error
 }
 
@@ -68,9 +68,10 @@ func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machin
 	return got
 }
 
-// grant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the shadow
-// policy would have chosen, and it is counted.
-func (b *Broker) grant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string, evict bool) reply {
+// grant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the
+// shadow policy would have chosen, and it is counted.
+func (b *Broker) grant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string,
+	evict bool) reply {
 	began := time.Now()
 	m, err := w.Grant(ctx, p.grant(why, p.before(w.ID()).Region, token, evict))
 	got := reply{Answer: answerOf(err), machine: m, took: time.Since(began)}

@@ -30,7 +30,8 @@ type App struct {
 	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: counts their changes
 	Namespace  string    `json:"namespace,omitempty"`  // "": the default one
 
-	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"` // of its machines that name none; nil: the default
+	// of its machines that name none; nil: the default
+	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"`
 }
 
 // apps is the table of apps.

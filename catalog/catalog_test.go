@@ -37,10 +37,11 @@ func TestKeyFileIsGuarded(t *testing.T) {
 		spoil func() error
 		code  string
 	}{
-		"gone":              {func() error { return os.Remove(key) }, "key_file"},
-		"readable by all":   {func() error { return os.Chmod(key, 0o644) }, "key_file"},
-		"cut":               {func() error { return os.WriteFile(key, good[:10], 0o600) }, "key_file"},
-		"not hexadecimal":   {func() error { return os.WriteFile(key, []byte(strings.Repeat("z", 64)), 0o600) }, "key_file"},
+		"gone":            {func() error { return os.Remove(key) }, "key_file"},
+		"readable by all": {func() error { return os.Chmod(key, 0o644) }, "key_file"},
+		"cut":             {func() error { return os.WriteFile(key, good[:10], 0o600) }, "key_file"},
+		"not hexadecimal": {func() error { return os.WriteFile(key, []byte(strings.Repeat("z", 64)), 0o600) },
+			"key_file"},
 		"longer":            {func() error { return os.WriteFile(key, append(good, good...), 0o600) }, "key_file"},
 		"another (at open)": {func() error { return os.WriteFile(key, []byte(strings.Repeat("0", 64)), 0o600) }, ""},
 	} {

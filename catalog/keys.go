@@ -182,7 +182,8 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if t.n-counted >= MaxKeys {
 		return nil, &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: time.Minute,
 			Text: fmt.Sprintf(
-				"%d idempotency keys were used within %v, the most that are remembered; ask with an id of your own instead",
+				"%d idempotency keys were used within %v, the most that are remembered; ask with an id of your own "+
+					"instead",
 				t.n, KeyLife)}
 	}
 	row := keyRow{Hash: hash, Machine: machineID, At: now}

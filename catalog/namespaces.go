@@ -81,13 +81,15 @@ func (c *Catalog) AppsByNamespace() map[string][]string {
 func (c *Catalog) CreateNamespace(name string) error {
 	if !machine.ValidLabel(name) {
 		return fault.New(fault.Invalid, "namespace_name",
-			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
+			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at "+
+				"the ends",
 			fault.Clip(name, 80))
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	if _, err := c.namespace(name); err == nil {
-		return fault.New(fault.Conflict, "namespace_name_taken", "there is a namespace %s already; choose another name", name)
+		return fault.New(fault.Conflict, "namespace_name_taken", "there is a namespace %s already; choose another name",
+			name)
 	}
 	if len(c.namespaces.all) >= quota.MaxNamespaces {
 		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_namespaces", Scope: fault.ScopeQuota,

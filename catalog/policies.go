@@ -139,7 +139,8 @@ func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept
 	defer c.mu.RUnlock()
 	if s := c.policies.shipped[name]; s != nil {
 		if number != 0 {
-			return v, nil, fault.New(fault.NotFound, "policy_version", "policy %s comes with souk and has no versions", name)
+			return v, nil, fault.New(fault.NotFound, "policy_version", "policy %s comes with souk and has no versions",
+				name)
 		}
 		return policy.Version{Policy: name, Text: s.Text}, nil, nil
 	}
@@ -170,7 +171,8 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if c.policies.shipped[name] != nil {
-		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no earlier version", name)
+		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no earlier version",
+			name)
 	}
 	v, err := c.policies.store.Rollback(name, to, time.Now().UTC())
 	if err != nil {

@@ -91,7 +91,8 @@ func (t *policies) accept(key string, value []byte) (x change, same bool, err er
 func (t *policies) check(key string, v policy.Version) error {
 	switch {
 	case !machine.ValidLabel(v.Policy) || v.Number < 1:
-		return fault.New(fault.Invalid, "policy", "%q cannot be version %d of a policy", fault.Clip(v.Policy, 80), v.Number)
+		return fault.New(fault.Invalid, "policy", "%q cannot be version %d of a policy", fault.Clip(v.Policy, 80),
+			v.Number)
 	case t.shipped[v.Policy] != nil:
 		return shippedPolicy(v.Policy)
 	}

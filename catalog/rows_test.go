@@ -97,7 +97,8 @@ func TestOnePolicyManyVersions(t *testing.T) {
 			t.Errorf("version %d of %d kept, %v", v.Number, len(kept), err)
 		}
 		rows := 0
-		if err := x.journal.Load(func(fsm.Record) error { rows++; return nil }); err != nil || rows != policy.MaxVersions {
+		if err := x.journal.Load(func(fsm.Record) error { rows++; return nil }); err != nil ||
+			rows != policy.MaxVersions {
 			t.Errorf("%d rows are on disk, %v", rows, err)
 		}
 	}

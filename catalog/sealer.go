@@ -31,11 +31,13 @@ func openSealer(path string, fresh bool) (sealer, error) {
 		return s, fault.Wrap(err, fault.Invalid, "key_file",
 			"the key of the secrets is gone; put %s back from a backup, or the secrets cannot be read", path)
 	case err != nil:
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s", path)
+		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s",
+			path)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s", path)
+		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s",
+			path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return s, fault.New(fault.Denied, "key_file",
@@ -66,7 +68,8 @@ func makeSealer(path string) (sealer, error) {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s", path)
+		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s",
+			path)
 	}
 	_, err = f.WriteString(hex.EncodeToString(s.key[:]) + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {

@@ -107,7 +107,8 @@ func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []S
 	for name, v := range values {
 		if !validSecretName(name) {
 			return 0, nil, fault.New(fault.Invalid, "secret_name",
-				"%q cannot be a secret's name; it becomes a variable, so use letters, digits and _, and do not begin with a digit",
+				"%q cannot be a secret's name; it becomes a variable, so use letters, digits and _, and do not "+
+					"begin with a digit",
 				fault.Clip(name, 80))
 		}
 		if v != nil && len(*v) > MaxSecretValue {

@@ -105,7 +105,8 @@ func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
 	}
 	keys := c.sharing.Keys()
 	if len(keys) == 0 {
-		return nil, fault.New(fault.Precondition, "no_shared_key", "members share no key, so secrets stay where they are")
+		return nil, fault.New(fault.Precondition, "no_shared_key",
+			"members share no key, so secrets stay where they are")
 	}
 	s, err := travelling(keys[0])
 	if err == nil {

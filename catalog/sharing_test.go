@@ -112,7 +112,8 @@ func TestQuotasAreShared(t *testing.T) {
 		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
 	}
 	raw, err := json.Marshal(n)
-	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil || b.Import(bucketNamespace, "x", []byte("{")) == nil ||
+	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil ||
+		b.Import(bucketNamespace, "x", []byte("{")) == nil ||
 		b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,8 @@ func TestQuotasAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := empty(a.journal)
-	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 || again.Price().PerHour["cpu"] != 7 {
+	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 ||
+		again.Price().PerHour["cpu"] != 7 {
 		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
 	}
 }

@@ -46,7 +46,8 @@ func Decisions(ctx context.Context, path string, of PolicyOf) (found Invariant, 
 	for p, n := range unknown {
 		notes = append(
 			notes,
-			fmt.Sprintf("%d decisions were made by version %d of the policy %s, which is not known here: they were not checked",
+			fmt.Sprintf("%d decisions were made by version %d of the policy %s, which is not known here: they were "+
+				"not checked",
 				n, p.Version, p.Name),
 		)
 	}

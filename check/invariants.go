@@ -141,8 +141,10 @@ func checkCapacity(all census) Invariant {
 			}
 		}
 		for _, d := range sum.Add(r.Used).Dims() {
-			if used, granted, has := r.Used.Get(d.Name), sum.Get(d.Name), r.Capacity.Get(d.Name); max(used, granted) > has {
-				i.broken("worker %s has %d of %s, says that %d are used, and its machines have %d", r.Worker, has, d.Name, used,
+			if used, granted, has := r.Used.Get(d.Name), sum.Get(d.Name),
+				r.Capacity.Get(d.Name); max(used, granted) > has {
+				i.broken("worker %s has %d of %s, says that %d are used, and its machines have %d", r.Worker, has,
+					d.Name, used,
 					granted)
 			}
 		}

@@ -13,8 +13,9 @@ import (
 func TestDisagreement(t *testing.T) {
 	is := func(worker cluster.WorkerID, digest string) api.Examination {
 		return api.Examination{
-			Worker:   worker,
-			Findings: []cluster.Finding{{Name: member.FindingRegistry, Have: member.DigestWord + digest + ", of 2 workers"}},
+			Worker: worker,
+			Findings: []cluster.Finding{{Name: member.FindingRegistry, Have: member.DigestWord + digest +
+				", of 2 workers"}},
 		}
 	}
 	a, b := cluster.Member{ID: "a", State: cluster.MemberAlive}, cluster.Member{ID: "b", State: cluster.MemberAlive}
@@ -58,7 +59,8 @@ func TestInvariantsCanFail(t *testing.T) {
 	with := func(ms ...*machine.Machine) census {
 		return census{records: full.records, machines: append(ms, full.machines...)}
 	}
-	used := census{records: []cluster.Record{{Worker: "w1", Capacity: one, Used: one.Add(one)}}, machines: full.machines}
+	used := census{records: []cluster.Record{{Worker: "w1", Capacity: one, Used: one.Add(one)}},
+		machines: full.machines}
 	op := func(kind history.Kind, id, worker, instance string, out history.Outcome) history.Op {
 		return history.Op{
 			Kind:     kind,
@@ -87,10 +89,12 @@ func TestInvariantsCanFail(t *testing.T) {
 		{"2: there", told(full, made), 0},
 		{"2: lost", told(full, made, op(history.Create, "m2", "w1", "i", history.Yes)), 1},
 		{"2: of another instance", told(full, op(history.Create, "m1", "w1", "i0", history.Yes)), 1},
-		{"2: not started", told(with(is("m2", "w1", "i", machine.Failed)), op(history.Create, "m2", "w1", "i", history.Yes)), 1},
+		{"2: not started", told(with(is("m2", "w1", "i", machine.Failed)),
+			op(history.Create, "m2", "w1", "i", history.Yes)), 1},
 		{"2: destroyed, and there", told(full, made, op(history.Destroy, "m1", "w1", "", history.Yes)), 1},
 		{"2: refused, and there", told(full, op(history.Create, "m1", "", "", history.No)), 1},
-		{"2: nobody knows", told(full, op(history.Create, "m1", "", "", history.Unsure), op(history.Create, "m2", "", "", history.Unsure)), 0},
+		{"2: nobody knows", told(full, op(history.Create, "m1", "", "", history.Unsure),
+			op(history.Create, "m2", "", "", history.Unsure)), 0},
 		{"2: there twice", told(with(is("m1", "w2", "i1", machine.Started)), made), 1},
 		{"3: one process", checkProcesses(full, []aLife{life, elsewhere}), 0},
 		{"3: two lives", checkProcesses(full, []aLife{life, twice}), 1},

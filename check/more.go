@@ -106,7 +106,8 @@ func checkProcesses(all census, lives []aLife) Invariant {
 			i.broken("machine %s of worker %s is started, and has no process", m.ID, m.Worker)
 		}
 	}
-	i.Checked = fmt.Sprintf("%d main processes on this host, of %d workers, against %s", looked, len(hosts), all.asked())
+	i.Checked = fmt.Sprintf("%d main processes on this host, of %d workers, against %s", looked, len(hosts),
+		all.asked())
 	return i.close()
 }
 
@@ -127,7 +128,8 @@ func checkHolds(ctx context.Context, cl *client.Client, all census) (Invariant, 
 	}
 	for {
 		over := beyondMachines(all)
-		i.Checked = all.asked() + fmt.Sprintf("; CPU and memory in use beyond what machines have, for up to %v", maxHolds)
+		i.Checked = all.asked() + fmt.Sprintf("; CPU and memory in use beyond what machines have, for up to %v",
+			maxHolds)
 		if len(over) == 0 || time.Now().After(deadline) {
 			for _, o := range over {
 				i.broken("%s", o)
@@ -212,7 +214,8 @@ func disagreement(members []cluster.Member, ex []api.Examination, digests map[cl
 		case m.State == cluster.MemberDead || m.State == cluster.MemberLeft:
 			why = append(
 				why,
-				fmt.Sprintf("member %s is %s, so nobody can say what it knows; souk node rm forgets one that is gone for good",
+				fmt.Sprintf("member %s is %s, so nobody can say what it knows; souk node rm forgets one that is "+
+					"gone for good",
 					m.ID, m.State),
 			)
 		case digests[m.ID] == "":

@@ -66,7 +66,8 @@ func checkAddr(addr string) error {
 		return Usagef("%q is no address of a souk; write HOST:PORT or https://HOST", addr)
 	}
 	if u.Scheme == "http" && !IsLoopback(u.Hostname()) {
-		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address", u.Host,
+		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address",
+			u.Host,
 			u.Host)
 	}
 	return nil

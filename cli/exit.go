@@ -38,10 +38,12 @@ func ExitDocs() []exitDoc {
 		{
 			exitConflict,
 			"conflict",
-			"The machine is in a state that forbids this, its lease is held, its name is taken, or it changed meanwhile.",
+			"The machine is in a state that forbids this, its lease is held, its name is taken, or it changed " +
+				"meanwhile.",
 		},
 		{exitNotFound, "not found", "No machine, app, volume or file of that name."},
-		{exitUnavailable, "unavailable", "No souk answers at the address, or a part that is needed does not answer now."},
+		{exitUnavailable, "unavailable",
+			"No souk answers at the address, or a part that is needed does not answer now."},
 		{exitFull, "no capacity now", "Every worker said no for now. The same request may succeed later, or for less."},
 		{exitDenied, "denied", "The token is missing or wrong."},
 		{

@@ -34,7 +34,8 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 		if m, err := elsewhere(ctx, cl, app, ref); m != nil || err != nil {
 			return m, err
 		}
-		return nil, fault.New(fault.NotFound, "machine", "no machine has the id or the name %q%s; \"souk ps\" lists them",
+		return nil, fault.New(fault.NotFound, "machine",
+			"no machine has the id or the name %q%s; \"souk ps\" lists them",
 			ref, inApp(app))
 	}
 	if len(named) > 1 {
@@ -44,7 +45,8 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 		}
 		slices.Sort(apps)
 		return nil, fault.New(fault.Conflict, "ambiguous",
-			"%d machines are named %q, in the apps %s; give --app, or the id", len(named), ref, strings.Join(apps, ", "))
+			"%d machines are named %q, in the apps %s; give --app, or the id", len(named), ref,
+			strings.Join(apps, ", "))
 	}
 	m, err = cl.Machine(ctx, named[0].App, named[0].ID)
 	if err != nil {
@@ -144,7 +146,8 @@ func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine,
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return nil, fault.New(fault.Timeout, "settle", "machine %s is still %s after %s; it goes on, see \"souk status %s\"",
+			return nil, fault.New(fault.Timeout, "settle",
+				"machine %s is still %s after %s; it goes on, see \"souk status %s\"",
 				Label(m), now.State, limit, Label(m))
 		}
 		done := c.Progress("%s is %s", Label(m), now.State)

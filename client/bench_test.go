@@ -14,10 +14,14 @@ import (
 func BenchmarkMachines1000(b *testing.B) {
 	ms := make([]*machine.Machine, 1000)
 	for i := range ms {
-		ms[i] = &machine.Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("machine-%d", i), State: machine.Started, Region: "local",
-			CreatedAt: "2026-11-21T11:09:44.052668742Z", UpdatedAt: "2026-11-21T11:09:44.057063851Z", HostStatus: "ok", App: "a", Worker: "w1-abcdef",
-			Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}}, Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}},
-			Events: []machine.Event{{ID: "01M7YWRG7S1JJQEHR1SPS3NBJ8", Type: "start", Status: "started", Source: "user"}, {ID: "01M7YWRG7MXT4BSJV2XQTDN4W9", Type: "launch", Status: "created", Source: "user"}}}
+		ms[i] = &machine.Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("machine-%d", i),
+			State: machine.Started, Region: "local",
+			CreatedAt: "2026-11-21T11:09:44.052668742Z", UpdatedAt: "2026-11-21T11:09:44.057063851Z", HostStatus: "ok",
+			App: "a", Worker: "w1-abcdef",
+			Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}},
+				Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}},
+			Events: []machine.Event{{ID: "01M7YWRG7S1JJQEHR1SPS3NBJ8", Type: "start", Status: "started",
+				Source: "user"}, {ID: "01M7YWRG7MXT4BSJV2XQTDN4W9", Type: "launch", Status: "created", Source: "user"}}}
 	}
 	raw, err := json.Marshal(ms)
 	if err != nil {

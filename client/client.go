@@ -68,8 +68,9 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 }
 
 func newClient(t transport) *Client {
-	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t}, NamespaceCalls: NamespaceCalls{t},
-		AppCalls: AppCalls{t}}
+	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t},
+		NamespaceCalls: NamespaceCalls{t},
+		AppCalls:       AppCalls{t}}
 }
 
 // Addr returns the base URL the client talks to.

@@ -31,10 +31,14 @@ func TestErrors(t *testing.T) {
 		body string
 		want fault.Error
 	}{
-		{"souk's own reason", 422, `{"error":"no room","status":"insufficient_capacity","souk":{"kind":"exhausted","code":"no_capacity","scope":"region","resource":"cpu","retry_after":5}}`,
-			fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "no room", Scope: fault.ScopeRegion, Resource: "cpu", RetryAfter: 5 * time.Second}},
-		{"a server that is not souk", 404, `{"error":"machine not found"}`, fault.Error{Kind: fault.NotFound, Text: "machine not found"}},
-		{"no JSON", 502, `<html>`, fault.Error{Kind: fault.Unavailable, Text: "the server answered 502 Bad Gateway without saying why"}},
+		{"souk's own reason", 422,
+			`{"error":"no room","status":"insufficient_capacity","souk":{"kind":"exhausted","code":"no_capacity","scope":"region","resource":"cpu","retry_after":5}}`,
+			fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "no room", Scope: fault.ScopeRegion,
+				Resource: "cpu", RetryAfter: 5 * time.Second}},
+		{"a server that is not souk", 404, `{"error":"machine not found"}`,
+			fault.Error{Kind: fault.NotFound, Text: "machine not found"}},
+		{"no JSON", 502, `<html>`,
+			fault.Error{Kind: fault.Unavailable, Text: "the server answered 502 Bad Gateway without saying why"}},
 		{"401", 401, `{"error":"x"}`, fault.Error{Kind: fault.Denied, Text: "x"}},
 		{"408", 408, `{"error":"x"}`, fault.Error{Kind: fault.Timeout, Text: "x"}},
 		{"409", 409, `{"error":"x"}`, fault.Error{Kind: fault.Conflict, Text: "x"}},
@@ -52,7 +56,8 @@ func TestErrors(t *testing.T) {
 			})
 			_, err := c.Machine(t.Context(), "a", "m")
 			got := fault.As(err)
-			if got == nil || got.Kind != tt.want.Kind || got.Code != tt.want.Code || got.Text != tt.want.Text || got.Scope != tt.want.Scope ||
+			if got == nil || got.Kind != tt.want.Kind || got.Code != tt.want.Code || got.Text != tt.want.Text ||
+				got.Scope != tt.want.Scope ||
 				got.Resource != tt.want.Resource || got.RetryAfter != tt.want.RetryAfter {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
@@ -107,7 +112,8 @@ func TestLogs(t *testing.T) {
 		if r.URL.RawQuery != "follow=true&tail=2" {
 			t.Errorf("query is %q", r.URL.RawQuery)
 		}
-		_, _ = io.WriteString(w, "{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\n{\"cursor\":\"2\",\"stream\":\"stderr\",\"text\":\"b\"}\n{\"error\":\"it broke\",\"souk\":{\"kind\":\"notfound\"}}\n")
+		_, _ = io.WriteString(w,
+			"{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\n{\"cursor\":\"2\",\"stream\":\"stderr\",\"text\":\"b\"}\n{\"error\":\"it broke\",\"souk\":{\"kind\":\"notfound\"}}\n")
 	})
 	var texts []string
 	err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true}, func(l machine.LogLine) error {
@@ -121,7 +127,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("the error at the stream's end is %v", err)
 	}
 	stop := errors.New("enough")
-	if err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true}, func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
+	if err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true},
+		func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -155,7 +162,8 @@ func TestExec(t *testing.T) {
 		}()
 		return len(p), nil
 	})
-	code, err := c.Exec(t.Context(), "a", "m", client.Command{Argv: []string{"cat"}, Stdin: pr, Stdout: &out, Stderr: errw})
+	code, err := c.Exec(t.Context(), "a", "m", client.Command{Argv: []string{"cat"}, Stdin: pr, Stdout: &out,
+		Stderr: errw})
 	if err != nil || code != 7 || out.String() != "out" {
 		t.Errorf("got code %d, out %q, err %v", code, out.String(), err)
 	}
@@ -174,7 +182,8 @@ func TestAllMachinesPages(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/v1/apps":
-			_, _ = io.WriteString(w, `{"apps":[{"name":"x","organization":{"slug":"o1"}},{"name":"y","organization":{"slug":"o1"}},{"name":"z","organization":{"slug":"o2"}}]}`)
+			_, _ = io.WriteString(w,
+				`{"apps":[{"name":"x","organization":{"slug":"o1"}},{"name":"y","organization":{"slug":"o1"}},{"name":"z","organization":{"slug":"o2"}}]}`)
 		case r.URL.Path == "/v1/orgs/o1/machines" && r.URL.Query().Get("cursor") == "":
 			_, _ = io.WriteString(w, `{"machines":[{"id":"b","created_at":"2026-01-02T00:00:00Z"}],"next_cursor":"b"}`)
 		case r.URL.Path == "/v1/orgs/o1/machines":

@@ -30,7 +30,8 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 }
 
 // Update replaces a machine's config whole.
-func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, nonce string) (*machine.Machine, error) {
+func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, nonce string) (*machine.Machine,
+	error) {
 	m := new(machine.Machine)
 	k := newCall(api.UpdateMachine, app, id).withBody(l).withHeader(api.NonceHeader, nonce)
 	if err := c.do(ctx, k, m); err != nil {
@@ -130,7 +131,8 @@ func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Mac
 }
 
 // orgMachines adds the machines of one organization to all, page after page.
-func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions, all []*machine.Machine) ([]*machine.Machine, error) {
+func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions,
+	all []*machine.Machine) ([]*machine.Machine, error) {
 	q := url.Values{"limit": {"1000"}}
 	if o.Destroyed {
 		q.Set("include_deleted", "true")

@@ -75,7 +75,8 @@ func (v Value) String() string {
 
 // plainText says whether a text needs no quotes, alone and in a list.
 func plainText(s string) bool {
-	if s == "" || s == "true" || s == "false" || strings.TrimSpace(s) != s || strings.ContainsAny(s, `",`) || !utf8.ValidString(s) {
+	if s == "" || s == "true" || s == "false" || strings.TrimSpace(s) != s || strings.ContainsAny(s, `",`) ||
+		!utf8.ValidString(s) {
 		return false
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {

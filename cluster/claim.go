@@ -51,9 +51,9 @@ type Claimed struct {
 	Stood   []Claim `json:"stood,omitempty"`
 }
 
-// Deciders returns the members in the order in which they decide a claim (rendezvous hashing; Thaler and Ravishankar, 1998):
-// the first that can be asked does. Every member that knows the same others finds the same order, and one more or less moves
-// only what it decides itself.
+// Deciders returns the members in the order in which they decide a claim (rendezvous hashing; Thaler and Ravishankar,
+// 1998): the first that can be asked does. Every member that knows the same others finds the same order, and one more
+// or less moves only what it decides itself.
 func (c *Claim) Deciders(members []WorkerID) []WorkerID {
 	weight := make(map[WorkerID]uint64, len(members))
 	for _, id := range members {
@@ -67,17 +67,19 @@ func (c *Claim) Deciders(members []WorkerID) []WorkerID {
 
 // Bounds of a claim.
 const (
-	MaxClaimText = 512               // bytes of each of its fields
-	MaxStood     = 1024              // claims of one answer
-	KeepClaim    = time.Minute       // that a name is known by its claim once the machine is made: its worker's word comes sooner
-	ClaimLife    = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
+	MaxClaimText = 512  // bytes of each of its fields
+	MaxStood     = 1024 // claims of one answer
+	// that a name is known by its claim once the machine is made: its worker's word comes sooner
+	KeepClaim = time.Minute
+	ClaimLife = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
 )
 
 // Check refuses a claim that no souk sends.
 func (c *Claim) Check() error {
 	for _, text := range []string{string(c.Kind), string(c.Step), c.App, c.Value, c.Holder, c.Machine, c.Over, c.Hash} {
 		if len(text) > MaxClaimText {
-			return fault.New(fault.Invalid, "claim", "a field of a claim has %d bytes; at most %d", len(text), MaxClaimText)
+			return fault.New(fault.Invalid, "claim", "a field of a claim has %d bytes; at most %d", len(text),
+				MaxClaimText)
 		}
 	}
 	if c.Kind != ClaimName && c.Kind != ClaimKey {

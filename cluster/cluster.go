@@ -41,12 +41,14 @@ type Record struct {
 	Require    []Requirement `json:"require,omitempty"`    // of the labels of a request: whom the worker takes at all
 	Prefer     []Preference  `json:"prefer,omitempty"`     // of the labels of a request: whom it likes
 	Reserved   []string      `json:"reserved,omitempty"`   // only requests that tolerate each of these come here
-	Headroom   Resources     `json:"headroom,omitzero"`    // kept free for requests at least as large in one dimension of it
-	GPUs       []GPU         `json:"gpus,omitempty"`       // the devices behind Capacity.GPU; empty: they are only counted
-	Evictable  []Evictable   `json:"evictable,omitempty"`  // what lower ranks occupy, by rank, lowest first
-	Cordon     *Cordon       `json:"cordon,omitempty"`     // why State is not ready; nil while it is
-	Backlog    int64         `json:"backlog,omitempty"`    // milliseconds of work that waits here, estimated
-	At         time.Time     `json:"at"`                   // when the worker said so
+	// kept free for requests at least as large in one dimension of it
+	Headroom Resources `json:"headroom,omitzero"`
+	// the devices behind Capacity.GPU; empty: they are only counted
+	GPUs      []GPU       `json:"gpus,omitempty"`
+	Evictable []Evictable `json:"evictable,omitempty"` // what lower ranks occupy, by rank, lowest first
+	Cordon    *Cordon     `json:"cordon,omitempty"`    // why State is not ready; nil while it is
+	Backlog   int64       `json:"backlog,omitempty"`   // milliseconds of work that waits here, estimated
+	At        time.Time   `json:"at"`                  // when the worker said so
 
 	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
 }

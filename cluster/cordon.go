@@ -2,8 +2,9 @@ package cluster
 
 import "time"
 
-// Cordon says why a worker takes nothing new: who wants that, for what, and until when. It is a fact of the worker, kept in
-// its journal. It always says who and why, so that a host left cordoned after some maintenance can be asked about.
+// Cordon says why a worker takes nothing new: who wants that, for what, and until when. It is a fact of the worker,
+// kept in its journal. It always says who and why, so that a host left cordoned after some maintenance can be asked
+// about.
 type Cordon struct {
 	Owner  string    `json:"owner"`
 	Reason string    `json:"reason"`
@@ -28,5 +29,6 @@ func (c *Cordon) Same(o *Cordon) bool {
 	if c == nil || o == nil {
 		return c == o
 	}
-	return c.Owner == o.Owner && c.Reason == o.Reason && c.Drain == o.Drain && c.Since.Equal(o.Since) && c.Until.Equal(o.Until)
+	return c.Owner == o.Owner && c.Reason == o.Reason && c.Drain == o.Drain && c.Since.Equal(o.Since) &&
+		c.Until.Equal(o.Until)
 }

@@ -7,13 +7,15 @@ type MemberState string
 
 // The states of a member.
 const (
-	MemberAlive   MemberState = "alive"
-	MemberSuspect MemberState = "suspect" // our own probe, and those that we asked for, got no answer; it may yet say that it lives
-	MemberDead    MemberState = "dead"    // it was suspected for so long that it would have said so
-	MemberLeft    MemberState = "left"    // it said goodbye
+	MemberAlive MemberState = "alive"
+	// our own probe, and those that we asked for, got no answer; it may yet say that it lives
+	MemberSuspect MemberState = "suspect"
+	MemberDead    MemberState = "dead" // it was suspected for so long that it would have said so
+	MemberLeft    MemberState = "left" // it said goodbye
 )
 
-// Member is a member of the cluster as another knows it. State says nothing about its machines, which may go on running.
+// Member is a member of the cluster as another knows it. State says nothing about its machines, which may go on
+// running.
 type Member struct {
 	ID         WorkerID      `json:"id"`
 	Addr       string        `json:"addr"` // host:port of its gossip

@@ -12,9 +12,10 @@ import (
 // requirement and every set of attributes have an outcome, and an attribute that is not there, or is of another type,
 // makes it Undefined, which satisfies nothing and is told apart from Unmet.
 type Requirement struct {
-	Attribute string  `json:"attribute"`
-	Op        Op      `json:"op"`
-	Values    []Value `json:"values,omitempty"` // one for a comparison, any number for in and not_in, none for exists and absent
+	Attribute string `json:"attribute"`
+	Op        Op     `json:"op"`
+	// one for a comparison, any number for in and not_in, none for exists and absent
+	Values []Value `json:"values,omitempty"`
 }
 
 // Preference is a requirement that only counts: Weight is added to the score where it is met. It may be negative.
@@ -128,7 +129,8 @@ func (q Requirement) Valid() string {
 	case Exists, NotExists:
 		want, least = 0, 0
 	default:
-		return fmt.Sprintf("operator %q of attribute %s: use one of == != < <= > >= in not_in exists absent", clipText(string(q.Op)), q.Attribute)
+		return fmt.Sprintf("operator %q of attribute %s: use one of == != < <= > >= in not_in exists absent",
+			clipText(string(q.Op)), q.Attribute)
 	}
 	if n := len(q.Values); n < least || n > want {
 		return fmt.Sprintf("%s %s takes %d to %d values, not %d", q.Attribute, q.Op, least, want, n)
@@ -142,8 +144,8 @@ func (q Requirement) Valid() string {
 }
 
 // ParseRequirement reads a requirement as users write it: "arch == arm64", "zone in a,b", "memory.ecc", "!spot",
-// "gpu.count >= 2", "name == \"true\"". A bare name wants the attribute there, ! before it wants it absent; blanks around
-// a sign may be left out. The error is a sentence.
+// "gpu.count >= 2", "name == \"true\"". A bare name wants the attribute there, ! before it wants it absent; blanks
+// around a sign may be left out. The error is a sentence.
 func ParseRequirement(s string) (Requirement, error) {
 	q := parseRequirement(strings.TrimSpace(s))
 	if why := q.Valid(); why != "" {

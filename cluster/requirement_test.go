@@ -14,7 +14,8 @@ import (
 
 var (
 	names = rapid.StringMatching(`[A-Za-z0-9._/-]{1,12}`)
-	texts = rapid.OneOf(rapid.SampledFrom([]string{"", "true", "1", "a,b", `"`, ` a`, "=x", "!", "in", "NaN", "-0", "0x10", "1e400", "é", "\n"}), rapid.String())
+	texts = rapid.OneOf(rapid.SampledFrom([]string{"", "true", "1", "a,b", `"`, ` a`, "=x", "!", "in", "NaN", "-0",
+		"0x10", "1e400", "é", "\n"}), rapid.String())
 )
 
 func values(t *rapid.T, label string) cluster.Value {
@@ -28,8 +29,10 @@ func values(t *rapid.T, label string) cluster.Value {
 }
 
 func requirements(t *rapid.T) cluster.Requirement {
-	q := cluster.Requirement{Attribute: names.Draw(t, "attribute"), Op: rapid.SampledFrom([]cluster.Op{cluster.Equal, cluster.Unequal, cluster.Less,
-		cluster.AtMost, cluster.More, cluster.AtLeast, cluster.In, cluster.NotIn, cluster.Exists, cluster.NotExists}).Draw(t, "op")}
+	q := cluster.Requirement{Attribute: names.Draw(t, "attribute"),
+		Op: rapid.SampledFrom([]cluster.Op{cluster.Equal, cluster.Unequal, cluster.Less,
+			cluster.AtMost, cluster.More, cluster.AtLeast, cluster.In, cluster.NotIn, cluster.Exists,
+			cluster.NotExists}).Draw(t, "op")}
 	n := 1
 	switch q.Op {
 	case cluster.In, cluster.NotIn:
@@ -48,20 +51,30 @@ func TestParseRequirementReadsWhatUsersWrite(t *testing.T) {
 		in   string
 		want cluster.Requirement
 	}{
-		{"arch == arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("arm64")}}},
-		{"arch==arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("arm64")}}},
-		{"arch ==arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("arm64")}}},
-		{"gpu.count>=2", cluster.Requirement{Attribute: "gpu.count", Op: cluster.AtLeast, Values: []cluster.Value{cluster.Number(2)}}},
-		{"zone in a, b,c", cluster.Requirement{Attribute: "zone", Op: cluster.In, Values: []cluster.Value{cluster.Text("a"), cluster.Text("b"), cluster.Text("c")}}},
-		{"min in a,b", cluster.Requirement{Attribute: "min", Op: cluster.In, Values: []cluster.Value{cluster.Text("a"), cluster.Text("b")}}},
-		{`zone not_in "a,b",c`, cluster.Requirement{Attribute: "zone", Op: cluster.NotIn, Values: []cluster.Value{cluster.Text("a,b"), cluster.Text("c")}}},
+		{"arch == arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("arm64")}}},
+		{"arch==arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("arm64")}}},
+		{"arch ==arm64", cluster.Requirement{Attribute: "arch", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("arm64")}}},
+		{"gpu.count>=2", cluster.Requirement{Attribute: "gpu.count", Op: cluster.AtLeast,
+			Values: []cluster.Value{cluster.Number(2)}}},
+		{"zone in a, b,c", cluster.Requirement{Attribute: "zone", Op: cluster.In,
+			Values: []cluster.Value{cluster.Text("a"), cluster.Text("b"), cluster.Text("c")}}},
+		{"min in a,b", cluster.Requirement{Attribute: "min", Op: cluster.In,
+			Values: []cluster.Value{cluster.Text("a"), cluster.Text("b")}}},
+		{`zone not_in "a,b",c`, cluster.Requirement{Attribute: "zone", Op: cluster.NotIn,
+			Values: []cluster.Value{cluster.Text("a,b"), cluster.Text("c")}}},
 		{"memory.ecc", cluster.Requirement{Attribute: "memory.ecc", Op: cluster.Exists}},
 		{"exists in", cluster.Requirement{Attribute: "in", Op: cluster.Exists}},
 		{"!spot", cluster.Requirement{Attribute: "spot", Op: cluster.NotExists}},
 		{"absent spot", cluster.Requirement{Attribute: "spot", Op: cluster.NotExists}},
-		{`name == "true"`, cluster.Requirement{Attribute: "name", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("true")}}},
-		{"ssd != true", cluster.Requirement{Attribute: "ssd", Op: cluster.Unequal, Values: []cluster.Value{cluster.Truth(true)}}},
-		{"note == two words", cluster.Requirement{Attribute: "note", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("two words")}}},
+		{`name == "true"`, cluster.Requirement{Attribute: "name", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("true")}}},
+		{"ssd != true", cluster.Requirement{Attribute: "ssd", Op: cluster.Unequal,
+			Values: []cluster.Value{cluster.Truth(true)}}},
+		{"note == two words", cluster.Requirement{Attribute: "note", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("two words")}}},
 	} {
 		q, err := cluster.ParseRequirement(c.in)
 		if err != nil || !reflect.DeepEqual(q, c.want) {
@@ -87,7 +100,8 @@ func TestParseRequirementSaysWhyNot(t *testing.T) {
 		"a[0] == 3":                            `operator ""`,
 		"exists " + strings.Repeat("long", 20): "use one of",
 	} {
-		if _, err := cluster.ParseRequirement(in); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "the requirement ") {
+		if _, err := cluster.ParseRequirement(in); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "the requirement ") {
 			t.Errorf("%q: %v, want %q in it", in, err, want)
 		}
 	}
@@ -131,7 +145,8 @@ func TestValueJSONIsATextANumberOrATruth(t *testing.T) {
 		}
 	}
 	var a cluster.Attributes
-	if err := json.Unmarshal([]byte(`{"a":{"b":1}}`), &a); err == nil || !strings.Contains(err.Error(), "an attribute is a text, a number, or true or false") {
+	if err := json.Unmarshal([]byte(`{"a":{"b":1}}`), &a); err == nil ||
+		!strings.Contains(err.Error(), "an attribute is a text, a number, or true or false") {
 		t.Error(err)
 	}
 }
@@ -157,8 +172,9 @@ func TestValuesOfOneTypeHaveATotalOrder(t *testing.T) {
 // TestAnUndefinedRequirementSatisfiesNothing: neither where the attribute is not there, nor where it has another type,
 // and no operator and its opposite are both met.
 func TestAnUndefinedRequirementSatisfiesNothing(t *testing.T) {
-	opposite := map[cluster.Op]cluster.Op{cluster.Equal: cluster.Unequal, cluster.Less: cluster.AtLeast, cluster.AtMost: cluster.More,
-		cluster.In: cluster.NotIn, cluster.Exists: cluster.NotExists}
+	opposite := map[cluster.Op]cluster.Op{cluster.Equal: cluster.Unequal, cluster.Less: cluster.AtLeast,
+		cluster.AtMost: cluster.More,
+		cluster.In:     cluster.NotIn, cluster.Exists: cluster.NotExists}
 	rapid.Check(t, func(t *rapid.T) {
 		q, v := requirements(t), values(t, "had")
 		presence := q.Op == cluster.Exists || q.Op == cluster.NotExists
@@ -175,7 +191,8 @@ func TestAnUndefinedRequirementSatisfiesNothing(t *testing.T) {
 		if op, has := opposite[q.Op]; has {
 			p := cluster.Requirement{Attribute: q.Attribute, Op: op, Values: q.Values}
 			x, y := q.Of(v, true), p.Of(v, true)
-			if (x == cluster.Undefined) != (y == cluster.Undefined) || (x != cluster.Undefined && (x == cluster.Met) == (y == cluster.Met)) {
+			if (x == cluster.Undefined) != (y == cluster.Undefined) ||
+				(x != cluster.Undefined && (x == cluster.Met) == (y == cluster.Met)) {
 				t.Fatalf("%s is %v and %s is %v of %v", q, x, p, y, v)
 			}
 		}
@@ -188,14 +205,16 @@ func TestWhatIsNotFiniteIsRefused(t *testing.T) {
 		if why := (cluster.Attributes{"a": v}).Valid(); why != "attribute a holds a number that is not finite" {
 			t.Errorf("%v: %q", f, why)
 		}
-		if why := (cluster.Requirement{Attribute: "a", Op: cluster.Less, Values: []cluster.Value{v}}).Valid(); why != "a <: a value holds a number that is not finite" {
+		if why := (cluster.Requirement{Attribute: "a", Op: cluster.Less,
+			Values: []cluster.Value{v}}).Valid(); why != "a <: a value holds a number that is not finite" {
 			t.Errorf("%v: %q", f, why)
 		}
 		if q := cluster.ParseValue(v.String()); q.Type() != "text" {
 			t.Errorf("%v reads as the %s %v", f, q.Type(), q)
 		}
 	}
-	if cluster.Number(math.Copysign(0, -1)) != cluster.Number(0) || cluster.Number(math.Copysign(0, -1)).String() != "0" {
+	if cluster.Number(math.Copysign(0, -1)) != cluster.Number(0) ||
+		cluster.Number(math.Copysign(0, -1)).String() != "0" {
 		t.Error("the two zeros differ")
 	}
 }
@@ -219,7 +238,8 @@ func TestAttributesAreBounded(t *testing.T) {
 }
 
 func FuzzParseRequirement(f *testing.F) {
-	for _, s := range []string{"arch == arm64", "zone in a,b", `a not_in "x,y", z`, "!spot", "exists exists", "a=<>!b", `a == "\xff"`, "a in ,", "in in in"} {
+	for _, s := range []string{"arch == arm64", "zone in a,b", `a not_in "x,y", z`, "!spot", "exists exists", "a=<>!b",
+		`a == "\xff"`, "a in ,", "in in in"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

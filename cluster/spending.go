@@ -2,8 +2,9 @@ package cluster
 
 import "time"
 
-// Spending is what the machines of one namespace spend on one worker, in credits (package quota). That worker is its only
-// writer: Spent and Lent only grow, over restarts too. What it says is as of At, but for Rate and LentRate, which are of now.
+// Spending is what the machines of one namespace spend on one worker, in credits (package quota). That worker is its
+// only writer: Spent and Lent only grow, over restarts too. What it says is as of At, but for Rate and LentRate, which
+// are of now.
 type Spending struct {
 	Spent    float64   `json:"spent"`               // charged since the worker has known the namespace
 	Lent     float64   `json:"lent,omitempty"`      // what its lent machines would have cost

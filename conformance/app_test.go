@@ -90,15 +90,18 @@ func platformTests() tests {
 			}
 		},
 		"placements": func(t *testing.T, s *market, _ string) {
-			p, err := s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: small, Region: "local", Count: 1, Org: "personal"})
+			p, err := s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: small,
+				Region: "local", Count: 1, Org: "personal"})
 			if err != nil || len(p) == 0 || p[0].Region != "local" || p[0].Count != 1 {
 				t.Fatal(p, err)
 			}
-			p, err = s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: small, Org: "personal"})
+			p, err = s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: small,
+				Org: "personal"})
 			if err != nil || len(p) == 0 || p[0].Count < 2 {
 				t.Fatal("count 0 asks how many there could be:", p, err)
 			}
-			p, err = s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: hugeGuest(), Count: 1})
+			p, err = s.GetPlacements(t.Context(), &flaps.GetPlacementsRequest{ComputeRequirements: hugeGuest(),
+				Count: 1})
 			if err != nil || len(p) != 0 {
 				t.Fatal("there is no place for what is larger than any worker:", p, err)
 			}

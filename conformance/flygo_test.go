@@ -69,8 +69,8 @@ func filledInput() *fly.LaunchMachineInput {
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestEverythingIsTheFuzzersSeed keeps the launch with every field set, which package machine's fuzzer begins with, as this
-// version of the client writes it.
+// TestEverythingIsTheFuzzersSeed keeps the launch with every field set, which package machine's fuzzer begins with, as
+// this version of the client writes it.
 func TestEverythingIsTheFuzzersSeed(t *testing.T) {
 	const seed = "../machine/testdata/everything.json"
 	want, err := json.Marshal(filledInput())
@@ -123,7 +123,8 @@ func TestGoClientRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(in, &back) {
-				t.Errorf("(-sent +back):\n%s", cmp.Diff(in, &back, cmp.Exporter(func(reflect.Type) bool { return true })))
+				t.Errorf("(-sent +back):\n%s",
+					cmp.Diff(in, &back, cmp.Exporter(func(reflect.Type) bool { return true })))
 			}
 		})
 	}
@@ -145,8 +146,10 @@ func TestGoClientReadsMachine(t *testing.T) {
 	if err := json.Unmarshal(raw, &back); err != nil {
 		t.Fatal(err)
 	}
-	if back.ID != m.ID || back.Events[1].Timestamp != m.Events[1].Timestamp || back.Events[0].Request.ExitEvent.ExitCode != m.Events[0].Request.ExitEvent.ExitCode ||
-		back.LeaseNonce != m.Nonce || string(back.HostStatus) != m.HostStatus || back.ImageRef.Digest != m.ImageRef.Digest || back.Config.Image != m.Config.Image {
+	if back.ID != m.ID || back.Events[1].Timestamp != m.Events[1].Timestamp ||
+		back.Events[0].Request.ExitEvent.ExitCode != m.Events[0].Request.ExitEvent.ExitCode ||
+		back.LeaseNonce != m.Nonce || string(back.HostStatus) != m.HostStatus ||
+		back.ImageRef.Digest != m.ImageRef.Digest || back.Config.Image != m.Config.Image {
 		t.Errorf("read back as %+v", back)
 	}
 }

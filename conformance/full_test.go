@@ -23,7 +23,8 @@ func TestFullHost(t *testing.T) {
 	third := s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
 
 	_, err = s.Start(t.Context(), "a", first.ID, "")
-	mustContain(t, refused(t, err, 409), "aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host", `"scope":"host"`)
+	mustContain(t, refused(t, err, 409),
+		"aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host", `"scope":"host"`)
 	if status := flaps.GetErrorStatusCode(err); status != nil && *status != "" {
 		t.Errorf("a full host has the status %s", *status)
 	}

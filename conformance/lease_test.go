@@ -128,25 +128,29 @@ func updateTests() tests {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			c := sleeper()
 			c.Env = map[string]string{"SPICE": "cumin"}
-			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: c, Region: m.Region, Name: m.Name}, "")
+			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: c, Region: m.Region,
+				Name: m.Name}, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if u.InstanceID == m.InstanceID || u.ID != m.ID || u.Config.Env["SPICE"] != "cumin" || u.Name != m.Name {
 				t.Errorf("the answer is %+v", u)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"), flaps.WithWaitVersion(u.InstanceID), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"),
+				flaps.WithWaitVersion(u.InstanceID), flaps.WithWaitTimeout(limit)); err != nil {
 				t.Fatal(err)
 			}
 			got := s.get(t, app, m.ID)
 			launch, start := got.GetLatestEventOfType("launch"), got.GetLatestEventOfType("start")
-			if e := got.GetLatestEventOfType("update"); e == nil && (launch == nil || launch.Timestamp <= m.Events[0].Timestamp) || start == nil {
+			if e := got.GetLatestEventOfType("update"); e == nil &&
+				(launch == nil || launch.Timestamp <= m.Events[0].Timestamp) || start == nil {
 				t.Errorf("the events are %v", events(got))
 			}
 			if _, err := got.MostRecentStartTimeAfterLaunch(); err != nil {
 				t.Errorf("%v in %v", err, events(got))
 			}
-			err = s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"), flaps.WithWaitVersion(m.InstanceID), flaps.WithWaitTimeout(time.Second))
+			err = s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"), flaps.WithWaitVersion(m.InstanceID),
+				flaps.WithWaitTimeout(time.Second))
 			refused(t, err, 400, 408)
 			out, err := s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{Cmd: `/bin/sh -c 'echo $SPICE'`})
 			if err != nil || out.StdOut != "cumin\n" {
@@ -156,12 +160,14 @@ func updateTests() tests {
 		"skip_launch stays down": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			s.stop(t, app, m.ID)
-			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: sleeper(), SkipLaunch: true}, "")
+			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: sleeper(), SkipLaunch: true},
+				"")
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.await(t, app, m.ID, "settled")
-			if got := s.get(t, app, m.ID); got.State != "stopped" && got.State != "created" || got.InstanceID != u.InstanceID {
+			if got := s.get(t, app, m.ID); got.State != "stopped" && got.State != "created" ||
+				got.InstanceID != u.InstanceID {
 				t.Errorf("it is %s", got.State)
 			}
 		},
@@ -174,7 +180,8 @@ func updateTests() tests {
 			if status := flaps.GetErrorStatusCode(err); status != nil && *status != "" {
 				t.Errorf("a full host has the status %s; a status that clients do not know outranks the text", *status)
 			}
-			mustContain(t, body, "aborted: could not reserve resource for machine: insufficient ", " available to fulfill request on the current host")
+			mustContain(t, body, "aborted: could not reserve resource for machine: insufficient ",
+				" available to fulfill request on the current host")
 			got := s.get(t, app, m.ID)
 			if got.State != "started" || got.InstanceID != m.InstanceID || got.Config.Guest.CPUs != 1 {
 				t.Errorf("what was refused had an effect: %+v", got)

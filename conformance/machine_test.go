@@ -15,12 +15,15 @@ import (
 func machineTests() tests {
 	return tests{
 		"launch answers what it made": func(t *testing.T, s *market, app string) {
-			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "one", Region: "local", Config: sleeper()})
+			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "one", Region: "local",
+				Config: sleeper()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.ID == "" || m.InstanceID == "" || m.Name != "one" || m.Region != "local" || m.CreatedAt == "" || m.Config == nil || m.Config.Image != hostImg ||
-				!slices.Contains([]string{"created", "creating", "starting", "started"}, m.State) || m.HostStatus != fly.HostStatusOk {
+			if m.ID == "" || m.InstanceID == "" || m.Name != "one" || m.Region != "local" || m.CreatedAt == "" ||
+				m.Config == nil || m.Config.Image != hostImg ||
+				!slices.Contains([]string{"created", "creating", "starting", "started"}, m.State) ||
+				m.HostStatus != fly.HostStatusOk {
 				t.Errorf("the machine is %+v", m)
 			}
 			if _, err := time.Parse(time.RFC3339, m.CreatedAt); err != nil {
@@ -43,7 +46,8 @@ func machineTests() tests {
 				t.Errorf("the events are %v", got)
 			}
 			for i, e := range m.Events {
-				if d := time.Since(e.Time()); d < -time.Minute || d > time.Minute || i > 0 && e.Timestamp > m.Events[i-1].Timestamp {
+				if d := time.Since(e.Time()); d < -time.Minute || d > time.Minute || i > 0 &&
+					e.Timestamp > m.Events[i-1].Timestamp {
 					t.Errorf("the event %+v is not of now, or out of order", e)
 				}
 			}
@@ -62,7 +66,8 @@ func machineTests() tests {
 			c := sleeper()
 			c.Metadata = map[string]string{"colour": "red", fly.MachineConfigMetadataKeyFlyPlatformVersion: "v2"}
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: c})
-			for query, want := range map[string]int{"": 1, "metadata.colour=red": 1, "metadata.colour=blue": 0, "region=local": 1, "region=mars": 0, "include_deleted=true": 1} {
+			for query, want := range map[string]int{"": 1, "metadata.colour=red": 1, "metadata.colour=blue": 0,
+				"region=local": 1, "region=mars": 0, "include_deleted=true": 1} {
 				list, err := s.List(t.Context(), app, query)
 				if err != nil || len(list) != want {
 					t.Errorf("%q lists %d (%v), want %d", query, len(list), err, want)
@@ -97,17 +102,20 @@ func machineTests() tests {
 				t.Fatal(err)
 			}
 			after := s.get(t, app, m.ID)
-			if after.InstanceID != before.InstanceID || after.State != before.State || len(after.Config.Metadata) != 1 || after.Config.Metadata["keep"] != "1" {
+			if after.InstanceID != before.InstanceID || after.State != before.State ||
+				len(after.Config.Metadata) != 1 || after.Config.Metadata["keep"] != "1" {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
 		},
 		"exec": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			out, err := s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{Cmd: "/bin/sh -c 'echo out; echo err >&2'"})
+			out, err := s.Exec(t.Context(), app, m.ID,
+				&fly.MachineExecRequest{Cmd: "/bin/sh -c 'echo out; echo err >&2'"})
 			if err != nil || out.ExitCode != 0 || out.StdOut != "out\n" || out.StdErr != "err\n" {
 				t.Error(out, err)
 			}
-			out, err = s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{Cmd: "/bin/sh -c 'echo bad >&2; exit 3'", Timeout: 10})
+			out, err = s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{Cmd: "/bin/sh -c 'echo bad >&2; exit 3'",
+				Timeout: 10})
 			if err != nil || out.ExitCode != 3 || out.StdErr != "bad\n" {
 				t.Error(out, err)
 			}
@@ -152,7 +160,8 @@ func machineTests() tests {
 			begin := time.Now()
 			err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"), flaps.WithWaitTimeout(time.Second))
 			took := time.Since(begin)
-			if body := refused(t, err, 408); !strings.Contains(body, "deadline_exceeded: machine failed to reach desired state, stopped, currently started") {
+			if body := refused(t, err, 408); !strings.Contains(body,
+				"deadline_exceeded: machine failed to reach desired state, stopped, currently started") {
 				t.Error(body)
 			}
 			if took < 800*time.Millisecond || took > 5*time.Second {
@@ -166,17 +175,21 @@ func machineTests() tests {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			s.await(t, app, m.ID, "stopped", "started")
 			s.await(t, app, m.ID, "settled")
-			refused(t, s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("purple"), flaps.WithWaitTimeout(time.Second)), 400)
+			refused(t, s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("purple"),
+				flaps.WithWaitTimeout(time.Second)), 400)
 		},
 		"wait sees what happened after an event": func(t *testing.T, s *market, app string) {
-			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: script("exit 0")}) // it may have ended already
+			// it may have ended already
+			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: script("exit 0")})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"), flaps.WithWaitFromEventID("0"), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("started"), flaps.WithWaitFromEventID("0"),
+				flaps.WithWaitTimeout(limit)); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"), flaps.WithWaitFromEventID("0"), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"), flaps.WithWaitFromEventID("0"),
+				flaps.WithWaitTimeout(limit)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -192,13 +205,17 @@ func configUnchanged(t *testing.T, s *market, app string) {
 	c.Restart = &fly.MachineRestart{Policy: fly.MachineRestartPolicyOnFailure, MaxRetries: 3}
 	c.StopConfig = &fly.StopConfig{Signal: ptr("SIGTERM"), Timeout: &fly.Duration{Duration: 7 * time.Second}}
 	c.Services = []fly.MachineService{{
-		Protocol: "tcp", InternalPort: 8080, Autostart: ptr(true), Autostop: ptr(fly.MachineAutostopStop), MinMachinesRunning: ptr(0),
-		Ports:       []fly.MachinePort{{Port: ptr(80), Handlers: []string{"http"}, ForceHTTPS: true}, {Port: ptr(443), Handlers: []string{"tls", "http"}}},
+		Protocol: "tcp", InternalPort: 8080, Autostart: ptr(true), Autostop: ptr(fly.MachineAutostopStop),
+		MinMachinesRunning: ptr(0),
+		Ports: []fly.MachinePort{{Port: ptr(80), Handlers: []string{"http"}, ForceHTTPS: true},
+			{Port: ptr(443), Handlers: []string{"tls", "http"}}},
 		Concurrency: &fly.MachineServiceConcurrency{Type: "requests", SoftLimit: 10, HardLimit: 20},
-		Checks:      []fly.MachineServiceCheck{{Type: ptr("tcp"), Interval: &fly.Duration{Duration: 15 * time.Second}, Timeout: &fly.Duration{Duration: 2 * time.Second}}},
+		Checks: []fly.MachineServiceCheck{{Type: ptr("tcp"), Interval: &fly.Duration{Duration: 15 * time.Second},
+			Timeout: &fly.Duration{Duration: 2 * time.Second}}},
 	}}
-	c.Checks = map[string]fly.MachineCheck{"alive": {Type: ptr("http"), Port: ptr(8080), HTTPPath: ptr("/"), HTTPMethod: ptr("get"),
-		Interval: &fly.Duration{Duration: 10 * time.Second}, GracePeriod: &fly.Duration{Duration: time.Second}}}
+	c.Checks = map[string]fly.MachineCheck{"alive": {Type: ptr("http"), Port: ptr(8080), HTTPPath: ptr("/"),
+		HTTPMethod: ptr("get"),
+		Interval:   &fly.Duration{Duration: 10 * time.Second}, GracePeriod: &fly.Duration{Duration: time.Second}}}
 	c.Files = []*fly.File{{GuestPath: "/etc/spice", RawValue: ptr("c2FmZnJvbg==")}}
 	m := s.launch(t, app, fly.LaunchMachineInput{Config: c})
 	got := s.get(t, app, m.ID)

@@ -61,7 +61,8 @@ func TestBeyondTheClient(t *testing.T) {
 	mustContain(t, s.call(t, 200, "GET", "/souk/workers", ""), `"w1"`, `"w2"`)
 	s.call(t, 200, "GET", "/souk/version", "")
 	s.call(t, 200, "GET", "/souk/doctor", "")
-	mustContain(t, s.call(t, 200, "GET", "/souk"+at+"/explain", ""), `"placement":{"policy"`, `"candidates":[`, `"now":[`)
+	mustContain(t, s.call(t, 200, "GET", "/souk"+at+"/explain", ""), `"placement":{"policy"`, `"candidates":[`,
+		`"now":[`)
 	mustContain(t, s.call(t, 200, "GET", "/souk/apps/a/machines/m/logs?tail=10", ""), `"text":"to-the-log"`)
 	out := s.call(t, 200, "POST", "/souk/apps/a/machines/m/exec", "{\"command\":[\"/bin/cat\"]}\nfrom stdin")
 	mustContain(t, out, `"stream":"stdout"`, `{"exit_code":0}`)
@@ -91,7 +92,8 @@ func tarOf(t *testing.T, name, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)),
+		Typeflag: tar.TypeReg}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(w, text); err != nil {

@@ -48,7 +48,8 @@ func variantTests() tests {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("destroyed"), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("destroyed"),
+				flaps.WithWaitTimeout(limit)); err != nil {
 				refused(t, err, 404)
 			}
 		},
@@ -145,7 +146,8 @@ func refuseTests() tests {
 		"same name": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Name: "solo", Config: sleeper()})
 			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "solo", Config: sleeper()})
-			mustContain(t, refused(t, err, 409), `already_exists: unique machine name violation, machine ID `+m.ID+` already exists with name \"solo\"`)
+			mustContain(t, refused(t, err, 409), `already_exists: unique machine name violation, machine ID `+m.ID+
+				` already exists with name \"solo\"`)
 		},
 		"unknown machine": func(t *testing.T, s *market, app string) { unknownMachine(t, s, app, "00000000000000") },
 		"machine of another app": func(t *testing.T, s *market, app string) {
@@ -161,7 +163,10 @@ func refuseTests() tests {
 				t.Error(err)
 			}
 		},
-		"unknown app": func(t *testing.T, s *market, _ string) { unknownMachine(t, s, "no-such-app", "00000000000000") },
+		"unknown app": func(t *testing.T, s *market, _ string) {
+			unknownMachine(t, s, "no-such-app",
+				"00000000000000")
+		},
 		"machine that cannot execute": func(t *testing.T, s *market, app string) {
 			c := sleeper()
 			c.Init.Exec = []string{"/no/such/program"}

@@ -100,8 +100,10 @@ func (s *market) watch(t *testing.T, next http.Handler) http.Handler {
 		}
 		err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 			RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, Route: route},
-			Status:                 rec.code, Header: rec.Header(), Body: io.NopCloser(bytes.NewReader(rec.body.Bytes())),
-			Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: rec.Header().Get("Content-Type") != "application/json"},
+			Status:                 rec.code, Header: rec.Header(),
+			Body: io.NopCloser(bytes.NewReader(rec.body.Bytes())),
+			Options: &openapi3filter.Options{IncludeResponseStatus: true,
+				ExcludeResponseBody: rec.Header().Get("Content-Type") != "application/json"},
 		})
 		if err != nil {
 			t.Errorf("%s %s: the answer %d is not as described: %v", r.Method, r.URL, rec.code, err)
@@ -173,13 +175,15 @@ func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
 	t.Cleanup(func() { _ = server.Close() })
 	s.url = "http://" + listener.Addr().String()
 	t.Setenv("FLY_FLAPS_BASE_URL", s.url)
-	if s.Client, err = flaps.NewWithOptions(t.Context(), flaps.NewClientOpts{Tokens: tokens.Parse("FlyV1 " + token), UserAgent: "conformance"}); err != nil {
+	if s.Client, err = flaps.NewWithOptions(t.Context(), flaps.NewClientOpts{Tokens: tokens.Parse("FlyV1 " + token),
+		UserAgent: "conformance"}); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog, known *fleet.Fleet) *worker.Worker {
+func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog,
+	known *fleet.Fleet) *worker.Worker {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -211,7 +215,8 @@ func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, row
 		_ = rt.Close()
 	})
 	own := known.Own(cluster.WorkerID(name))
-	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Observer: own, Region: "local", Dir: dir, Journal: j, Runtime: rt,
+	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Observer: own, Region: "local",
+		Dir: dir, Journal: j, Runtime: rt,
 		Capacity: capacity, Secrets: rows.OpenSecrets})
 	if err == nil {
 		err = own.Begin(t.Context(), w)
@@ -229,20 +234,25 @@ func TestConformance(t *testing.T) {
 		name  string
 		tests map[string]func(*testing.T, *market, string)
 	}{
-		{"app", appTests()}, {"platform", platformTests()}, {"machine", machineTests()}, {"stop", stopTests()}, {"lease", leaseTests()},
-		{"update", updateTests()}, {"variant", variantTests()}, {"refuse", refuseTests()}, {"volume", volumeTests()}, {"secret", secretTests()},
+		{"app", appTests()}, {"platform", platformTests()}, {"machine", machineTests()}, {"stop", stopTests()},
+		{"lease", leaseTests()},
+		{"update", updateTests()}, {"variant", variantTests()}, {"refuse", refuseTests()}, {"volume", volumeTests()},
+		{"secret", secretTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.tests {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					app := strings.ToLower(group.name + "-" + strings.NewReplacer(" ", "-", "_", "-", ",", "", "'", "", ":", "", "(", "", ")", "").Replace(name))
+					app := strings.ToLower(group.name + "-" + strings.NewReplacer(" ", "-", "_", "-", ",", "", "'", "",
+						":", "", "(", "", ")", "").Replace(name))
 					app = strings.Trim(app[:min(len(app), 60)], "-")
-					if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: app, Org: "personal"}); err != nil {
+					if _, err := s.CreateApp(t.Context(),
+						flaps.CreateAppRequest{Name: app, Org: "personal"}); err != nil {
 						t.Fatal(err)
 					}
 					test(t, s, app)
-					if err := s.DeleteApp(context.WithoutCancel(t.Context()), app); err != nil && !errors.Is(err, flaps.ErrFlapsNotFound) {
+					if err := s.DeleteApp(context.WithoutCancel(t.Context()), app); err != nil &&
+						!errors.Is(err, flaps.ErrFlapsNotFound) {
 						t.Errorf("the app cannot be deleted: %v", err)
 					}
 				})

@@ -30,10 +30,12 @@ func stopTests() tests {
 	return tests{
 		"stop with 0s and wait for the version": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			if err := s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID, Timeout: fly.Duration{}}, ""); err != nil {
+			if err := s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID, Timeout: fly.Duration{}},
+				""); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"), flaps.WithWaitVersion(m.InstanceID), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"),
+				flaps.WithWaitVersion(m.InstanceID), flaps.WithWaitTimeout(limit)); err != nil {
 				t.Fatal(err)
 			}
 			got := s.get(t, app, m.ID)
@@ -62,12 +64,14 @@ func stopTests() tests {
 		"restart": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			before := s.get(t, app, m.ID).GetLatestEventOfType("start")
-			if err := s.Restart(t.Context(), app, fly.RestartMachineInput{ID: m.ID, Timeout: 5 * time.Second, Signal: "SIGTERM"}, ""); err != nil {
+			if err := s.Restart(t.Context(), app, fly.RestartMachineInput{ID: m.ID, Timeout: 5 * time.Second,
+				Signal: "SIGTERM"}, ""); err != nil {
 				t.Fatal(err)
 			}
 			s.await(t, app, m.ID, "started")
 			got := s.get(t, app, m.ID)
-			if after := got.GetLatestEventOfType("start"); after == nil || after.Timestamp <= before.Timestamp || got.InstanceID != m.InstanceID {
+			if after := got.GetLatestEventOfType("start"); after == nil || after.Timestamp <= before.Timestamp ||
+				got.InstanceID != m.InstanceID {
 				t.Errorf("before %+v, after %+v; instance %s, was %s", before, after, got.InstanceID, m.InstanceID)
 			}
 			if err := s.Restart(t.Context(), app, fly.RestartMachineInput{ID: m.ID, ForceStop: true}, ""); err != nil {
@@ -106,7 +110,8 @@ func stopTests() tests {
 			if err := s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID, Kill: true}, ""); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("destroyed"), flaps.WithWaitTimeout(limit)); err != nil {
+			if err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("destroyed"),
+				flaps.WithWaitTimeout(limit)); err != nil {
 				refused(t, err, 404)
 			}
 			list, err := s.List(t.Context(), app, "")
@@ -121,7 +126,10 @@ func stopTests() tests {
 			_, err = s.Start(t.Context(), app, m.ID, "")
 			refused(t, err, 404, 412, 410)
 			all, err := s.List(t.Context(), app, "include_deleted=true")
-			if err != nil || !slices.ContainsFunc(all, func(d *fly.Machine) bool { return d.ID == m.ID && d.State == "destroyed" }) {
+			if err != nil || !slices.ContainsFunc(all, func(d *fly.Machine) bool {
+				return d.ID == m.ID &&
+					d.State == "destroyed"
+			}) {
 				t.Error("include_deleted does not list it:", all, err)
 			}
 		},

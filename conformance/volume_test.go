@@ -9,7 +9,8 @@ import (
 
 func (s *market) volume(t *testing.T, app string, size int) *fly.Volume {
 	t.Helper()
-	v, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "data", Region: "local", SizeGb: &size, Encrypted: ptr(true)})
+	v, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "data", Region: "local", SizeGb: &size,
+		Encrypted: ptr(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +31,16 @@ func volumeTests() tests {
 				t.Fatal(empty, err)
 			}
 			v := s.volume(t, app, 1)
-			if !strings.HasPrefix(v.ID, "vol_") || v.State != "created" || v.Region != "local" || v.SizeGb != 1 || v.CreatedAt.IsZero() || v.IsAttached() {
+			if !strings.HasPrefix(v.ID, "vol_") || v.State != "created" || v.Region != "local" || v.SizeGb != 1 ||
+				v.CreatedAt.IsZero() || v.IsAttached() {
 				t.Errorf("the volume is %+v", v)
 			}
 			list, err := s.GetVolumes(t.Context(), app)
 			if err != nil || len(list) != 1 || list[0].ID != v.ID {
 				t.Error(list, err)
 			}
-			u, err := s.UpdateVolume(t.Context(), app, v.ID, fly.UpdateVolumeRequest{SnapshotRetention: ptr(9), AutoBackupEnabled: ptr(false)})
+			u, err := s.UpdateVolume(t.Context(), app, v.ID, fly.UpdateVolumeRequest{SnapshotRetention: ptr(9),
+				AutoBackupEnabled: ptr(false)})
 			if err != nil || u.SnapshotRetention != 9 || u.AutoBackupEnabled {
 				t.Error(u, err)
 			}
@@ -85,7 +88,8 @@ func volumeTests() tests {
 		"outlives its machine": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
 			in := mounting(v)
-			in.Config.Init.Exec = []string{"/bin/sh", "-c", "test -e data/mark || echo here > data/mark; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done"}
+			in.Config.Init.Exec = []string{"/bin/sh", "-c",
+				"test -e data/mark || echo here > data/mark; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done"}
 			m := s.launch(t, app, in)
 			if err := s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID, Kill: true}, ""); err != nil {
 				t.Fatal(err)
@@ -99,7 +103,8 @@ func volumeTests() tests {
 		},
 		"fork": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
-			f, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "copy", SourceVolumeID: &v.ID, SizeGb: ptr(1)})
+			f, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "copy", SourceVolumeID: &v.ID,
+				SizeGb: ptr(1)})
 			if err != nil || f.ID == v.ID {
 				t.Fatal(f, err)
 			}
@@ -109,7 +114,8 @@ func volumeTests() tests {
 			in := mounting(v)
 			in.Config.Guest = hugeGuest()
 			_, err := s.Launch(t.Context(), app, in)
-			mustContain(t, refused(t, err, 412), `"status":"volume_placement_capacity"`, "insufficient resources to create new machine with existing volume '"+v.ID+"'")
+			mustContain(t, refused(t, err, 412), `"status":"volume_placement_capacity"`,
+				"insufficient resources to create new machine with existing volume '"+v.ID+"'")
 		},
 		"no worker has room": func(t *testing.T, s *market, app string) {
 			_, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "huge", SizeGb: ptr(90000)})

@@ -16,7 +16,8 @@ import (
 )
 
 // alone has a strategy other than direct place one request on a view in which nothing changes, and gives the worker.
-func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View, p placement.Policy) (cluster.WorkerID, error) {
+func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View, p placement.Policy) (cluster.WorkerID,
+	error) {
 	if strategy == "race" {
 		b := market.NewRaceBuyer(r, view, p, "token", 0)
 		turn := b.Begin()
@@ -43,9 +44,9 @@ func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View, 
 	return home, err
 }
 
-// TestOneAloneIsPlacedAlike is why a plan need not know the strategy: in a cluster where nothing changes, one machine goes by
-// shared, batching and fair-share where direct sends it, and where it fits nowhere they say why alike. A race asks direct's
-// best, and those that follow, at once. 1,000 random clusters; ties and lots are drawn too.
+// TestOneAloneIsPlacedAlike is why a plan need not know the strategy: in a cluster where nothing changes, one machine
+// goes by shared, batching and fair-share where direct sends it, and where it fits nowhere they say why alike. A race
+// asks direct's best, and those that follow, at once. 1,000 random clusters; ties and lots are drawn too.
 func TestOneAloneIsPlacedAlike(t *testing.T) {
 	placed, refused, tied := 0, 0, 0
 	seeds(t, 1000, func(t *rapid.T, seed uint64) {
@@ -78,7 +79,8 @@ func TestOneAloneIsPlacedAlike(t *testing.T) {
 				}
 			default:
 				refused++
-				if direct := refusal(r, view, p); err == nil || err.Error() != direct.Error() || fault.CodeOf(err) != fault.CodeOf(direct) {
+				if direct := refusal(r, view, p); err == nil || err.Error() != direct.Error() ||
+					fault.CodeOf(err) != fault.CodeOf(direct) {
 					t.Fatalf("%s: %v\ndirect: %v", strategy, err, direct)
 				}
 			}

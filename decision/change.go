@@ -85,8 +85,10 @@ func (c *Change) Apply(r placement.Request, w cluster.Record) (placement.Request
 		}
 	}
 	r.Scheduling.Require = without(r.Scheduling.Require, drop[DropRequire])
-	r.Scheduling.Affinity, r.Fleet.Affinity = without(r.Scheduling.Affinity, drop[DropNear]), without(r.Fleet.Affinity, drop[DropNear])
-	r.Scheduling.Spread, r.Fleet.Spread = without(r.Scheduling.Spread, drop[DropSpread]), without(r.Fleet.Spread, drop[DropSpread])
+	r.Scheduling.Affinity, r.Fleet.Affinity = without(r.Scheduling.Affinity, drop[DropNear]),
+		without(r.Fleet.Affinity, drop[DropNear])
+	r.Scheduling.Spread, r.Fleet.Spread = without(r.Scheduling.Spread, drop[DropSpread]),
+		without(r.Fleet.Spread, drop[DropSpread])
 	return r, w
 }
 
@@ -143,7 +145,8 @@ func (c *Change) text(r *placement.Request) string {
 func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 	switch s.Kind {
 	case Less:
-		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), amount(s.Dim, s.To), amount(s.Dim, s.From), amount(s.Dim, s.From-s.To))
+		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), amount(s.Dim, s.To),
+			amount(s.Dim, s.From), amount(s.Dim, s.From-s.To))
 	case DropRequire:
 		return fmt.Sprintf("drop the requirement %q", r.Scheduling.Require[s.Index].String())
 	case AddRegion:
@@ -155,7 +158,8 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 	case DropNear:
 		return "drop the " + nearText(&r.Scheduling.Affinity[s.Index])
 	case DropSpread:
-		return fmt.Sprintf("let more than %d more be on one %s", r.Scheduling.Spread[s.Index].MaxSkew, r.Scheduling.Spread[s.Index].Attribute)
+		return fmt.Sprintf("let more than %d more be on one %s", r.Scheduling.Spread[s.Index].MaxSkew,
+			r.Scheduling.Spread[s.Index].Attribute)
 	case AnyGPU:
 		return "take any kind of GPU instead of " + r.GPUKind
 	case Evict:
@@ -163,7 +167,8 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 		if !r.Scheduling.MayPreempt() {
 			band = fmt.Sprintf(" (say band %s, so that it may)", r.Scheduling.BandName())
 		}
-		return fmt.Sprintf("evict up to %d machines of lower rank from %s, which frees %s%s", s.Machines, w, s.Frees, band)
+		return fmt.Sprintf("evict up to %d machines of lower rank from %s, which frees %s%s", s.Machines, w, s.Frees,
+			band)
 	case Uncordon:
 		return fmt.Sprintf("open %s, which is %s", w, s.Name)
 	case Wait:

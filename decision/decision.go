@@ -43,9 +43,10 @@ type Decision struct {
 	Policy   Policy            `json:"policy"`
 	Strategy string            `json:"strategy"`
 
-	Workers    int          `json:"workers"`              // of the view
-	Fitting    int          `json:"fitting"`              // of them
-	Considered []Considered `json:"considered"`           // best first, then those that fail; all of them when Workers <= KeepAll
+	Workers int `json:"workers"` // of the view
+	Fitting int `json:"fitting"` // of them
+	// best first, then those that fail; all of them when Workers <= KeepAll
+	Considered []Considered `json:"considered"`
 	Groups     []Group      `json:"groups,omitempty"`     // of the workers that fail
 	Evaluated  int          `json:"evaluated,omitempty"`  // workers that a sampling policy looked at; 0: all
 	Candidates int          `json:"candidates,omitempty"` // workers an index left to look at; 0: all

@@ -53,7 +53,8 @@ func TestWhatWasRecordedIsComputedAgain(t *testing.T) {
 		stale := decisiontest.Fleet(rng, rng.IntN(100))
 		r := decisiontest.Request(rng, stale)
 		b, err := decisiontest.Buy(rng, r, stale, decisiontest.Age(rng, stale), placement.Default())
-		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch(), Why: decision.Create, Purchase: b.Purchase(), Err: err})
+		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch(), Why: decision.Create,
+			Purchase: b.Purchase(), Err: err})
 		outcomes[d.Outcome]++
 		if wrong := decision.Verify(d, lookup(d), placement.Default()); len(wrong) > 0 {
 			t.Fatal(wrong)
@@ -72,7 +73,8 @@ func TestWhatWasRecordedIsComputedAgain(t *testing.T) {
 		if n := len(d.Considered); n > decision.KeepAll || len(d.Groups) > decision.MaxGroups {
 			t.Fatalf("%d workers and %d groups are kept", n, len(d.Groups))
 		}
-		if len(decision.Explain(d)) == 0 || d.Reason == "" || (d.Outcome == decision.Refused) != (d.Pending != "" && d.Outcome != decision.Ambiguous) {
+		if len(decision.Explain(d)) == 0 || d.Reason == "" || (d.Outcome == decision.Refused) != (d.Pending != "" &&
+			d.Outcome != decision.Ambiguous) {
 			t.Fatalf("%+v", d)
 		}
 	})
@@ -148,7 +150,8 @@ func TestNearestChangesFit(t *testing.T) {
 		}
 		exhaustive(t, r, view, changes)
 	})
-	for _, k := range []decision.StepKind{decision.Less, decision.DropRequire, decision.AddRegion, decision.Tolerate, decision.SetLabel,
+	for _, k := range []decision.StepKind{decision.Less, decision.DropRequire, decision.AddRegion, decision.Tolerate,
+		decision.SetLabel,
 		decision.DropNear, decision.DropSpread, decision.AnyGPU, decision.Evict, decision.Uncordon, decision.Wait} {
 		if kinds[k] == 0 {
 			t.Errorf("no change had a step %s: %v", k, kinds)
@@ -162,10 +165,12 @@ func larger(a, b decision.Change) bool {
 		return false
 	}
 	s, t := a.Steps[0], b.Steps[0]
-	return s.Kind == t.Kind && s.Dim == t.Dim && s.Index == t.Index && s.Name == t.Name && (s.To < t.To || s.Machines > t.Machines)
+	return s.Kind == t.Kind && s.Dim == t.Dim && s.Index == t.Index && s.Name == t.Name &&
+		(s.To < t.To || s.Machines > t.Machines)
 }
 
-// exhaustive tries to beat the proposals: one dimension lowered less, or one constraint dropped where none was proposed.
+// exhaustive tries to beat the proposals: one dimension lowered less, or one constraint dropped where none was
+// proposed.
 func exhaustive(t *rapid.T, r placement.Request, view cluster.View, changes []decision.Change) {
 	for _, w := range view.Workers {
 		for _, dim := range []string{"cpu", "memory"} {
@@ -177,8 +182,11 @@ func exhaustive(t *rapid.T, r placement.Request, view cluster.View, changes []de
 				if dim == "cpu" {
 					grain = 62
 				}
-				try := decision.Change{Worker: w.Worker, Steps: []decision.Step{{Kind: decision.Less, Dim: dim, From: c.Steps[0].From, To: c.Steps[0].To + grain}}}
-				if r2, w2 := try.Apply(r, w); r2.Resources.Get(dim) < r.Resources.Get(dim) && placement.Judge(r2, w2).Fits {
+				try := decision.Change{Worker: w.Worker,
+					Steps: []decision.Step{{Kind: decision.Less, Dim: dim, From: c.Steps[0].From,
+						To: c.Steps[0].To + grain}}}
+				if r2, w2 := try.Apply(r, w); r2.Resources.Get(dim) < r.Resources.Get(dim) &&
+					placement.Judge(r2, w2).Fits {
 					t.Fatalf("%s of %d would do on %s, and %q was proposed", dim, try.Steps[0].To, w.Worker, c.Text)
 				}
 			}
@@ -231,7 +239,8 @@ func TestThePlanIsWhatHappens(t *testing.T) {
 			out = b.Step(market.In{Worker: out.Ask, Granted: true})
 		}
 		if (plan.Verdict == decision.FitsNow) != (out.Err == nil) || plan.Decision.Winner != placed {
-			t.Fatalf("seed %d: the plan says %s on %q; it went to %q: %v", seed, plan.Verdict, plan.Decision.Winner, placed, out.Err)
+			t.Fatalf("seed %d: the plan says %s on %q; it went to %q: %v", seed, plan.Verdict, plan.Decision.Winner,
+				placed, out.Err)
 		}
 		if out.Err == nil {
 			fits++
@@ -244,7 +253,8 @@ func TestThePlanIsWhatHappens(t *testing.T) {
 
 func TestPendingReasonsByPrecedence(t *testing.T) {
 	worker := func(id string, change func(*cluster.Record)) cluster.Record {
-		w := cluster.Record{Worker: cluster.WorkerID(id), Region: "iad", State: cluster.Ready, Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
+		w := cluster.Record{Worker: cluster.WorkerID(id), Region: "iad", State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
 		change(&w)
 		return w
 	}
@@ -255,7 +265,8 @@ func TestPendingReasonsByPrecedence(t *testing.T) {
 		return placement.Request{Resources: cluster.Resources{CPU: 100, Memory: mib}}
 	}
 	arm := want(256)
-	arm.Scheduling.Require = []cluster.Requirement{{Attribute: "arch", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("arm64")}}}
+	arm.Scheduling.Require = []cluster.Requirement{{Attribute: "arch", Op: cluster.Equal,
+		Values: []cluster.Value{cluster.Text("arm64")}}}
 	away := want(256)
 	away.Regions = []cluster.Region{"ams"}
 	amd := func(w *cluster.Record) { w.Attributes = cluster.Attributes{"arch": cluster.Text("amd64")} }
@@ -266,22 +277,31 @@ func TestPendingReasonsByPrecedence(t *testing.T) {
 		workers []cluster.Record
 		want    decision.Pending
 	}{
-		"no such attribute":        {arm, []cluster.Record{worker("a", none)}, decision.Misconfigured},
-		"a negative amount":        {want(-1), []cluster.Record{worker("a", none)}, decision.Misconfigured},
-		"too large":                {want(9000), []cluster.Record{worker("a", none)}, decision.NeverFits},
-		"too large and cordoned":   {want(9000), []cluster.Record{worker("a", cordoned)}, decision.NeverFits},
-		"cordoned":                 {want(256), []cluster.Record{worker("a", cordoned)}, decision.Held},
-		"another region":           {away, []cluster.Record{worker("a", none), worker("b", full)}, decision.NoMatch},
-		"no match":                 {arm, []cluster.Record{worker("a", amd)}, decision.NoMatch},
-		"those that match are":     {arm2(arm, 512), []cluster.Record{worker("a", amd), worker("b", armBusy)}, decision.Capacity},
-		"full":                     {want(512), []cluster.Record{worker("a", full)}, decision.Capacity},
-		"full, but not together":   {want(512), []cluster.Record{worker("a", full), worker("b", full)}, decision.Fragmented},
-		"starting":                 {placement.Request{Start: true}, []cluster.Record{worker("a", func(w *cluster.Record) { w.Starting, w.MaxStarting = 1, 1 })}, decision.PendingEvaluation},
-		"nobody":                   {want(1), nil, decision.PendingEvaluation},
-		"one cordoned, one full":   {want(512), []cluster.Record{worker("a", full), worker("b", cordoned)}, decision.Capacity},
-		"one too small, one full":  {want(4000), []cluster.Record{worker("a", full), worker("b", func(w *cluster.Record) { w.Capacity.Memory = 512 })}, decision.Capacity},
-		"a wish for a free band":   {placement.Request{Scheduling: machine.Scheduling{Band: machine.BandFree}, Resources: cluster.Resources{Memory: 512}}, []cluster.Record{worker("a", full)}, decision.Capacity},
-		"all matching too small":   {arm2(arm, 9000), []cluster.Record{worker("a", amd), worker("b", armBusy)}, decision.NeverFits},
+		"no such attribute":      {arm, []cluster.Record{worker("a", none)}, decision.Misconfigured},
+		"a negative amount":      {want(-1), []cluster.Record{worker("a", none)}, decision.Misconfigured},
+		"too large":              {want(9000), []cluster.Record{worker("a", none)}, decision.NeverFits},
+		"too large and cordoned": {want(9000), []cluster.Record{worker("a", cordoned)}, decision.NeverFits},
+		"cordoned":               {want(256), []cluster.Record{worker("a", cordoned)}, decision.Held},
+		"another region":         {away, []cluster.Record{worker("a", none), worker("b", full)}, decision.NoMatch},
+		"no match":               {arm, []cluster.Record{worker("a", amd)}, decision.NoMatch},
+		"those that match are": {arm2(arm, 512), []cluster.Record{worker("a", amd), worker("b", armBusy)},
+			decision.Capacity},
+		"full": {want(512), []cluster.Record{worker("a", full)}, decision.Capacity},
+		"full, but not together": {want(512), []cluster.Record{worker("a", full), worker("b", full)},
+			decision.Fragmented},
+		"starting": {placement.Request{Start: true},
+			[]cluster.Record{worker("a", func(w *cluster.Record) { w.Starting, w.MaxStarting = 1, 1 })},
+			decision.PendingEvaluation},
+		"nobody": {want(1), nil, decision.PendingEvaluation},
+		"one cordoned, one full": {want(512), []cluster.Record{worker("a", full), worker("b", cordoned)},
+			decision.Capacity},
+		"one too small, one full": {want(4000),
+			[]cluster.Record{worker("a", full), worker("b", func(w *cluster.Record) { w.Capacity.Memory = 512 })},
+			decision.Capacity},
+		"a wish for a free band": {placement.Request{Scheduling: machine.Scheduling{Band: machine.BandFree},
+			Resources: cluster.Resources{Memory: 512}}, []cluster.Record{worker("a", full)}, decision.Capacity},
+		"all matching too small": {arm2(arm, 9000), []cluster.Record{worker("a", amd), worker("b", armBusy)},
+			decision.NeverFits},
 		"none matching, too large": {arm2(arm, 9000), []cluster.Record{worker("a", amd)}, decision.NeverFits},
 	} {
 		if got := decision.Classify(&tt.r, cluster.View{Workers: tt.workers}, &p); got != tt.want {

@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// AppendLine appends a line of the log, without its newline. It writes the very bytes that encoding/json would (a property
-// holds it to that), several times faster: the log is written beside a hundred thousand decisions a second. What is rare
-// in a decision is left to encoding/json.
+// AppendLine appends a line of the log, without its newline. It writes the very bytes that encoding/json would (a
+// property holds it to that), several times faster: the log is written beside a hundred thousand decisions a second.
+// What is rare in a decision is left to encoding/json.
 func AppendLine(b []byte, l *Line) ([]byte, error) {
 	if l.End != nil || trues(l.Record != nil, l.Decision != nil, l.Changed != nil) != 1 {
 		raw, err := json.Marshal(l)

@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// record writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are as much
-// to write as its decisions are, whenever a file begins.
+// record writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are as
+// much to write as its decisions are, whenever a file begins.
 func (e *encoder) record(r *cluster.Record) {
 	at := len(e.b)
 	e.str("worker", string(r.Worker))

@@ -30,7 +30,8 @@ func reason(d *Decision) string {
 	case d.Workers == 1:
 		return "the only worker, and it has room"
 	case d.Candidates > 0 && refused == 0:
-		return fmt.Sprintf("best score %.2f of the %d candidates of an index of %d workers", won.Score, d.Candidates, d.Workers)
+		return fmt.Sprintf("best score %.2f of the %d candidates of an index of %d workers", won.Score, d.Candidates,
+			d.Workers)
 	case d.Fitting == 1 && refused == 0:
 		return fmt.Sprintf("the only one of %d workers that fits", d.Workers)
 	case refused > 0:
@@ -81,7 +82,8 @@ func Explain(d *Decision) []string {
 		say("It was not placed: %s.", d.Reason)
 	}
 	if d.Request.Scheduling.Lent {
-		say("Namespace %s could not pay for it, so it asked on lent terms: it costs nothing, has only room that is idle, and is the first to be evicted.", d.Request.Namespace)
+		say("Namespace %s could not pay for it, so it asked on lent terms: it costs nothing, has only room that is "+
+			"idle, and is the first to be evicted.", d.Request.Namespace)
 	}
 	if d.Winner != "" {
 		out = append(out, whyNotNext(d)...)
@@ -105,7 +107,8 @@ func Explain(d *Decision) []string {
 		say("The policy %s, which only watches, would have chosen %s.", d.Shadow.Policy, where)
 	}
 	if age := oldest(d); age >= 1000 {
-		say("What it knew of the workers was up to %s old.", (time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
+		say("What it knew of the workers was up to %s old.",
+			(time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
 	}
 	return out
 }
@@ -175,13 +178,16 @@ func whyNotNext(d *Decision) []string {
 	less := won.Score - next.Score
 	switch {
 	case less == 0:
-		return []string{fmt.Sprintf("%s would have been as good (%.3f): among equals the machine's id decides.", next.Worker, next.Score)}
+		return []string{fmt.Sprintf("%s would have been as good (%.3f): among equals the machine's id decides.",
+			next.Worker, next.Score)}
 	case less < 0:
-		return []string{fmt.Sprintf("%s scored more (%.3f against %.3f), but %s was drawn among the best, as the policy says.",
+		return []string{fmt.Sprintf("%s scored more (%.3f against %.3f), but %s was drawn among the best, as the "+
+			"policy says.",
 			next.Worker, next.Score, won.Score, won.Worker)}
 	}
 	name, by := decisive(won.Terms, next.Terms)
-	return []string{fmt.Sprintf("Next best was %s with %.3f, %.3f less: the term %s made the difference (%.3f here, %.3f there%s).",
+	return []string{fmt.Sprintf("Next best was %s with %.3f, %.3f less: the term %s made the difference (%.3f here, "+
+		"%.3f there%s).",
 		next.Worker, next.Score, less, name, won.Terms[name], next.Terms[name], against(won, next, name, by, less))}
 }
 

@@ -33,12 +33,14 @@ type Answer func(w cluster.WorkerID, evict bool) market.In
 // same code as when it does it, so the machine of this id goes where the plan says as long as nothing changes.
 //
 // ask is who knows better than the view; nil is AsRecorded. Whom a worker would evict only it can say.
-func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits, ask Answer) Plan {
+func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits,
+	ask Answer) Plan {
 	return ForeseeBuyer(now, market.NewBuyer(r, view, p), r, view, p, limits, ask)
 }
 
 // ForeseeBuyer is Foresee for a buyer that was made in another way: with the candidates of an index.
-func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view cluster.View, p placement.Policy, limits Limits, ask Answer) Plan {
+func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view cluster.View, p placement.Policy,
+	limits Limits, ask Answer) Plan {
 	if ask == nil {
 		ask = AsRecorded(r, view)
 	}
@@ -47,7 +49,8 @@ func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view clus
 		out = b.Step(ask(out.Ask, out.Evict))
 	}
 	plan := Plan{Verdict: FitsNow, Changes: []Change{},
-		Decision: From(Observation{At: now, Why: Create, Strategy: r.Scheduling.Strategy, Purchase: b.Purchase(), Err: out.Err})}
+		Decision: From(Observation{At: now, Why: Create, Strategy: r.Scheduling.Strategy, Purchase: b.Purchase(),
+			Err: out.Err})}
 	if out.Err == nil {
 		return plan
 	}

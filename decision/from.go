@@ -25,8 +25,8 @@ type Observation struct {
 	Holds    []Hold    // taken on the way, in order
 	Took     Timings
 
-	// Where an index decided, the purchase's View and Ranked hold only the workers that are to be kept: the totals are then
-	// told here. The zero values count the purchase's.
+	// Where an index decided, the purchase's View and Ranked hold only the workers that are to be kept: the totals are
+	// then told here. The zero values count the purchase's.
 	Workers   int // of the fleet
 	Fitting   int // of them, as far as is known
 	Evaluated int // workers that were looked at
@@ -34,7 +34,8 @@ type Observation struct {
 
 // From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
 func From(t Observation) *Decision {
-	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Purchase.Request, Strategy: t.Strategy, Took: t.Took, Holds: t.Holds,
+	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Purchase.Request, Strategy: t.Strategy, Took: t.Took,
+		Holds:  t.Holds,
 		Policy: Policy{t.Purchase.Policy.Name, t.Purchase.Policy.Version}, Workers: len(t.Purchase.View.Workers)}
 	if d.Strategy == "" {
 		d.Strategy = Direct
@@ -145,7 +146,8 @@ func (k *keeper) consider() {
 			groups.add(c, w, never, &d.Request)
 		}
 		if keep {
-			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keep(w), Age: ageOf(k.t.At, w), Never: never})
+			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keep(w), Age: ageOf(k.t.At, w),
+				Never: never})
 		}
 	}
 	for i := range groups.list {
@@ -168,7 +170,8 @@ type groupList struct {
 	index    map[string]int
 }
 
-// add counts a worker that fails. The example of its group is the one that lacks least of what the first clause is about.
+// add counts a worker that fails. The example of its group is the one that lacks least of what the first clause is
+// about.
 func (g *groupList) add(c *machine.Candidate, w *cluster.Record, never bool, r *placement.Request) {
 	key := groupKey(c.Failing, never)
 	if i, there := g.index[key]; there {

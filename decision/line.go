@@ -39,9 +39,9 @@ type Counts struct {
 	Backlog  int64 `json:"backlog,omitempty"`
 }
 
-// LineEncoder knows which versions of each worker's record the readers of a log have in their caches, so that its writer tells
-// what they lack before a decision refers to it. Each file of a log begins with a new one. Of the records it keeps the
-// newest only, which the next is told against.
+// LineEncoder knows which versions of each worker's record the readers of a log have in their caches, so that its
+// writer tells what they lack before a decision refers to it. Each file of a log begins with a new one. Of the records
+// it keeps the newest only, which the next is told against.
 type LineEncoder struct {
 	workers map[cluster.WorkerID]*cachedRecord
 }
@@ -59,8 +59,8 @@ func NewLineEncoder() *LineEncoder {
 	return &LineEncoder{workers: map[cluster.WorkerID]*cachedRecord{}}
 }
 
-// Line gives the line that tells a record; false when readers have it, and nothing is to be written. The teller keeps r,
-// which must not change any more.
+// Line gives the line that tells a record; false when readers have it, and nothing is to be written. The teller keeps
+// r, which must not change any more.
 func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
 	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
 		bare := *r
@@ -87,8 +87,8 @@ func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
 	return line, true
 }
 
-// RecordCache keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision refers to.
-// Each file of a log begins with an empty cache.
+// RecordCache keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision
+// refers to. Each file of a log begins with an empty cache.
 type RecordCache struct {
 	workers map[cluster.WorkerID][]*cluster.Record // newest last
 }
@@ -144,9 +144,12 @@ func (b *RecordCache) put(r *cluster.Record) {
 
 // diff tells r by what differs from old; false when more does than a Changed can tell.
 func diff(old, r *cluster.Record) (*Changed, bool) {
-	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State || old.MaxStarting != r.MaxStarting || !old.Cordon.Same(r.Cordon) ||
-		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) || !slices.Equal(old.Images, r.Images) ||
-		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) || !slices.Equal(old.Reserved, r.Reserved) ||
+	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State ||
+		old.MaxStarting != r.MaxStarting || !old.Cordon.Same(r.Cordon) ||
+		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) ||
+		!slices.Equal(old.Images, r.Images) ||
+		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) ||
+		!slices.Equal(old.Reserved, r.Reserved) ||
 		!sameLists(old, r) {
 		return nil, false
 	}
@@ -226,12 +229,14 @@ func (c *Changed) apply(old cluster.Record) cluster.Record {
 }
 
 func sameAmounts(a, b cluster.Resources) bool {
-	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU && sameMap(a.Named, b.Named)
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU &&
+		sameMap(a.Named, b.Named)
 }
 
 // sameMap compares maps, at no cost where both are the same one: records of one worker share what does not change.
 func sameMap[V comparable](a, b map[string]V) bool {
-	return len(a) == len(b) && (len(a) == 0 || reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b))
+	return len(a) == len(b) &&
+		(len(a) == 0 || reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b))
 }
 
 // sameLists compares the lists of a record whose elements cannot be compared with ==.
@@ -240,7 +245,10 @@ func sameLists(a, b *cluster.Record) bool {
 		return p.Attribute == q.Attribute && p.Op == q.Op && slices.Equal(p.Values, q.Values)
 	}
 	return slices.EqualFunc(a.Require, b.Require, same) &&
-		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool { return p.Weight == q.Weight && same(p.Requirement, q.Requirement) })
+		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool {
+			return p.Weight == q.Weight &&
+				same(p.Requirement, q.Requirement)
+		})
 }
 
 func sameEvictable(a, b cluster.Evictable) bool {

@@ -60,7 +60,8 @@ func TestABookTellsEveryFieldOfARecord(t *testing.T) {
 	typ := reflect.TypeFor[cluster.Record]()
 	for i := range typ.NumField() {
 		name := typ.Field(i).Name
-		if name == "Worker" || name == "Incarnation" || name == "Version" || name == "Spending" { // the last is left out
+		if name == "Worker" || name == "Incarnation" || name == "Version" || name == "Spending" {
+			// the last is left out
 			continue
 		}
 		next := base
@@ -89,7 +90,8 @@ func other(f reflect.Value) bool {
 	case *[]cluster.Requirement:
 		*v = append(*v, cluster.Requirement{Attribute: "x", Op: cluster.Exists})
 	case *[]cluster.Preference:
-		*v = append(*v, cluster.Preference{Weight: 1, Requirement: cluster.Requirement{Attribute: "x", Op: cluster.Exists}})
+		*v = append(*v, cluster.Preference{Weight: 1, Requirement: cluster.Requirement{Attribute: "x",
+			Op: cluster.Exists}})
 	case *[]string:
 		*v = append(*v, "y")
 	case *map[string]int:
@@ -119,8 +121,8 @@ func other(f reflect.Value) bool {
 	return true
 }
 
-// TestCachesAgree: over any history of a fleet the reader's records gives the very records that the writer was given, and
-// most of them are told by what differs.
+// TestCachesAgree: over any history of a fleet the reader's records gives the very records that the writer was given,
+// and most of them are told by what differs.
 func TestCachesAgree(t *testing.T) {
 	whole, told := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -161,11 +163,14 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
 		}
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
-		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))), Why: decision.Create, Purchase: b.Purchase(), Err: err,
-			Asked: []float64{rng.Float64() * 1e-7, rng.Float64(), 3}, Took: decision.Timings{View: rng.ExpFloat64(), Rank: 1e-9, Total: 1e22}})
+		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))),
+			Why: decision.Create, Purchase: b.Purchase(), Err: err,
+			Asked: []float64{rng.Float64() * 1e-7, rng.Float64(), 3}, Took: decision.Timings{View: rng.ExpFloat64(),
+				Rank: 1e-9, Total: 1e22}})
 		if rng.IntN(4) == 0 {
 			d.Considered, d.Evaluated, d.Candidates, d.Request.Start = nil, 3, 4, false
-			d.Evictions, d.Holds, d.Shadow = []decision.Preempted{{Machine: "m"}}, []decision.Hold{{Worker: "w"}}, &machine.Shadow{Policy: "p"}
+			d.Evictions, d.Holds, d.Shadow = []decision.Preempted{{Machine: "m"}}, []decision.Hold{{Worker: "w"}},
+				&machine.Shadow{Policy: "p"}
 		}
 		lines := []decision.Line{{Decision: d}, {}, {End: &decision.End{App: "a"}}}
 		teller := decision.NewLineEncoder()
@@ -192,9 +197,11 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 func BenchmarkLine(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	view := decisiontest.Fleet(rng, 10)
-	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true, Resources: cluster.Resources{CPU: 62, Memory: 256}}
+	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true,
+		Resources: cluster.Resources{CPU: 62, Memory: 256}}
 	buyer, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-	d := decision.From(decision.Observation{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(), Purchase: buyer.Purchase(), Err: err})
+	d := decision.From(decision.Observation{ID: "01M7Z6Z6JVTGHP383SEQVSDTA6", At: decisiontest.Epoch(),
+		Purchase: buyer.Purchase(), Err: err})
 	var buf []byte
 	b.Run("AppendLine", func(b *testing.B) {
 		for b.Loop() {

@@ -43,8 +43,8 @@ func cost(s *Step) float64 {
 }
 
 // Nearest gives the smallest changes that would let a request fit which no worker takes, cheapest first, none of them
-// dominated: there is no other that does the same with less. Each is verified: applied, policy p's judge says yes on the
-// worker it names. It is empty when the request fits somewhere, and when nothing that it knows would help.
+// dominated: there is no other that does the same with less. Each is verified: applied, policy p's judge says yes on
+// the worker it names. It is empty when the request fits somewhere, and when nothing that it knows would help.
 //
 // For each worker the failing clauses say which steps there are; room is made either by asking for less or by evicting
 // lower ranks. The time is in proportion to the workers, with a few judgements for each.
@@ -91,7 +91,8 @@ func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits 
 }
 
 // mend makes the change for one worker, room made by eviction or by asking for less.
-func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits, evict bool) (Change, bool) {
+func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits,
+	evict bool) (Change, bool) {
 	c := Change{Worker: w.Worker}
 	if v.Fits {
 		return c, false // a filter of the policy says no, and that is no matter of the request
@@ -256,8 +257,8 @@ func largestDevices(r *placement.Request, w *cluster.Record) int64 {
 	return max(whole, min(part, 1000))
 }
 
-// evictOneMore evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries, so it
-// makes no room on GPUs that are told apart.
+// evictOneMore evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries,
+// so it makes no room on GPUs that are told apart.
 func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
 	if r.Resources.GPU > 0 && len(w.GPUs) > 0 {
 		return false

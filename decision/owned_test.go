@@ -20,7 +20,8 @@ import (
 // crowded makes the seller of a worker that has some machines, up and down, and gives their ids.
 func crowded(rng *rand.Rand) (*market.Seller, []string) {
 	rec := cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Incarnation: 3,
-		Capacity: cluster.Resources{CPU: 4000, Memory: 4096, Disk: 10000, GPU: 2000}, GPUs: []cluster.GPU{{Kind: "l4"}, {Kind: "a100"}}}
+		Capacity: cluster.Resources{CPU: 4000, Memory: 4096, Disk: 10000, GPU: 2000},
+		GPUs:     []cluster.GPU{{Kind: "l4"}, {Kind: "a100"}}}
 	s := market.NewSeller(rec)
 	ids := []string{"a", "b", "c", "d", "e", "f"}
 	for _, id := range ids {
@@ -39,11 +40,12 @@ func crowded(rng *rand.Rand) (*market.Seller, []string) {
 }
 
 func wants(rng *rand.Rand) cluster.Resources {
-	return cluster.Resources{CPU: rng.Int64N(2000), Memory: rng.Int64N(2000), Disk: rng.Int64N(4000), GPU: []int64{0, 0, 250, 500, 1000, 2000}[rng.IntN(6)]}
+	return cluster.Resources{CPU: rng.Int64N(2000), Memory: rng.Int64N(2000), Disk: rng.Int64N(4000),
+		GPU: []int64{0, 0, 250, 500, 1000, 2000}[rng.IntN(6)]}
 }
 
-// TestARefusedStartIsComputedAgain (invariant 9): what a worker said to a machine of its own, which asked to start or to
-// grow, follows from the record alone, also after it went through JSON.
+// TestARefusedStartIsComputedAgain (invariant 9): what a worker said to a machine of its own, which asked to start or
+// to grow, follows from the record alone, also after it went through JSON.
 func TestARefusedStartIsComputedAgain(t *testing.T) {
 	refused, codes := 0, map[string]bool{}
 	seeds(t, 2000, func(t *rapid.T, seed uint64) {
@@ -55,7 +57,8 @@ func TestARefusedStartIsComputedAgain(t *testing.T) {
 		case 0:
 			err = s.SetUp(decisiontest.Epoch(), id, true)
 		case 1:
-			_, err = s.Claim(decisiontest.Epoch(), placement.Request{App: "app-" + id, Machine: id, Start: true, Scheduling: machine.Scheduling{Band: machine.BandBatch}}, "")
+			_, err = s.Claim(decisiontest.Epoch(), placement.Request{App: "app-" + id, Machine: id, Start: true,
+				Scheduling: machine.Scheduling{Band: machine.BandBatch}}, "")
 		default:
 			err, why = s.Resize(decisiontest.Epoch(), id, wants(rng)), decision.Update
 		}
@@ -86,11 +89,13 @@ func TestARefusedStartIsComputedAgain(t *testing.T) {
 				t.Fatalf("%v\n%s", wrong, raw)
 			}
 		}
-		if again.Considered[0].Failing[0].Had += "!"; len(decision.Verify(&again, lookup(&again), placement.Default())) == 0 {
+		if again.Considered[0].Failing[0].Had += "!"; len(decision.Verify(&again, lookup(&again),
+			placement.Default())) == 0 {
 			t.Fatal("a clause that was tampered with passes")
 		}
 		told := strings.Join(decision.Explain(d), "\n")
-		if !strings.HasPrefix(told, "It was not "+map[string]string{decision.Start: "started", decision.Update: "updated"}[why]+": its own worker, w1, said no: ") ||
+		if !strings.HasPrefix(told, "It was not "+map[string]string{decision.Start: "started",
+			decision.Update: "updated"}[why]+": its own worker, w1, said no: ") ||
 			!strings.Contains(told, "w1 could not: ") || d.Pending == "" || d.Reason == "" {
 			t.Fatalf("%s: %s", d.Pending, told)
 		}
@@ -102,9 +107,11 @@ func TestARefusedStartIsComputedAgain(t *testing.T) {
 	}
 }
 
-// TestAnOldWorkersRefusalIsNotRecorded: an older souk does not tell by what it judged, so nothing could be computed again.
+// TestAnOldWorkersRefusalIsNotRecorded: an older souk does not tell by what it judged, so nothing could be computed
+// again.
 func TestAnOldWorkersRefusalIsNotRecorded(t *testing.T) {
-	if _, ok := decision.FromOwner("X", decisiontest.Epoch(), decision.Start, &market.Refusal{}, decision.Timings{}); ok {
+	if _, ok := decision.FromOwner("X", decisiontest.Epoch(), decision.Start, &market.Refusal{},
+		decision.Timings{}); ok {
 		t.Error("it was recorded")
 	}
 }

@@ -13,9 +13,11 @@ type Pending string
 // that do not match count only when none does; where the others differ, the last of theirs is the request's: it is what
 // the worker nearest to taking it says.
 const (
-	Misconfigured     Pending = "misconfigured"       // no worker could ever match it: a typing error, an amount that is none
-	NeverFits         Pending = "never_fits"          // larger than any worker that matches
-	Held              Pending = "held"                // the workers that would take it are cordoned or draining, or its volume is in use
+	// no worker could ever match it: a typing error, an amount that is none
+	Misconfigured Pending = "misconfigured"
+	NeverFits     Pending = "never_fits" // larger than any worker that matches
+	// the workers that would take it are cordoned or draining, or its volume is in use
+	Held              Pending = "held"
 	Quota             Pending = "quota"               // the tenant's own limit
 	NoMatch           Pending = "no_match"            // no worker meets its constraints
 	Capacity          Pending = "capacity"            // the workers that match are full
@@ -28,7 +30,8 @@ const (
 
 // PendingOrder lists the reasons in the order of their precedence.
 func PendingOrder() []Pending {
-	return []Pending{Misconfigured, NeverFits, Held, Quota, NoMatch, Capacity, Fragmented, WaitingForVictims, WaitingForGang,
+	return []Pending{Misconfigured, NeverFits, Held, Quota, NoMatch, Capacity, Fragmented, WaitingForVictims,
+		WaitingForGang,
 		ImagePull, PendingEvaluation}
 }
 
@@ -152,8 +155,10 @@ func hardest(r *placement.Request, w *cluster.Record, failing []machine.Clause) 
 
 func ofCode(code string) Pending {
 	switch code {
-	case placement.CodeRegion, placement.CodeRequirement, placement.CodeWorkerRequires, placement.CodeReserved, placement.CodeAffinity,
-		placement.CodeAntiAffinity, placement.CodeSpread, placement.CodeGPUKind, placement.CodeVolume, placement.CodePolicy:
+	case placement.CodeRegion, placement.CodeRequirement, placement.CodeWorkerRequires, placement.CodeReserved,
+		placement.CodeAffinity,
+		placement.CodeAntiAffinity, placement.CodeSpread, placement.CodeGPUKind, placement.CodeVolume,
+		placement.CodePolicy:
 		return NoMatch
 	case placement.CodeState, placement.CodeAttached:
 		return Held

@@ -23,25 +23,33 @@ func Sentence(c machine.Clause) string {
 	case placement.CodeStartRate:
 		return fmt.Sprintf("%s at the moment, and it takes %s; this passes by itself", c.Had, c.Wanted)
 	case placement.CodeRequirement:
-		return fmt.Sprintf("it must have %s, and has %s; change the requirement, or the worker's attributes", c.Wanted, c.Had)
+		return fmt.Sprintf("it must have %s, and has %s; change the requirement, or the worker's attributes", c.Wanted,
+			c.Had)
 	case placement.CodeWorkerRequires:
-		return fmt.Sprintf("it takes only %s, and this one has %s; give the launch that label if it belongs there", c.Wanted, c.Had)
+		return fmt.Sprintf("it takes only %s, and this one has %s; give the launch that label if it belongs there",
+			c.Wanted, c.Had)
 	case placement.CodeReserved:
 		return fmt.Sprintf("it is %s; only launches that tolerate that come here", c.Had)
 	case placement.CodeAffinity:
-		return fmt.Sprintf("the machine has to be %s, which is not here; start that first, or give the affinity a weight, so that it only counts", c.Wanted)
+		return fmt.Sprintf("the machine has to be %s, which is not here; start that first, or give the affinity a "+
+			"weight, so that it only counts", c.Wanted)
 	case placement.CodeAntiAffinity:
-		return fmt.Sprintf("the machine has to be %s, which is here; add a worker, or give the anti-affinity a weight, so that it only counts", c.Wanted)
+		return fmt.Sprintf("the machine has to be %s, which is here; add a worker, or give the anti-affinity a "+
+			"weight, so that it only counts", c.Wanted)
 	case placement.CodeSpread:
-		return fmt.Sprintf("%s may be, and there are %s; allow a larger max_skew, or make room elsewhere", c.Wanted, c.Had)
+		return fmt.Sprintf("%s may be, and there are %s; allow a larger max_skew, or make room elsewhere", c.Wanted,
+			c.Had)
 	case placement.CodeHeadroom:
-		return fmt.Sprintf("it would need %s, and has %s; ask for less, or for so much that the room is for it", c.Wanted, c.Had)
+		return fmt.Sprintf("it would need %s, and has %s; ask for less, or for so much that the room is for it",
+			c.Wanted, c.Had)
 	case placement.CodeGPUKind:
 		return fmt.Sprintf("it needs GPUs, %s, and the worker has %s; take another kind", c.Wanted, c.Had)
 	case placement.CodeGPUDevice:
-		return fmt.Sprintf("it needs %s, and there are %s, though there is GPU enough in sum; ask for a smaller part, or wait until a device is free", c.Wanted, c.Had)
+		return fmt.Sprintf("it needs %s, and there are %s, though there is GPU enough in sum; ask for a smaller "+
+			"part, or wait until a device is free", c.Wanted, c.Had)
 	case placement.CodePolicy:
-		return fmt.Sprintf("the policy wants %s, and it has %s; choose another policy, or change this one", c.Wanted, c.Had)
+		return fmt.Sprintf("the policy wants %s, and it has %s; choose another policy, or change this one", c.Wanted,
+			c.Had)
 	case CodeQuota:
 		return fmt.Sprintf("the quota: wanted %s, had %s; ask for less, or for a larger quota", c.Wanted, c.Had)
 	case "unreachable":

@@ -59,7 +59,8 @@ func (v *verifier) own() {
 		got := v.d.Own.Judge(v.d.Request, w)
 		v.clauses(c.Worker, got.Failing, c.Failing)
 		if got.Fits != c.Fits || got.Fits {
-			v.say("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded", c.Worker, c.Fits, got.Fits)
+			v.say("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded", c.Worker,
+				c.Fits, got.Fits)
 		}
 	}
 }

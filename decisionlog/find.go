@@ -128,7 +128,8 @@ func (f *finder) may(m *meta) bool {
 		(q.App == "" || m.has(mark(q.App))) && (q.Machine == "" || m.has(mark(q.Machine)))
 }
 
-// idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is read.
+// idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is
+// read.
 const idSlack = 5 * 60 * 1000
 
 // millisOf gives the time in a ULID: its first ten digits.
@@ -149,7 +150,8 @@ func millisOf(id string) (ms int64, ok bool) {
 func (f *finder) frame(r *reader, at *frameAt, plain []byte) error {
 	var here []*decision.Decision
 	err := eachLine(plain, func(raw []byte) error {
-		if !bytes.HasPrefix(raw, []byte(`{"decision":`)) || !contains(raw, f.q.ID) || !contains(raw, f.q.Machine) || !contains(raw, f.q.App) {
+		if !bytes.HasPrefix(raw, []byte(`{"decision":`)) || !contains(raw, f.q.ID) || !contains(raw, f.q.Machine) ||
+			!contains(raw, f.q.App) {
 			return nil
 		}
 		var l decision.Line
@@ -170,6 +172,8 @@ func contains(raw []byte, what string) bool { return what == "" || bytes.Contain
 
 func (f *finder) match(d *decision.Decision) bool {
 	q := &f.q
-	return (q.ID == "" || d.ID == q.ID) && (q.App == "" || d.Request.App == q.App) && (q.Machine == "" || d.Request.Machine == q.Machine) &&
-		(q.Since.IsZero() || !d.At.Before(q.Since)) && (q.Before == "" || d.ID < q.Before) && (q.Outcome == "" || d.Outcome == q.Outcome)
+	return (q.ID == "" || d.ID == q.ID) && (q.App == "" || d.Request.App == q.App) &&
+		(q.Machine == "" || d.Request.Machine == q.Machine) &&
+		(q.Since.IsZero() || !d.At.Before(q.Since)) && (q.Before == "" || d.ID < q.Before) &&
+		(q.Outcome == "" || d.Outcome == q.Outcome)
 }

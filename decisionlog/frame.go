@@ -69,9 +69,12 @@ func parseHeader(p []byte) (kind byte, m meta, err error) {
 		return 0, m, nil
 	}
 	if p[1] != version {
-		return 0, m, fault.New(fault.Invalid, "log_version", "the decision log is of format %d, and this souk reads format %d; read it with the souk that wrote it", p[1], version)
+		return 0, m, fault.New(fault.Invalid, "log_version",
+			"the decision log is of format %d, and this souk reads format %d; read it with the souk that wrote it",
+			p[1], version)
 	}
-	m = meta{packed: le.Uint32(p[4:]), plain: le.Uint32(p[8:]), sum: le.Uint32(p[12:]), first: int64(le.Uint64(p[16:])), last: int64(le.Uint64(p[24:]))}
+	m = meta{packed: le.Uint32(p[4:]), plain: le.Uint32(p[8:]), sum: le.Uint32(p[12:]), first: int64(le.Uint64(p[16:])),
+		last: int64(le.Uint64(p[24:]))}
 	n := int(le.Uint32(p[32:]))
 	if n > maxMarks || headFixed+4*n+4 != len(p) || m.packed > maxPacked || m.plain > maxPlain {
 		return 0, m, nil

@@ -1,7 +1,7 @@
-// Package decisionlog keeps decisions on disk: NDJSON lines (decision.Line) in zstd frames, in files that are rotated by
-// size and bounded in total. Decisions are written behind the back of whoever makes them, through a bounded queue; one
-// that finds it full is counted and not recorded. A crash loses what had not been written, a quarter of a second at the
-// most, and never what had.
+// Package decisionlog keeps decisions on disk: NDJSON lines (decision.Line) in zstd frames, in files that are rotated
+// by size and bounded in total. Decisions are written behind the back of whoever makes them, through a bounded queue;
+// one that finds it full is counted and not recorded. A crash loses what had not been written, a quarter of a second at
+// the most, and never what had.
 package decisionlog
 
 import (
@@ -70,10 +70,12 @@ type Stats struct {
 func Open(o Options) (*Log, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Dir == "" || o.MaxBytes < MinMaxBytes {
-		return nil, fault.New(fault.Invalid, "decision_log", "the decision log needs a directory and at least %d bytes, not %d", MinMaxBytes, o.MaxBytes)
+		return nil, fault.New(fault.Invalid, "decision_log",
+			"the decision log needs a directory and at least %d bytes, not %d", MinMaxBytes, o.MaxBytes)
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "decision_log", "the directory %s of the decision log cannot be made", o.Dir)
+		return nil, fault.Wrap(err, fault.Invalid, "decision_log",
+			"the directory %s of the decision log cannot be made", o.Dir)
 	}
 	l := &Log{dir: o.Dir, queue: make(chan item, cmp.Or(o.Queue, DefaultQueue)), done: make(chan struct{}), log: o.Log}
 	if l.log == nil {

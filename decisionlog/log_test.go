@@ -50,7 +50,8 @@ func history(rng *rand.Rand, n int) []*decision.Decision {
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
 		at = at.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
 		last = machine.NextULID(last, at, rng)
-		out[i] = decision.From(decision.Observation{ID: last, At: at, Why: decision.Create, Purchase: b.Purchase(), Err: err})
+		out[i] = decision.From(decision.Observation{ID: last, At: at, Why: decision.Create, Purchase: b.Purchase(),
+			Err: err})
 		view = now
 	}
 	return out
@@ -165,7 +166,8 @@ func TestTheLogIsBounded(t *testing.T) {
 		total += info.Size()
 	}
 	s := l.Stats()
-	if s.Bytes != total || s.Files != int64(len(names)) || total > decisionlog.MinMaxBytes || total < decisionlog.MinMaxBytes/2 {
+	if s.Bytes != total || s.Files != int64(len(names)) || total > decisionlog.MinMaxBytes ||
+		total < decisionlog.MinMaxBytes/2 {
 		t.Errorf("%d bytes in %d files; the counters say %+v", total, len(names), s)
 	}
 	found, err := l.Find(t.Context(), decisionlog.Query{Limit: 1})
@@ -246,7 +248,8 @@ func TestATornEndCostsItsOwnFrameOnly(t *testing.T) {
 		}
 		before = len(got)
 	}
-	zeros := append(bytes.Clone(raw[:len(raw)-200]), make([]byte, 200)...) // the length was on disk, and the bytes were not
+	// the length was on disk, and the bytes were not
+	zeros := append(bytes.Clone(raw[:len(raw)-200]), make([]byte, 200)...)
 	if got, torn, err := readBytes(t, file, zeros); err != nil || len(torn) != 1 || len(got) != 8 {
 		t.Fatalf("%d decisions, %v, %v", len(got), torn, err)
 	}
@@ -383,7 +386,8 @@ func FuzzScan(f *testing.F) {
 		if err != nil && fault.KindOf(err) == fault.Internal {
 			t.Fatal(err)
 		}
-		if _, err := decisionlog.Find(t.Context(), file, decisionlog.Query{}); err != nil && fault.KindOf(err) == fault.Internal {
+		if _, err := decisionlog.Find(t.Context(), file, decisionlog.Query{}); err != nil &&
+			fault.KindOf(err) == fault.Internal {
 			t.Fatal(err)
 		}
 	})

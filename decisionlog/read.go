@@ -47,7 +47,8 @@ func openFile(name string) (*reader, error) {
 	info, err := f.Stat()
 	if err == nil {
 		var d *zstd.Decoder
-		d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPlain), zstd.WithDecoderLowmem(true))
+		d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPlain),
+			zstd.WithDecoderLowmem(true))
 		if err == nil {
 			return &reader{name: name, f: f, size: info.Size(), unpack: d}, nil
 		}
@@ -63,8 +64,9 @@ func (r *reader) close() {
 
 // damaged is the error for a file whose bytes are not those that were written.
 func (r *reader) damaged(at int64, what string) error {
-	return fault.New(fault.Invalid, "log_damaged", "the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
-		"move this one away, or bring it back from a copy", r.name, at, what)
+	return fault.New(fault.Invalid, "log_damaged",
+		"the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
+			"move this one away, or bring it back from a copy", r.name, at, what)
 }
 
 // frames reads the headers of a file. A file that was not ended in order may have a torn end, which is told and passed
@@ -170,8 +172,8 @@ func eachLine(plain []byte, f func(line []byte) error) error {
 }
 
 // Scan reads a log, or one of its files, from its oldest line to its newest, and calls f with each decision and each
-// end; the records has the records that a decision refers to. It gives the torn ends it passed over. Damage of a file does
-// not keep it from reading the others, and is told at the end.
+// end; the records has the records that a decision refers to. It gives the torn ends it passed over. Damage of a file
+// does not keep it from reading the others, and is told at the end.
 func Scan(path string, f func(l *decision.Line, records *decision.RecordCache) error) ([]Torn, error) {
 	names, err := Files(path)
 	if err != nil {
@@ -226,8 +228,8 @@ func scanFile(name string, f func(*decision.Line, *decision.RecordCache) error) 
 	return torn, damage
 }
 
-// tornBody tells a torn end from damage: where a file was not ended in order, the last frame may have its length and not
-// its bytes, as after a power failure.
+// tornBody tells a torn end from damage: where a file was not ended in order, the last frame may have its length and
+// not its bytes, as after a power failure.
 func (r *reader) tornBody(f *frameAt, err error) (*Torn, error) {
 	if f.at+int64(f.packed) == r.size {
 		return r.tornAt(f.at), nil

@@ -37,12 +37,14 @@ type writer struct {
 }
 
 func newWriter(l *Log, maxBytes int64) (*writer, error) {
-	pack, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	pack, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "decision_log", "the compressor cannot be made")
 	}
 	each := maxBytes / filesPerLog
-	w := &writer{l: l, pack: pack, fileBytes: each, keepBytes: maxBytes - each - min(frameBytes, each), marks: map[uint32]bool{}}
+	w := &writer{l: l, pack: pack, fileBytes: each, keepBytes: maxBytes - each - min(frameBytes, each),
+		marks: map[uint32]bool{}}
 	return w, w.drop()
 }
 
@@ -215,7 +217,8 @@ func (w *writer) drop() error {
 	gone := 0
 	for gone < len(names) && total > w.keepBytes {
 		if err := os.Remove(names[gone]); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fault.Wrap(err, fault.Unavailable, "decision_log", "the old file %s of the decision log cannot be removed", names[gone])
+			return fault.Wrap(err, fault.Unavailable, "decision_log",
+				"the old file %s of the decision log cannot be removed", names[gone])
 		}
 		total -= sizes[gone]
 		gone++
@@ -229,6 +232,7 @@ func (w *writer) drop() error {
 func (w *writer) failed(err error) {
 	if !w.trouble {
 		w.trouble = true
-		w.l.log.Error("the decision log cannot be written; decisions are counted and not recorded", "dir", w.l.dir, "error", err)
+		w.l.log.Error("the decision log cannot be written; decisions are counted and not recorded", "dir", w.l.dir,
+			"error", err)
 	}
 }

@@ -15,9 +15,9 @@ type Edit struct {
 	now time.Time
 }
 
-// Record enters what a worker says of itself, where that is newer than what is known. The order is that of the record within
-// an epoch, and a later epoch replaces all: who carries the record counts up the epoch when a worker begins anew and may
-// have lost count of its own incarnations.
+// Record enters what a worker says of itself, where that is newer than what is known. The order is that of the record
+// within an epoch, and a later epoch replaces all: who carries the record counts up the epoch when a worker begins anew
+// and may have lost count of its own incarnations.
 func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	w, known := e.worker(rec.Worker)
 	if known && w.Reported && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
@@ -83,7 +83,8 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 	}
 }
 
-// Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it has.
+// Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it
+// has.
 func (e *Edit) Machine(m Machine) {
 	if _, known := e.worker(m.Worker); !known {
 		fresh := blank(m.Worker)

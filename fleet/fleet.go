@@ -24,8 +24,8 @@ type Fleet struct {
 	granted []*Machine // machines entered by Granted, oldest first; some may have been told of since
 }
 
-// picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to a
-// clone copies the nodes on its path.
+// picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to
+// a clone copies the nodes on its path.
 type picture struct {
 	workers    *btree.BTreeG[*Worker]  // by id
 	machines   *btree.BTreeG[*Machine] // by id, then worker
@@ -46,7 +46,8 @@ const degree = 16
 // New makes a fleet of which nothing is known.
 func New() *Fleet {
 	f := &Fleet{regions: map[cluster.Region]int{}, picker: newPicker(), next: picture{
-		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID), names: btree.NewG(degree, byName),
+		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID),
+		names:    btree.NewG(degree, byName),
 		disputed: btree.NewOrderedG[string](degree)}}
 	f.changed = parts{true, true, true, true}
 	f.now.Store(&Snapshot{past: make(chan struct{})})
@@ -101,9 +102,9 @@ func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 	})
 }
 
-// Granted enters a machine that a worker has just made for a request, where the worker has not told of it by itself yet. The
-// index counts the request as taken until the worker's next record. Should both the record have come and the machine not,
-// the request counts twice until then: that costs at most a worse choice.
+// Granted enters a machine that a worker has just made for a request, where the worker has not told of it by itself
+// yet. The index counts the request as taken until the worker's next record. Should both the record have come and the
+// machine not, the request counts twice until then: that costs at most a worse choice.
 func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 	if m == nil || m.Worker == "" {
 		return

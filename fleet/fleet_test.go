@@ -40,7 +40,8 @@ func names(f *fleet.Fleet, app string) string {
 	return strings.Join(out, " ")
 }
 
-// TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has told.
+// TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has
+// told.
 func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	f := fleet.New()
 	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: "", Since: time.Time{}}) })
@@ -60,7 +61,8 @@ func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	}
 }
 
-// TestRefusalsMoveTheSnapshotOn: the record that came with a refusal counts where it is newer, and only if it is the worker's.
+// TestRefusalsMoveTheSnapshotOn: the record that came with a refusal counts where it is newer, and only if it is the
+// worker's.
 func TestRefusalsMoveTheSnapshotOn(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1", "w2")
@@ -97,14 +99,15 @@ func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// TestAGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker then
-// tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
+// TestAGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
+// then tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
 func TestAGrantIsKnownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
 		join(f, "w1")
 		made := func(id, name string) {
-			f.Granted(&machine.Machine{ID: id, App: "a", Name: name, Worker: "w1", State: machine.Started}, &placement.Request{App: "a", Machine: id})
+			f.Granted(&machine.Machine{ID: id, App: "a", Name: name, Worker: "w1", State: machine.Started},
+				&placement.Request{App: "a", Machine: id})
 		}
 		made("m1", "one")
 		made("m2", "two")
@@ -218,8 +221,8 @@ func TestAWorkerOfThisProcess(t *testing.T) {
 	}
 }
 
-// TestPick: among many workers a request gets candidates that fit, the same ones while nothing changes, and none that was
-// lost; among few it gets none, for all are ranked.
+// TestPick: among many workers a request gets candidates that fit, the same ones while nothing changes, and none that
+// was lost; among few it gets none, for all are ranked.
 func TestPick(t *testing.T) {
 	f := fleet.New()
 	p := placement.Default()
@@ -279,7 +282,8 @@ func TestAGrantIsTaken(t *testing.T) {
 	bind := func() (placement.Policy, error) { return placement.Default(), nil }
 	seen := map[cluster.WorkerID]bool{}
 	for i := range fleet.RankAll { // each takes a whole worker
-		r := &placement.Request{App: "a", Machine: fmt.Sprint("m", i), Start: true, Resources: cluster.Resources{CPU: 8000, Memory: 256}}
+		r := &placement.Request{App: "a", Machine: fmt.Sprint("m", i), Start: true,
+			Resources: cluster.Resources{CPU: 8000, Memory: 256}}
 		few, _ := f.Pick(r, &p, 1, bind)
 		if len(few.Workers) != 1 || seen[few.Workers[0].Worker] {
 			t.Fatalf("machine %d: %v", i, few.Workers)
@@ -301,7 +305,8 @@ func TestAChangeCopiesLittle(t *testing.T) {
 				e.Record(record(id, 1), 1)
 			}
 			for i := range machines {
-				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*7919), App: fmt.Sprint("app", i%100), Name: fmt.Sprint("n", i),
+				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*7919), App: fmt.Sprint("app", i%100),
+					Name:   fmt.Sprint("n", i),
 					Worker: cluster.WorkerID(fmt.Sprintf("w%06d", i%workers))})
 			}
 		})
@@ -314,7 +319,8 @@ func TestAChangeCopiesLittle(t *testing.T) {
 				rec := record(id, 2+uint64(i))
 				rec.Used.CPU = int64(i)
 				e.Record(rec, 1)
-				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*31*7919), App: "app1", Name: fmt.Sprint("n", i), Worker: id})
+				e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i*31*7919), App: "app1", Name: fmt.Sprint("n", i),
+					Worker: id})
 			})
 			_ = f.Snapshot()
 		}
@@ -374,21 +380,24 @@ func TestReadersSeeWholeUpdates(t *testing.T) {
 // TestThePortOfAMachine is that of its first service, where there is one that can be.
 func TestThePortOfAMachine(t *testing.T) {
 	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
-		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port}, {InternalPort: 7}}}}
+		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port},
+			{InternalPort: 7}}}}
 		if got := fleet.Summary(m).Port; got != want {
 			t.Errorf("%d: %d, not %d", port, got, want)
 		}
 	}
-	if fleet.Summary(&machine.Machine{}).Port != 0 || fleet.Summary(&machine.Machine{Config: &machine.Config{}}).Port != 0 {
+	if fleet.Summary(&machine.Machine{}).Port != 0 ||
+		fleet.Summary(&machine.Machine{Config: &machine.Config{}}).Port != 0 {
 		t.Error("a machine without services has a port")
 	}
 }
 
-// TestARecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not say
-// that what it knew was old.
+// TestARecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not
+// say that what it knew was old.
 func TestARecordOfThisProcessDoesNotAge(t *testing.T) {
 	f := fleet.New()
-	f.Own("w1").Worker(cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Version: 1, At: time.Now().Add(-time.Hour)})
+	f.Own("w1").Worker(cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Version: 1,
+		At: time.Now().Add(-time.Hour)})
 	for _, r := range f.Snapshot().View().Workers {
 		if !r.At.IsZero() {
 			t.Errorf("%s is as of %v", r.Worker, r.At)

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Machine is what a worker has told of one of its machines: enough to find it, to route to it and to list it. It does not
-// change: a change makes another one.
+// Machine is what a worker has told of one of its machines: enough to find it, to route to it and to list it. It does
+// not change: a change makes another one.
 type Machine struct {
 	ID       string
 	App      string
@@ -25,8 +25,8 @@ type Machine struct {
 	Granted time.Time
 }
 
-// keepGranted bounds for how long a machine is believed to exist because a grant said so, while its worker tells nothing of
-// it. It is far longer than a worker's word takes to get here.
+// keepGranted bounds for how long a machine is believed to exist because a grant said so, while its worker tells
+// nothing of it. It is far longer than a worker's word takes to get here.
 const keepGranted = time.Minute
 
 // expired reports whether the worker should have told of the machine long ago.
@@ -35,7 +35,8 @@ func (m *Machine) expired() bool { return !m.Granted.IsZero() && time.Since(m.Gr
 // Summary returns what a fleet knows of a machine that is known whole.
 func Summary(x *machine.Machine) Machine {
 	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: it only breaks ties
-	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at, Worker: x.Worker,
+	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
+		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Port: firstPort(x)}
 }
 
@@ -60,5 +61,6 @@ func byID(a, b *Machine) bool {
 
 // byName orders machines by app and name.
 func byName(a, b *Machine) bool {
-	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Worker, b.Worker)) < 0
+	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID),
+		cmp.Compare(a.Worker, b.Worker)) < 0
 }

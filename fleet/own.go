@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Own feeds a fleet from a worker of this process. It is a worker.Observer: what the worker has answered is in the fleet
-// before anybody has the answer.
+// Own feeds a fleet from a worker of this process. It is a worker.Observer: what the worker has answered is in the
+// fleet before anybody has the answer.
 type Own struct {
 	f  *Fleet
 	id cluster.WorkerID

@@ -11,12 +11,13 @@ import (
 	"github.com/soukhq/souk/placement/index"
 )
 
-// RankAll is the number of workers below which all are ranked: that costs less than to search an index, and each of them is
-// explained.
+// RankAll is the number of workers below which all are ranked: that costs less than to search an index, and each of
+// them is explained.
 const RankAll = 300
 
-// maxPicked bounds the workers that Pick returns. Each costs the buyer a judgement and a score, and the decision log a record.
-// That as many refuse in a row happens when the picture is far from true: then the buyer looks at the whole fleet.
+// maxPicked bounds the workers that Pick returns. Each costs the buyer a judgement and a score, and the decision log a
+// record. That as many refuse in a row happens when the picture is far from true: then the buyer looks at the whole
+// fleet.
 const maxPicked = 8
 
 // maxBound bounds the policies that the index keeps.
@@ -28,8 +29,8 @@ type picker struct {
 	index *index.Index
 	// The records as the workers told them. The index has them with what was granted since.
 	records map[cluster.WorkerID]*cluster.Record
-	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with expressions
-	// belongs to one goroutine at a time.
+	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with
+	// expressions belongs to one goroutine at a time.
 	bound map[policyKey]*placement.Policy
 }
 
@@ -39,7 +40,8 @@ type policyKey struct {
 }
 
 func newPicker() picker {
-	return picker{index: index.New(), records: map[cluster.WorkerID]*cluster.Record{}, bound: map[policyKey]*placement.Policy{}}
+	return picker{index: index.New(), records: map[cluster.WorkerID]*cluster.Record{},
+		bound: map[policyKey]*placement.Policy{}}
 }
 
 func (x *picker) update(rec *cluster.Record) {
@@ -63,12 +65,13 @@ func (x *picker) reserve(id cluster.WorkerID, r *placement.Request) {
 	x.index.Reserve(id, r)
 }
 
-// Pick returns up to n workers that are worth to be asked for a request, in the order of their ids, and how many were looked
-// at. The same request gets the same ones as long as nothing changes. Where it returns none, as among fewer than RankAll
-// workers, rank Snapshot.View.
+// Pick returns up to n workers that are worth to be asked for a request, in the order of their ids, and how many were
+// looked at. The same request gets the same ones as long as nothing changes. Where it returns none, as among fewer than
+// RankAll workers, rank Snapshot.View.
 //
 // p is the request's policy. bind makes another copy of it, for the index alone; it is called when the index has none.
-func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few cluster.View, looked int) {
+func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int,
+	bind func() (placement.Policy, error)) (few cluster.View, looked int) {
 	s := f.Snapshot()
 	few.At = time.Now()
 	if s.ready < RankAll {
@@ -79,7 +82,8 @@ func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int, bind func
 	return few, looked
 }
 
-func (x *picker) pick(r *placement.Request, p *placement.Policy, n int, bind func() (placement.Policy, error)) (few []cluster.Record, looked int) {
+func (x *picker) pick(r *placement.Request, p *placement.Policy, n int,
+	bind func() (placement.Policy, error)) (few []cluster.Record, looked int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	key := policyKey{p.Name, p.Version}
@@ -103,8 +107,8 @@ func (x *picker) pick(r *placement.Request, p *placement.Policy, n int, bind fun
 	return few, looked
 }
 
-// Resolve fills in what a request must know of the fleet: where the apps and machines are that it is to be near to or far
-// from. The request given is not changed.
+// Resolve fills in what a request must know of the fleet: where the apps and machines are that it is to be near to or
+// far from. The request given is not changed.
 func (f *Fleet) Resolve(r placement.Request) placement.Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r

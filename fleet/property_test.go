@@ -51,7 +51,8 @@ func (m *model) text() string {
 	for k, x := range m.machines {
 		old, ok := best[k[0]]
 		p, q := m.heard(x.Worker), m.heard(old.Worker)
-		if !ok || p && !q || p == q && (x.Updated.After(old.Updated) || x.Updated.Equal(old.Updated) && x.Worker > old.Worker) {
+		if !ok || p && !q || p == q && (x.Updated.After(old.Updated) || x.Updated.Equal(old.Updated) &&
+			x.Worker > old.Worker) {
 			best[k[0]] = x
 		}
 	}
@@ -114,8 +115,8 @@ func textOf(s *fleet.Snapshot) string {
 	return b.String()
 }
 
-// TestSnapshotsAreWhatWasTold: after any changes a snapshot says what plain maps say, and one that was taken before still
-// says what it said then.
+// TestSnapshotsAreWhatWasTold: after any changes a snapshot says what plain maps say, and one that was taken before
+// still says what it said then.
 func TestSnapshotsAreWhatWasTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, m := fleet.New(), &model{map[cluster.WorkerID]*told{}, map[[2]string]fleet.Machine{}}
@@ -163,12 +164,14 @@ func change(t *rapid.T, e *fleet.Edit, m *model, w cluster.WorkerID, id string) 
 		}
 		m.workers[w] = known
 	case 1:
-		s := rapid.SampledFrom([]cluster.MemberState{"", cluster.MemberAlive, cluster.MemberSuspect, cluster.MemberDead, cluster.MemberLeft}).Draw(t, "state")
+		s := rapid.SampledFrom([]cluster.MemberState{"", cluster.MemberAlive, cluster.MemberSuspect, cluster.MemberDead,
+			cluster.MemberLeft}).Draw(t, "state")
 		e.Member(fleet.Member{ID: w, State: s, Since: time.Unix(1, 0)})
 		known.state = s
 		m.workers[w] = known
 	case 2, 3:
-		x := fleet.Machine{ID: id, App: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app"), Name: rapid.SampledFrom([]string{"n", "o"}).Draw(t, "name"),
+		x := fleet.Machine{ID: id, App: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app"),
+			Name:   rapid.SampledFrom([]string{"n", "o"}).Draw(t, "name"),
 			Worker: w, Updated: time.Unix(int64(rapid.IntRange(1, 5).Draw(t, "at")), 0)}
 		e.Machine(x)
 		m.machines[[2]string{id, string(w)}] = x

@@ -26,15 +26,15 @@ func (s *Snapshot) At() time.Time { return s.at }
 // Past returns a channel that is closed once there is a newer snapshot.
 func (s *Snapshot) Past() <-chan struct{} { return s.past }
 
-// Roster returns a number that changes whenever a worker comes or goes, so that who keeps something for each worker knows
-// when to look again.
+// Roster returns a number that changes whenever a worker comes or goes, so that who keeps something for each worker
+// knows when to look again.
 func (s *Snapshot) Roster() uint64 { return s.roster }
 
 // Worker returns what is known of a worker.
 func (s *Snapshot) Worker(id cluster.WorkerID) (*Worker, bool) { return s.workers.Get(&Worker{ID: id}) }
 
-// Workers iterates over all workers that are known, in the order of their ids: also those that cannot be heard, and those
-// that have told nothing yet.
+// Workers iterates over all workers that are known, in the order of their ids: also those that cannot be heard, and
+// those that have told nothing yet.
 func (s *Snapshot) Workers() iter.Seq[*Worker] {
 	return func(yield func(*Worker) bool) { s.workers.Ascend(yield) }
 }
@@ -65,8 +65,8 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 // Regions lists the regions of the workers that are ready, sorted.
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
-// View returns the records of the workers that are ready, as they are known now. The first call on a snapshot copies all of them: who places one
-// machine among many workers asks Fleet.Pick instead.
+// View returns the records of the workers that are ready, as they are known now. The first call on a snapshot copies
+// all of them: who places one machine among many workers asks Fleet.Pick instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)
@@ -79,8 +79,8 @@ func (s *Snapshot) View() cluster.View {
 	return cluster.View{Workers: s.view[:len(s.view):len(s.view)], At: time.Now()}
 }
 
-// Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that can be
-// heard and wrote last counts.
+// Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that
+// can be heard and wrote last counts.
 func (s *Snapshot) Machine(id string) (*Machine, bool) {
 	var best *Machine
 	s.machines.AscendGreaterOrEqual(&Machine{ID: id}, func(m *Machine) bool {
@@ -117,8 +117,8 @@ func (s *Snapshot) Home(id string) (cluster.WorkerID, bool) {
 	return m.Worker, true
 }
 
-// Named returns the machine of an app that has a name. Where several do, as a cut can leave them, it is the one of the lowest
-// id.
+// Named returns the machine of an app that has a name. Where several do, as a cut can leave them, it is the one of the
+// lowest id.
 func (s *Snapshot) Named(app, name string) (found *Machine, ok bool) {
 	s.names.AscendGreaterOrEqual(&Machine{App: app, Name: name}, func(m *Machine) bool {
 		if m.App != app || m.Name != name {

@@ -9,13 +9,14 @@ import (
 // Worker is what is known of one worker. It does not change: a change makes another one.
 type Worker struct {
 	ID       cluster.WorkerID
-	Record   *cluster.Record     // as the worker last said; the zero record until Told
-	Reported bool                // false: it may have anything, so it must be asked
-	State    cluster.MemberState // "": it is expected, and nothing was heard of it yet; of a worker of this process, alive
-	Since    time.Time           // of State
-	Addr     string              // host:port at which its member is called; "" where that is not known
-	Heard    time.Time           // when Record came
-	Own      bool                // it is a worker of this process
+	Record   *cluster.Record // as the worker last said; the zero record until Told
+	Reported bool            // false: it may have anything, so it must be asked
+	// "": it is expected, and nothing was heard of it yet; of a worker of this process, alive
+	State cluster.MemberState
+	Since time.Time // of State
+	Addr  string    // host:port at which its member is called; "" where that is not known
+	Heard time.Time // when Record came
+	Own   bool      // it is a worker of this process
 
 	epoch uint64 // of its records: see Edit.Record
 }
@@ -31,8 +32,8 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
-// ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever changes
-// there is told at once, so its record does not age.
+// ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
+// changes there is told at once, so its record does not age.
 func (w *Worker) ranked() *cluster.Record {
 	if !w.Own {
 		return w.Record

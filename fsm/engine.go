@@ -122,7 +122,8 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 // Precondition when one is parked.
 func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
-		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key, r.Step())
+		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key,
+			r.Step())
 	}
 	if p, ok := e.parked[key]; ok {
 		return fault.New(fault.Precondition, "parked", "%s", p.why)

@@ -35,7 +35,10 @@ func defs() []*fsm.Def[*shop] {
 		Op: "build",
 		Steps: []fsm.Step[*shop]{
 			{Name: "dig", Deadline: 10 * time.Second, Do: do("dig"), Undo: do("fill"),
-				Done: func(s *shop, _ time.Time, _ *fsm.Run, data any) { s.log = append(s.log, fmt.Sprint("dug ", data)) }},
+				Done: func(s *shop, _ time.Time, _ *fsm.Run,
+					data any) {
+					s.log = append(s.log, fmt.Sprint("dug ", data))
+				}},
 			{Name: "door", Deadline: 20 * time.Second, Do: func(s *shop, _ time.Time, _ *fsm.Run) *fsm.Effect {
 				if s.open {
 					return nil
@@ -201,7 +204,8 @@ func TestDeadlines(t *testing.T) {
 		t.Fatal("a stale result must be dropped")
 	}
 	o = w.result(nil, nil)
-	if err := o.Finished[0].Err; fault.CodeOf(err) != "deadline" || !strings.Contains(err.Error(), `failed at step "dig": it took longer than 10s`) {
+	if err := o.Finished[0].Err; fault.CodeOf(err) != "deadline" ||
+		!strings.Contains(err.Error(), `failed at step "dig": it took longer than 10s`) {
 		t.Fatal(err)
 	}
 
@@ -222,7 +226,8 @@ func TestUndoThatFailsIsSaidAndEnds(t *testing.T) {
 	w := newWalk(t)
 	w.saw(w.result(fault.New(fault.Invalid, "rock", "there is rock"), nil), "fill")
 	o := w.result(fault.New(fault.Invalid, "sand", "no sand"), nil)
-	if len(o.Finished) != 1 || !strings.Contains(o.Finished[0].Err.Error(), "there is rock; and step dig could not be undone: no sand") {
+	if len(o.Finished) != 1 ||
+		!strings.Contains(o.Finished[0].Err.Error(), "there is rock; and step dig could not be undone: no sand") {
 		t.Fatalf("%+v", o.Finished)
 	}
 }
@@ -231,7 +236,8 @@ func TestAbort(t *testing.T) {
 	w := newWalk(t)
 	var o fsm.Out
 	w.e.Abort(w.now, "k", "the street is closed", &o)
-	if fault.CodeOf(o.Finished[0].Err) != "aborted" || len(o.Cancels) != 1 || len(o.Effects) != 0 || w.e.Active("k") != nil {
+	if fault.CodeOf(o.Finished[0].Err) != "aborted" || len(o.Cancels) != 1 || len(o.Effects) != 0 ||
+		w.e.Active("k") != nil {
 		t.Fatalf("%+v", o)
 	}
 }
@@ -362,7 +368,8 @@ func TestEveryRunEnds(t *testing.T) {
 				s.open = true
 				e.Notify(now, "k", &o)
 			case c < 8 && len(effects) > 0:
-				err := rapid.SampledFrom([]error{nil, nil, fault.New(fault.Unavailable, "t", "later"), fault.New(fault.Invalid, "f", "never")}).Draw(t, "err")
+				err := rapid.SampledFrom([]error{nil, nil, fault.New(fault.Unavailable, "t", "later"),
+					fault.New(fault.Invalid, "f", "never")}).Draw(t, "err")
 				res := fsm.Result{Key: "k", Seq: effects[0].Seq, Err: err}
 				effects = effects[1:]
 				e.Result(now, res, &o)

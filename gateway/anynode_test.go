@@ -10,14 +10,18 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 )
 
-// TestARefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked next,
-// and nobody is asked twice.
+// TestARefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked
+// next, and nobody is asked twice.
 func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	for name, refusal := range map[string]func(w *memWorker) error{
-		"unreachable": func(*memWorker) error { return fault.New(fault.Unavailable, broker.CodeUnreachable, "no connection") },
+		"unreachable": func(*memWorker) error {
+			return fault.New(fault.Unavailable, broker.CodeUnreachable,
+				"no connection")
+		},
 		"full": func(w *memWorker) error { // what it says now is not what the view said
 			other := lifecycle.Grant{}
-			other.Request.Machine, other.Request.App, other.Request.Resources = "ffffffffffffff", "b", cluster.Resources{CPU: room.CPU}
+			other.Request.Machine, other.Request.App, other.Request.Resources = "ffffffffffffff", "b",
+				cluster.Resources{CPU: room.CPU}
 			if err := w.sell.Grant(time.Now(), other.Request, "", true); err != nil {
 				return err
 			}
@@ -45,8 +49,8 @@ func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: a machine made here is asked for at its own worker alone, before its worker's word of it has come,
-// and its name is taken at once.
+// TestReadYourWrites: a machine made here is asked for at its own worker alone, before its worker's word of it has
+// come, and its name is taken at once.
 func TestReadYourWrites(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
@@ -61,7 +65,8 @@ func TestReadYourWrites(t *testing.T) {
 	w1.set(func() { w1.down = nil })
 	s.want(404, "GET", "/v1/apps/a/machines/ffffffffffffff", nil)
 	taken := `{"name":"web","region":"iad","config":{"image":"demo:1"}}`
-	if e := s.do("POST", "/v1/apps/a/machines", taken).failure(t); e.Souk.Code != "name_taken" || e.Souk.Machine != m.ID {
+	if e := s.do("POST", "/v1/apps/a/machines", taken).failure(t); e.Souk.Code != "name_taken" ||
+		e.Souk.Machine != m.ID {
 		t.Fatalf("%+v", e)
 	}
 }

@@ -23,7 +23,8 @@ func TestLifeOfAMachine(t *testing.T) {
 	for _, q := range []struct {
 		query string
 		n     int
-	}{{"", 1}, {"?region=local", 1}, {"?region=elsewhere", 0}, {"?metadata.k=v", 1}, {"?metadata.k=w", 0}, {"?metadata.x=v", 0},
+	}{{"", 1}, {"?region=local", 1}, {"?region=elsewhere", 0}, {"?metadata.k=v", 1}, {"?metadata.k=w", 0},
+		{"?metadata.x=v", 0},
 		{"?state=started", 1}, {"?state=stopped", 0}, {"?summary=true", 1}, {"?include_deleted=true", 1}} {
 		var list []machine.Machine
 		r := s.want(200, "GET", "/v1/apps/a/machines"+q.query, nil)
@@ -54,7 +55,8 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 	next := m.InstanceID
 	var updated machine.Machine
-	if s.want(200, "POST", at, `{"config":{"image":"demo:1","env":{"A":"1"}}}`).into(t, &updated); updated.InstanceID <= next {
+	if s.want(200, "POST", at, `{"config":{"image":"demo:1","env":{"A":"1"}}}`).into(t,
+		&updated); updated.InstanceID <= next {
 		t.Errorf("the update made no new instance: %s after %s", updated.InstanceID, next)
 	}
 	s.want(409, "POST", at, `{"current_version":"`+next+`","config":{"image":"demo:1"}}`)
@@ -68,7 +70,8 @@ func TestLifeOfAMachine(t *testing.T) {
 func TestProcessesAreSorted(t *testing.T) {
 	s := newShop(t).open()
 	at := "/v1/apps/a/machines/" + s.launch(hostLaunch).ID + "/ps"
-	for query, want := range map[string][]int32{"": {7, 3}, "?sort_by=pid": {3, 7}, "?sort_by=pid&order=desc": {7, 3}, "?sort_by=rss": {7, 3},
+	for query, want := range map[string][]int32{"": {7, 3}, "?sort_by=pid": {3, 7}, "?sort_by=pid&order=desc": {7, 3},
+		"?sort_by=rss":               {7, 3},
 		"?sort_by=command&order=asc": {3, 7}} {
 		var ps []machine.Process
 		s.want(200, "GET", at+query, nil).into(t, &ps)
@@ -86,7 +89,8 @@ func TestProcessesAreSorted(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	s := newShop(t).open()
-	at := "/v1/apps/a/machines/" + s.launch(`{"config":{"image":"demo:1","metadata":{"a":"1","b":"2"}}}`).ID + "/metadata"
+	at := "/v1/apps/a/machines/" + s.launch(`{"config":{"image":"demo:1","metadata":{"a":"1","b":"2"}}}`).ID +
+		"/metadata"
 	for _, step := range []struct{ method, path, body, want string }{
 		{"POST", "/c", `{"value":"3"}`, `{"a":"1","b":"2","c":"3"}`},
 		{"DELETE", "/a", "", `{"b":"2","c":"3"}`},
@@ -121,7 +125,8 @@ func TestLeases(t *testing.T) {
 	s.want(409, "DELETE", at+"?kill=true", nil)
 	s.want(200, "POST", at+"/stop", nil, nonce)
 	var again api.LeaseAnswer
-	if s.want(201, "POST", at+"/lease?ttl=600", nil, nonce).into(t, &again); again.Data.Nonce != l.Data.Nonce || again.Data.ExpiresAt <= l.Data.ExpiresAt {
+	if s.want(201, "POST", at+"/lease?ttl=600", nil, nonce).into(t, &again); again.Data.Nonce != l.Data.Nonce ||
+		again.Data.ExpiresAt <= l.Data.ExpiresAt {
 		t.Errorf("the refresh made %+v of %+v", again, l)
 	}
 	s.want(409, "DELETE", at+"/lease", nil, api.NonceHeader+": wrong")
@@ -136,7 +141,8 @@ func TestVolumes(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "GET", "/v1/apps/a/volumes", nil)
 	var v machine.Volume
-	s.want(200, "POST", "/v1/apps/a/volumes", `{"name":"data","region":"local","size_gb":2,"encrypted":true,"snapshot_retention":null}`).into(t, &v)
+	s.want(200, "POST", "/v1/apps/a/volumes",
+		`{"name":"data","region":"local","size_gb":2,"encrypted":true,"snapshot_retention":null}`).into(t, &v)
 	if !strings.HasPrefix(v.ID, "vol_") || v.SizeGB != 2 || v.Region != "local" || v.CreatedAt.IsZero() || v.Encrypted {
 		t.Errorf("the volume is %+v", v)
 	}
@@ -165,7 +171,8 @@ func TestRefusals(t *testing.T) {
 	huge := `{"config":{"image":"demo:1","guest":{"cpu_kind":"performance","cpus":16,"memory_mb":65536}}}`
 	r := s.want(422, "POST", "/v1/apps/a/machines", huge)
 	f := r.failure(t)
-	if f.Status != "insufficient_capacity" || !strings.Contains(f.Error, "could not find a candidate host") || f.Souk.Scope != "region" || f.Souk.Resource != "cpu" {
+	if f.Status != "insufficient_capacity" || !strings.Contains(f.Error, "could not find a candidate host") ||
+		f.Souk.Scope != "region" || f.Souk.Resource != "cpu" {
 		t.Errorf("a region without room is told as %+v", f)
 	}
 	m := s.launch(hostLaunch)
@@ -175,12 +182,16 @@ func TestRefusals(t *testing.T) {
 	}
 	var v machine.Volume
 	s.want(200, "POST", "/v1/apps/a/volumes", `{"name":"d","size_gb":1}`).into(t, &v)
-	f = s.want(412, "POST", "/v1/apps/a/machines", strings.Replace(huge, `"image"`, `"mounts":[{"volume":"`+v.ID+`","path":"/d"}],"image"`, 1)).failure(t)
-	if f.Status != "volume_placement_capacity" || !strings.Contains(f.Error, "insufficient resources to create new machine with existing volume '"+v.ID+"'") {
+	f = s.want(412, "POST", "/v1/apps/a/machines",
+		strings.Replace(huge, `"image"`, `"mounts":[{"volume":"`+v.ID+`","path":"/d"}],"image"`, 1)).failure(t)
+	if f.Status != "volume_placement_capacity" ||
+		!strings.Contains(f.Error, "insufficient resources to create new machine with existing volume '"+v.ID+"'") {
 		t.Errorf("a full host with the volume is told as %+v", f)
 	}
-	f = s.want(409, "POST", "/v1/apps/a/machines", fmt.Sprintf(`{"name":%q,"config":{"image":"demo:1"}}`, m.Name)).failure(t)
-	if f.Error != fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q", m.ID, m.Name) || f.Souk.Machine != m.ID {
+	f = s.want(409, "POST", "/v1/apps/a/machines", fmt.Sprintf(`{"name":%q,"config":{"image":"demo:1"}}`,
+		m.Name)).failure(t)
+	if f.Error != fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with "+
+		"name %q", m.ID, m.Name) || f.Souk.Machine != m.ID {
 		t.Errorf("a name in use is told as %+v", f)
 	}
 	var list []machine.Machine
@@ -192,7 +203,8 @@ func TestRefusals(t *testing.T) {
 func TestSeveralWorkers(t *testing.T) {
 	w1, w2, w3 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room), newMemWorker("w3", "local", room)
 	s := newShop(t, w1, w2, w3).open()
-	for region, want := range map[string]string{"": "w3", "iad": "w1", "fra,iad": "w2", "eu": "w2", "us,any": "w1", "nrt,fra": "w2"} {
+	for region, want := range map[string]string{"": "w3", "iad": "w1", "fra,iad": "w2", "eu": "w2", "us,any": "w1",
+		"nrt,fra": "w2"} {
 		m := s.launch(fmt.Sprintf(`{"region":%q,"config":{"image":"demo:1"}}`, region))
 		if m.Worker != want {
 			t.Errorf("region %q went to %s, want %s", region, m.Worker, want)
@@ -209,7 +221,8 @@ func TestSeveralWorkers(t *testing.T) {
 		t.Errorf("a machine that may be on a worker that is down is told as %+v", f)
 	}
 	var fleet api.WorkerList
-	if s.want(200, "GET", "/v1/souk/workers", nil).into(t, &fleet); len(fleet.Workers) != 2 || len(fleet.Unreachable) != 1 {
+	if s.want(200, "GET", "/v1/souk/workers", nil).into(t, &fleet); len(fleet.Workers) != 2 ||
+		len(fleet.Unreachable) != 1 {
 		t.Errorf("the fleet is %+v", fleet)
 	}
 	s.want(500, "GET", "/v1/apps/a/machines", nil)
@@ -219,7 +232,8 @@ func TestPlatform(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "local", room)).open()
 	var regions api.RegionList
 	s.want(200, "GET", "/v1/platform/regions?size=performance-1x", nil).into(t, &regions)
-	if len(regions.Regions) != 2 || regions.Regions[0].Code != "iad" || regions.Nearest != "local" || regions.Regions[0].Capacity != 2 {
+	if len(regions.Regions) != 2 || regions.Regions[0].Code != "iad" || regions.Nearest != "local" ||
+		regions.Regions[0].Capacity != 2 {
 		t.Errorf("the regions are %+v", regions)
 	}
 	for body, want := range map[string]string{
@@ -246,7 +260,8 @@ func TestPlatform(t *testing.T) {
 func TestApps(t *testing.T) {
 	s := newShop(t)
 	var a api.App
-	s.want(201, "POST", "/v1/apps?wait=true", `{"name":"one","org_slug":"acme","network":"","app_role_id":""}`).into(t, &a)
+	s.want(201, "POST", "/v1/apps?wait=true", `{"name":"one","org_slug":"acme","network":"","app_role_id":""}`).into(t,
+		&a)
 	if a.ID == "" || a.Organization.Slug != "acme" || a.Status == "" {
 		t.Errorf("the app is %+v", a)
 	}
@@ -255,7 +270,8 @@ func TestApps(t *testing.T) {
 		t.Errorf("a name in use is told as %+v", f)
 	}
 	s.want(201, "POST", "/v1/apps", `{"app_name":"two"}`)
-	for query, want := range map[string]int{"": 2, "?org_slug=acme": 1, "?org_slug=personal": 1, "?org_slug=none": 0, "?app_role=x": 0} {
+	for query, want := range map[string]int{"": 2, "?org_slug=acme": 1, "?org_slug=personal": 1, "?org_slug=none": 0,
+		"?app_role=x": 0} {
 		var list api.AppList
 		if s.want(200, "GET", "/v1/apps"+query, nil).into(t, &list); list.Total != want || len(list.Apps) != want {
 			t.Errorf("%q lists %d, want %d", query, list.Total, want)
@@ -264,12 +280,15 @@ func TestApps(t *testing.T) {
 	s.want(200, "POST", "/v1/apps/one/machines", hostLaunch)
 	var v machine.Volume
 	s.want(200, "POST", "/v1/apps/one/volumes", `{"name":"d"}`).into(t, &v)
-	s.want(200, "POST", "/v1/apps/one/machines", `{"lease_ttl":60,"config":{"image":"demo:1","mounts":[{"volume":"`+v.ID+`","path":"/d"}]}}`)
-	if s.want(200, "GET", "/v1/apps/one", nil).into(t, &a); a.MachineCount != 2 || a.VolumeCount != 1 || a.Status != "deployed" {
+	s.want(200, "POST", "/v1/apps/one/machines", `{"lease_ttl":60,"config":{"image":"demo:1","mounts":[{"volume":"`+
+		v.ID+`","path":"/d"}]}}`)
+	if s.want(200, "GET", "/v1/apps/one", nil).into(t, &a); a.MachineCount != 2 || a.VolumeCount != 1 ||
+		a.Status != "deployed" {
 		t.Errorf("the app is %+v", a)
 	}
 	var page api.MachinePage
-	if s.want(200, "GET", "/v1/orgs/acme/machines?limit=1", nil).into(t, &page); len(page.Machines) != 1 || page.NextCursor == "" {
+	if s.want(200, "GET", "/v1/orgs/acme/machines?limit=1", nil).into(t, &page); len(page.Machines) != 1 ||
+		page.NextCursor == "" {
 		t.Errorf("the first page is %+v", page)
 	}
 	s.want(200, "GET", "/v1/orgs/acme/machines?cursor="+page.NextCursor, nil).into(t, &page)
@@ -287,12 +306,15 @@ func TestApps(t *testing.T) {
 func TestNotServed(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "GET", "/v1/apps/a/ip_assignments", nil)
-	for _, p := range []string{"POST /v1/apps/a/ip_assignments", "DELETE /v1/apps/a/ip_assignments/1.2.3.4", "GET /v1/apps/a/secretkeys",
-		"POST /v1/apps/a/secretkeys/k/generate", "GET /v1/apps/a/certificates", "POST /v1/apps/a/certificates/acme", "POST /v1/postgres", "GET /v1/postgres/x/users/u/credentials"} {
+	for _, p := range []string{"POST /v1/apps/a/ip_assignments", "DELETE /v1/apps/a/ip_assignments/1.2.3.4",
+		"GET /v1/apps/a/secretkeys",
+		"POST /v1/apps/a/secretkeys/k/generate", "GET /v1/apps/a/certificates", "POST /v1/apps/a/certificates/acme",
+		"POST /v1/postgres", "GET /v1/postgres/x/users/u/credentials"} {
 		method, path, _ := strings.Cut(p, " ")
 		s.want(http.StatusNotImplemented, method, path, nil)
 	}
-	for _, p := range []string{"/", "/v1", "/v1/nothing", "/v1/apps/a/machines/x/fly", "/v1//apps", "/v1/apps/../apps", "/v1/apps/"} {
+	for _, p := range []string{"/", "/v1", "/v1/nothing", "/v1/apps/a/machines/x/fly", "/v1//apps", "/v1/apps/../apps",
+		"/v1/apps/"} {
 		s.want(404, "GET", p, nil)
 	}
 	r := s.want(405, "PATCH", "/v1/apps/a", nil)
@@ -305,7 +327,8 @@ func TestNotServed(t *testing.T) {
 func TestSoukOwn(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
-	for _, p := range []string{"/version", "/openapi.json", "/workers", "/doctor", "/apps/a/machines/" + m.ID + "/explain",
+	for _, p := range []string{"/version", "/openapi.json", "/workers", "/doctor", "/apps/a/machines/" + m.ID +
+		"/explain",
 		"/apps/a/machines/" + m.Name + "/explain", "/apps/a/machines/" + m.ID + "/files?path=/etc/x"} {
 		s.want(200, "GET", "/v1/souk"+p, nil)
 	}
@@ -315,9 +338,12 @@ func TestSoukOwn(t *testing.T) {
 	s.want(404, "GET", "/v1/souk/apps/a/machines/none/explain", nil)
 	s.want(404, "GET", "/v1/souk/events?app=none", nil)
 	r := s.want(200, "GET", "/metrics", nil)
-	for _, name := range []string{"souk_http_request_duration_seconds_bucket", `souk_worker_capacity{resource="memory_bytes",worker="w1"} 4.294967296e+09`,
-		`souk_machines{state="started",worker="w1"} 1`, `souk_bids_total{result="granted"} 1`, "souk_placement_duration_seconds_count", "go_goroutines", "process_open_fds",
-		`souk_runs_total{operation="start",outcome="ok",worker="w1"} 1`, `souk_refusals_total{reason="memory",worker="w1"} 1`} {
+	for _, name := range []string{"souk_http_request_duration_seconds_bucket",
+		`souk_worker_capacity{resource="memory_bytes",worker="w1"} 4.294967296e+09`,
+		`souk_machines{state="started",worker="w1"} 1`, `souk_bids_total{result="granted"} 1`,
+		"souk_placement_duration_seconds_count", "go_goroutines", "process_open_fds",
+		`souk_runs_total{operation="start",outcome="ok",worker="w1"} 1`,
+		`souk_refusals_total{reason="memory",worker="w1"} 1`} {
 		if !strings.Contains(r.raw, name) {
 			t.Errorf("/metrics lacks %s", name)
 		}

@@ -24,8 +24,10 @@ func appAnswer(a catalog.App, machines, volumes int) api.App {
 		status = "deployed"
 	}
 	return api.App{
-		ID: a.ID, Name: a.Name, NumericID: a.Number, Network: a.Network, AppRole: a.Role, Status: status, CreatedAt: a.CreatedAt,
-		MachineCount: machines, VolumeCount: volumes, Organization: api.Organization{Name: a.Org, Slug: a.Org, NumericID: 1},
+		ID: a.ID, Name: a.Name, NumericID: a.Number, Network: a.Network, AppRole: a.Role, Status: status,
+		CreatedAt:    a.CreatedAt,
+		MachineCount: machines, VolumeCount: volumes, Organization: api.Organization{Name: a.Org, Slug: a.Org,
+			NumericID: 1},
 	}
 }
 
@@ -140,7 +142,10 @@ func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	if err := a.catalog.MarkDeleting(name); err != nil {
 		return err
 	}
-	_, errs := fanOut(a.directory.workers(), func(k Worker) (struct{}, error) { return struct{}{}, emptyWorker(ctx, k, name) })
+	_, errs := fanOut(a.directory.workers(), func(k Worker) (struct{}, error) {
+		return struct{}{},
+			emptyWorker(ctx, k, name)
+	})
 	for _, err := range errs {
 		if err != nil {
 			return err

@@ -40,7 +40,8 @@ func TestAuthentication(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/", "/v1/apps/a", "/nothing", "/livez/x", "/v1//apps", "/v1/apps/../../livez", "/livez/../v1/apps"} {
+	for _, path := range []string{"/", "/v1/apps/a", "/nothing", "/livez/x", "/v1//apps", "/v1/apps/../../livez",
+		"/livez/../v1/apps"} {
 		if r := s.send("GET", path, nil); r.code != 401 {
 			t.Errorf("%s without a token: %d, want 401", path, r.code)
 		}
@@ -59,7 +60,8 @@ func TestAuthentication(t *testing.T) {
 func TestForeignPagesAreRefused(t *testing.T) {
 	s := newShop(t)
 	body := `{"name":"b"}`
-	for _, headers := range [][]string{{"Origin: https://evil.example"}, {"Sec-Fetch-Site: cross-site"}, {"Sec-Fetch-Site: same-site"}, {"Origin: null"}} {
+	for _, headers := range [][]string{{"Origin: https://evil.example"}, {"Sec-Fetch-Site: cross-site"},
+		{"Sec-Fetch-Site: same-site"}, {"Origin: null"}} {
 		if r := s.do("POST", "/v1/apps", body, headers...); r.code != 403 {
 			t.Errorf("%v: %d, want 403", headers, r.code)
 		}
@@ -67,7 +69,8 @@ func TestForeignPagesAreRefused(t *testing.T) {
 			t.Errorf("%v without a token: %d, want 401", headers, r.code)
 		}
 	}
-	if r := s.do("OPTIONS", "/v1/apps", nil, "Origin: https://evil.example", "Access-Control-Request-Method: POST"); r.code != 405 || r.header.Get("Access-Control-Allow-Origin") != "" {
+	if r := s.do("OPTIONS", "/v1/apps", nil, "Origin: https://evil.example",
+		"Access-Control-Request-Method: POST"); r.code != 405 || r.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a preflight is answered %d %v", r.code, r.header)
 	}
 	s.want(201, "POST", "/v1/apps", body, "Sec-Fetch-Site: same-origin")

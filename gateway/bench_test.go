@@ -27,7 +27,8 @@ func benchGateway(b *testing.B, machines int) http.Handler {
 	}
 	w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})
 	f, handle := fleetOf(directly, w)
-	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken, Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken,
+		Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestBudgeted: an app's eviction budget goes with launches that name none, by whichever way they come; what names one of its
-// own keeps it, and a budget that cannot be is refused.
+// TestBudgeted: an app's eviction budget goes with launches that name none, by whichever way they come; what names one
+// of its own keeps it, and a budget that cannot be is refused.
 func TestBudgeted(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()
@@ -39,7 +39,8 @@ func TestBudgeted(t *testing.T) {
 	}
 	own := `,"scheduling":{"band":"batch","eviction_budget":{"max":7}}`
 	want("", machine.Scheduling{}.Budget().Max)
-	if err := s.catalog.SetEvictionBudget("a", &machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: time.Minute}}); err != nil {
+	if err := s.catalog.SetEvictionBudget("a",
+		&machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	want("", 3)

@@ -28,7 +28,8 @@ func TestIdempotency(t *testing.T) {
 		if other := s.launch(body, api.IdempotencyHeader+": k2"); other.ID == first.ID {
 			t.Error("another key answers the same machine")
 		}
-		f := s.want(422, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:2"}}`, api.IdempotencyHeader+": k").failure(t)
+		f := s.want(422, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:2"}}`, api.IdempotencyHeader+
+			": k").failure(t)
 		if f.Souk.Code != "idempotency_key" {
 			t.Errorf("the key for another request is told as %+v", f)
 		}
@@ -69,7 +70,8 @@ func TestIdempotency(t *testing.T) {
 		s := newShop(t, w1, w2).open()
 		own := `{"id":"0123456789abcd","lease_ttl":60,"config":{"image":"demo:1"}}`
 		first, again := s.launch(own), s.launch(own)
-		if first.ID != "0123456789abcd" || again.ID != first.ID || len(w1.rows)+len(w2.rows) != 1 || again.Nonce != first.Nonce {
+		if first.ID != "0123456789abcd" || again.ID != first.ID || len(w1.rows)+len(w2.rows) != 1 ||
+			again.Nonce != first.Nonce {
 			t.Errorf("got %+v, then %+v", first, again)
 		}
 	})

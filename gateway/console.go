@@ -120,7 +120,8 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
-	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q, func(line machine.LogLine) error { return l.send(line) })
+	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q,
+		func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
 	}
@@ -206,7 +207,8 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	l := newLines(w, a.log)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
+	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"},
+		Stderr: frameWriter{l, "stderr"}}
 	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
 	if err == nil {
 		err = l.send(api.ExecFrame{ExitCode: &code})
@@ -219,10 +221,12 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	var order api.ExecCommand
 	line, err := bufio.NewReaderSize(io.LimitReader(oneByte{r}, MaxBody), 1).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return order, fault.Wrap(err, fault.Invalid, "body", "the first line could not be read; send {\"command\": [...]}")
+		return order, fault.Wrap(err, fault.Invalid, "body",
+			"the first line could not be read; send {\"command\": [...]}")
 	}
 	if len(line) >= MaxBody {
-		return order, fault.New(fault.Invalid, "too_large", "the first line is longer than %d bytes; send less", MaxBody)
+		return order, fault.New(fault.Invalid, "too_large", "the first line is longer than %d bytes; send less",
+			MaxBody)
 	}
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return order, fault.New(fault.Invalid, "body", "the body is empty; its first line is {\"command\": [...]}")
@@ -231,7 +235,8 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 		return order, err
 	}
 	if len(order.Command) == 0 {
-		return order, fault.New(fault.Invalid, "command", "no command was named; the first line is {\"command\": [\"sh\"]}")
+		return order, fault.New(fault.Invalid, "command",
+			"no command was named; the first line is {\"command\": [\"sh\"]}")
 	}
 	return order, nil
 }

@@ -34,7 +34,8 @@ func (a *decisionsAPI) handlers() handlers {
 
 func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
-	q := decisionlog.Query{App: v.Get("app"), Machine: v.Get("machine"), Before: v.Get("cursor"), Outcome: decision.Outcome(v.Get("outcome"))}
+	q := decisionlog.Query{App: v.Get("app"), Machine: v.Get("machine"), Before: v.Get("cursor"),
+		Outcome: decision.Outcome(v.Get("outcome"))}
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > decisionlog.MaxFound {
@@ -85,7 +86,8 @@ func (a *decisionsAPI) findDecisions(ctx context.Context, q decisionlog.Query) (
 // notesOf says what of the log was passed over. The paths are the operator's business, and are in the log.
 func notesOf(f decisionlog.Found) (notes []string) {
 	for _, t := range f.Torn {
-		notes = append(notes, "the end of "+t.File+" was not written whole: "+strconv.FormatInt(t.Bytes, 10)+" bytes are passed over")
+		notes = append(notes, "the end of "+t.File+" was not written whole: "+strconv.FormatInt(t.Bytes, 10)+
+			" bytes are passed over")
 	}
 	if f.Damage != nil {
 		notes = append(notes, f.Damage.Error())
@@ -106,7 +108,8 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 		return fault.New(fault.NotFound, "decision",
 			"no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
 	}
-	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0], Sentences: decision.Explain(found.Decisions[0])})
+	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0],
+		Sentences: decision.Explain(found.Decisions[0])})
 	return nil
 }
 
@@ -142,7 +145,8 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 	if missing == nil {
 		out.Machine, out.Worker, out.Placement = f.machine.ID, f.worker.ID(), f.machine.Placement
 	}
-	found, err := a.findDecisions(r.Context(), decisionlog.Query{App: r.PathValue("app"), Machine: out.Machine, Limit: decisionlog.MaxFound})
+	found, err := a.findDecisions(r.Context(), decisionlog.Query{App: r.PathValue("app"), Machine: out.Machine,
+		Limit: decisionlog.MaxFound})
 	if err != nil {
 		return err
 	}
@@ -173,7 +177,8 @@ func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
 			break // newest first
 		}
 	}
-	for n < len(found) && found[n].Own != nil && !found[n].At.Truncate(time.Millisecond).After(last) { // events count milliseconds
+	for n < len(found) && found[n].Own != nil && !found[n].At.Truncate(time.Millisecond).After(last) {
+		// events count milliseconds
 		n++
 	}
 	if n == len(found) {
@@ -187,7 +192,8 @@ func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) 
 	n := len(found)
 	for i := n - 1; i >= 0; i-- {
 		d := found[i]
-		e.Decisions = append(e.Decisions, api.DecisionSummary{ID: d.ID, At: d.At, Why: d.Why, Outcome: d.Outcome, Worker: d.Winner})
+		e.Decisions = append(e.Decisions, api.DecisionSummary{ID: d.ID, At: d.At, Why: d.Why, Outcome: d.Outcome,
+			Worker: d.Winner})
 	}
 	if number > n {
 		return fault.New(fault.NotFound, "decision",

@@ -42,7 +42,8 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	m := s.launch(guest("web", 512))
 	var e api.Explanation
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
-	if e.Decision == nil || e.Worker != cluster.WorkerID(m.Worker) || e.Decision.Winner != e.Worker || len(e.Now) != 2 || len(e.Sentences) < 2 || e.Number != 1 {
+	if e.Decision == nil || e.Worker != cluster.WorkerID(m.Worker) || e.Decision.Winner != e.Worker ||
+		len(e.Now) != 2 || len(e.Sentences) < 2 || e.Number != 1 {
 		t.Fatalf("%+v", e)
 	}
 	s.want(200, "DELETE", "/v1/apps/a/machines/"+m.ID+"?kill=true", nil)
@@ -51,14 +52,16 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	}
 	e = api.Explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain", nil).into(t, &e)
-	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 || !strings.HasPrefix(e.Sentences[0], "It was placed on w2 by policy spread") {
+	if e.Decision == nil || e.Worker != "" || len(e.Now) != 0 ||
+		!strings.HasPrefix(e.Sentences[0], "It was placed on w2 by policy spread") {
 		t.Fatalf("%+v", e)
 	}
 	s.want(404, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain?decision=2", nil)
 	s.want(400, "GET", "/v1/souk/apps/a/machines/"+m.ID+"/explain?decision=x", nil)
 	s.want(404, "GET", "/v1/souk/apps/a/machines/d891275c2e5118/explain", nil)
 
-	no := s.want(422, "POST", "/v1/apps/a/machines", strings.Replace(guest("big", 2048), `"cpus":1`, `"cpus":1,"gpus":2`, 1)).failure(t)
+	no := s.want(422, "POST", "/v1/apps/a/machines", strings.Replace(guest("big", 2048), `"cpus":1`,
+		`"cpus":1,"gpus":2`, 1)).failure(t)
 	if no.Souk.Pending != decision.NeverFits || no.Souk.Decision == "" || len(no.Souk.Candidates) != 2 {
 		t.Fatalf("%+v", no)
 	}
@@ -67,7 +70,8 @@ func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	if d.Decision.Outcome != decision.Refused || d.Decision.Pending != decision.NeverFits {
 		t.Fatalf("%+v", d.Decision)
 	}
-	if page := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(page, `souk_placements_refused_total{reason="never_fits"} 1`) ||
+	if page := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(page,
+		`souk_placements_refused_total{reason="never_fits"} 1`) ||
 		!strings.Contains(page, "souk_decisions_recorded_total 2") {
 		t.Error("the metrics lack the refusal or the decisions")
 	}
@@ -126,9 +130,11 @@ func TestThePlanIsWhatRunDoes(t *testing.T) {
 }
 
 func planAndRun(t *testing.T, strategy string) {
-	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", small), newMemWorker("w3", "ord", small))
+	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", small),
+		newMemWorker("w3", "ord", small))
 	for i := range 13 {
-		body := strings.Replace(guest(fmt.Sprintf("m%d", i), 256), `{"name"`, `{"scheduling":{"strategy":"`+strategy+`"},"name"`, 1)
+		body := strings.Replace(guest(fmt.Sprintf("m%d", i), 256), `{"name"`, `{"scheduling":{"strategy":"`+strategy+
+			`"},"name"`, 1)
 		if i%3 == 0 {
 			body = strings.Replace(body, `{`, `{"region":"ord,any",`, 1)
 		}
@@ -142,18 +148,22 @@ func planAndRun(t *testing.T, strategy string) {
 			return p
 		}
 		p := plan()
-		for end := time.Now().Add(10 * time.Second); strategy == broker.Race && i < 12 && p.Verdict != decision.FitsNow && time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); strategy == broker.Race && i < 12 &&
+			p.Verdict != decision.FitsNow && time.Now().Before(end); {
 			p = plan() // one was on its way still, and came in between
 		}
 		body = strings.Replace(body, `{`, `{"id":"`+p.Machine+`",`, 1)
-		if p.Decision.Strategy != strategy || strategy != broker.Direct && p.Verdict == decision.FitsNow && !strings.Contains(strings.Join(p.Sentences, " "), "Its strategy is "+strategy) {
+		if p.Decision.Strategy != strategy || strategy != broker.Direct && p.Verdict == decision.FitsNow &&
+			!strings.Contains(strings.Join(p.Sentences, " "), "Its strategy is "+strategy) {
 			t.Errorf("%s: strategy %s, %q", strategy, p.Decision.Strategy, p.Sentences)
 		}
 		switch p.Verdict {
 		case decision.FitsNow:
 			m := s.launch(body)
-			if goes := append(p.Among, p.Worker); (strategy == broker.Race) != (len(p.Among) > 0) || !slices.Contains(goes, cluster.WorkerID(m.Worker)) {
-				t.Fatalf("%s, machine %d: the plan says %s of %v, and it went to %s", strategy, i, p.Worker, p.Among, m.Worker)
+			if goes := append(p.Among, p.Worker); (strategy == broker.Race) != (len(p.Among) > 0) ||
+				!slices.Contains(goes, cluster.WorkerID(m.Worker)) {
+				t.Fatalf("%s, machine %d: the plan says %s of %v, and it went to %s", strategy, i, p.Worker, p.Among,
+					m.Worker)
 			}
 		case decision.NotNow:
 			if i != 12 || p.Pending != decision.Capacity {
@@ -182,7 +192,8 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	lines := 0
 	_, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
 		lines++
-		if text := fmt.Sprintf("%+v", *l.Decision); strings.Contains(text, "hush") || strings.Contains(text, "aHVzaC1maWxl") {
+		if text := fmt.Sprintf("%+v", *l.Decision); strings.Contains(text, "hush") ||
+			strings.Contains(text, "aHVzaC1maWxl") {
 			t.Errorf("%s", text)
 		}
 		if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
@@ -198,8 +209,9 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the update
-// that its worker refuses are in the log with what it said, and explained until the machine has started after all.
+// TestARefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the
+// update that its worker refuses are in the log with what it said, and explained until the machine has started after
+// all.
 func TestARefusedStartIsExplained(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "ord", small))
 	m := s.launch(strings.Replace(guest("web", 512), `{"name"`, `{"region":"local","name"`, 1))
@@ -209,20 +221,25 @@ func TestARefusedStartIsExplained(t *testing.T) {
 
 	nextMillisecond()
 	no := s.want(409, "POST", path+"/start", nil).failure(t)
-	if no.Status != "" || no.Souk.Decision == "" || no.Souk.Pending != decision.Capacity || len(no.Souk.Clauses) != 1 || no.Souk.Clauses[0].Code != "memory" {
+	if no.Status != "" || no.Souk.Decision == "" || no.Souk.Pending != decision.Capacity || len(no.Souk.Clauses) != 1 ||
+		no.Souk.Clauses[0].Code != "memory" {
 		t.Fatalf("%+v", no)
 	}
 	var e api.Explanation
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
-	if e.Number != 2 || len(e.Decisions) != 2 || e.Decision.ID != no.Souk.Decision || e.Decision.Why != decision.Start || e.Decision.Took.Ask <= 0 ||
-		len(e.Decision.Considered) != 1 || e.Decision.Considered[0].Worker != "w1" || !strings.HasPrefix(e.Sentences[0], "It was not started: its own worker, w1, said no: memory") {
+	if e.Number != 2 || len(e.Decisions) != 2 || e.Decision.ID != no.Souk.Decision ||
+		e.Decision.Why != decision.Start || e.Decision.Took.Ask <= 0 ||
+		len(e.Decision.Considered) != 1 || e.Decision.Considered[0].Worker != "w1" ||
+		!strings.HasPrefix(e.Sentences[0], "It was not started: its own worker, w1, said no: memory") {
 		t.Fatalf("%+v", e)
 	}
 	s.want(409, "POST", path, strings.Replace(guest("web", 2048), `"cpus":1`, `"cpus":4`, 1))
-	s.want(412, "POST", path+"/exec", map[string]string{"cmd": "true"}) // another refusal, which is no decision about room
+	// another refusal, which is no decision about room
+	s.want(412, "POST", path+"/exec", map[string]string{"cmd": "true"})
 	e = api.Explanation{}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil).into(t, &e)
-	if e.Number != 3 || e.Decision.Why != decision.Update || !strings.HasPrefix(e.Sentences[0], "It was not updated: ") {
+	if e.Number != 3 || e.Decision.Why != decision.Update ||
+		!strings.HasPrefix(e.Sentences[0], "It was not updated: ") {
 		t.Fatalf("%+v", e)
 	}
 	s.want(200, "DELETE", "/v1/apps/a/machines/"+other.ID+"?kill=true", nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/wire"
 )
 
-// directory finds machines, volumes and workers. It asks those workers that the fleet says have what is looked for; all of
-// them only where the fleet does not know.
+// directory finds machines, volumes and workers. It asks those workers that the fleet says have what is looked for; all
+// of them only where the fleet does not know.
 type directory struct {
 	fleet  *fleet.Fleet
 	worker func(cluster.WorkerID) (Worker, bool) // by which a worker is called
@@ -49,9 +49,9 @@ func (d *directory) those(keep func(*fleet.Worker) bool) (out []Worker) {
 	return out
 }
 
-// owner has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no or the
-// fleet does not know, whichever of all does not say no. Only when every worker has said no is it NotFound; when one could
-// not be asked it is not known, and said so.
+// owner has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
+// or the fleet does not know, whichever of all does not say no. Only when every worker has said no is it NotFound; when
+// one could not be asked it is not known, and said so.
 func owner[T any](ctx context.Context, g *directory, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
 	var none T
 	if _, err := g.apps.App(app); err != nil {
@@ -128,8 +128,8 @@ func (d *directory) find(ctx context.Context, app, id string) (found, error) {
 	})
 }
 
-// holder returns the id of the machine of an app that has a name, "" where none has. Of a machine that was just made, only its
-// worker knows whether it is still there.
+// holder returns the id of the machine of an app that has a name, "" where none has. Of a machine that was just made,
+// only its worker knows whether it is still there.
 func (d *directory) holder(ctx context.Context, app, name string) string {
 	m, taken := d.fleet.Snapshot().Named(app, name)
 	if !taken {
@@ -158,11 +158,12 @@ func (d *directory) named(r *http.Request) (found, error) {
 
 // do has the machine's owner carry out a command.
 func (d *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
-	return owner(r.Context(), d, c.App, c.Machine, machineMissing, func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
+	return owner(r.Context(), d, c.App, c.Machine, machineMissing,
+		func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
 
-// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, and those of this process.
-// Of destroyed machines the fleet knows nothing, so for them it is all workers.
+// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, and those of this
+// process. Of destroyed machines the fleet knows nothing, so for them it is all workers.
 func (d *directory) having(app string, destroyed bool) []Worker {
 	if app == "" || destroyed {
 		return d.workers()
@@ -176,7 +177,8 @@ func (d *directory) having(app string, destroyed bool) []Worker {
 
 // machines lists an app's machines, "" for all, as their workers tell of them.
 func (d *directory) machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	return gather(d.having(app, destroyed), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, app, destroyed) })
+	return gather(d.having(app, destroyed),
+		func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, app, destroyed) })
 }
 
 // volumes lists an app's volumes, "" for all, of the workers that have any.
@@ -208,7 +210,8 @@ func (d *directory) nameMissing(w http.ResponseWriter) {
 	w.Header().Set(missingHeader, strings.Join(names, ","))
 }
 
-// fanOut asks workers side by side and returns the answers in the workers' order. One that errs has the error beside it.
+// fanOut asks workers side by side and returns the answers in the workers' order. One that errs has the error beside
+// it.
 func fanOut[T any](workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
 	return fanOutTo(askedAtOnce, workers, ask)
 }
@@ -233,8 +236,8 @@ func fanOutTo[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([
 	return out, errs
 }
 
-// gather asks workers for lists and joins them. One that errs fails it: a list that silently lacks some would let its reader
-// believe that they are gone. (A worker that cannot be heard does not err: it gives what it last told.)
+// gather asks workers for lists and joins them. One that errs fails it: a list that silently lacks some would let its
+// reader believe that they are gone. (A worker that cannot be heard does not err: it gives what it last told.)
 func gather[T any](workers []Worker, ask func(Worker) ([]T, error)) ([]T, error) {
 	lists, errs := fanOut(workers, ask)
 	all := []T{}
@@ -253,7 +256,8 @@ func (d *directory) workerOf(r *http.Request) (Worker, error) {
 	if w, known := d.worker(id); known {
 		return w, nil
 	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(string(id), 80), api.ListWorkers)
+	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(string(id), 80),
+		api.ListWorkers)
 }
 
 // view returns the records of the workers that can be asked, as they are known here.

@@ -29,9 +29,11 @@ func workersFaults() []struct {
 	err  error
 	code int
 } {
-	refusal := market.Refusal{Verdict: placement.Verdict{Failing: []machine.Clause{{Code: "memory", Wanted: "512 MiB", Had: "100 MiB free of 900 MiB"}}}}
+	refusal := market.Refusal{Verdict: placement.Verdict{Failing: []machine.Clause{{Code: "memory", Wanted: "512 MiB",
+		Had: "100 MiB free of 900 MiB"}}}}
 	full := func(s fault.Scope, code, text string) error {
-		return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: s, Resource: "memory", Text: text, RetryAfter: 5 * time.Second, Detail: refusal}
+		return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: s, Resource: "memory", Text: text,
+			RetryAfter: 5 * time.Second, Detail: refusal}
 	}
 	candidates := []machine.Candidate{{Worker: "w1", Failing: refusal.Verdict.Failing}}
 	return []struct {
@@ -42,26 +44,45 @@ func workersFaults() []struct {
 		{"machine not found", fault.New(fault.NotFound, "machine_not_found", "machine not found"), 404},
 		{"lease not found", fault.New(fault.NotFound, "lease_not_found", "lease not found"), 404},
 		{"volume not found", fault.New(fault.NotFound, "volume_not_found", "volume not found"), 404},
-		{"lease held", fault.New(fault.Conflict, "lease_held", "machine ID 0123 lease currently held by api, expires at 2026-11-21T12:00:00Z"), 409},
-		{"lease nonce", fault.New(fault.Conflict, "lease_nonce", "the lease nonce given for machine ID 0123 is not in force"), 409},
-		{"name in use", &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: "0123", Text: `already_exists: unique machine name violation, machine ID 0123 already exists with name "n"`}, 409},
-		{"concurrent update", fault.New(fault.Conflict, "concurrent_update", "aborted: machine update failed due to concurrent update"), 409},
-		{"busy", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second, Text: "too many commands wait for machine 0123 already"}, 409},
-		{"too busy", &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond, Text: "too many requests; try again"}, 429},
-		{"wrong state", fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to start machine from current state: 'created'"), 412},
-		{"volume attached", fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume vol_1 is attached to machine 0123"), 412},
-		{"host full", full(fault.ScopeHost, "no_capacity", "aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host"), 409},
-		{"volume's host full", full(fault.ScopeVolume, "no_capacity", "insufficient resources to create new machine with existing volume 'vol_1'"), 412},
-		{"quota", full(fault.ScopeQuota, "quota", "app a is using 512 MB of memory in local which is over the allowed quota"), 403},
-		{"region full", &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Resource: "memory", Detail: candidates, Text: "could not find a candidate host: memory"}, 422},
-		{"region full for a volume", &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion, Resource: "disk", Text: "aborted: no capacity"}, 409},
+		{"lease held", fault.New(fault.Conflict, "lease_held",
+			"machine ID 0123 lease currently held by api, expires at 2026-11-21T12:00:00Z"), 409},
+		{"lease nonce", fault.New(fault.Conflict, "lease_nonce",
+			"the lease nonce given for machine ID 0123 is not in force"), 409},
+		{"name in use", &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: "0123",
+			Text: `already_exists: unique machine name violation, machine ID 0123 already exists with name "n"`}, 409},
+		{"concurrent update", fault.New(fault.Conflict, "concurrent_update",
+			"aborted: machine update failed due to concurrent update"), 409},
+		{"busy", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: "too many commands wait for machine 0123 already"}, 409},
+		{"too busy", &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond,
+			Text: "too many requests; try again"}, 429},
+		{"wrong state", fault.New(fault.Precondition, "wrong_state",
+			"failed_precondition: unable to start machine from current state: 'created'"), 412},
+		{"volume attached", fault.New(fault.Precondition, "volume_attached",
+			"failed_precondition: volume vol_1 is attached to machine 0123"), 412},
+		{"host full", full(fault.ScopeHost, "no_capacity",
+			"aborted: could not reserve resource for machine: insufficient memory available to fulfill request on "+
+				"the current host"), 409},
+		{"volume's host full",
+			full(fault.ScopeVolume, "no_capacity",
+				"insufficient resources to create new machine with existing volume 'vol_1'"), 412},
+		{"quota", full(fault.ScopeQuota, "quota",
+			"app a is using 512 MB of memory in local which is over the allowed quota"), 403},
+		{"region full", &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion,
+			Resource: "memory", Detail: candidates, Text: "could not find a candidate host: memory"}, 422},
+		{"region full for a volume", &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity",
+			Scope: fault.ScopeRegion, Resource: "disk", Text: "aborted: no capacity"}, 409},
 		{"image", fault.New(fault.Invalid, "image", "image nginx cannot be run here; use souk/host"), 400},
 		{"config", fault.New(fault.Invalid, "config", "config.guest.cpus must be 1 to 64, not 0"), 400},
 		{"deadline", fault.New(fault.Timeout, "deadline", "deadline_exceeded: the command did not end in 60s"), 408},
-		{"unavailable", fault.Wrap(errors.New("dial 10.0.0.1: refused"), fault.Unavailable, "unreachable", "worker w1 does not answer"), 500},
-		{"ambiguous", fault.New(fault.Unavailable, "ambiguous", "worker w1 does not answer, so machine 0123 may exist or not; ask again with the same id"), 500},
-		{"unimplemented", fault.New(fault.Unimplemented, "suspend", "this runtime cannot suspend; stop the machine instead"), 501},
-		{"internal", fault.Wrap(errors.New("/var/lib/souk/journal: bad page"), fault.Internal, "journal", "the journal could not be written"), 500},
+		{"unavailable", fault.Wrap(errors.New("dial 10.0.0.1: refused"), fault.Unavailable, "unreachable",
+			"worker w1 does not answer"), 500},
+		{"ambiguous", fault.New(fault.Unavailable, "ambiguous",
+			"worker w1 does not answer, so machine 0123 may exist or not; ask again with the same id"), 500},
+		{"unimplemented", fault.New(fault.Unimplemented, "suspend",
+			"this runtime cannot suspend; stop the machine instead"), 501},
+		{"internal", fault.Wrap(errors.New("/var/lib/souk/journal: bad page"), fault.Internal, "journal",
+			"the journal could not be written"), 500},
 		{"not ours", errors.New("a secret of the inside"), 500},
 		{"deadline of a context", context.DeadlineExceeded, 408},
 		{"unauthenticated", fault.New(fault.Denied, "unauthenticated", "a token is needed"), 401},
@@ -89,14 +110,17 @@ func badRequests() []struct{ name, request, body string } {
 		{"name that is no name", post, `{"name":"a b","config":{"image":"demo:1"}}`},
 		{"unknown region", post, `{"region":"mars","config":{"image":"demo:1"}}`},
 		{"empty region part", post, `{"region":"local,,any","config":{"image":"demo:1"}}`},
-		{"file that leaves", post, `{"config":{"image":"demo:1","files":[{"guest_path":"/../../etc/passwd","raw_value":"eA=="}]}}`},
+		{"file that leaves", post,
+			`{"config":{"image":"demo:1","files":[{"guest_path":"/../../etc/passwd","raw_value":"eA=="}]}}`},
 		{"mount that leaves", post, `{"config":{"image":"demo:1","mounts":[{"volume":"vol_1","path":"../x"}]}}`},
-		{"mount of a volume that is not there", post, `{"config":{"image":"demo:1","mounts":[{"volume":"vol_1","path":"/x"}]}}`},
+		{"mount of a volume that is not there", post,
+			`{"config":{"image":"demo:1","mounts":[{"volume":"vol_1","path":"/x"}]}}`},
 		{"secrets that are not there yet", post, `{"min_secrets_version":9,"config":{"image":"demo:1"}}`},
 		{"unknown app", "POST /v1/apps/none/machines", hostLaunch},
 		{"update of an unknown machine", "POST /v1/apps/a/machines/00000000000000", hostLaunch},
 		{"update without config", "POST /v1/apps/a/machines/{m}", `{}`},
-		{"old version", "POST /v1/apps/a/machines/{m}", `{"current_version":"01ARZ3NDEKTSV4RRFFQ69G5FAV","config":{"image":"demo:1"}}`},
+		{"old version", "POST /v1/apps/a/machines/{m}",
+			`{"current_version":"01ARZ3NDEKTSV4RRFFQ69G5FAV","config":{"image":"demo:1"}}`},
 		{"app without a name", "POST /v1/apps", `{}`},
 		{"app with a bad name", "POST /v1/apps", `{"name":"A/../b"}`},
 		{"app with two names", "POST /v1/apps", `{"name":"b","app_name":"c"}`},
@@ -104,7 +128,8 @@ func badRequests() []struct{ name, request, body string } {
 		{"unknown app, asked for", "GET /v1/apps/none", ""},
 		{"unknown state", "GET /v1/apps/a/machines/{m}/wait?state=purple", ""},
 		{"wait too long", "GET /v1/apps/a/machines/{m}/wait?timeout=3600", ""},
-		{"wait for an old version", "GET /v1/apps/a/machines/{m}/wait?state=stopped&version=01ARZ3NDEKTSV4RRFFQ69G5FAV", ""},
+		{"wait for an old version", "GET /v1/apps/a/machines/{m}/wait?state=stopped&version=01ARZ3NDEKTSV4RRFFQ69G5FAV",
+			""},
 		{"neither true nor false", "DELETE /v1/apps/a/machines/{m}?kill=maybe", ""},
 		{"negative stop", "POST /v1/apps/a/machines/{m}/stop", `{"timeout":"-1s"}`},
 		{"endless stop", "POST /v1/apps/a/machines/{m}/stop", `{"timeout":"10h"}`},
@@ -123,7 +148,8 @@ func badRequests() []struct{ name, request, body string } {
 		{"lease too long", "POST /v1/apps/a/machines/{m}/lease?ttl=99999999", ""},
 		{"lease too short", "POST /v1/apps/a/machines/{m}/lease", `{"ttl":0}`},
 		{"release without a lease", "DELETE /v1/apps/a/machines/{m}/lease", ""},
-		{"metadata that is too large", "POST /v1/apps/a/machines/{m}/metadata/k", `{"value":"` + strings.Repeat("x", 5000) + `"}`},
+		{"metadata that is too large", "POST /v1/apps/a/machines/{m}/metadata/k",
+			`{"value":"` + strings.Repeat("x", 5000) + `"}`},
 		{"metadata without a value", "POST /v1/apps/a/machines/{m}/metadata/k", `{}`},
 		{"too many events", "GET /v1/apps/a/machines/{m}/events?limit=1000000", ""},
 		{"order of processes", "GET /v1/apps/a/machines/{m}/ps?sort_by=colour", ""},
@@ -182,7 +208,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, r.code, r.raw)
 		}
 		text := strings.NewReplacer(m.ID, "MACHINE", v.ID, "VOLUME", m.InstanceID, "INSTANCE").Replace(r.raw)
-		fmt.Fprintf(&b, "# %s: %s %s\n%d %s\n", c.name, c.request, clip(c.body, 120), r.code, unstable.ReplaceAllString(text, "REQUEST"))
+		fmt.Fprintf(&b, "# %s: %s %s\n%d %s\n", c.name, c.request, clip(c.body, 120), r.code,
+			unstable.ReplaceAllString(text, "REQUEST"))
 	}
 	if after := s.want(200, "GET", "/v1/apps/a/machines?include_deleted=true", nil).raw; after != before {
 		t.Errorf("a bad request changed something: %s, was %s", after, before)
@@ -205,14 +232,16 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s is not what is answered now; run go test ./gateway -update and read the difference (-file +now):\n%s", path, d)
+		t.Errorf("%s is not what is answered now; run go test ./gateway -update and read the difference (-file "+
+			"+now):\n%s", path, d)
 	}
 }
 
 func TestRetryAfterIsTold(t *testing.T) {
 	s := newShop(t).open()
 	s.workers[0].set(func() {
-		s.workers[0].down = &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond, Text: "too many requests; try again"}
+		s.workers[0].down = &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond,
+			Text: "too many requests; try again"}
 	})
 	if r := s.want(429, "GET", "/v1/apps/a/machines/ffffffffffffff", nil); r.header.Get("Retry-After") != "2" {
 		t.Errorf("Retry-After is %q, want 2", r.header.Get("Retry-After"))
@@ -222,7 +251,8 @@ func TestRetryAfterIsTold(t *testing.T) {
 func TestLimits(t *testing.T) {
 	s := newShop(t).open()
 	big := `{"config":{"image":"demo:1","env":{"A":"` + strings.Repeat("x", 10<<20) + `"}}}`
-	for _, path := range []string{"/v1/apps", "/v1/apps/a/machines", "/v1/apps/a/secrets", "/v1/apps/a/volumes", "/v1/platform/placements"} {
+	for _, path := range []string{"/v1/apps", "/v1/apps/a/machines", "/v1/apps/a/secrets", "/v1/apps/a/volumes",
+		"/v1/platform/placements"} {
 		s.want(413, "POST", path, big)
 	}
 }

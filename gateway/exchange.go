@@ -136,7 +136,8 @@ func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < low || n > high {
-		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a whole number from %d to %d", name, clip(s, 40), low, high)
+		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a whole number from %d to %d", name, clip(s, 40), low,
+			high)
 	}
 	return n, nil
 }
@@ -206,7 +207,8 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 		return http.StatusConflict, "" // a status that clients do not know would outrank the text
 	case fault.ScopeVolume:
 		return http.StatusPreconditionFailed, "volume_placement_capacity"
-	case fault.ScopeQuota: // not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
+	case fault.ScopeQuota:
+		// not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
 		return http.StatusForbidden, ""
 	}
 	if e.Code == "no_volume_capacity" {
@@ -219,7 +221,8 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 // what is nobody's business, and is in the log.
 func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	b := api.ErrorBody{Error: e.Error(), Status: status, Souk: api.Reason{
-		Kind: e.Kind, Code: e.Code, Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter.Seconds(), Request: request,
+		Kind: e.Kind, Code: e.Code, Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter.Seconds(),
+		Request: request,
 	}}
 	if e.Kind == fault.Internal || e.Kind == fault.Unavailable && e.Err != nil {
 		b.Error = e.Text + "; its cause is in souk's log under " + request
@@ -230,7 +233,8 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	case []machine.Candidate:
 		b.Souk.Candidates = d
 	case broker.Unplaced:
-		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.Pending, d.Decision, d.Candidates, d.Clauses
+		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.Pending, d.Decision, d.Candidates,
+			d.Clauses
 	case []machine.Clause:
 		b.Souk.Clauses = d
 	case string:
@@ -247,7 +251,8 @@ func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := asFault(err)
 	code, status := statusOf(e)
 	if code >= http.StatusInternalServerError && code != http.StatusNotImplemented {
-		f.log.ErrorContext(r.Context(), "request failed", "request", requestID(r), "kind", e.Kind, "code", e.Code, "op", e.Op, "error", e)
+		f.log.ErrorContext(r.Context(), "request failed", "request", requestID(r), "kind", e.Kind, "code", e.Code, "op",
+			e.Op, "error", e)
 	}
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="souk"`)
@@ -273,7 +278,8 @@ func answer(w http.ResponseWriter, code int, body any) {
 	if err := json.NewEncoder(&b).Encode(body); err != nil {
 		code = http.StatusInternalServerError
 		b.Reset()
-		b.WriteString(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}` + "\n")
+		b.WriteString(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}` +
+			"\n")
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

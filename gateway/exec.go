@@ -70,13 +70,15 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	var stdout, stderr bounded
 	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
-	code, err := owner(ctx, a.directory, app, id, machineMissing, func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
+	code, err := owner(ctx, a.directory, app, id, machineMissing,
+		func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {
 		return err
 	}
 	out := api.ExecResult{ExitCode: code, Stdout: stdout.text(), Stderr: stderr.text()}
 	if stdout.cut || stderr.cut {
-		out.Truncated = fmt.Sprintf("stdout and stderr are cut after %d bytes each; the exec stream has no bound", MaxExecOutput)
+		out.Truncated = fmt.Sprintf("stdout and stderr are cut after %d bytes each; the exec stream has no bound",
+			MaxExecOutput)
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -142,7 +144,8 @@ func shellWords(line string) ([]string, error) {
 		}
 	}
 	if quote != 0 || escaped {
-		return nil, fault.New(fault.Invalid, "command", "cmd ends inside a quotation; close it, or send command as a list")
+		return nil, fault.New(fault.Invalid, "command",
+			"cmd ends inside a quotation; close it, or send command as a list")
 	}
 	if inWord {
 		words = append(words, word.String())
@@ -159,7 +162,8 @@ func filePath(r *http.Request) (string, error) {
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", fault.New(fault.Invalid, "path", "path=%q leaves the machine; name a path without \"..\"", clip(p, 80))
+			return "", fault.New(fault.Invalid, "path", "path=%q leaves the machine; name a path without \"..\"",
+				clip(p, 80))
 		}
 	}
 	return path.Clean(p), nil
@@ -252,7 +256,8 @@ func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
+	list, err := owner(r.Context(), a.directory, app, id, machineMissing,
+		func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}

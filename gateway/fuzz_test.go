@@ -55,8 +55,10 @@ func FuzzQueries(f *testing.F) {
 		}
 		s := newShop(t).open()
 		m := s.launch(`{"name":"m","config":{"image":"demo:1"}}`)
-		for _, path := range []string{"/v1/apps", "/v1/apps/a/machines", "/v1/apps/a/machines/" + m.ID + "/events", "/v1/apps/a/machines/" + m.ID + "/ps",
-			"/v1/apps/a/secrets", "/v1/platform/regions", "/v1/orgs/personal/machines", "/v1/souk/apps/a/machines/m/files", "/v1/apps/a/machines/" + url.PathEscape(name)} {
+		for _, path := range []string{"/v1/apps", "/v1/apps/a/machines", "/v1/apps/a/machines/" + m.ID + "/events",
+			"/v1/apps/a/machines/" + m.ID + "/ps",
+			"/v1/apps/a/secrets", "/v1/platform/regions", "/v1/orgs/personal/machines",
+			"/v1/souk/apps/a/machines/m/files", "/v1/apps/a/machines/" + url.PathEscape(name)} {
 			sound(t, s, "GET", path+"?"+query, "")
 		}
 		sound(t, s, "POST", "/v1/apps/a/machines/"+m.ID+"/lease?"+query, "")

@@ -64,7 +64,8 @@ func New(o Options) (*Gateway, error) {
 	case o.Fleet == nil || o.Worker == nil || o.Catalog == nil:
 		return nil, fault.New(fault.Internal, "options", "a gateway needs a Fleet, its Workers and a Catalog")
 	case o.Token == "" && o.Authenticate == nil:
-		return nil, fault.New(fault.Invalid, "token", "a gateway needs a token: without one anybody could run programs here")
+		return nil, fault.New(fault.Invalid, "token",
+			"a gateway needs a token: without one anybody could run programs here")
 	}
 	o.fill()
 	g := &Gateway{log: o.Log, directory: &directory{fleet: o.Fleet, worker: o.Worker, apps: o.Catalog}}

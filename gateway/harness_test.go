@@ -88,7 +88,8 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 }
 
 // fleetOf makes a fleet of workers, and returns how they are called: as reach says.
-func fleetOf(reach func(*memWorker) Worker, workers ...*memWorker) (*fleet.Fleet, func(cluster.WorkerID) (Worker, bool)) {
+func fleetOf(reach func(*memWorker) Worker, workers ...*memWorker) (*fleet.Fleet,
+	func(cluster.WorkerID) (Worker, bool)) {
 	f, all := fleet.New(), map[cluster.WorkerID]Worker{}
 	for _, w := range workers {
 		all[w.id] = reach(w)
@@ -203,7 +204,8 @@ func (s *shop) check(req *http.Request, r reply) {
 	}
 	input := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
-			Request: req, Route: &routers.Route{Spec: s.spec, Path: path, PathItem: item, Method: method, Operation: item.GetOperation(method)},
+			Request: req, Route: &routers.Route{Spec: s.spec, Path: path, PathItem: item, Method: method,
+				Operation: item.GetOperation(method)},
 		},
 		Status: r.code, Header: r.header, Body: io.NopCloser(strings.NewReader(r.raw)),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},

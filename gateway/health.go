@@ -49,7 +49,8 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 		h.Findings = append(h.Findings, a.expiry(h.Member)...)
 		h.Findings = append(h.Findings, a.pairs(r.Context())...)
 	}
-	lists, _ := fanOut(a.directory.workers(), func(k Worker) ([]api.HealthFinding, error) { return a.workerFindings(r.Context(), k, h.Member), nil })
+	lists, _ := fanOut(a.directory.workers(),
+		func(k Worker) ([]api.HealthFinding, error) { return a.workerFindings(r.Context(), k, h.Member), nil })
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
 	slices.SortStableFunc(h.Findings, func(x, b api.HealthFinding) int { return cmp.Compare(x.Member, b.Member) })
 	h.OK = !slices.ContainsFunc(h.Findings, func(f api.HealthFinding) bool { return !f.OK })
@@ -63,7 +64,8 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 		if m.Self {
 			h.Member = m.ID
 		}
-		f := api.HealthFinding{Member: m.ID, Check: "member", OK: m.State == cluster.MemberAlive, Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
+		f := api.HealthFinding{Member: m.ID, Check: "member", OK: m.State == cluster.MemberAlive,
+			Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
 		switch m.State {
 		case cluster.MemberDead:
 			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
@@ -76,7 +78,8 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 	}
 	for _, r := range a.cluster.Removed() {
 		out = append(out, api.HealthFinding{Member: r.Member, Check: "removed", OK: true,
-			Have: fmt.Sprintf("since %s, by %s: %s", r.At.Format(time.RFC3339), cmp.Or(r.By, "somebody"), cmp.Or(r.Reason, "no reason given"))})
+			Have: fmt.Sprintf("since %s, by %s: %s", r.At.Format(time.RFC3339), cmp.Or(r.By, "somebody"),
+				cmp.Or(r.Reason, "no reason given"))})
 	}
 	return out
 }
@@ -88,7 +91,8 @@ func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 		parts = a.cluster.Parts()
 	}
 	for _, p := range parts {
-		f := api.HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale && !p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
+		f := api.HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale &&
+			!p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
 		if p.Gap {
 			f.Have += ", and lacks something"
 		}
@@ -114,8 +118,8 @@ func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 	return out
 }
 
-// pairs finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says which of them
-// is the younger.
+// pairs finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says which of
+// them is the younger.
 func (a *healthAPI) pairs(ctx context.Context) (out []api.HealthFinding) {
 	for _, p := range slices.Concat(a.namePairs(), a.claims.KeyPairs(ctx)) {
 		var there []*machine.Machine
@@ -130,9 +134,11 @@ func (a *healthAPI) pairs(ctx context.Context) (out []api.HealthFinding) {
 		for i := 1; i < len(there); i++ {
 			old, young := there[0], there[i]
 			out = append(out, api.HealthFinding{Member: young.Worker, Check: string(p.Kind),
-				Have: fmt.Sprintf("app %s has two machines of one %s, %q: %s at %s, made %s, and %s at %s, made %s", p.App, p.Kind, clip(p.Value, 60),
+				Have: fmt.Sprintf("app %s has two machines of one %s, %q: %s at %s, made %s, and %s at %s, made %s",
+					p.App, p.Kind, clip(p.Value, 60),
 					old.ID, old.Worker, old.CreatedAt, young.ID, young.Worker, young.CreatedAt),
-				Advice: fmt.Sprintf("%s is the younger, made while members could not hear each other; destroy the one that is not needed (souk rm %s)", young.ID, young.ID)})
+				Advice: fmt.Sprintf("%s is the younger, made while members could not hear each other; destroy the "+
+					"one that is not needed (souk rm %s)", young.ID, young.ID)})
 		}
 	}
 	return out
@@ -170,10 +176,12 @@ func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 		out = append(out, a.greeted(ctx, k.ID())...)
 	}
 	if c := rec.Cordon; c != nil {
-		out = append(out, api.HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c), Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
+		out = append(out, api.HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
+			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
 	}
 	drift := k.Stats().Drift
-	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0, Have: fmt.Sprintf("%d differences between runtime and journal since its start", drift),
+	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0,
+		Have:   fmt.Sprintf("%d differences between runtime and journal since its start", drift),
 		Advice: unlessText(drift == 0, "they were put right; its log says what they were")})
 	if a.cluster != nil {
 		out = append(out, a.registryDrift(ctx, k))
@@ -187,16 +195,22 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 	hello, err := a.cluster.Hello(ctx, id)
 	took := time.Since(asked)
 	if err != nil {
-		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " + err.Error(), Advice: "see that its wire address can be reached from here"}}
+		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " +
+			err.Error(), Advice: "see that its wire address can be reached from here"}}
 	}
 	skew := hello.Now.Sub(asked.Add(took / 2)) // wrong by half of took at most
-	clock := api.HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew, Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
-	clock.Advice = unlessText(clock.OK, "set the clocks by NTP: the newer of two writes wins by the clock, and certificates hold by it")
+	clock := api.HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew,
+		Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
+	clock.Advice = unlessText(clock.OK,
+		"set the clocks by NTP: the newer of two writes wins by the clock, and certificates hold by it")
 	out := []api.HealthFinding{clock}
 	if !hello.Ends.IsZero() {
 		left := time.Until(hello.Ends)
-		f := api.HealthFinding{Member: id, Check: "certificate", OK: left > pki.CertificateLife-pki.RenewAfter-7*24*time.Hour, Have: "holds until " + hello.Ends.UTC().Format(time.RFC3339)}
-		f.Advice = unlessText(f.OK, "it should have been renewed: an issuer must be reachable from there; see docs/break-glass.md")
+		f := api.HealthFinding{Member: id, Check: "certificate",
+			OK: left > pki.CertificateLife-pki.RenewAfter-7*24*time.Hour, Have: "holds until " +
+				hello.Ends.UTC().Format(time.RFC3339)}
+		f.Advice = unlessText(f.OK,
+			"it should have been renewed: an issuer must be reachable from there; see docs/break-glass.md")
 		out = append(out, f)
 	}
 	return out
@@ -217,7 +231,8 @@ func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFindi
 	case len(first) == 0:
 		f.OK, f.Have = true, fmt.Sprintf("%d machines, all as told", n)
 	default:
-		f.Have = fmt.Sprintf("%d of its machines are not as told: %s", len(first), clip(fmt.Sprint(first[:min(len(first), 5)]), 300))
+		f.Have = fmt.Sprintf("%d of its machines are not as told: %s", len(first),
+			clip(fmt.Sprint(first[:min(len(first), 5)]), 300))
 		f.Advice = "others see it otherwise than it is; restarting its agent tells all anew"
 	}
 	return f
@@ -272,24 +287,30 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	emit := func(name, help, label, value string, v float64) {
-		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, v, value)
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil),
+			prometheus.GaugeValue, v, value)
 	}
-	calls := prometheus.NewDesc("souk_member_calls_total", "Questions sent to other members over the wire, a round trip each.", []string{"call"}, nil)
+	calls := prometheus.NewDesc("souk_member_calls_total",
+		"Questions sent to other members over the wire, a round trip each.", []string{"call"}, nil)
 	for call, n := range c.cluster.Calls() {
 		out <- prometheus.MustNewConstMetric(calls, prometheus.CounterValue, float64(n), call)
 	}
 	for _, w := range c.cluster.Expiry() {
-		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.", "what", w.What, float64(w.Ends.Unix()))
+		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.",
+			"what", w.What, float64(w.Ends.Unix()))
 	}
 	for _, p := range c.cluster.Parts() {
-		emit("souk_view_age_seconds", "For how long a worker may have changed without this member's knowing.", "worker", string(p.Worker), p.Age.Seconds())
+		emit("souk_view_age_seconds", "For how long a worker may have changed without this member's knowing.", "worker",
+			string(p.Worker), p.Age.Seconds())
 	}
-	states := map[cluster.MemberState]int{cluster.MemberAlive: 0, cluster.MemberSuspect: 0, cluster.MemberDead: 0, cluster.MemberLeft: 0}
+	states := map[cluster.MemberState]int{cluster.MemberAlive: 0, cluster.MemberSuspect: 0, cluster.MemberDead: 0,
+		cluster.MemberLeft: 0}
 	for _, m := range c.cluster.Members() {
 		states[m.State]++
 	}
 	for s, n := range states {
-		emit("souk_members", "Members of the cluster as this one knows them, itself among them.", "state", string(s), float64(n))
+		emit("souk_members", "Members of the cluster as this one knows them, itself among them.", "state", string(s),
+			float64(n))
 	}
 }
 

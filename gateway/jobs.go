@@ -142,7 +142,8 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
 	}
 	e := fault.New(fault.Exhausted, "never_fits",
-		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or add a larger worker",
+		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or "+
+			"add a larger worker",
 		strings.Join(why[:min(len(why), 3)], "; "))
 	e.Scope = fault.ScopeRegion
 	return e
@@ -223,7 +224,8 @@ func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tasks, next, err := b.Tasks(r.Context(), r.PathValue("job"), jobs.TaskQuery{From: from, Limit: limit, States: r.URL.Query()["state"]})
+	tasks, next, err := b.Tasks(r.Context(), r.PathValue("job"),
+		jobs.TaskQuery{From: from, Limit: limit, States: r.URL.Query()["state"]})
 	if err != nil {
 		return err
 	}
@@ -241,8 +243,10 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var index int
-	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil || fmt.Sprint(index) != r.PathValue("index") {
-		return fault.New(fault.Invalid, "index", "%q is no index of a task; write a number", clip(r.PathValue("index"), 40))
+	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil ||
+		fmt.Sprint(index) != r.PathValue("index") {
+		return fault.New(fault.Invalid, "index", "%q is no index of a task; write a number",
+			clip(r.PathValue("index"), 40))
 	}
 	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
 	if err != nil {
@@ -258,7 +262,8 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 			return l.end(r, err)
 		}
 	}
-	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow}, func(line machine.LogLine) error { return l.send(line) })
+	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow},
+		func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
 	}

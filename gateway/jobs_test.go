@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/auction"
 )
 
 // deskJobs is a buyer without workers whose journal is always free: the real dispatcher, driven by hand.
@@ -66,7 +66,10 @@ func (d *deskJobs) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]job
 }
 
 func (d *deskJobs) Cancel(ctx context.Context, job string) (jobs.Job, error) {
-	if err := d.change(func(now time.Time) error { return d.dispatcher.Cancel(now, job, "it was cancelled") }); err != nil {
+	if err := d.change(func(now time.Time) error {
+		return d.dispatcher.Cancel(now, job,
+			"it was cancelled")
+	}); err != nil {
 		return jobs.Job{}, err
 	}
 	return d.Status(ctx, job)
@@ -76,7 +79,8 @@ func (d *deskJobs) Wait(ctx context.Context, job string, _ int) (jobs.Job, error
 	return d.Status(ctx, job)
 }
 
-func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQuery, emit func(machine.LogLine) error) error {
+func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQuery,
+	emit func(machine.LogLine) error) error {
 	if _, err := d.Status(ctx, job); err != nil {
 		return err
 	}
@@ -93,10 +97,12 @@ func jobShop(t *testing.T) (*shop, *deskJobs) {
 // TestJobs walks through the routes of a job. Every answer is held against the description by the harness.
 func TestJobs(t *testing.T) {
 	s, d := jobShop(t)
-	body := map[string]any{"id": "j00000000aa", "app": "app", "name": "sweep", "command": []string{"true"}, "first": 1, "last": 100}
+	body := map[string]any{"id": "j00000000aa", "app": "app", "name": "sweep", "command": []string{"true"}, "first": 1,
+		"last": 100}
 	var j jobs.Job
 	r := s.do("POST", "/v1/souk/jobs", body)
-	if r.into(t, &j); r.code != http.StatusCreated || j.Tasks != 100 || j.State != jobs.Waiting || j.Why != "no worker is connected" {
+	if r.into(t, &j); r.code != http.StatusCreated || j.Tasks != 100 || j.State != jobs.Waiting ||
+		j.Why != "no worker is connected" {
 		t.Fatalf("%d %s", r.code, r.raw)
 	}
 	if r := s.do("POST", "/v1/souk/jobs", body); r.code != http.StatusCreated {
@@ -104,8 +110,10 @@ func TestJobs(t *testing.T) {
 	}
 	// A worker that offers two slots: two tasks run, the rest waits.
 	d.mu.Lock()
-	d.dispatcher.Report(time.Now(), jobs.Report{Worker: "w1", Full: true, Record: cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: room},
-		Offers: []jobs.Offer{{Slot: 0, Number: 1}, {Slot: 1, Number: 1}}})
+	d.dispatcher.Report(time.Now(),
+		jobs.Report{Worker: "w1", Full: true, Record: cluster.Record{Worker: "w1", State: cluster.Ready,
+			Capacity: room},
+			Offers: []jobs.Offer{{Slot: 0, Number: 1}, {Slot: 1, Number: 1}}})
 	d.mu.Unlock()
 	r = s.do("GET", "/v1/souk/jobs/sweep", nil)
 	if r.into(t, &j); j.Running != 2 || j.Waiting != 98 || !strings.Contains(j.Why, "as many as they take at once") {
@@ -119,10 +127,12 @@ func TestJobs(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	var tasks api.TaskPage
-	if s.do("GET", "/v1/souk/jobs/sweep/tasks?from=50&limit=10", nil).into(t, &tasks); len(tasks.Tasks) != 10 || tasks.Tasks[0].Index != 50 || *tasks.Next != 60 {
+	if s.do("GET", "/v1/souk/jobs/sweep/tasks?from=50&limit=10", nil).into(t, &tasks); len(tasks.Tasks) != 10 ||
+		tasks.Tasks[0].Index != 50 || *tasks.Next != 60 {
 		t.Fatalf("%+v", tasks)
 	}
-	if r := s.do("GET", "/v1/souk/jobs/sweep/tasks/7/logs", nil); r.code != http.StatusOK || !strings.Contains(r.raw, "hello") {
+	if r := s.do("GET", "/v1/souk/jobs/sweep/tasks/7/logs", nil); r.code != http.StatusOK ||
+		!strings.Contains(r.raw, "hello") {
 		t.Fatalf("%d %s", r.code, r.raw)
 	}
 	if r := s.do("GET", "/v1/souk/jobs/sweep/wait?timeout=1&done=3", nil); r.code != http.StatusOK {
@@ -152,10 +162,12 @@ func TestJobsRefused(t *testing.T) {
 		"too many":      {map[string]any{"last": 200_000}, "job", "split it"},
 		"unknown field": {map[string]any{"tasks": 3}, "", "tasks"},
 		"an id":         {map[string]any{"id": "../x"}, "job_id", "id of a job"},
-		"never fits":    {map[string]any{"memory_mb": 1 << 20}, "never_fits", "memory: wanted 1048576 MiB, had 4096 MiB free of 4096 MiB"},
+		"never fits": {map[string]any{"memory_mb": 1 << 20}, "never_fits",
+			"memory: wanted 1048576 MiB, had 4096 MiB free of 4096 MiB"},
 	} {
 		r := submit(c.change)
-		if f := r.failure(t); r.code/100 != 4 || !strings.Contains(f.Error, c.says) || (c.code != "" && f.Souk.Code != c.code) {
+		if f := r.failure(t); r.code/100 != 4 || !strings.Contains(f.Error, c.says) ||
+			(c.code != "" && f.Souk.Code != c.code) {
 			t.Errorf("%s: %d %s", name, r.code, r.raw)
 		}
 	}

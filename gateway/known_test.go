@@ -17,14 +17,16 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan said;
-// a machine that only one worker can take is placed; one that none can take is explained from all of them.
+// TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan
+// said; a machine that only one worker can take is placed; one that none can take is explained from all of them.
 func TestManyWorkersAreNotAllRanked(t *testing.T) {
 	var workers []*memWorker
 	for i := range 1000 {
-		w := newMemWorker(cluster.WorkerID(fmt.Sprintf("w%04d", i)), "local", cluster.Resources{CPU: 4000, Memory: 4096 + int64(i), Disk: 1 << 20, Ports: 100})
+		w := newMemWorker(cluster.WorkerID(fmt.Sprintf("w%04d", i)), "local",
+			cluster.Resources{CPU: 4000, Memory: 4096 + int64(i), Disk: 1 << 20, Ports: 100})
 		if i == 700 {
-			w = newMemWorker(cluster.WorkerID("large"), "local", cluster.Resources{CPU: 4000, Memory: 12288, Disk: 1 << 20, Ports: 100})
+			w = newMemWorker(cluster.WorkerID("large"), "local",
+				cluster.Resources{CPU: 4000, Memory: 12288, Disk: 1 << 20, Ports: 100})
 		}
 		workers = append(workers, w)
 	}
@@ -61,16 +63,20 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 		if p.Worker == "" || p.Worker != m.Worker {
 			t.Fatalf("machine %d: the plan said %s, and it is on %s", k, p.Worker, m.Worker)
 		}
-		if d := p.Decision; d.Workers != 1000 || d.Candidates == 0 || d.Candidates > market.MaxAsked || !strings.Contains(d.Reason, "of 1000 workers") {
+		if d := p.Decision; d.Workers != 1000 || d.Candidates == 0 || d.Candidates > market.MaxAsked ||
+			!strings.Contains(d.Reason, "of 1000 workers") {
 			t.Fatalf("%d candidates of %d workers: %s", d.Candidates, d.Workers, d.Reason)
 		}
 	}
 	var m machine.Machine
-	post("/v1/apps/a/machines", `{"config":{"image":"souk/host","guest":{"cpus":8,"memory_mb":8192},"init":{"exec":["/bin/sleep","60"]}}}`, &m)
+	post("/v1/apps/a/machines",
+		`{"config":{"image":"souk/host","guest":{"cpus":8,"memory_mb":8192},"init":{"exec":["/bin/sleep","60"]}}}`, &m)
 	if m.Worker != "large" {
 		t.Errorf("it is on %s, which cannot hold it", m.Worker)
 	}
-	code, no := post("/v1/apps/a/machines", `{"config":{"image":"souk/host","guest":{"cpus":8,"memory_mb":16384},"init":{"exec":["/bin/sleep","60"]}}}`, nil)
+	code, no := post("/v1/apps/a/machines",
+		`{"config":{"image":"souk/host","guest":{"cpus":8,"memory_mb":16384},"init":{"exec":["/bin/sleep","60"]}}}`,
+		nil)
 	if code < 400 || !strings.Contains(no, "1000 of 1000 workers") {
 		t.Errorf("%d %s", code, no)
 	}

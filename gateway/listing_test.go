@@ -81,7 +81,8 @@ func TestLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, l := range page.Machines {
-			if l.App != "a" || l.State != machine.Started || l.Command != "sleep 9" || l.Worker == "" || l.CreatedAt == "" {
+			if l.App != "a" || l.State != machine.Started || l.Command != "sleep 9" || l.Worker == "" ||
+				l.CreatedAt == "" {
 				t.Errorf("%+v", l)
 			}
 			names, got = append(names, l.Name), append(got, l.ID)
@@ -97,7 +98,8 @@ func TestLines(t *testing.T) {
 	if _, got, next := lines("?limit=2&cursor=" + ids[1]); !slices.Equal(got, ids[2:]) || next != "" {
 		t.Errorf("%v, next %q", got, next)
 	}
-	for query, want := range map[string][]string{"?name=two": {"two"}, "?region=fra": {"two"}, "?app=a&name=one": {"one"}, "?name=tw": nil} {
+	for query, want := range map[string][]string{"?name=two": {"two"}, "?region=fra": {"two"},
+		"?app=a&name=one": {"one"}, "?name=tw": nil} {
 		if names, _, _ := lines(query); !slices.Equal(names, want) {
 			t.Errorf("%s: %v, not %v", query, names, want)
 		}

@@ -84,7 +84,8 @@ func listFilter(r *http.Request) func(*machine.Machine) bool {
 		if region := q.Get("region"); region != "" && region != m.Region {
 			return false
 		}
-		if states := q["state"]; len(states) > 0 && !slices.Contains(strings.Split(strings.Join(states, ","), ","), string(m.State)) {
+		if states := q["state"]; len(states) > 0 && !slices.Contains(strings.Split(strings.Join(states, ","), ","),
+			string(m.State)) {
 			return false
 		}
 		for k, v := range q {
@@ -134,7 +135,8 @@ func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) erro
 	if _, err := a.broker.MountedVolumes(r.Context(), c.App, c.Launch); err != nil {
 		return err
 	}
-	out, err := a.broker.AskOwner(decision.Update, func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
+	out, err := a.broker.AskOwner(decision.Update,
+		func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
 	if err != nil {
 		return err
 	}
@@ -179,7 +181,8 @@ func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {
 
 func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
+	list, err := owner(r.Context(), a.directory, app, id, machineMissing,
+		func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -201,7 +204,8 @@ func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader)})
+	placed, err := a.broker.Place(r.Context(),
+		broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader)})
 	if err != nil {
 		return err
 	}

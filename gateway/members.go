@@ -130,7 +130,8 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	q := r.URL.Query()
-	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256), Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
+	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256),
+		Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
 	if err := c.Remove(gone, force); err != nil {
 		return err
 	}

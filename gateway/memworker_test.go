@@ -47,7 +47,8 @@ type memWorker struct {
 func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources) *memWorker {
 	rec := cluster.Record{Worker: id, Region: region, State: cluster.Ready, Incarnation: 1, Capacity: capacity}
 	return &memWorker{
-		id: id, rows: map[string]*machine.Machine{}, vols: map[string]*machine.Volume{}, held: map[string]machine.Lease{},
+		id: id, rows: map[string]*machine.Machine{}, vols: map[string]*machine.Volume{},
+		held: map[string]machine.Lease{},
 		sell: market.NewSeller(rec), rand: rand.New(rand.NewPCG(1, uint64(len(id)))), bell: make(chan struct{}),
 	}
 }
@@ -66,8 +67,8 @@ func (w *memWorker) join(f *fleet.Fleet) {
 	}
 }
 
-// told ends what was done under the lock, and tells the fleet of the worker and of a machine; "" for none. One that is down
-// counts as gone.
+// told ends what was done under the lock, and tells the fleet of the worker and of a machine; "" for none. One that is
+// down counts as gone.
 func (w *memWorker) told(id string) {
 	rec, m, state := w.sell.Record(time.Now()), w.rows[id], cluster.MemberAlive
 	if w.down != nil {
@@ -130,8 +131,10 @@ func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machin
 		name = machine.NewName(w.rand)
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
-	m := &machine.Machine{ID: id, App: g.Request.App, Name: name, State: machine.Created, Region: g.Region, InstanceID: w.last, Version: w.last,
-		CreatedAt: now, UpdatedAt: now, Config: l.Config, HostStatus: "ok", Worker: w.id, Placement: g.Placement, Events: []machine.Event{},
+	m := &machine.Machine{ID: id, App: g.Request.App, Name: name, State: machine.Created, Region: g.Region,
+		InstanceID: w.last, Version: w.last,
+		CreatedAt: now, UpdatedAt: now, Config: l.Config, HostStatus: "ok", Worker: w.id, Placement: g.Placement,
+		Events:   []machine.Event{},
 		ImageRef: machine.ParseImage(l.Config.Image), Cordoned: l.SkipServiceRegistration}
 	w.rows[id], w.all = m, append(w.all, id)
 	for _, mount := range l.Config.Mounts {
@@ -141,7 +144,8 @@ func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machin
 		}
 	}
 	if l.LeaseTTL > 0 {
-		w.held[id] = machine.Lease{Nonce: "nonce-" + id, Owner: "the creator", Version: w.last, ExpiresAt: time.Now().Unix() + int64(l.LeaseTTL)}
+		w.held[id] = machine.Lease{Nonce: "nonce-" + id, Owner: "the creator", Version: w.last,
+			ExpiresAt: time.Now().Unix() + int64(l.LeaseTTL)}
 	}
 	w.note(m, "launch", machine.Created)
 	if !l.SkipLaunch {
@@ -189,7 +193,8 @@ func (w *memWorker) checkLease(id, nonce string) error {
 	l, ok := w.held[id]
 	switch {
 	case ok && nonce != l.Nonce:
-		return fault.New(fault.Conflict, "lease_held", "machine ID %s lease currently held by %s, expires at %s", id, l.Owner, time.Unix(l.ExpiresAt, 0).UTC().Format(time.RFC3339))
+		return fault.New(fault.Conflict, "lease_held", "machine ID %s lease currently held by %s, expires at %s", id,
+			l.Owner, time.Unix(l.ExpiresAt, 0).UTC().Format(time.RFC3339))
 	case !ok && nonce != "":
 		return fault.New(fault.Conflict, "lease_nonce", "the lease nonce given for machine ID %s is not in force", id)
 	}
@@ -208,7 +213,8 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 	}
 	out := lifecycle.Outcome{Machine: m, Previous: m.State}
 	if m.State == machine.Destroyed {
-		return out, fault.New(fault.Precondition, "wrong_state", "unable to %s machine from current state: 'destroyed'", c.Verb)
+		return out, fault.New(fault.Precondition, "wrong_state", "unable to %s machine from current state: 'destroyed'",
+			c.Verb)
 	}
 	switch c.Verb {
 	case lifecycle.Start:
@@ -235,7 +241,8 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 		out.Machine = w.metadata(m, c)
 	case lifecycle.Destroy:
 		if m.State == machine.Started && !c.Kill {
-			return out, fault.New(fault.Precondition, "wrong_state", "failed_precondition: unable to destroy machine, not currently stopped or suspended")
+			return out, fault.New(fault.Precondition, "wrong_state",
+				"failed_precondition: unable to destroy machine, not currently stopped or suspended")
 		}
 		out.Machine = w.note(m, "destroy", machine.Destroyed)
 		w.sell.Free(m.ID)
@@ -251,7 +258,8 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 
 func (w *memWorker) update(m *machine.Machine, c lifecycle.Command) (*machine.Machine, error) {
 	if v := c.Launch.CurrentVersion; v != "" && v != m.InstanceID {
-		return m, fault.New(fault.Conflict, "concurrent_update", "aborted: machine update failed due to concurrent update")
+		return m, fault.New(fault.Conflict, "concurrent_update",
+			"aborted: machine update failed due to concurrent update")
 	}
 	was := machine.Resources(m.Config)
 	err := w.sell.Resize(time.Now(), m.ID, *c.Resources)
@@ -264,8 +272,10 @@ func (w *memWorker) update(m *machine.Machine, c lifecycle.Command) (*machine.Ma
 	}
 	if err != nil {
 		f := fault.As(err)
-		return m, &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Resource: "memory", Detail: f.Detail,
-			Text: "aborted: could not reserve resource for machine: insufficient memory available to fulfill request on the current host"}
+		return m, &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Resource: "memory",
+			Detail: f.Detail,
+			Text: "aborted: could not reserve resource for machine: insufficient memory available to fulfill " +
+				"request on the current host"}
 	}
 	next := *m
 	w.last = machine.NextULID(w.last, time.Now(), w.rand)
@@ -430,7 +440,8 @@ func (w *memWorker) Processes(_ context.Context, app, id string) ([]machine.Proc
 	return []machine.Process{{PID: 7, Command: "b", RSS: 2}, {PID: 3, Command: "a", RSS: 9}}, nil
 }
 
-func (w *memWorker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
+func (w *memWorker) Logs(ctx context.Context, app, id string, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
 	for _, l := range w.lines {
 		if err := emit(l); err != nil {
 			return err
@@ -472,7 +483,8 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 	v := w.vols[c.Volume]
 	if c.Verb == "create" {
 		room := cluster.Resources{Disk: int64(c.Spec.SizeGB) * 1024}
-		if err := w.sell.GrantVolume(time.Now(), placement.Request{Machine: c.Volume, Resources: room, Namespace: c.Namespace}); err != nil {
+		if err := w.sell.GrantVolume(time.Now(), placement.Request{Machine: c.Volume, Resources: room,
+			Namespace: c.Namespace}); err != nil {
 			return machine.Volume{}, err
 		}
 		made := c.Spec
@@ -493,7 +505,9 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 		v.Snapshots = append(v.Snapshots, machine.Snapshot{ID: "vs_1", CreatedAt: time.Now().UTC(), Status: "created"})
 	case "destroy":
 		if v.AttachedMachine != nil {
-			return *v, fault.New(fault.Precondition, "volume_attached", "failed_precondition: volume %s is attached to machine %s; destroy the machine first", v.ID, *v.AttachedMachine)
+			return *v, fault.New(fault.Precondition, "volume_attached",
+				"failed_precondition: volume %s is attached to machine %s; destroy the machine first", v.ID,
+				*v.AttachedMachine)
 		}
 		delete(w.vols, v.ID)
 		w.sell.SetVolume(v.ID, "", true)
@@ -512,5 +526,6 @@ func (w *memWorker) Stats() WorkerStats {
 	for _, m := range w.rows {
 		states[m.State]++
 	}
-	return WorkerStats{Record: w.sell.Record(time.Now()), States: states, RunsDone: map[string]uint64{"start/ok": 1}, Refusals: map[string]uint64{"memory": 1}}
+	return WorkerStats{Record: w.sell.Record(time.Now()), States: states, RunsDone: map[string]uint64{"start/ok": 1},
+		Refusals: map[string]uint64{"memory": 1}}
 }

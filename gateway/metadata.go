@@ -68,13 +68,15 @@ func (a *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error 
 	}
 	for k, v := range in {
 		if v == nil {
-			return fault.New(fault.Invalid, "value", "the key %q has no value; in a whole map every key has one", clip(k, 80))
+			return fault.New(fault.Invalid, "value", "the key %q has no value; in a whole map every key has one",
+				clip(k, 80))
 		}
 	}
 	return a.changeMetadata(w, r, in, true)
 }
 
-func (a *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string, whole bool) error {
+func (a *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, values map[string]*string,
+	whole bool) error {
 	for k, v := range values {
 		value := ""
 		set(&value, v)

@@ -56,7 +56,8 @@ func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
 	now := time.Now()
 	out := make([]api.Namespace, 0, len(rows))
 	for _, n := range rows {
-		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Workers: []api.WorkerSpending{}}
+		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight,
+			Workers: []api.WorkerSpending{}}
 		if i.Weight == 0 {
 			i.Weight = 1
 		}
@@ -75,7 +76,8 @@ func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
 			b = *n.Budget
 		}
 		account, sum := quota.Of(b, all, now), quota.Fold(b, all, now)
-		i.Spent, i.Lent, i.Rate, i.LentRate, i.Used, i.Machines = account.Spent, account.Lent, account.Rate, sum.LentRate, account.Used, sum.Machines
+		i.Spent, i.Lent, i.Rate, i.LentRate, i.Used, i.Machines = account.Spent, account.Lent, account.Rate,
+			sum.LentRate, account.Used, sum.Machines
 		if n.Budget != nil {
 			balance := account.Balance()
 			i.Owed, i.Balance = account.Owed, &balance
@@ -217,7 +219,8 @@ func (a *accounts) account(n catalog.Namespace) quota.Account {
 
 // limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
 func (a *accounts) limits(worker cluster.WorkerID) quota.Limits {
-	b := quota.Limits{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{}, Others: map[string]cluster.Spending{}}
+	b := quota.Limits{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{},
+		Others: map[string]cluster.Spending{}}
 	limited := false
 	for _, n := range a.catalog.Namespaces() {
 		if n.Budget != nil {

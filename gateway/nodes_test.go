@@ -58,8 +58,8 @@ func TestCordonOverTheAPI(t *testing.T) {
 	}
 }
 
-// TestDrain: the plan says of each machine what becomes of it and changes nothing; a move keeps what it should, raises the
-// fencing token, and where nobody takes the machine it runs on where it was.
+// TestDrain: the plan says of each machine what becomes of it and changes nothing; a move keeps what it should, raises
+// the fencing token, and where nobody takes the machine it runs on where it was.
 func TestDrain(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
@@ -78,7 +78,8 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if len(got) != 4 || got["web"] != api.FateMoves || got["down"] != api.FateMoves || got["passing"] != api.FateStays || got["leased"] != api.FateStays {
+	if len(got) != 4 || got["web"] != api.FateMoves || got["down"] != api.FateMoves ||
+		got["passing"] != api.FateStays || got["leased"] != api.FateStays {
 		t.Fatal(got)
 	}
 	if w2.grants != 0 {
@@ -95,8 +96,10 @@ func TestDrain(t *testing.T) {
 	var out api.Moved
 	s.want(200, "POST", "/v1/souk/apps/a/machines/web/move", nil).into(t, &out)
 	m := out.Machine
-	if out.From != web.ID || m.ID == web.ID || m.Worker != "w2" || m.Name != "web" || m.State != machine.Started || m.Config.Metadata["k"] != "v" ||
-		m.Config.Metadata[broker.MetadataMoved] != web.ID || machine.FenceEpoch(m) != 1 || w1.rows[web.ID].State != machine.Destroyed {
+	if out.From != web.ID || m.ID == web.ID || m.Worker != "w2" || m.Name != "web" || m.State != machine.Started ||
+		m.Config.Metadata["k"] != "v" ||
+		m.Config.Metadata[broker.MetadataMoved] != web.ID || machine.FenceEpoch(m) != 1 ||
+		w1.rows[web.ID].State != machine.Destroyed {
 		t.Fatalf("%+v", m)
 	}
 	s.want(404, "POST", "/v1/souk/apps/a/machines/"+web.ID+"/move", nil)
@@ -184,8 +187,9 @@ func TestClusterHealth(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	c := &reportingCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
-		members: []cluster.Member{{ID: "w1", State: cluster.MemberAlive, Self: true}, {ID: "w2", State: cluster.MemberAlive}},
-		parts:   []gossip.Part{{Worker: "w1", State: cluster.MemberAlive}, {Worker: "w2", State: cluster.MemberAlive}}}
+		members: []cluster.Member{{ID: "w1", State: cluster.MemberAlive, Self: true},
+			{ID: "w2", State: cluster.MemberAlive}},
+		parts: []gossip.Part{{Worker: "w1", State: cluster.MemberAlive}, {Worker: "w2", State: cluster.MemberAlive}}}
 	s.with(func(o *Options) { o.Cluster = c })
 	look := func() (bad []string) {
 		t.Helper()
@@ -220,7 +224,12 @@ func TestClusterHealth(t *testing.T) {
 		"w2 certificate": func() { c.ends = time.Now().Add(20 * 24 * time.Hour) },
 		"w2 staleness":   func() { c.parts[1].Age = time.Hour },
 		"w2 member":      func() { c.members[1].State = cluster.MemberDead },
-		"w2 cordon":      func() { w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "ann", Reason: "disks"}) }) },
+		"w2 cordon": func() {
+			w2.set(func() {
+				w2.sell.SetCordon(&cluster.Cordon{Owner: "ann",
+					Reason: "disks"})
+			})
+		},
 		m.Worker + " registry": func() {
 			c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "stopped"}}
 		},
@@ -241,7 +250,8 @@ func TestClusterHealth(t *testing.T) {
 	if s.want(200, "POST", "/v1/souk/leave", nil); !c.left {
 		t.Fatal("it stayed")
 	}
-	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) || !strings.Contains(r.raw, `souk_members{state="alive"} 2`) ||
+	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) ||
+		!strings.Contains(r.raw, `souk_members{state="alive"} 2`) ||
 		!strings.Contains(r.raw, `souk_member_calls_total{call="grant"} 3`) {
 		t.Fatal("no metrics of the cluster")
 	}

@@ -84,7 +84,8 @@ func (a *placingAPI) moveMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.Moved{From: m.From, Worker: m.Worker, Machine: m.Machine, DownMS: decision.Millis(m.Down)})
+	answer(w, http.StatusOK, api.Moved{From: m.From, Worker: m.Worker, Machine: m.Machine,
+		DownMS: decision.Millis(m.Down)})
 	return nil
 }
 
@@ -106,7 +107,8 @@ func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.Gang{Gang: placed.Gang, Machines: placed.Machines, Size: body.Size, Tries: placed.Tries, Refusals: placed.Refusals})
+	answer(w, http.StatusOK, api.Gang{Gang: placed.Gang, Machines: placed.Machines, Size: body.Size,
+		Tries: placed.Tries, Refusals: placed.Refusals})
 	return nil
 }
 

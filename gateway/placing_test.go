@@ -9,7 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestMachinesOfADeletedAppGo: an app that is deleted while a machine of it is made, by whichever way, has none afterwards.
+// TestMachinesOfADeletedAppGo: an app that is deleted while a machine of it is made, by whichever way, has none
+// afterwards.
 func TestMachinesOfADeletedAppGo(t *testing.T) {
 	config := `"config":{"image":"demo:1"}`
 	for name, way := range map[string]struct{ path, body string }{

@@ -52,7 +52,8 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 	}
 	for code, n := range byRegion {
 		out.Regions = append(out.Regions, api.Region{
-			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == a.region, GeoRegion: "local",
+			Code: string(code), Name: string(code), Capacity: int64(n), GatewayAvailable: code == a.region,
+			GeoRegion: "local",
 		})
 	}
 	slices.SortFunc(out.Regions, func(x, b api.Region) int { return cmp.Compare(x.Code, b.Code) })
@@ -105,7 +106,8 @@ func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (
 			"at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
 	}
 	if in.VolumeSizeBytes > MaxVolumeGB<<30 {
-		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less", MaxVolumeGB)
+		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less",
+			MaxVolumeGB)
 	}
 	var err error
 	if req.Resources, err = broker.GuestResources(guest); err != nil {

@@ -243,7 +243,8 @@ func (a *policiesAPI) choosers() whatif.Chooser {
 // requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with
 // it: its own is taken to be the nearest, and the others to be possible.
 func requestOf(m *machine.Machine) placement.Request {
-	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image, Start: true}
+	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image,
+		Start: true}
 	if m.Region != "" {
 		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
 	}
@@ -278,14 +279,16 @@ func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided
 	var out []whatif.Decided
 	_, err := decisionlog.Scan(a.decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
 		d := l.Decision
-		if d == nil || d.At.Before(since) || d.Policy.Name != by || d.Outcome != decision.Placed || len(d.Asks) != 1 || !d.Complete() {
+		if d == nil || d.At.Before(since) || d.Policy.Name != by || d.Outcome != decision.Placed || len(d.Asks) != 1 ||
+			!d.Complete() {
 			return ctx.Err()
 		}
 		view, whole := decision.View(d, records.Get)
 		if !whole {
 			return ctx.Err()
 		}
-		if out = append(out, whatif.Decided{Request: d.Request, View: view, Winner: d.Winner}); len(out) >= 2*mostReplayed {
+		if out = append(out, whatif.Decided{Request: d.Request, View: view,
+			Winner: d.Winner}); len(out) >= 2*mostReplayed {
 			out = append(out[:0], out[mostReplayed:]...)
 		}
 		return ctx.Err()

@@ -16,7 +16,8 @@ import (
 	"github.com/soukhq/souk/policy"
 )
 
-const eastOnly = "name = \"east\"\n[[filter]]\nname = \"side\"\nexpr = 'worker.id == \"w2\"'\n[[score]]\nname = \"s\"\nweight = %d\nexpr = '1'\n"
+const eastOnly = "name = \"east\"\n[[filter]]\nname = \"side\"\nexpr = 'worker.id == \"w2\"'\n[[score]]\nname = " +
+	"\"s\"\nweight = %d\nexpr = '1'\n"
 
 func east(weight int) api.PolicyText { return api.PolicyText{Text: fmt.Sprintf(eastOnly, weight)} }
 
@@ -59,12 +60,15 @@ func TestPolicyPlaces(t *testing.T) {
 	}
 	var got machine.Machine
 	s.want(200, "GET", "/v1/apps/a/machines/"+m.ID, nil).into(t, &got)
-	if p := got.Placement; p.Policy != "east" || p.Shadow != nil || len(p.Candidates) != 2 || p.Candidates[1].Failing[0].Had != `worker.id is "w1"` {
+	if p := got.Placement; p.Policy != "east" || p.Shadow != nil || len(p.Candidates) != 2 ||
+		p.Candidates[1].Failing[0].Had != `worker.id is "w1"` {
 		t.Errorf("%+v", p)
 	}
 	big := `{"config":{"image":"souk/host","init":{"exec":["/bin/sleep","60"]}},"region":"local","scheduling":{"policy":"none"}}`
-	s.want(200, "POST", "/v1/souk/policies", api.PolicyText{Text: "name = \"none\"\n[[filter]]\nname = \"no\"\nexpr = 'worker.attributes.zone == \"a\"'\n"})
-	if b := s.do("POST", "/v1/apps/a/machines", big).failure(t); !strings.Contains(b.Error, `no: worker.attributes.zone == "a", had undefined: worker has no attribute "zone" (2 of 2 workers)`) {
+	s.want(200, "POST", "/v1/souk/policies",
+		api.PolicyText{Text: "name = \"none\"\n[[filter]]\nname = \"no\"\nexpr = 'worker.attributes.zone == \"a\"'\n"})
+	if b := s.do("POST", "/v1/apps/a/machines", big).failure(t); !strings.Contains(b.Error,
+		`no: worker.attributes.zone == "a", had undefined: worker has no attribute "zone" (2 of 2 workers)`) {
 		t.Errorf("a policy that lets nothing be gave %s", b.Error)
 	}
 }
@@ -128,7 +132,8 @@ func TestPolicyRefusals(t *testing.T) {
 		method, path, body, want string
 	}{
 		{400, "POST", "/policies", `{"text":"name = 3"}`, "1:8: name is written as an integer where a text is wanted"},
-		{400, "POST", "/policies", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 70_000)), "the file has 70000 bytes; a policy has at most 65536"},
+		{400, "POST", "/policies", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 70_000)),
+			"the file has 70000 bytes; a policy has at most 65536"},
 		{400, "POST", "/policies", `{}`, "the file is empty"},
 		{400, "POST", "/policy-plan", `{"text":"["}`, "1:"},
 		{409, "POST", "/policies", fmt.Sprintf(`{"text":%q}`, spread), "comes with souk"},
@@ -158,13 +163,15 @@ func TestPolicyRefusals(t *testing.T) {
 
 // A shadow is recorded with the machine and with its decision, and counted, whatever the strategy; it changes nothing.
 func TestShadowOnlyWatches(t *testing.T) {
-	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare, "gang"} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare,
+		"gang"} {
 		s := logged(t, twoWorkers()...)
 		s.want(200, "POST", "/v1/souk/policies", east(1))
 		s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"east"}`)
 		seen, n := map[string]int{}, 0
 		check := func(m *machine.Machine) {
-			if p := m.Placement; p.Policy != "spread" || p.Shadow == nil || p.Shadow.Policy != "east version 1" || p.Shadow.Worker != "w2" {
+			if p := m.Placement; p.Policy != "spread" || p.Shadow == nil || p.Shadow.Policy != "east version 1" ||
+				p.Shadow.Worker != "w2" {
 				t.Fatalf("%s: %+v", strategy, p)
 			}
 			n++
@@ -196,7 +203,8 @@ func TestShadowOnlyWatches(t *testing.T) {
 		metrics := s.want(200, "GET", "/metrics", nil).raw
 		for same, worker := range map[string]string{"true": "w2", "false": "w1"} {
 			want := fmt.Sprintf("souk_policy_shadow_total{same=%q} %d", same, seen[worker])
-			if n != 6 || seen[worker] > 0 && !strings.Contains(metrics, want) || seen[worker] == 0 && strategy != broker.Race {
+			if n != 6 || seen[worker] > 0 && !strings.Contains(metrics, want) || seen[worker] == 0 &&
+				strategy != broker.Race {
 				t.Errorf("%s: %v, but no %s", strategy, seen, want)
 			}
 		}
@@ -218,7 +226,8 @@ func TestShadowOfARefusal(t *testing.T) {
 			var d api.ExplainedDecision
 			s.want(200, "GET", "/v1/souk/decisions/"+r.failure(t).Souk.Decision, nil).into(t, &d)
 			told := strings.Join(d.Sentences, " ")
-			if r.code != 422 || d.Decision.Shadow == nil || d.Decision.Shadow.Worker != "w1" || !strings.Contains(told, "The policy spread, which only watches, would have chosen w1.") {
+			if r.code != 422 || d.Decision.Shadow == nil || d.Decision.Shadow.Worker != "w1" ||
+				!strings.Contains(told, "The policy spread, which only watches, would have chosen w1.") {
 				t.Errorf("%s: %+v, %s", strategy, d.Decision.Shadow, told)
 			}
 		}
@@ -234,7 +243,8 @@ func TestPolicyPlan(t *testing.T) {
 	var p api.PolicyPlan
 	s.want(200, "POST", "/v1/souk/policy-plan", east(1)).into(t, &p)
 	c := p.Comparison
-	if c.Compared != 4 || c.Same+len(c.Moves) != 4 || len(c.Moves) == 0 || len(c.Nowhere) != 0 || !strings.Contains(p.Scope, "as if east were the default") {
+	if c.Compared != 4 || c.Same+len(c.Moves) != 4 || len(c.Moves) == 0 || len(c.Nowhere) != 0 ||
+		!strings.Contains(p.Scope, "as if east were the default") {
 		t.Fatalf("%+v", p)
 	}
 	for _, m := range c.Moves {

@@ -65,7 +65,8 @@ func silence(k *fleet.Worker) string {
 	if k.Reachable() {
 		return fmt.Sprintf("worker %s has not told yet what it has", k.ID)
 	}
-	return fmt.Sprintf("worker %s has not been heard of for a while; its machines may be running, and what is asked of "+
+	return fmt.Sprintf("worker %s has not been heard of for a while; its machines may be running, and what is asked "+
+		"of "+
 		"them must wait", k.ID)
 }
 
@@ -74,7 +75,8 @@ func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
 	found, _ := fanOut(workers, func(k Worker) ([]cluster.Finding, error) { return k.Examine(r.Context()), nil })
 	out := api.Examinations{Workers: []api.Examination{}}
 	for i, k := range workers {
-		out.Workers = append(out.Workers, api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
+		out.Workers = append(out.Workers,
+			api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -123,12 +125,14 @@ func newMetrics(others ...prometheus.Collector) *metrics {
 	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "souk_http_request_duration_seconds", Help: "Time from a request to the end of its answer.", Buckets: buckets,
+			Name: "souk_http_request_duration_seconds", Help: "Time from a request to the end of its answer.",
+			Buckets: buckets,
 		}, []string{"route", "method", "code"}),
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(others...)
-	registry.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.requests, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serve = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return m
 }
@@ -164,9 +168,12 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 		kind       prometheus.ValueType
 		v          float64
 	}{
-		{"souk_decisions_recorded_total", "Decisions written to the log.", prometheus.CounterValue, float64(s.Recorded)},
-		{"souk_decisions_dropped_total", "Decisions not recorded, as the log's queue was full.", prometheus.CounterValue, float64(s.Dropped)},
-		{"souk_decisions_failed_total", "Decisions not recorded, as the disk refused.", prometheus.CounterValue, float64(s.Failed)},
+		{"souk_decisions_recorded_total", "Decisions written to the log.", prometheus.CounterValue,
+			float64(s.Recorded)},
+		{"souk_decisions_dropped_total", "Decisions not recorded, as the log's queue was full.",
+			prometheus.CounterValue, float64(s.Dropped)},
+		{"souk_decisions_failed_total", "Decisions not recorded, as the disk refused.", prometheus.CounterValue,
+			float64(s.Failed)},
 		{"souk_decision_log_bytes", "Size of the decision log.", prometheus.GaugeValue, float64(s.Bytes)},
 	} {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, nil), m.kind, m.v)
@@ -200,8 +207,10 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 	used := s.Record.Used
 	for _, d := range s.Record.Capacity.Dims() {
 		resource, unit := baseUnit(d.Name, d.Unit)
-		emit(gauge, "souk_worker_capacity", "What a worker may grant: cores, bytes, GPUs or a count.", float64(d.Amount)*unit, "resource", resource)
-		emit(gauge, "souk_worker_used", "What a worker has granted and holds.", float64(used.Get(d.Name))*unit, "resource", resource)
+		emit(gauge, "souk_worker_capacity", "What a worker may grant: cores, bytes, GPUs or a count.",
+			float64(d.Amount)*unit, "resource", resource)
+		emit(gauge, "souk_worker_used", "What a worker has granted and holds.", float64(used.Get(d.Name))*unit,
+			"resource", resource)
 	}
 	for state, n := range s.States {
 		emit(gauge, "souk_machines", "Machines by state.", float64(n), "state", string(state))
@@ -214,7 +223,8 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 		op, outcome, _ := strings.Cut(key, "/")
 		emit(counter, "souk_runs_total", "Operations that ended.", float64(n), "operation", op, "outcome", outcome)
 	}
-	emit(gauge, "souk_runs_stuck", "Operations past a step's deadline, or repeating for over a minute.", float64(s.RunsStuck))
+	emit(gauge, "souk_runs_stuck", "Operations past a step's deadline, or repeating for over a minute.",
+		float64(s.RunsStuck))
 	emit(counter, "souk_journal_commits_total", "Commits of the journal.", float64(s.Commits))
 	emit(counter, "souk_journal_records_total", "Records in those commits.", float64(s.Records))
 	emit(counter, "souk_journal_commit_seconds_total", "Time spent in commits.", s.CommitTime.Seconds())
@@ -222,11 +232,13 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 		emit(counter, "souk_refusals_total", "Grants refused, by the clause that failed.", float64(n), "reason", reason)
 	}
 	for rule, n := range s.Evicted {
-		emit(counter, "souk_preemptions_total", "Machines evicted, by the rule that allowed it.", float64(n), "rule", rule)
+		emit(counter, "souk_preemptions_total", "Machines evicted, by the rule that allowed it.", float64(n), "rule",
+			rule)
 	}
 	emit(gauge, "souk_waiting_for_room", "Machines that wait for the room of those they evict.", float64(s.Waiting))
 	emit(counter, "souk_holds_expired_total", "Holds that ended without a grant.", float64(s.HoldsExpired))
-	emit(counter, "souk_drift_total", "Differences between runtime and journal that were found and mended.", float64(s.Drift))
+	emit(counter, "souk_drift_total", "Differences between runtime and journal that were found and mended.",
+		float64(s.Drift))
 }
 
 // baseUnit gives a dimension's name and the factor to its base unit. Named GPUs are counted in thousandths, as all are.

@@ -30,12 +30,14 @@ func TestNamespaces(t *testing.T) {
 	s.want(404, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"nobody"}`)
 	s.want(404, "PUT", "/v1/souk/apps/b/namespace", `{"namespace":"ml"}`)
 	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"ml"}`)
-	if e := s.want(412, "DELETE", "/v1/souk/namespaces/ml", nil).failure(t); !strings.Contains(e.Error, "app a is in namespace ml") {
+	if e := s.want(412, "DELETE", "/v1/souk/namespaces/ml", nil).failure(t); !strings.Contains(e.Error,
+		"app a is in namespace ml") {
 		t.Error(e.Error)
 	}
 	var list api.NamespaceList
 	s.want(200, "GET", "/v1/souk/namespaces", nil).into(t, &list)
-	if len(list.Namespaces) != 2 || list.Namespaces[1].Name != "ml" || list.Namespaces[1].Apps[0] != "a" || list.Namespaces[1].Balance != nil {
+	if len(list.Namespaces) != 2 || list.Namespaces[1].Name != "ml" || list.Namespaces[1].Apps[0] != "a" ||
+		list.Namespaces[1].Balance != nil {
 		t.Errorf("%+v", list)
 	}
 	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"default"}`)
@@ -55,8 +57,9 @@ func TestNamespaces(t *testing.T) {
 
 const paidLaunch = `{"config":{"image":"demo:1","guest":{"cpu_kind":"performance","cpus":1,"memory_mb":2048}},"scheduling":{"band":"service","lent":true}}`
 
-// TestQuotaRefuses: what a namespace cannot pay for is refused with what was wanted and had, in credits, before a worker is
-// asked; the free band and namespaces without a budget are not. A worker that cannot be heard is not forgotten.
+// TestQuotaRefuses: what a namespace cannot pay for is refused with what was wanted and had, in credits, before a
+// worker is asked; the free band and namespaces without a budget are not. A worker that cannot be heard is not
+// forgotten.
 func TestQuotaRefuses(t *testing.T) {
 	w := newMemWorker("w1", "local", room.Scale(4, 1))
 	s := newShop(t, w).open()
@@ -74,8 +77,10 @@ func TestQuotaRefuses(t *testing.T) {
 	asked := w.grants
 	r := s.want(403, "POST", "/v1/apps/a/machines", paidLaunch)
 	e := r.failure(t)
-	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || w.grants != asked ||
-		!strings.Contains(e.Error, "over the allowed quota: wanted 0.138 credits of namespace default, had 0.053") || !strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
+	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota ||
+		w.grants != asked ||
+		!strings.Contains(e.Error, "over the allowed quota: wanted 0.138 credits of namespace default, had 0.053") ||
+		!strings.Contains(e.Error, "enough in ") || r.header.Get("Retry-After") == "" {
 		t.Errorf("%s, retry after %q, asked %d times", r.raw, r.header.Get("Retry-After"), w.grants-asked)
 	}
 	var plan api.Plan
@@ -97,13 +102,14 @@ func TestQuotaRefuses(t *testing.T) {
 	if a := s.gateway.accounts.account(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
-	if b := s.gateway.Limits(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 || len(s.gateway.Limits(t.Context(), "w1").Others) != 0 {
+	if b := s.gateway.Limits(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 ||
+		len(s.gateway.Limits(t.Context(), "w1").Others) != 0 {
 		t.Errorf("%+v", b)
 	}
 }
 
-// TestQuotaAtAStart: a worker that knows of the quota refuses a start with the code and the words that the Machines API has
-// for a tenant over its quota, and the decision is recorded.
+// TestQuotaAtAStart: a worker that knows of the quota refuses a start with the code and the words that the Machines API
+// has for a tenant over its quota, and the decision is recorded.
 func TestQuotaAtAStart(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := logged(t, w)
@@ -114,13 +120,14 @@ func TestQuotaAtAStart(t *testing.T) {
 	})
 	r := s.want(403, "POST", "/v1/apps/a/machines/"+m.ID+"/start", nil)
 	e := r.failure(t)
-	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota || e.Souk.Decision == "" || r.header.Get("Retry-After") != "60" {
+	if e.Souk.Code != "quota" || e.Souk.Scope != fault.ScopeQuota || e.Souk.Pending != decision.Quota ||
+		e.Souk.Decision == "" || r.header.Get("Retry-After") != "60" {
 		t.Errorf("%s", r.raw)
 	}
 }
 
-// TestTasksAndVolumesKnowTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the gateway's to
-// say; what a worker refuses for quota is told with the contract's code, and no other worker is asked.
+// TestTasksAndVolumesKnowTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the
+// gateway's to say; what a worker refuses for quota is told with the contract's code, and no other worker is asked.
 func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
@@ -138,7 +145,8 @@ func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
 	if sc := j.Spec.Scheduling(); j.Spec.Namespace != quota.Default || sc.Band != machine.BandBatch {
 		t.Errorf("%+v", j.Spec)
 	}
-	if e := s.want(400, "POST", "/v1/souk/jobs", `{"app":"a","command":["true"],"band":"gold"}`).failure(t); !strings.Contains(e.Error, "band") {
+	if e := s.want(400, "POST", "/v1/souk/jobs",
+		`{"app":"a","command":["true"],"band":"gold"}`).failure(t); !strings.Contains(e.Error, "band") {
 		t.Error(e.Error)
 	}
 	asked := 0
@@ -164,25 +172,31 @@ func TestQuotaLends(t *testing.T) {
 	var last lifecycle.Grant
 	w.before = func(g lifecycle.Grant) error { last = g; return nil }
 	s.want(200, "POST", "/v1/apps/a/machines", paidLaunch)
-	if sc := last.Launch.Scheduling; sc == nil || !sc.Lent || sc.Rank() != machine.LentRank || sc.MayPreempt() || !last.Request.Scheduling.Lent || last.Evict ||
-		!strings.HasSuffix(last.Placement.Reason, "lent, for namespace default cannot pay for it now: it is the first to be evicted") {
+	if sc := last.Launch.Scheduling; sc == nil || !sc.Lent || sc.Rank() != machine.LentRank || sc.MayPreempt() ||
+		!last.Request.Scheduling.Lent || last.Evict ||
+		!strings.HasSuffix(last.Placement.Reason,
+			"lent, for namespace default cannot pay for it now: it is the first to be evicted") {
 		t.Errorf("%+v, %q", sc, last.Placement.Reason)
 	}
 	huge := strings.Replace(paidLaunch, `2048`, `32768`, 1)
-	if r := s.do("POST", "/v1/apps/a/machines", strings.Replace(huge, `"cpus":1`, `"cpus":16`, 1)); r.code != 422 || !strings.Contains(r.raw, "namespace default cannot pay for it now (souk quota show default), so it may only have room that is idle") {
+	if r := s.do("POST", "/v1/apps/a/machines", strings.Replace(huge, `"cpus":1`, `"cpus":16`, 1)); r.code != 422 ||
+		!strings.Contains(r.raw,
+			"namespace default cannot pay for it now (souk quota show default), so it may only have room that is "+
+				"idle") {
 		t.Errorf("%d %s", r.code, r.raw)
 	}
 }
 
-// TestFairShare: of requests that come at once, those of the namespace with the least share go first; the strategy places
-// as the others do.
+// TestFairShare: of requests that come at once, those of the namespace with the least share go first; the strategy
+// places as the others do.
 func TestFairShare(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room)).open()
 	c := s.catalog
 	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"), c.SetBudget("web", nil, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if w := (rows{catalog: s.catalog}).Shares(); len(w) != 3 || w["web"].Weight != 2 { // broker.TestFairOrder goes by them
+	if w := (rows{catalog: s.catalog}).Shares(); len(w) != 3 || w["web"].Weight != 2 {
+		// broker.TestFairOrder goes by them
 		t.Errorf("%v", w)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)

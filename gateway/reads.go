@@ -11,7 +11,8 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// known is the fleet as a broker.Broker sees it: what is known here, and the workers themselves where they must be asked.
+// known is the fleet as a broker.Broker sees it: what is known here, and the workers themselves where they must be
+// asked.
 type known struct{ *directory }
 
 // View returns what the workers last told.

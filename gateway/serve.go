@@ -122,7 +122,8 @@ func (f *front) panicked(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // a stream broken off on purpose
 	}
-	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack", string(debug.Stack()))
+	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack",
+		string(debug.Stack()))
 	if w.code == 0 {
 		f.fail(w, r, fault.New(fault.Internal, "panic", "a fault inside souk ended this request; report it"))
 	}
@@ -141,7 +142,8 @@ func (f *front) record(r *http.Request, w *recorder, took time.Duration) {
 		level = slog.LevelDebug
 	}
 	f.log.LogAttrs(r.Context(), level, "request", slog.String("request", q.id), slog.String("method", r.Method),
-		slog.String("route", q.route), slog.String("app", r.PathValue("app")), slog.String("machine", r.PathValue("id")),
+		slog.String("route", q.route), slog.String("app", r.PathValue("app")),
+		slog.String("machine", r.PathValue("id")),
 		slog.Int("code", code), slog.Int64("bytes", w.bytes), slog.Duration("took", took),
 		slog.String("remote", r.RemoteAddr), slog.String("agent", clip(r.UserAgent(), 80)))
 }
@@ -184,7 +186,8 @@ func (f *front) authenticate(r *http.Request) error {
 
 func bareToken(s string) string {
 	s = strings.TrimSpace(s)
-	if scheme, rest, ok := strings.Cut(s, " "); ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "FlyV1")) {
+	if scheme, rest, ok := strings.Cut(s, " "); ok &&
+		(strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "FlyV1")) {
 		return strings.TrimSpace(rest)
 	}
 	return s

@@ -54,16 +54,19 @@ func rackWorker(id cluster.WorkerID, rack string) *memWorker {
 }
 
 func launchBy(strategy string, memory int) string {
-	return fmt.Sprintf(`{"scheduling":{"strategy":%q},"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":%d}}}`, strategy, memory)
+	return fmt.Sprintf(`{"scheduling":{"strategy":%q},"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":%d}}}`,
+		strategy, memory)
 }
 
 // TestStrategies: each strategy places a machine, says so, is counted, and its decision can be explained.
 func TestStrategies(t *testing.T) {
 	for strategy, reason := range map[string]string{
-		broker.Direct: "best score", broker.Race: "the first of those asked to hold room: ", broker.Shared: "planned with 0 others by shared: ",
+		broker.Direct: "best score", broker.Race: "the first of those asked to hold room: ",
+		broker.Shared:   "planned with 0 others by shared: ",
 		broker.Batching: "planned with 0 others by batching: ",
 	} {
-		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room)).open()
+		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room),
+			newMemWorker("w3", "local", room)).open()
 		var m machine.Machine
 		s.want(200, "POST", "/v1/apps/a/machines", launchBy(strategy, 512)).into(t, &m)
 		if m.Placement == nil || !strings.HasPrefix(m.Placement.Reason, reason) || len(m.Placement.Candidates) != 3 {
@@ -71,7 +74,8 @@ func TestStrategies(t *testing.T) {
 		}
 		used := 0
 		for _, w := range s.workers {
-			used += int(w.usedAt(time.Now().Add(2 * time.Second)).Memory) // when the holds of losers have ended at the latest
+			// when the holds of losers have ended at the latest
+			used += int(w.usedAt(time.Now().Add(2 * time.Second)).Memory)
 		}
 		if used != 512 {
 			t.Errorf("%s: %d MiB are used for one machine of 512", strategy, used)
@@ -79,20 +83,23 @@ func TestStrategies(t *testing.T) {
 		if strategy == broker.Direct {
 			continue
 		}
-		if metrics := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(metrics, fmt.Sprintf(`souk_scheduler_placements_total{outcome="placed",scheduler=%q} 1`, strategy)) {
+		if metrics := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(metrics,
+			fmt.Sprintf(`souk_scheduler_placements_total{outcome="placed",scheduler=%q} 1`, strategy)) {
 			t.Errorf("%s is not counted:\n%s", strategy, metrics)
 		}
 	}
 	s := newShop(t).open()
-	if e := s.want(400, "POST", "/v1/apps/a/machines", launchBy("guess", 512)).failure(t); !strings.Contains(e.Error, "use direct, race, shared, batching or fair-share") {
+	if e := s.want(400, "POST", "/v1/apps/a/machines", launchBy("guess", 512)).failure(t); !strings.Contains(e.Error,
+		"use direct, race, shared, batching or fair-share") {
 		t.Error(e.Error)
 	}
 }
 
-// TestStrategiesKnowTheFleet: what a launch wants of other machines is known to each strategy: a machine that it must be on
-// the worker of, an app that it must not be beside, a spread; and what is recorded can be computed again.
+// TestStrategiesKnowTheFleet: what a launch wants of other machines is known to each strategy: a machine that it must
+// be on the worker of, an app that it must not be beside, a spread; and what is recorded can be computed again.
 func TestStrategiesKnowTheFleet(t *testing.T) {
-	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare, "gang"} {
+	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare,
+		"gang"} {
 		s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
 		first := s.launch(launchBy(broker.Direct, 512))
 		for _, want := range []struct{ scheduling, of string }{
@@ -104,22 +111,28 @@ func TestStrategiesKnowTheFleet(t *testing.T) {
 			var m machine.Machine
 			if strategy == "gang" {
 				var g api.Gang
-				s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":1,"launch":{"scheduling":{`+want.scheduling+`},`+config+`}}`).into(t, &g)
+				s.want(200, "POST", "/v1/souk/apps/a/gangs", `{"size":1,"launch":{"scheduling":{`+want.scheduling+`},`+
+					config+`}}`).into(t, &g)
 				m = *g.Machines[0]
 			} else {
-				s.want(200, "POST", "/v1/apps/a/machines", `{"scheduling":{"strategy":"`+strategy+`",`+want.scheduling+`},`+config+`}`).into(t, &m)
+				s.want(200, "POST", "/v1/apps/a/machines", `{"scheduling":{"strategy":"`+strategy+`",`+want.scheduling+
+					`},`+config+`}`).into(t, &m)
 			}
-			if want.of != "" && string(m.Worker) != want.of || strings.Contains(want.scheduling, "anti") && m.Worker == cluster.WorkerID(first.Worker) {
-				t.Errorf("%s: %s went to %s, and %s is on %s", strategy, want.scheduling, m.Worker, first.ID, first.Worker)
+			if want.of != "" && string(m.Worker) != want.of || strings.Contains(want.scheduling, "anti") &&
+				m.Worker == cluster.WorkerID(first.Worker) {
+				t.Errorf("%s: %s went to %s, and %s is on %s", strategy, want.scheduling, m.Worker, first.ID,
+					first.Worker)
 			}
 		}
 		s.verifyLog()
 	}
 }
 
-// TestStrategiesSideBySide: all schedulers at once on a pool that is too small place what there is room for, and no more.
+// TestStrategiesSideBySide: all schedulers at once on a pool that is too small place what there is room for, and no
+// more.
 func TestStrategiesSideBySide(t *testing.T) {
-	s := logged(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), newMemWorker("w3", "local", room))
+	s := logged(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room),
+		newMemWorker("w3", "local", room))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	codes := map[int]int{}
@@ -157,46 +170,55 @@ func TestGang(t *testing.T) {
 	}
 	for rank, m := range g.Machines {
 		env := m.Config.Env
-		if m.Worker == "w1" || env["RANK"] != fmt.Sprint(rank) || env["WORLD_SIZE"] != "6" || env["MASTER_ADDR"] != "127.0.0.1" ||
-			env["MASTER_PORT"] != g.Machines[0].Config.Env["MASTER_PORT"] || env["SOUK_GANG"] != g.Gang || env["SOUK_PEERS_FILE"] != broker.HostFile {
+		if m.Worker == "w1" || env["RANK"] != fmt.Sprint(rank) || env["WORLD_SIZE"] != "6" ||
+			env["MASTER_ADDR"] != "127.0.0.1" ||
+			env["MASTER_PORT"] != g.Machines[0].Config.Env["MASTER_PORT"] || env["SOUK_GANG"] != g.Gang ||
+			env["SOUK_PEERS_FILE"] != broker.HostFile {
 			t.Errorf("rank %d on %s has %v", rank, m.Worker, env)
 		}
 		f := m.Config.Files[len(m.Config.Files)-1]
-		if list, err := base64.StdEncoding.DecodeString(*f.RawValue); err != nil || strings.Count(string(list), "127.0.0.1\n") != 6 {
+		if list, err := base64.StdEncoding.DecodeString(*f.RawValue); err != nil ||
+			strings.Count(string(list), "127.0.0.1\n") != 6 {
 			t.Errorf("the host file is %q, %v", list, err)
 		}
 	}
-	if e := s.want(422, "POST", "/v1/souk/apps/a/gangs", body(7, 0, "rack", 0.05)).failure(t); !strings.Contains(e.Error, "no room for 7 of 7 machines at once") {
+	if e := s.want(422, "POST", "/v1/souk/apps/a/gangs",
+		body(7, 0, "rack", 0.05)).failure(t); !strings.Contains(e.Error, "no room for 7 of 7 machines at once") {
 		t.Error(e.Error)
 	}
 	var log api.DecisionPage
 	s.want(200, "GET", "/v1/souk/decisions?app=a", "").into(t, &log)
 	if len(log.Decisions) != 7 {
-		t.Fatalf("%d decisions are in the log, want one of each member and one of the gang that found no room", len(log.Decisions))
+		t.Fatalf("%d decisions are in the log, want one of each member and one of the gang that found no room",
+			len(log.Decisions))
 	}
 	for i, d := range log.Decisions {
 		placed := i > 0 // the newest is first
-		if d.Strategy != "gang" || placed != (d.Outcome == decision.Placed) || placed && (!strings.Contains(d.Reason, "one of a gang of 6") || d.Winner == "w1") ||
+		if d.Strategy != "gang" || placed != (d.Outcome == decision.Placed) || placed &&
+			(!strings.Contains(d.Reason, "one of a gang of 6") || d.Winner == "w1") ||
 			!placed && (d.Pending != decision.WaitingForGang || !strings.Contains(d.Reason, "no room for 7 of 7")) {
 			t.Errorf("decision %d: %s by %s: %s (%s) at %q", i, d.Outcome, d.Strategy, d.Reason, d.Pending, d.Winner)
 		}
-		if placed && (len(d.Holds) != 1 || d.Holds[0].Worker != d.Winner || d.Holds[0].Result != string(market.ResultGranted) || d.Holds[0].Expires.IsZero()) {
+		if placed && (len(d.Holds) != 1 || d.Holds[0].Worker != d.Winner ||
+			d.Holds[0].Result != string(market.ResultGranted) || d.Holds[0].Expires.IsZero()) {
 			t.Errorf("decision %d held %+v, and is at %s", i, d.Holds, d.Winner)
 		}
 	}
-	if _, err := decisionlog.Scan(s.options.Decisions.Dir(), func(l *decision.Line, records *decision.RecordCache) error {
-		if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
-			t.Error(wrong)
-		}
-		return nil
-	}); err != nil {
+	if _, err := decisionlog.Scan(s.options.Decisions.Dir(),
+		func(l *decision.Line, records *decision.RecordCache) error {
+			if wrong := decision.Verify(l.Decision, records.Get, placement.Default()); len(wrong) > 0 {
+				t.Error(wrong)
+			}
+			return nil
+		}); err != nil {
 		t.Error(err)
 	}
 	s.want(200, "POST", "/v1/souk/apps/a/gangs", body(7, 4, "", 0)).into(t, &g)
 	if len(g.Machines) != 6 { // what is left
 		t.Errorf("%d of 4 to 7 machines", len(g.Machines))
 	}
-	for name, bad := range map[string]string{"size": body(0, 0, "", 0), "min": body(2, 3, "", 0), "wait": body(2, 0, "", -1), "same": body(2, 0, "a b", 0),
+	for name, bad := range map[string]string{"size": body(0, 0, "", 0), "min": body(2, 3, "", 0),
+		"wait": body(2, 0, "", -1), "same": body(2, 0, "a b", 0),
 		"launch": `{"size":2}`, "unknown": `{"size":2,"sise":3}`} {
 		if r := s.do("POST", "/v1/souk/apps/a/gangs", bad); r.code != 400 {
 			t.Errorf("%s: %d %s", name, r.code, r.raw)
@@ -211,7 +233,8 @@ func TestGangIsUndone(t *testing.T) {
 	w2.before = func(lifecycle.Grant) error {
 		return fault.New(fault.Precondition, "image", "the image cannot be had here")
 	}
-	r := s.do("POST", "/v1/souk/apps/a/gangs", `{"size":2,"launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":4096}}}}`)
+	r := s.do("POST", "/v1/souk/apps/a/gangs",
+		`{"size":2,"launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":4096}}}}`)
 	if r.code != 422 || !strings.Contains(r.failure(t).Error, "the image cannot be had here") {
 		t.Errorf("%d %s", r.code, r.raw)
 	}
@@ -231,18 +254,21 @@ func TestGangIsUndone(t *testing.T) {
 func TestMarketOverTheAPI(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)).open()
 	bid := func(extra string, memory int) string {
-		return fmt.Sprintf(`{"app":"a","launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":%d}}%s}`, memory, extra)
+		return fmt.Sprintf(`{"app":"a","launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":%d}}%s}`,
+			memory, extra)
 	}
 	if r := s.want(200, "POST", "/v1/souk/workers/w2/quote", bid("}", 512)); !strings.Contains(r.raw, `"fits":true`) {
 		t.Error(r.raw)
 	}
 	var h api.Held
 	s.want(200, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 4096)).into(t, &h)
-	if e := s.want(409, "POST", "/v1/souk/workers/w2/holds", bid(`},"ttl":5`, 512)).failure(t); len(e.Souk.Clauses) != 1 || e.Souk.Clauses[0].Code != "memory" {
+	if e := s.want(409, "POST", "/v1/souk/workers/w2/holds",
+		bid(`},"ttl":5`, 512)).failure(t); len(e.Souk.Clauses) != 1 || e.Souk.Clauses[0].Code != "memory" {
 		t.Errorf("%+v", e)
 	}
 	var m machine.Machine
-	s.want(200, "POST", "/v1/souk/workers/w2/machines", bid(fmt.Sprintf(`,"id":%q},"hold":%q,"reason":"it is blue"`, h.Machine, h.Hold), 4096)).into(t, &m)
+	s.want(200, "POST", "/v1/souk/workers/w2/machines",
+		bid(fmt.Sprintf(`,"id":%q},"hold":%q,"reason":"it is blue"`, h.Machine, h.Hold), 4096)).into(t, &m)
 	if m.ID != h.Machine || m.Worker != "w2" || m.Placement.Reason != "it is blue" {
 		t.Errorf("%+v", m)
 	}

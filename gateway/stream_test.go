@@ -64,7 +64,8 @@ func next(t *testing.T, r *bufio.Reader, v any) {
 	}
 }
 
-// TestExecStreamFlowsBothWays talks with a command that answers each line: an answer must come before the next line goes.
+// TestExecStreamFlowsBothWays talks with a command that answers each line: an answer must come before the next line
+// goes.
 func TestExecStreamFlowsBothWays(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
@@ -163,8 +164,10 @@ func TestLogsStream(t *testing.T) {
 	if r := s.want(200, "GET", url, nil); r.raw != "" {
 		t.Errorf("no output is told as %q", r.raw)
 	}
-	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "one"}, {Cursor: "2", Stream: "stderr", Text: "two"}}
-	if r := s.want(200, "GET", url+"?tail=5", nil); strings.Count(r.raw, "\n") != 2 || r.header.Get("Content-Type") != api.NDJSON {
+	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "one"},
+		{Cursor: "2", Stream: "stderr", Text: "two"}}
+	if r := s.want(200, "GET", url+"?tail=5", nil); strings.Count(r.raw, "\n") != 2 ||
+		r.header.Get("Content-Type") != api.NDJSON {
 		t.Errorf("the logs are %q", r.raw)
 	}
 	s.want(400, "GET", url+"?tail=-1", nil)
@@ -199,8 +202,9 @@ func TestEventsOfAllWorkersInOneStream(t *testing.T) {
 func TestShellWords(t *testing.T) {
 	for line, want := range map[string]string{
 		``: `[]`, `  `: `[]`, `ls -l`: `["ls" "-l"]`, `a  b`: `["a" "b"]`, `echo 'a b' "c d"`: `["echo" "a b" "c d"]`,
-		`a\ b`: `["a b"]`, `'it'"'"'s'`: `["it's"]`, `"a\"b"`: `["a\"b"]`, `"a\nb"`: `["a\\nb"]`, `''`: `[""]`, `a''b`: `["ab"]`,
-		`'\'`: `["\\"]`, `$HOME *`: `["$HOME" "*"]`, "tab\tnew\nline": `["tab" "new" "line"]`,
+		`a\ b`: `["a b"]`, `'it'"'"'s'`: `["it's"]`, `"a\"b"`: `["a\"b"]`, `"a\nb"`: `["a\\nb"]`, `''`: `[""]`,
+		`a''b`: `["ab"]`,
+		`'\'`:  `["\\"]`, `$HOME *`: `["$HOME" "*"]`, "tab\tnew\nline": `["tab" "new" "line"]`,
 	} {
 		got, err := shellWords(line)
 		if err != nil || fmt.Sprintf("%q", got) != want {

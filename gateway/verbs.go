@@ -41,8 +41,9 @@ func (a *verbsAPI) handlers() handlers {
 func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
-		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader), Source: "user",
-		Begun: slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
+		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader),
+		Source: "user",
+		Begun:  slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
 	}
 }
 
@@ -57,7 +58,8 @@ func (a *verbsAPI) plain(v lifecycle.Verb) handler {
 }
 
 func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
-	out, err := a.broker.AskOwner(decision.Start, func() (lifecycle.Outcome, error) { return a.directory.do(r, command(r, lifecycle.Start)) })
+	out, err := a.broker.AskOwner(decision.Start,
+		func() (lifecycle.Outcome, error) { return a.directory.do(r, command(r, lifecycle.Start)) })
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,8 @@ func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error 
 	if err := checkSignal(c.Signal); err != nil {
 		return err
 	}
-	if _, err := a.broker.AskOwner(decision.Restart, func() (lifecycle.Outcome, error) { return a.directory.do(r, c) }); err != nil {
+	if _, err := a.broker.AskOwner(decision.Restart,
+		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) }); err != nil {
 		return err
 	}
 	return answerOK(w)
@@ -159,7 +162,8 @@ func (a *leasesAPI) handlers() handlers {
 
 func (a *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	l, err := owner(r.Context(), a.directory, app, id, machineMissing, func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
+	l, err := owner(r.Context(), a.directory, app, id, machineMissing,
+		func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
 	if err != nil {
 		return err
 	}
@@ -204,7 +208,8 @@ func (a *leasesAPI) releaseLease(w http.ResponseWriter, r *http.Request) error {
 }
 
 func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
-	return lifecycle.LeaseCommand{App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader)}
+	return lifecycle.LeaseCommand{App: r.PathValue("app"), Machine: r.PathValue("id"),
+		Nonce: r.Header.Get(api.NonceHeader)}
 }
 
 // leaseOwner names the holder to those who are refused. There is one token, so it is who the client says it is.
@@ -219,5 +224,6 @@ func leaseOwner(in api.LeaseRequest) string {
 }
 
 func (a *leasesAPI) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	return owner(r.Context(), a.directory, c.App, c.Machine, machineMissing, func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
+	return owner(r.Context(), a.directory, c.App, c.Machine, machineMissing,
+		func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
 }

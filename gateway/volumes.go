@@ -29,7 +29,8 @@ const (
 // volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered
 // with the truth: souk keeps a volume's data as the worker's disk does.
 func volumeSpec(in api.NewVolume) (machine.Volume, error) {
-	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention, AutoBackupEnabled: true, FSType: "ext4"}
+	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
+		AutoBackupEnabled: true, FSType: "ext4"}
 	set(&v.SizeGB, in.SizeGB)
 	set(&v.SnapshotRetention, in.SnapshotRetention)
 	set(&v.AutoBackupEnabled, in.AutoBackupEnabled)
@@ -37,7 +38,8 @@ func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	switch {
 	case !volumeName(v.Name):
 		return v, fault.New(fault.Invalid, "volume_name",
-			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60), maxVolumeNameLength)
+			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60),
+			maxVolumeNameLength)
 	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
 		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
 	}
@@ -131,7 +133,8 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(a.rand), Namespace: space.Name}
+	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(a.rand),
+		Namespace: space.Name}
 	if c.Spec, err = volumeSpec(in); err != nil {
 		return err
 	}
@@ -142,7 +145,9 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if now, err := a.catalog.OpenApp(app.Name); err != nil || now.ID != app.ID {
-		if _, err := a.volume(r.WithContext(context.WithoutCancel(ctx)), lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil && !fault.Is(err, fault.NotFound) {
+		if _, err := a.volume(r.WithContext(context.WithoutCancel(ctx)),
+			lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil &&
+			!fault.Is(err, fault.NotFound) {
 			return err
 		}
 		return catalog.NoApp()
@@ -151,7 +156,8 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume, error) {
+func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume,
+	error) {
 	if c.Snapshot != "" || c.SourceVol != "" {
 		source, err := a.volumeSource(ctx, c)
 		if err != nil {
@@ -179,15 +185,19 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		}
 		c.Spec.Region = region
 		v, err := w.Volume(ctx, c)
-		if f := fault.As(err); f == nil || f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota { // what it may spend is the same everywhere
+		if f := fault.As(err); f == nil || f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota {
+			// what it may spend is the same everywhere
 			return v, err
 		}
 	}
-	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion, Resource: "disk", Detail: ranked,
-		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
+	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion,
+		Resource: "disk", Detail: ranked,
+		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or "+
+			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
 }
 
-func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request, error) {
+func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request,
+	error) {
 	req := placement.Request{App: c.App}
 	var err error
 	if req.Regions, err = a.broker.Regions(ctx, in.Region); err != nil {
@@ -226,7 +236,8 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 
 // volume has the volume's owner carry out a command.
 func (a *volumesAPI) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	return owner(r.Context(), a.directory, c.App, c.Volume, volumeMissing, func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
+	return owner(r.Context(), a.directory, c.App, c.Volume, volumeMissing,
+		func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
 }
 
 func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {

@@ -35,7 +35,8 @@ func readWait(r *http.Request) (wait, error) {
 			v.states = append(v.states, s)
 		default:
 			return v, fault.New(fault.Invalid, "state",
-				"invalid_argument: %q is not a state a machine can be in; wait for created, started, stopped, suspended, failed, destroyed or settled", clip(s, 40))
+				"invalid_argument: %q is not a state a machine can be in; wait for created, started, stopped, "+
+					"suspended, failed, destroyed or settled", clip(s, 40))
 		}
 	}
 	if len(v.states) == 0 {
@@ -121,7 +122,8 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	case ctx.Err() != nil:
-		return fault.New(fault.Timeout, "wait", "deadline_exceeded: machine failed to reach desired state, %s, currently %s",
+		return fault.New(fault.Timeout, "wait",
+			"deadline_exceeded: machine failed to reach desired state, %s, currently %s",
 			strings.Join(v.states, " or "), last.State)
 	}
 	return err

@@ -72,7 +72,8 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t).open()
 		m := s.launch(hostLaunch)
-		req := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/apps/a/machines/"+m.ID+"/wait?state=stopped", strings.NewReader(""))
+		req := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/apps/a/machines/"+m.ID+"/wait?state=stopped",
+			strings.NewReader(""))
 		req.Header.Set("Authorization", "Bearer "+testToken)
 		ctx, cancel := context.WithCancel(req.Context())
 		begin := time.Now()

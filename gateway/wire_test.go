@@ -28,8 +28,8 @@ var (
 // overWireEnv makes every shop of this package's tests ask its workers over TLS sockets.
 const overWireEnv = "SOUK_TEST_OVER_WIRE"
 
-// TestTheAPIOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire. Nothing
-// that a client of the API sees may be different.
+// TestTheAPIOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire.
+// Nothing that a client of the API sees may be different.
 func TestTheAPIOverTheWire(t *testing.T) {
 	if os.Getenv(overWireEnv) != "" {
 		return // this is that run
@@ -57,7 +57,8 @@ var identities = sync.OnceValues(func() (map[string]*pki.Identity, error) {
 		return nil, err
 	}
 	all := map[string]*pki.Identity{}
-	for id, roles := range map[string][]pki.Role{"g1": {pki.Gateway}, "w1": {pki.Worker}, "w2": {pki.Worker}, "w3": {pki.Worker}} {
+	for id, roles := range map[string][]pki.Role{"g1": {pki.Gateway}, "w1": {pki.Worker}, "w2": {pki.Worker},
+		"w3": {pki.Worker}} {
 		member := filepath.Join(dir, id)
 		if err := ca.IssueTo(member, pki.Name{ID: id, Roles: roles}, time.Now()); err != nil {
 			return nil, err
@@ -112,8 +113,9 @@ func wired(t testing.TB, w *memWorker) *wire.Worker {
 	return far
 }
 
-// BenchmarkCreateFar creates machines through the API with the worker in this process, and with it at the other end of a
-// socket: what is between the two is the price of a gateway that is not the worker's. Each create asks the worker twice.
+// BenchmarkCreateFar creates machines through the API with the worker in this process, and with it at the other end of
+// a socket: what is between the two is the price of a gateway that is not the worker's. Each create asks the worker
+// twice.
 func BenchmarkCreateFar(b *testing.B) {
 	for _, far := range []bool{false, true} {
 		b.Run(map[bool]string{false: "local", true: "far"}[far], func(b *testing.B) {
@@ -130,7 +132,8 @@ func BenchmarkCreateFar(b *testing.B) {
 				b.Fatal(err)
 			}
 			f, handle := fleetOf(func(*memWorker) Worker { return reached }, w)
-			g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken, Log: slog.New(slog.DiscardHandler)})
+			g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken,
+				Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -71,7 +71,8 @@ func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
 	diverged, err := e.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return e.c.reg.Digest(a) })
 	for _, owner := range diverged[:min(len(diverged), 4)] {
 		if o, _ := e.c.members.get(owner); o.State == cluster.MemberAlive && owner != e.c.o.Self {
-			e.c.o.Log.Warn("what we and another know of a worker differs where it should not; the worker is asked itself", "worker", owner, "other", m.ID)
+			e.c.o.Log.Warn("what we and another know of a worker differs where it should not; the worker is asked "+
+				"itself", "worker", owner, "other", m.ID)
 			_, err = e.pullAll(ctx, o, func(registry.Delta) registry.Digest { return e.c.reg.DigestOf(owner) })
 		}
 	}

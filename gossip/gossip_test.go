@@ -171,12 +171,17 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	if _, err := a.Objects().Put("app", "web", 1, []byte("by a")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "c has the object", func() bool { o, ok := c.Objects().Get("app", "web"); return ok && string(o.Payload) == "by a" })
+	await(t, "c has the object", func() bool {
+		o, ok := c.Objects().Get("app", "web")
+		return ok &&
+			string(o.Payload) == "by a"
+	})
 	// more than a packet
 	if _, err := c.Objects().Put("app", "web", 1, []byte(strings.Repeat("by c", 5000))); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a has what c wrote over it", func() bool { o, _ := a.Objects().Get("app", "web"); return len(o.Payload) == 20000 })
+	await(t, "a has what c wrote over it",
+		func() bool { o, _ := a.Objects().Get("app", "web"); return len(o.Payload) == 20000 })
 	await(t, "all know the same", sameRoot(all...))
 	for _, m := range all {
 		for _, p := range m.View().Parts {
@@ -202,7 +207,10 @@ func TestALargeBurstIsPulled(t *testing.T) {
 	if err := a.Announce(big); err != nil { // a record that fits in no packet
 		t.Fatal(err)
 	}
-	await(t, "b has the large record", func() bool { return len(b.View().Workers) == 2 && len(b.View().Workers[0].Apps) == 400 })
+	await(t, "b has the large record", func() bool {
+		return len(b.View().Workers) == 2 &&
+			len(b.View().Workers[0].Apps) == 400
+	})
 }
 
 func TestADeathIsAFactWithATime(t *testing.T) {
@@ -215,7 +223,10 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 	c.machine("m1", "started")
 	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
 	c.stop()
-	await(t, "c is dead to both", func() bool { return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead })
+	await(t, "c is dead to both", func() bool {
+		return state(a, "c") == cluster.MemberDead &&
+			state(b, "c") == cluster.MemberDead
+	})
 	v := a.View()
 	if len(v.Workers) != 2 || len(v.Parts) != 3 || v.Parts[2].State != cluster.MemberDead || v.Parts[2].Since.IsZero() {
 		t.Fatalf("%+v", v)
@@ -246,7 +257,10 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 		10*time.Millisecond
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
-	await(t, "both know each other", func() bool { return state(a, "b") == cluster.MemberAlive && state(b, "a") == cluster.MemberAlive })
+	await(t, "both know each other", func() bool {
+		return state(a, "b") == cluster.MemberAlive &&
+			state(b, "a") == cluster.MemberAlive
+	})
 	b.link.cut.Store(true)
 	a.members.suspect("b")
 	await(t, "a suspects b", func() bool { return state(a, "b") == cluster.MemberSuspect })

@@ -82,9 +82,14 @@ func (m *member) goesOn() {
 		"a broadcast":               func() { d.NotifyMsg([]byte("odd")) },
 		"a suspicion":               func() { m.members.suspect("b"); m.members.answered("b", time.Millisecond) },
 		"the view":                  func() { m.View(); m.Members(); m.Expected(); m.Machines(""); m.Known() },
-		"an announcement":           func() { _ = m.Announce(m.record(99)); m.machine("mine", "started"); _ = m.RemoveMachine("other") },
-		"a reader of objects":       func() { m.Objects().Get("app", "x"); m.Objects().List("app") },
-		"a puller's answer":         func() { m.Answer(registry.Digest{}) },
+		"an announcement": func() {
+			_ = m.Announce(m.record(99))
+			m.machine("mine",
+				"started")
+			_ = m.RemoveMachine("other")
+		},
+		"a reader of objects": func() { m.Objects().Get("app", "x"); m.Objects().List("app") },
+		"a puller's answer":   func() { m.Answer(registry.Digest{}) },
 	} {
 		promptly(m.t, what, f)
 	}
@@ -93,7 +98,8 @@ func (m *member) goesOn() {
 // TestNobodyWaitsForTheDisk but who writes an object, until that is kept.
 func TestNobodyWaitsForTheDisk(t *testing.T) {
 	g := newGate()
-	a := startWith(t, Options{Self: "a", Dir: t.TempDir()}, func(m *member) { m.keeper.storage = gatedDisk{m.keeper.storage, g} })
+	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
+		func(m *member) { m.keeper.storage = gatedDisk{m.keeper.storage, g} })
 	b := start(t, Options{Self: "b"}, a)
 	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	g.shut.Store(true)
@@ -224,7 +230,8 @@ func TestADiskThatStandsStillCostsNoMemory(t *testing.T) {
 // TestADiskThatRefusesIsTold to whoever waits for it.
 func TestADiskThatRefusesIsTold(t *testing.T) {
 	full := errors.New("no space left")
-	a := startWith(t, Options{Self: "a", Dir: t.TempDir()}, func(m *member) { m.keeper.storage = refusing{m.keeper.storage, full} })
+	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
+		func(m *member) { m.keeper.storage = refusing{m.keeper.storage, full} })
 	if _, err := a.Objects().Put("app", "x", 1, []byte("by a")); !errors.Is(err, full) {
 		t.Error("an object is said to be kept that is not:", err)
 	}
@@ -242,7 +249,10 @@ func (d refusing) append(bool, ...registry.Object) error { return d.err }
 func TestMemberlistTellsOfASuspicion(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both know each other", func() bool { return state(a, "b") == cluster.MemberAlive && state(b, "a") == cluster.MemberAlive })
+	await(t, "both know each other", func() bool {
+		return state(a, "b") == cluster.MemberAlive &&
+			state(b, "a") == cluster.MemberAlive
+	})
 	b.link.cut.Store(true)
 	await(t, "b is dead to a", func() bool { return state(a, "b") == cluster.MemberDead })
 	var told []cluster.MemberState

@@ -16,7 +16,8 @@ const (
 	MaxLost     = 8         // attempts of one task that may be lost before it counts as failed
 )
 
-// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age (market.Auction.Aged).
+// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age
+// (market.Auction.Aged).
 const LongTask = int64(10 * time.Second / time.Microsecond)
 
 // firstGuess is the estimate of a task of which nothing is known.
@@ -44,7 +45,8 @@ type Dispatcher struct {
 	out     Out
 }
 
-// shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the others.
+// shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the
+// others.
 type shapeQueue struct {
 	shape  cluster.Resources
 	queue  *auction.TaskQueue
@@ -128,11 +130,12 @@ type Out struct {
 
 // NewDispatcher makes a dispatcher without jobs. Tasks are given out from Open on.
 func NewDispatcher(rules auction.Rules) *Dispatcher {
-	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{}, workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
+	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
+		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
 }
 
-// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is called
-// again now and then, as what was put by until a time comes up then.
+// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is
+// called again now and then, as what was put by until a time comes up then.
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
 	d.tryUnpaid(now)
@@ -167,13 +170,16 @@ func (d *Dispatcher) changed(j *job) {
 // Submit takes a job in. The same id again changes nothing. The spec is settled.
 func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if !ValidID(id) {
-		return fault.New(fault.Invalid, "job_id", "%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
+		return fault.New(fault.Invalid, "job_id",
+			"%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
 	}
 	if old := d.jobs[id]; old != nil {
 		return nil
 	}
 	if active := len(d.order) - len(d.done); active >= MaxJobs || d.tasks+spec.Tasks() > MaxAllTasks {
-		e := fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs and %d tasks kept, and at most %d and %d can be; try again when some have finished",
+		e := fault.New(fault.Exhausted, "jobs",
+			"there are %d unfinished jobs and %d tasks kept, and at most %d and %d can be; try again when some have "+
+				"finished",
 			active, d.tasks, MaxJobs, MaxAllTasks)
 		e.Scope, e.RetryAfter = fault.ScopeQuota, 5*time.Second
 		return e
@@ -188,7 +194,8 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 // enter makes a job's record, without any of its tasks in a queue.
 func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
 	d.next++
-	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted, tasks: make([]task, spec.Tasks()), firstFail: -1}
+	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted,
+		tasks: make([]task, spec.Tasks()), firstFail: -1}
 	j.learn()
 	d.jobs[id], d.numbers[j.number] = j, j
 	d.order = append(d.order, j)

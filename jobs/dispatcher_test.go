@@ -43,8 +43,8 @@ func (w *world) submit(n int, s jobs.Spec) string {
 	return id
 }
 
-// TestALargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until one
-// is saved for it.
+// TestALargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until
+// one is saved for it.
 func TestALargeTaskIsNotStarved(t *testing.T) {
 	scene(t, 2, 8, func(t *rapid.T, w *world) {
 		for i := range 20 {
@@ -71,7 +71,8 @@ func TestALargeTaskIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; priority goes before all.
+// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; priority goes before
+// all.
 func TestLeastWorkFirst(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		w.submit(1, settled(t, jobs.Spec{Last: 99, EstimateMS: 1000}))
@@ -94,7 +95,8 @@ func TestLeastWorkFirst(t *testing.T) {
 			t.Fatalf("%+v", w.dispatcher.List(w.now, ""))
 		}
 		j, _ := w.dispatcher.Status(w.now, jobs.ID(1))
-		if !strings.Contains(j.Why, "1 worker is busy with 1 task") || !strings.Contains(j.Why, "1 task of 1 job come before these") {
+		if !strings.Contains(j.Why, "1 worker is busy with 1 task") ||
+			!strings.Contains(j.Why, "1 task of 1 job come before these") {
 			t.Fatal(j.Why)
 		}
 	})
@@ -114,9 +116,11 @@ func TestTheEstimateIsLearned(t *testing.T) {
 
 func TestLivesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := jobs.Life{Job: jobs.ID(rapid.Uint64().Draw(t, "job")), Index: rapid.IntRange(0, jobs.MaxIndex).Draw(t, "index"),
-			Attempt: rapid.IntRange(1, jobs.MaxAttempt).Draw(t, "attempt"), CPU: rapid.Int64Range(0, 1<<31).Draw(t, "cpu"),
-			Memory: rapid.Int64Range(0, 1<<31).Draw(t, "memory")}
+		l := jobs.Life{Job: jobs.ID(rapid.Uint64().Draw(t, "job")), Index: rapid.IntRange(0, jobs.MaxIndex).Draw(t,
+			"index"),
+			Attempt: rapid.IntRange(1, jobs.MaxAttempt).Draw(t, "attempt"),
+			CPU:     rapid.Int64Range(0, 1<<31).Draw(t, "cpu"),
+			Memory:  rapid.Int64Range(0, 1<<31).Draw(t, "memory")}
 		back, ok := jobs.ParseLife(l.String())
 		if !ok || back != l {
 			t.Fatalf("%+v is %s and reads back as %+v, %v", l, l, back, ok)
@@ -131,7 +135,8 @@ func TestSpecsThatCannotBe(t *testing.T) {
 	for i, s := range []jobs.Spec{
 		{}, {App: "a"}, {App: "../a", Command: []string{"x"}}, {App: "a", Command: []string{"x\x00"}},
 		{App: "a", Command: []string{"x"}, First: 3, Last: 1}, {App: "a", Command: []string{"x"}, Last: jobs.MaxTasks},
-		{App: "a", Command: []string{"x"}, Env: map[string]string{"A=B": ""}}, {App: "a", Command: []string{strings.Repeat("x", 1<<17)}},
+		{App: "a", Command: []string{"x"}, Env: map[string]string{"A=B": ""}},
+		{App: "a", Command: []string{strings.Repeat("x", 1<<17)}},
 		{App: "a", Command: []string{"x"}, CPUs: -1}, {App: "a", Command: []string{"x"}, Priority: "urgent"},
 		{App: "a", Command: []string{"x"}, TimeoutMS: -1}, {App: "a", Command: []string{"x"}, Name: "A b"},
 	} {

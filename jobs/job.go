@@ -26,7 +26,8 @@ type job struct {
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
 	evicted   int                // attempts that made room for a machine
-	unpaid    time.Time          // until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
+	// until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
+	unpaid time.Time
 
 	headDirty bool
 	fresh     bool // nothing is given out before it is durable
@@ -48,7 +49,8 @@ const (
 )
 
 // names of the states, for people and programs.
-var stateNames = [...]string{waiting: "waiting", granted: "granted", running: "running", finished: "finished", cancelled: "cancelled"}
+var stateNames = [...]string{waiting: "waiting", granted: "granted", running: "running", finished: "finished",
+	cancelled: "cancelled"}
 
 // task is one task of a job.
 type task struct {
@@ -63,24 +65,25 @@ type task struct {
 
 // Result is how one attempt ended. Times are unix microseconds.
 type Result struct {
-	Job      string           `json:"-"`
-	Index    int              `json:"i"`
-	Attempt  int              `json:"a"`
-	Code     int              `json:"c"`
-	Signal   int              `json:"s,omitempty"`
-	TimedOut bool             `json:"t,omitempty"`
-	OOM      bool             `json:"m,omitempty"`
-	Lost     bool             `json:"l,omitempty"` // nobody saw its end, or it could not be begun for want of something that passes
-	Evicted  string           `json:"v,omitempty"` // it made room for a machine: why, by which rule and for which
-	Error    string           `json:"e,omitempty"` // why it could not be begun
-	Worker   cluster.WorkerID `json:"w"`
-	Began    int64            `json:"b"`
-	Ended    int64            `json:"d"`
-	Offset   int64            `json:"o,omitempty"` // of its output in the job's file
-	Bytes    int              `json:"n,omitempty"`
-	Cut      bool             `json:"x,omitempty"` // the output was longer than what is kept
-	Retry    bool             `json:"r,omitempty"` // it was run again
-	Dropped  bool             `json:"k,omitempty"` // it ended because its job was cancelled
+	Job      string `json:"-"`
+	Index    int    `json:"i"`
+	Attempt  int    `json:"a"`
+	Code     int    `json:"c"`
+	Signal   int    `json:"s,omitempty"`
+	TimedOut bool   `json:"t,omitempty"`
+	OOM      bool   `json:"m,omitempty"`
+	// nobody saw its end, or it could not be begun for want of something that passes
+	Lost    bool             `json:"l,omitempty"`
+	Evicted string           `json:"v,omitempty"` // it made room for a machine: why, by which rule and for which
+	Error   string           `json:"e,omitempty"` // why it could not be begun
+	Worker  cluster.WorkerID `json:"w"`
+	Began   int64            `json:"b"`
+	Ended   int64            `json:"d"`
+	Offset  int64            `json:"o,omitempty"` // of its output in the job's file
+	Bytes   int              `json:"n,omitempty"`
+	Cut     bool             `json:"x,omitempty"` // the output was longer than what is kept
+	Retry   bool             `json:"r,omitempty"` // it was run again
+	Dropped bool             `json:"k,omitempty"` // it ended because its job was cancelled
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`

@@ -10,7 +10,8 @@ import (
 
 // Times of the room that is saved for a task that is larger than what is free.
 const (
-	passPatience = 5 * time.Second  // how long a shape with the best bid may find no room before a worker is saved for it
+	// how long a shape with the best bid may find no room before a worker is saved for it
+	passPatience = 5 * time.Second
 	saveFor      = 60 * time.Second // how long that worker takes nothing else
 )
 

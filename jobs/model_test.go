@@ -18,8 +18,8 @@ import (
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
-// world is a dispatcher, its journal and workers whose ledgers and pullers are the real ones. Messages are reports and orders;
-// each is delivered whole, in order, or lost with its connection.
+// world is a dispatcher, its journal and workers whose ledgers and pullers are the real ones. Messages are reports and
+// orders; each is delivered whole, in order, or lost with its connection.
 type world struct {
 	t          *rapid.T
 	now        time.Time
@@ -46,11 +46,13 @@ type peer struct {
 }
 
 func newWorld(t *rapid.T, workers, slots int) *world {
-	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(auction.DefaultRules(8)), journal: map[string]fsm.Record{}, started: map[string]int{}}
+	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(auction.DefaultRules(8)),
+		journal: map[string]fsm.Record{}, started: map[string]int{}}
 	for i := range workers {
 		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
-		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]auction.Puller, slots), at: map[string]int32{},
+		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]auction.Puller, slots),
+			at:      map[string]int32{},
 			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}}
 		w.workers = append(w.workers, p)
 		p.connect()
@@ -136,7 +138,8 @@ func (p *peer) granted(g jobs.Grant) {
 	answer := auction.Refuse
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
-		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
+		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
+			Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
 		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
 		return
 	}
@@ -145,7 +148,8 @@ func (p *peer) granted(g jobs.Grant) {
 			p.sell.Free(name)
 		}
 	}
-	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: answer})
+	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
+		Answer: answer})
 	if answer == auction.Accept {
 		p.w.started[name]++
 		p.running[name], p.at[name] = g.Life, g.Slot

@@ -27,8 +27,9 @@ func drawSpec(t *rapid.T) jobs.Spec {
 	return s
 }
 
-// TestEachTaskIsRecordedOnce: whatever ends, fails, is cancelled, is cut off, or crashes in whatever order, no worker is
-// overdrawn, no attempt is begun twice, every job comes to its end, and each task has one final record in the journal.
+// TestEachTaskIsRecordedOnce: whatever ends, fails, is cancelled, is cut off, or crashes in whatever order, no worker
+// is overdrawn, no attempt is begun twice, every job comes to its end, and each task has one final record in the
+// journal.
 func TestEachTaskIsRecordedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "workers"), rapid.IntRange(1, 5).Draw(t, "slots"))
@@ -49,7 +50,8 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 			},
 			"end": func(t *rapid.T) {
 				if all := w.lives(); len(all) > 0 {
-					rapid.SampledFrom(all).Draw(t, "life")(rapid.SampledFrom([]int{0, 0, 0, 1, -1, evictedCode}).Draw(t, "code"))
+					rapid.SampledFrom(all).Draw(t, "life")(rapid.SampledFrom([]int{0, 0, 0, 1, -1, evictedCode}).Draw(t,
+						"code"))
 				}
 			},
 			"overdraw": func(t *rapid.T) { w.unpaid = rapid.IntRange(0, 5).Draw(t, "refusals") },
@@ -146,7 +148,8 @@ func (w *world) unfinished() bool {
 	return false
 }
 
-// checkJournal: one final record for each task that was not cancelled before it ran, and the same counts after a restart.
+// checkJournal: one final record for each task that was not cancelled before it ran, and the same counts after a
+// restart.
 func (w *world) checkJournal() {
 	final := map[string]int{}
 	for _, rec := range w.journal {
@@ -176,7 +179,8 @@ func (w *world) checkJournal() {
 	w.crash(7)
 	for i, a := range w.dispatcher.List(w.now, "") {
 		b := before[i]
-		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled || a.Retried != b.Retried || a.Evicted != b.Evicted {
+		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled ||
+			a.Retried != b.Retried || a.Evicted != b.Evicted {
 			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
 		}
 		if a.Cancelled == 0 {
@@ -193,8 +197,8 @@ func (w *world) checkJournal() {
 	}
 }
 
-// TestEvictedTasksAreNotLost: a task makes room more often than one may be lost, and is run again each time; it is counted,
-// and no try of its own is used up, over a restart too.
+// TestEvictedTasksAreNotLost: a task makes room more often than one may be lost, and is run again each time; it is
+// counted, and no try of its own is used up, over a restart too.
 func TestEvictedTasksAreNotLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)
@@ -228,8 +232,8 @@ func TestEvictedTasksAreNotLost(t *testing.T) {
 	})
 }
 
-// TestWhoCannotPayWaits: a job whose tasks are refused because its namespace has nothing left waits, says so, is not tried
-// again and again, and goes on when there is enough; meanwhile others have the room.
+// TestWhoCannotPayWaits: a job whose tasks are refused because its namespace has nothing left waits, says so, is not
+// tried again and again, and goes on when there is enough; meanwhile others have the room.
 func TestWhoCannotPayWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)

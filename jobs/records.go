@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/fsm"
 )
 
-// The journal of a dispatcher: a job's head, written at its submission, its cancelling and its end; and groups of results, as
-// many as had come in when the journal was free.
+// The journal of a dispatcher: a job's head, written at its submission, its cancelling and its end; and groups of
+// results, as many as had come in when the journal was free.
 const (
 	headBucket  = "job"     // key: id
 	groupBucket = "results" // key: id/number
@@ -45,11 +45,13 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 		return nil, nil
 	}
 	out := d.purge()
-	for _, j := range slices.SortedFunc(maps.Keys(d.dirty), func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
+	for _, j := range slices.SortedFunc(maps.Keys(d.dirty),
+		func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
 		if len(j.unsaved) > 0 {
 			b, err := json.Marshal(j.unsaved)
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Internal, "journal", "the results of job %s cannot be written as JSON", j.id)
+				return nil, fault.Wrap(err, fault.Internal, "journal",
+					"the results of job %s cannot be written as JSON", j.id)
 			}
 			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, j.records), Value: b})
 			j.records++
@@ -118,7 +120,8 @@ func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
 // Restore takes back one record of the journal; call it for each before Resume.
 func (d *Dispatcher) Restore(r fsm.Record) error {
 	damaged := func(err error) error {
-		return fault.Wrap(err, fault.Internal, "journal_damaged", "the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
+		return fault.Wrap(err, fault.Internal, "journal_damaged",
+			"the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
 	}
 	switch r.Bucket {
 	case headBucket:
@@ -145,7 +148,9 @@ func (d *Dispatcher) Restore(r fsm.Record) error {
 		}
 		d.groups[id] = append(d.groups[id], g)
 	default:
-		return fault.New(fault.Internal, "journal_damaged", "the journal of jobs has a bucket %q that this souk does not know; it was written by a newer souk, so run that one", r.Bucket)
+		return fault.New(fault.Internal, "journal_damaged",
+			"the journal of jobs has a bucket %q that this souk does not know; it was written by a newer souk, so "+
+				"run that one", r.Bucket)
 	}
 	return nil
 }
@@ -234,7 +239,8 @@ func (d *Dispatcher) queueRestored(j *job) {
 	}
 }
 
-// NoteAttempt tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived or not.
+// NoteAttempt tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived
+// or not.
 func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	j := d.jobs[id]
 	if j == nil {
@@ -245,8 +251,8 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	}
 }
 
-// SkipAttempts tells, after NoteAttempt, that the host was down and took all that ran along, and what was not on disk yet: the next
-// attempt of each task is one more than it would be.
+// SkipAttempts tells, after NoteAttempt, that the host was down and took all that ran along, and what was not on disk
+// yet: the next attempt of each task is one more than it would be.
 func (d *Dispatcher) SkipAttempts() {
 	for _, j := range d.order {
 		for i := range j.tasks {

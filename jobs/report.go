@@ -43,7 +43,8 @@ func (d *Dispatcher) kept(s *workerState, offers []Offer) {
 	}
 }
 
-// connect brings what the dispatcher believes of a worker together with what the worker says at the beginning of a connection.
+// connect brings what the dispatcher believes of a worker together with what the worker says at the beginning of a
+// connection.
 func (d *Dispatcher) connect(now time.Time, s *workerState, lives []Life, results []Result) {
 	d.forget(now, s)
 	there := map[Life]bool{}
@@ -71,7 +72,8 @@ func (d *Dispatcher) connect(now time.Time, s *workerState, lives []Life, result
 	}
 }
 
-// forget voids what was between the dispatcher and a worker whose connection has ended: grants that were not answered go back.
+// forget voids what was between the dispatcher and a worker whose connection has ended: grants that were not answered
+// go back.
 func (d *Dispatcher) forget(now time.Time, s *workerState) {
 	s.resting, s.ahead = nil, cluster.Resources{}
 	for _, offer := range slices.SortedFunc(maps.Keys(s.open), func(a, b Offer) int {
@@ -90,7 +92,8 @@ func (d *Dispatcher) forget(now time.Time, s *workerState) {
 	}
 }
 
-// open says whether the task still waits for the answer to this grant: a result of the same attempt may have come first.
+// open says whether the task still waits for the answer to this grant: a result of the same attempt may have come
+// first.
 func (g *openGrant) open() bool {
 	t := &g.job.tasks[g.index]
 	return t.state == granted && int(t.attempt) == g.life.Attempt
@@ -115,7 +118,8 @@ func (d *Dispatcher) adopt(now time.Time, s *workerState, j *job, i int, l Life)
 		}
 	}
 	j.set(i, running)
-	t.attempt, t.worker, t.began = int32(l.Attempt), s.id, now.UnixMicro() // when it began the worker tells with its result
+	// when it began the worker tells with its result
+	t.attempt, t.worker, t.began = int32(l.Attempt), s.id, now.UnixMicro()
 	s.running[l] = j
 	d.changed(j)
 }

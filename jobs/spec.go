@@ -25,23 +25,25 @@ const (
 
 // Spec is what a job is. Its JSON is what the API reads and tells.
 type Spec struct {
-	App        string            `json:"app"`
-	Name       string            `json:"name,omitempty"`
-	Command    []string          `json:"command"`
-	Env        map[string]string `json:"env,omitempty"`
-	First      int               `json:"first,omitempty"` // index of the first task
-	Last       int               `json:"last,omitempty"`  // index of the last; both 0: one task
-	CPUKind    string            `json:"cpu_kind,omitempty"`
-	CPUs       int               `json:"cpus,omitempty"`
-	MemoryMB   int               `json:"memory_mb,omitempty"`
-	Retries    int               `json:"retries,omitempty"`     // times a task that failed is run again
-	MaxFails   *int              `json:"max_fails,omitempty"`   // when more tasks than this have failed the rest is cancelled; none: never
-	TimeoutMS  int64             `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
-	EstimateMS int64             `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
-	Priority   Priority          `json:"priority,omitempty"`
-	Band       machine.Band      `json:"band,omitempty"` // what its tasks cost, and who may evict them; "" is batch
+	App      string            `json:"app"`
+	Name     string            `json:"name,omitempty"`
+	Command  []string          `json:"command"`
+	Env      map[string]string `json:"env,omitempty"`
+	First    int               `json:"first,omitempty"` // index of the first task
+	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
+	CPUKind  string            `json:"cpu_kind,omitempty"`
+	CPUs     int               `json:"cpus,omitempty"`
+	MemoryMB int               `json:"memory_mb,omitempty"`
+	Retries  int               `json:"retries,omitempty"` // times a task that failed is run again
+	// when more tasks than this have failed the rest is cancelled; none: never
+	MaxFails   *int         `json:"max_fails,omitempty"`
+	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
+	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
+	Priority   Priority     `json:"priority,omitempty"`
+	Band       machine.Band `json:"band,omitempty"` // what its tasks cost, and who may evict them; "" is batch
 
-	// Whose means it takes, and how often its app's tasks may be evicted. The gateway says so, whatever the client does.
+	// Whose means it takes, and how often its app's tasks may be evicted. The gateway says so, whatever the client
+	// does.
 	Namespace string                  `json:"namespace,omitempty"`
 	Budget    *machine.EvictionBudget `json:"eviction_budget,omitempty"`
 }
@@ -119,7 +121,8 @@ func (s *Spec) Settle() error {
 		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
 	case s.MaxFails != nil && *s.MaxFails < 0:
 		return no("at least 0 tasks may fail, not %d", *s.MaxFails)
-	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds() || s.EstimateMS < 0 || s.EstimateMS > MaxTimeout.Milliseconds():
+	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds() || s.EstimateMS < 0 ||
+		s.EstimateMS > MaxTimeout.Milliseconds():
 		return no("a timeout and an estimate are from 0 to %s", MaxTimeout)
 	case s.Priority != "" && s.Priority != High && s.Priority != Normal && s.Priority != Low:
 		return no("%.40q is no priority; use high, normal or low", s.Priority)
@@ -134,7 +137,8 @@ func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
 
 // Shape gives what one task occupies.
 func (s *Spec) Shape() cluster.Resources {
-	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs, MemoryMB: s.MemoryMB}})
+	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
+		MemoryMB: s.MemoryMB}})
 }
 
 // Request is what the judge is asked about one task.
@@ -159,7 +163,8 @@ type Terms struct {
 func (s *Spec) terms(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/",
+		"LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
 	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT"} {
@@ -173,5 +178,6 @@ func (s *Spec) terms(id string) *Terms {
 
 // Environ gives the whole environment of one attempt.
 func (t *Terms) Environ(l Life, worker string) []string {
-	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index), "SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))
+	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index),
+		"SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))
 }

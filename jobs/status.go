@@ -107,8 +107,10 @@ func (d *Dispatcher) List(now time.Time, app string) []Job {
 }
 
 func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
-	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] + j.counts[running],
-		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried, Evicted: j.evicted, Submitted: j.submitted,
+	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] +
+		j.counts[running],
+		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
+		Evicted: j.evicted, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
 	end := now
 	switch {
@@ -144,7 +146,8 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 // why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
 func (d *Dispatcher) why(j *job) string {
 	if !j.unpaid.IsZero() {
-		return "namespace " + cmp.Or(j.spec.Namespace, "default") + " cannot pay for another task of it now; it is tried again every few seconds"
+		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
+			" cannot pay for another task of it now; it is tried again every few seconds"
 	}
 	sh := d.queueOf(j.terms.Shape)
 	here, room, saved, tasks := 0, 0, 0, 0
@@ -187,7 +190,8 @@ func (d *Dispatcher) why(j *job) string {
 		ahead, lots = ahead+t, lots+l
 	}
 	if ahead > 0 {
-		text += fmt.Sprintf("; %s of %s come before these", count(int(ahead), "task", "tasks"), count(int(lots), "job", "jobs"))
+		text += fmt.Sprintf("; %s of %s come before these", count(int(ahead), "task", "tasks"),
+			count(int(lots), "job", "jobs"))
 	}
 	return text
 }
@@ -246,7 +250,8 @@ func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker
 	}
 	i, ok := j.at(index)
 	if !ok {
-		return nil, nil, "", fault.New(fault.NotFound, "task_not_found", "job %s has no task %d; its tasks are %d to %d", id, index, j.spec.First, j.spec.Last)
+		return nil, nil, "", fault.New(fault.NotFound, "task_not_found",
+			"job %s has no task %d; its tasks are %d to %d", id, index, j.spec.First, j.spec.Last)
 	}
 	t := &j.tasks[i]
 	if t.state == running {

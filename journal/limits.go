@@ -19,13 +19,15 @@ func Check(batch []fsm.Record) error {
 		switch {
 		case r.Bucket == "" || r.Bucket[0] == 0 || len(r.Bucket) > MaxBucket:
 			return fault.New(fault.Invalid, "journal_record",
-				"a record's bucket needs a name of 1 to %d bytes that does not begin with a zero byte, not %.40q", MaxBucket, r.Bucket)
+				"a record's bucket needs a name of 1 to %d bytes that does not begin with a zero byte, not %.40q",
+				MaxBucket, r.Bucket)
 		case r.Key == "" || len(r.Key) > MaxKey:
 			return fault.New(fault.Invalid, "journal_record",
 				"a record's key in bucket %q needs 1 to %d bytes, not %d", r.Bucket, MaxKey, len(r.Key))
 		case len(r.Value) > MaxValue:
 			return fault.New(fault.Invalid, "journal_record",
-				"the value of %q in bucket %q is %d bytes and may have %d: keep large data beside the journal", r.Key, r.Bucket, len(r.Value), MaxValue)
+				"the value of %q in bucket %q is %d bytes and may have %d: keep large data beside the journal", r.Key,
+				r.Bucket, len(r.Value), MaxValue)
 		}
 	}
 	return nil

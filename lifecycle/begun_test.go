@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestBegunIsKept: a stop that is answered when it has begun is answered while the machine still stops, and goes on to its end
-// also when souk ends right behind the answer.
+// TestBegunIsKept: a stop that is answered when it has begun is answered while the machine still stops, and goes on to
+// its end also when souk ends right behind the answer.
 func TestBegunIsKept(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

@@ -38,8 +38,9 @@ type Command struct {
 	// Timeout is the grace of what is stopped; 0: the config's.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// Begun has it answered when the operation has begun, durably, and not when it has ended.
-	Begun           bool               `json:"begun,omitempty"`
-	Kill            bool               `json:"kill,omitempty"`      // destroy: also when running; restart: skip the grace
+	Begun bool `json:"begun,omitempty"`
+	// destroy: also when running; restart: skip the grace
+	Kill            bool               `json:"kill,omitempty"`
 	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
 	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
 	Metadata        map[string]*string `json:"metadata,omitempty"`

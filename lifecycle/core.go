@@ -49,7 +49,8 @@ func (c *core) open(now time.Time) { c.now, c.out = now, Out{} }
 func (c *core) put(bucket, key string, value any) {
 	b, err := json.Marshal(value)
 	if err != nil {
-		panic("lifecycle: a record of bucket " + bucket + " does not encode: " + err.Error()) // plain data: cannot happen
+		// plain data: cannot happen
+		panic("lifecycle: a record of bucket " + bucket + " does not encode: " + err.Error())
 	}
 	c.out.Records = append(c.out.Records, fsm.Record{Bucket: bucket, Key: key, Value: b})
 }

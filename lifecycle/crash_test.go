@@ -85,7 +85,8 @@ func meanwhile(first, then act) act {
 
 func vol(verb string) act {
 	return func(d *driver) uint64 {
-		return d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}})
+		return d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1",
+			Spec: machine.Volume{Name: "data", SizeGB: 1}})
 	}
 }
 
@@ -102,7 +103,8 @@ func withSignal(c *lifecycle.Command) { c.Signal = "SIGUSR1" }
 
 func newConfig(skip bool) func(*lifecycle.Command) {
 	return func(c *lifecycle.Command) {
-		c.Launch = &machine.Launch{Config: config(func(c *machine.Config) { c.Env = map[string]string{"NEW": "1"} }), SkipLaunch: skip}
+		c.Launch = &machine.Launch{Config: config(func(c *machine.Config) { c.Env = map[string]string{"NEW": "1"} }),
+			SkipLaunch: skip}
 		c.Resources = &cluster.Resources{CPU: 200, Memory: 128}
 	}
 }
@@ -116,48 +118,76 @@ func scenarios() []scenario {
 	return []scenario{
 		{name: "create", want: machine.Started, acts: []act{create()}},
 		{name: "create, not launched", want: machine.Created, acts: []act{create(skipLaunch)}},
-		{name: "create that cannot launch", want: machine.Destroyed, world: fails(lifecycle.EffLaunch, final, final, final), acts: []act{create()}},
-		{name: "create after transient failures", want: machine.Started, world: fails(lifecycle.EffLaunch, transient, transient), acts: []act{create()}},
-		{name: "create that cannot be prepared", want: machine.Destroyed, world: fails(lifecycle.EffPrepare, final, final, final), acts: []act{create(skipLaunch)}},
+		{name: "create that cannot launch", want: machine.Destroyed, world: fails(lifecycle.EffLaunch, final, final,
+			final), acts: []act{create()}},
+		{name: "create after transient failures", want: machine.Started,
+			world: fails(lifecycle.EffLaunch, transient, transient), acts: []act{create()}},
+		{name: "create that cannot be prepared", want: machine.Destroyed,
+			world: fails(lifecycle.EffPrepare, final, final, final), acts: []act{create(skipLaunch)}},
 		{name: "start", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Start)}},
 		{name: "stop", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop)}},
-		{name: "stop of one that ignores signals", want: machine.Stopped, world: func(w *world) { w.stubborn = true }, acts: []act{create(), verb(lifecycle.Stop)}},
-		{name: "stop and start", want: machine.Started, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Start)}},
+		{name: "stop of one that ignores signals", want: machine.Stopped, world: func(w *world) { w.stubborn = true },
+			acts: []act{create(), verb(lifecycle.Stop)}},
+		{name: "stop and start", want: machine.Started,
+			acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Start)}},
 		{name: "restart", want: machine.Started, acts: []act{create(), verb(lifecycle.Restart)}},
 		{name: "suspend", want: machine.Suspended, acts: []act{create(), verb(lifecycle.Suspend)}},
-		{name: "suspend and resume", want: machine.Started, acts: []act{create(), verb(lifecycle.Suspend), verb(lifecycle.Start)}},
-		{name: "stop of a suspended one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Suspend), verb(lifecycle.Stop)}},
+		{name: "suspend and resume", want: machine.Started, acts: []act{create(), verb(lifecycle.Suspend),
+			verb(lifecycle.Start)}},
+		{name: "stop of a suspended one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Suspend),
+			verb(lifecycle.Stop)}},
 		{name: "signal", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Signal, withSignal)}},
-		{name: "update of a running one", want: machine.Started, acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
-		{name: "update of a stopped one", want: machine.Stopped, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Update, newConfig(true))}},
-		{name: "update that launches", want: machine.Started, acts: []act{create(skipLaunch), verb(lifecycle.Update, newConfig(false))}},
-		{name: "update that shrinks", want: machine.Started, world: stubborn, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(false))}},
-		{name: "update that grows", want: machine.Started, world: stubborn, acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
-		{name: "update that shrinks and does not launch", want: machine.Stopped, world: stubborn, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(true))}},
+		{name: "update of a running one", want: machine.Started,
+			acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update of a stopped one", want: machine.Stopped,
+			acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Update, newConfig(true))}},
+		{name: "update that launches", want: machine.Started,
+			acts: []act{create(skipLaunch), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that shrinks", want: machine.Started, world: stubborn,
+			acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that grows", want: machine.Started, world: stubborn,
+			acts: []act{create(), verb(lifecycle.Update, newConfig(false))}},
+		{name: "update that shrinks and does not launch", want: machine.Stopped, world: stubborn,
+			acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(true))}},
 		{name: "update that shrinks, of one that cannot be killed", want: machine.Started, world: func(w *world) {
-			w.stubborn, w.failures[lifecycle.EffKill] = true, []error{final, final, final, final, final, final, final, final, final}
+			w.stubborn, w.failures[lifecycle.EffKill] = true, []error{final, final, final, final, final, final, final,
+				final, final}
 		}, acts: []act{create(cpus(900)), verb(lifecycle.Update, newConfig(false))}},
 		{name: "update that shrinks, and the machine is destroyed", want: machine.Destroyed, world: stubborn,
-			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)), verb(lifecycle.Destroy, kill))}},
-		{name: "two updates, one after the other", want: machine.Started, world: func(w *world) { w.stubborn, w.anyAck = true, true },
-			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)), verb(lifecycle.Update, newConfig(false)))}},
-		{name: "destroy while it starts", want: machine.Destroyed, acts: []act{create(skipLaunch), meanwhile(verb(lifecycle.Start), verb(lifecycle.Destroy, kill))}},
-		{name: "destroy", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Destroy)}},
+			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)),
+				verb(lifecycle.Destroy, kill))}},
+		{name: "two updates, one after the other", want: machine.Started,
+			world: func(w *world) { w.stubborn, w.anyAck = true, true },
+			acts: []act{create(cpus(900)), meanwhile(verb(lifecycle.Update, newConfig(false)),
+				verb(lifecycle.Update, newConfig(false)))}},
+		{name: "destroy while it starts", want: machine.Destroyed,
+			acts: []act{create(skipLaunch), meanwhile(verb(lifecycle.Start), verb(lifecycle.Destroy, kill))}},
+		{name: "destroy", want: machine.Destroyed,
+			acts: []act{create(), verb(lifecycle.Stop), verb(lifecycle.Destroy)}},
 		{name: "destroy by force", want: machine.Destroyed, acts: []act{create(), verb(lifecycle.Destroy, kill)}},
 		{name: "exit", want: machine.Stopped, acts: []act{create(), ends(0)}},
-		{name: "exits and the restart policy", want: machine.Stopped, acts: []act{create(restarts), ends(1), ends(1), ends(1)}},
-		{name: "exits at once", want: machine.Stopped, world: func(w *world) { w.instant = true }, acts: []act{create()}},
-		{name: "exits at once, and is restarted", want: machine.Stopped, world: func(w *world) { w.instant = true }, acts: []act{create(restarts)}},
+		{name: "exits and the restart policy", want: machine.Stopped, acts: []act{create(restarts), ends(1), ends(1),
+			ends(1)}},
+		{name: "exits at once", want: machine.Stopped, world: func(w *world) { w.instant = true },
+			acts: []act{create()}},
+		{name: "exits at once, and is restarted", want: machine.Stopped, world: func(w *world) { w.instant = true },
+			acts: []act{create(restarts)}},
 		{name: "auto_destroy", want: machine.Destroyed, acts: []act{create(autoDestroy), ends(3)}},
 		{name: "volume", acts: []act{vol("create"), vol("snapshot"), vol("destroy")}},
 		{name: "preempt", want: machine.Started, acts: []act{batch(v1, restarts), batch(v2), create(service)}},
-		{name: "preempt one that ignores signals", want: machine.Started, world: func(w *world) { w.stubborn = true }, acts: []act{batch(v1), batch(v2), create(service)}},
-		{name: "preempt a suspended one", want: machine.Started, acts: []act{batch(v1), on(v1, lifecycle.Suspend), batch(v2), create(service)}},
-		{name: "preempt, and the beneficiary does not start", want: machine.Destroyed, world: func(w *world) { w.broken = m1 },
-			acts: []act{batch(v1, restarts), batch(v2), create(service)}},
-		{name: "preempt, and the beneficiary is destroyed", want: machine.Destroyed, acts: []act{batch(v1, restarts), batch(v2), create(service), verb(lifecycle.Destroy, kill)}},
-		{name: "preempt by a start", want: machine.Started, acts: []act{create(service), verb(lifecycle.Stop), batch(v1), batch(v2), verb(lifecycle.Start)}},
-		{name: "machine on a volume", want: machine.Destroyed, acts: []act{vol("create"), create(withVolume), verb(lifecycle.Destroy, kill), vol("destroy")}},
+		{name: "preempt one that ignores signals", want: machine.Started, world: func(w *world) { w.stubborn = true },
+			acts: []act{batch(v1), batch(v2), create(service)}},
+		{name: "preempt a suspended one", want: machine.Started, acts: []act{batch(v1), on(v1, lifecycle.Suspend),
+			batch(v2), create(service)}},
+		{name: "preempt, and the beneficiary does not start", want: machine.Destroyed,
+			world: func(w *world) { w.broken = m1 },
+			acts:  []act{batch(v1, restarts), batch(v2), create(service)}},
+		{name: "preempt, and the beneficiary is destroyed", want: machine.Destroyed,
+			acts: []act{batch(v1, restarts), batch(v2), create(service), verb(lifecycle.Destroy, kill)}},
+		{name: "preempt by a start", want: machine.Started, acts: []act{create(service), verb(lifecycle.Stop),
+			batch(v1), batch(v2), verb(lifecycle.Start)}},
+		{name: "machine on a volume", want: machine.Destroyed, acts: []act{vol("create"), create(withVolume),
+			verb(lifecycle.Destroy, kill), vol("destroy")}},
 	}
 }
 
@@ -210,7 +240,8 @@ func facts(d *driver) string {
 	if m := d.sup.Machine("app", m1); m != nil {
 		s += fmt.Sprintf("machine %s env=%v cordoned=%v\n", m.State, m.Config.Env, m.Cordoned)
 		for _, e := range m.Events {
-			if e.Request != nil && e.Request.ExitEvent != nil && e.Request.ExitEvent.ExitCode < 100 { // kills may be repeated
+			if e.Request != nil && e.Request.ExitEvent != nil && e.Request.ExitEvent.ExitCode < 100 {
+				// kills may be repeated
 				s += fmt.Sprintf("exit %d lost=%v\n", e.Request.ExitEvent.ExitCode, e.Request.ExitEvent.Lost)
 			}
 		}

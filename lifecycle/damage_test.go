@@ -13,8 +13,9 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 )
 
-// TestNothingOnDiskPanics stops souk somewhere in a scenario, changes one value in one record of the journal, and starts
-// it again: the record is refused, or souk works. It never panics, whatever then ends, comes due or is asked for.
+// TestNothingOnDiskPanics stops souk somewhere in a scenario, changes one value in one record of the journal, and
+// starts it again: the record is refused, or souk works. It never panics, whatever then ends, comes due or is asked
+// for.
 func TestNothingOnDiskPanics(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	all, refused := scenarios(), 0
@@ -83,7 +84,8 @@ func damage(rng *rand.Rand, value []byte) []byte {
 }
 
 func change(rng *rand.Rand, v any) any {
-	odd := []any{nil, -1, 0, 1, 70, -9e18, 9e18, "", "x", m1, v1, "created", true, []any{}, map[string]any{}, "2026-11-21T11:59:59Z", "0001-01-01T00:00:00Z"}
+	odd := []any{nil, -1, 0, 1, 70, -9e18, 9e18, "", "x", m1, v1, "created", true, []any{}, map[string]any{},
+		"2026-11-21T11:59:59Z", "0001-01-01T00:00:00Z"}
 	if rng.IntN(4) > 0 { // deeper, where there is something
 		switch v := v.(type) {
 		case map[string]any:

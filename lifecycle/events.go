@@ -22,7 +22,8 @@ func (s *machines) noteExit(r *row, ex Exit, requested, again bool) {
 	if ex.Lost {
 		msg = "the end was not seen: the worker's machine, or what watched the process, went down"
 	}
-	s.noteEvent(r, machine.Event{Type: "exit", Status: string(machine.Stopped), Source: machine.SourceFlyd, Message: msg,
+	s.noteEvent(r, machine.Event{Type: "exit", Status: string(machine.Stopped), Source: machine.SourceFlyd,
+		Message: msg,
 		Request: &machine.EventRequest{ExitEvent: e, RestartCount: r.Restarts}})
 }
 

@@ -140,8 +140,8 @@ func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.St
 	return nil
 }
 
-// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, its start has begun when
-// this returns, and waits.
+// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, its start has begun
+// when this returns, and waits.
 func (s *evictions) occupyOrEvict(r *row, a opArgs) error {
 	if !r.scheduling().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 )
 
-// FuzzRestore: a journal's records pass their checksum and may still be anything (a bug of another souk, a hostile disk).
-// Each is refused with an error or restored; neither panics, and the ledger adds up.
+// FuzzRestore: a journal's records pass their checksum and may still be anything (a bug of another souk, a hostile
+// disk). Each is refused with an error or restored; neither panics, and the ledger adds up.
 func FuzzRestore(f *testing.F) {
 	for _, sc := range scenarios() {
 		w := newWorld()
@@ -29,7 +29,8 @@ func FuzzRestore(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, bucket, key string, value []byte) {
-		s := lifecycle.New(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: capacity}, rand.New(rand.NewPCG(1, 2)))
+		s := lifecycle.New(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: capacity},
+			rand.New(rand.NewPCG(1, 2)))
 		err := s.Restore(fsm.Record{Bucket: bucket, Key: key, Value: value})
 		if err != nil {
 			return

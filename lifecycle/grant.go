@@ -84,7 +84,8 @@ func (s *commands) enter(g Grant) *row {
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,
 		InstanceID: instance, Version: instance,
 		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: "127.0.0.1", CreatedAt: stamp(s.now), Config: l.Config,
-		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker, Placement: g.Placement,
+		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
+		Placement:  g.Placement,
 		Scheduling: l.Scheduling,
 	}
 	if r.Machine.Name == "" {

@@ -50,7 +50,8 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
 		} else if r.Life != nil && !c.Kill {
 			return false, fault.New(fault.Precondition, "wrong_state",
-				"failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is %s: stop it "+
+				"failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is "+
+					"%s: stop it "+
 					"first, or destroy it with force", r.Machine.State)
 		}
 		s.abort(machineKey(c.Machine), "the machine is being destroyed") // a parked one
@@ -151,12 +152,14 @@ func hostFull(err error) error {
 			"the worker cannot take the machine: ") + "; stop something, or have the quota raised"
 		return &e
 	}
-	what := map[string]string{"cpu": "insufficient CPUs available", "memory": "insufficient memory available"}[e.Resource]
+	what := map[string]string{"cpu": "insufficient CPUs available",
+		"memory": "insufficient memory available"}[e.Resource]
 	if what == "" {
 		what = "insufficient resources available"
 	}
 	e.Text = "aborted: could not reserve resource for machine: " + what + " to fulfill request on the current host (" +
-		strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") + "); stop something, or create it anew elsewhere"
+		strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") +
+		"); stop something, or create it anew elsewhere"
 	e.Scope = fault.ScopeHost
 	return &e
 }

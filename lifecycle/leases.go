@@ -52,7 +52,8 @@ func (s *leases) check(id, nonce string) error {
 		return e
 	}
 	return fault.New(fault.Conflict, "lease_nonce",
-		"the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again", id)
+		"the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again",
+		id)
 }
 
 func heldError(id string, l machine.Lease) *fault.Error {
@@ -70,7 +71,8 @@ func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, erro
 	l, held := s.current(c.Machine)
 	switch {
 	case ttl < time.Second || ttl > MaxLease:
-		return machine.Lease{}, fault.New(fault.Invalid, "ttl", "a lease lasts from 1 second to %v; got %v", MaxLease, ttl)
+		return machine.Lease{}, fault.New(fault.Invalid, "ttl", "a lease lasts from 1 second to %v; got %v", MaxLease,
+			ttl)
 	case c.Release && !held:
 		return machine.Lease{}, noLease()
 	case held && c.Nonce != l.Nonce, !held && c.Nonce != "":

@@ -166,7 +166,8 @@ func (s *machines) checkName(app, name string) error {
 	}
 	if r := s.named(app, name); r != nil {
 		e := fault.New(fault.Conflict, "name_taken",
-			"already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID, name)
+			"already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID,
+			name)
 		e.Detail = r.Machine.ID
 		return e
 	}
@@ -175,7 +176,8 @@ func (s *machines) checkName(app, name string) error {
 
 func (s *machines) freeName(app string) string {
 	for {
-		if n := machine.NewName(s.rand); s.named(app, n) == nil { // ends: there are millions of names, and bounded machines
+		if n := machine.NewName(s.rand); s.named(app, n) == nil {
+			// ends: there are millions of names, and bounded machines
 			return n
 		}
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 // perCPU is a price where a core costs a credit an hour and nothing else does.
-var perCPU = quota.Price{PerHour: map[string]float64{"cpu": 1}, Bands: map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandService: 1}}
+var perCPU = quota.Price{PerHour: map[string]float64{"cpu": 1}, Bands: map[machine.Band]float64{machine.BandBatch: 0.5,
+	machine.BandService: 1}}
 
 func (d *driver) budget(b quota.Budget) {
 	d.take(d.sup.Budgets(d.now, quota.Limits{Price: perCPU, Budgets: map[string]quota.Budget{"ml": b}}))
@@ -32,8 +33,8 @@ func ofML(id string, band machine.Band, cpu int64) lifecycle.Grant {
 	})
 }
 
-// TestTheSellerJudgesMeans: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on lent
-// terms; lends to what runs when the balance is gone, and takes that back when there is enough again.
+// TestTheSellerJudgesMeans: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on
+// lent terms; lends to what runs when the balance is gone, and takes that back when there is enough again.
 func TestTheSellerJudgesMeans(t *testing.T) {
 	d := newDriver(newWorld())
 	const a, b, c = "aaaaaaaaaaaaa1", "aaaaaaaaaaaaa2", "aaaaaaaaaaaaa3"
@@ -46,14 +47,16 @@ func TestTheSellerJudgesMeans(t *testing.T) {
 	d.budget(limit)
 	ticket = d.grant(ofML(b, machine.BandService, 450))
 	e := fault.As(d.replies[ticket].Err)
-	if e == nil || e.Scope != fault.ScopeQuota || e.Code != "quota" || !strings.Contains(e.Text, "quota: wanted 0.0638 credits of namespace ml, had 0.0575 left") {
+	if e == nil || e.Scope != fault.ScopeQuota || e.Code != "quota" ||
+		!strings.Contains(e.Text, "quota: wanted 0.0638 credits of namespace ml, had 0.0575 left") {
 		t.Fatalf("%+v", e)
 	}
 	lent := ofML(b, machine.BandService, 450)
 	lent.Request.Scheduling.Lent, lent.Launch.Scheduling.Lent = true, true
 	d.grant(lent)
 	d.settle(time.Second)
-	if m := d.sup.Machine("app", b); m.State != machine.Started || !slices.ContainsFunc(m.Events, func(e machine.Event) bool { return e.Type == "lent" }) {
+	if m := d.sup.Machine("app", b); m.State != machine.Started ||
+		!slices.ContainsFunc(m.Events, func(e machine.Event) bool { return e.Type == "lent" }) {
 		t.Fatalf("%+v", m)
 	}
 	before := d.now
@@ -74,7 +77,8 @@ func TestTheSellerJudgesMeans(t *testing.T) {
 	}
 	d.do(lifecycle.Command{Verb: lifecycle.Stop, App: "app", Machine: a})
 	d.settle(time.Second)
-	d.grant(ofML(c, machine.BandService, 600)) // of another namespace it could pay: here it is refused, and evicts nobody
+	// of another namespace it could pay: here it is refused, and evicts nobody
+	d.grant(ofML(c, machine.BandService, 600))
 	if d.sup.Machine("app", c) != nil {
 		t.Fatal("who cannot pay evicts nobody")
 	}
@@ -87,8 +91,8 @@ func TestTheSellerJudgesMeans(t *testing.T) {
 	}
 }
 
-// TestMetersAreOneWriterCounters: over starts, stops, exits and crashes at any moment, what a worker's record tells never
-// falls, and nothing is broken by machines that are lent to and paid for again.
+// TestMetersAreOneWriterCounters: over starts, stops, exits and crashes at any moment, what a worker's record tells
+// never falls, and nothing is broken by machines that are lent to and paid for again.
 func TestMetersAreOneWriterCounters(t *testing.T) {
 	crashes, told, lentTimes := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -111,7 +115,8 @@ func TestMetersAreOneWriterCounters(t *testing.T) {
 			id := rapid.SampledFrom(ids).Draw(t, "id")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0, 1, 2:
-				g := ofML(id, rapid.SampledFrom([]machine.Band{machine.BandBatch, machine.BandService}).Draw(t, "band"), rapid.Int64Range(100, 500).Draw(t, "cpu"))
+				g := ofML(id, rapid.SampledFrom([]machine.Band{machine.BandBatch, machine.BandService}).Draw(t, "band"),
+					rapid.Int64Range(100, 500).Draw(t, "cpu"))
 				g.Launch.Scheduling.Lent = rapid.Bool().Draw(t, "lent")
 				g.Request.Scheduling = *g.Launch.Scheduling
 				d.grant(g)
@@ -148,8 +153,8 @@ func TestMetersAreOneWriterCounters(t *testing.T) {
 	}
 }
 
-// TestARefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and the
-// machine has what it had, also where its namespace could not pay for that disk again.
+// TestARefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and
+// the machine has what it had, also where its namespace could not pay for that disk again.
 func TestARefusedUpdateTakesNothing(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

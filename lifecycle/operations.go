@@ -23,14 +23,16 @@ const (
 	opDestroy  = "destroy"
 	opSignal   = "signal"
 
-	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose first
-	// step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a stop.
+	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose
+	// first step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a
+	// stop.
 	opCreateEvict = "create_evict"
 	opStartEvict  = "start_evict"
 	opPreempt     = "preempt"
 )
 
-// vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to kill.
+// vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to
+// kill.
 const vacateMargin = 80 * time.Second
 
 // opArgs are the arguments of every operation on a machine, journalled with the run.

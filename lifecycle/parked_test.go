@@ -11,8 +11,8 @@ import (
 )
 
 // TestParkedRunsOfEveryOperation stops souk at every point of every scenario, and has the runs that are on their way
-// parked when it comes back, as after an upgrade: nothing panics, the ledger covers what runs, what ends by itself comes
-// to rest, and a destroy by force leaves nothing behind.
+// parked when it comes back, as after an upgrade: nothing panics, the ledger covers what runs, what ends by itself
+// comes to rest, and a destroy by force leaves nothing behind.
 func TestParkedRunsOfEveryOperation(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
@@ -35,7 +35,8 @@ func TestParkedRunsOfEveryOperation(t *testing.T) {
 					d.settle(2 * time.Hour)
 				}
 				d.clear()
-				if f := facts(d); !strings.Contains(f, "dirs map[] volumes map[]") || !strings.Contains(f, "used nothing, machines 0") {
+				if f := facts(d); !strings.Contains(f, "dirs map[] volumes map[]") ||
+					!strings.Contains(f, "used nothing, machines 0") {
 					t.Errorf("stopped after %d: destroying all leaves behind:\n%s", k, f)
 				}
 				if len(d.w.violations) > 0 {
@@ -95,8 +96,8 @@ func parkedStop(t *testing.T, edit ...func(*lifecycle.Grant)) *driver {
 	return d
 }
 
-// TestAParkedMachineIsLeftAlone: what would follow by itself from the end of a machine's process, or from the time, does
-// not while its operation is parked; its events say so, it is stopped, and a destroy gets rid of it.
+// TestAParkedMachineIsLeftAlone: what would follow by itself from the end of a machine's process, or from the time,
+// does not while its operation is parked; its events say so, it is stopped, and a destroy gets rid of it.
 func TestAParkedMachineIsLeftAlone(t *testing.T) {
 	restart := func(policy string) func(*lifecycle.Grant) {
 		return func(g *lifecycle.Grant) { g.Launch.Config.Restart = &machine.Restart{Policy: policy} }
@@ -108,14 +109,16 @@ func TestAParkedMachineIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := parkedStop(t, edit)
 			m := d.sup.Machine("app", m1)
-			if m.State != machine.Started || m.Events[0].Type != lifecycle.EventParked || !strings.Contains(m.Events[0].Message, "cannot go on") {
+			if m.State != machine.Started || m.Events[0].Type != lifecycle.EventParked ||
+				!strings.Contains(m.Events[0].Message, "cannot go on") {
 				t.Fatalf("it runs on, and says why its stop does not: %s, %+v", m.State, m.Events[0])
 			}
 			d.boot()
 			if again := d.sup.Machine("app", m1); len(again.Events) != len(m.Events) {
 				t.Fatalf("it is said once, not at each start: %+v", again.Events)
 			}
-			for _, c := range []lifecycle.Command{{Verb: lifecycle.Stop}, {Verb: lifecycle.Destroy}, {Verb: lifecycle.Signal, Signal: "TERM"}, {Verb: lifecycle.Suspend}} {
+			for _, c := range []lifecycle.Command{{Verb: lifecycle.Stop}, {Verb: lifecycle.Destroy},
+				{Verb: lifecycle.Signal, Signal: "TERM"}, {Verb: lifecycle.Suspend}} {
 				c.App, c.Machine = "app", m1
 				if r := d.replies[d.do(c)]; fault.CodeOf(r.Err) != "parked" {
 					t.Fatalf("%s: %v", c.Verb, r.Err)
@@ -180,12 +183,14 @@ func TestAParkedLaunchIsAdopted(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfALostMachineIsRefused: a grant repeated for a machine of which the journal has only a run, not the row.
+// TestWhatIsLeftOfALostMachineIsRefused: a grant repeated for a machine of which the journal has only a run, not the
+// row.
 func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1))
-	d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}})
+	d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1",
+		Spec: machine.Volume{Name: "data", SizeGB: 1}})
 	for k, r := range w.journal {
 		if r.Bucket == lifecycle.MachineBucket || r.Bucket == lifecycle.VolumeBucket {
 			delete(w.journal, k)
@@ -195,7 +200,8 @@ func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
 	if r := d.replies[d.grant(grantOf(m1))]; fault.CodeOf(r.Err) != "parked" {
 		t.Fatalf("%+v", r)
 	}
-	no := d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}})
+	no := d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1",
+		Spec: machine.Volume{Name: "data", SizeGB: 1}})
 	if r := d.replies[no]; fault.CodeOf(r.Err) != "parked" {
 		t.Fatalf("%+v", r)
 	}
@@ -204,7 +210,8 @@ func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
 	}
 }
 
-// TestARefusedDestroyAbortsNothing: a destroy by force whose arguments are wrong leaves the operation that is on its way.
+// TestARefusedDestroyAbortsNothing: a destroy by force whose arguments are wrong leaves the operation that is on its
+// way.
 func TestARefusedDestroyAbortsNothing(t *testing.T) {
 	for name, wrong := range map[string]func(*lifecycle.Command){
 		"signal":  func(c *lifecycle.Command) { c.Signal = "SIGNOTHING" },

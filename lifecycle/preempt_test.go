@@ -16,8 +16,8 @@ import (
 // budget is that of every machine that may be evicted in the property tests.
 var budget = machine.EvictionBudget{Max: 4, Window: machine.Duration{Duration: 30 * time.Second}}
 
-// unjust says what is wrong with the evictions so far: one that is not of lower rank, a budget that is overdrawn, or two
-// that answer each other.
+// unjust says what is wrong with the evictions so far: one that is not of lower rank, a budget that is overdrawn, or
+// two that answer each other.
 func unjust(all []machine.Preemption) string {
 	for i, p := range all {
 		n := 0
@@ -40,20 +40,22 @@ func unjust(all []machine.Preemption) string {
 }
 
 func drawScheduling(t *rapid.T) *machine.Scheduling {
-	band := rapid.SampledFrom([]machine.Band{machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem}).Draw(t, "band")
+	band := rapid.SampledFrom([]machine.Band{machine.BandFree, machine.BandBatch, machine.BandService,
+		machine.BandSystem}).Draw(t, "band")
 	return &machine.Scheduling{Band: band, EvictionBudget: &budget}
 }
 
-// TestPreemptionIsJust: machines of all bands crowd a worker, their ranks are changed, they are started, stopped, updated
-// and destroyed, ignore signals, and souk crashes at any step. Nobody is evicted by an equal or lower rank, no budget is
-// overdrawn (also not by a crash), nobody evicts what it was evicted for, each eviction is stamped, what really runs
-// never exceeds the worker, and in the end nobody waits.
+// TestPreemptionIsJust: machines of all bands crowd a worker, their ranks are changed, they are started, stopped,
+// updated and destroyed, ignore signals, and souk crashes at any step. Nobody is evicted by an equal or lower rank, no
+// budget is overdrawn (also not by a crash), nobody evicts what it was evicted for, each eviction is stamped, what
+// really runs never exceeds the worker, and in the end nobody waits.
 func TestPreemptionIsJust(t *testing.T) {
 	evictions, crashes, waits := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())
 		d.w.anyAck = true
-		ids := []string{"aaaaaaaaaaaaa1", "aaaaaaaaaaaaa2", "bbbbbbbbbbbbb1", "bbbbbbbbbbbbb2", "ccccccccccccc1", "ccccccccccccc2"}
+		ids := []string{"aaaaaaaaaaaaa1", "aaaaaaaaaaaaa2", "bbbbbbbbbbbbb1", "bbbbbbbbbbbbb2", "ccccccccccccc1",
+			"ccccccccccccc2"}
 		id, app := rapid.SampledFrom(ids), func(id string) string { return "app-" + id[:1] }
 		do := func(id string, v lifecycle.Verb, edit ...func(c *lifecycle.Command)) {
 			c := lifecycle.Command{Verb: v, App: app(id), Machine: id, Kill: true}
@@ -82,7 +84,8 @@ func TestPreemptionIsJust(t *testing.T) {
 			case 8, 9, 10, 11:
 				d.step()
 			case 12:
-				do(m, rapid.SampledFrom([]lifecycle.Verb{lifecycle.Stop, lifecycle.Destroy, lifecycle.Suspend, lifecycle.Restart}).Draw(t, "verb"))
+				do(m, rapid.SampledFrom([]lifecycle.Verb{lifecycle.Stop, lifecycle.Destroy, lifecycle.Suspend,
+					lifecycle.Restart}).Draw(t, "verb"))
 			case 13:
 				do(m, lifecycle.Update, newConfig(rapid.Bool().Draw(t, "skip")), func(c *lifecycle.Command) {
 					c.Launch.Scheduling, c.Resources.CPU = drawScheduling(t), rapid.Int64Range(200, 600).Draw(t, "cpu")
@@ -99,7 +102,8 @@ func TestPreemptionIsJust(t *testing.T) {
 				d.take(d.sup.Tick(d.now))
 			case 19:
 				at := d.now.Format(time.RFC3339)
-				do(m, lifecycle.SetMetadata, func(c *lifecycle.Command) { c.Metadata = map[string]*string{lifecycle.MetaCheckpoint: &at} })
+				do(m, lifecycle.SetMetadata,
+					func(c *lifecycle.Command) { c.Metadata = map[string]*string{lifecycle.MetaCheckpoint: &at} })
 			}
 			if rec := d.sup.Record(d.now); !rec.Used.Fits(capacity) {
 				t.Fatalf("over-granted: %v of %v", rec.Used, capacity)
@@ -141,7 +145,8 @@ func TestPreemptionIsJust(t *testing.T) {
 
 func stamped(m *machine.Machine, p machine.Preemption) bool {
 	for _, e := range m.Events {
-		if e.Type == "preempt" && len(e.Request.Preemptions) == 1 && e.Request.Preemptions[0] == p && e.Message == p.String() {
+		if e.Type == "preempt" && len(e.Request.Preemptions) == 1 && e.Request.Preemptions[0] == p &&
+			e.Message == p.String() {
 			return true
 		}
 	}

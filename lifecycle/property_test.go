@@ -39,7 +39,8 @@ func TestAnythingGoes(t *testing.T) {
 			},
 			"volume": func(t *rapid.T) {
 				verb := rapid.SampledFrom([]string{"create", "snapshot", "destroy", "extend"}).Draw(t, "verb")
-				asked[d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1", Spec: machine.Volume{SizeGB: 2}})] = "volume " + verb
+				asked[d.volume(lifecycle.VolumeCommand{Verb: verb, App: "app", Volume: "vol_1",
+					Spec: machine.Volume{SizeGB: 2}})] = "volume " + verb
 			},
 			"step": func(*rapid.T) { d.step() },
 			"exit": func(t *rapid.T) { d.end(ids.Draw(t, "id"), rapid.IntRange(0, 2).Draw(t, "code")) },
@@ -49,8 +50,10 @@ func TestAnythingGoes(t *testing.T) {
 			},
 			"stubborn": func(t *rapid.T) { d.w.stubborn = rapid.Bool().Draw(t, "stubborn") },
 			"failure": func(t *rapid.T) {
-				kind := rapid.SampledFrom([]string{lifecycle.EffLaunch, lifecycle.EffPrepare, lifecycle.EffSignal, lifecycle.EffPause, lifecycle.EffVolumeMake, lifecycle.EffKill}).Draw(t, "kind")
-				err := rapid.SampledFrom([]error{fault.New(fault.Unavailable, "t", "later"), fault.New(fault.Invalid, "f", "never")}).Draw(t, "err")
+				kind := rapid.SampledFrom([]string{lifecycle.EffLaunch, lifecycle.EffPrepare, lifecycle.EffSignal,
+					lifecycle.EffPause, lifecycle.EffVolumeMake, lifecycle.EffKill}).Draw(t, "kind")
+				err := rapid.SampledFrom([]error{fault.New(fault.Unavailable, "t", "later"),
+					fault.New(fault.Invalid, "f", "never")}).Draw(t, "err")
 				if kind == lifecycle.EffKill && fault.Is(err, fault.Invalid) {
 					return // a runtime that can never kill is beyond help until the next audit
 				}
@@ -132,8 +135,10 @@ func drawGrant(t *rapid.T, id string) lifecycle.Grant {
 }
 
 func drawCommand(t *rapid.T, id string) lifecycle.Command {
-	verbs := []lifecycle.Verb{lifecycle.Start, lifecycle.Stop, lifecycle.Restart, lifecycle.Suspend, lifecycle.Signal, lifecycle.Update, lifecycle.Destroy, lifecycle.Cordon}
-	c := lifecycle.Command{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), App: "app", Machine: id, Signal: "SIGTERM", Kill: rapid.Bool().Draw(t, "kill"), Begun: rapid.Bool().Draw(t, "begun")}
+	verbs := []lifecycle.Verb{lifecycle.Start, lifecycle.Stop, lifecycle.Restart, lifecycle.Suspend, lifecycle.Signal,
+		lifecycle.Update, lifecycle.Destroy, lifecycle.Cordon}
+	c := lifecycle.Command{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), App: "app", Machine: id, Signal: "SIGTERM",
+		Kill: rapid.Bool().Draw(t, "kill"), Begun: rapid.Bool().Draw(t, "begun")}
 	if c.Verb == lifecycle.Update {
 		newConfig(rapid.Bool().Draw(t, "skip"))(&c)
 		c.Launch.Config.Env["N"] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "n"))

@@ -148,7 +148,8 @@ func (r *row) scheduling() machine.Scheduling {
 // tenant returns what the ledger is to know of the machine.
 func (r *row) tenant() market.Tenant {
 	sc := r.scheduling()
-	t := market.Tenant{Rank: sc.Rank(), Budget: sc.Budget(), Lost: r.Evictions, Gang: r.Machine.Config.Metadata[MetaGang],
+	t := market.Tenant{Rank: sc.Rank(), Budget: sc.Budget(), Lost: r.Evictions,
+		Gang:    r.Machine.Config.Metadata[MetaGang],
 		Evicted: r.Machine.Preempted != nil}
 	if g := r.Machine.Config.Guest; g != nil {
 		t.GPUKind = g.GPUKind

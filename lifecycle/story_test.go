@@ -68,7 +68,8 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		return s.lease(td)
 	case "volume":
 		id := arg(td, "id", "vol_1")
-		d.volume(lifecycle.VolumeCommand{Verb: td.CmdArgs[0].Key, App: "app", Volume: id, Spec: machine.Volume{Name: "data", SizeGB: 1}})
+		d.volume(lifecycle.VolumeCommand{Verb: td.CmdArgs[0].Key, App: "app", Volume: id,
+			Spec: machine.Volume{Name: "data", SizeGB: 1}})
 	case "step":
 		if !d.step() {
 			return fmt.Errorf("nothing to do")
@@ -106,7 +107,8 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		if has(td, "again") {
 			kind = fault.Unavailable
 		}
-		d.w.failures[td.CmdArgs[0].Key] = append(d.w.failures[td.CmdArgs[0].Key], fault.New(kind, "test", "%s", strings.TrimSpace(td.Input)))
+		d.w.failures[td.CmdArgs[0].Key] = append(d.w.failures[td.CmdArgs[0].Key],
+			fault.New(kind, "test", "%s", strings.TrimSpace(td.Input)))
 	case "forget-steps": // a run as another souk left it
 		for k, r := range d.w.journal {
 			if r.Bucket == fsm.RunBucket {
@@ -117,7 +119,8 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 	case "show":
 		out.WriteString(indent(facts(d)))
 	default:
-		c := lifecycle.Command{Verb: lifecycle.Verb(td.Cmd), App: arg(td, "app", "app"), Machine: arg(td, "id", m1), Nonce: s.nonceOf(td), Kill: has(td, "kill"), Signal: arg(td, "signal", "")}
+		c := lifecycle.Command{Verb: lifecycle.Verb(td.Cmd), App: arg(td, "app", "app"), Machine: arg(td, "id", m1),
+			Nonce: s.nonceOf(td), Kill: has(td, "kill"), Signal: arg(td, "signal", "")}
 		if c.Verb == lifecycle.Update {
 			newConfig(has(td, "skip-launch"))(&c)
 			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
@@ -167,7 +170,8 @@ func schedulingOf(t *testing.T, td *datadriven.TestData) *machine.Scheduling {
 }
 
 func (s *story) lease(td *datadriven.TestData) error {
-	c := lifecycle.LeaseCommand{App: "app", Machine: m1, Owner: "ann", Nonce: s.nonceOf(td), Release: has(td, "release")}
+	c := lifecycle.LeaseCommand{App: "app", Machine: m1, Owner: "ann", Nonce: s.nonceOf(td),
+		Release: has(td, "release")}
 	if v := arg(td, "ttl", ""); v != "" {
 		ttl, err := time.ParseDuration(v)
 		if err != nil {

@@ -148,7 +148,8 @@ func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
 	return by, again
 }
 
-// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps it.
+// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps
+// it.
 func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
 	s.open(now)
 	err := s.tasks.begin(t)

@@ -46,8 +46,8 @@ func (d *driver) over(name string) {
 
 // TestTasksMakeRoom (invariant 7): tasks and machines of all bands crowd a worker; tasks begin and end, and are a while
 // about it when they are evicted; souk crashes at any step, and hears only later whose the tasks are that run on. Only
-// lower ranks go, within budgets; what runs never exceeds the worker; each task that is asked to go is stamped, is there,
-// and is asked again after a crash; and in the end no machine waits.
+// lower ranks go, within budgets; what runs never exceeds the worker; each task that is asked to go is stamped, is
+// there, and is asked again after a crash; and in the end no machine waits.
 func TestTasksMakeRoom(t *testing.T) {
 	evicted, crashes, asked := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +63,8 @@ func TestTasksMakeRoom(t *testing.T) {
 			case 0, 1, 2:
 				n++
 				name := fmt.Sprintf("t%04d", n)
-				if err := d.begin(taskOf(name, rapid.SampledFrom([]string{"jobs-a", "jobs-b"}).Draw(t, "app"), rapid.SampledFrom(bands).Draw(t, "band"),
+				if err := d.begin(taskOf(name, rapid.SampledFrom([]string{"jobs-a", "jobs-b"}).Draw(t, "app"),
+					rapid.SampledFrom(bands).Draw(t, "band"),
 					rapid.Int64Range(100, 400).Draw(t, "cpu"))); err != nil && !fault.Is(err, fault.Exhausted) {
 					t.Fatal(err)
 				}
@@ -83,7 +84,8 @@ func TestTasksMakeRoom(t *testing.T) {
 					g.Request.Resources = cluster.Resources{CPU: rapid.Int64Range(200, 900).Draw(t, "cpu")}
 				}))
 			case 8:
-				d.do(lifecycle.Command{Verb: rapid.SampledFrom([]lifecycle.Verb{lifecycle.Stop, lifecycle.Destroy}).Draw(t, "verb"), App: app(m), Machine: m, Kill: true})
+				d.do(lifecycle.Command{Verb: rapid.SampledFrom([]lifecycle.Verb{lifecycle.Stop,
+					lifecycle.Destroy}).Draw(t, "verb"), App: app(m), Machine: m, Kill: true})
 			case 9, 10:
 				d.step()
 			case 11:
@@ -97,7 +99,8 @@ func TestTasksMakeRoom(t *testing.T) {
 				d.boot()
 				crashes++
 				for name, p := range waiting { // it is asked again, unless nobody waits for it any more
-					if by := d.sup.Machine(p.ByApp, p.By); d.w.leaving[name].Machine == "" && by != nil && by.State.Transient() && d.sup.Leaving(name) != "" {
+					if by := d.sup.Machine(p.ByApp, p.By); d.w.leaving[name].Machine == "" && by != nil &&
+						by.State.Transient() && d.sup.Leaving(name) != "" {
 						t.Fatalf("%+v was forgotten", p)
 					}
 				}
@@ -139,8 +142,8 @@ func TestTasksMakeRoom(t *testing.T) {
 	t.Logf("%d evictions of tasks, %d crashes, %d asked again", evicted, crashes, asked)
 }
 
-// TestATaskGoesForAService follows one eviction: a service that does not fit makes one of the tasks go, the cheapest, and
-// takes its room the moment it is free. One that names no band does not.
+// TestATaskGoesForAService follows one eviction: a service that does not fit makes one of the tasks go, the cheapest,
+// and takes its room the moment it is free. One that names no band does not.
 func TestATaskGoesForAService(t *testing.T) {
 	d := newDriver(newWorld())
 	for i, band := range []machine.Band{machine.BandService, machine.BandBatch, machine.BandFree} {
@@ -161,7 +164,8 @@ func TestATaskGoesForAService(t *testing.T) {
 	}
 	web("aaaaaaaaaaaaa2", machine.BandService)
 	d.settle(time.Second)
-	if len(d.w.evicted) != 1 || d.w.evicted[0].Machine != "t2" || d.w.evicted[0].By != "aaaaaaaaaaaaa2" || d.w.evicted[0].Rule != machine.RuleLowerRank ||
+	if len(d.w.evicted) != 1 || d.w.evicted[0].Machine != "t2" || d.w.evicted[0].By != "aaaaaaaaaaaaa2" ||
+		d.w.evicted[0].Rule != machine.RuleLowerRank ||
 		!strings.Contains(d.w.evicted[0].String(), "preempted by machine aaaaaaaaaaaaa2") {
 		t.Fatalf("%+v", d.w.evicted)
 	}
@@ -178,8 +182,9 @@ func TestATaskGoesForAService(t *testing.T) {
 	}
 }
 
-// TestTasksAndVolumesAreMetered: a task costs what it occupies, by its band, as long as it runs, over a crash too; a volume
-// its disk as long as it is there. What cannot be paid for is refused, or lent to where the budget says so, and never a volume.
+// TestTasksAndVolumesAreMetered: a task costs what it occupies, by its band, as long as it runs, over a crash too; a
+// volume its disk as long as it is there. What cannot be paid for is refused, or lent to where the budget says so, and
+// never a volume.
 func TestTasksAndVolumesAreMetered(t *testing.T) {
 	d := newDriver(newWorld())
 	d.w.anyAck = true
@@ -198,7 +203,8 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	if err := d.begin(taskOf("t1", "jobs", machine.BandBatch, 500)); err != nil {
 		t.Fatal(err)
 	}
-	d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1", Namespace: "ml", Spec: machine.Volume{SizeGB: 10}})
+	d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1", Namespace: "ml",
+		Spec: machine.Volume{SizeGB: 10}})
 	d.settle(time.Second)
 	near("rate", spent().Rate, 0.25+1) // half a core at half the price, and ten GiB
 	d.now = d.now.Add(time.Hour)
@@ -209,7 +215,8 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	d.boot() // an hour of both is not written yet, and neither is it known whose the task is
 	limit(quota.Budget{PerHour: 100, Burst: 100})
 	before := spent().Spent
-	near("spent over a crash, of the volume, at the price that is in force until another is told", before, 1.25+10*quota.DefaultPrice().PerHour["disk"])
+	near("spent over a crash, of the volume, at the price that is in force until another is told", before,
+		1.25+10*quota.DefaultPrice().PerHour["disk"])
 	d.take(d.sup.AdoptTask(d.now, d.w.tasks["t1"]))
 	d.take(d.sup.AdoptTask(d.now, d.w.tasks["t1"])) // told twice
 	near("spent over a crash, of the task", spent().Spent, before+0.25)
@@ -222,14 +229,18 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	}
 
 	limit(quota.Budget{PerHour: 1, Burst: 0.2})
-	if e := fault.As(d.begin(taskOf("t2", "jobs", machine.BandService, 1000))); e == nil || e.Scope != fault.ScopeQuota || !strings.Contains(e.Text, "quota: wanted") {
+	if e := fault.As(d.begin(taskOf("t2", "jobs", machine.BandService, 1000))); e == nil ||
+		e.Scope != fault.ScopeQuota || !strings.Contains(e.Text, "quota: wanted") {
 		t.Fatalf("%v", e)
 	}
-	no := d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_2", Namespace: "ml", Spec: machine.Volume{SizeGB: 10}})
-	if e := fault.As(d.replies[no].Err); e == nil || e.Scope != fault.ScopeQuota || !strings.HasPrefix(e.Text, "over the allowed quota: ") {
+	no := d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_2", Namespace: "ml",
+		Spec: machine.Volume{SizeGB: 10}})
+	if e := fault.As(d.replies[no].Err); e == nil || e.Scope != fault.ScopeQuota ||
+		!strings.HasPrefix(e.Text, "over the allowed quota: ") {
 		t.Fatalf("%v", e)
 	}
-	no = d.volume(lifecycle.VolumeCommand{Verb: "extend", App: "app", Volume: "vol_1", Spec: machine.Volume{SizeGB: 40}})
+	no = d.volume(lifecycle.VolumeCommand{Verb: "extend", App: "app", Volume: "vol_1",
+		Spec: machine.Volume{SizeGB: 40}})
 	if e := fault.As(d.replies[no].Err); e == nil || e.Scope != fault.ScopeQuota {
 		t.Fatalf("%v", e)
 	}

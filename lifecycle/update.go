@@ -93,7 +93,8 @@ func (s *commands) grow(r *row, c Command) error {
 	}
 	if !c.Launch.SkipLaunch {
 		if err := s.seller.SetUp(s.now, id, true); err != nil {
-			s.seller.Restore(id, r.Machine.App, r.footprint(), false) // as it was: it is down, and that is not judged again
+			// as it was: it is down, and that is not judged again
+			s.seller.Restore(id, r.Machine.App, r.footprint(), false)
 			s.seller.Describe(id, r.tenant())
 			return err
 		}

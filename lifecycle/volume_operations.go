@@ -42,7 +42,8 @@ func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 		var a volumeArgs
 		if err := json.Unmarshal(r.Args, &a); err != nil {
-			panic("lifecycle: a run's arguments do not read: " + err.Error()) // those of a journal are read before: parkMisfits
+			// those of a journal are read before: parkMisfits
+			panic("lifecycle: a run's arguments do not read: " + err.Error())
 		}
 		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: s.volumes.of(r).public(), Snapshot: a.Snapshot,
 			SourceVolume: a.Source}}

@@ -153,7 +153,8 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 
 func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
-		return machine.Volume{}, false, fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
+		return machine.Volume{}, false,
+			fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
 	}
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
 		return machine.Volume{}, false, err
@@ -190,7 +191,8 @@ func (s *volumes) extend(v *volumeRow, sizeGB int) error {
 func (s *volumes) snapshot(v *volumeRow) error {
 	if len(v.Volume.Snapshots) >= MaxSnapshots {
 		return fault.New(fault.Exhausted, "snapshots",
-			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID, MaxSnapshots)
+			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID,
+			MaxSnapshots)
 	}
 	return s.begin(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.token()[:14]})
 }

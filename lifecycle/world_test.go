@@ -22,17 +22,18 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // world is all that outlives a crash of souk: the journal, and what the runtime runs. It executes effects as a real
 // runtime does, idempotently, and complains about anything a runtime must never be asked.
 type world struct {
-	journal    map[string]fsm.Record
-	procs      map[string]*proc
-	dirs       map[string]bool
-	volumes    map[string]bool
-	exits      map[string]lifecycle.Exit     // kept until acknowledged
-	starts     map[string]int                // real process starts, by machine
-	failures   map[string][]error            // by effect kind: what the next ones answer
-	cpu        map[string]int64              // what machines were granted; those that were updated count for nothing
-	broken     string                        // the machine that never starts
-	stubborn   bool                          // ignores signals
-	instant    bool                          // every process ends with code 3 at once, and its exit overtakes the launch's answer
+	journal  map[string]fsm.Record
+	procs    map[string]*proc
+	dirs     map[string]bool
+	volumes  map[string]bool
+	exits    map[string]lifecycle.Exit // kept until acknowledged
+	starts   map[string]int            // real process starts, by machine
+	failures map[string][]error        // by effect kind: what the next ones answer
+	cpu      map[string]int64          // what machines were granted; those that were updated count for nothing
+	broken   string                    // the machine that never starts
+	stubborn bool                      // ignores signals
+	// every process ends with code 3 at once, and its exit overtakes the launch's answer
+	instant    bool
 	ended      int                           // lives that have ended
 	preempted  []machine.Preemption          // as the victims' events told, which are durable with the eviction
 	tasks      map[string]lifecycle.Task     // that run beside the machines
@@ -50,8 +51,10 @@ type proc struct {
 }
 
 func newWorld() *world {
-	return &world{journal: map[string]fsm.Record{}, procs: map[string]*proc{}, dirs: map[string]bool{}, volumes: map[string]bool{},
-		exits: map[string]lifecycle.Exit{}, starts: map[string]int{}, cpu: map[string]int64{}, tasks: map[string]lifecycle.Task{}, leaving: map[string]machine.Preemption{}, failures: map[string][]error{}}
+	return &world{journal: map[string]fsm.Record{}, procs: map[string]*proc{}, dirs: map[string]bool{},
+		volumes: map[string]bool{},
+		exits:   map[string]lifecycle.Exit{}, starts: map[string]int{}, cpu: map[string]int64{},
+		tasks: map[string]lifecycle.Task{}, leaving: map[string]machine.Preemption{}, failures: map[string][]error{}}
 }
 
 func (w *world) commit(batch []fsm.Record) {
@@ -81,7 +84,8 @@ func (w *world) lives() []lifecycle.Life {
 		}
 		p := w.procs[id]
 		_, kept := w.exits[id]
-		out = append(out, lifecycle.Life{Machine: id, Attempt: p.attempt, PID: 100, Running: p.running, Paused: p.paused, HasExit: kept, StartedAt: epoch})
+		out = append(out, lifecycle.Life{Machine: id, Attempt: p.attempt, PID: 100, Running: p.running,
+			Paused: p.paused, HasExit: kept, StartedAt: epoch})
 	}
 	return out
 }
@@ -218,7 +222,8 @@ var capacity = cluster.Resources{CPU: 1000, Memory: 4096, Disk: 100 * 1024, Port
 // boot makes a new supervisor from what the world has kept, as a worker's start does.
 func (d *driver) boot() {
 	d.seed++
-	d.sup = lifecycle.New(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Incarnation: d.seed, Capacity: capacity, MaxStarting: 100},
+	d.sup = lifecycle.New(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Incarnation: d.seed,
+		Capacity: capacity, MaxStarting: 100},
 		rand.New(rand.NewPCG(d.seed, 7)))
 	d.pending, d.effects, d.held, d.replies = nil, nil, nil, map[uint64]lifecycle.Reply{}
 	for _, r := range d.w.records() {
@@ -246,7 +251,8 @@ func (d *driver) boot() {
 	for d.step() { // it gets there by itself, at once, and without doing anything twice
 	}
 	if m := d.sup.Machine("app", d.ackedOf); m == nil || m.State != promised || d.w.starts[d.ackedOf] != starts {
-		d.w.violate("the answer said %s, and after a restart it is %+v, with %d starts instead of %d", promised, m, d.w.starts[d.ackedOf], starts)
+		d.w.violate("the answer said %s, and after a restart it is %+v, with %d starts instead of %d", promised, m,
+			d.w.starts[d.ackedOf], starts)
 	}
 }
 
@@ -434,7 +440,8 @@ func (w *world) parkRuns() (parked int) {
 }
 
 func config(edit ...func(*machine.Config)) *machine.Config {
-	c := &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}}, Restart: &machine.Restart{Policy: "no"}}
+	c := &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}},
+		Restart: &machine.Restart{Policy: "no"}}
 	for _, f := range edit {
 		f(c)
 	}
@@ -442,7 +449,8 @@ func config(edit ...func(*machine.Config)) *machine.Config {
 }
 
 func grantOf(id string, edit ...func(*lifecycle.Grant)) lifecycle.Grant {
-	g := lifecycle.Grant{Request: placement.Request{App: "app", Machine: id, Resources: cluster.Resources{CPU: 100, Memory: 256}},
+	g := lifecycle.Grant{Request: placement.Request{App: "app", Machine: id,
+		Resources: cluster.Resources{CPU: 100, Memory: 256}},
 		Launch: &machine.Launch{Name: "m-" + id, Config: config()}, Region: "local"}
 	for _, f := range edit {
 		f(&g)
@@ -478,7 +486,8 @@ func describe(o lifecycle.Out) string {
 		text := ""
 		if e.Request != nil && e.Request.ExitEvent != nil {
 			x := e.Request.ExitEvent
-			text = fmt.Sprintf(" code=%d requested=%v restarting=%v lost=%v", x.ExitCode, x.RequestedStop, x.Restarting, x.Lost)
+			text = fmt.Sprintf(" code=%d requested=%v restarting=%v lost=%v", x.ExitCode, x.RequestedStop, x.Restarting,
+				x.Lost)
 		}
 		if e.Message != "" {
 			text += fmt.Sprintf(" %q", e.Message)

@@ -275,5 +275,6 @@ type Launch struct {
 	LeaseTTL                int     `json:"lease_ttl,omitempty"`       // seconds
 	CurrentVersion          string  `json:"current_version,omitempty"` // update: the instance_id it must still have
 
-	Scheduling *Scheduling `json:"scheduling,omitempty"` // souk's extension; an update that leaves it out keeps what there is
+	// souk's extension; an update that leaves it out keeps what there is
+	Scheduling *Scheduling `json:"scheduling,omitempty"`
 }

@@ -57,7 +57,8 @@ func tooLong(what string, n int64, atLeast bool) error {
 		n--
 	}
 	return fault.New(fault.Invalid, "too_long",
-		"the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what, more, n, MaxBody)
+		"the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what,
+		more, n, MaxBody)
 }
 
 // Decode reads one value. The body is not kept.

@@ -65,7 +65,8 @@ func refused() [][2]string {
 		{"duration of a wrong type", `C{"stop_config": {"timeout": true}}`},
 		{"autostop", `C{"services": [{"internal_port": 80, "autostop": "maybe"}]}`},
 		{"persist", `C{"rootfs": {"persist": "sometimes"}}`},
-		{"too deep", `C{"services": [{"internal_port": 80, "ports": [{"http_options": {"response": {"headers": {"a": ` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}}}}]}]}`},
+		{"too deep", `C{"services": [{"internal_port": 80, "ports": [{"http_options": {"response": {"headers": {"a": ` +
+			strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}}}}]}]}`},
 
 		{"id", `{"id": "D891275C2E5118", "config": {}}`},
 		{"name", `{"name": "Web 1", "config": {}}`},
@@ -96,7 +97,9 @@ func refused() [][2]string {
 		{"env zero byte", `C{"env": {"A": "\u0000"}}`},
 		{"env value long", `C{"env": {"A": "` + strings.Repeat("x", machine.MaxEnvValue+1) + `"}}`},
 		{"env many", `C{"env": {` + numbered(machine.MaxEnv+1) + `}}`},
-		{"env total", `C{"env": {"A":"` + strings.Repeat("x", 130000) + `","B":"` + strings.Repeat("x", 130000) + `","C":"` + strings.Repeat("x", 130000) + `","D":"` + strings.Repeat("x", 130000) + `","E":"` + strings.Repeat("x", 130000) + `"}}`},
+		{"env total", `C{"env": {"A":"` + strings.Repeat("x", 130000) + `","B":"` + strings.Repeat("x", 130000) +
+			`","C":"` + strings.Repeat("x", 130000) + `","D":"` + strings.Repeat("x", 130000) + `","E":"` +
+			strings.Repeat("x", 130000) + `"}}`},
 		{"size", `C{"size": "shared-cpu-3x"}`},
 		{"size and guest", `C{"size": "shared-cpu-4x", "guest": {"cpus": 2}}`},
 		{"cpu_kind", `C{"guest": {"cpu_kind": "fast"}}`},
@@ -153,10 +156,12 @@ func refused() [][2]string {
 		{"service limits", `C{"services": [{"internal_port": 80, "concurrency": {"hard_limit": 5, "soft_limit": 10}}]}`},
 		{"outside port", `C{"services": [{"internal_port": 80, "ports": [{"port": 70000}]}]}`},
 		{"outside ports", `C{"services": [{"internal_port": 80, "ports": [{"start_port": 20, "end_port": 10}]}]}`},
-		{"many outside ports", `C{"services": [{"internal_port": 80, "ports": [` + many(machine.MaxPorts+1, `{"port": 80}`) + `]}]}`},
+		{"many outside ports", `C{"services": [{"internal_port": 80, "ports": [` +
+			many(machine.MaxPorts+1, `{"port": 80}`) + `]}]}`},
 		{"many services", `C{"services": [` + many(machine.MaxServices+1, `{"internal_port": 80}`) + `]}`},
 		{"service check port", `C{"services": [{"internal_port": 80, "checks": [{"port": 0}]}]}`},
-		{"many service checks", `C{"services": [{"internal_port": 80, "checks": [` + many(machine.MaxChecks+1, `{}`) + `]}]}`},
+		{"many service checks", `C{"services": [{"internal_port": 80, "checks": [` + many(machine.MaxChecks+1, `{}`) +
+			`]}]}`},
 		{"check type", `C{"checks": {"alive": {"type": "ping"}}}`},
 		{"check kind", `C{"checks": {"alive": {"kind": "startup"}}}`},
 		{"check interval", `C{"checks": {"alive": {"interval": "2h"}}}`},
@@ -211,7 +216,8 @@ func TestErrors(t *testing.T) {
 		}
 		e := fault.As(err)
 		if e.Kind != fault.Invalid || e.Code == "" || e.Err != nil {
-			t.Errorf("%s: kind %q, code %q, cause %v; want an invalid with a code and no cause", c[0], e.Kind, e.Code, e.Err)
+			t.Errorf("%s: kind %q, code %q, cause %v; want an invalid with a code and no cause", c[0], e.Kind, e.Code,
+				e.Err)
 		}
 		if len(e.Text) > 400 || strings.ContainsAny(e.Text, "\x00\x1b\n") {
 			t.Errorf("%s: not a sentence to print: %.500q", c[0], e.Text)
@@ -240,10 +246,11 @@ func TestErrors(t *testing.T) {
 // accepted are launches at the edge of what is refused.
 func TestAccepted(t *testing.T) {
 	for name, s := range map[string]string{
-		"least":             `{"config": ` + goodConfig + `}`,
-		"nulls":             `C{"env": null, "guest": null, "services": [{"internal_port": 1, "force_instance_key": null}], "stop_config": {"timeout": null}, "rootfs": {"persist": null}}`,
-		"full image name":   `C{"image": "docker.io/souk/host:latest"}`,
-		"image of others":   `{"config": {"image": "registry:5000/a/b_c/d.e:V1@sha256:` + strings.Repeat("0", 64) + `"}}`,
+		"least":           `{"config": ` + goodConfig + `}`,
+		"nulls":           `C{"env": null, "guest": null, "services": [{"internal_port": 1, "force_instance_key": null}], "stop_config": {"timeout": null}, "rootfs": {"persist": null}}`,
+		"full image name": `C{"image": "docker.io/souk/host:latest"}`,
+		"image of others": `{"config": {"image": "registry:5000/a/b_c/d.e:V1@sha256:` + strings.Repeat("0", 64) +
+			`"}}`,
 		"sizes":             `C{"size": "performance-16x"}`,
 		"largest guest":     `C{"guest": {"cpu_kind": "performance", "cpus": 64, "memory_mb": 524288}}`,
 		"smallest guest":    `C{"guest": {"cpus": 1, "memory_mb": 256}}`,

@@ -111,7 +111,8 @@ func checkBounds(t *testing.T, l *machine.Launch) {
 	if !r.Valid() || r.CPU < machine.SharedMilli || r.Memory < 256 {
 		t.Fatalf("it asks for %v", r)
 	}
-	if len(machine.Argv(c)) > 2*machine.MaxArgs || len(c.Env) > machine.MaxEnv || len(c.Files) > machine.MaxFiles || len(c.Mounts) > machine.MaxMounts {
+	if len(machine.Argv(c)) > 2*machine.MaxArgs || len(c.Env) > machine.MaxEnv || len(c.Files) > machine.MaxFiles ||
+		len(c.Mounts) > machine.MaxMounts {
 		t.Fatal("bounds are passed")
 	}
 }

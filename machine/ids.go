@@ -57,8 +57,8 @@ func ValidApp(s string) bool {
 		only(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' })
 }
 
-// ValidLabel reports whether s is a DNS label, which is what apps, namespaces and policies are called: 1 to 63 of a-z, 0-9
-// and "-", with no dash at the ends.
+// ValidLabel reports whether s is a DNS label, which is what apps, namespaces and policies are called: 1 to 63 of a-z,
+// 0-9 and "-", with no dash at the ends.
 func ValidLabel(s string) bool { return ValidApp(s) && s[len(s)-1] != '-' }
 
 // ValidRegion says whether s can name a region; the form is that of an app's name.

@@ -62,7 +62,8 @@ func (r ImageRef) String() string {
 func CheckImage(image string) error {
 	wrong := func(why string) error {
 		return fault.New(fault.Invalid, "image",
-			"%s is not the name of an image: %s; write it as \"souk/host\", \"nginx:1.29\" or \"ghcr.io/me/app@sha256:...\"",
+			"%s is not the name of an image: %s; write it as \"souk/host\", \"nginx:1.29\" or "+
+				"\"ghcr.io/me/app@sha256:...\"",
 			quote(image), why)
 	}
 	if image == "" || len(image) > maxImage {

@@ -71,10 +71,12 @@ type Machine struct {
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
 	Placement *Placement       `json:"placement,omitempty"` // why there
 
-	Scheduling *Scheduling       `json:"scheduling,omitempty"` // what its launch wanted of its place
-	Preempted  *Preemption       `json:"preempted,omitempty"`  // by whom it was evicted; nil once it has been started again
-	GPUs       []int             `json:"gpus,omitempty"`       // the worker's devices that it has now, by number
-	Phases     map[string]string `json:"phases,omitempty"`     // how long each phase of the last launch took, as Go durations
+	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
+	// by whom it was evicted; nil once it has been started again
+	Preempted *Preemption `json:"preempted,omitempty"`
+	GPUs      []int       `json:"gpus,omitempty"` // the worker's devices that it has now, by number
+	// how long each phase of the last launch took, as Go durations
+	Phases map[string]string `json:"phases,omitempty"`
 }
 
 // MaxEvents bounds the events kept with a machine.
@@ -112,20 +114,22 @@ type EventRequest struct {
 	ExitEvent    *ExitEvent `json:"exit_event,omitempty"`
 	RestartCount int        `json:"restart_count"`
 
-	Preemptions []Preemption `json:"preemptions,omitempty"` // of events preempt (one: how it was evicted) and evict (whom it evicted)
+	// of events preempt (one: how it was evicted) and evict (whom it evicted)
+	Preemptions []Preemption `json:"preemptions,omitempty"`
 }
 
 // ExitEvent tells how a machine's main process ended.
 type ExitEvent struct {
-	ExitCode      int       `json:"exit_code"` // as a shell tells it: 128+n when signal n ended it
-	GuestExitCode int       `json:"guest_exit_code"`
-	GuestSignal   int       `json:"guest_signal"`
-	Signal        int       `json:"signal"`
-	OOMKilled     bool      `json:"oom_killed"`
-	RequestedStop bool      `json:"requested_stop"`
-	Restarting    bool      `json:"restarting"`
-	Lost          bool      `json:"lost,omitempty"` // the end was not seen (the worker's machine went down): ExitCode is -1
-	ExitedAt      time.Time `json:"exited_at"`
+	ExitCode      int  `json:"exit_code"` // as a shell tells it: 128+n when signal n ended it
+	GuestExitCode int  `json:"guest_exit_code"`
+	GuestSignal   int  `json:"guest_signal"`
+	Signal        int  `json:"signal"`
+	OOMKilled     bool `json:"oom_killed"`
+	RequestedStop bool `json:"requested_stop"`
+	Restarting    bool `json:"restarting"`
+	// the end was not seen (the worker's machine went down): ExitCode is -1
+	Lost     bool      `json:"lost,omitempty"`
+	ExitedAt time.Time `json:"exited_at"`
 }
 
 // Check is the state of one health check.

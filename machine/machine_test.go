@@ -36,7 +36,8 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id], seen[vol] = true, true
 	}
-	if got := machine.NewID(bytes.NewReader([]byte{0xd8, 0x91, 0x27, 0x5c, 0x2e, 0x51, 0x18})); got != "d891275c2e5118" {
+	if got := machine.NewID(bytes.NewReader([]byte{0xd8, 0x91, 0x27, 0x5c, 0x2e, 0x51,
+		0x18})); got != "d891275c2e5118" {
 		t.Errorf("%s", got)
 	}
 	defer func() {
@@ -95,7 +96,8 @@ func TestULID(t *testing.T) {
 			last = next
 		}
 	})
-	for _, s := range []string{"", "01ARZ3NDEKTSV4RRFFQ69G5FA", "81ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAU", "01arz3ndektsv4rrffq69g5fav"} {
+	for _, s := range []string{"", "01ARZ3NDEKTSV4RRFFQ69G5FA", "81ARZ3NDEKTSV4RRFFQ69G5FAV",
+		"01ARZ3NDEKTSV4RRFFQ69G5FAU", "01arz3ndektsv4rrffq69g5fav"} {
 		if machine.ValidULID(s) {
 			t.Errorf("%q is taken for a ULID", s)
 		}
@@ -126,7 +128,8 @@ func TestParseImage(t *testing.T) {
 		}
 	}
 	for image, want := range map[string]bool{
-		"souk/host": true, "souk/host:latest": true, "docker.io/souk/host:latest": true, "ghcr.io/souk/host": false, "nginx": false, "": false,
+		"souk/host": true, "souk/host:latest": true, "docker.io/souk/host:latest": true, "ghcr.io/souk/host": false,
+		"nginx": false, "": false,
 	} {
 		if machine.IsHostImage(image) != want {
 			t.Errorf("IsHostImage(%q) is %v", image, !want)
@@ -142,7 +145,8 @@ func TestSignals(t *testing.T) {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "0", "-1", "64", "19", "SIGSTOP", "STOP", "SIG", "SIGNOPE", "9.0", strings.Repeat("9", 400)} {
+	for _, s := range []string{"", "0", "-1", "64", "19", "SIGSTOP", "STOP", "SIG", "SIGNOPE", "9.0",
+		strings.Repeat("9", 400)} {
 		if got, err := machine.ParseSignal(s); !fault.Is(err, fault.Invalid) || len(err.Error()) > 400 {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
@@ -181,10 +185,12 @@ func TestResources(t *testing.T) {
 		`{"guest": {"cpus": 4}}`:                 {CPU: 248, Memory: 1024},
 		`{"guest": {"cpu_kind": "performance"}}`: {CPU: 1000, Memory: 2048},
 		`{"size": "performance-2x"}`:             {CPU: 2000, Memory: 4096},
-		`{"guest": {"gpu_kind": "a10"}}`:         {CPU: 62, Memory: 256, GPU: 1000, Named: map[string]int64{"gpu.a10": 1000}},
-		`{"guest": {"gpus": 2}}`:                 {CPU: 62, Memory: 256, GPU: 2000},
-		`{"rootfs": {"size_gb": 3}}`:             {CPU: 62, Memory: 256, Disk: 3072},
-		`{"services": [{"internal_port": 80}, {"internal_port": 80}, {"internal_port": 81}]}`: {CPU: 62, Memory: 256, Ports: 2},
+		`{"guest": {"gpu_kind": "a10"}}`: {CPU: 62, Memory: 256, GPU: 1000,
+			Named: map[string]int64{"gpu.a10": 1000}},
+		`{"guest": {"gpus": 2}}`:     {CPU: 62, Memory: 256, GPU: 2000},
+		`{"rootfs": {"size_gb": 3}}`: {CPU: 62, Memory: 256, Disk: 3072},
+		`{"services": [{"internal_port": 80}, {"internal_port": 80}, {"internal_port": 81}]}`: {CPU: 62, Memory: 256,
+			Ports: 2},
 	} {
 		if d := cmp.Diff(want, machine.Resources(config(t, over))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", over, d)
@@ -212,7 +218,8 @@ func TestEnvironment(t *testing.T) {
 		"env_from": [{"env_var": "ID", "field_ref": "id"}, {"env_var": "VER", "field_ref": "version"}, {"env_var": "APP", "field_ref": "app_name"},
 		{"env_var": "IP", "field_ref": "private_ip"}, {"env_var": "REG", "field_ref": "region"}, {"env_var": "IMG", "field_ref": "image"}]}]}`)
 	m := &machine.Machine{ID: "id", InstanceID: "ver", App: "app", PrivateIP: "ip", Region: "reg", Config: c}
-	want := map[string]string{"A": "1", "B": "3", "ID": "id", "VER": "ver", "APP": "app", "IP": "ip", "REG": "reg", "IMG": "souk/host"}
+	want := map[string]string{"A": "1", "B": "3", "ID": "id", "VER": "ver", "APP": "app", "IP": "ip", "REG": "reg",
+		"IMG": "souk/host"}
 	if d := cmp.Diff(want, machine.Environment(m)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -221,7 +228,8 @@ func TestEnvironment(t *testing.T) {
 	}
 	all := map[string]string{"T": "t", "U": "u", "W": "w"}
 	got, missing := machine.Secrets(c, all)
-	if d := cmp.Diff(map[string]string{"S": "t", "U": "u"}, got); d != "" || !reflect.DeepEqual(missing, []string{"V"}) {
+	if d := cmp.Diff(map[string]string{"S": "t", "U": "u"}, got); d != "" ||
+		!reflect.DeepEqual(missing, []string{"V"}) {
 		t.Errorf("missing %v (-want +got):\n%s", missing, d)
 	}
 	if got, missing := machine.Secrets(config(t, `{}`), all); !reflect.DeepEqual(got, all) || missing != nil {
@@ -287,7 +295,8 @@ func scribble(v reflect.Value) {
 
 func TestScalars(t *testing.T) {
 	for _, c := range []struct{ in, out string }{
-		{`"15s"`, `"15s"`}, {`15000000000`, `"15s"`}, {`"1m30s"`, `"1m30s"`}, {`0`, `"0s"`}, {`"0s"`, `"0s"`}, {`null`, `"0s"`},
+		{`"15s"`, `"15s"`}, {`15000000000`, `"15s"`}, {`"1m30s"`, `"1m30s"`}, {`0`, `"0s"`}, {`"0s"`, `"0s"`},
+		{`null`, `"0s"`},
 	} {
 		var d machine.Duration
 		err := json.Unmarshal([]byte(c.in), &d)
@@ -297,7 +306,8 @@ func TestScalars(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ in, out string }{
-		{`true`, `true`}, {`false`, `false`}, {`"stop"`, `true`}, {`"off"`, `false`}, {`"suspend"`, `"suspend"`}, {`null`, `false`},
+		{`true`, `true`}, {`false`, `false`}, {`"stop"`, `true`}, {`"off"`, `false`}, {`"suspend"`, `"suspend"`},
+		{`null`, `false`},
 	} {
 		var a machine.Autostop
 		err := json.Unmarshal([]byte(c.in), &a)

@@ -18,7 +18,8 @@ type Scheduling struct {
 	Band     Band                  `json:"band,omitempty"`     // "" is Service, and never preempts
 	Priority int                   `json:"priority,omitempty"` // within the band, 0 to MaxPriority; larger goes first
 	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
-	Strategy string                `json:"strategy,omitempty"` // how the buyer goes about it: direct, race, shared, batching, fair-share; "" is the policy's
+	// how the buyer goes about it: direct, race, shared, batching, fair-share; "" is the policy's
+	Strategy string `json:"strategy,omitempty"`
 
 	// Lent says that it is not paid for: it runs on room that is idle, ranks below all others, evicts nobody, and its
 	// namespace is charged nothing. souk sets it where a namespace's balance is gone; what a client says is not heeded.
@@ -38,9 +39,10 @@ type Affinity struct {
 
 // Spread wants the machines of the app evenly over the values of an attribute ("worker" and "region" are such too).
 type Spread struct {
-	Attribute string  `json:"attribute"`
-	MaxSkew   int     `json:"max_skew,omitempty"` // most machines that a value may have more than the least; 0: it only counts
-	Weight    float64 `json:"weight,omitempty"`   // where it only counts; 0 is 1
+	Attribute string `json:"attribute"`
+	// most machines that a value may have more than the least; 0: it only counts
+	MaxSkew int     `json:"max_skew,omitempty"`
+	Weight  float64 `json:"weight,omitempty"` // where it only counts; 0 is 1
 }
 
 // Band is the coarse part of a priority, as Borg has it (Verma et al., EuroSys 2015, section 2.5).
@@ -116,12 +118,14 @@ func (s Scheduling) Valid() string {
 			return "an affinity names either an app or a machine"
 		}
 		if !sane(a.Weight) || (a.Within != "" && !cluster.ValidAttribute(a.Within)) {
-			return fmt.Sprintf("the affinity to %s: its weight is a number from -%d to %d, and within names an attribute", quote(a.App+a.Machine), maxWeight, maxWeight)
+			return fmt.Sprintf("the affinity to %s: its weight is a number from -%d to %d, and within names an "+
+				"attribute", quote(a.App+a.Machine), maxWeight, maxWeight)
 		}
 	}
 	for _, sp := range s.Spread {
 		if !cluster.ValidAttribute(sp.Attribute) || sp.MaxSkew < 0 || !sane(sp.Weight) || sp.Weight < 0 {
-			return fmt.Sprintf("the spread over %s: name an attribute, a max_skew of 0 or more, and a weight from 0 to %d", quote(sp.Attribute), maxWeight)
+			return fmt.Sprintf("the spread over %s: name an attribute, a max_skew of 0 or more, and a weight from 0 "+
+				"to %d", quote(sp.Attribute), maxWeight)
 		}
 	}
 	return s.Labels.Valid()

@@ -76,7 +76,8 @@ func (l *Launch) Validate() error {
 	case l.CurrentVersion != "" && !ValidULID(l.CurrentVersion):
 		return bad("current_version must be the instance_id the machine has now, not %s", quote(l.CurrentVersion))
 	case l.Config == nil:
-		return bad("config is missing: send at least {\"config\": {\"image\": \"souk/host\", \"init\": {\"exec\": [\"/bin/sleep\", \"60\"]}}}")
+		return bad("config is missing: send at least {\"config\": {\"image\": \"souk/host\", \"init\": {\"exec\": " +
+			"[\"/bin/sleep\", \"60\"]}}}")
 	}
 	if l.Scheduling != nil {
 		if why := l.Scheduling.Valid(); why != "" {
@@ -99,18 +100,22 @@ func (c *Config) supported() error {
 	case len(c.Containers) > 0:
 		return unsupported("config.containers is not supported: start one machine for each container")
 	case len(c.Volumes) > 0:
-		return unsupported("config.volumes is only for containers, which are not supported: attach a volume with config.mounts")
+		return unsupported("config.volumes is only for containers, which are not supported: attach a volume with " +
+			"config.mounts")
 	case len(c.Processes) > 1:
 		return unsupported("config.processes has %d entries and may have one: start one machine for each process",
 			len(c.Processes))
 	case c.Guest != nil && c.Guest.HostDedicationID != "":
-		return unsupported("config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a worker")
+		return unsupported("config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a " +
+			"worker")
 	case c.Restart != nil && c.Restart.Policy == "spot-price":
-		return unsupported("config.restart.policy \"spot-price\" is not supported, since souk has no prices: choose no, on-failure or always")
+		return unsupported("config.restart.policy \"spot-price\" is not supported, since souk has no prices: choose " +
+			"no, on-failure or always")
 	}
 	for i, m := range c.Mounts {
 		if m.Encrypted {
-			return unsupported("config.mounts[%d].encrypted is not supported: souk would keep the data in the clear; encrypt the worker's disk and leave it out", i)
+			return unsupported("config.mounts[%d].encrypted is not supported: souk would keep the data in the "+
+				"clear; encrypt the worker's disk and leave it out", i)
 		}
 	}
 	for i, f := range c.Files {
@@ -147,7 +152,8 @@ func (c *Config) checkCommand() error {
 	}
 	argv := Argv(c)
 	if IsHostImage(c.Image) && len(argv) == 0 {
-		return bad("config.init.exec is missing: image %s brings no command of its own, so say what to run, such as [\"/bin/sleep\", \"60\"]", HostImage)
+		return bad("config.init.exec is missing: image %s brings no command of its own, so say what to run, such as "+
+			"[\"/bin/sleep\", \"60\"]", HostImage)
 	}
 	if len(argv) > 0 && argv[0] == "" {
 		return bad("config.init names an empty program: its first word must be a program, such as \"/bin/sh\"")
@@ -221,7 +227,8 @@ func checkEnv(at string, env map[string]string) error {
 func checkEnvName(at, name string) error {
 	ok := name != "" && len(name) <= 255 && (name[0] < '0' || name[0] > '9') && only(name, tagByte)
 	if !ok {
-		return bad("%s: a variable's name must be letters, digits, \"_\", \"-\" and \".\" without a digit first, not %s", at, quote(name))
+		return bad("%s: a variable's name must be letters, digits, \"_\", \"-\" and \".\" without a digit first, "+
+			"not %s", at, quote(name))
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 // checkPath wants an absolute path that says what it means: no "..", no doubled slash, not the root itself.
 func checkPath(at, p string) error {
 	if p == "" || p[0] != '/' || p == "/" || len(p) > 4096 || path.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {
-		return bad("%s must be an absolute path below \"/\" without \"..\", \"//\" and a slash at its end, such as \"/etc/app.conf\", not %s", at, quote(p))
+		return bad("%s must be an absolute path below \"/\" without \"..\", \"//\" and a slash at its end, such as "+
+			"\"/etc/app.conf\", not %s", at, quote(p))
 	}
 	return nil
 }

@@ -17,14 +17,17 @@ func Warnings(c *Config) []string {
 	if g := c.Guest; g != nil {
 		warn(g.MaxMemoryMB > 0, "guest.max_memory_mb has no effect: memory_mb is the limit.")
 		warn(len(g.KernelArgs) > 0, "guest.kernel_args has no effect: machines share the worker's kernel.")
-		warn(g.PersistRootfs == "never", "guest.persist_rootfs \"never\" has no effect: a machine's own files are kept until it is destroyed.")
+		warn(g.PersistRootfs == "never",
+			"guest.persist_rootfs \"never\" has no effect: a machine's own files are kept until it is destroyed.")
 	}
 	if r := c.Rootfs; r != nil {
-		warn(r.Persist == "never", "rootfs.persist \"never\" has no effect: a machine's own files are kept until it is destroyed.")
+		warn(r.Persist == "never",
+			"rootfs.persist \"never\" has no effect: a machine's own files are kept until it is destroyed.")
 	}
 	for _, m := range c.Mounts {
 		if m.SizeGB > 0 || m.ExtendThresholdPercent > 0 || m.AddSizeGB > 0 || m.SizeGBLimit > 0 {
-			warn(true, "mounts: size_gb, extend_threshold_percent, add_size_gb and size_gb_limit have no effect: a volume has the size it was made with until it is extended.")
+			warn(true, "mounts: size_gb, extend_threshold_percent, add_size_gb and size_gb_limit have no effect: a "+
+				"volume has the size it was made with until it is extended.")
 			break
 		}
 	}

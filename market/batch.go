@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Buyers that ask several workers at once are stepped in batches: a Batch says what to ask, the owner carries all of it out
-// side by side and steps the buyer with the Answers.
+// Buyers that ask several workers at once are stepped in batches: a Batch says what to ask, the owner carries all of it
+// out side by side and steps the buyer with the Answers.
 
 // Act is what is asked of a worker.
 type Act uint8
@@ -32,8 +32,8 @@ type Ask struct {
 	Token  string        // of the hold; "" with a grant that redeems none
 	TTL    time.Duration // of a hold
 
-	// Fleet is what the request knew of the fleet when it was planned together with others: it goes with a hold and a grant.
-	// Empty where it was planned alone, or asks nothing of the fleet.
+	// Fleet is what the request knew of the fleet when it was planned together with others: it goes with a hold and a
+	// grant. Empty where it was planned alone, or asks nothing of the fleet.
 	Fleet placement.Fleet
 }
 

@@ -58,7 +58,8 @@ func (b *bazaar) race(r placement.Request, view cluster.View) (home cluster.Work
 // TestRace: one of those asked gets the machine, and nobody keeps room for it beside.
 func TestRace(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 8).Draw(rt, "workers"), float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
+		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 8).Draw(rt, "workers"),
+			float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
 		stale := b.view()
 		for i := range rapid.IntRange(0, 40).Draw(rt, "filled") { // after the view was taken
 			w := cluster.WorkerID(fmt.Sprintf("w%02d", i%len(b.sellers)))
@@ -89,7 +90,8 @@ func TestRace(t *testing.T) {
 // TestTransactions: several transactions from one stale view place what there is room for, and each request once.
 func TestTransactions(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"), float64(rapid.IntRange(0, 20).Draw(rt, "loss"))/100)
+		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"),
+			float64(rapid.IntRange(0, 20).Draw(rt, "loss"))/100)
 		stale := b.view()
 		for n := range rapid.IntRange(1, 4).Draw(rt, "transactions") {
 			var reqs []placement.Request

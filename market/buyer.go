@@ -50,10 +50,11 @@ func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer
 	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
 }
 
-// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When none
-// of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why not. The few
-// are the buyer's from now on.
-func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View, p placement.Policy) *Buyer {
+// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When
+// none of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why
+// not. The few are the buyer's from now on.
+func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View,
+	p placement.Policy) *Buyer {
 	return &Buyer{req: r, view: few, policy: p, asked: map[cluster.WorkerID]bool{}, size: size, fleet: fleet}
 }
 
@@ -168,7 +169,8 @@ func (b *Buyer) exhausted() error {
 	}
 	parts := make([]string, 0, len(order))
 	for _, code := range order {
-		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", placement.ClauseText(example[code]), count[code], len(b.view.Workers)))
+		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", placement.ClauseText(example[code]), count[code],
+			len(b.view.Workers)))
 		if e.Resource == "" && b.req.Resources.Get(code) > 0 {
 			e.Resource = code
 		}

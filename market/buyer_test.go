@@ -16,12 +16,15 @@ import (
 )
 
 func record(id string, free int64) cluster.Record {
-	return cluster.Record{Worker: cluster.WorkerID(id), Region: "local", State: cluster.Ready, Incarnation: 1, Version: 1,
+	return cluster.Record{Worker: cluster.WorkerID(id), Region: "local", State: cluster.Ready, Incarnation: 1,
+		Version:  1,
 		Capacity: cluster.Resources{CPU: 1000}, Used: cluster.Resources{CPU: 1000 - free}}
 }
 
 func TestBuyerTakesOneRoundTripWhenTheViewIsRight(t *testing.T) {
-	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}), cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 50)}}, placement.Default())
+	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
+		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 50)}},
+		placement.Default())
 	if o := b.Step(market.In{}); o.Ask != "b" {
 		t.Fatalf("asked %q, want b: it has most room", o.Ask)
 	}
@@ -35,24 +38,29 @@ func TestBuyerTakesOneRoundTripWhenTheViewIsRight(t *testing.T) {
 }
 
 func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
-	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}), cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
+	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
+		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
 	b.Step(market.In{})
 	fresh := record("b", 10)
 	fresh.Version = 7
-	if o := b.Step(market.In{Worker: "b", Refused: &market.Refusal{Record: fresh, Verdict: placement.Judge(request("m", cluster.Resources{CPU: 100}), fresh)}}); o.Ask != "a" {
+	if o := b.Step(market.In{Worker: "b",
+		Refused: &market.Refusal{Record: fresh, Verdict: placement.Judge(request("m", cluster.Resources{CPU: 100}),
+			fresh)}}); o.Ask != "a" {
 		t.Fatalf("asked %q, want a", o.Ask)
 	}
 	o := b.Step(market.In{Worker: "a", Refused: &market.Refusal{Record: record("a", 200)}})
 	if !o.Done || !fault.Is(o.Err, fault.Exhausted) {
 		t.Fatalf("%+v", o)
 	}
-	if !strings.Contains(o.Err.Error(), "could not find a candidate host: cpu: wanted 100m, had 10m free of 1000m (1 of 2 workers)") {
+	if !strings.Contains(o.Err.Error(),
+		"could not find a candidate host: cpu: wanted 100m, had 10m free of 1000m (1 of 2 workers)") {
 		t.Fatal(o.Err)
 	}
 }
 
 func TestBuyerAsksTheSameWorkerAgainAfterALostAnswer(t *testing.T) {
-	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}), cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
+	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
+		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
 	b.Step(market.In{})
 	for i := range market.MaxLost {
 		o := b.Step(market.In{Lost: true, Worker: "b"})
@@ -66,7 +74,8 @@ func TestBuyerAsksTheSameWorkerAgainAfterALostAnswer(t *testing.T) {
 }
 
 func TestBuyerEndsOnAnErrorThatIsNoRefusal(t *testing.T) {
-	b := market.NewBuyer(request("m", cluster.Resources{}), cluster.View{Workers: []cluster.Record{record("a", 200)}}, placement.Default())
+	b := market.NewBuyer(request("m", cluster.Resources{}), cluster.View{Workers: []cluster.Record{record("a", 200)}},
+		placement.Default())
 	b.Step(market.In{})
 	if o := b.Step(market.In{Failed: errors.New("bad config"), Worker: "a"}); !o.Done || o.Err == nil {
 		t.Fatalf("%+v", o)
@@ -81,7 +90,8 @@ func TestBuyersNeverOverGrantWithStaleViews(t *testing.T) {
 		sellers, stale := map[cluster.WorkerID]*market.Seller{}, cluster.View{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "workers") {
 			id := cluster.WorkerID(fmt.Sprintf("w%d", i))
-			s := market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 1000}})
+			s := market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1,
+				Capacity: cluster.Resources{CPU: 1000}})
 			sellers[id] = s
 			stale.Workers = append(stale.Workers, s.Record(epoch))
 		}
@@ -109,7 +119,8 @@ func TestBuyersNeverOverGrantWithStaleViews(t *testing.T) {
 }
 
 // buy drives a buyer over a network that loses answers; placed counts the workers that have the machine at the end.
-func buy(b *market.Buyer, sellers map[cluster.WorkerID]*market.Seller, req placement.Request, rng *rand.Rand) (placed int, err error) {
+func buy(b *market.Buyer, sellers map[cluster.WorkerID]*market.Seller, req placement.Request,
+	rng *rand.Rand) (placed int, err error) {
 	got := map[cluster.WorkerID]bool{}
 	for o := b.Step(market.In{}); ; {
 		if o.Done {

@@ -12,8 +12,8 @@ type Share struct {
 	Milli  int64 `json:"milli"`
 }
 
-// amount is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of their
-// devices, and there are none where the worker does not tell its devices apart.
+// amount is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of
+// their devices, and there are none where the worker does not tell its devices apart.
 type amount struct {
 	res  cluster.Resources
 	gpus []Share
@@ -60,10 +60,10 @@ func milliOf(list []Share, device int) int64 {
 	return 0
 }
 
-// pick chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they are there:
-// a part of one comes from the device where it leaves least over, so that whole devices stay whole (best fit); more than
-// one come whole. What is kept is taken first: a machine that runs stays on the devices it was given. nil: they cannot
-// be had that way.
+// pick chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they are
+// there: a part of one comes from the device where it leaves least over, so that whole devices stay whole (best fit);
+// more than one come whole. What is kept is taken first: a machine that runs stays on the devices it was given. nil:
+// they cannot be had that way.
 func pick(devices []cluster.GPU, want int64, kind string, kept []Share) []Share {
 	if want <= 0 || len(devices) == 0 {
 		return nil

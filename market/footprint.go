@@ -27,8 +27,8 @@ func asPlaced(rec cluster.Record) cluster.Record {
 	return rec
 }
 
-// Judge reports whether the machine may occupy what r wants, where rec is the worker's record. It is placement.Judge, and one
-// rule more: one that runs stays on the devices that it has.
+// Judge reports whether the machine may occupy what r wants, where rec is the worker's record. It is placement.Judge,
+// and one rule more: one that runs stays on the devices that it has.
 func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Verdict {
 	rest := o.RecordWithout(rec)
 	v := placement.Judge(r, rest)

@@ -22,11 +22,12 @@ const (
 
 // GangRequest asks for several machines of which at least Min start, or none does.
 type GangRequest struct {
-	ID      string              `json:"id"`             // tokens of its holds begin with it; drawn anew for each gang
-	Members []placement.Request `json:"members"`        // each with a machine id of its own, chosen beforehand
-	Min     int                 `json:"min"`            // 0: all
-	Same    string              `json:"same,omitempty"` // attribute that must have one value on all their workers: rack, switch
-	Until   time.Time           `json:"until"`          // when it gives up
+	ID      string              `json:"id"`      // tokens of its holds begin with it; drawn anew for each gang
+	Members []placement.Request `json:"members"` // each with a machine id of its own, chosen beforehand
+	Min     int                 `json:"min"`     // 0: all
+	// attribute that must have one value on all their workers: rack, switch
+	Same  string    `json:"same,omitempty"`
+	Until time.Time `json:"until"` // when it gives up
 }
 
 // GangBuyer places a gang: it holds room for all members, then grants them all; else it releases all it holds, waits
@@ -73,9 +74,11 @@ func NewGangBuyer(r GangRequest, view cluster.View, p placement.Policy, chance *
 		r.Min = n
 	}
 	if n == 0 || n > MaxGang || r.Min < 0 || r.Min > n || r.ID == "" {
-		return nil, fault.New(fault.Invalid, "gang", "a gang has 1 to %d members of which 1 to all must start; got %d of %d", MaxGang, r.Min, n)
+		return nil, fault.New(fault.Invalid, "gang",
+			"a gang has 1 to %d members of which 1 to all must start; got %d of %d", MaxGang, r.Min, n)
 	}
-	g := &GangBuyer{req: r, policy: p, chance: chance, held: make([]bool, n), granted: make([]bool, n), home: make([]cluster.WorkerID, n)}
+	g := &GangBuyer{req: r, policy: p, chance: chance, held: make([]bool, n), granted: make([]bool, n),
+		home: make([]cluster.WorkerID, n)}
 	g.SetView(view)
 	return g, nil
 }
@@ -86,8 +89,8 @@ func (g *GangBuyer) SetView(view cluster.View) {
 	g.view = view
 }
 
-// Rename gives a member another machine id. It may be called where a Batch asks for a newer view: nothing is held then. A
-// machine that was undone has used its id up.
+// Rename gives a member another machine id. It may be called where a Batch asks for a newer view: nothing is held then.
+// A machine that was undone has used its id up.
 func (g *GangBuyer) Rename(member int, machine string) {
 	g.req.Members = slices.Clone(g.req.Members)
 	g.req.Members[member].Machine = machine
@@ -159,7 +162,8 @@ func (g *GangBuyer) plans(now time.Time) Batch {
 func (g *GangBuyer) askHolds() Batch {
 	var asks []Ask
 	for _, m := range g.plan[g.at] {
-		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL, Fleet: g.fleets[m]})
+		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL,
+			Fleet: g.fleets[m]})
 	}
 	return g.ask(Batch{Asks: asks})
 }
@@ -201,7 +205,8 @@ func (g *GangBuyer) askGrants(after time.Duration) Batch {
 	for i, members := range g.plan {
 		for _, m := range members {
 			if !g.granted[m] {
-				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m), Fleet: g.fleets[m]})
+				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m),
+					Fleet: g.fleets[m]})
 			}
 		}
 	}
@@ -284,7 +289,8 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 		g.phase = gangOver
 		left := again[0]
 		return Batch{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
-			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
+			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; "+
+				"destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
 	}
 	return g.ask(Batch{Asks: again, After: LostWait << (g.lost - 1)})
 }
@@ -305,8 +311,10 @@ func (g *GangBuyer) pause(now time.Time) Batch {
 
 func (g *GangBuyer) fail() Batch {
 	g.phase = gangOver
-	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang", RetryAfter: 5 * time.Second}
-	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %d tries: %s", g.req.Min, len(g.req.Members), g.try, g.shortfall())
+	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang",
+		RetryAfter: 5 * time.Second}
+	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %d tries: %s", g.req.Min, len(g.req.Members),
+		g.try, g.shortfall())
 	return Batch{Done: true, Err: e}
 }
 

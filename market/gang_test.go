@@ -61,10 +61,12 @@ func (d *dues) Pop() any {
 }
 
 func newBazaar(seed uint64, workers int, loss float64) *bazaar {
-	b := &bazaar{now: epoch, sellers: map[cluster.WorkerID]*market.Seller{}, chance: rand.New(rand.NewPCG(seed, 1)), loss: loss, work: time.Minute}
+	b := &bazaar{now: epoch, sellers: map[cluster.WorkerID]*market.Seller{}, chance: rand.New(rand.NewPCG(seed, 1)),
+		loss: loss, work: time.Minute}
 	for i := range workers {
 		id := cluster.WorkerID(fmt.Sprintf("w%02d", i))
-		b.sellers[id] = market.NewSeller(cluster.Record{Worker: id, State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 4000, Memory: 4000},
+		b.sellers[id] = market.NewSeller(cluster.Record{Worker: id, State: cluster.Ready, Incarnation: 1,
+			Capacity:   cluster.Resources{CPU: 4000, Memory: 4000},
 			Attributes: cluster.Attributes{"rack": cluster.Text(fmt.Sprintf("r%d", i%2))}})
 	}
 	return b
@@ -87,11 +89,13 @@ func (b *bazaar) view() cluster.View {
 	return v
 }
 
-func (b *bazaar) start(t testing.TB, name string, members, least int, each int64, same string, patience time.Duration) *gangRun {
+func (b *bazaar) start(t testing.TB, name string, members, least int, each int64, same string,
+	patience time.Duration) *gangRun {
 	g := &gangRun{name: name, granted: map[string]cluster.WorkerID{}}
 	g.req = market.GangRequest{ID: name, Min: least, Same: same, Until: b.now.Add(patience)}
 	for i := range members {
-		g.req.Members = append(g.req.Members, placement.Request{App: name, Machine: fmt.Sprintf("%s-%d", name, i), Resources: cluster.Resources{CPU: each, Memory: each}})
+		g.req.Members = append(g.req.Members, placement.Request{App: name, Machine: fmt.Sprintf("%s-%d", name, i),
+			Resources: cluster.Resources{CPU: each, Memory: each}})
 	}
 	var err error
 	if g.buyer, err = market.NewGangBuyer(g.req, b.view(), placement.Default(), b.chance); err != nil {
@@ -218,11 +222,13 @@ func TestThreeGangsOfSixty(t *testing.T) {
 // TestGangsProperty: whatever is lost, a gang ends whole or with nothing, and every hold ends.
 func TestGangsProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"), float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
+		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"),
+			float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
 		for i := range rapid.IntRange(1, 5).Draw(rt, "gangs") {
 			n := rapid.IntRange(1, 12).Draw(rt, "members")
 			same := rapid.SampledFrom([]string{"", "rack"}).Draw(rt, "same")
-			b.start(t, fmt.Sprintf("g%d", i), n, rapid.IntRange(0, n).Draw(rt, "min"), rapid.Int64Range(200, 4000).Draw(rt, "each"), same, time.Minute)
+			b.start(t, fmt.Sprintf("g%d", i), n, rapid.IntRange(0, n).Draw(rt, "min"),
+				rapid.Int64Range(200, 4000).Draw(rt, "each"), same, time.Minute)
 		}
 		b.work = 3 * time.Second
 		ended := map[string]bool{}
@@ -282,11 +288,14 @@ func TestGangRefused(t *testing.T) {
 	g := b.start(t, "g", 9, 0, 1000, "", 100*time.Millisecond)
 	b.run(nil)
 	want := "no room for 9 of 9 machines at once after "
-	if g.err == nil || !strings.HasPrefix(fault.As(g.err).Text, want) || !strings.Contains(fault.As(g.err).Text, "there is room for 8, then cpu: wanted 1000m") {
+	if g.err == nil || !strings.HasPrefix(fault.As(g.err).Text, want) ||
+		!strings.Contains(fault.As(g.err).Text, "there is room for 8, then cpu: wanted 1000m") {
 		t.Errorf("%v", g.err)
 	}
-	for _, r := range []market.GangRequest{{ID: "x"}, {ID: "x", Members: make([]placement.Request, 2), Min: 3}, {Members: make([]placement.Request, 1)}} {
-		if _, err := market.NewGangBuyer(r, cluster.View{}, placement.Default(), b.chance); !fault.Is(err, fault.Invalid) {
+	for _, r := range []market.GangRequest{{ID: "x"}, {ID: "x", Members: make([]placement.Request, 2), Min: 3},
+		{Members: make([]placement.Request, 1)}} {
+		if _, err := market.NewGangBuyer(r, cluster.View{}, placement.Default(), b.chance); !fault.Is(err,
+			fault.Invalid) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}

@@ -48,7 +48,8 @@ func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 	return out
 }
 
-// Order says in which order requests are planned together: indices into reqs, each once. view is what is known of the room.
+// Order says in which order requests are planned together: indices into reqs, each once. view is what is known of the
+// room.
 type Order func(reqs []placement.Request, view cluster.View) []int
 
 // LargestFirst is the order of gangs and batches: what is hard to place goes first, by GPUs, CPU and memory.
@@ -64,8 +65,8 @@ func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
 	return order
 }
 
-// PlanEach chooses a worker for each of some requests that are planned together, as a Transaction does first on this view;
-// "" for one that finds none.
+// PlanEach chooses a worker for each of some requests that are planned together, as a Transaction does first on this
+// view; "" for one that finds none.
 func PlanEach(reqs []placement.Request, view cluster.View, p placement.Policy, order Order) []cluster.WorkerID {
 	return pack(reqs, view.Workers, p, order, nil).homes
 }
@@ -78,9 +79,10 @@ type packing struct {
 	stop   string             // what the first worker says, as it is then, to the first that did not
 }
 
-// pack places requests one after the other on a ledger of its own, each on the worker that placement.Rank would put first.
-// avoid names workers that a request does not go to; it may be nil.
-func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order, avoid func(i int, w cluster.WorkerID) bool) packing {
+// pack places requests one after the other on a ledger of its own, each on the worker that placement.Rank would put
+// first. avoid names workers that a request does not go to; it may be nil.
+func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order,
+	avoid func(i int, w cluster.WorkerID) bool) packing {
 	room := cluster.View{Workers: slices.Clone(workers)}
 	out := packing{homes: make([]cluster.WorkerID, len(reqs)), fleets: make([]placement.Fleet, len(reqs))}
 	for _, m := range order(reqs, room) {
@@ -103,8 +105,8 @@ func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy
 	return out
 }
 
-// resolveBeside resolves a request anew, beside those that were planned before it. Where single machines are that it wants to be
-// near to only its buyer knows, who has resolved it: that stays.
+// resolveBeside resolves a request anew, beside those that were planned before it. Where single machines are that it
+// wants to be near to only its buyer knows, who has resolved it: that stays.
 func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 	known := r.Fleet.Affinity
 	r = placement.Resolve(r, room, nil)

@@ -13,8 +13,8 @@ func unaskedView() cluster.View {
 		{Worker: "w1", State: cluster.Ready, Capacity: room}, {Worker: "w2", State: cluster.Ready, Capacity: room}}}
 }
 
-// TestUnaskedGoesOn: a worker that surely was not asked costs one more ask and no wait; one whose answer was lost before is
-// stayed with, for it may have the machine.
+// TestUnaskedGoesOn: a worker that surely was not asked costs one more ask and no wait; one whose answer was lost
+// before is stayed with, for it may have the machine.
 func TestUnaskedGoesOn(t *testing.T) {
 	req := placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 100}}
 	b := NewBuyer(req, unaskedView(), placement.Default())
@@ -23,7 +23,8 @@ func TestUnaskedGoesOn(t *testing.T) {
 	if next.Done || next.Ask == first.Ask || next.After != 0 {
 		t.Fatalf("%+v after %+v", next, first)
 	}
-	if tr := b.Purchase(); len(tr.Asks) != 2 || tr.Asks[0].Result != ResultRefused || tr.Asks[0].Refusal.Record.Worker != first.Ask {
+	if tr := b.Purchase(); len(tr.Asks) != 2 || tr.Asks[0].Result != ResultRefused ||
+		tr.Asks[0].Refusal.Record.Worker != first.Ask {
 		t.Fatalf("%+v", tr.Asks)
 	}
 	if end := b.Step(In{NotSent: true, Worker: next.Ask}); !end.Done || end.Err == nil {

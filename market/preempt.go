@@ -20,8 +20,8 @@ const (
 	maxThresholds = 8   // ranks at which sets are tried, lowest first
 )
 
-// What an eviction costs, in seconds of work. Seconds of a machine's own work count once, and once more for each life it
-// has lost before; the machines of an app that lost some lately are a little dearer, so that pain spreads.
+// What an eviction costs, in seconds of work. Seconds of a machine's own work count once, and once more for each life
+// it has lost before; the machines of an app that lost some lately are a little dearer, so that pain spreads.
 const (
 	costBase  = 10.0 // to be started again
 	costApp   = 30.0 // for each eviction of its app within the hour, those of the same set included
@@ -29,8 +29,8 @@ const (
 	costSpell = time.Hour
 )
 
-// Tenant is what the seller must know of a granted machine to judge who may evict it and what that would cost. Its owner
-// tells it (Describe); nothing of it is a fact of the ledger.
+// Tenant is what the seller must know of a granted machine to judge who may evict it and what that would cost. Its
+// owner tells it (Describe); nothing of it is a fact of the ledger.
 type Tenant struct {
 	Rank    int       // machine.Scheduling.Rank
 	Since   time.Time // its work would be lost from here on: its start or its newest checkpoint; zero: it has none
@@ -62,7 +62,8 @@ func (e *Eviction) Cheaper(o *Eviction) bool {
 	if o == nil {
 		return true
 	}
-	return cmp.Or(cmp.Compare(e.Rank, o.Rank), cmp.Compare(e.Cost, o.Cost), cmp.Compare(len(e.Victims), len(o.Victims))) < 0
+	return cmp.Or(cmp.Compare(e.Rank, o.Rank), cmp.Compare(e.Cost, o.Cost),
+		cmp.Compare(len(e.Victims), len(o.Victims))) < 0
 }
 
 // Describe tells what the seller must know of a granted machine beyond its room. It takes effect at once.
@@ -100,8 +101,8 @@ type victimSearch struct {
 }
 
 // search gives the cheapest set of machines that it finds whose room, freed, makes the judge say yes; nil when there is
-// none, or the request may not preempt. It is greedy, by rank and cost and then by cost per room that is missing, leaves
-// out again what turns out not to be needed, and takes the better of both. rec is the ledger's, without what the
+// none, or the request may not preempt. It is greedy, by rank and cost and then by cost per room that is missing,
+// leaves out again what turns out not to be needed, and takes the better of both. rec is the ledger's, without what the
 // request's own machine occupies.
 func (s *Seller) search(now time.Time, r *placement.Request, rec cluster.Record) *Eviction {
 	if !s.mayEvict(r) || r.Resources.IsZero() {
@@ -151,18 +152,21 @@ func (s *Seller) evictees(h *victimSearch) []*evictee {
 		if left <= 0 || s.returns(h.req.Machine, h.req.App, g.app, h.now) {
 			continue
 		}
-		out = append(out, &evictee{id: id, g: g, frees: g.occupies().sub(g.asleep()), left: left, recent: s.recent(g.app, h.now)})
+		out = append(out, &evictee{id: id, g: g, frees: g.occupies().sub(g.asleep()), left: left,
+			recent: s.recent(g.app, h.now)})
 	}
 	for _, e := range out {
 		e.alone = h.cost(e, nil)
 	}
 	slices.SortFunc(out, func(a, b *evictee) int {
-		return cmp.Or(cmp.Compare(a.g.tenant.Rank, b.g.tenant.Rank), cmp.Compare(a.alone, b.alone), strings.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.g.tenant.Rank, b.g.tenant.Rank), cmp.Compare(a.alone, b.alone),
+			strings.Compare(a.id, b.id))
 	})
 	return out[:min(len(out), MaxEvictees)]
 }
 
-// stands says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room itself.
+// stands says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room
+// itself.
 func (s *Seller) stands(id string, g *grant) bool {
 	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
@@ -172,8 +176,8 @@ func (h *victimSearch) fits(freed amount) bool {
 	return placement.JudgeAt(h.req, &rec).Fits
 }
 
-// cost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed by rank so
-// that within a set a free machine costs half of a batch one.
+// cost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed by rank
+// so that within a set a free machine costs half of a batch one.
 func (h *victimSearch) cost(e *evictee, chosen []*evictee) float64 {
 	t := &e.g.tenant
 	work := 0.0
@@ -213,14 +217,16 @@ func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 }
 
 // greedy adds machines, always the one of least value, until the request fits, and then leaves out what is not needed.
-func (h *victimSearch) greedy(from []*evictee, value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
+func (h *victimSearch) greedy(from []*evictee,
+	value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
 	taken, freed := make([]bool, len(from)), amount{}
 	for !h.fits(freed) {
 		if len(chosen) == MaxVictims {
 			return nil
 		}
-		missing := slices.DeleteFunc(h.req.Resources.Sub(h.rec.Free()).Sub(freed.res).Dims(), func(d cluster.Dim) bool { return d.Amount <= 0 })
+		missing := slices.DeleteFunc(h.req.Resources.Sub(h.rec.Free()).Sub(freed.res).Dims(),
+			func(d cluster.Dim) bool { return d.Amount <= 0 })
 		best, least := -1, math.Inf(1)
 		for i := range from {
 			if !taken[i] && h.within(from[i], chosen) {
@@ -253,7 +259,8 @@ func (h *victimSearch) within(e *evictee, chosen []*evictee) bool {
 func (h *victimSearch) needed(chosen []*evictee, freed amount) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {
-		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone), strings.Compare(b.id, a.id))
+		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone),
+			strings.Compare(b.id, a.id))
 	})
 	for _, e := range order {
 		if rest := freed.sub(e.frees); h.fits(rest) {
@@ -274,7 +281,8 @@ func (h *victimSearch) eviction(chosen []*evictee) *Eviction {
 		case t.Since.IsZero():
 			v.Why += "; it has done no work that would be lost"
 		default:
-			v.Why += fmt.Sprintf("; %v of work since its start or checkpoint", max(0, h.now.Sub(t.Since)).Round(time.Second))
+			v.Why += fmt.Sprintf("; %v of work since its start or checkpoint",
+				max(0, h.now.Sub(t.Since)).Round(time.Second))
 		}
 		out.Victims = append(out.Victims, v)
 		out.Rank, out.Cost = max(out.Rank, t.Rank), out.Cost+v.Cost

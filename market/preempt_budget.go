@@ -10,12 +10,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// NoReturn is how long a machine that was evicted may not evict any machine of its beneficiary's app, whatever ranks are
-// changed to meanwhile.
+// NoReturn is how long a machine that was evicted may not evict any machine of its beneficiary's app, whatever ranks
+// are changed to meanwhile.
 const NoReturn = 10 * time.Minute
 
-// MaxEvictable bounds the ranks that a record lists: it is gossiped, so it stays small. What ranks higher is told together
-// under the highest rank of them, which promises less than there is and never more.
+// MaxEvictable bounds the ranks that a record lists: it is gossiped, so it stays small. What ranks higher is told
+// together under the highest rank of them, which promises less than there is and never more.
 const MaxEvictable = 16
 
 // EvictionHistory is what was evicted on a worker, by the victims' apps: eviction budgets are counted from it.
@@ -46,8 +46,8 @@ func (h *EvictionHistory) since(app string, t time.Time) int {
 	return n
 }
 
-// returns reports whether the eviction of a machine of app victim would be an answer to one that it gained by: machine id of
-// that app was evicted for it lately.
+// returns reports whether the eviction of a machine of app victim would be an answer to one that it gained by: machine
+// id of that app was evicted for it lately.
 func (h *EvictionHistory) returns(id, app, victim string, now time.Time) bool {
 	for _, p := range h.byApp[app] {
 		if p.Machine == id && p.ByApp == victim && p.At.After(now.Add(-NoReturn)) {
@@ -120,7 +120,8 @@ func (r *evictableRanks) list() []cluster.Evictable {
 	slices.SortFunc(out, func(a, b cluster.Evictable) int { return cmp.Compare(a.Rank, b.Rank) })
 	for len(out) > MaxEvictable {
 		a, b := out[len(out)-2], out[len(out)-1]
-		out = append(out[:len(out)-2], cluster.Evictable{Rank: b.Rank, Resources: a.Resources.Add(b.Resources), Machines: a.Machines + b.Machines})
+		out = append(out[:len(out)-2], cluster.Evictable{Rank: b.Rank, Resources: a.Resources.Add(b.Resources),
+			Machines: a.Machines + b.Machines})
 	}
 	r.sorted = out
 	return out

@@ -24,10 +24,10 @@ type prospect struct {
 	score    float64 // the policy's, with them gone
 }
 
-// evicting gives the worker to be asked next to evict for the request, where none has room; ok is false when there is none,
-// or the request may not preempt. The order is that of the cheapest eviction, as the view has it: lowest rank first, then
-// fewest machines, then the policy's score. It looks until it has MaxProspects, from a place in the view that its machine's
-// id decides, so that buyers of one view differ. The worker chooses whom, anew.
+// evicting gives the worker to be asked next to evict for the request, where none has room; ok is false when there is
+// none, or the request may not preempt. The order is that of the cheapest eviction, as the view has it: lowest rank
+// first, then fewest machines, then the policy's score. It looks until it has MaxProspects, from a place in the view
+// that its machine's id decides, so that buyers of one view differ. The worker chooses whom, anew.
 func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 	if !b.req.Scheduling.MayPreempt() || !b.req.Start || len(b.evicted) >= MaxEvictAsks {
 		return "", false
@@ -49,19 +49,21 @@ func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 		return "", false
 	}
 	best := slices.MinFunc(found, func(x, y prospect) int {
-		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.machines, y.machines), cmp.Compare(y.score, x.score)) // else the first found
+		// else the first found
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.machines, y.machines), cmp.Compare(y.score, x.score))
 	})
 	if b.evicted == nil {
 		b.evicted = map[cluster.WorkerID]bool{}
 	}
 	b.evicted[best.worker] = true
-	b.consent = fmt.Sprintf("no worker has room; evicts here, where it costs least: rank %d (its own is %d), machines about %d",
+	b.consent = fmt.Sprintf("no worker has room; evicts here, where it costs least: rank %d (its own is %d), "+
+		"machines about %d",
 		best.rank, b.req.Scheduling.Rank(), best.machines)
 	return best.worker, true
 }
 
-// prospectOf takes ranks away from a record, lowest first, until the judge and the policy let the request in. Which device
-// a GPU would come from the summary does not tell, so it supposes the best: a wrong guess costs a refusal.
+// prospectOf takes ranks away from a record, lowest first, until the judge and the policy let the request in. Which
+// device a GPU would come from the summary does not tell, so it supposes the best: a wrong guess costs a refusal.
 func prospectOf(r *placement.Request, w cluster.Record, p *placement.Policy) (prospect, bool) {
 	rank := r.Scheduling.Rank()
 	for _, e := range w.Evictable {
@@ -81,7 +83,8 @@ func prospectOf(r *placement.Request, w cluster.Record, p *placement.Policy) (pr
 		}
 		n := int64(1)
 		for _, d := range short.Dims() {
-			if has := e.Resources.Get(d.Name); d.Amount > 0 && has > 0 { // as many as it takes of the size they have on average
+			if has := e.Resources.Get(d.Name); d.Amount > 0 && has > 0 {
+				// as many as it takes of the size they have on average
 				n = max(n, (d.Amount*int64(e.Machines)+has-1)/has)
 			}
 		}

@@ -10,17 +10,18 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// evictionClaim is the part of a grant that others still occupy. The grant takes at once only what their room would not give it,
-// and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and nobody else can
-// take the room meanwhile.
+// evictionClaim is the part of a grant that others still occupy. The grant takes at once only what their room would not
+// give it, and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and
+// nobody else can take the room meanwhile.
 type evictionClaim struct {
 	need    amount   // still to come
 	victims []string // who it comes from; those that have gone down are no longer in it
 }
 
-// Claim is Grant for who may evict: where the request does not fit, it chooses machines of lower rank, enters the grant with
-// a claim on their room, and marks them as leaving. The caller stops them (SetUp false or Free when each is gone), and
-// hears by Ready when the machine has its room. Without victims in the answer it fitted as it was. up machines only.
+// Claim is Grant for who may evict: where the request does not fit, it chooses machines of lower rank, enters the grant
+// with a claim on their room, and marks them as leaving. The caller stops them (SetUp false or Free when each is gone),
+// and hears by Ready when the machine has its room. Without victims in the answer it fitted as it was. up machines
+// only.
 //
 // A machine that has a grant already and is down claims what it needs to go up.
 func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]machine.Preemption, error) {
@@ -85,7 +86,8 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 		g := s.grants[v.Machine]
 		freed = freed.add(g.occupies().sub(g.asleep()))
 		victims = append(victims, v.Machine)
-		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank, By: r.Machine, ByApp: r.App,
+		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank,
+			By: r.Machine, ByApp: r.App,
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
 	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
@@ -102,8 +104,8 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 	return out
 }
 
-// RestoreClaim takes a claim back at start-up, when all grants have been restored: victims are those that are still to go.
-// It occupies no more than it did when the restart came.
+// RestoreClaim takes a claim back at start-up, when all grants have been restored: victims are those that are still to
+// go. It occupies no more than it did when the restart came.
 func (s *Seller) RestoreClaim(id string, victims []string) {
 	g := s.grants[id]
 	if g == nil || !g.up || g.claim != nil {

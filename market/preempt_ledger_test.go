@@ -36,7 +36,8 @@ type counter struct {
 var amount = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000}
 
 func (c *counter) open() {
-	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: amount, GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
+	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: amount,
+		GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
 	c.s.Busy(func(id string) bool { return c.facts[id].leaving != "" })
 	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
 	for _, p := range c.past {
@@ -63,7 +64,8 @@ func (c *counter) open() {
 
 func (c *counter) describe(id string) {
 	q := c.facts[id].q
-	c.s.Describe(id, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), GPUKind: q.GPUKind, Since: epoch})
+	c.s.Describe(id, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), GPUKind: q.GPUKind,
+		Since: epoch})
 }
 
 // note brings the facts up to date with the ledger.
@@ -113,9 +115,9 @@ func (c *counter) dropped(by string) {
 	}
 }
 
-// TestLedgerWithClaimsAndDevices: whatever is granted, claimed, stopped, resized, held and freed in any order, with restarts
-// in between: the ledger adds up, in resources and on each device, nothing is beyond what there is, every claim can come
-// true, and a restart never makes a claim larger.
+// TestLedgerWithClaimsAndDevices: whatever is granted, claimed, stopped, resized, held and freed in any order, with
+// restarts in between: the ledger adds up, in resources and on each device, nothing is beyond what there is, every
+// claim can come true, and a restart never makes a claim larger.
 func TestLedgerWithClaimsAndDevices(t *testing.T) {
 	claims, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,7 +128,9 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 			id := ids.Draw(t, "id")
 			switch rapid.IntRange(0, 11).Draw(t, "what") {
 			case 0, 1, 2, 3:
-				q := ranked("app"+id[1:], id, rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "band"), rapid.Int64Range(0, 600).Draw(t, "cpu"))
+				q := ranked("app"+id[1:], id,
+					rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "band"),
+					rapid.Int64Range(0, 600).Draw(t, "cpu"))
 				q.Resources.Memory = rapid.Int64Range(0, 600).Draw(t, "memory")
 				q.Resources.GPU = rapid.SampledFrom([]int64{0, 300, 700, 1000, 2000, 3000}).Draw(t, "gpu")
 				q.GPUKind = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "kind")
@@ -152,14 +156,16 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 			case 8:
 				if f := c.facts[id]; f != nil && !f.waits && f.leaving == "" {
 					want := f.q.Resources
-					want.CPU, want.GPU = rapid.Int64Range(0, 600).Draw(t, "cpu"), rapid.SampledFrom([]int64{0, 300, 1000, 2000}).Draw(t, "gpu")
+					want.CPU, want.GPU = rapid.Int64Range(0, 600).Draw(t, "cpu"),
+						rapid.SampledFrom([]int64{0, 300, 1000, 2000}).Draw(t, "gpu")
 					if c.s.Resize(c.now, id, want) == nil {
 						f.q.Resources = want
 					}
 				}
 			case 9:
 				if f := c.facts[id]; f != nil {
-					f.q.Scheduling.Band = rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "other band")
+					f.q.Scheduling.Band = rapid.SampledFrom([]machine.Band{"free", "batch", "service",
+						"system"}).Draw(t, "other band")
 					c.describe(id)
 				}
 			case 10:
@@ -219,7 +225,8 @@ func BenchmarkAskThatEvicts(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newSeller(cluster.Resources{CPU: int64(n) * 10})
 			for i := range n {
-				if err := s.Grant(epoch, ranked(fmt.Sprint("app", i%20), fmt.Sprint("m", i), "batch", 10), "", true); err != nil {
+				if err := s.Grant(epoch, ranked(fmt.Sprint("app", i%20), fmt.Sprint("m", i), "batch", 10), "",
+					true); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -233,16 +240,18 @@ func BenchmarkAskThatEvicts(b *testing.B) {
 	}
 }
 
-// BenchmarkPreemptionOn5000Workers places services on 5,000 workers that are full of 20,000 batch machines: rank the view,
-// find the cheapest prospect, have its seller choose whom and make the claim, and let the victim go.
+// BenchmarkPreemptionOn5000Workers places services on 5,000 workers that are full of 20,000 batch machines: rank the
+// view, find the cheapest prospect, have its seller choose whom and make the claim, and let the victim go.
 func BenchmarkPreemptionOn5000Workers(b *testing.B) {
 	const workers = 5000
 	sellers, view := map[cluster.WorkerID]*market.Seller{}, cluster.View{}
 	for i := range workers {
 		id := cluster.WorkerID(fmt.Sprintf("w%04d", i))
-		s := market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 4000, Memory: 4000}})
+		s := market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1,
+			Capacity: cluster.Resources{CPU: 4000, Memory: 4000}})
 		for k := range 4 {
-			q := placement.Request{App: fmt.Sprint("app", i%50), Machine: fmt.Sprint(id, "-", k), Resources: cluster.Resources{CPU: 1000, Memory: 1000},
+			q := placement.Request{App: fmt.Sprint("app", i%50), Machine: fmt.Sprint(id, "-", k),
+				Resources:  cluster.Resources{CPU: 1000, Memory: 1000},
 				Scheduling: machine.Scheduling{Band: "batch"}}
 			if err := s.Grant(epoch, q, "", true); err != nil {
 				b.Fatal(err)
@@ -253,7 +262,8 @@ func BenchmarkPreemptionOn5000Workers(b *testing.B) {
 	}
 	n := 0
 	for b.Loop() {
-		q := placement.Request{App: "s", Machine: fmt.Sprint("s", n), Start: true, Resources: cluster.Resources{CPU: 1000, Memory: 1000},
+		q := placement.Request{App: "s", Machine: fmt.Sprint("s", n), Start: true,
+			Resources:  cluster.Resources{CPU: 1000, Memory: 1000},
 			Scheduling: machine.Scheduling{Band: "service"}}
 		n++
 		out := market.NewBuyer(q, view, placement.Default()).Step(market.In{})
@@ -265,7 +275,8 @@ func BenchmarkPreemptionOn5000Workers(b *testing.B) {
 		if err := s.SetUp(epoch, list[0].Machine, false); err != nil {
 			b.Fatal(err)
 		}
-		i, _ := slices.BinarySearchFunc(view.Workers, out.Ask, func(r cluster.Record, id cluster.WorkerID) int { return strings.Compare(string(r.Worker), string(id)) })
+		i, _ := slices.BinarySearchFunc(view.Workers, out.Ask,
+			func(r cluster.Record, id cluster.WorkerID) int { return strings.Compare(string(r.Worker), string(id)) })
 		view.Workers[i] = s.Record(epoch)
 		if n%workers == 0 {
 			b.StopTimer() // no more than one each

@@ -16,7 +16,8 @@ import (
 )
 
 func ranked(app, id string, band machine.Band, cpu int64) placement.Request {
-	return placement.Request{App: app, Machine: id, Resources: cluster.Resources{CPU: cpu}, Scheduling: machine.Scheduling{Band: band}}
+	return placement.Request{App: app, Machine: id, Resources: cluster.Resources{CPU: cpu},
+		Scheduling: machine.Scheduling{Band: band}}
 }
 
 // fill grants machines of one app that occupy cpu each.
@@ -108,8 +109,8 @@ func TestWhoIsEvicted(t *testing.T) {
 	}
 }
 
-// TestClaimTakesRoomAsItComes: a claim occupies only what is really free, nobody else gets what it waits for, and when the
-// last victim has gone it has all it wants.
+// TestClaimTakesRoomAsItComes: a claim occupies only what is really free, nobody else gets what it waits for, and when
+// the last victim has gone it has all it wants.
 func TestClaimTakesRoomAsItComes(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	fill(t, s, "b", machine.BandBatch, 300, "b1", "b2", "b3")
@@ -124,7 +125,8 @@ func TestClaimTakesRoomAsItComes(t *testing.T) {
 	}{
 		{func() {}, 950, false}, // 900 and the 50 that the victims' room would not give
 		{func() {
-			if err := s.Grant(epoch, ranked("x", "x1", machine.BandSystem, 60), "", true); !fault.Is(err, fault.Exhausted) {
+			if err := s.Grant(epoch, ranked("x", "x1", machine.BandSystem, 60), "", true); !fault.Is(err,
+				fault.Exhausted) {
 				t.Fatalf("somebody else got the room: %v", err)
 			}
 		}, 950, false},
@@ -186,9 +188,11 @@ func TestNoReturn(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	gpus := []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}, {Kind: "a100"}}
-	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: cluster.Resources{GPU: 3000}, GPUs: gpus})
+	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: cluster.Resources{GPU: 3000},
+		GPUs: gpus})
 	ask := func(id, kind string, milli int64, band machine.Band) placement.Request {
-		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{GPU: milli}, GPUKind: kind, Scheduling: machine.Scheduling{Band: band}}
+		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{GPU: milli}, GPUKind: kind,
+			Scheduling: machine.Scheduling{Band: band}}
 	}
 	has := func(id string, want ...market.Share) {
 		t.Helper()
@@ -197,7 +201,8 @@ func TestDevices(t *testing.T) {
 		}
 		s.Check()
 	}
-	for _, q := range []placement.Request{ask("f1", "a100", 300, ""), ask("f2", "", 600, ""), ask("w1", "a100", 1000, "batch")} {
+	for _, q := range []placement.Request{ask("f1", "a100", 300, ""), ask("f2", "", 600, ""),
+		ask("w1", "a100", 1000, "batch")} {
 		if err := s.Grant(epoch, q, "", true); err != nil {
 			t.Fatal(err)
 		}
@@ -230,9 +235,9 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestEvictionIsNearlyTheCheapest holds the search against all sets: whom it names is enough, nobody of them could be left
-// out, the highest rank of them is as low as it can be, it finds a set whenever there is one, and what it costs is near to
-// the least there is.
+// TestEvictionIsNearlyTheCheapest holds the search against all sets: whom it names is enough, nobody of them could be
+// left out, the highest rank of them is as low as it can be, it finds a set whenever there is one, and what it costs is
+// near to the least there is.
 func TestEvictionIsNearlyTheCheapest(t *testing.T) {
 	sum, n, worst := 0.0, 0, 1.0
 	rapid.Check(t, func(t *rapid.T) {
@@ -241,11 +246,14 @@ func TestEvictionIsNearlyTheCheapest(t *testing.T) {
 		want.Resources.Memory = rapid.Int64Range(0, 1000).Draw(t, "want memory")
 		sets := sets{want: want, rec: cluster.Record{}}
 		for i := range rapid.IntRange(1, 8).Draw(t, "machines") {
-			q := ranked(fmt.Sprint("app", i%3), fmt.Sprint("m", i), rapid.SampledFrom([]machine.Band{"free", "batch", "service"}).Draw(t, "band"), 0)
-			q.Resources = cluster.Resources{CPU: rapid.Int64Range(0, 400).Draw(t, "cpu"), Memory: rapid.Int64Range(0, 400).Draw(t, "memory")}
+			q := ranked(fmt.Sprint("app", i%3), fmt.Sprint("m", i),
+				rapid.SampledFrom([]machine.Band{"free", "batch", "service"}).Draw(t, "band"), 0)
+			q.Resources = cluster.Resources{CPU: rapid.Int64Range(0, 400).Draw(t, "cpu"),
+				Memory: rapid.Int64Range(0, 400).Draw(t, "memory")}
 			if s.Grant(epoch, q, "", true) == nil {
 				work := rapid.IntRange(0, 3600).Draw(t, "work")
-				s.Describe(q.Machine, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), Since: epoch.Add(-time.Duration(work) * time.Second)})
+				s.Describe(q.Machine, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(),
+					Since: epoch.Add(-time.Duration(work) * time.Second)})
 				sets.all, sets.work = append(sets.all, q), append(sets.work, float64(work))
 			}
 		}
@@ -275,7 +283,8 @@ func TestEvictionIsNearlyTheCheapest(t *testing.T) {
 		_, _, got := sets.judge(mask)
 		sum, n, worst = sum+got/cost, n+1, max(worst, got/cost)
 	})
-	t.Logf("of the least there is, over %d evictions: %.3f times on average, %.2f times at worst", n, sum/float64(n), worst)
+	t.Logf("of the least there is, over %d evictions: %.3f times on average, %.2f times at worst", n, sum/float64(n),
+		worst)
 	if n > 0 && sum/float64(n) > 1.1 {
 		t.Errorf("evictions cost %.3f times the least there is", sum/float64(n))
 	}
@@ -316,18 +325,20 @@ func (s *sets) best() (rank int, cost float64) {
 	return rank, cost
 }
 
-// TestBuyerAsksToEvictLast: a buyer asks workers with room first, and then consents to evictions where they cost least as
-// its view has it, each worker once.
+// TestBuyerAsksToEvictLast: a buyer asks workers with room first, and then consents to evictions where they cost least
+// as its view has it, each worker once.
 func TestBuyerAsksToEvictLast(t *testing.T) {
 	rec := func(id string, free int64, evictable ...cluster.Evictable) cluster.Record {
-		return cluster.Record{Worker: cluster.WorkerID(id), State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000},
-			Used: cluster.Resources{CPU: 1000 - free}, Evictable: evictable, Incarnation: 1, Version: 1}
+		return cluster.Record{Worker: cluster.WorkerID(id), State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: 1000},
+			Used:     cluster.Resources{CPU: 1000 - free}, Evictable: evictable, Incarnation: 1, Version: 1}
 	}
 	of := func(rank, machines int, cpu int64) cluster.Evictable {
 		return cluster.Evictable{Rank: rank, Machines: machines, Resources: cluster.Resources{CPU: cpu}}
 	}
 	view := cluster.View{Workers: []cluster.Record{
-		rec("batch-many", 0, of(1000, 10, 1000)), rec("batch-few", 0, of(1000, 2, 1000)), rec("free", 0, of(0, 10, 1000)),
+		rec("batch-many", 0, of(1000, 10, 1000)), rec("batch-few", 0, of(1000, 2, 1000)),
+		rec("free", 0, of(0, 10, 1000)),
 		rec("service", 0, of(2000, 1, 1000)), rec("room", 600), rec("too-little", 100, of(0, 1, 100)),
 	}}
 	q := ranked("s", "s1", machine.BandService, 500)

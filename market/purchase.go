@@ -27,7 +27,8 @@ type Asked struct {
 	Refusal *Refusal // with ResultRefused
 }
 
-// Purchase is all that a buyer knows of one machine that it places, for whoever records it. Nothing in it may be changed.
+// Purchase is all that a buyer knows of one machine that it places, for whoever records it. Nothing in it may be
+// changed.
 type Purchase struct {
 	Request placement.Request
 	Policy  placement.Policy
@@ -40,7 +41,8 @@ type Purchase struct {
 
 // Purchase returns the purchase as it stands.
 func (b *Buyer) Purchase() Purchase {
-	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: b.size, Ranked: b.decided, Asks: b.purchased, Consent: b.consent}
+	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: b.size, Ranked: b.decided, Asks: b.purchased,
+		Consent: b.consent}
 }
 
 // noteAnswer enters what came of the newest ask.

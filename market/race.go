@@ -41,7 +41,8 @@ func NewRaceBuyer(r placement.Request, view cluster.View, p placement.Policy, to
 	if width <= 0 {
 		width = RaceWidth
 	}
-	return &RaceBuyer{req: r, view: view, policy: p, token: token, width: width, asked: map[cluster.WorkerID]bool{}, open: map[cluster.WorkerID]bool{}}
+	return &RaceBuyer{req: r, view: view, policy: p, token: token, width: width, asked: map[cluster.WorkerID]bool{},
+		open: map[cluster.WorkerID]bool{}}
 }
 
 // Ranking returns the view as the refusals have healed it, and its workers ranked. The view is not changed afterwards.
@@ -150,14 +151,16 @@ func (b *RaceBuyer) next() Batch {
 
 // healView puts a refusal's record into a view that is the caller's own.
 func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
-	if i := slices.IndexFunc(v.Workers, func(rec cluster.Record) bool { return rec.Worker == w }); i >= 0 && r.Record.Newer(v.Workers[i]) {
+	if i := slices.IndexFunc(v.Workers, func(rec cluster.Record) bool { return rec.Worker == w }); i >= 0 &&
+		r.Record.Newer(v.Workers[i]) {
 		v.Workers[i] = r.Record
 	}
 }
 
 // ambiguous is the end of a purchase whose grant was never answered.
 func ambiguous(w cluster.WorkerID, id string) error {
-	e := fault.New(fault.Unavailable, "ambiguous", "worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
+	e := fault.New(fault.Unavailable, "ambiguous",
+		"worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
 	e.Op = "market.buyer"
 	return e
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// MaxListed is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to explain
-// a larger fleet.
+// MaxListed is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to
+// explain a larger fleet.
 const MaxListed = 64
 
 // Placement tells the decision as it stands: the worker asked last, why, and what the workers of the view scored.
@@ -20,10 +20,12 @@ func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
 
 // Placement tells why a purchase goes to a worker, and what the workers that were ranked scored.
 func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
-	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker), Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: refusals(p.Asks)}
+	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker),
+		Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: refusals(p.Asks)}
 	out.Reason = p.reason(worker, len(out.Refusals))
 	if p.Request.Scheduling.Lent {
-		out.Reason += "; lent, for namespace " + p.Request.Namespace + " cannot pay for it now: it is the first to be evicted"
+		out.Reason += "; lent, for namespace " + p.Request.Namespace +
+			" cannot pay for it now: it is the first to be evicted"
 	}
 	return out
 }
@@ -55,7 +57,8 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 	case p.Consent != "":
 		return p.Consent
 	case p.Fleet > 0 && refused == 0:
-		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, p.drawn(), len(p.Ranked), p.Fleet)
+		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, p.drawn(),
+			len(p.Ranked), p.Fleet)
 	case len(p.Ranked) == 1:
 		return "the only worker, and it has room"
 	case fit == 1 && refused == 0:
@@ -64,7 +67,8 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, refused)
 	}
 	if n := min(p.Policy.Best, fit); n > 1 {
-		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n, fit, len(p.Ranked))
+		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n,
+			fit, len(p.Ranked))
 	}
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(p.Ranked))
 }

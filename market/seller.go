@@ -139,16 +139,19 @@ func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
 	s.expire(now)
 	if token == "" || ttl <= 0 || ttl > MaxHoldTTL {
-		return time.Time{}, fault.New(fault.Invalid, "hold", "a hold needs a token and a time of at most %v; got %v", MaxHoldTTL, ttl)
+		return time.Time{}, fault.New(fault.Invalid, "hold", "a hold needs a token and a time of at most %v; got %v",
+			MaxHoldTTL, ttl)
 	}
 	if old, ok := s.holds[token]; ok {
 		if old.machine != r.Machine {
-			return time.Time{}, fault.New(fault.Conflict, "hold", "the token is in use for another machine; choose another")
+			return time.Time{},
+				fault.New(fault.Conflict, "hold", "the token is in use for another machine; choose another")
 		}
 		s.release(token)
 	}
 	if len(s.holds) >= MaxHolds {
-		return time.Time{}, s.refuse(now, r, placement.Verdict{}, "the worker has %d holds already, the most it keeps; try again when they end", MaxHolds)
+		return time.Time{}, s.refuse(now, r, placement.Verdict{},
+			"the worker has %d holds already, the most it keeps; try again when they end", MaxHolds)
 	}
 	s.fund(now, &r)
 	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
@@ -198,11 +201,12 @@ func sameApp(g *grant, r placement.Request) error {
 }
 
 func grantOf(r placement.Request, up bool) *grant {
-	return &grant{app: r.App, want: r.Resources, up: up, tenant: Tenant{Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
+	return &grant{app: r.App, want: r.Resources, up: up,
+		tenant: Tenant{Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
 }
 
-// Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that it
-// has, if it is up and they are told apart; where nobody has noted them, they are chosen.
+// Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
+// it has, if it is up and they are told apart; where nobody has noted them, they are chosen.
 func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, gpus ...Share) {
 	s.Free(machine)
 	g := grantOf(placement.Request{App: app, Resources: want}, up)
@@ -280,11 +284,13 @@ func (s *Seller) change(now time.Time, id string, want cluster.Resources, up boo
 	if !up {
 		to.gpus = nil
 	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
-		if to.gpus = pick(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU && !covers(to.gpus, g.gpus) {
+		if to.gpus = pick(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU &&
+			!covers(to.gpus, g.gpus) {
 			to.gpus = nil
 		}
 	}
-	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) { // only the growth must fit, whatever the worker's state
+	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) {
+		// only the growth must fit, whatever the worker's state
 		r := s.requestOf(id, grown.res)
 		if s.funds != nil {
 			r.Funds = s.funds(now, id, &r)
@@ -393,7 +399,8 @@ func (s *Seller) Check() {
 	}
 	for i, d := range s.rec.GPUs {
 		if n := milliOf(sum.gpus, i); d.Free != 1000-n {
-			panic(fmt.Sprintf("market: the ledger says %d thousandths of device %d are free, its entries add up to %d", d.Free, i, n))
+			panic(fmt.Sprintf("market: the ledger says %d thousandths of device %d are free, its entries add up to %d",
+				d.Free, i, n))
 		}
 	}
 	s.checkClaims()
@@ -419,7 +426,8 @@ func (s *Seller) release(token string) {
 func (s *Seller) touch() { s.rec.Version++ }
 
 // refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
-func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string, args ...any) *fault.Error {
+func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string,
+	args ...any) *fault.Error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Op: "market.seller"}
 	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)
 	if format != "" {

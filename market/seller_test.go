@@ -16,7 +16,8 @@ import (
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 func newSeller(cap cluster.Resources) *market.Seller {
-	return market.NewSeller(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Capacity: cap, Incarnation: 1})
+	return market.NewSeller(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Capacity: cap,
+		Incarnation: 1})
 }
 
 func request(id string, r cluster.Resources) placement.Request {
@@ -109,7 +110,8 @@ func TestSellerHoldBesideAGrantIsJudgedWhole(t *testing.T) {
 	if err := s.Grant(epoch, request("m1", cluster.Resources{CPU: 1}), "", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Hold(epoch, request("m1", cluster.Resources{CPU: 44}), "t", time.Second); !fault.Is(err, fault.Exhausted) {
+	if _, err := s.Hold(epoch, request("m1", cluster.Resources{CPU: 44}), "t", time.Second); !fault.Is(err,
+		fault.Exhausted) {
 		t.Fatalf("1 is granted and 44 more are held of 44: %v", err)
 	}
 }
@@ -207,7 +209,8 @@ func TestSellerNeverOverGrants(t *testing.T) {
 
 func drawResources(t *rapid.T, label string, most int64) cluster.Resources {
 	n := rapid.Int64Range(0, most)
-	r := cluster.Resources{CPU: n.Draw(t, label+" cpu"), Memory: n.Draw(t, label+" memory"), Disk: n.Draw(t, label+" disk"),
+	r := cluster.Resources{CPU: n.Draw(t, label+" cpu"), Memory: n.Draw(t, label+" memory"),
+		Disk:  n.Draw(t, label+" disk"),
 		Ports: n.Draw(t, label+" ports"), GPU: n.Draw(t, label+" gpu")}
 	if x := n.Draw(t, label+" licence"); x > 0 {
 		r.Named = map[string]int64{"licence": x}

@@ -7,16 +7,16 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Volumes and short tasks take room of the ledger and count as no machines. A task may be evicted as a machine may, once
-// it is known what it is; a volume never is.
+// Volumes and short tasks take room of the ledger and count as no machines. A task may be evicted as a machine may,
+// once it is known what it is; a volume never is.
 
 // GrantVolume gives a volume its disk. Repeating it changes nothing.
 func (s *Seller) GrantVolume(now time.Time, r placement.Request) error {
 	return s.grantOther(now, r, &grant{app: r.App, want: r.Resources, up: true, volume: true})
 }
 
-// RestoreVolume enters a volume's disk that was granted before, or the room of a task that runs and of which nothing else
-// is known, at start-up: it is not judged.
+// RestoreVolume enters a volume's disk that was granted before, or the room of a task that runs and of which nothing
+// else is known, at start-up: it is not judged.
 func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
 	s.enter(id, &grant{want: want, up: true, volume: true})
 }
@@ -39,8 +39,8 @@ func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error 
 	return nil
 }
 
-// DescribeTask tells of what runs under a name that it is a task, whose, and what it would cost to evict. Nothing happens
-// when it is not in the ledger (any more).
+// DescribeTask tells of what runs under a name that it is a task, whose, and what it would cost to evict. Nothing
+// happens when it is not in the ledger (any more).
 func (s *Seller) DescribeTask(id, app string, t Tenant) {
 	g, ok := s.grants[id]
 	if !ok || !g.volume || g.task && g.app == app && g.tenant == t {

@@ -9,10 +9,10 @@ import (
 )
 
 // Transaction places many requests from one private copy of the view, as a shared-state scheduler does (Omega;
-// Schwarzkopf et al., EuroSys 2013, section 3.4): it plans all of them, largest first, on a ledger of its own, and commits
-// them at once. Conflicts are detected by the workers, which judge each grant against what they really have (fine-grained:
-// only a grant that no longer fits is refused). It is incremental: what is granted stays, what is refused is planned again
-// from the healed view. All-or-nothing is a gang: see GangBuyer.
+// Schwarzkopf et al., EuroSys 2013, section 3.4): it plans all of them, largest first, on a ledger of its own, and
+// commits them at once. Conflicts are detected by the workers, which judge each grant against what they really have
+// (fine-grained: only a grant that no longer fits is refused). It is incremental: what is granted stays, what is
+// refused is planned again from the healed view. All-or-nothing is a gang: see GangBuyer.
 //
 // The owner carries out all asks of a Batch side by side, and steps the transaction with all their answers.
 type Transaction struct {

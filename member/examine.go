@@ -33,5 +33,7 @@ func (m *Member) Finding() cluster.Finding {
 			gaps++
 		}
 	}
-	return cluster.Finding{Name: FindingRegistry, OK: gaps == 0, Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known), gaps)}
+	return cluster.Finding{Name: FindingRegistry, OK: gaps == 0,
+		Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known),
+			gaps)}
 }

@@ -35,8 +35,8 @@ type directory struct {
 	byID map[cluster.WorkerID]*Far
 }
 
-// listHandles makes a handle for each worker of the fleet that is new, and closes those of workers that are gone. It is called
-// with the follower's lock.
+// listHandles makes a handle for each worker of the fleet that is new, and closes those of workers that are gone. It is
+// called with the follower's lock.
 func (m *Member) listHandles() {
 	h, s := &m.follower.far, m.fleet.Snapshot()
 	old := h.now.Load()
@@ -90,7 +90,9 @@ func (f *Far) unheard() error {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reachable() {
 		return nil
 	}
-	return fault.New(fault.Unavailable, broker.CodeGone, "worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait", f.id)
+	return fault.New(fault.Unavailable, broker.CodeGone,
+		"worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait",
+		f.id)
 }
 
 // Record is what the worker last told: nobody is asked.
@@ -101,7 +103,8 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reported {
 		return *w.Record, nil
 	}
-	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has", f.id)
+	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has",
+		f.id)
 }
 
 // Names returns the ids of an app's machines by their names, as the worker told.
@@ -115,8 +118,9 @@ func (f *Far) Names(app string) map[string]string {
 	return out
 }
 
-// Machine asks the worker. Of one that cannot be heard it returns what the worker last told, with host_status "unreachable".
-// Where nobody is known to have the machine, it may be one that the worker has told nobody of: that is Unavailable, not NotFound.
+// Machine asks the worker. Of one that cannot be heard it returns what the worker last told, with host_status
+// "unreachable". Where nobody is known to have the machine, it may be one that the worker has told nobody of: that is
+// Unavailable, not NotFound.
 func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	unheard := f.unheard()
 	if unheard == nil {
@@ -131,8 +135,8 @@ func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, er
 	return nil, unheard
 }
 
-// Events listens to the worker. Of one that cannot be heard there are none, until it is back: then the stream ends, for who
-// listens must list the machines anew.
+// Events listens to the worker. Of one that cannot be heard there are none, until it is back: then the stream ends, for
+// who listens must list the machines anew.
 func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf) error) error {
 	if f.unheard() == nil {
 		return f.Worker.Events(ctx, app, emit)
@@ -143,7 +147,8 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 	for {
 		past := f.m.fleet.Snapshot().Past()
 		if f.unheard() == nil {
-			return fault.New(fault.Unavailable, "worker_back", "worker %s is heard of again; list the machines and listen again", f.id)
+			return fault.New(fault.Unavailable, "worker_back",
+				"worker %s is heard of again; list the machines and listen again", f.id)
 		}
 		select {
 		case <-past:
@@ -199,8 +204,10 @@ func (f *Far) lastKnownOf(app string) []*machine.Machine {
 // lastKnown returns a machine as its worker last told of it.
 func (f *Far) lastKnown(x *fleet.Machine) *machine.Machine {
 	at := x.Updated.UTC().Format(time.RFC3339)
-	return &machine.Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Region: string(x.Region), InstanceID: x.Instance,
-		Version: x.Instance, CreatedAt: at, UpdatedAt: at, Worker: f.id, HostStatus: "unreachable", Events: []machine.Event{}, Config: &machine.Config{}}
+	return &machine.Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Region: string(x.Region),
+		InstanceID: x.Instance,
+		Version:    x.Instance, CreatedAt: at, UpdatedAt: at, Worker: f.id, HostStatus: "unreachable",
+		Events: []machine.Event{}, Config: &machine.Config{}}
 }
 
 // Volumes lists the worker's volumes. Of one that cannot be heard none are known.

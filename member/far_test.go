@@ -28,8 +28,8 @@ func kindOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// TestWhoIsAsked: a worker that is heard answers for itself. Of one that is not heard, what it last told is given; a machine that
-// it may have told nobody of is not called missing; and nothing is asked of it.
+// TestWhoIsAsked: a worker that is heard answers for itself. Of one that is not heard, what it last told is given; a
+// machine that it may have told nobody of is not called missing; and nothing is asked of it.
 func TestWhoIsAsked(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")
@@ -73,7 +73,8 @@ func TestWhoIsAsked(t *testing.T) {
 		if got := kindOf(err); got != c.unheard {
 			t.Errorf("not heard: %s/%s: %s, not %s", c.app, c.id, got, c.unheard)
 		}
-		if err == nil && (m.HostStatus != "unreachable" || m.ID != c.id || m.InstanceID != "i-"+hers || m.Worker != "m2" || m.Config == nil || m.Events == nil) {
+		if err == nil && (m.HostStatus != "unreachable" || m.ID != c.id || m.InstanceID != "i-"+hers ||
+			m.Worker != "m2" || m.Config == nil || m.Events == nil) {
 			t.Errorf("not heard: %+v", m)
 		}
 	}
@@ -91,7 +92,8 @@ func TestWhoIsAsked(t *testing.T) {
 	_, grantErr := f.Grant(t.Context(), lifecycle.Grant{Request: placement.Request{App: "web", Machine: none}})
 	_, doErr := f.Do(t.Context(), lifecycle.Command{App: "web", Machine: hers})
 	for what, err := range map[string]error{"record": recErr, "grant": grantErr, "do": doErr} {
-		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != broker.CodeGone { // so that a buyer goes on to the next at once
+		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != broker.CodeGone {
+			// so that a buyer goes on to the next at once
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -100,7 +102,8 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 }
 
-// TestEventsOfOneThatIsNotHeard: the stream begins, has nothing, and ends when the worker is back: who listens lists anew.
+// TestEventsOfOneThatIsNotHeard: the stream begins, has nothing, and ends when the worker is back: who listens lists
+// anew.
 func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -139,8 +142,8 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestListsFallBack: where a worker that is heard does not answer in time, what it told stands in; where it answers with an
-// error of its own, that is the answer.
+// TestListsFallBack: where a worker that is heard does not answer in time, what it told stands in; where it answers
+// with an error of its own, that is the answer.
 func TestListsFallBack(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")
@@ -165,8 +168,8 @@ func TestListsFallBack(t *testing.T) {
 	}
 }
 
-// TestTheSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing that
-// they may have, and lists them as workers that cannot be heard.
+// TestTheSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing
+// that they may have, and lists them as workers that cannot be heard.
 func TestTheSavedAreAsked(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")

@@ -30,8 +30,8 @@ const refreshEvery = 20 * time.Millisecond
 // Fleet returns the fleet that the member keeps: its own worker and the others.
 func (m *Member) Fleet() *fleet.Fleet { return m.fleet }
 
-// openFleet begins with the members that an earlier life of this one saved. What they have is not known yet, so nothing may be
-// answered as if they did not exist.
+// openFleet begins with the members that an earlier life of this one saved. What they have is not known yet, so nothing
+// may be answered as if they did not exist.
 func (m *Member) openFleet() {
 	m.fleet = fleet.New()
 	m.follower.hidden = map[cluster.WorkerID]bool{}
@@ -146,8 +146,8 @@ func (m *Member) newFacts() (ids []cluster.WorkerID) {
 	return ids
 }
 
-// editOf returns what is to be changed of a worker. told says that the news is of its record, which may be gone; else it is of
-// its member.
+// editOf returns what is to be changed of a worker. told says that the news is of its record, which may be gone; else
+// it is of its member.
 func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edit)) {
 	id, x := n.ID, &m.follower
 	if id == m.ID() {
@@ -202,6 +202,7 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 }
 
 func machineOf(x gossip.Machine) fleet.Machine {
-	return fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance, Updated: x.UpdatedAt,
-		Worker: x.Worker, Region: x.Region, Port: x.Port}
+	return fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
+		Updated: x.UpdatedAt,
+		Worker:  x.Worker, Region: x.Region, Port: x.Port}
 }

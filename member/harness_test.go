@@ -40,7 +40,8 @@ func (s *stub) count(what string) {
 func (s *stub) ID() cluster.WorkerID { return s.id }
 
 func (s *stub) Record(context.Context) (cluster.Record, error) {
-	return cluster.Record{Worker: s.id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: cluster.Resources{CPU: 8000, Memory: 1024}, Attributes: s.attrs}, nil
+	return cluster.Record{Worker: s.id, Region: "local", State: cluster.Ready, Incarnation: 1,
+		Capacity: cluster.Resources{CPU: 8000, Memory: 1024}, Attributes: s.attrs}, nil
 }
 
 func (s *stub) Machine(_ context.Context, app, id string) (*machine.Machine, error) {
@@ -120,7 +121,8 @@ func newTown(t *testing.T) *town {
 // add makes a member with a worker that has these machines, and runs it.
 func (x *town) add(id string, machines ...*machine.Machine) *at {
 	x.t.Helper()
-	a := &at{dir: filepath.Join(x.dir, id), w: &stub{id: cluster.WorkerID(id), machines: machines, asked: map[string]int{}}}
+	a := &at{dir: filepath.Join(x.dir, id), w: &stub{id: cluster.WorkerID(id), machines: machines,
+		asked: map[string]int{}}}
 	roles := []pki.Role{pki.Gateway, pki.Worker}
 	if id == "m1" {
 		roles = append(roles, pki.Issuer)
@@ -151,7 +153,8 @@ func (x *town) run(a *at) {
 		}
 	}
 	var err error
-	if a.Member, err = New(Options{Dir: a.dir, Region: "local", Wire: "127.0.0.1:0", Gossip: "127.0.0.1:0", Peers: peers, Knobs: gossiptest.Fast()}); err != nil {
+	if a.Member, err = New(Options{Dir: a.dir, Region: "local", Wire: "127.0.0.1:0", Gossip: "127.0.0.1:0",
+		Peers: peers, Knobs: gossiptest.Fast()}); err != nil {
 		x.t.Fatal(err)
 	}
 	if err := a.Attach(x.t.Context(), a.w); err != nil {
@@ -237,6 +240,7 @@ func started(app, id, name string, worker cluster.WorkerID, port int) *machine.M
 	if port > 0 {
 		c.Services = []machine.Service{{InternalPort: port}}
 	}
-	return &machine.Machine{ID: id, App: app, Name: name, State: machine.Started, InstanceID: "i-" + id, Region: "local", Worker: worker, Config: c,
+	return &machine.Machine{ID: id, App: app, Name: name, State: machine.Started, InstanceID: "i-" + id,
+		Region: "local", Worker: worker, Config: c,
 		UpdatedAt: time.Now().UTC().Format(time.RFC3339)}
 }

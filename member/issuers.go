@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any more can
-// still ask them, over the wire.
+// issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any
+// more can still ask them, over the wire.
 const issuersFile = "issuers.json"
 
 // issuers knows the members that sign certificates and hand out the keys of gossip.
@@ -44,7 +44,8 @@ func JoinedAt(dir, addr string) error {
 	return nil
 }
 
-// look brings the addresses up to date, and on disk when they changed. lost lists those of issuers that are not heard now.
+// look brings the addresses up to date, and on disk when they changed. lost lists those of issuers that are not heard
+// now.
 func (s *issuers) look() (lost []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

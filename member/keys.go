@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the issuer's id.
-// The keys themselves go over the wire, to members that are not removed.
+// KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the
+// issuer's id. The keys themselves go over the wire, to members that are not removed.
 const KindKeys = registry.Kind("gossip-keys")
 
 const schemaKeys = 1
@@ -20,7 +20,8 @@ type keyGeneration struct {
 	Generation int `json:"generation"`
 }
 
-// gossipKeys is the member as who keeps the keys of gossip: its own those of the cluster, and a rotation going where the CA is.
+// gossipKeys is the member as who keeps the keys of gossip: its own those of the cluster, and a rotation going where
+// the CA is.
 type gossipKeys struct{ *Member }
 
 // followKeys keeps this member's keys of gossip those of the cluster, and, where the CA is, has a rotation go on.
@@ -49,7 +50,8 @@ func (m gossipKeys) followKeys(ctx context.Context) {
 // keysPause bounds how often the keys are looked after while much changes.
 const keysPause = 500 * time.Millisecond
 
-// keysPatience is for how many times Knobs.Reconnect a rotation waits for a member that is not heard: a minute by default.
+// keysPatience is for how many times Knobs.Reconnect a rotation waits for a member that is not heard: a minute by
+// default.
 const keysPatience = 12
 
 // keepKeys does once what is due now.
@@ -66,8 +68,8 @@ func (m gossipKeys) keepKeys(ctx context.Context) error {
 	return failed
 }
 
-// newerKeys asks an issuer where there are newer keys than ours, and, where an issuer is not heard any more, that one: we may
-// be the one that is not heard. After asking in vain the next try waits.
+// newerKeys asks an issuer where there are newer keys than ours, and, where an issuer is not heard any more, that one:
+// we may be the one that is not heard. After asking in vain the next try waits.
 func (m gossipKeys) newerKeys(ctx context.Context) error {
 	lost := m.issuers.look()
 	newer := m.newestKeyGeneration() > m.identity.GossipKeys().Generation
@@ -117,7 +119,8 @@ func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 	return err
 }
 
-// leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of it.
+// leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of
+// it.
 func (m gossipKeys) leadKeys() error {
 	if m.issuer == nil {
 		return nil
@@ -156,9 +159,9 @@ func (m gossipKeys) leadKeys() error {
 	return err
 }
 
-// allHaveKeys says whether every member has the keys of a generation. One that was removed does not get them, and is not waited
-// for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While nobody else is heard at
-// all it is we who are cut off, or have just begun, and nothing is decided.
+// allHaveKeys says whether every member has the keys of a generation. One that was removed does not get them, and is
+// not waited for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While
+// nobody else is heard at all it is we who are cut off, or have just begun, and nothing is decided.
 func (m gossipKeys) allHaveKeys(generation int) bool {
 	patience := keysPatience * m.o.Knobs.Reconnect
 	others, heard := 0, 0

@@ -36,7 +36,8 @@ func gossipSaved(dir string) (map[string]string, error) {
 	return s.Members, err
 }
 
-// TestWhoIsDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor anybody else's.
+// TestWhoIsDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor
+// anybody else's.
 func TestWhoIsDenied(t *testing.T) {
 	m := &Member{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,8 +64,10 @@ func TestRemoveRefuses(t *testing.T) {
 		force bool
 		want  string
 	}{
-		{"", true, "invalid id"}, {"Not An Id", true, "invalid id"}, {cluster.WorkerID(strings.Repeat("a", 64<<10)), true, "invalid id"},
-		{"m1", true, "precondition self"}, {"m9", true, "notfound member_not_found"}, {"m2", false, "precondition alive"}, {"m2", true, "ok "},
+		{"", true, "invalid id"}, {"Not An Id", true, "invalid id"}, {cluster.WorkerID(strings.Repeat("a", 64<<10)),
+			true, "invalid id"},
+		{"m1", true, "precondition self"}, {"m9", true, "notfound member_not_found"},
+		{"m2", false, "precondition alive"}, {"m2", true, "ok "},
 	} {
 		err := a.Remove(cluster.Removal{Member: c.id, At: time.Now()}, c.force)
 		if got := kindOf(err) + " " + fault.CodeOf(err); got != c.want {
@@ -79,8 +82,8 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 }
 
-// TestRemovedAndBack: what was removed is forgotten when it is not heard any more, its old certificate opens nothing, and with a
-// new one its id is a member again.
+// TestRemovedAndBack: what was removed is forgotten when it is not heard any more, its old certificate opens nothing,
+// and with a new one its id is a member again.
 func TestRemovedAndBack(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")
@@ -144,7 +147,8 @@ func TestOddObjects(t *testing.T) {
 	for _, bucket := range catalog.SharedBuckets() {
 		kinds = append(kinds, registry.Kind(bucket))
 	}
-	odd := []string{"", "null", "{}", "[]", `"x"`, "\xff\xfe", `{"at":7}`, `{"generation":1e300}`, `{"generation":"many"}`, strings.Repeat("[", 60<<10)}
+	odd := []string{"", "null", "{}", "[]", `"x"`, "\xff\xfe", `{"at":7}`, `{"generation":1e300}`,
+		`{"generation":"many"}`, strings.Repeat("[", 60<<10)}
 	for _, kind := range kinds {
 		for i, payload := range odd {
 			key := string(rune('a'+i)) + "/" + strings.Repeat("k", i)
@@ -164,7 +168,10 @@ func TestOddObjects(t *testing.T) {
 	if err := a.AllowToken("good"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a token made at one member is good at the other", func() bool { return b.Allowed("good") && !b.Allowed("bad") })
+	await(t, "a token made at one member is good at the other", func() bool {
+		return b.Allowed("good") &&
+			!b.Allowed("bad")
+	})
 	if _, err := shared.CreateApp("after", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -193,12 +200,14 @@ func TestNamesOfMachines(t *testing.T) {
 		return out, known
 	}
 	want := map[string]names.Machine{
-		hers:  {ID: hers, Name: "one", Worker: "m2", Region: "local", Addr: netip.MustParseAddr("10.1.2.3"), Port: 8080},
+		hers: {ID: hers, Name: "one", Worker: "m2", Region: "local", Addr: netip.MustParseAddr("10.1.2.3"),
+			Port: 8080},
 		third: {ID: third, Name: "two", Worker: "m3", Region: "local", Addr: netip.MustParseAddr("127.0.0.1")},
 	}
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	await(t, "the attribute is known", func() bool { got, _ := look("web"); return cmp.Equal(want, got, same) })
-	for app, wantKnown := range map[string]bool{"web": true, "": false, "nobody": false, strings.Repeat("x", 64<<10): false} {
+	for app, wantKnown := range map[string]bool{"web": true, "": false, "nobody": false,
+		strings.Repeat("x", 64<<10): false} {
 		if _, known := look(app); known != wantKnown {
 			t.Errorf("%.20q: known %v", app, known)
 		}
@@ -211,8 +220,8 @@ func TestNamesOfMachines(t *testing.T) {
 	})
 }
 
-// TestANameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have, and
-// that of a machine by name not even from how many its own app has.
+// TestANameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have,
+// and that of a machine by name not even from how many its own app has.
 func TestANameIsLookedUpAmongFew(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1", started("web", hers, "one", "m1", 0))
@@ -223,7 +232,8 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 			if i%5 == 0 {
 				app = "large"
 			}
-			e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i+16), App: app, Name: fmt.Sprint("n", i), State: machine.Started, Worker: "m9"})
+			e.Machine(fleet.Machine{ID: fmt.Sprintf("%014x", i+16), App: app, Name: fmt.Sprint("n", i),
+				State: machine.Started, Worker: "m9"})
 		}
 	})
 	v := a.Names()
@@ -238,7 +248,8 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 	}
 	for what, f := range map[string]func(){
 		"a small app": func() { v.Started("web", names.MaxAnswers) }, "a name": func() { v.Named("large", "n25") },
-		"no such app": func() { v.Started("nobody", names.MaxAnswers) }, "no such name": func() { v.Named("large", "nobody") },
+		"no such app":  func() { v.Started("nobody", names.MaxAnswers) },
+		"no such name": func() { v.Named("large", "nobody") },
 	} {
 		if n := testing.AllocsPerRun(20, f); n > 20 {
 			t.Errorf("%s: %.0f allocations", what, n)
@@ -273,8 +284,8 @@ func TestIssuersAreRemembered(t *testing.T) {
 	}
 }
 
-// TestAnIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on with it
-// and leave the others behind.
+// TestAnIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on
+// with it and leave the others behind.
 func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")

@@ -1,6 +1,6 @@
 // Package member makes one process a member of a cluster: it tells the others what its worker is and has, knows what
-// theirs are and have, reaches them over mutual TLS, and keeps its certificate fresh. It needs nobody to start: a member
-// that is alone serves its own worker, and joins the others when they can be heard.
+// theirs are and have, reaches them over mutual TLS, and keeps its certificate fresh. It needs nobody to start: a
+// member that is alone serves its own worker, and joins the others when they can be heard.
 //
 // What a member knows of others is a view of their truth. It may choose by it; only the worker itself decides.
 package member
@@ -66,8 +66,10 @@ type Member struct {
 	api      string
 	begun    atomic.Bool
 
-	removals  atomic.Pointer[map[string]cluster.Removal] // as of the newest refresh; read where the registry's lock is held
-	forgotten map[cluster.WorkerID]time.Time             // removed members that were forgotten, by when they were removed; follow's own
+	// as of the newest refresh; read where the registry's lock is held
+	removals atomic.Pointer[map[string]cluster.Removal]
+	// removed members that were forgotten, by when they were removed; follow's own
+	forgotten map[cluster.WorkerID]time.Time
 	issuers   *issuers
 	begunAt   time.Time
 	keysAsked time.Time // when an issuer was last asked for keys in vain; followKeys' own
@@ -87,7 +89,8 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o, begunAt: time.Now(), tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
+	m = &Member{o: o, begunAt: time.Now(), tell: reporter{wake: make(chan struct{}, 1)},
+		forgotten: map[cluster.WorkerID]time.Time{}}
 	m.removals.Store(&map[string]cluster.Removal{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
@@ -121,8 +124,10 @@ func (m *Member) openGossip() (err error) {
 		return append(s.Signature, s.Certificate...) // the first is of a fixed length
 	}
 	m.cluster, err = gossip.New(gossip.Options{
-		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip, Advertise: advertise(m.o.Gossip, m.o.Host),
-		Keys: keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers, Knobs: m.o.Knobs, Log: m.o.Log,
+		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip,
+		Advertise: advertise(m.o.Gossip, m.o.Host),
+		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
+		Knobs: m.o.Knobs, Log: m.o.Log,
 		Sign: sign, Verify: m.verify, Incarnation: m.born(),
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
@@ -134,7 +139,8 @@ func (m *Member) openGossip() (err error) {
 const signContext = "souk registry"
 
 // verify keeps out records that their owner has not signed: no member, whatever its role, can speak as another worker.
-// Objects may be written by every member, and only members have the key of gossip, so a signature would prove nothing more.
+// Objects may be written by every member, and only members have the key of gossip, so a signature would prove nothing
+// more.
 func (m *Member) verify(owner cluster.WorkerID, signed, raw []byte) error {
 	if bytes.HasPrefix(signed, []byte("souk object\n")) {
 		return nil
@@ -151,7 +157,8 @@ func (m *Member) verify(owner cluster.WorkerID, signed, raw []byte) error {
 		return fault.New(fault.Denied, "removed", "member %s was removed from the cluster; it must join anew", who.ID)
 	}
 	if !who.SpeaksFor(string(owner)) {
-		return fault.New(fault.Denied, "signature", "member %s tells of %s, which only that member itself may", who.ID, owner)
+		return fault.New(fault.Denied, "signature", "member %s tells of %s, which only that member itself may", who.ID,
+			owner)
 	}
 	return nil
 }
@@ -228,8 +235,10 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 
 // Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
-	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examined{m.worker, m}, Signer: m.signer(), Members: m.addresses,
-		Known: m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Claims: m.decider, Log: m.o.Log, Now: m.o.Now})
+	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examined{m.worker, m}, Signer: m.signer(),
+		Members: m.addresses,
+		Known:   m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Claims: m.decider,
+		Log: m.o.Log, Now: m.o.Now})
 	if err != nil {
 		return err
 	}

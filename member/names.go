@@ -15,8 +15,8 @@ import (
 // kindApp is the kind of objects that are apps, shared by the catalogs.
 const kindApp = "app"
 
-// Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed, nothing is
-// told.
+// Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed,
+// nothing is told.
 func (m *Member) Names() names.View { return nameView{m} }
 
 type nameView struct{ m *Member }
@@ -68,11 +68,12 @@ func (v nameView) Named(app, label string) (names.Machine, bool) {
 }
 
 func nameOf(x *fleet.Machine, host netip.Addr) names.Machine {
-	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host, Port: x.Port}
+	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
+		Port: x.Port}
 }
 
-// hostOf returns the address of a worker's host: its attribute "address", else where its member is called. There is none while
-// the worker cannot be heard.
+// hostOf returns the address of a worker's host: its attribute "address", else where its member is called. There is
+// none while the worker cannot be heard.
 func (m *Member) hostOf(s *fleet.Snapshot, id cluster.WorkerID) (none netip.Addr) {
 	w, known := s.Worker(id)
 	if !known || !w.Reachable() {

@@ -14,13 +14,14 @@ import (
 	"github.com/soukhq/souk/wire"
 )
 
-// KindRemoved is the kind of objects that name members which may not come back with the certificate they have: gateway.Removed
-// by the member's id. One that joins anew has a younger certificate, and is let in.
+// KindRemoved is the kind of objects that name members which may not come back with the certificate they have:
+// gateway.Removed by the member's id. One that joins anew has a younger certificate, and is let in.
 const KindRemoved = "removed"
 
 const schemaRemoved = 1
 
-// clockSlack is how much younger than the removal a certificate must be: certificates begin that much before they are made.
+// clockSlack is how much younger than the removal a certificate must be: certificates begin that much before they are
+// made.
 const clockSlack = time.Hour
 
 // readRemovals reads who was removed. What cannot be read lets nothing of the member in.
@@ -59,20 +60,24 @@ func (m *Member) Removed() []cluster.Removal {
 	return out
 }
 
-// Remove writes that a member may not come back. All members then refuse it and forget what it told, once it is not heard of
-// any more. A member that is alive is refused without force: its machines would go on, and nobody could ask for them.
+// Remove writes that a member may not come back. All members then refuse it and forget what it told, once it is not
+// heard of any more. A member that is alive is refused without force: its machines would go on, and nobody could ask
+// for them.
 func (m *Member) Remove(r cluster.Removal, force bool) error {
 	id := r.Member
 	switch {
 	case !pki.ValidID(string(id)):
 		return fault.New(fault.Invalid, "id", "%q cannot be a member's id", id)
 	case id == m.ID():
-		return fault.New(fault.Precondition, "self", "%s is the member that was asked; ask another one to remove it, or let it leave", id)
+		return fault.New(fault.Precondition, "self",
+			"%s is the member that was asked; ask another one to remove it, or let it leave", id)
 	case m.stateOf(id) == "" && !m.hasReported(id):
 		return fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
 	}
 	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
-		return fault.New(fault.Precondition, "alive", "member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force", id, s)
+		return fault.New(fault.Precondition, "alive",
+			"member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force",
+			id, s)
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -100,8 +105,8 @@ func (m *Member) hasReported(id cluster.WorkerID) bool {
 	return false
 }
 
-// forget drops what removed members told, once they are gone, and lets their ids be taken anew where certificates are signed.
-// A member that has joined anew is alive again, and is left alone.
+// forget drops what removed members told, once they are gone, and lets their ids be taken anew where certificates are
+// signed. A member that has joined anew is alive again, and is left alone.
 func (m *Member) forget() {
 	for _, r := range m.Removed() {
 		s := m.stateOf(r.Member)
@@ -121,19 +126,20 @@ func (m *Member) forget() {
 	}
 }
 
-// removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not joined anew.
-// One that did is heard, and has told something as of its newer certificate: see born.
+// removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not
+// joined anew. One that did is heard, and has told something as of its newer certificate: see born.
 func (m *Member) removedFor(id cluster.WorkerID) bool {
 	r, removed := m.removal(string(id))
 	if !removed {
 		return false
 	}
 	s := m.stateOf(id)
-	return s != cluster.MemberAlive && s != cluster.MemberSuspect || m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
+	return s != cluster.MemberAlive && s != cluster.MemberSuspect ||
+		m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
 }
 
-// born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its disk was
-// lost so begins beyond all that it told before, which the others have forgotten and refuse.
+// born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its
+// disk was lost so begins beyond all that it told before, which the others have forgotten and refuse.
 func (m *Member) born() uint64 {
 	return uint64(max(0, m.identity.Ends().Add(-pki.CertificateLife).Unix()))
 }

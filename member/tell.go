@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// A Member is its own worker's observer: what the worker tells goes into the fleet at once, and to the other members soon
-// after.
+// A Member is its own worker's observer: what the worker tells goes into the fleet at once, and to the other members
+// soon after.
 
 // tellEvery bounds how often the others are told what the worker has: each telling is signed and sent to all.
 const tellEvery = 10 * time.Millisecond
@@ -100,6 +100,7 @@ func (m *Member) failed(what string, err error) {
 // summary returns what the others are told of a machine.
 func summary(x *machine.Machine) gossip.Machine {
 	f := fleet.Summary(x)
-	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance, UpdatedAt: f.Updated, Worker: f.Worker,
+	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
+		UpdatedAt: f.Updated, Worker: f.Worker,
 		Region: f.Region, Port: f.Port}
 }

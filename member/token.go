@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
-// KindToken is the kind of objects whose keys are the digests of the API's tokens: any member lets in whoever has a token
-// that one of them made.
+// KindToken is the kind of objects whose keys are the digests of the API's tokens: any member lets in whoever has a
+// token that one of them made.
 const KindToken = registry.Kind("token")
 
 // AllowToken lets a token in at every member.
@@ -21,8 +21,8 @@ func (m *Member) AllowToken(token string) error {
 	return err
 }
 
-// Allowed says whether a token is good. Only digests are compared, and those of whoever guesses differ in all places, so
-// how long it takes tells nothing.
+// Allowed says whether a token is good. Only digests are compared, and those of whoever guesses differ in all places,
+// so how long it takes tells nothing.
 func (m *Member) Allowed(token string) bool {
 	o, there := m.cluster.Objects().Get(KindToken, digest(token))
 	return there && !o.Deleted

@@ -7,14 +7,14 @@
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each
 //
-// Only started machines on workers that can be heard are told, in an order that differs from answer to answer. What is told
-// is as old as the view: a moment. Its TTL says so, and a name without machines is no error but an empty answer where the app
-// is known.
+// Only started machines on workers that can be heard are told, in an order that differs from answer to answer. What is
+// told is as old as the view: a moment. Its TTL says so, and a name without machines is no error but an empty answer
+// where the app is known.
 //
 // # Bounds
 //
-// One question a message, MaxAnswers records an answer, MaxQueries under way at once (more are dropped over UDP, as a full
-// socket would), MaxConns TCP connections that are idle for no longer than idleTime. Nothing outside of the zone is answered
-// and nobody else is ever asked, so the server is of no use to attack others with but for its own small answers; it listens on
-// loopback unless told otherwise.
+// One question a message, MaxAnswers records an answer, MaxQueries under way at once (more are dropped over UDP, as a
+// full socket would), MaxConns TCP connections that are idle for no longer than idleTime. Nothing outside of the zone
+// is answered and nobody else is ever asked, so the server is of no use to attack others with but for its own small
+// answers; it listens on loopback unless told otherwise.
 package names

@@ -33,9 +33,11 @@ func (f fixed) Named(app, label string) (Machine, bool) {
 
 func shop() fixed {
 	return fixed{"empty": nil, "shop": {
-		{ID: "00000000000001", Name: "web", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1"), Port: 8080},
+		{ID: "00000000000001", Name: "web", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1"),
+			Port: 8080},
 		{ID: "00000000000002", Name: "job", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1")},
-		{ID: "00000000000003", Name: "web2", Worker: "b", Region: "ams", Addr: netip.MustParseAddr("2001:db8::7"), Port: 9090},
+		{ID: "00000000000003", Name: "web2", Worker: "b", Region: "ams", Addr: netip.MustParseAddr("2001:db8::7"),
+			Port: 9090},
 	}}
 }
 
@@ -84,7 +86,8 @@ func told(m *dns.Msg) string {
 func TestServer(t *testing.T) {
 	view := fixed{}
 	for i := range 100 {
-		view["big"] = append(view["big"], Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("m%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})})
+		view["big"] = append(view["big"], Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("m%d", i),
+			Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})})
 	}
 	s, err := Listen("127.0.0.1:0", view)
 	if err != nil {
@@ -108,7 +111,8 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, odd := range []string{"", "x", strings.Repeat("\xff", 600), "\x00\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00"} {
+	for _, odd := range []string{"", "x", strings.Repeat("\xff", 600),
+		"\x00\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00"} {
 		if _, err := c.Write([]byte(odd)); err != nil {
 			t.Fatal(err)
 		}

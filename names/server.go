@@ -18,7 +18,8 @@ const (
 	MaxConns   = 64  // TCP connections at once
 	maxPerConn = 128 // queries of one connection
 	idleTime   = 5 * time.Second
-	maxUDP     = 1232 // bytes of an answer over UDP: what fits everywhere (DNS flag day 2020); more is cut, and asked for by TCP
+	// bytes of an answer over UDP: what fits everywhere (DNS flag day 2020); more is cut, and asked for by TCP
+	maxUDP = 1232
 )
 
 // Server answers on one address, by UDP and TCP.
@@ -33,13 +34,16 @@ type Server struct {
 func Listen(addr string, v View) (*Server, error) {
 	tcp, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "dns_listen", "%s cannot be listened on for DNS; give another --dns", addr)
+		return nil, fault.Wrap(err, fault.Unavailable, "dns_listen",
+			"%s cannot be listened on for DNS; give another --dns", addr)
 	}
 	udp, err := net.ListenPacket("udp", tcp.Addr().String())
 	if err != nil {
-		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "dns_listen", "%s cannot be listened on for DNS by UDP; give another --dns", addr), tcp.Close())
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "dns_listen",
+			"%s cannot be listened on for DNS by UDP; give another --dns", addr), tcp.Close())
 	}
-	return &Server{view: v, slots: make(chan struct{}, MaxQueries), udp: udp, tcp: &few{Listener: tcp, slots: make(chan struct{}, MaxConns)}}, nil
+	return &Server{view: v, slots: make(chan struct{}, MaxQueries), udp: udp,
+		tcp: &few{Listener: tcp, slots: make(chan struct{}, MaxConns)}}, nil
 }
 
 // Addr is where it listens.
@@ -48,9 +52,11 @@ func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	handler := dns.HandlerFunc(s.serve)
-	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime, WriteTimeout: idleTime}
-	tcp := &dns.Server{Listener: s.tcp, Handler: handler, MaxTCPQueries: maxPerConn, ReadTimeout: idleTime, WriteTimeout: idleTime,
-		IdleTimeout: func() time.Duration { return idleTime }}
+	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime,
+		WriteTimeout: idleTime}
+	tcp := &dns.Server{Listener: s.tcp, Handler: handler, MaxTCPQueries: maxPerConn, ReadTimeout: idleTime,
+		WriteTimeout: idleTime,
+		IdleTimeout:  func() time.Duration { return idleTime }}
 	results := make(chan error, 2)
 	var begun sync.WaitGroup
 	for _, srv := range []*dns.Server{udp, tcp} {

@@ -25,15 +25,15 @@ type Machine struct {
 
 // View tells what there is now. Its methods are called from many goroutines.
 type View interface {
-	// Started lists the started machines of an app, or as many of them as most, drawn by lot; known reports whether there is
-	// such an app.
+	// Started lists the started machines of an app, or as many of them as most, drawn by lot; known reports whether
+	// there is such an app.
 	Started(app string, most int) (list []Machine, known bool)
 	// Named returns the started machine of an app that has an id or a name, in lower case.
 	Named(app, label string) (m Machine, found bool)
 }
 
-// Answer returns the answer to one message. It never panics and never fails: an odd message gets the code that says so, and
-// one that deserves no answer gets nil.
+// Answer returns the answer to one message. It never panics and never fails: an odd message gets the code that says so,
+// and one that deserves no answer gets nil.
 func Answer(v View, q *dns.Msg) *dns.Msg {
 	if q.Response {
 		return nil // or two servers would answer each other for ever
@@ -51,7 +51,8 @@ func Answer(v View, q *dns.Msg) *dns.Msg {
 	}
 	ask := q.Question[0]
 	name := dns.CanonicalName(ask.Name)
-	if ask.Qclass != dns.ClassINET || !dns.IsSubDomain(Zone, name) || ask.Qtype == dns.TypeANY || ask.Qtype == dns.TypeAXFR || ask.Qtype == dns.TypeIXFR {
+	if ask.Qclass != dns.ClassINET || !dns.IsSubDomain(Zone, name) || ask.Qtype == dns.TypeANY ||
+		ask.Qtype == dns.TypeAXFR || ask.Qtype == dns.TypeIXFR {
 		m.Rcode, m.Authoritative = dns.RcodeRefused, false
 		return m
 	}
@@ -115,7 +116,9 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 			extra = append(extra, rr)
 		}
 	case dns.TypeTXT:
-		answer = append(answer, &dns.TXT{Hdr: head, Txt: []string{text("id", m.ID), text("name", m.Name), text("worker", m.Worker), text("region", m.Region)}})
+		answer = append(answer,
+			&dns.TXT{Hdr: head, Txt: []string{text("id", m.ID), text("name", m.Name), text("worker", m.Worker),
+				text("region", m.Region)}})
 	}
 	return answer, extra
 }
@@ -132,7 +135,8 @@ func address(name string, a netip.Addr) dns.RR {
 	case a.Is4():
 		return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}, A: a.AsSlice()}
 	case a.Is6():
-		return &dns.AAAA{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeAAAA, Class: dns.ClassINET, Ttl: ttl}, AAAA: a.AsSlice()}
+		return &dns.AAAA{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeAAAA, Class: dns.ClassINET, Ttl: ttl},
+			AAAA: a.AsSlice()}
 	}
 	return nil
 }
@@ -149,6 +153,7 @@ func has(list []dns.RR, rr dns.RR) bool {
 
 // soa returns what a negative answer carries (RFC 2308): for how long it may be believed.
 func soa() dns.RR {
-	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl}, Ns: "ns." + Zone, Mbox: "nobody." + Zone,
+	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
+		Ns: "ns." + Zone, Mbox: "nobody." + Zone,
 		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: ttl}
 }

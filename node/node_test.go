@@ -107,7 +107,8 @@ func TestWhatWasAnsweredIsThereAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job, err = p.cl.WaitJob(t.Context(), job.ID, job.Tasks, 20*time.Second); err != nil || job.State != jobs.Succeeded {
+	if job, err = p.cl.WaitJob(t.Context(), job.ID, job.Tasks, 20*time.Second); err != nil ||
+		job.State != jobs.Succeeded {
 		t.Fatalf("the job is %+v, %v", job, err)
 	}
 	p.end()

@@ -44,7 +44,8 @@ func (n *Node) watchCatalog(ctx context.Context) error {
 	select {
 	case <-n.catalog.Failed():
 		return fault.New(fault.Unavailable, "catalog",
-			"the catalog could not be written: see that the disk is well and has room, then start souk again; what runs goes on")
+			"the catalog could not be written: see that the disk is well and has room, then start souk again; what "+
+				"runs goes on")
 	case <-ctx.Done():
 		return nil
 	}

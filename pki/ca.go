@@ -29,8 +29,9 @@ const (
 	skew            = time.Hour // a certificate begins that much before now: clocks differ
 )
 
-// CA is the certificate authority whose directory is on this host. It keeps nothing in memory, so that a command line and
-// a running member may use one directory at once, and so that a copy of the directory is a second issuer. The directory:
+// CA is the certificate authority whose directory is on this host. It keeps nothing in memory, so that a command line
+// and a running member may use one directory at once, and so that a copy of the directory is a second issuer. The
+// directory:
 //
 //	root-N.pem    root number N and its key
 //	active        which root signs, and since when
@@ -70,7 +71,8 @@ func Init(dir string, now time.Time) (*CA, error) {
 		}
 	}
 	if _, err := os.Stat(c.path("active")); err == nil {
-		return nil, fault.New(fault.Conflict, "ca_exists", "%s holds a CA already; use it, or choose another directory", dir)
+		return nil, fault.New(fault.Conflict, "ca_exists", "%s holds a CA already; use it, or choose another directory",
+			dir)
 	}
 	if err := c.makeRoot(1, now); err != nil {
 		return nil, err
@@ -103,7 +105,8 @@ func (c *CA) rootFile(n int) string { return c.path("root-" + strconv.Itoa(n) + 
 func (c *CA) active() (a active, err error) {
 	err = readJSON(c.path("active"), &a)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fault.New(fault.NotFound, "ca", "%s holds no CA; name the directory that `souk init` made, or a copy of it", c.dir)
+		err = fault.New(fault.NotFound, "ca",
+			"%s holds no CA; name the directory that `souk init` made, or a copy of it", c.dir)
 	}
 	return a, err
 }
@@ -113,7 +116,8 @@ func (c *CA) makeRoot(n int, now time.Time) error {
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: fmt.Sprintf("souk CA %d", n)},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(RootLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, pub, key)
 	if err != nil {
@@ -196,12 +200,16 @@ func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, e
 		return Credentials{}, err
 	}
 	if now.After(by.cert.NotAfter) {
-		return Credentials{}, fault.New(fault.Unavailable, "ca_expired", "the CA's root ended on %s; see docs/break-glass.md", day(by.cert.NotAfter))
+		return Credentials{}, fault.New(fault.Unavailable, "ca_expired",
+			"the CA's root ended on %s; see docs/break-glass.md", day(by.cert.NotAfter))
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: n.ID}, URIs: n.uris(),
-		NotBefore: now.Add(-skew), NotAfter: earlier(now.Add(CertificateLife), by.cert.NotAfter), BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		NotBefore: now.Add(-skew), NotAfter: earlier(now.Add(CertificateLife), by.cert.NotAfter),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
+			x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, by.cert, pub, by.key)
 	if err != nil {
@@ -216,7 +224,8 @@ func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, e
 	return out, err
 }
 
-// Renew gives the member peer, whose certificate has been verified, another one of the same name for the key of csr (DER).
+// Renew gives the member peer, whose certificate has been verified, another one of the same name for the key of csr
+// (DER).
 func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 	pub, err := requestKey(csr)
 	if err != nil {
@@ -229,8 +238,8 @@ func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 	return out, err
 }
 
-// IssueTo gives a member a new key and certificate in its directory dir, offline: for the first issuer, and for break-glass.
-// It asks no token: who can read the CA's key may do this.
+// IssueTo gives a member a new key and certificate in its directory dir, offline: for the first issuer, and for
+// break-glass. It asks no token: who can read the CA's key may do this.
 func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	n, err := n.check()
 	if err != nil {
@@ -261,11 +270,13 @@ func requestKey(csr []byte) (ed25519.PublicKey, error) {
 		err = r.CheckSignature()
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "csr", "the certificate request cannot be read or is not signed by its key")
+		return nil, fault.Wrap(err, fault.Invalid, "csr",
+			"the certificate request cannot be read or is not signed by its key")
 	}
 	pub, ok := r.PublicKey.(ed25519.PublicKey)
 	if !ok {
-		return nil, fault.New(fault.Invalid, "csr", "the certificate request holds a key that is not Ed25519; let souk make it")
+		return nil, fault.New(fault.Invalid, "csr",
+			"the certificate request holds a key that is not Ed25519; let souk make it")
 	}
 	return pub, nil
 }

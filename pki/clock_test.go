@@ -65,7 +65,8 @@ func TestHowLongAClusterGoesOnWithoutItsIssuer(t *testing.T) {
 		after time.Duration
 		level Level
 		talk  bool
-	}{{0, Fine, true}, {6 * days, Fine, true}, {8 * days, Soon, true}, {52 * days, Soon, true}, {54 * days, Urgent, true}, {60 * days, Urgent, true}, {61 * days, Over, false}} {
+	}{{0, Fine, true}, {6 * days, Fine, true}, {8 * days, Soon, true}, {52 * days, Soon, true},
+		{54 * days, Urgent, true}, {60 * days, Urgent, true}, {61 * days, Over, false}} {
 		now := gone.Add(c.after)
 		if w := a.Expiry(now)[0]; w.Level != c.level {
 			t.Errorf("after %v: %+v", c.after, w)
@@ -133,7 +134,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestBreakGlass: everything has ended, first the certificates, then the root too; who has the CA's key mends it offline.
+// TestBreakGlass: everything has ended, first the certificates, then the root too; who has the CA's key mends it
+// offline.
 func TestBreakGlass(t *testing.T) {
 	ca := newCA(t)
 	a, b := member(t, ca, begin(), "w1", Worker), member(t, ca, begin(), "w2", Worker)
@@ -188,7 +190,8 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	other, err := NewRequest(t.TempDir())
 	must(t, err)
 	wantCode(t, i.Accept(other, wrong, now), "credentials")
-	must(t, os.WriteFile(filepath.Join(dir, memberFile), []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, memberFile),
+		[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600))
 	wantCode(t, i.Reload(), "file")
 	if i.Name().ID != "w1" {
 		t.Error("a damaged file took the identity away")

@@ -20,7 +20,8 @@ const (
 	gossipBlock = "SOUK GOSSIP KEY"
 )
 
-// writeWhole replaces a file so that a reader, or a crash, finds the old one or the new one. Only its owner may read it.
+// writeWhole replaces a file so that a reader, or a crash, finds the old one or the new one. Only its owner may read
+// it.
 func writeWhole(file string, data []byte) error {
 	temp, err := writeTemp(file, data)
 	if err == nil {
@@ -34,7 +35,8 @@ func writeWhole(file string, data []byte) error {
 	return fileFault(err, file)
 }
 
-// writeNew is writeWhole for a file that must not be there yet: of many that try one succeeds, the others get fs.ErrExist.
+// writeNew is writeWhole for a file that must not be there yet: of many that try one succeeds, the others get
+// fs.ErrExist.
 func writeNew(file string, data []byte) error {
 	temp, err := writeTemp(file, data)
 	if err == nil {
@@ -91,7 +93,8 @@ const maxFile = 1 << 20
 // readFile reads a file of souk's own; fs.ErrNotExist stays what it is.
 func readFile(file string) ([]byte, error) {
 	if st, err := os.Stat(file); err == nil && st.Size() > maxFile {
-		return nil, fault.New(fault.Invalid, "file", "%s has %d bytes; no file of souk's is larger than %d", file, st.Size(), maxFile)
+		return nil, fault.New(fault.Invalid, "file", "%s has %d bytes; no file of souk's is larger than %d", file,
+			st.Size(), maxFile)
 	}
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,9 +12,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// GossipKeys are what the members of a cluster encrypt gossip with. They are rotated with overlap, in three steps of which each
-// is a generation: the next key is installed (all decrypt with it, nobody encrypts), used, and the one before is retired. A
-// step is taken when every member that can be heard has taken the one before, so at no time do two members lack a key in common.
+// GossipKeys are what the members of a cluster encrypt gossip with. They are rotated with overlap, in three steps of
+// which each is a generation: the next key is installed (all decrypt with it, nobody encrypts), used, and the one
+// before is retired. A step is taken when every member that can be heard has taken the one before, so at no time do two
+// members lack a key in common.
 type GossipKeys struct {
 	Generation int      // greater is newer, and wins
 	Keys       [][]byte // of 32 bytes; all decrypt, the first one encrypts
@@ -90,7 +91,8 @@ func (c *Credentials) gossip() GossipKeys {
 	return GossipKeys{Generation: c.GossipGeneration, Keys: c.GossipKeys, Retired: c.GossipRetired}
 }
 
-// keep puts the member's own keys in place of an issuer's that are older: a copy of the CA may not have heard of a rotation.
+// keep puts the member's own keys in place of an issuer's that are older: a copy of the CA may not have heard of a
+// rotation.
 func (i *Identity) keep(c *Credentials) {
 	if k := i.GossipKeys(); k.Generation > c.GossipGeneration {
 		c.GossipKeys, c.GossipGeneration, c.GossipRetired = k.Keys, k.Generation, k.Retired
@@ -119,9 +121,11 @@ func (c *CA) RotateGossip() (GossipKeys, error) {
 	case err != nil:
 		return k, err
 	case k.Step != "":
-		return k, fault.New(fault.Conflict, "rotation", "the key of gossip is being rotated already; the next one is %s", k.Step)
+		return k, fault.New(fault.Conflict, "rotation",
+			"the key of gossip is being rotated already; the next one is %s", k.Step)
 	case len(k.Retired) >= maxRetired:
-		return k, fault.New(fault.Conflict, "rotation", "the key of gossip was rotated %d times; make a new CA, and let every member join anew", len(k.Retired))
+		return k, fault.New(fault.Conflict, "rotation",
+			"the key of gossip was rotated %d times; make a new CA, and let every member join anew", len(k.Retired))
 	}
 	key := make([]byte, gossipKeySize)
 	rand.Read(key)
@@ -131,8 +135,8 @@ func (c *CA) RotateGossip() (GossipKeys, error) {
 	return k, writeWhole(c.path(gossipFile), k.pem())
 }
 
-// AdvanceGossip takes the next step of a rotation, if one is under way: that every member has taken the step before is the
-// caller's to know. of is the generation that the caller saw; Conflict when another has gone on meanwhile.
+// AdvanceGossip takes the next step of a rotation, if one is under way: that every member has taken the step before is
+// the caller's to know. of is the generation that the caller saw; Conflict when another has gone on meanwhile.
 func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 	unlock, err := c.lockGossip()
 	if err != nil {
@@ -144,7 +148,8 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 		return k, err
 	}
 	if k.Generation != of {
-		return k, fault.New(fault.Conflict, "rotation", "the keys of gossip are of generation %d, not %d any more", k.Generation, of)
+		return k, fault.New(fault.Conflict, "rotation", "the keys of gossip are of generation %d, not %d any more",
+			k.Generation, of)
 	}
 	switch k.Step {
 	case StepInstalled:
@@ -179,8 +184,8 @@ func (c *CA) AdoptGossip(k GossipKeys) error {
 	return writeWhole(c.path(gossipFile), k.pem())
 }
 
-// lockGossip lets one process at a time change the keys: the command line and an agent use one directory. The kernel takes
-// the lock from who dies with it.
+// lockGossip lets one process at a time change the keys: the command line and an agent use one directory. The kernel
+// takes the lock from who dies with it.
 func (c *CA) lockGossip() (unlock func(), err error) {
 	f, err := os.OpenFile(c.path("gossip.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {

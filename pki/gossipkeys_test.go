@@ -16,7 +16,8 @@ func names(k GossipKeys, known [][]byte) (keys, retired string) {
 	name := func(list [][]byte) string {
 		var out []string
 		for _, x := range list {
-			out = append(out, string(rune('a'+slices.IndexFunc(known, func(y []byte) bool { return string(x) == string(y) }))))
+			out = append(out, string(rune('a'+
+				slices.IndexFunc(known, func(y []byte) bool { return string(x) == string(y) }))))
 		}
 		return strings.Join(out, "")
 	}
@@ -50,11 +51,14 @@ func TestGossipKeysRotate(t *testing.T) {
 			if round == 1 && want.step != "" {
 				retired = "" // that of the first rotation
 			}
-			if keys != want.keys || retired != want.retired || k.Step != want.step || k.Generation != before.Generation+1 {
-				t.Errorf("rotation %d, %q: keys %s, retired %s, %q, generation %d", round, want.step, keys, retired, k.Step, k.Generation)
+			if keys != want.keys || retired != want.retired || k.Step != want.step || k.Generation != before.Generation+
+				1 {
+				t.Errorf("rotation %d, %q: keys %s, retired %s, %q, generation %d", round, want.step, keys, retired,
+					k.Step, k.Generation)
 			}
 			for _, pair := range [][2]GossipKeys{{before, k}, {k, before}} {
-				if !slices.ContainsFunc(pair[1].Keys, func(x []byte) bool { return string(x) == string(pair[0].Keys[0]) }) {
+				if !slices.ContainsFunc(pair[1].Keys,
+					func(x []byte) bool { return string(x) == string(pair[0].Keys[0]) }) {
 					t.Errorf("rotation %d, %q: what one writes the other cannot read", round, want.step)
 				}
 			}
@@ -113,7 +117,8 @@ func TestOlderGossipKeysAreNotTaken(t *testing.T) {
 // TestOddGossipKeys: what is no file of keys is refused.
 func TestOddGossipKeys(t *testing.T) {
 	good := string(GossipKeys{Generation: 3, Keys: [][]byte{make([]byte, gossipKeySize)}}.pem())
-	for _, raw := range []string{strings.Replace(good, "3", "three", 1), string(GossipKeys{Keys: [][]byte{[]byte("short")}}.pem())} {
+	for _, raw := range []string{strings.Replace(good, "3", "three", 1),
+		string(GossipKeys{Keys: [][]byte{[]byte("short")}}.pem())} {
 		if b, err := parseBlocks([]byte(raw), "keys"); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q gives %+v, %v", raw, b.gossip, err)
 		}

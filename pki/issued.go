@@ -22,7 +22,8 @@ type Grantee struct {
 
 func (c *CA) grantee(id string) string { return c.path("issued", id+".json") }
 
-// claim takes an id for a key. An id that another key has a certificate for is a Conflict; fresh says that nobody had it.
+// claim takes an id for a key. An id that another key has a certificate for is a Conflict; fresh says that nobody had
+// it.
 func (c *CA) claim(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, err error) {
 	g := Grantee{n, fingerprint(pub), now.Add(CertificateLife)}
 	err = writeNew(c.grantee(n.ID), mustJSON(g))
@@ -35,7 +36,8 @@ func (c *CA) claim(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, er
 	}
 	if has.Key != g.Key && now.Before(has.Ends) {
 		return false, fault.New(fault.Conflict, "id_taken",
-			"the id %s has a certificate until %s; join with another id, or let the cluster forget that one first (`souk node rm %s`)", n.ID, day(has.Ends), n.ID)
+			"the id %s has a certificate until %s; join with another id, or let the cluster forget that one first "+
+				"(`souk node rm %s`)", n.ID, day(has.Ends), n.ID)
 	}
 	return false, c.note(n, pub, now)
 }
@@ -56,7 +58,8 @@ func (c *CA) Forget(id string) error {
 	return fileFault(syncDir(c.path("issued")), c.dir)
 }
 
-// Issued lists who was given a certificate by this directory, in the order of ids. A copy of the directory knows only its own.
+// Issued lists who was given a certificate by this directory, in the order of ids. A copy of the directory knows only
+// its own.
 func (c *CA) Issued() ([]Grantee, error) {
 	files, err := os.ReadDir(c.path("issued"))
 	if err != nil {

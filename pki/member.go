@@ -29,8 +29,8 @@ type Request struct {
 	key ed25519.PrivateKey
 }
 
-// NewRequest makes a key in the member's directory dir, or takes the one whose request was not answered: so a request whose
-// answer got lost is repeated as it was.
+// NewRequest makes a key in the member's directory dir, or takes the one whose request was not answered: so a request
+// whose answer got lost is repeated as it was.
 func NewRequest(dir string) (*Request, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fileFault(err, dir)
@@ -120,8 +120,8 @@ func (h *held) pem(key ed25519.PrivateKey) []byte {
 	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), h.gossip.pem())
 }
 
-// Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they are
-// in use: connections made afterwards have the new ones. It is safe for concurrent use.
+// Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they
+// are in use: connections made afterwards have the new ones. It is safe for concurrent use.
 type Identity struct {
 	dir string
 	mu  sync.Mutex // of those who change it
@@ -186,7 +186,9 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	}
 	i.keep(&c)
 	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
-		return fault.New(fault.Denied, "certificate", "the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID, n.Roles)
+		return fault.New(fault.Denied, "certificate",
+			"the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID,
+			n.Roles)
 	}
 	if err := r.Accept(i.dir, c, now); err != nil {
 		return err
@@ -194,8 +196,8 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	return i.Reload()
 }
 
-// Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the member's own
-// certificate is refused: it would be alone.
+// Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the
+// member's own certificate is refused: it would be alone.
 func (i *Identity) Trust(c Credentials, now time.Time) error {
 	i.keep(&c)
 	h := i.now.Load()
@@ -203,14 +205,16 @@ func (i *Identity) Trust(c Credentials, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...), c.gossip())
+	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...),
+		c.gossip())
 	if err != nil {
 		return err
 	}
 	if _, err := verify(next.tls.Leaf, next.roots, now); err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(i.dir, memberFile), next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
+	if err := writeWhole(filepath.Join(i.dir, memberFile),
+		next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
 		return err
 	}
 	return i.Reload()

@@ -50,7 +50,8 @@ func ValidID(s string) bool {
 // check says why the name cannot stand in a certificate, and puts the roles in order.
 func (n Name) check() (Name, error) {
 	if !ValidID(n.ID) {
-		return n, fault.New(fault.Invalid, "id", "%q cannot name a member: use 1 to 63 of a-z, 0-9, - _ and ., a letter or digit first", clip(n.ID))
+		return n, fault.New(fault.Invalid, "id",
+			"%q cannot name a member: use 1 to 63 of a-z, 0-9, - _ and ., a letter or digit first", clip(n.ID))
 	}
 	roles := slices.Clone(n.Roles)
 	slices.Sort(roles)
@@ -86,7 +87,8 @@ func nameOf(c *x509.Certificate) (Name, error) {
 		}
 		plain := url.URL{Scheme: scheme, Host: u.Host, Path: u.Path}
 		if *u != plain || !role.known() || !ValidID(id) || n.ID != "" && n.ID != id {
-			return Name{}, fault.New(fault.Denied, "certificate", "the certificate names %q, which is no role of one member", clip(u.String()))
+			return Name{}, fault.New(fault.Denied, "certificate",
+				"the certificate names %q, which is no role of one member", clip(u.String()))
 		}
 		n.ID, n.Roles = id, append(n.Roles, role)
 	}

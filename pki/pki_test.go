@@ -99,16 +99,19 @@ func TestAMemberJoinsAndIsKnown(t *testing.T) {
 	must(t, req.Accept(dir, cred, now))
 	joined, err := Load(dir)
 	must(t, err)
-	if n := joined.Name(); n.ID != "w2" || !n.Has(Worker) || !n.Has(Gateway) || n.Has(Issuer) || !n.SpeaksFor("w2") || n.SpeaksFor("w1") || n.SpeaksFor("w") {
+	if n := joined.Name(); n.ID != "w2" || !n.Has(Worker) || !n.Has(Gateway) || n.Has(Issuer) || !n.SpeaksFor("w2") ||
+		n.SpeaksFor("w1") || n.SpeaksFor("w") {
 		t.Errorf("the joined member is %+v", n)
 	}
 	if k := joined.GossipKeys().Keys; len(k) != 1 || len(k[0]) != 32 {
 		t.Errorf("got %d keys of gossip", len(k))
 	}
-	if s, c := shake(t, issuer.ServerTLS(at(now), true), joined.ClientTLS(at(now), "w1", Worker)); s != nil || c != nil {
+	if s, c := shake(t, issuer.ServerTLS(at(now), true), joined.ClientTLS(at(now), "w1", Worker)); s != nil ||
+		c != nil {
 		t.Error(s, c)
 	}
-	if s, c := shake(t, joined.ServerTLS(at(now), false), issuer.ClientTLS(at(now), "", Gateway)); s != nil || c != nil {
+	if s, c := shake(t, joined.ServerTLS(at(now), false), issuer.ClientTLS(at(now), "", Gateway)); s != nil ||
+		c != nil {
 		t.Error(s, c)
 	}
 }
@@ -196,7 +199,8 @@ func TestTokensThatAreNoGood(t *testing.T) {
 			}
 		})
 	}
-	for _, s := range []string{"", "souk1", "souk1..", "souk2." + foreign.String()[6:], foreign.String() + "x", strings.Repeat("souk1.", 1<<16)} {
+	for _, s := range []string{"", "souk1", "souk1..", "souk2." + foreign.String()[6:], foreign.String() + "x",
+		strings.Repeat("souk1.", 1<<16)} {
 		_, err := ParseToken(s)
 		wantCode(t, err, "token")
 	}
@@ -250,7 +254,8 @@ func TestATokenIsGoodOnce(t *testing.T) {
 func TestTokensAreBounded(t *testing.T) {
 	ca, now := newCA(t), begin()
 	for i := range MaxTokens {
-		must(t, os.WriteFile(ca.path("tokens", strings.Repeat("0", i%60)+strings.Repeat("1", 1+i/60)), mustJSON(tokenEntry{Ends: now.Add(time.Hour)}), 0o600))
+		must(t, os.WriteFile(ca.path("tokens", strings.Repeat("0", i%60)+strings.Repeat("1", 1+i/60)),
+			mustJSON(tokenEntry{Ends: now.Add(time.Hour)}), 0o600))
 	}
 	_, err := ca.NewToken(now, TokenOptions{})
 	wantCode(t, err, "tokens")
@@ -280,7 +285,8 @@ func TestWhoIsLetIn(t *testing.T) {
 		{"no door for joining", server.ServerTLS(at(now), false), JoinTLS(token, at(now)), "certificate"},
 		{"an issuer of another CA", foreign.ServerTLS(at(now), true), JoinTLS(token, at(now)), "nothing was sent"},
 		{"ended", server.ServerTLS(at(late), true), plain.ClientTLS(at(now), "", Worker), "has ended"},
-		{"not begun", server.ServerTLS(at(now.Add(-2*time.Hour)), true), plain.ClientTLS(at(now), "", Worker), "clocks"},
+		{"not begun", server.ServerTLS(at(now.Add(-2*time.Hour)), true), plain.ClientTLS(at(now), "", Worker),
+			"clocks"},
 		{"another id", server.ServerTLS(at(now), true), plain.ClientTLS(at(now), "w", Worker), "was wanted"},
 		{"another role", plain.ServerTLS(at(now), true), server.ClientTLS(at(now), "w2", Gateway), "was wanted"},
 	} {
@@ -351,7 +357,8 @@ func TestTokensAndNamesComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := nameOf(&x509.Certificate{URIs: n.uris()}); err != nil || back.ID != n.ID || len(back.Roles) != len(n.Roles) {
+		if back, err := nameOf(&x509.Certificate{URIs: n.uris()}); err != nil || back.ID != n.ID ||
+			len(back.Roles) != len(n.Roles) {
 			t.Fatalf("%v became %v, %v", n, back, err)
 		}
 	})
@@ -377,9 +384,14 @@ func TestWhatAMemberSignsIsProvable(t *testing.T) {
 		"message": func() error { _, err := w2.Authored("record", []byte("I have none"), s, now); return err },
 		"context": func() error { _, err := w2.Authored("other", []byte("I have room"), s, now); return err },
 		"foreign": func() error { _, err := w2.Authored("record", []byte("I have room"), forged, now); return err },
-		"nothing": func() error { _, err := w2.Authored("record", []byte("I have room"), Signature{}, now); return err },
+		"nothing": func() error {
+			_, err := w2.Authored("record", []byte("I have room"), Signature{},
+				now)
+			return err
+		},
 		"mixed": func() error {
-			_, err := w2.Authored("record", []byte("I have room"), Signature{w2.now.Load().tls.Leaf.Raw, s.Signature}, now)
+			_, err := w2.Authored("record", []byte("I have room"), Signature{w2.now.Load().tls.Leaf.Raw, s.Signature},
+				now)
 			return err
 		},
 	} {

@@ -7,17 +7,20 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Overlap is how long a new root is trusted before it may sign. Members fetch the bundle once a day, so each has a week to.
+// Overlap is how long a new root is trusted before it may sign. Members fetch the bundle once a day, so each has a week
+// to.
 const Overlap = 7 * 24 * time.Hour
 
-// Prepare makes the next root. It is in the bundle from now on, and signs nothing yet. Conflict when there is one already.
+// Prepare makes the next root. It is in the bundle from now on, and signs nothing yet. Conflict when there is one
+// already.
 func (c *CA) Prepare(now time.Time) error {
 	next, old, _, err := c.rotation()
 	switch {
 	case err != nil:
 		return err
 	case next != nil:
-		return fault.New(fault.Conflict, "rotation", "the next root was made on %s; activate it, from %s on", day(made(*next)), day(made(*next).Add(Overlap)))
+		return fault.New(fault.Conflict, "rotation", "the next root was made on %s; activate it, from %s on",
+			day(made(*next)), day(made(*next).Add(Overlap)))
 	case len(old) > 0:
 		return fault.New(fault.Conflict, "rotation", "an old root is still trusted; retire it first")
 	}
@@ -28,10 +31,11 @@ func (c *CA) Prepare(now time.Time) error {
 	return c.makeRoot(a.Root+1, now)
 }
 
-// Activate lets the next root sign, once Overlap has passed since Prepare. With force it does so at once: members that have
-// not yet fetched the bundle then refuse whoever has a certificate of the new root, until they have.
+// Activate lets the next root sign, once Overlap has passed since Prepare. With force it does so at once: members that
+// have not yet fetched the bundle then refuse whoever has a certificate of the new root, until they have.
 //
-// Issuers must renew their own certificates afterwards (IssueTo); join tokens made before are void, for they name the old root.
+// Issuers must renew their own certificates afterwards (IssueTo); join tokens made before are void, for they name the
+// old root.
 func (c *CA) Activate(now time.Time, force bool) error {
 	next, _, _, err := c.rotation()
 	switch {
@@ -41,7 +45,8 @@ func (c *CA) Activate(now time.Time, force bool) error {
 		return fault.New(fault.Precondition, "rotation", "there is no next root; prepare one first")
 	case now.Before(made(*next).Add(Overlap)) && !force:
 		return fault.New(fault.Precondition, "rotation",
-			"the next root is trusted since %s only; members need until %s to hear of it", day(made(*next)), day(made(*next).Add(Overlap)))
+			"the next root is trusted since %s only; members need until %s to hear of it", day(made(*next)),
+			day(made(*next).Add(Overlap)))
 	}
 	return writeWhole(c.path("active"), mustJSON(active{next.number, now}))
 }
@@ -56,7 +61,8 @@ func (c *CA) Retire(now time.Time) error {
 	case len(old) == 0:
 		return fault.New(fault.Precondition, "rotation", "there is no old root")
 	case now.Before(since.Add(CertificateLife)):
-		return fault.New(fault.Precondition, "rotation", "certificates of the old root may hold until %s; retire it then", day(since.Add(CertificateLife)))
+		return fault.New(fault.Precondition, "rotation",
+			"certificates of the old root may hold until %s; retire it then", day(since.Add(CertificateLife)))
 	}
 	for _, r := range old {
 		if err := os.Remove(c.rootFile(r.number)); err != nil {
@@ -66,7 +72,8 @@ func (c *CA) Retire(now time.Time) error {
 	return fileFault(syncDir(c.dir), c.dir)
 }
 
-// rotation gives the root that will sign, if there is one, those that signed before, and since when the active one signs.
+// rotation gives the root that will sign, if there is one, those that signed before, and since when the active one
+// signs.
 func (c *CA) rotation() (next *root, old []root, since time.Time, err error) {
 	a, err := c.active()
 	if err != nil {

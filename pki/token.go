@@ -57,7 +57,8 @@ func (t Token) String() string {
 // ParseToken reads what String wrote.
 func ParseToken(s string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(s), ".")
-	bad := fault.New(fault.Invalid, "token", "this is no join token; `souk token join` prints one, of the form %s.XXXX.XXXX", tokenPrefix)
+	bad := fault.New(fault.Invalid, "token",
+		"this is no join token; `souk token join` prints one, of the form %s.XXXX.XXXX", tokenPrefix)
 	if len(s) > 256 || len(parts) != 3 || parts[0] != tokenPrefix {
 		return Token{}, bad
 	}
@@ -127,13 +128,15 @@ func (c *CA) sweep(now time.Time) error {
 		os.Remove(c.path("tokens", f.Name()+".used"))
 	}
 	if left >= MaxTokens {
-		return fault.New(fault.Exhausted, "tokens", "%d join tokens are out already, the most that are kept; wait until some have ended", left)
+		return fault.New(fault.Exhausted, "tokens",
+			"%d join tokens are out already, the most that are kept; wait until some have ended", left)
 	}
 	return nil
 }
 
-// Redeem gives whoever has a token's secret a certificate of name n for the key of csr (DER), once. The same key may ask
-// again, until the token ends, for an answer that was lost. An id that somebody else has is refused and leaves the token good.
+// Redeem gives whoever has a token's secret a certificate of name n for the key of csr (DER), once. The same key may
+// ask again, until the token ends, for an answer that was lost. An id that somebody else has is refused and leaves the
+// token good.
 func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentials, error) {
 	n, err := n.check()
 	if err != nil {
@@ -165,17 +168,21 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 	var e tokenEntry
 	switch err := readJSON(c.tokenFile(secret), &e); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.Denied, "token_unknown", "this issuer knows no such join token (those that have ended are forgotten); make one there with `souk token join`")
+		return fault.New(fault.Denied, "token_unknown",
+			"this issuer knows no such join token (those that have ended are forgotten); make one there with `souk "+
+				"token join`")
 	case err != nil:
 		return err
 	case !now.Before(e.Ends):
-		return fault.New(fault.Denied, "token_expired", "the join token ended on %s; make another with `souk token join`", day(e.Ends))
+		return fault.New(fault.Denied, "token_expired",
+			"the join token ended on %s; make another with `souk token join`", day(e.Ends))
 	case e.ID != "" && e.ID != n.ID:
 		return fault.New(fault.Denied, "token_id", "the join token is for %s, not for %s", e.ID, n.ID)
 	}
 	for _, r := range n.Roles {
 		if !slices.Contains(e.Roles, r) {
-			return fault.New(fault.Denied, "token_role", "the join token does not give the role %s; make one that does", r)
+			return fault.New(fault.Denied, "token_role", "the join token does not give the role %s; make one that does",
+				r)
 		}
 	}
 	var used tokenEntry
@@ -200,5 +207,6 @@ func (c *CA) use(secret, key string) error {
 }
 
 func usedUp() error {
-	return fault.New(fault.Denied, "token_used", "the join token has been used; each lets one member join, so make another with `souk token join`")
+	return fault.New(fault.Denied, "token_used",
+		"the join token has been used; each lets one member join, so make another with `souk token join`")
 }

@@ -23,14 +23,17 @@ func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name
 	for _, r := range roots {
 		pool.AddCert(r)
 	}
-	_, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
 		if now.Before(c.NotBefore) {
 			return Name{}, fault.Wrap(err, fault.Denied, "certificate_early",
-				"the certificate of %s begins on %s and it is %s here; set the clocks right", clip(c.Subject.CommonName), day(c.NotBefore), day(now))
+				"the certificate of %s begins on %s and it is %s here; set the clocks right",
+				clip(c.Subject.CommonName), day(c.NotBefore), day(now))
 		}
 		return Name{}, fault.Wrap(err, fault.Denied, "certificate_expired",
-			"the certificate of %s, or its root, has ended (%s); see docs/break-glass.md", clip(c.Subject.CommonName), day(c.NotAfter))
+			"the certificate of %s, or its root, has ended (%s); see docs/break-glass.md", clip(c.Subject.CommonName),
+			day(c.NotAfter))
 	}
 	if err != nil {
 		return Name{}, fault.Wrap(err, fault.Denied, "certificate", "the certificate is not of this cluster's CA")
@@ -38,21 +41,23 @@ func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name
 	return nameOf(c)
 }
 
-// NameOf gives who is at the other end of a connection made with ServerTLS or ClientTLS, judged anew at now: a connection
-// may live longer than the certificate it was made with.
+// NameOf gives who is at the other end of a connection made with ServerTLS or ClientTLS, judged anew at now: a
+// connection may live longer than the certificate it was made with.
 func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
-		return Name{}, fault.New(fault.Denied, "certificate", "the caller showed no certificate; only members may ask this")
+		return Name{}, fault.New(fault.Denied, "certificate",
+			"the caller showed no certificate; only members may ask this")
 	}
 	c := cs.PeerCertificates[0]
 	if now.After(c.NotAfter) {
-		return Name{}, fault.New(fault.Denied, "certificate_expired", "the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName), day(c.NotAfter))
+		return Name{}, fault.New(fault.Denied, "certificate_expired",
+			"the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName), day(c.NotAfter))
 	}
 	return nameOf(c)
 }
 
-// base is what both ends have in common. Chains are verified by VerifyConnection alone: it has the roots of the moment, and
-// ids in place of host names. Resumption is off: a session would carry an old certificate along.
+// base is what both ends have in common. Chains are verified by VerifyConnection alone: it has the roots of the moment,
+// and ids in place of host names. Resumption is off: a session would carry an old certificate along.
 func base(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: alpn, SessionTicketsDisabled: true,
@@ -60,8 +65,8 @@ func base(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 	}
 }
 
-// ServerTLS is the configuration of a listener: whoever connects must show a certificate of this cluster. Only an issuer,
-// with join set, has a second door: callers of JoinTLS show none.
+// ServerTLS is the configuration of a listener: whoever connects must show a certificate of this cluster. Only an
+// issuer, with join set, has a second door: callers of JoinTLS show none.
 func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *tls.Config {
 	mine := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &i.now.Load().tls, nil }
 	members := base(alpn, func(cs tls.ConnectionState) error {
@@ -97,25 +102,34 @@ func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ..
 	c := base(alpn, func(cs tls.ConnectionState) error {
 		n, err := i.verifyPeer(cs, now())
 		if err == nil && (id != "" && n.ID != id || role != "" && !n.Has(role)) {
-			err = fault.New(fault.Denied, "peer", "%s (%s) was wanted, and at its address is %s with the roles %v", id, role, n.ID, n.Roles)
+			err = fault.New(fault.Denied, "peer", "%s (%s) was wanted, and at its address is %s with the roles %v", id,
+				role, n.ID, n.Roles)
 		}
 		return err
 	})
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &i.now.Load().tls, nil }
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &i.now.Load().tls,
+			nil
+	}
 	return c
 }
 
-// JoinTLS is the configuration to call an issuer with a token: the other end must be an issuer by the root that the token
-// names. Nothing is sent before that is known.
+// JoinTLS is the configuration to call an issuer with a token: the other end must be an issuer by the root that the
+// token names. Nothing is sent before that is known.
 func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 	c := base(alpn, func(cs tls.ConnectionState) error {
-		at := slices.IndexFunc(cs.PeerCertificates, func(c *x509.Certificate) bool { return c.IsCA && digest(c) == t.Root })
+		at := slices.IndexFunc(cs.PeerCertificates, func(c *x509.Certificate) bool {
+			return c.IsCA &&
+				digest(c) == t.Root
+		})
 		if at < 0 {
-			return fault.New(fault.Denied, "ca", "what answers there is not of the cluster that the token is for; nothing was sent to it")
+			return fault.New(fault.Denied, "ca",
+				"what answers there is not of the cluster that the token is for; nothing was sent to it")
 		}
 		n, err := verify(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
 		if err == nil && !n.Has(Issuer) {
-			err = fault.New(fault.Denied, "issuer", "%s is a member but no issuer; join at the one that holds the CA", n.ID)
+			err = fault.New(fault.Denied, "issuer", "%s is a member but no issuer; join at the one that holds the CA",
+				n.ID)
 		}
 		return err
 	})
@@ -129,12 +143,14 @@ type Signature struct {
 	Signature   []byte `json:"signature"`
 }
 
-// Sign signs a message under a context, a short fixed text that says what kind of message it is (ed25519ctx, RFC 8032 5.1).
+// Sign signs a message under a context, a short fixed text that says what kind of message it is (ed25519ctx, RFC 8032
+// 5.1).
 func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 	h := i.now.Load()
 	sig, err := h.tls.PrivateKey.(ed25519.PrivateKey).Sign(nil, message, &ed25519.Options{Context: context})
 	if err != nil {
-		return Signature{}, fault.Wrap(err, fault.Internal, "sign", "a message of the kind %q could not be signed", clip(context))
+		return Signature{}, fault.Wrap(err, fault.Internal, "sign", "a message of the kind %q could not be signed",
+			clip(context))
 	}
 	return Signature{h.tls.Leaf.Raw, sig}, nil
 }

@@ -18,15 +18,19 @@ type Builtin struct {
 // Builtins lists the terms that a policy can name, beside those of other packages.
 func Builtins() []Builtin {
 	return []Builtin{
-		{Name: "region", About: "1 in the nearest region the request wants, 1/2 in the second, and so on", Of: regionTerm},
+		{Name: "region", About: "1 in the nearest region the request wants, 1/2 in the second, and so on",
+			Of: regionTerm},
 		{Name: "headroom", About: "the share of the scarcest dimension that is left free", Of: headroomTerm},
 		{Name: "spread", About: "1 where the app has no machine, 1/2 where it has one, and so on", Of: spreadTerm},
-		{Name: "packed", About: "how full the worker is afterwards, on average over its dimensions: best fit", Of: packedTerm},
-		{Name: "balance", About: "how evenly its dimensions are filled afterwards, so that none is stranded", Of: balanceTerm},
+		{Name: "packed", About: "how full the worker is afterwards, on average over its dimensions: best fit",
+			Of: packedTerm},
+		{Name: "balance", About: "how evenly its dimensions are filled afterwards, so that none is stranded",
+			Of: balanceTerm},
 		{Name: "backlog", About: "1 where no work waits, 1/2 where a second's worth does", Of: backlogTerm},
 		{Name: "starting", About: "1 where no machine is on its way up, 1/2 where one is, and so on", Of: startingTerm},
 		{Name: "image", About: "1 where the image need not be pulled", Of: imageTerm},
-		{Name: "price", About: "1 where the attribute price is 0, 1/2 where it is 1; undefined where there is none", Of: priceTerm, Note: priceNote},
+		{Name: "price", About: "1 where the attribute price is 0, 1/2 where it is 1; undefined where there is none",
+			Of: priceTerm, Note: priceNote},
 	}
 }
 
@@ -52,8 +56,8 @@ func packedTerm(r *Request, w *cluster.Record) float64 {
 	return sum / max(1, n)
 }
 
-// balanceTerm is 1 less the distance between the fullest and the emptiest dimension: what is stranded when the fullest is
-// full (the hybrid of Verma et al., EuroSys 2015, section 3.2, wants little of it).
+// balanceTerm is 1 less the distance between the fullest and the emptiest dimension: what is stranded when the fullest
+// is full (the hybrid of Verma et al., EuroSys 2015, section 3.2, wants little of it).
 func balanceTerm(r *Request, w *cluster.Record) float64 {
 	low, high := 1.0, 0.0
 	filled(r, w, func(share float64) { low, high = min(low, share), max(high, share) })

@@ -6,8 +6,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Choose returns the index of the worker that Rank puts first, or -1 where none fits, without ranking the others. Those that
-// skip names are left out; it may be nil. It is for who places many requests on a ledger of his own, one after the other.
+// Choose returns the index of the worker that Rank puts first, or -1 where none fits, without ranking the others. Those
+// that skip names are left out; it may be nil. It is for who places many requests on a ledger of his own, one after the
+// other.
 func Choose(r *Request, workers []cluster.Record, p *Policy, skip func(cluster.WorkerID) bool) int {
 	type found struct {
 		at     int

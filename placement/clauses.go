@@ -52,7 +52,8 @@ func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	case parts:
 		out.no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
 	default:
-		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)), fmt.Sprintf("%d such", fitting))
+		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)),
+			fmt.Sprintf("%d such", fitting))
 	}
 }
 
@@ -156,12 +157,14 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 		v, there := w.Attribute(sp.Attribute)
 		if !there {
 			if out.refuse() {
-				out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+sp.Attribute)
+				out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+
+					sp.Attribute)
 			}
 			continue
 		}
 		if fewest := r.Fewest(i); !r.WithinSkew(i, fewest, v.String()) && out.refuse() {
-			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew, r.App, sp.Attribute),
+			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew,
+				r.App, sp.Attribute),
 				fmt.Sprintf("%d on %s, %d where there are fewest", r.placedAt(i, v.String()), v, fewest))
 		}
 	}
@@ -191,7 +194,8 @@ func (r *Request) near(i int, w *cluster.Record) bool {
 	return there && slices.Contains(r.Fleet.Affinity[i], v)
 }
 
-// Fewest returns the machines of the app that the value of spread i has which has fewest; 0 where nothing is known of it.
+// Fewest returns the machines of the app that the value of spread i has which has fewest; 0 where nothing is known of
+// it.
 func (r *Request) Fewest(i int) int {
 	if i >= len(r.Fleet.Spread) || len(r.Fleet.Spread[i]) == 0 {
 		return 0
@@ -203,7 +207,8 @@ func (r *Request) Fewest(i int) int {
 	return fewest
 }
 
-// WithinSkew reports whether a value of spread i may have one machine more, where the value that has fewest has so many.
+// WithinSkew reports whether a value of spread i may have one machine more, where the value that has fewest has so
+// many.
 func (r *Request) WithinSkew(i, fewest int, value string) bool {
 	return r.placedAt(i, value)+1-fewest <= r.Scheduling.Spread[i].MaxSkew
 }
@@ -222,7 +227,8 @@ func Resolve(r Request, view cluster.View, where func(machine string) cluster.Wo
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r
 	}
-	r.Fleet = Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)), Spread: make([]map[string]int, len(r.Scheduling.Spread))}
+	r.Fleet = Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)),
+		Spread: make([]map[string]int, len(r.Scheduling.Spread))}
 	for i, a := range r.Scheduling.Affinity {
 		var home cluster.WorkerID
 		if a.Machine != "" && where != nil {

@@ -10,14 +10,16 @@ import (
 // worker: what a namespace may spend lies nowhere.
 const CodeQuota = "quota"
 
-// Funds is what a request takes of its namespace's budget, and what there is: filled in by who knows both (quota.Account),
-// the buyer from what it has heard and then, anew, the worker itself. So a verdict can be recomputed from what was recorded.
+// Funds is what a request takes of its namespace's budget, and what there is: filled in by who knows both
+// (quota.Account), the buyer from what it has heard and then, anew, the worker itself. So a verdict can be recomputed
+// from what was recorded.
 type Funds struct {
-	Namespace string        `json:"namespace"`
-	Wanted    float64       `json:"wanted"`            // credits that the request takes within the next while
-	Had       float64       `json:"had"`               // credits that are left then of the balance, when all goes on that runs now
-	Wait      time.Duration `json:"wait_ns,omitempty"` // until Had will be Wanted if nothing changes; 0: not by waiting
-	Never     bool          `json:"never,omitempty"`   // Wanted is more than the budget can hold
+	Namespace string  `json:"namespace"`
+	Wanted    float64 `json:"wanted"` // credits that the request takes within the next while
+	// credits that are left then of the balance, when all goes on that runs now
+	Had   float64       `json:"had"`
+	Wait  time.Duration `json:"wait_ns,omitempty"` // until Had will be Wanted if nothing changes; 0: not by waiting
+	Never bool          `json:"never,omitempty"`   // Wanted is more than the budget can hold
 }
 
 // Enough says whether the request can be paid for. Nil is for what costs nothing, or has no budget: it can.

@@ -21,7 +21,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func big() cluster.Record {
-	return cluster.Record{Worker: "w", Region: "iad", State: cluster.Ready, Capacity: cluster.Resources{CPU: 4000, Memory: 8192, Disk: 10000, Ports: 100}}
+	return cluster.Record{Worker: "w", Region: "iad", State: cluster.Ready,
+		Capacity: cluster.Resources{CPU: 4000, Memory: 8192, Disk: 10000, Ports: 100}}
 }
 
 func requires(s ...string) (qs []cluster.Requirement) {
@@ -53,43 +54,69 @@ var refusals = []refusal{
 	{"no state", placement.Request{}, func(w *cluster.Record) { w.State = "" }},
 	{"other region", placement.Request{Regions: []cluster.Region{"ams", "lhr"}}, nil},
 	{"volume elsewhere", placement.Request{Volumes: []string{"vol_1"}}, nil},
-	{"volume attached", placement.Request{Machine: "m", Volumes: []string{"vol_1"}}, func(w *cluster.Record) { w.Volumes = map[string]string{"vol_1": "n"} }},
+	{"volume attached", placement.Request{Machine: "m", Volumes: []string{"vol_1"}},
+		func(w *cluster.Record) { w.Volumes = map[string]string{"vol_1": "n"} }},
 	{"too many starting", placement.Request{Start: true}, func(w *cluster.Record) { w.MaxStarting, w.Starting = 4, 4 }},
-	{"no cpu left", placement.Request{Resources: cluster.Resources{CPU: 500}}, func(w *cluster.Record) { w.Used.CPU = 3900 }},
+	{"no cpu left", placement.Request{Resources: cluster.Resources{CPU: 500}},
+		func(w *cluster.Record) { w.Used.CPU = 3900 }},
 	{"larger than the worker", placement.Request{Resources: cluster.Resources{Memory: 9000}}, nil},
 	{"two dimensions", placement.Request{Resources: cluster.Resources{CPU: 9000, Ports: 101}}, nil},
-	{"a named resource", placement.Request{Resources: cluster.Resources{Named: map[string]int64{"licence": 2}}}, func(w *cluster.Record) { w.Capacity.Named = map[string]int64{"licence": 1} }},
-	{"a named resource that is not there", placement.Request{Resources: cluster.Resources{Named: map[string]int64{"fpga": 1}}}, nil},
+	{"a named resource", placement.Request{Resources: cluster.Resources{Named: map[string]int64{"licence": 2}}},
+		func(w *cluster.Record) { w.Capacity.Named = map[string]int64{"licence": 1} }},
+	{"a named resource that is not there",
+		placement.Request{Resources: cluster.Resources{Named: map[string]int64{"fpga": 1}}}, nil},
 	{"less than nothing", placement.Request{Resources: cluster.Resources{CPU: -1}}, nil},
 	{"beyond all amounts", placement.Request{Resources: cluster.Resources{Disk: cluster.MaxAmount + 1}}, nil},
-	{"into the headroom", placement.Request{Resources: cluster.Resources{CPU: 1000}}, func(w *cluster.Record) { w.Headroom.CPU, w.Used.CPU = 2000, 1500 }},
-	{"into the headroom, always", placement.Request{Resources: cluster.Resources{CPU: 1900}}, func(w *cluster.Record) { w.Headroom.CPU = 3000 }},
-	{"no such gpu", placement.Request{GPUKind: "h100", Resources: cluster.Resources{GPU: 1000}}, gpus(cluster.GPU{Kind: "a100", Free: 1000}, cluster.GPU{Kind: "t4", Free: 1000})},
-	{"gpus in pieces", placement.Request{Resources: cluster.Resources{GPU: 700}}, gpus(cluster.GPU{Kind: "t4", Free: 500}, cluster.GPU{Kind: "t4", Free: 500})},
+	{"into the headroom", placement.Request{Resources: cluster.Resources{CPU: 1000}},
+		func(w *cluster.Record) { w.Headroom.CPU, w.Used.CPU = 2000, 1500 }},
+	{"into the headroom, always", placement.Request{Resources: cluster.Resources{CPU: 1900}},
+		func(w *cluster.Record) { w.Headroom.CPU = 3000 }},
+	{"no such gpu", placement.Request{GPUKind: "h100", Resources: cluster.Resources{GPU: 1000}},
+		gpus(cluster.GPU{Kind: "a100", Free: 1000}, cluster.GPU{Kind: "t4", Free: 1000})},
+	{"gpus in pieces", placement.Request{Resources: cluster.Resources{GPU: 700}},
+		gpus(cluster.GPU{Kind: "t4", Free: 500}, cluster.GPU{Kind: "t4", Free: 500})},
 	{"two whole gpus", placement.Request{Resources: cluster.Resources{GPU: 2000}}, func(w *cluster.Record) {
-		gpus(cluster.GPU{Kind: "t4", Free: 1000}, cluster.GPU{Kind: "t4", Free: 500}, cluster.GPU{Kind: "t4", Free: 500})(w)
+		gpus(cluster.GPU{Kind: "t4", Free: 1000}, cluster.GPU{Kind: "t4", Free: 500},
+			cluster.GPU{Kind: "t4", Free: 500})(w)
 		w.Used.GPU = 1000
 	}},
-	{"more gpus than there are", placement.Request{Resources: cluster.Resources{GPU: 3000}}, gpus(cluster.GPU{Kind: "t4", Free: 1000})},
-	{"one and a half gpus", placement.Request{Resources: cluster.Resources{GPU: 1500}}, gpus(cluster.GPU{Kind: "t4", Free: 1000}, cluster.GPU{Kind: "t4", Free: 1000})},
-	{"requirement unmet", wants(machine.Scheduling{Require: requires("arch == arm64")}), func(w *cluster.Record) { w.Attributes = cluster.Attributes{"arch": cluster.Text("amd64")} }},
+	{"more gpus than there are", placement.Request{Resources: cluster.Resources{GPU: 3000}},
+		gpus(cluster.GPU{Kind: "t4", Free: 1000})},
+	{"one and a half gpus", placement.Request{Resources: cluster.Resources{GPU: 1500}},
+		gpus(cluster.GPU{Kind: "t4", Free: 1000}, cluster.GPU{Kind: "t4", Free: 1000})},
+	{"requirement unmet", wants(machine.Scheduling{Require: requires("arch == arm64")}),
+		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"arch": cluster.Text("amd64")} }},
 	{"requirement undefined", wants(machine.Scheduling{Require: requires("arch == arm64")}), nil},
-	{"requirement of another type", wants(machine.Scheduling{Require: requires("cores > 8")}), func(w *cluster.Record) { w.Attributes = cluster.Attributes{"cores": cluster.Text("many")} }},
-	{"requirement of absence", wants(machine.Scheduling{Require: requires("!spot")}), func(w *cluster.Record) { w.Attributes = cluster.Attributes{"spot": cluster.Truth(true)} }},
+	{"requirement of another type", wants(machine.Scheduling{Require: requires("cores > 8")}),
+		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"cores": cluster.Text("many")} }},
+	{"requirement of absence", wants(machine.Scheduling{Require: requires("!spot")}),
+		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"spot": cluster.Truth(true)} }},
 	{"requirement over the worker itself", wants(machine.Scheduling{Require: requires("worker in x,y")}), nil},
-	{"the worker requires a label", placement.Request{}, func(w *cluster.Record) { w.Require = requires("team == ml") }},
-	{"the worker requires a band", wants(machine.Scheduling{Band: machine.BandFree, Labels: cluster.Attributes{"band": cluster.Text("system")}}), func(w *cluster.Record) { w.Require = requires("band in service,system") }},
-	{"reserved", wants(machine.Scheduling{Tolerate: []string{"db"}}), func(w *cluster.Record) { w.Reserved = []string{"db", "gpu"} }},
+	{"the worker requires a label", placement.Request{},
+		func(w *cluster.Record) { w.Require = requires("team == ml") }},
+	{"the worker requires a band",
+		wants(machine.Scheduling{Band: machine.BandFree, Labels: cluster.Attributes{"band": cluster.Text("system")}}),
+		func(w *cluster.Record) { w.Require = requires("band in service,system") }},
+	{"reserved", wants(machine.Scheduling{Tolerate: []string{"db"}}),
+		func(w *cluster.Record) { w.Reserved = []string{"db", "gpu"} }},
 	{"affinity to an app", wants(machine.Scheduling{Affinity: []machine.Affinity{{App: "cache"}}}), nil},
-	{"affinity to an app in a zone", placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{App: "cache", Within: "zone"}}},
-		Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("b")}}}}, func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
-	{"anti-affinity to an app", wants(machine.Scheduling{Affinity: []machine.Affinity{{App: "a", Anti: true}}}), func(w *cluster.Record) { w.Apps = map[string]int{"a": 1} }},
-	{"anti-affinity to a machine", placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{Machine: "m1", Anti: true}}},
-		Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("w")}}}}, nil},
-	{"skew", placement.Request{App: "a", Scheduling: machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}},
-		Fleet: placement.Fleet{Spread: []map[string]int{{"a": 2, "b": 1}}}}, func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
-	{"nothing to spread over", wants(machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}}), nil},
-	{"everything at once", placement.Request{Regions: []cluster.Region{"ams"}, Start: true, Resources: cluster.Resources{CPU: 5000}}, func(w *cluster.Record) {
+	{"affinity to an app in a zone",
+		placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{App: "cache", Within: "zone"}}},
+			Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("b")}}}},
+		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
+	{"anti-affinity to an app", wants(machine.Scheduling{Affinity: []machine.Affinity{{App: "a", Anti: true}}}),
+		func(w *cluster.Record) { w.Apps = map[string]int{"a": 1} }},
+	{"anti-affinity to a machine",
+		placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{Machine: "m1", Anti: true}}},
+			Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("w")}}}}, nil},
+	{"skew", placement.Request{App: "a",
+		Scheduling: machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}},
+		Fleet:      placement.Fleet{Spread: []map[string]int{{"a": 2, "b": 1}}}},
+		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
+	{"nothing to spread over", wants(machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}}),
+		nil},
+	{"everything at once", placement.Request{Regions: []cluster.Region{"ams"}, Start: true,
+		Resources: cluster.Resources{CPU: 5000}}, func(w *cluster.Record) {
 		w.State, w.MaxStarting, w.Reserved = cluster.Draining, 0, []string{"db"}
 	}},
 }
@@ -124,9 +151,12 @@ func TestEveryClauseSaysWhatWasWantedAndHad(t *testing.T) {
 	if err != nil || string(want) != got.String() {
 		t.Errorf("%v: want\n%s\ngot\n%s\n(-rewrite takes it)", err, want, got.String())
 	}
-	for _, code := range []string{placement.CodeRegion, placement.CodeState, placement.CodeVolume, placement.CodeAttached, placement.CodeStartRate,
-		placement.CodeRequirement, placement.CodeWorkerRequires, placement.CodeReserved, placement.CodeAffinity, placement.CodeAntiAffinity,
-		placement.CodeSpread, placement.CodeHeadroom, placement.CodeGPUKind, placement.CodeGPUDevice, "cpu", "memory", "disk", "ports", "gpu", "licence"} {
+	for _, code := range []string{placement.CodeRegion, placement.CodeState, placement.CodeVolume,
+		placement.CodeAttached, placement.CodeStartRate,
+		placement.CodeRequirement, placement.CodeWorkerRequires, placement.CodeReserved, placement.CodeAffinity,
+		placement.CodeAntiAffinity,
+		placement.CodeSpread, placement.CodeHeadroom, placement.CodeGPUKind, placement.CodeGPUDevice, "cpu", "memory",
+		"disk", "ports", "gpu", "licence"} {
 		if !seen[code] {
 			t.Errorf("no case shows the code %s", code)
 		}
@@ -137,28 +167,45 @@ func TestWhatTheJudgeLetsThrough(t *testing.T) {
 	for _, c := range []refusal{
 		{"nothing asked of a ready worker", placement.Request{}, nil},
 		{"any region", placement.Request{Regions: []cluster.Region{"ams", "any"}}, nil},
-		{"a volume that is free", placement.Request{Volumes: []string{"v"}}, func(w *cluster.Record) { w.Volumes = map[string]string{"v": ""} }},
-		{"a volume of its own", placement.Request{Machine: "m", Volumes: []string{"v"}}, func(w *cluster.Record) { w.Volumes = map[string]string{"v": "m"} }},
+		{"a volume that is free", placement.Request{Volumes: []string{"v"}},
+			func(w *cluster.Record) { w.Volumes = map[string]string{"v": ""} }},
+		{"a volume of its own", placement.Request{Machine: "m", Volumes: []string{"v"}},
+			func(w *cluster.Record) { w.Volumes = map[string]string{"v": "m"} }},
 		{"no start limit", placement.Request{Start: true}, func(w *cluster.Record) { w.Starting = 100 }},
 		{"not to be started", placement.Request{}, func(w *cluster.Record) { w.MaxStarting, w.Starting = 1, 9 }},
-		{"all that is free", placement.Request{Resources: cluster.Resources{CPU: 4000, Memory: 8192, Disk: 10000, Ports: 100}}, nil},
-		{"the headroom is for the large", placement.Request{Resources: cluster.Resources{CPU: 2000}}, func(w *cluster.Record) { w.Headroom.CPU, w.Used.CPU = 2000, 2000 }},
-		{"large in one dimension of it", placement.Request{Resources: cluster.Resources{CPU: 100, Memory: 4096}}, func(w *cluster.Record) {
-			w.Headroom, w.Used.CPU = cluster.Resources{CPU: 2000, Memory: 4096}, 3900
-		}},
-		{"headroom of what is not asked", placement.Request{Resources: cluster.Resources{CPU: 100}}, func(w *cluster.Record) { w.Headroom.Memory, w.Used.Memory = 8000, 8000 }},
-		{"a part of a gpu", placement.Request{Resources: cluster.Resources{GPU: 500}}, gpus(cluster.GPU{Kind: "t4", Free: 500})},
-		{"gpus that are only counted", placement.Request{GPUKind: "t4", Resources: cluster.Resources{GPU: 1500}}, func(w *cluster.Record) { w.Capacity.GPU = 2000 }},
-		{"both sides agree", wants(machine.Scheduling{Require: requires("arch == arm64", "cores >= 8"), Labels: cluster.Attributes{"team": cluster.Text("ml")}}), func(w *cluster.Record) {
+		{"all that is free", placement.Request{Resources: cluster.Resources{CPU: 4000, Memory: 8192, Disk: 10000,
+			Ports: 100}}, nil},
+		{"the headroom is for the large", placement.Request{Resources: cluster.Resources{CPU: 2000}},
+			func(w *cluster.Record) { w.Headroom.CPU, w.Used.CPU = 2000, 2000 }},
+		{"large in one dimension of it", placement.Request{Resources: cluster.Resources{CPU: 100, Memory: 4096}},
+			func(w *cluster.Record) {
+				w.Headroom, w.Used.CPU = cluster.Resources{CPU: 2000, Memory: 4096}, 3900
+			}},
+		{"headroom of what is not asked", placement.Request{Resources: cluster.Resources{CPU: 100}},
+			func(w *cluster.Record) { w.Headroom.Memory, w.Used.Memory = 8000, 8000 }},
+		{"a part of a gpu", placement.Request{Resources: cluster.Resources{GPU: 500}},
+			gpus(cluster.GPU{Kind: "t4", Free: 500})},
+		{"gpus that are only counted", placement.Request{GPUKind: "t4", Resources: cluster.Resources{GPU: 1500}},
+			func(w *cluster.Record) { w.Capacity.GPU = 2000 }},
+		{"both sides agree", wants(machine.Scheduling{Require: requires("arch == arm64", "cores >= 8"),
+			Labels: cluster.Attributes{"team": cluster.Text("ml")}}), func(w *cluster.Record) {
 			w.Attributes = cluster.Attributes{"arch": cluster.Text("arm64"), "cores": cluster.Number(8)}
 			w.Require = requires("team == ml", "app == a", "band == service", "priority <= 0")
 		}},
-		{"tolerated", wants(machine.Scheduling{Tolerate: []string{"gpu", "db"}}), func(w *cluster.Record) { w.Reserved = []string{"db"} }},
-		{"affinity within a zone", placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{App: "cache", Within: "zone"}}},
-			Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("a")}}}}, func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
-		{"affinity that only counts", wants(machine.Scheduling{Affinity: []machine.Affinity{{App: "cache", Weight: 3}}}), nil},
-		{"the least of a spread", placement.Request{App: "a", Scheduling: machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}},
-			Fleet: placement.Fleet{Spread: []map[string]int{{"a": 1, "b": 1}}}}, func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
+		{"tolerated", wants(machine.Scheduling{Tolerate: []string{"gpu", "db"}}),
+			func(w *cluster.Record) { w.Reserved = []string{"db"} }},
+		{"affinity within a zone",
+			placement.Request{Scheduling: machine.Scheduling{Affinity: []machine.Affinity{{App: "cache",
+				Within: "zone"}}},
+				Fleet: placement.Fleet{Affinity: [][]cluster.Value{{cluster.Text("a")}}}},
+			func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
+		{"affinity that only counts",
+			wants(machine.Scheduling{Affinity: []machine.Affinity{{App: "cache", Weight: 3}}}), nil},
+		{"the least of a spread",
+			placement.Request{App: "a",
+				Scheduling: machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}},
+				Fleet:      placement.Fleet{Spread: []map[string]int{{"a": 1, "b": 1}}}},
+			func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
 	} {
 		if v := placement.Judge(c.r, c.record()); !v.Fits || v.Never {
 			t.Errorf("%s: %s", c.name, placement.VerdictText(v))
@@ -195,7 +242,8 @@ func TestNeverIsRight(t *testing.T) {
 			t.Fatalf("never, yet an empty worker takes it\n%+v\n%+v\n%s", r, w, placement.VerdictText(v))
 		}
 		if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 && !empty.Fits && !v.Never {
-			t.Fatalf("an empty worker refuses (%s), yet the verdict is %s", placement.VerdictText(empty), placement.VerdictText(v))
+			t.Fatalf("an empty worker refuses (%s), yet the verdict is %s", placement.VerdictText(empty),
+				placement.VerdictText(v))
 		}
 		if empty.Never != !empty.Fits && len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 {
 			t.Fatalf("an empty worker: %+v", empty)
@@ -246,7 +294,8 @@ func FuzzJudgeJSON(f *testing.F) {
 		w, _ := json.Marshal(c.record())
 		f.Add(r, w)
 	}
-	f.Add([]byte(`{"resources":{"gpu_milli":-9223372036854775808}}`), []byte(`{"capacity":{"cpu_milli":9223372036854775807},"used":{"cpu_milli":-1},"gpus":[{}],"headroom":{"cpu_milli":9223372036854775807}}`))
+	f.Add([]byte(`{"resources":{"gpu_milli":-9223372036854775808}}`),
+		[]byte(`{"capacity":{"cpu_milli":9223372036854775807},"used":{"cpu_milli":-1},"gpus":[{}],"headroom":{"cpu_milli":9223372036854775807}}`))
 	p := placement.Default()
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		var r placement.Request

@@ -13,15 +13,17 @@ import (
 
 // Request is what a buyer wants placed: one machine. It is data, so that it can be logged, replayed and explained.
 type Request struct {
-	App       string            `json:"app"`
-	Machine   string            `json:"machine"`           // chosen by the buyer beforehand, so that a lost answer can be asked for again
+	App string `json:"app"`
+	// chosen by the buyer beforehand, so that a lost answer can be asked for again
+	Machine   string            `json:"machine"`
 	Regions   []cluster.Region  `json:"regions,omitempty"` // empty or holding "any": everywhere; earlier is nearer
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
-	Start     bool              `json:"start"`             // will be started at once, so it counts against the worker's start limit
-	Namespace string            `json:"namespace,omitempty"`
-	GPUKind   string            `json:"gpu_kind,omitempty"` // "" is any
+	// will be started at once, so it counts against the worker's start limit
+	Start     bool   `json:"start"`
+	Namespace string `json:"namespace,omitempty"`
+	GPUKind   string `json:"gpu_kind,omitempty"` // "" is any
 
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
 	Fleet      Fleet              `json:"fleet,omitzero"`  // see Resolve
@@ -31,8 +33,9 @@ type Request struct {
 // Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
 // view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
 type Fleet struct {
-	Affinity [][]cluster.Value `json:"affinity,omitempty"` // for each Scheduling.Affinity: the values of Within where it runs
-	Spread   []map[string]int  `json:"spread,omitempty"`   // for each Scheduling.Spread: value -> machines of the app
+	// for each Scheduling.Affinity: the values of Within where it runs
+	Affinity [][]cluster.Value `json:"affinity,omitempty"`
+	Spread   []map[string]int  `json:"spread,omitempty"` // for each Scheduling.Spread: value -> machines of the app
 }
 
 // Verdict is Judge's answer. It has every clause that said no, never only the first.
@@ -115,7 +118,8 @@ func (j *judging) judge(r *Request, w *cluster.Record) {
 		}
 	}
 	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting && j.refuse() {
-		j.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+" starting")
+		j.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+
+			" starting")
 	}
 	judgeResources(r, w, j)
 	if j.brief && j.refused {
@@ -131,7 +135,8 @@ func (j *judging) judge(r *Request, w *cluster.Record) {
 func roomy(want, keep *cluster.Resources, w *cluster.Record) bool {
 	c, u := &w.Capacity, &w.Used
 	in := func(want, keep, free int64) bool { return want >= 0 && want <= cluster.MaxAmount && want+keep <= free }
-	return in(want.CPU, keep.CPU, c.CPU-u.CPU) && in(want.Memory, keep.Memory, c.Memory-u.Memory) && in(want.Disk, keep.Disk, c.Disk-u.Disk) &&
+	return in(want.CPU, keep.CPU, c.CPU-u.CPU) && in(want.Memory, keep.Memory, c.Memory-u.Memory) &&
+		in(want.Disk, keep.Disk, c.Disk-u.Disk) &&
 		in(want.Ports, keep.Ports, c.Ports-u.Ports) && in(want.GPU, keep.GPU, c.GPU-u.GPU)
 }
 
@@ -147,17 +152,20 @@ func judgeResources(r *Request, w *cluster.Record, out *judging) {
 	free := w.Free()
 	for _, d := range want.Dims() {
 		switch {
-		case d.Amount >= 0 && d.Amount <= free.Get(d.Name) && (d.Amount == 0 || d.Amount+keep.Get(d.Name) <= free.Get(d.Name)) && d.Amount <= cluster.MaxAmount:
+		case d.Amount >= 0 && d.Amount <= free.Get(d.Name) &&
+			(d.Amount == 0 || d.Amount+keep.Get(d.Name) <= free.Get(d.Name)) && d.Amount <= cluster.MaxAmount:
 			// it fits
 		case !out.refuse():
 			return
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
-			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10), strconv.FormatInt(d.Amount, 10))
+			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10),
+				strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
 			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
 				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
 		default:
-			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+" beside "+d.Format(keep.Get(d.Name))+
+			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+
+				" beside "+d.Format(keep.Get(d.Name))+
 				" kept for larger requests", d.Format(free.Get(d.Name))+" free")
 		}
 	}

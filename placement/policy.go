@@ -26,8 +26,10 @@ type Term struct {
 	Name   string
 	Weight float64
 	Of     func(r *Request, w *cluster.Record) float64
-	Note   func(r *Request, w *cluster.Record) string // what is to be said of the value: that it is undefined and counts 0; nil: never
-	OwnApp bool                                       // of the worker's Apps it reads the request's at most; false: it may read any
+	// what is to be said of the value: that it is undefined and counts 0; nil: never
+	Note func(r *Request, w *cluster.Record) string
+	// of the worker's Apps it reads the request's at most; false: it may read any
+	OwnApp bool
 }
 
 // Filter is a condition of a policy. Of gives what was found instead where it says no.
@@ -45,8 +47,8 @@ func (p *Policy) ReadsOwnAppOnly() bool {
 // CodePolicy is the code of the clauses of a policy's filters.
 const CodePolicy = "policy"
 
-// Judge is the judge's verdict and, where that is yes, the policy's filters'. Sellers do not ask policies: a filter says
-// where a buyer looks, not what a worker must take.
+// Judge is the judge's verdict and, where that is yes, the policy's filters'. Sellers do not ask policies: a filter
+// says where a buyer looks, not what a worker must take.
 func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	v := JudgeAt(r, w)
 	for i := range p.Filters {
@@ -59,7 +61,8 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	return v
 }
 
-// Admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets through.
+// Admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets
+// through.
 func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 	if !FitsAt(r, w) {
 		return false
@@ -92,7 +95,8 @@ func regionTerm(r *Request, w *cluster.Record) float64 {
 // headroomTerm is the share of the scarcest dimension that would be left free after the request.
 func headroomTerm(r *Request, w *cluster.Record) float64 {
 	c, u, want := &w.Capacity, &w.Used, &r.Resources
-	least := min(1, left(c.CPU, u.CPU, want.CPU), left(c.Memory, u.Memory, want.Memory), left(c.Disk, u.Disk, want.Disk), left(c.Ports, u.Ports, want.Ports))
+	least := min(1, left(c.CPU, u.CPU, want.CPU), left(c.Memory, u.Memory, want.Memory),
+		left(c.Disk, u.Disk, want.Disk), left(c.Ports, u.Ports, want.Ports))
 	if want.GPU > 0 {
 		least = min(least, left(c.GPU, u.GPU, want.GPU))
 	}
@@ -205,8 +209,8 @@ func (r *Request) evenness(i int, w *cluster.Record) float64 {
 
 // Rank judges and scores every worker of the view: those that fit first, best first, then those that do not, by id.
 // Equal scores are put in an order that depends on the request's machine id, so that buyers with the same view do not
-// all ask the same worker first; the same request always gives the same order. For the same reason, the best Policy.Best
-// are put in such an order whatever they score.
+// all ask the same worker first; the same request always gives the same order. For the same reason, the best
+// Policy.Best are put in such an order whatever they score.
 func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	out := make([]machine.Candidate, 0, len(view.Workers))
 	for i := range view.Workers {
@@ -229,7 +233,8 @@ func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 		case a.Score != b.Score:
 			return cmp.Compare(b.Score, a.Score)
 		case a.Fits:
-			return cmp.Or(cmp.Compare(TieBreak(r.Machine, a.Worker), TieBreak(r.Machine, b.Worker)), cmp.Compare(a.Worker, b.Worker))
+			return cmp.Or(cmp.Compare(TieBreak(r.Machine, a.Worker), TieBreak(r.Machine, b.Worker)),
+				cmp.Compare(a.Worker, b.Worker))
 		}
 		return cmp.Compare(a.Worker, b.Worker)
 	})

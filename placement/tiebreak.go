@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// TieBreak returns the number by which workers of one score are put in order for a machine: lowest first. It depends on the two
-// ids only, so that buyers with the same view put different workers first, and each of them always the same.
+// TieBreak returns the number by which workers of one score are put in order for a machine: lowest first. It depends on
+// the two ids only, so that buyers with the same view put different workers first, and each of them always the same.
 func TieBreak(machineID, worker string) uint64 {
 	const prime = 1099511628211 // FNV-1a
 	h := uint64(14695981039346656037)
@@ -22,7 +22,8 @@ func TieBreak(machineID, worker string) uint64 {
 	return h
 }
 
-// Precedes reports whether worker a goes before worker b for a machine: by score, then by TieBreak, then by id, as Rank has it.
+// Precedes reports whether worker a goes before worker b for a machine: by score, then by TieBreak, then by id, as Rank
+// has it.
 func Precedes(machineID string, a cluster.WorkerID, scoreOfA float64, b cluster.WorkerID, scoreOfB float64) bool {
 	switch {
 	case scoreOfA != scoreOfB:
@@ -45,8 +46,8 @@ func SortByTieBreak[T any](list []T, machineID string, worker func(*T) string) {
 	})
 }
 
-// mixed spreads what the low bits of a tie break say over all (the last steps of MurmurHash3): FNV leaves ids that differ in
-// their last digit close together.
+// mixed spreads what the low bits of a tie break say over all (the last steps of MurmurHash3): FNV leaves ids that
+// differ in their last digit close together.
 func mixed(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53

@@ -13,8 +13,9 @@ import (
 func BenchmarkTerm(b *testing.B) {
 	workers := make([]cluster.Record, 1000)
 	for i := range workers {
-		workers[i] = cluster.Record{Worker: cluster.WorkerID(fmt.Sprint(i)), State: cluster.Ready, Capacity: cluster.Resources{CPU: 64_000 + int64(i), Memory: 1 << 18},
-			Used: cluster.Resources{CPU: int64(i)}, Apps: map[string]int{"a": i % 7}, Starting: i % 3,
+		workers[i] = cluster.Record{Worker: cluster.WorkerID(fmt.Sprint(i)), State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: 64_000 + int64(i), Memory: 1 << 18},
+			Used:     cluster.Resources{CPU: int64(i)}, Apps: map[string]int{"a": i % 7}, Starting: i % 3,
 			Attributes: cluster.Attributes{"zone": cluster.Text("b"), "price": cluster.Number(float64(i))}}
 	}
 	r := &placement.Request{App: "a", Resources: cluster.Resources{CPU: 1000, Memory: 1024}}
@@ -33,7 +34,11 @@ func BenchmarkTerm(b *testing.B) {
 		}
 	}
 	f := filter(b, `worker.attributes.zone == "a"`)
-	run("filter/cel", placement.Term{Of: func(r *placement.Request, w *cluster.Record) float64 { f.Of(r, w); return 0 }})
+	run("filter/cel", placement.Term{Of: func(r *placement.Request,
+		w *cluster.Record) float64 {
+		f.Of(r, w)
+		return 0
+	}})
 }
 
 func BenchmarkLoad(b *testing.B) {

@@ -17,7 +17,8 @@ const DefaultName = "spread"
 
 const (
 	gpuFragmentation   = "gpu-fragmentation"
-	aboutFragmentation = "1 where the GPU that is left can be used by the typical requests, 0 where it becomes useless to them (FGD)"
+	aboutFragmentation = "1 where the GPU that is left can be used by the typical requests, 0 where it becomes " +
+		"useless to them (FGD)"
 )
 
 // Builtins gives the policies that come with souk, by name in the order of their names. They are files like any other.

@@ -89,5 +89,6 @@ func (c *clause) String() string {
 
 // TextDiff is the difference between two files as "diff -u" prints it; "" when they are equal.
 func TextDiff(fromName, from, toName, to string) string {
-	return strings.TrimPrefix(string(diff.Diff(fromName, []byte(from), toName, []byte(to))), fmt.Sprintf("diff %s %s\n", fromName, toName))
+	return strings.TrimPrefix(string(diff.Diff(fromName, []byte(from), toName, []byte(to))),
+		fmt.Sprintf("diff %s %s\n", fromName, toName))
 }

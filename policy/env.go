@@ -82,8 +82,8 @@ func arithmetic(op string) cel.EnvOption {
 	return cel.Function(op, overloads...)
 }
 
-// equality declares == and != for values of one type, and for numbers of both: a worker's machines are compared with 3. CEL
-// itself carries them out. What can never be equal, as a region and 3, is refused.
+// equality declares == and != for values of one type, and for numbers of both: a worker's machines are compared with 3.
+// CEL itself carries them out. What can never be equal, as a region and 3, is refused.
 func equality(op string) cel.EnvOption {
 	name := map[string]string{operators.Equals: "same", operators.NotEquals: "differ"}[op]
 	var overloads []cel.FunctionOpt
@@ -157,8 +157,10 @@ func extreme(name string, of func(a, b float64) float64) cel.EnvOption {
 	})
 	i, d := types.IntType, types.DoubleType
 	return cel.Function(name,
-		cel.Overload(name+"_double", []*types.Type{d, d}, d, both), cel.Overload(name+"_int_double", []*types.Type{i, d}, d, both),
-		cel.Overload(name+"_double_int", []*types.Type{d, i}, d, both), cel.Overload(name+"_int", []*types.Type{i, i}, d, both))
+		cel.Overload(name+"_double", []*types.Type{d, d}, d, both),
+		cel.Overload(name+"_int_double", []*types.Type{i, d}, d, both),
+		cel.Overload(name+"_double_int", []*types.Type{d, i}, d, both), cel.Overload(name+"_int", []*types.Type{i, i},
+			d, both))
 }
 
 // sizes tells the cost estimate how large what an expression reads can be.

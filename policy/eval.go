@@ -32,10 +32,12 @@ func NewEvaluator() *Evaluator {
 		a.is = resourcesType
 	}
 	e.worker.attrBoxes = map[string]attrBox{}
-	e.request.labels = attributesOf("request", "label", func() cluster.Attributes { return e.request.of.r.Scheduling.Labels },
+	e.request.labels = attributesOf("request", "label",
+		func() cluster.Attributes { return e.request.of.r.Scheduling.Labels },
 		func(_ string, v cluster.Value) ref.Val { return boxed(v) }, &e.read)
 	e.request.named = countsOf(func() map[string]int64 { return e.request.of.r.Resources.Named })
-	e.worker.attributes = attributesOf("worker", "attribute", func() cluster.Attributes { return e.worker.of.Attributes }, e.worker.attribute, &e.read)
+	e.worker.attributes = attributesOf("worker", "attribute",
+		func() cluster.Attributes { return e.worker.of.Attributes }, e.worker.attribute, &e.read)
 	e.worker.apps = countsOf(func() map[string]int { return e.worker.of.Apps })
 	return e
 }
@@ -76,8 +78,8 @@ func (e *Evaluator) eval(p cel.Program, r *placement.Request, w *cluster.Record)
 	return out, err
 }
 
-// Bind makes the placement policy of the source. The policy belongs to one goroutine at a time, as the evaluator does; one
-// without expressions is bound to nothing, and may be shared.
+// Bind makes the placement policy of the source. The policy belongs to one goroutine at a time, as the evaluator does;
+// one without expressions is bound to nothing, and may be shared.
 func (s *Source) Bind(e *Evaluator) placement.Policy {
 	p := placement.Policy{Name: s.Name, Sample: s.Sample, Best: s.Best, Strategy: s.Strategy}
 	for i := range s.filters {
@@ -162,7 +164,8 @@ func (e *Evaluator) undefined(err error) string {
 	case strings.HasPrefix(text, "no such overload") && len(e.read.touched) > 0:
 		parts := make([]string, len(e.read.touched))
 		for i, t := range e.read.touched {
-			parts[i] = fmt.Sprintf("%s %s of the %s is the %s %s", t.what, t.name, t.whose, t.value.Type(), clip(t.value.String()))
+			parts[i] = fmt.Sprintf("%s %s of the %s is the %s %s", t.what, t.name, t.whose, t.value.Type(),
+				clip(t.value.String()))
 		}
 		return "undefined: the types do not go together; " + strings.Join(parts, ", ")
 	case strings.Contains(text, "cost limit exceeded"):

@@ -29,11 +29,13 @@ var (
 )
 
 func number(name, about string, i int, of func(*workerValue) float64) field {
-	return field{name, types.DoubleType, about, func(v any) ref.Val { w := v.(*workerValue); return w.numbers[i].of(of(w)) }}
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { w := v.(*workerValue); return w.numbers[i].of(of(w)) }}
 }
 
 func text(name, about string, i int, of func(*cluster.Record) string) field {
-	return field{name, types.StringType, about, func(v any) ref.Val { w := v.(*workerValue); return w.texts[i].of(of(w.of)) }}
+	return field{name, types.StringType, about,
+		func(v any) ref.Val { w := v.(*workerValue); return w.texts[i].of(of(w.of)) }}
 }
 
 // workerFields are the fields of worker.
@@ -58,11 +60,16 @@ func workerFields() []field {
 			return &w.used
 		}},
 		number("machines", "machines that exist", 0, func(w *workerValue) float64 { return float64(w.of.Machines) }),
-		number("starting", "machines on their way up", 1, func(w *workerValue) float64 { return float64(w.of.Starting) }),
-		number("max_starting", "most that may be on their way up; 0: no limit", 2, func(w *workerValue) float64 { return float64(w.of.MaxStarting) }),
-		number("backlog", "milliseconds of work that waits here, estimated", 3, func(w *workerValue) float64 { return float64(w.of.Backlog) }),
-		{"apps", countsType, "machines here by app; 0 for an app that has none", func(v any) ref.Val { return v.(*workerValue).apps }},
-		{"attributes", dynMapType, "what the worker says of itself: texts, numbers, true or false", func(v any) ref.Val { return v.(*workerValue).attributes }},
+		number("starting", "machines on their way up", 1,
+			func(w *workerValue) float64 { return float64(w.of.Starting) }),
+		number("max_starting", "most that may be on their way up; 0: no limit", 2,
+			func(w *workerValue) float64 { return float64(w.of.MaxStarting) }),
+		number("backlog", "milliseconds of work that waits here, estimated", 3,
+			func(w *workerValue) float64 { return float64(w.of.Backlog) }),
+		{"apps", countsType, "machines here by app; 0 for an app that has none",
+			func(v any) ref.Val { return v.(*workerValue).apps }},
+		{"attributes", dynMapType, "what the worker says of itself: texts, numbers, true or false",
+			func(v any) ref.Val { return v.(*workerValue).attributes }},
 		{"images", textsType, "images it can start without a pull", func(v any) ref.Val {
 			w := v.(*workerValue)
 			if w.images == nil || !slices.Equal(w.imagesOf, w.of.Images) {
@@ -80,11 +87,13 @@ type requestFields struct {
 }
 
 func wish(name, about string, i int, of func(*placement.Request) float64) field {
-	return field{name, types.DoubleType, about, func(v any) ref.Val { q := v.(*requestValue); return q.numbers[i].of(of(q.of.r)) }}
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { q := v.(*requestValue); return q.numbers[i].of(of(q.of.r)) }}
 }
 
 func word(name, about string, i int, of func(*placement.Request) string) field {
-	return field{name, types.StringType, about, func(v any) ref.Val { q := v.(*requestValue); return q.texts[i].of(of(q.of.r)) }}
+	return field{name, types.StringType, about,
+		func(v any) ref.Val { q := v.(*requestValue); return q.texts[i].of(of(q.of.r)) }}
 }
 
 // fieldsOfRequest are the fields of request.
@@ -92,17 +101,22 @@ func fieldsOfRequest() []field {
 	return []field{
 		word("app", "its app", 0, func(r *placement.Request) string { return r.App }),
 		word("namespace", "its namespace", 1, func(r *placement.Request) string { return r.Namespace }),
-		word("band", "free, batch, service or system", 2, func(r *placement.Request) string { return string(r.Scheduling.BandName()) }),
+		word("band", "free, batch, service or system", 2,
+			func(r *placement.Request) string { return string(r.Scheduling.BandName()) }),
 		word("image", "its image", 3, func(r *placement.Request) string { return r.Image }),
-		word("gpu_kind", "the kind of GPU it wants; empty: any", 4, func(r *placement.Request) string { return r.GPUKind }),
-		wish("priority", "within the band, 0 to 999", 0, func(r *placement.Request) float64 { return float64(r.Scheduling.Priority) }),
+		word("gpu_kind", "the kind of GPU it wants; empty: any", 4,
+			func(r *placement.Request) string { return r.GPUKind }),
+		wish("priority", "within the band, 0 to 999", 0,
+			func(r *placement.Request) float64 { return float64(r.Scheduling.Priority) }),
 		wish("cpu", "thousandths of a core", 1, func(r *placement.Request) float64 { return float64(r.Resources.CPU) }),
 		wish("memory", "MiB", 2, func(r *placement.Request) float64 { return float64(r.Resources.Memory) }),
 		wish("disk", "MiB", 3, func(r *placement.Request) float64 { return float64(r.Resources.Disk) }),
 		wish("ports", "listening ports", 4, func(r *placement.Request) float64 { return float64(r.Resources.Ports) }),
 		wish("gpu", "thousandths of a GPU", 5, func(r *placement.Request) float64 { return float64(r.Resources.GPU) }),
-		{"named", countsType, "the operator's own extras; 0 for one that it does not want", func(v any) ref.Val { return v.(*requestValue).named }},
-		{"labels", dynMapType, "what it says of itself: texts, numbers, true or false", func(v any) ref.Val { return v.(*requestValue).labels }},
+		{"named", countsType, "the operator's own extras; 0 for one that it does not want",
+			func(v any) ref.Val { return v.(*requestValue).named }},
+		{"labels", dynMapType, "what it says of itself: texts, numbers, true or false",
+			func(v any) ref.Val { return v.(*requestValue).labels }},
 		{"regions", textsType, "regions it wants, nearest first; empty: any", func(v any) ref.Val {
 			q := v.(*requestValue)
 			if q.regions == nil {
@@ -118,7 +132,8 @@ func fieldsOfRequest() []field {
 }
 
 func amount(name, about string, i int, of func(*cluster.Resources) int64) field {
-	return field{name, types.DoubleType, about, func(v any) ref.Val { a := v.(*amounts); return a.boxes[i].of(float64(of(&a.now))) }}
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { a := v.(*amounts); return a.boxes[i].of(float64(of(&a.now))) }}
 }
 
 // resourceFields are the fields of worker.free, worker.capacity and worker.used.
@@ -144,8 +159,10 @@ type provider struct {
 }
 
 func newProvider() *provider {
-	p := &provider{Provider: types.NewEmptyRegistry(), fields: map[string]map[string]*types.FieldType{}, names: map[string][]string{}}
-	for name, list := range map[string][]field{"souk.Request": fieldsOfRequest(), "souk.Worker": workerFields(), "souk.Resources": resourceFields()} {
+	p := &provider{Provider: types.NewEmptyRegistry(), fields: map[string]map[string]*types.FieldType{},
+		names: map[string][]string{}}
+	for name, list := range map[string][]field{"souk.Request": fieldsOfRequest(), "souk.Worker": workerFields(),
+		"souk.Resources": resourceFields()} {
 		p.fields[name] = map[string]*types.FieldType{}
 		for _, f := range list {
 			p.fields[name][f.name] = &types.FieldType{

@@ -17,8 +17,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Source is a policy file that was loaded: what it says, and its expressions ready to be evaluated. It is never changed,
-// and may be used by many goroutines.
+// Source is a policy file that was loaded: what it says, and its expressions ready to be evaluated. It is never
+// changed, and may be used by many goroutines.
 type Source struct {
 	Name        string
 	Description string
@@ -103,7 +103,8 @@ func Load(text []byte) (*Source, error) {
 		return nil, err
 	}
 	l.env = e
-	s := &Source{Name: f.Name, Description: f.Description, Text: string(text), Sample: f.Sample, Best: f.Best, Strategy: f.Strategy}
+	s := &Source{Name: f.Name, Description: f.Description, Text: string(text), Sample: f.Sample, Best: f.Best,
+		Strategy: f.Strategy}
 	l.head(&f)
 	typical := l.typical(f.Typical)
 	seen := map[string]bool{placement.TermWishes: true}
@@ -165,7 +166,8 @@ func (l *loader) head(f *fileText) {
 	case f.Name == "":
 		l.at("name", "the policy has no name; write name = \"...\"")
 	case !machine.ValidLabel(f.Name):
-		l.at("name", "%q cannot be a policy's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends", clip(f.Name))
+		l.at("name", "%q cannot be a policy's name; use 1 to 63 lower-case letters, digits and dashes, with no dash "+
+			"at the ends", clip(f.Name))
 	}
 	if len(f.Description) > 1000 {
 		l.at("description", "the description has %d bytes; at most 1000", len(f.Description))
@@ -194,7 +196,8 @@ func (l *loader) name(path, name string, seen map[string]bool) {
 	case !validTerm(name):
 		l.at(path+".name", "%q cannot be its name; use 1 to 40 lower-case letters, digits, _ and -", clip(name))
 	case seen[name]:
-		l.at(path+".name", "the name %s is taken; names of filters and scores differ, and wishes is what requests prefer", name)
+		l.at(path+".name", "the name %s is taken; names of filters and scores differ, and wishes is what requests "+
+			"prefer", name)
 	}
 	seen[name] = true
 }
@@ -225,7 +228,8 @@ func (l *loader) score(path string, t scoreText, typical []typicalText, seen map
 	case t.Builtin != "":
 		c.text = t.Builtin
 		if c.builtin = findBuiltin(t.Builtin, typical); c.builtin == nil {
-			l.at(path+".builtin", "there is no built-in %q; there are %s", clip(t.Builtin), strings.Join(builtinNames(), ", "))
+			l.at(path+".builtin", "there is no built-in %q; there are %s", clip(t.Builtin),
+				strings.Join(builtinNames(), ", "))
 		}
 	default:
 		l.compile(path+".expr", t.Expr, &c, "a number", types.DoubleType, types.IntType, types.BoolType)
@@ -289,7 +293,8 @@ func hint(message string) string {
 		add = fmt.Sprintf("at most %d levels", MaxNesting)
 	}
 	message = strings.ReplaceAll(message, " (in container '')", "")
-	operatorName := regexp.MustCompile(`'!?_([^\s'_]+)_'`) // here and not above: a program that starts need not wait for it
+	// here and not above: a program that starts need not wait for it
+	operatorName := regexp.MustCompile(`'!?_([^\s'_]+)_'`)
 	message = operatorName.ReplaceAllString(message, "'$1'")
 	if before, _, cut := strings.Cut(message, " expecting {"); cut {
 		message = before + "; a value is missing here"

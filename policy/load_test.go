@@ -37,7 +37,8 @@ func refusals(t *testing.T) (file string, names []string, texts map[string]strin
 func TestRefused(t *testing.T) {
 	file, names, texts := refusals(t)
 	b := strings.Builder{}
-	b.WriteString("Policies that are refused, and what is said of them: line:column: what. Written by go test ./policy -update.\n")
+	b.WriteString("Policies that are refused, and what is said of them: line:column: what. Written by go test " +
+		"./policy -update.\n")
 	for _, name := range names {
 		_, err := policy.Load([]byte(texts[name]))
 		if err == nil {
@@ -76,11 +77,13 @@ func golden(t *testing.T, file, got string) {
 // Each problem stands where its text is: the character at its line and column is the one named.
 func TestPlaces(t *testing.T) {
 	for name, text := range map[string]string{
-		"literal":       "name='x'\n[[filter]]\nname='f'\nexpr='worker.region == \"ä\" && §nobody'\n",
-		"basic":         "name='x'\n[[filter]]\nname='f'\nexpr = \"worker.region == \\\"\\u00e4\\\\n\\\" && §nobody\"\n",
+		"literal": "name='x'\n[[filter]]\nname='f'\nexpr='worker.region == \"ä\" && §nobody'\n",
+		"basic": "name='x'\n[[filter]]\nname='f'\nexpr = \"worker.region == \\\"\\u00e4\\\\n\\\" && " +
+			"§nobody\"\n",
 		"many lines":    "name='x'\n[[filter]]\nname='f'\nexpr = '''\nworker.machines > 1 &&\n  §nobody'''\n",
 		"escaped lines": "name='x'\n[[filter]]\nname='f'\nexpr = \"\"\"worker.machines > 1 && \\\n   §nobody\"\"\"\n",
-		"crlf":          "name='x'\r\n[[filter]]\r\nname='f'\r\nexpr = '''\r\nworker.machines > 1 &&\r\n  §nobody'''\r\n",
+		"crlf": "name='x'\r\n[[filter]]\r\nname='f'\r\nexpr = '''\r\nworker.machines > 1 &&\r\n  " +
+			"§nobody'''\r\n",
 	} {
 		at := strings.Index(text, "§")
 		before := text[:at]
@@ -107,12 +110,13 @@ func TestHostile(t *testing.T) {
 		"wide and":        wrap(strings.Repeat("true && ", 500) + "nobody"),
 		"deep TOML":       "name = " + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000),
 		"deep tables":     "name = " + strings.Repeat("{a=", 15_000) + "1" + strings.Repeat("}", 15_000),
-		"nested loops":    wrap("worker.images.all(a, worker.images.all(b, worker.images.all(c, worker.images.all(d, a == b || c == d))))"),
-		"large regex":     wrap(`worker.region.matches("(a{1000}){1000}")`),
-		"string growth":   wrap(`worker.images.map(a, worker.images.map(b, a + b)).size() > 1`),
-		"NUL":             wrap("true\x00"),
-		"not UTF-8":       wrap("worker.region == \"\xff\""),
-		"empty":           " \n",
+		"nested loops": wrap("worker.images.all(a, worker.images.all(b, worker.images.all(c, " +
+			"worker.images.all(d, a == b || c == d))))"),
+		"large regex":   wrap(`worker.region.matches("(a{1000}){1000}")`),
+		"string growth": wrap(`worker.images.map(a, worker.images.map(b, a + b)).size() > 1`),
+		"NUL":           wrap("true\x00"),
+		"not UTF-8":     wrap("worker.region == \"\xff\""),
+		"empty":         " \n",
 	} {
 		_, err := policy.Load([]byte(text))
 		if len(policy.Problems(err)) == 0 {
@@ -133,7 +137,8 @@ func FuzzLoad(f *testing.F) {
 	for _, b := range policy.Builtins() {
 		f.Add(b.Text)
 	}
-	f.Add("name='x'\n[[filter]]\nname='f'\nexpr='worker.attributes.zone in [\"a\"] || has(worker.attributes.a) && request.labels.x > 2'\n")
+	f.Add("name='x'\n[[filter]]\nname='f'\nexpr='worker.attributes.zone in [\"a\"] || has(worker.attributes.a) && " +
+		"request.labels.x > 2'\n")
 	f.Add("name='x'\n[[score]]\nname='f'\nexpr='min(1, worker.free.named[\"x\"] / 3.5)'\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := policy.Load([]byte(text))

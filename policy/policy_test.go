@@ -17,12 +17,17 @@ import (
 )
 
 func fleet() cluster.View {
-	room := cluster.Resources{CPU: 8000, Memory: 16384, Disk: 1 << 20, Ports: 100, GPU: 2000, Named: map[string]int64{"x": 4}}
+	room := cluster.Resources{CPU: 8000, Memory: 16384, Disk: 1 << 20, Ports: 100, GPU: 2000,
+		Named: map[string]int64{"x": 4}}
 	return cluster.View{Workers: []cluster.Record{
-		{Worker: "w1", Region: "ams", State: cluster.Ready, Capacity: room, Apps: map[string]int{"a": 2}, Images: []string{"web"},
-			Attributes: cluster.Attributes{"zone": cluster.Text("a"), "price": cluster.Number(1), "ssd": cluster.Truth(true)}},
-		{Worker: "w2", Region: "fra", State: cluster.Ready, Capacity: room, Used: cluster.Resources{CPU: 4000, Memory: 8192},
-			Attributes: cluster.Attributes{"zone": cluster.Number(7)}, GPUs: []cluster.GPU{{Kind: "a100", Free: 1000}, {Kind: "t4", Free: 500}}},
+		{Worker: "w1", Region: "ams", State: cluster.Ready, Capacity: room, Apps: map[string]int{"a": 2},
+			Images: []string{"web"},
+			Attributes: cluster.Attributes{"zone": cluster.Text("a"), "price": cluster.Number(1),
+				"ssd": cluster.Truth(true)}},
+		{Worker: "w2", Region: "fra", State: cluster.Ready, Capacity: room,
+			Used:       cluster.Resources{CPU: 4000, Memory: 8192},
+			Attributes: cluster.Attributes{"zone": cluster.Number(7)}, GPUs: []cluster.GPU{{Kind: "a100", Free: 1000},
+				{Kind: "t4", Free: 500}}},
 		{Worker: "w3", Region: "ams", State: cluster.Cordoned},
 	}}
 }
@@ -48,8 +53,10 @@ func score(t testing.TB, expr string) placement.Term {
 
 // TestFilters says what a filter answers on w1 and w2 of the fleet: "" is yes.
 func TestFilters(t *testing.T) {
-	r := placement.Request{App: "a", Image: "web", Resources: cluster.Resources{Memory: 512, Named: map[string]int64{"x": 1}},
-		Scheduling: machine.Scheduling{Band: machine.BandBatch, Priority: 3, Labels: cluster.Attributes{"team": cluster.Text("red")}}}
+	r := placement.Request{App: "a", Image: "web",
+		Resources: cluster.Resources{Memory: 512, Named: map[string]int64{"x": 1}},
+		Scheduling: machine.Scheduling{Band: machine.BandBatch, Priority: 3,
+			Labels: cluster.Attributes{"team": cluster.Text("red")}}}
 	view := fleet()
 	for _, c := range []struct{ expr, w1, w2 string }{
 		{`worker.attributes.zone == "a"`, "", `worker.attributes.zone is 7`},
@@ -58,16 +65,21 @@ func TestFilters(t *testing.T) {
 		{`has(worker.attributes.price) && worker.attributes.price < 2`, "", `not so`},
 		{`"price" in worker.attributes`, "", `worker.attributes is a map of 1`},
 		{`worker.attributes.price < 2 || worker.region == "fra"`, "", ""},
-		{`worker.region == "ams" && worker.attributes.rack == 3`, `undefined: worker has no attribute "rack"`, `worker.region is "fra"`},
-		{`worker.attributes.zone > 3`, `undefined: the types do not go together; attribute zone of the worker is the text a`, ""},
+		{`worker.region == "ams" && worker.attributes.rack == 3`, `undefined: worker has no attribute "rack"`,
+			`worker.region is "fra"`},
+		{`worker.attributes.zone > 3`,
+			`undefined: the types do not go together; attribute zone of the worker is the text a`, ""},
 		{`worker.attributes.ssd`, "", `undefined: worker has no attribute "ssd"`},
-		{`worker.attributes.zone`, `undefined: it is neither true nor false but "a"`, `undefined: it is neither true nor false but 7`},
+		{`worker.attributes.zone`, `undefined: it is neither true nor false but "a"`,
+			`undefined: it is neither true nor false but 7`},
 		{`request.labels.team == "red" && request.band == "batch" && request.priority >= 3`, "", ""},
-		{`request.labels.tier == 1`, `undefined: request has no label "tier"`, `undefined: request has no label "tier"`},
+		{`request.labels.tier == 1`, `undefined: request has no label "tier"`,
+			`undefined: request has no label "tier"`},
 		{`worker.apps[request.app] < 2`, `worker.apps is a map of 1, request.app is "a"`, ""},
 		{`worker.apps.b == 0 && !("b" in worker.apps)`, "", ""},
 		{`request.image in worker.images`, "", `request.image is "web", worker.images is an empty list`},
-		{`worker.free.memory - request.memory >= 0.6 * worker.capacity.memory`, "", `worker.free.memory is 8192, request.memory is 512, worker.capacity.memory is 16384`},
+		{`worker.free.memory - request.memory >= 0.6 * worker.capacity.memory`, "",
+			`worker.free.memory is 8192, request.memory is 512, worker.capacity.memory is 16384`},
 		{`worker.free.named.x >= request.named.x && worker.free.named.y == 0`, "", ""},
 		{`worker.region.matches("^[a-e]")`, "", `worker.region is "fra"`},
 		{`1 / 0 > 1`, `undefined: division by zero`, `undefined: division by zero`},
@@ -106,13 +118,16 @@ func TestScores(t *testing.T) {
 	} {
 		term := score(t, c.expr)
 		r := placement.Request{App: "a"}
-		if got, note := term.Of(&r, &view.Workers[1]), term.Note(&r, &view.Workers[1]); got != c.want || note != c.note {
+		if got, note := term.Of(&r, &view.Workers[1]), term.Note(&r, &view.Workers[1]); got != c.want ||
+			note != c.note {
 			t.Errorf("%s: %v %q, want %v %q", c.expr, got, note, c.want, c.note)
 		}
 	}
-	p := load(t, "name = 'x'\n[[score]]\nname = 'p'\nexpr = 'worker.attributes.price / 2'\n[[score]]\nname='price'\nbuiltin='price'\n")
+	p := load(t, "name = 'x'\n[[score]]\nname = 'p'\nexpr = 'worker.attributes.price / "+
+		"2'\n[[score]]\nname='price'\nbuiltin='price'\n")
 	ranked := placement.Rank(placement.Request{}, view, p)
-	want := []string{`p: undefined: worker has no attribute "price"; counts 0`, `price: undefined: worker has no attribute "price"`}
+	want := []string{`p: undefined: worker has no attribute "price"; counts 0`,
+		`price: undefined: worker has no attribute "price"`}
 	if d := cmp.Diff(want, ranked[1].Notes); ranked[1].Worker != "w2" || d != "" || ranked[0].Notes != nil {
 		t.Errorf("%+v: %s", ranked, d)
 	}
@@ -132,8 +147,10 @@ func TestCostIsEnforced(t *testing.T) {
 
 // A record that was changed in place, or another with the same address, is read as it is now.
 func TestNothingStale(t *testing.T) {
-	term := score(t, "worker.attributes.x + worker.free.cpu / 1000 + (worker.region == 'b' ? 0.1 : 0.0) + worker.apps.a / 100.0 + (worker.images == ['i'] ? 0.2 : 0.0)")
-	w := cluster.Record{Capacity: cluster.Resources{CPU: 100}, Attributes: cluster.Attributes{"x": cluster.Number(0.1)}, Images: []string{"h"}}
+	term := score(t, "worker.attributes.x + worker.free.cpu / 1000 + (worker.region == 'b' ? 0.1 : 0.0) + "+
+		"worker.apps.a / 100.0 + (worker.images == ['i'] ? 0.2 : 0.0)")
+	w := cluster.Record{Capacity: cluster.Resources{CPU: 100}, Attributes: cluster.Attributes{"x": cluster.Number(0.1)},
+		Images: []string{"h"}}
 	r := placement.Request{}
 	near := func(want float64) {
 		t.Helper()
@@ -196,8 +213,11 @@ func TestCELEqualsGo(t *testing.T) {
 		}
 		term := score(t, expr)
 		rapid.Check(t, func(t *rapid.T) {
-			r := placement.Request{App: rapid.SampledFrom([]string{"a", "c"}).Draw(t, "app"), Image: rapid.SampledFrom([]string{"", "web"}).Draw(t, "image"),
-				Resources: resources.Draw(t, "wants"), Regions: rapid.SampledFrom([][]cluster.Region{nil, {"fra"}, {"iad", "ams", "fra"}, {"ams", "iad", "fra"}}).Draw(t, "regions")}
+			r := placement.Request{App: rapid.SampledFrom([]string{"a", "c"}).Draw(t, "app"),
+				Image:     rapid.SampledFrom([]string{"", "web"}).Draw(t, "image"),
+				Resources: resources.Draw(t, "wants"),
+				Regions: rapid.SampledFrom([][]cluster.Region{nil, {"fra"}, {"iad", "ams", "fra"},
+					{"ams", "iad", "fra"}}).Draw(t, "regions")}
 			w := record.Draw(t, "worker")
 			if b.Name == "region" && len(r.Regions) == 1 {
 				w.Region = "fra" // elsewhere the judge says no, and no term is asked
@@ -215,7 +235,8 @@ func TestBuiltins(t *testing.T) {
 	for _, s := range policy.Builtins() {
 		names = append(names, s.Name)
 		if s.Name == policy.DefaultName {
-			got, want := placement.Rank(placement.Request{App: "a"}, fleet(), s.Bind(nil)), placement.Rank(placement.Request{App: "a"}, fleet(), placement.Default())
+			got, want := placement.Rank(placement.Request{App: "a"}, fleet(), s.Bind(nil)),
+				placement.Rank(placement.Request{App: "a"}, fleet(), placement.Default())
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("spread is not the default: %s", d)
 			}
@@ -225,7 +246,8 @@ func TestBuiltins(t *testing.T) {
 		}
 		p := s.Bind(nil)
 		rapid.Check(t, func(t *rapid.T) {
-			r, w := placement.Request{App: "a", Image: "web", Resources: resources.Draw(t, "wants")}, record.Draw(t, "worker")
+			r, w := placement.Request{App: "a", Image: "web", Resources: resources.Draw(t, "wants")},
+				record.Draw(t, "worker")
 			for _, term := range p.Terms {
 				if x := term.Of(&r, &w); !(x >= 0 && x <= 1) {
 					t.Fatalf("%s: %s is %v", s.Name, term.Name, x)
@@ -241,10 +263,13 @@ func TestBuiltins(t *testing.T) {
 // The built-in gpu-fragmentation scores as FGD does on its own types.
 func TestFragmentationIsFGD(t *testing.T) {
 	p := load(t, "name='x'\n[[score]]\nname='f'\nbuiltin='gpu-fragmentation'\n[[typical]]\nshare=3\ncpu=4000\ngpu=500\n[[typical]]\nshare=1\ncpu=8000\ngpu=2000\n")
-	of := fgd.FGD([]fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.75}, {Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: 1000}, Share: 0.25}})
+	of := fgd.FGD([]fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.75},
+		{Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: 1000}, Share: 0.25}})
 	rapid.Check(t, func(t *rapid.T) {
-		w := fgd.Worker{CPU: 16_000, Mem: 1 << 16, CPUCap: 32_000, MemCap: 1 << 16, GPUs: rapid.Int32Range(1, 8).Draw(t, "gpus")}
-		rec := cluster.Record{State: cluster.Ready, Capacity: cluster.Resources{CPU: 32_000, Memory: 1 << 16, GPU: int64(w.GPUs) * 1000},
+		w := fgd.Worker{CPU: 16_000, Mem: 1 << 16, CPUCap: 32_000, MemCap: 1 << 16,
+			GPUs: rapid.Int32Range(1, 8).Draw(t, "gpus")}
+		rec := cluster.Record{State: cluster.Ready, Capacity: cluster.Resources{CPU: 32_000, Memory: 1 << 16,
+			GPU: int64(w.GPUs) * 1000},
 			Used: cluster.Resources{CPU: 16_000}}
 		for i := range w.GPUs {
 			w.Left[i] = rapid.Int32Range(0, 10).Draw(t, "left") * 100

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Problem is one thing that is wrong with a file, and where. Lines and columns count from 1; a column counts characters.
+// Problem is one thing that is wrong with a file, and where. Lines and columns count from 1; a column counts
+// characters.
 type Problem struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
@@ -43,7 +44,8 @@ func invalid(ps []Problem) error {
 	for i, p := range ps {
 		texts[i] = p.String()
 	}
-	return &fault.Error{Kind: fault.Invalid, Code: CodeInvalid, Text: "the policy cannot be used: " + strings.Join(texts, "; "), Detail: ps}
+	return &fault.Error{Kind: fault.Invalid, Code: CodeInvalid, Text: "the policy cannot be used: " +
+		strings.Join(texts, "; "), Detail: ps}
 }
 
 // place is where a key and its value stand in a file, in bytes.
@@ -53,8 +55,8 @@ type place struct {
 	raw   []byte // the value as it is written, quotes and all
 }
 
-// places finds the keys of the file by their paths: "name", "filter[0].expr". What is written as an inline table has only
-// the place of the key that it belongs to.
+// places finds the keys of the file by their paths: "name", "filter[0].expr". What is written as an inline table has
+// only the place of the key that it belongs to.
 func places(text []byte) map[string]place {
 	out, count, table := map[string]place{}, map[string]int{}, ""
 	p := unstable.Parser{}
@@ -105,7 +107,8 @@ func lineColumn(text []byte, offset int) (line, column int) {
 	return line, 1 + utf8.RuneCountInString(before)
 }
 
-// within gives the byte offset in the file of a line (from 1) and a column (from 0, in characters) of a string's content.
+// within gives the byte offset in the file of a line (from 1) and a column (from 0, in characters) of a string's
+// content.
 func (pl place) within(content string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
@@ -185,7 +188,8 @@ func tomlProblems(text []byte, err error) []Problem {
 		what := strings.TrimPrefix(e.Error(), "toml: ")
 		wrongType := regexp.MustCompile(`^cannot decode TOML (\w+) into struct field \w+\.\w+\.(\w+) of type (\S+)$`)
 		if m := wrongType.FindStringSubmatch(what); m != nil {
-			what = fmt.Sprintf("%s is written as %s where %s is wanted", strings.ToLower(m[2]), article(m[1]), wantedKind(m[3]))
+			what = fmt.Sprintf("%s is written as %s where %s is wanted", strings.ToLower(m[2]), article(m[1]),
+				wantedKind(m[3]))
 		}
 		add(e, what)
 		return out

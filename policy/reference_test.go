@@ -12,7 +12,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// TestReference holds the tables of docs/reference/policies.md to the fields, the built-in terms and the shipped policies.
+// TestReference holds the tables of docs/reference/policies.md to the fields, the built-in terms and the shipped
+// policies.
 func TestReference(t *testing.T) {
 	file := filepath.Join("..", "docs", "reference", "policies.md")
 	raw, err := os.ReadFile(file)
@@ -48,11 +49,13 @@ func tables() string {
 	fields("request", fieldsOfRequest())
 	fields("worker", workerFields())
 	fields("worker.free", resourceFields())
-	b.WriteString("\n`worker.capacity` and `worker.used` are as `worker.free`.\n\n## Built-in scores\n\n| builtin | |\n| --- | --- |\n")
+	b.WriteString("\n`worker.capacity` and `worker.used` are as `worker.free`.\n\n## Built-in scores\n\n| builtin | " +
+		"|\n| --- | --- |\n")
 	for _, t := range Terms() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", t.Name, t.About)
 	}
-	b.WriteString("\n## Policies that come with souk\n\nThey are files as any other: `souk policy show NAME` prints one to begin with.\n\n| policy | | scores, with their weights |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Policies that come with souk\n\nThey are files as any other: `souk policy show NAME` prints " +
+		"one to begin with.\n\n| policy | | scores, with their weights |\n| --- | --- | --- |\n")
 	for _, s := range Builtins() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, s.Description, s.Summary())
 	}

@@ -178,7 +178,8 @@ func (m *mapValue) Iterator() traits.Iterator {
 }
 
 // attributesOf makes the map of a side's attributes. A name that is not there is undefined, and noted.
-func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(string, cluster.Value) ref.Val, read *reads) *mapValue {
+func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(string, cluster.Value) ref.Val,
+	read *reads) *mapValue {
 	return &mapValue{
 		keys: func() []string { return slices.Sorted(maps.Keys(get())) },
 		size: func() int { return len(get()) },
@@ -195,8 +196,8 @@ func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(
 	}
 }
 
-// countsOf makes a map of numbers that has 0 for every other key: how many machines of an app a worker has is known to be
-// none when it lists none.
+// countsOf makes a map of numbers that has 0 for every other key: how many machines of an app a worker has is known to
+// be none when it lists none.
 func countsOf[N int | int64](get func() map[string]N) *mapValue {
 	return &mapValue{
 		keys: func() []string { return slices.Sorted(maps.Keys(get())) },

@@ -24,18 +24,20 @@ type Version struct {
 	Of     int       `json:"of,omitempty"` // of a rollback: the version whose text it is
 }
 
-// VersionStore keeps the versions of policies. The zero VersionStore is empty. Next and Rollback say what version would come next and
-// change nothing; Put enters one, so that its owner can make it durable in between.
+// VersionStore keeps the versions of policies. The zero VersionStore is empty. Next and Rollback say what version would
+// come next and change nothing; Put enters one, so that its owner can make it durable in between.
 type VersionStore struct {
 	versions map[string][]Version // oldest first
 }
 
-// Put enters a version: one that was loaded, or one that Next or Rollback returned. One of the same number gives way to it.
+// Put enters a version: one that was loaded, or one that Next or Rollback returned. One of the same number gives way to
+// it.
 func (s *VersionStore) Put(v Version) {
 	if s.versions == nil {
 		s.versions = map[string][]Version{}
 	}
-	list := slices.DeleteFunc(slices.Clone(s.versions[v.Policy]), func(old Version) bool { return old.Number == v.Number })
+	list := slices.DeleteFunc(slices.Clone(s.versions[v.Policy]),
+		func(old Version) bool { return old.Number == v.Number })
 	list = append(list, v)
 	slices.SortFunc(list, func(a, b Version) int { return a.Number - b.Number })
 	s.versions[v.Policy] = list
@@ -79,9 +81,11 @@ func (s *VersionStore) Get(name string, number int) (Version, error) {
 		}
 	}
 	if len(list) == 0 {
-		return Version{}, fault.New(fault.NotFound, "policy_not_found", "there is no policy %q; \"souk policy ls\" lists them", clip(name))
+		return Version{}, fault.New(fault.NotFound, "policy_not_found",
+			"there is no policy %q; \"souk policy ls\" lists them", clip(name))
 	}
-	return Version{}, fault.New(fault.NotFound, "policy_version", "policy %s has no version %d; kept are %d to %d", name, number, list[0].Number, list[len(list)-1].Number)
+	return Version{}, fault.New(fault.NotFound, "policy_version", "policy %s has no version %d; kept are %d to %d",
+		name, number, list[0].Number, list[len(list)-1].Number)
 }
 
 // Next gives the version that applying a source makes. new is false when it is what the live version says already.
@@ -92,13 +96,14 @@ func (s *VersionStore) Next(src *Source, at time.Time) (v Version, isNew bool, e
 	}
 	if !there && len(s.versions) >= MaxPolicies {
 		return v, false, &fault.Error{Kind: fault.Exhausted, Code: "too_many_policies", Scope: fault.ScopeQuota,
-			Text: fmt.Sprintf("there are %d policies, the most that are kept; apply a new version of one of them instead", MaxPolicies)}
+			Text: fmt.Sprintf("there are %d policies, the most that are kept; apply a new version of one of them "+
+				"instead", MaxPolicies)}
 	}
 	return Version{Policy: src.Name, Number: live.Number + 1, Text: src.Text, At: at}, true, nil
 }
 
-// Rollback gives the version that goes back to version to, 0 being the one before the live one. It is a new version with
-// the old text, so that numbers only grow; rolling back again goes further back.
+// Rollback gives the version that goes back to version to, 0 being the one before the live one. It is a new version
+// with the old text, so that numbers only grow; rolling back again goes further back.
 func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, error) {
 	live, err := s.Get(name, 0)
 	if err != nil {
@@ -116,7 +121,8 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 		}
 	}
 	if target.Number == 0 {
-		return target, fault.New(fault.Precondition, "no_earlier_version", "policy %s is at version %d, and no earlier one is kept", name, live.Number)
+		return target, fault.New(fault.Precondition, "no_earlier_version",
+			"policy %s is at version %d, and no earlier one is kept", name, live.Number)
 	}
 	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.origin()}, nil
 }

@@ -80,7 +80,8 @@ func TestShelf(t *testing.T) {
 	for i := range 40 {
 		apply(i)
 	}
-	if list := s.Versions("p"); len(list) != policy.MaxVersions || list[0].Number != list[len(list)-1].Number-policy.MaxVersions+1 {
+	if list := s.Versions("p"); len(list) != policy.MaxVersions ||
+		list[0].Number != list[len(list)-1].Number-policy.MaxVersions+1 {
 		t.Errorf("%d versions are kept", len(list))
 	}
 	for i := range policy.MaxPolicies + 1 {
@@ -96,13 +97,16 @@ func TestShelf(t *testing.T) {
 }
 
 func TestDiff(t *testing.T) {
-	from := source(t, "name = 'p'\nsample = 10\n[[filter]]\nname = 'zone'\nexpr = 'worker.region == \"a\"'\n[[score]]\nname = 's'\nweight = 2\nbuiltin = 'region'\n")
-	to := source(t, "name = 'p'\n# a comment\nstrategy = 'race'\n[[score]]\nname = 's'\nweight = 3\nbuiltin = 'region'\n[[score]]\nname = 'new'\nexpr = '1'\n")
+	from := source(t, "name = 'p'\nsample = 10\n[[filter]]\nname = 'zone'\nexpr = 'worker.region == "+
+		"\"a\"'\n[[score]]\nname = 's'\nweight = 2\nbuiltin = 'region'\n")
+	to := source(t, "name = 'p'\n# a comment\nstrategy = 'race'\n[[score]]\nname = 's'\nweight = 3\nbuiltin = "+
+		"'region'\n[[score]]\nname = 'new'\nexpr = '1'\n")
 	var got []string
 	for _, c := range policy.Changes(from, to) {
 		got = append(got, c.String())
 	}
-	want := "- filter zone: worker.region == \"a\"\n~ score s: 2 * region -> 3 * region\n+ score new: 1 * (1)\n~ sample: 10 -> 0\n~ strategy: direct -> race"
+	want := "- filter zone: worker.region == \"a\"\n~ score s: 2 * region -> 3 * region\n+ score new: 1 * (1)\n~ " +
+		"sample: 10 -> 0\n~ strategy: direct -> race"
 	if s := strings.Join(got, "\n"); s != want {
 		t.Errorf("got\n%s", s)
 	}

@@ -21,20 +21,25 @@ func always(p placement.Policy) whatif.Chooser {
 func TestPlan(t *testing.T) {
 	room := cluster.Resources{CPU: 4000, Memory: 4096}
 	view := cluster.View{Workers: []cluster.Record{
-		{Worker: "w1", Region: "ams", State: cluster.Ready, Capacity: room, Used: cluster.Resources{CPU: 3000, Memory: 3072}, Machines: 3, Apps: map[string]int{"a": 2, "b": 1}},
-		{Worker: "w2", Region: "fra", State: cluster.Ready, Capacity: room, Used: cluster.Resources{CPU: 4000, Memory: 3072}, Machines: 1,
-			Evictable: []cluster.Evictable{{Rank: 0, Resources: cluster.Resources{CPU: 4000, Memory: 3072}, Machines: 4}}},
+		{Worker: "w1", Region: "ams", State: cluster.Ready, Capacity: room,
+			Used: cluster.Resources{CPU: 3000, Memory: 3072}, Machines: 3, Apps: map[string]int{"a": 2, "b": 1}},
+		{Worker: "w2", Region: "fra", State: cluster.Ready, Capacity: room,
+			Used: cluster.Resources{CPU: 4000, Memory: 3072}, Machines: 1,
+			Evictable: []cluster.Evictable{{Rank: 0, Resources: cluster.Resources{CPU: 4000, Memory: 3072},
+				Machines: 4}}},
 		{Worker: "w3", Region: "fra", State: cluster.Ready, Capacity: room},
 	}}
 	one := cluster.Resources{CPU: 1000, Memory: 1024}
 	placed := []whatif.Placed{
 		{Request: placement.Request{App: "a", Machine: "m1", Resources: one}, Worker: "w1"},
 		{Request: placement.Request{App: "a", Machine: "m2", Resources: one}, Worker: "w1"},
-		{Request: placement.Request{App: "b", Machine: "m3", Resources: cluster.Resources{CPU: 4000, Memory: 4096}, Scheduling: machine.Scheduling{Band: machine.BandService}}, Worker: "w3"},
+		{Request: placement.Request{App: "b", Machine: "m3", Resources: cluster.Resources{CPU: 4000, Memory: 4096},
+			Scheduling: machine.Scheduling{Band: machine.BandService}}, Worker: "w3"},
 		{Request: placement.Request{App: "c", Machine: "m4", Resources: one}, Worker: "gone"},
 	}
 	view.Workers[2].Used = placed[2].Request.Resources
-	then := load(t, "name = 'p'\n[[filter]]\nname = 'not-w3'\nexpr = 'worker.id != \"w3\" && worker.region == \"fra\" || request.app == \"a\"'\n[[score]]\nname = 's'\nbuiltin = 'packed'\n")
+	then := load(t, "name = 'p'\n[[filter]]\nname = 'not-w3'\nexpr = 'worker.id != \"w3\" && worker.region == "+
+		"\"fra\" || request.app == \"a\"'\n[[score]]\nname = 's'\nbuiltin = 'packed'\n")
 	before := fmt.Sprint(view)
 	got, err := whatif.Compare(nil, view, placed, always(placement.Default()), always(then))
 	if err != nil || fmt.Sprint(view) != before {
@@ -50,7 +55,8 @@ func TestPlan(t *testing.T) {
 	if len(m.Evicts) != 1 || m.Evicts[0] != (whatif.Evicted{Worker: "w2", Rank: 0, Machines: 4}) {
 		t.Errorf("it would evict %+v", m.Evicts)
 	}
-	back := whatif.Replay([]whatif.Decided{{Request: placed[0].Request, View: view, Winner: "w3"}}, always(placement.Default()))
+	back := whatif.Replay([]whatif.Decided{{Request: placed[0].Request, View: view, Winner: "w3"}},
+		always(placement.Default()))
 	if back.Compared != 1 || len(back.Moves) != 1 || back.Moves[0].New != "w1" {
 		t.Errorf("replayed: %+v", back)
 	}
@@ -73,7 +79,8 @@ func TestPlanOfItself(t *testing.T) {
 			placed = append(placed, whatif.Placed{Worker: rapid.SampledFrom(view.Workers).Draw(t, "on").Worker,
 				Request: placement.Request{App: "a", Machine: fmt.Sprint(i), Resources: resources.Draw(t, "has")}})
 		}
-		if same, _ := whatif.Compare(nil, view, placed, always(p), always(p)); same.Same != len(placed) || same.Compared != len(placed) {
+		if same, _ := whatif.Compare(nil, view, placed, always(p), always(p)); same.Same != len(placed) ||
+			same.Compared != len(placed) {
 			t.Fatalf("%+v", same)
 		}
 		diff, _ := whatif.Compare(nil, view, placed, always(p), always(q))
@@ -87,8 +94,10 @@ func TestPlanOfItself(t *testing.T) {
 func TestWithout(t *testing.T) {
 	w := cluster.Record{Used: cluster.Resources{CPU: 3, GPU: 1500}, Machines: 2, Apps: map[string]int{"a": 1},
 		GPUs: []cluster.GPU{{Kind: "t4", Free: 500}, {Kind: "a100", Free: 0}, {Kind: "t4", Free: 1000}}}
-	got := whatif.Without(w, &placement.Request{App: "a", Resources: cluster.Resources{CPU: 1, GPU: 500}, GPUKind: "t4"})
-	if got.Used.CPU != 2 || got.Machines != 1 || len(got.Apps) != 0 || got.GPUs[0].Free != 1000 || w.GPUs[0].Free != 500 || w.Apps["a"] != 1 {
+	got := whatif.Without(w, &placement.Request{App: "a", Resources: cluster.Resources{CPU: 1, GPU: 500},
+		GPUKind: "t4"})
+	if got.Used.CPU != 2 || got.Machines != 1 || len(got.Apps) != 0 || got.GPUs[0].Free != 1000 ||
+		w.GPUs[0].Free != 500 || w.Apps["a"] != 1 {
 		t.Errorf("%+v of %+v", got, w)
 	}
 }

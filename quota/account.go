@@ -11,8 +11,8 @@ import (
 
 // Times of the arithmetic, in hours.
 const (
-	// Ahead is how long a balance must last for what is to start: beside what runs already, the machine must be paid for
-	// so long. It keeps a namespace from starting a thousand machines with its last credit.
+	// Ahead is how long a balance must last for what is to start: beside what runs already, the machine must be paid
+	// for so long. It keeps a namespace from starting a thousand machines with its last credit.
 	Ahead     = 10.0 / 60
 	aheadText = "10 minutes"
 	// maxStale is how long what a worker last told to spend is supposed to go on. A worker tells every Every.

@@ -23,8 +23,8 @@ const everyUnlimited = time.Minute
 // NewAccounts returns the accounts of a worker that has spent nothing, at the default price.
 func NewAccounts() *Accounts { return &Accounts{meter: NewMeter(), price: DefaultPrice()} }
 
-// SetLimits takes the limits, at any time and as often as one likes. It reports whether every charge is to be made anew, at
-// the new price.
+// SetLimits takes the limits, at any time and as often as one likes. It reports whether every charge is to be made
+// anew, at the new price.
 func (a *Accounts) SetLimits(now time.Time, b Limits) (repriced bool) {
 	repriced = a.limits == nil || !samePrice(a.price, b.Price)
 	a.limits, a.price = &b, b.Price

@@ -26,9 +26,9 @@ type heard struct {
 	at time.Time // when it was told
 }
 
-// TestOvershootIsBounded: workers that hear of each other late, lose messages and crash start all that each of them thinks
-// can be paid for, and lend as soon as they think it cannot. What is owed never exceeds the burst by more than what all
-// spend at most in the time that news takes, the time between two looks, and the step of the test.
+// TestOvershootIsBounded: workers that hear of each other late, lose messages and crash start all that each of them
+// thinks can be paid for, and lend as soon as they think it cannot. What is owed never exceeds the burst by more than
+// what all spend at most in the time that news takes, the time between two looks, and the step of the test.
 func TestOvershootIsBounded(t *testing.T) {
 	overdrawn, lent, crashes := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -39,7 +39,8 @@ func TestOvershootIsBounded(t *testing.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "workers")
 		hosts := make([]*host, n)
 		for i := range hosts {
-			hosts[i] = &host{meter: quota.NewMeter(), journal: map[string]quota.Saved{}, heard: map[int]heard{}, runs: map[string]quota.Charge{}, since: map[string]time.Time{}}
+			hosts[i] = &host{meter: quota.NewMeter(), journal: map[string]quota.Saved{}, heard: map[int]heard{},
+				runs: map[string]quota.Charge{}, since: map[string]time.Time{}}
 			hosts[i].meter.Budget(epoch, "ns", &b)
 		}
 		now, peak, id, silent := epoch, 0.0, 0, map[int]time.Time{}
@@ -130,7 +131,8 @@ func TestOvershootIsBounded(t *testing.T) {
 				overdrawn++
 			}
 			if owed > bound+1e-6 {
-				t.Fatalf("owes %v, the burst is %v and the bound %v: spends %v/h at most, news are %v old", owed, b.Burst, bound, peak, stale)
+				t.Fatalf("owes %v, the burst is %v and the bound %v: spends %v/h at most, news are %v old", owed,
+					b.Burst, bound, peak, stale)
 			}
 		}
 	})
@@ -139,7 +141,8 @@ func TestOvershootIsBounded(t *testing.T) {
 	}
 }
 
-// TestShift: who is overdrawn keeps at most the budget's rate, all workers together, and lends to the lowest rank first.
+// TestShift: who is overdrawn keeps at most the budget's rate, all workers together, and lends to the lowest rank
+// first.
 func TestShift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: 10, Burst: 10}
@@ -147,7 +150,8 @@ func TestShift(t *testing.T) {
 		all, total := make([][]quota.Payer, n), 0.0
 		for i := range all {
 			for k := range rapid.IntRange(0, 6).Draw(t, "machines") {
-				p := quota.Payer{ID: fmt.Sprint(i, k), Rate: rapid.Float64Range(0.1, 8).Draw(t, "rate"), Rank: rapid.IntRange(0, 2).Draw(t, "rank") * 1000,
+				p := quota.Payer{ID: fmt.Sprint(i, k), Rate: rapid.Float64Range(0.1, 8).Draw(t, "rate"),
+					Rank: rapid.IntRange(0, 2).Draw(t, "rank") * 1000,
 					Lent: rapid.IntRange(0, 3).Draw(t, "lent") == 0}
 				if !p.Lent {
 					total += p.Rate

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// TestOrderIsDRF: the paper's example (section 4.1): of <9 CPU, 18 GB>, A's <1,4> and B's <3,1> come in such an order that
-// the first five that fit are three of A's and two of B's.
+// TestOrderIsDRF: the paper's example (section 4.1): of <9 CPU, 18 GB>, A's <1,4> and B's <3,1> come in such an order
+// that the first five that fit are three of A's and two of B's.
 func TestOrderIsDRF(t *testing.T) {
 	pool := cluster.Resources{CPU: 9000, Memory: 18 << 10}
 	a, b := cluster.Resources{CPU: 1000, Memory: 4 << 10}, cluster.Resources{CPU: 3000, Memory: 1 << 10}
@@ -43,14 +43,17 @@ func TestOrder(t *testing.T) {
 		names := []string{"a", "b", "c"}
 		shares := map[string]quota.Share{}
 		for _, n := range names {
-			shares[n] = quota.Share{Used: cluster.Resources{CPU: amount(5, "used"), Memory: amount(5, "used")}, Weight: float64(amount(3, "weight"))}
+			shares[n] = quota.Share{Used: cluster.Resources{CPU: amount(5, "used"), Memory: amount(5, "used")},
+				Weight: float64(amount(3, "weight"))}
 		}
 		wishes := make([]quota.Wish, rapid.IntRange(0, 12).Draw(t, "wishes"))
 		for i := range wishes {
-			wishes[i] = quota.Wish{Namespace: rapid.SampledFrom(names).Draw(t, "ns"), Want: cluster.Resources{CPU: amount(4, "w"), Memory: amount(4, "w"), GPU: amount(1, "w")}}
+			wishes[i] = quota.Wish{Namespace: rapid.SampledFrom(names).Draw(t, "ns"),
+				Want: cluster.Resources{CPU: amount(4, "w"), Memory: amount(4, "w"), GPU: amount(1, "w")}}
 		}
 		order := quota.Order(shares, pool, wishes)
-		if seen := slices.Sorted(slices.Values(order)); len(seen) != len(wishes) || len(slices.Compact(seen)) != len(wishes) {
+		if seen := slices.Sorted(slices.Values(order)); len(seen) != len(wishes) ||
+			len(slices.Compact(seen)) != len(wishes) {
 			t.Fatalf("%v of %d", order, len(wishes))
 		}
 		share := func(n string) float64 {

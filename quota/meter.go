@@ -197,8 +197,9 @@ func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 		return cluster.Spending{At: now}
 	}
 	s.advance(now)
-	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate), LentRate: max(0, s.lentRate),
-		Used: s.used, Machines: s.machines, At: s.At}
+	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate),
+		LentRate: max(0, s.lentRate),
+		Used:     s.used, Machines: s.machines, At: s.At}
 }
 
 // Write returns the counters that have changed since they were last written, for the journal. The caller commits them
@@ -223,7 +224,8 @@ func (m *Meter) Write(now time.Time) map[string]Saved {
 func (m *Meter) tell() {
 	told := make(map[string]cluster.Spending, len(m.spaces))
 	for name, s := range m.spaces {
-		told[name] = cluster.Spending{Spent: s.written.Spent, Lent: s.written.Lent, Owed: s.written.Owed, At: s.written.At,
+		told[name] = cluster.Spending{Spent: s.written.Spent, Lent: s.written.Lent, Owed: s.written.Owed,
+			At:   s.written.At,
 			Rate: max(0, s.rate), LentRate: max(0, s.lentRate), Used: s.used, Machines: s.machines}
 		if s.written.At.IsZero() {
 			t := told[name]
@@ -238,8 +240,8 @@ func (m *Meter) tell() {
 // Changes counts how often what is told has changed.
 func (m *Meter) Changes() uint64 { return m.changes }
 
-// Reported returns what the worker's record says of each namespace: the counters as written, with the rates of now. The map
-// is not changed afterwards.
+// Reported returns what the worker's record says of each namespace: the counters as written, with the rates of now. The
+// map is not changed afterwards.
 func (m *Meter) Reported() map[string]cluster.Spending {
 	m.shared = true
 	return m.reported

@@ -15,8 +15,9 @@ type Price struct {
 	// PerHour is the credits for an hour of one: cpu (a core), memory and disk (a GiB), ports, gpu, or the name of an
 	// extra. What is not named costs nothing.
 	PerHour map[string]float64 `json:"per_hour"`
-	// Bands multiply it. A band that is not named counts 1, but free, which is always 0: it is evicted before all others
-	// that pay, as Borg's best-effort quota at priority 0 is unlimited (Verma et al., EuroSys 2015, section 2.5).
+	// Bands multiply it. A band that is not named counts 1, but free, which is always 0: it is evicted before all
+	// others that pay, as Borg's best-effort quota at priority 0 is unlimited (Verma et al., EuroSys 2015, section
+	// 2.5).
 	Bands map[machine.Band]float64 `json:"bands"`
 }
 
@@ -91,17 +92,20 @@ func (p Price) Factor(b machine.Band) float64 {
 type Budget struct {
 	PerHour float64 `json:"credits_per_hour"` // that it may spend for ever; 0: Burst is all it ever gets
 	Burst   float64 `json:"burst"`            // that it may spend at once, after a long rest
-	Lend    bool    `json:"lend"`             // what goes beyond it may start all the same, lent, where there is idle room
+	// what goes beyond it may start all the same, lent, where there is idle room
+	Lend bool `json:"lend"`
 }
 
 // Valid returns why a budget cannot be taken; "" when it can.
 func (b Budget) Valid() string {
 	switch {
 	case !amount(b.PerHour) || !amount(b.Burst):
-		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice, b.PerHour,
+		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice,
+			b.PerHour,
 			b.Burst)
 	case b.PerHour > 0 && b.Burst < b.PerHour*Ahead:
-		return fmt.Sprintf("a burst of %s is less than %s of %s credits an hour; give at least %s", Text(b.Burst), aheadText,
+		return fmt.Sprintf("a burst of %s is less than %s of %s credits an hour; give at least %s", Text(b.Burst),
+			aheadText,
 			Text(b.PerHour), Text(b.PerHour*Ahead))
 	}
 	return ""

@@ -17,9 +17,11 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)+math.Abs(b)) }
 
 func TestPrice(t *testing.T) {
-	p := quota.Price{PerHour: map[string]float64{"cpu": 1, "memory": 0.5, "gpu": 20, "licence": 3}, Bands: map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandSystem: 2}}
+	p := quota.Price{PerHour: map[string]float64{"cpu": 1, "memory": 0.5, "gpu": 20, "licence": 3},
+		Bands: map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandSystem: 2}}
 	want := cluster.Resources{CPU: 1500, Memory: 2048, GPU: 500, Disk: 1 << 20, Named: map[string]int64{"licence": 2}}
-	for band, is := range map[machine.Band]float64{"": 18.5, machine.BandService: 18.5, machine.BandBatch: 9.25, machine.BandSystem: 37, machine.BandFree: 0} {
+	for band, is := range map[machine.Band]float64{"": 18.5, machine.BandService: 18.5, machine.BandBatch: 9.25,
+		machine.BandSystem: 37, machine.BandFree: 0} {
 		if got := p.Rate(want, machine.Scheduling{Band: band}); !near(got, is) {
 			t.Errorf("band %q costs %v, want %v", band, got, is)
 		}
@@ -27,8 +29,10 @@ func TestPrice(t *testing.T) {
 	if why := quota.DefaultPrice().Valid(); why != "" {
 		t.Fatal(why)
 	}
-	for _, bad := range []quota.Price{{PerHour: map[string]float64{"cpu": math.NaN()}}, {PerHour: map[string]float64{"cpu": -1}}, {PerHour: map[string]float64{"": 1}},
-		{Bands: map[machine.Band]float64{"gold": 1}}, {Bands: map[machine.Band]float64{machine.BandFree: 1}}, {Bands: map[machine.Band]float64{machine.BandBatch: math.Inf(1)}}} {
+	for _, bad := range []quota.Price{{PerHour: map[string]float64{"cpu": math.NaN()}},
+		{PerHour: map[string]float64{"cpu": -1}}, {PerHour: map[string]float64{"": 1}},
+		{Bands: map[machine.Band]float64{"gold": 1}}, {Bands: map[machine.Band]float64{machine.BandFree: 1}},
+		{Bands: map[machine.Band]float64{machine.BandBatch: math.Inf(1)}}} {
 		if bad.Valid() == "" {
 			t.Errorf("%+v is let pass", bad)
 		}
@@ -44,9 +48,11 @@ func TestAffordTells(t *testing.T) {
 		wanted, had string
 	}{
 		{quota.Account{Budget: b, Owed: 6, Rate: 3}, 6, "0.921 credits of namespace ml", "0.461 left, enough in 12m1s"},
-		{quota.Account{Budget: b, Owed: 6, Rate: 6}, 1, "0.154 credits of namespace ml", "0 left, and no more as long as all goes on that runs"},
+		{quota.Account{Budget: b, Owed: 6, Rate: 6}, 1, "0.154 credits of namespace ml",
+			"0 left, and no more as long as all goes on that runs"},
 		{idle, 60, "9.21 credits of namespace ml", "6 left, and its burst is less"},
-		{quota.Account{Budget: quota.Budget{Burst: 1}, Owed: 1}, 6, "1 credits of namespace ml", "0 left, and no more as long as all goes on that runs"},
+		{quota.Account{Budget: quota.Budget{Burst: 1}, Owed: 1}, 6, "1 credits of namespace ml",
+			"0 left, and no more as long as all goes on that runs"},
 	} {
 		f := c.a.Afford("ml", c.rate)
 		wanted, had := f.Clause()
@@ -73,7 +79,8 @@ func TestWaitIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: rapid.Float64Range(0.1, 1000).Draw(t, "per hour")}
 		b.Burst = b.PerHour * rapid.Float64Range(quota.Ahead, 100).Draw(t, "burst hours")
-		a := quota.Account{Budget: b, Owed: rapid.Float64Range(0, 2).Draw(t, "owed") * b.Burst, Rate: rapid.Float64Range(0, 1.5).Draw(t, "rate") * b.PerHour}
+		a := quota.Account{Budget: b, Owed: rapid.Float64Range(0, 2).Draw(t, "owed") * b.Burst,
+			Rate: rapid.Float64Range(0, 1.5).Draw(t, "rate") * b.PerHour}
 		rate := rapid.Float64Range(0.001, 2).Draw(t, "wanted") * b.PerHour
 		f := a.Afford("a", rate)
 		if f.Enough() || f.Wait == 0 {
@@ -103,8 +110,8 @@ func TestWaitIsEnough(t *testing.T) {
 	}
 }
 
-// TestMeter: counters never fall, not when the clock goes back, machines come, go and change, or the worker is away; what is
-// told is what was written; and Spent is the sum of price times time of what ran.
+// TestMeter: counters never fall, not when the clock goes back, machines come, go and change, or the worker is away;
+// what is told is what was written; and Spent is the sum of price times time of what ran.
 func TestMeter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, now, top := quota.NewMeter(), epoch, epoch
@@ -141,7 +148,8 @@ func TestMeter(t *testing.T) {
 			id := ids.Draw(t, "id")
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0, 1:
-				c := quota.Charge{Namespace: id[:1], Rate: rapid.Float64Range(0, 50).Draw(t, "rate"), Lent: rapid.Bool().Draw(t, "lent"), Used: cluster.Resources{CPU: 100}}
+				c := quota.Charge{Namespace: id[:1], Rate: rapid.Float64Range(0, 50).Draw(t, "rate"),
+					Lent: rapid.Bool().Draw(t, "lent"), Used: cluster.Resources{CPU: 100}}
 				m.Put(now, id, c)
 				running[id] = c
 			case 2:
@@ -181,8 +189,8 @@ func TestMeter(t *testing.T) {
 	})
 }
 
-// TestOneWindow: whoever only starts what Afford lets start, and is never overdrawn, spends in any time T at most the burst
-// and what the rate gives in T.
+// TestOneWindow: whoever only starts what Afford lets start, and is never overdrawn, spends in any time T at most the
+// burst and what the rate gives in T.
 func TestOneWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: 10, Burst: rapid.Float64Range(2, 100).Draw(t, "burst")}

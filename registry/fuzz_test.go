@@ -73,7 +73,8 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		other := registry.New("y", registry.Options{})
-		if _, err := other.Exchange(noon, "z", 200, func(d registry.Digest) (registry.Delta, error) { return r.Delta(d, 1<<20), nil }); err != nil {
+		if _, err := other.Exchange(noon, "z", 200,
+			func(d registry.Digest) (registry.Delta, error) { return r.Delta(d, 1<<20), nil }); err != nil {
 			t.Fatalf("what was taken cannot be passed on: %v", err)
 		}
 	})

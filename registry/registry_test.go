@@ -309,13 +309,19 @@ func TestOddRecordsAreRefused(t *testing.T) {
 		Payload: []byte("x")}
 	long := strings.Repeat("x", 64<<10)
 	for name, spoil := range map[string]func(*registry.Record){
-		"no owner": func(r *registry.Record) { r.Owner = "" }, "64 KB owner": func(r *registry.Record) { r.Owner = cluster.WorkerID(long) },
-		"64 KB key": func(r *registry.Record) { r.Key = long }, "64 KB kind": func(r *registry.Record) { r.Kind = registry.Kind(long) },
-		"blank key": func(r *registry.Record) { r.Key = "a b" }, "control": func(r *registry.Record) { r.Key = "a\x00" },
-		"no UTF-8": func(r *registry.Record) { r.Key = "\xff\xfe" }, "no version": func(r *registry.Record) { r.Version = 0 },
-		"huge version": func(r *registry.Record) { r.Version = 1<<64 - 1 }, "huge incarnation": func(r *registry.Record) { r.Incarnation = 1 << 50 },
-		"huge payload": func(r *registry.Record) { r.Payload = make([]byte, 1<<20) }, "deleted with payload": func(r *registry.Record) { r.Deleted = true },
-		"huge signature": func(r *registry.Record) { r.Sig = make([]byte, registry.MaxSig+1) },
+		"no owner":             func(r *registry.Record) { r.Owner = "" },
+		"64 KB owner":          func(r *registry.Record) { r.Owner = cluster.WorkerID(long) },
+		"64 KB key":            func(r *registry.Record) { r.Key = long },
+		"64 KB kind":           func(r *registry.Record) { r.Kind = registry.Kind(long) },
+		"blank key":            func(r *registry.Record) { r.Key = "a b" },
+		"control":              func(r *registry.Record) { r.Key = "a\x00" },
+		"no UTF-8":             func(r *registry.Record) { r.Key = "\xff\xfe" },
+		"no version":           func(r *registry.Record) { r.Version = 0 },
+		"huge version":         func(r *registry.Record) { r.Version = 1<<64 - 1 },
+		"huge incarnation":     func(r *registry.Record) { r.Incarnation = 1 << 50 },
+		"huge payload":         func(r *registry.Record) { r.Payload = make([]byte, 1<<20) },
+		"deleted with payload": func(r *registry.Record) { r.Deleted = true },
+		"huge signature":       func(r *registry.Record) { r.Sig = make([]byte, registry.MaxSig+1) },
 	} {
 		r, rec := registry.New("z", registry.Options{}), good
 		spoil(&rec)
@@ -368,7 +374,8 @@ func TestADivergenceIsMendedByTheOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	pull := func(to, from *registry.Registry) (last registry.Delta) {
-		_, err := to.Exchange(noon, from.Self(), 9, func(d registry.Digest) (registry.Delta, error) { last = from.Delta(d, 1000); return last, nil })
+		_, err := to.Exchange(noon, from.Self(), 9,
+			func(d registry.Digest) (registry.Delta, error) { last = from.Delta(d, 1000); return last, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Spec is all a runtime is told of a machine. Env and Files may hold secrets: they are never logged, listed or journalled.
+// Spec is all a runtime is told of a machine. Env and Files may hold secrets: they are never logged, listed or
+// journalled.
 type Spec struct {
 	Machine   string
 	Attempt   uint64 // 0 in Prepare

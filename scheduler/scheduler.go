@@ -99,7 +99,8 @@ type Env struct {
 	Messages int64 // sent, and counted
 
 	Conflicts int64 // grants or placements refused, as the room had gone to another
-	Idled     int64 // holds on a slot that came to nothing: a reservation served when its job had no task left, an offer not used
+	// holds on a slot that came to nothing: a reservation served when its job had no task left, an offer not used
+	Idled int64
 }
 
 // Send sends a message over the network.

@@ -31,9 +31,10 @@ type Summary struct {
 	Regret     *Times    `json:"regret,omitempty"` // over bound A, as shares
 	Interval   *Interval `json:"ci95,omitempty"`
 
-	ShortTimes, LongTimes []float64  `json:"-"`                    // of the first seed, sorted
-	Load                  slots.Load `json:"-"`                    // of the first seed
-	Hash                  Hash       `json:"event_hash,omitempty"` // of the events of all seeds: the same is the same run
+	ShortTimes, LongTimes []float64  `json:"-"` // of the first seed, sorted
+	Load                  slots.Load `json:"-"` // of the first seed
+	// of the events of all seeds: the same is the same run
+	Hash Hash `json:"event_hash,omitempty"`
 }
 
 // Times are the figures of a row, or what there is to say of each of them.
@@ -113,7 +114,8 @@ func runOnce(open Opener, s Setup) (Row, error) {
 }
 
 func summarise(rows []Row) Summary {
-	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes, LongTimes: rows[0].LongTimes, Load: rows[0].Load}
+	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes,
+		LongTimes: rows[0].LongTimes, Load: rows[0].Load}
 	n := float64(len(rows))
 	over := func(f func(Row) float64) (m, half float64) {
 		xs := make([]float64, len(rows))
@@ -163,7 +165,8 @@ func summarise(rows []Row) Summary {
 
 // student gives the 97.5 % point of Student's distribution with n degrees of freedom.
 func student(n int) float64 {
-	points := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
+	points := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+		2.145, 2.131}
 	if n <= len(points) {
 		return points[n-1]
 	}
@@ -174,7 +177,8 @@ func student(n int) float64 {
 type Bounds struct {
 	A Summary `json:"a"` // no task ever waits: a job takes as long as its longest task
 	B Summary `json:"b"` // least remaining work first, clairvoyant, preempting at no cost: near the best mean there is
-	C Summary `json:"c"` // one queue that knows all durations: least work first, longest task first, no delay, no preemption
+	// one queue that knows all durations: least work first, longest task first, no delay, no preemption
+	C Summary `json:"c"`
 }
 
 // Yardsticks computes the bounds of a trace on a fleet.
@@ -225,7 +229,8 @@ func over(x, bound float64) float64 {
 // Regrets gives the same for every figure.
 func Regrets(s, bound Summary) Times {
 	class := func(a, b Class) Class {
-		return Class{P50: over(a.P50, b.P50), P90: over(a.P90, b.P90), P99: over(a.P99, b.P99), Mean: over(a.Mean, b.Mean)}
+		return Class{P50: over(a.P50, b.P50), P90: over(a.P90, b.P90), P99: over(a.P99, b.P99),
+			Mean: over(a.Mean, b.Mean)}
 	}
 	return Times{Short: class(s.Short, bound.Short), Long: class(s.Long, bound.Long), Mean: over(s.Mean, bound.Mean)}
 }

@@ -26,7 +26,8 @@ func TestEveryJobEndsUnderEveryScheduler(t *testing.T) {
 			for _, d := range durs {
 				sum += d
 			}
-			fmt.Fprintf(&text, "%d %d %.3f %s\n", at, len(durs), float64(sum)/float64(len(durs)), strings.Trim(fmt.Sprint(durs), "[]"))
+			fmt.Fprintf(&text, "%d %d %.3f %s\n", at, len(durs), float64(sum)/float64(len(durs)),
+				strings.Trim(fmt.Sprint(durs), "[]"))
 		}
 		open := func(uint64) (trace.Source, func() error, error) {
 			return trace.NewTR("drawn", strings.NewReader(text.String())), func() error { return nil }, nil

@@ -25,8 +25,10 @@ func TestFidelityToEaglesSimulator(t *testing.T) {
 		want      figures
 		within    float64 // of p50, p90 and mean; twice that of p99
 	}{
-		{"sparrow", 4000, figures{[4]float64{1739, 13112, 14285, 4265}, [4]float64{2749, 13575, 15936, 4987}, 4337}, 0.05},
-		{"hawk", 4000, figures{[4]float64{205.8, 787.5, 1207, 308.7}, [4]float64{1520, 11989, 13955, 3580}, 636.5}, 0.15},
+		{"sparrow", 4000, figures{[4]float64{1739, 13112, 14285, 4265}, [4]float64{2749, 13575, 15936, 4987}, 4337},
+			0.05},
+		{"hawk", 4000, figures{[4]float64{205.8, 787.5, 1207, 308.7}, [4]float64{1520, 11989, 13955, 3580}, 636.5},
+			0.15},
 		{"eagle", 4000, figures{[4]float64{24, 71, 148.6, 34.4}, [4]float64{1528, 11930, 14030, 3577}, 389.4}, 0.06},
 		{"clwl", 4000, figures{[4]float64{27, 90, 320, 44.3}, [4]float64{1500, 11892, 14015, 3574}, 398.1}, 0.05},
 		{"dlwl", 4000, figures{[4]float64{28, 83, 226.1, 41.1}, [4]float64{1448, 6042, 14037, 2363}, 273.9}, 0.05},
@@ -34,7 +36,8 @@ func TestFidelityToEaglesSimulator(t *testing.T) {
 		{"hawk", 8000, figures{[4]float64{40, 635, 1141, 165.5}, [4]float64{1184, 3984, 8112, 1727}, 322}, 0.1},
 		{"eagle", 8000, figures{[4]float64{21, 60, 99, 27.5}, [4]float64{1184, 3984, 8112, 1727}, 197.8}, 0.05},
 	} {
-		got, err := sim.Each(sim.FromFile(path), sim.Setup{Scheduler: c.scheduler, Workers: c.workers, Reserve: 2, Compat: true,
+		got, err := sim.Each(sim.FromFile(path), sim.Setup{Scheduler: c.scheduler, Workers: c.workers, Reserve: 2,
+			Compat:  true,
 			Options: slots.Options{Cutoff: 90.5811}}, 3, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +47,8 @@ func TestFidelityToEaglesSimulator(t *testing.T) {
 		}
 		check := func(what string, got, want, within float64) {
 			if off := math.Abs(got-want) / want; off > within {
-				t.Errorf("%s@%d: %s is %.1f, the peer's %.1f: %.1f%% off", c.scheduler, c.workers, what, got, want, 100*off)
+				t.Errorf("%s@%d: %s is %.1f, the peer's %.1f: %.1f%% off", c.scheduler, c.workers, what, got, want,
+					100*off)
 			}
 		}
 		for class, x := range map[string]struct {
@@ -68,12 +72,17 @@ func TestBoundsAreTheReferences(t *testing.T) {
 		want    figures
 		b       figures // short is the same in all
 	}{
-		{4000, 2, figures{[4]float64{21, 60, 105, 28.2}, [4]float64{800, 3057, 12792, 1431}, 168.8}, figures{long: [4]float64{746, 2769, 12177, 1322}, all: 156.9}},
-		{4000, 0, figures{[4]float64{23, 74, 225, 35.7}, [4]float64{833, 3062, 12827, 1437}, 176.2}, figures{long: [4]float64{746, 2769, 12177, 1322}, all: 156.9}},
-		{5000, 2, figures{[4]float64{21, 59, 99, 27.3}, [4]float64{762, 2881, 12512, 1320}, 156.8}, figures{long: [4]float64{743, 2769, 10349, 1278}, all: 152.5}},
-		{8000, 2, figures{[4]float64{21, 59, 99, 27.2}, [4]float64{761, 2863, 11882, 1305}, 155.3}, figures{long: [4]float64{743, 2769, 8062, 1248}, all: 149.5}},
+		{4000, 2, figures{[4]float64{21, 60, 105, 28.2}, [4]float64{800, 3057, 12792, 1431}, 168.8},
+			figures{long: [4]float64{746, 2769, 12177, 1322}, all: 156.9}},
+		{4000, 0, figures{[4]float64{23, 74, 225, 35.7}, [4]float64{833, 3062, 12827, 1437}, 176.2},
+			figures{long: [4]float64{746, 2769, 12177, 1322}, all: 156.9}},
+		{5000, 2, figures{[4]float64{21, 59, 99, 27.3}, [4]float64{762, 2881, 12512, 1320}, 156.8},
+			figures{long: [4]float64{743, 2769, 10349, 1278}, all: 152.5}},
+		{8000, 2, figures{[4]float64{21, 59, 99, 27.2}, [4]float64{761, 2863, 11882, 1305}, 155.3},
+			figures{long: [4]float64{743, 2769, 8062, 1248}, all: 149.5}},
 	} {
-		b, err := sim.Yardsticks(sim.FromFile(path), sim.Setup{Workers: c.workers, Reserve: c.reserve, Compat: true, Options: slots.Options{Cutoff: 90.5811}})
+		b, err := sim.Yardsticks(sim.FromFile(path), sim.Setup{Workers: c.workers, Reserve: c.reserve, Compat: true,
+			Options: slots.Options{Cutoff: 90.5811}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +126,15 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 		return s
 	}
 	ours := run("market", 0)
-	for _, name := range []string{"sparrow", "sparrow-cancel", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "random", "per-task", "batch"} {
+	for _, name := range []string{"sparrow", "sparrow-cancel", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo",
+		"random", "per-task", "batch"} {
 		peer := run(name, 0)
 		for what, x := range map[string][2]float64{
-			"short p50": {ours.Short.P50, peer.Short.P50}, "short p90": {ours.Short.P90, peer.Short.P90}, "short p99": {ours.Short.P99, peer.Short.P99},
-			"long p50": {ours.Long.P50, peer.Long.P50}, "long p90": {ours.Long.P90, peer.Long.P90}, "long p99": {ours.Long.P99, peer.Long.P99},
-			"mean": {ours.Mean, peer.Mean}} {
+			"short p50": {ours.Short.P50, peer.Short.P50}, "short p90": {ours.Short.P90, peer.Short.P90},
+			"short p99": {ours.Short.P99, peer.Short.P99},
+			"long p50":  {ours.Long.P50, peer.Long.P50}, "long p90": {ours.Long.P90, peer.Long.P90},
+			"long p99": {ours.Long.P99, peer.Long.P99},
+			"mean":     {ours.Mean, peer.Mean}} {
 			if x[0] > x[1]+0.001 { // two messages
 				t.Errorf("%s of market is %.3f, of %s %.3f", what, x[0], name, x[1])
 			}
@@ -147,7 +159,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	for _, name := range sim.Schedulers() {
 		var last []byte
 		for range 2 {
-			s, err := sim.Each(generated("yahoo", 300, 500), sim.Setup{Scheduler: name, Workers: 500, Reserve: 4, Options: slots.Options{Seed: 7, Cutoff: 90, Error: 0.3}}, 2, nil)
+			s, err := sim.Each(generated("yahoo", 300, 500), sim.Setup{Scheduler: name, Workers: 500, Reserve: 4,
+				Options: slots.Options{Seed: 7, Cutoff: 90, Error: 0.3}}, 2, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,12 +26,14 @@ func gateForm() *regexp.Regexp {
 func ParseGate(text string) (Gate, error) {
 	m := gateForm().FindStringSubmatch(text)
 	bad := func(why string) (Gate, error) {
-		return Gate{}, fault.New(fault.Invalid, "fail-if", "%q is no condition: %s; write one like 'p99(short) > 1.05 * baseline'", text, why)
+		return Gate{}, fault.New(fault.Invalid, "fail-if",
+			"%q is no condition: %s; write one like 'p99(short) > 1.05 * baseline'", text, why)
 	}
 	if m == nil {
 		return bad("it must be a metric, a comparison and a number")
 	}
-	g := Gate{text: strings.TrimSpace(text), metric: m[1], class: m[2], limit: gate.Limit{Op: m[3], Factor: 1, Times: m[6] != ""}}
+	g := Gate{text: strings.TrimSpace(text), metric: m[1], class: m[2],
+		limit: gate.Limit{Op: m[3], Factor: 1, Times: m[6] != ""}}
 	switch percentile := strings.HasPrefix(g.metric, "p"); {
 	case percentile && g.class == "":
 		return bad("a percentile is of (short) or of (long) jobs")

@@ -41,7 +41,8 @@ type architecture struct {
 	make    func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error)
 }
 
-func sure[T scheduler.Strategy](f func(scheduler.Fleet, bool, int) T) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+func sure[T scheduler.Strategy](f func(scheduler.Fleet, bool, int) T) func(scheduler.Fleet, bool,
+	int) (scheduler.Strategy, error) {
 	return func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error) {
 		return f(fleet, compat, n), nil
 	}
@@ -72,45 +73,54 @@ func seconds(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second
 // architectures lists what can be run, ours first.
 func architectures() []architecture {
 	return []architecture{
-		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *pull.Market {
-			if n == 0 {
-				n = pull.Buyers
-			}
-			return pull.New(f, auction.DefaultRules(f.Workers*f.Slots), n)
-		})},
+		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *pull.Market {
+				if n == 0 {
+					n = pull.Buyers
+				}
+				return pull.New(f, auction.DefaultRules(f.Workers*f.Slots), n)
+			})},
 		{"random", "", nil, atBuyers, false, sampling(sparrow.Random)},
 		{"per-task", "", nil, atBuyers, false, sampling(sparrow.PerTask)},
 		{"batch", "", nil, atBuyers, false, sampling(sparrow.Batch)},
 		{"sparrow", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(false)},
 		{"sparrow-cancel", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(true)},
-		{"hawk", "workers that an idle one asks", []int{1, 10, 40}, longInOne, false, sure(func(f scheduler.Fleet, compat bool, n int) *hawk.Hawk {
-			return hawk.New(f, hawk.Options{Attempts: n, Free: compat})
-		})},
-		{"eagle", "probes of a job at least", []int{10, 20, 80, 320}, longInOne, false, sure(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
-			return eagle.New(f, eagle.Options{Least: n})
-		})},
-		{"pigeon", "workers of a group", []int{25, 100, 400}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
-			return pigeon.New(f, pigeon.Options{Group: n})
-		})},
-		{"apollo", "seconds between two publications of the waits", []int{1, 10, 60}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
-			return apollo.New(f, apollo.Options{Publish: seconds(n)})
-		})},
-		{"yarn", "seconds between two heartbeats", nil, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
-			return yarn.New(f, yarn.Options{Beat: seconds(n)})
-		})},
-		{"condor", "seconds between two cycles", nil, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
-			return condor.New(f, condor.Options{Interval: seconds(n), Gap: seconds(n) / 3})
-		})},
+		{"hawk", "workers that an idle one asks", []int{1, 10, 40}, longInOne, false,
+			sure(func(f scheduler.Fleet, compat bool, n int) *hawk.Hawk {
+				return hawk.New(f, hawk.Options{Attempts: n, Free: compat})
+			})},
+		{"eagle", "probes of a job at least", []int{10, 20, 80, 320}, longInOne, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
+				return eagle.New(f, eagle.Options{Least: n})
+			})},
+		{"pigeon", "workers of a group", []int{25, 100, 400}, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
+				return pigeon.New(f, pigeon.Options{Group: n})
+			})},
+		{"apollo", "seconds between two publications of the waits", []int{1, 10, 60}, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
+				return apollo.New(f, apollo.Options{Publish: seconds(n)})
+			})},
+		{"yarn", "seconds between two heartbeats", nil, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
+				return yarn.New(f, yarn.Options{Beat: seconds(n)})
+			})},
+		{"condor", "seconds between two cycles", nil, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
+				return condor.New(f, condor.Options{Interval: seconds(n), Gap: seconds(n) / 3})
+			})},
 		{"firmament", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.LoadSpreading)},
 		{"quincy", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Quincy)},
 		{"coco", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Interfering)},
-		{"clwl", "", nil, inOnePlace, false, sure(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait { return central.NewLeastWait(f, 0) })},
-		{"dlwl", "seconds between two looks", []int{2, 8, 32, 128}, atBuyers, false, sure(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
-			if n == 0 {
-				n = 8
-			}
-			return central.NewLeastWait(f, seconds(n))
-		})},
+		{"clwl", "", nil, inOnePlace, false,
+			sure(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait { return central.NewLeastWait(f, 0) })},
+		{"dlwl", "seconds between two looks", []int{2, 8, 32, 128}, atBuyers, false,
+			sure(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
+				if n == 0 {
+					n = 8
+				}
+				return central.NewLeastWait(f, seconds(n))
+			})},
 		{"fifo", "", nil, multiPath, false, queue(central.Arrival)},
 		{"sjf", "", nil, multiPath, false, queue(central.Shortest)},
 		{"srtf", "", nil, multiPath, false, queue(central.Remaining)},
@@ -174,13 +184,15 @@ func lookUp(name string) (architecture, int, error) {
 	}
 	n, err := strconv.Atoi(rest)
 	if err != nil || n < 1 || n > maxParam {
-		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%q must end with the number of %s, from 1 to %d", name, all[i].param, maxParam)
+		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%q must end with the number of %s, from 1 to %d", name,
+			all[i].param, maxParam)
 	}
 	return all[i], n, nil
 }
 
 func unknownScheduler(name string) error {
-	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name, strings.Join(Schedulers(), ", "))
+	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name,
+		strings.Join(Schedulers(), ", "))
 }
 
 // Known checks a list of names, in any case; "all" alone is every scheduler.
@@ -189,7 +201,8 @@ func Known(names []string) ([]string, error) {
 		return Schedulers(), nil
 	}
 	if len(names) == 0 {
-		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s", strings.Join(Schedulers(), ", "))
+		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s",
+			strings.Join(Schedulers(), ", "))
 	}
 	out := make([]string, len(names))
 	for i, n := range names {

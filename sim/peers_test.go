@@ -90,10 +90,12 @@ func TestFlowModelsSeeWhoIsBeside(t *testing.T) {
 	within(t, "quincy with more tasks than slots", got[0], 200, 600)
 }
 
-// TestDecisionsTakeTime: two jobs wait for one scheduler, and not for two; a monolithic one with one path takes the long
-// job's time for both.
+// TestDecisionsTakeTime: two jobs wait for one scheduler, and not for two; a monolithic one with one path takes the
+// long job's time for both.
 func TestDecisionsTakeTime(t *testing.T) {
-	s := sim.Setup{Workers: 8, Options: slots.Options{Cutoff: 5, Think: [2]slots.Think{{PerJob: ticks.Second, PerTask: ticks.Second / 10}, {PerJob: 10 * ticks.Second}}}}
+	s := sim.Setup{Workers: 8,
+		Options: slots.Options{Cutoff: 5, Think: [2]slots.Think{{PerJob: ticks.Second, PerTask: ticks.Second / 10},
+			{PerJob: 10 * ticks.Second}}}}
 	text := "0 1 10 10\n0 2 1 1 1\n"
 	for _, c := range []struct {
 		name   string
@@ -114,7 +116,8 @@ func TestConstraints(t *testing.T) {
 	got, _ := ends(t, "0 8 10"+strings.Repeat(" 10", 8)+"\n", s)
 	within(t, "eight tasks on the two workers of a kind", got[0], 40, 40.1)
 	s.Scheduler = "hawk"
-	if _, err := sim.Run(trace.NewTR("x", strings.NewReader("0 1 1 1\n")), s); err == nil || !strings.Contains(err.Error(), "does not know of constraints") {
+	if _, err := sim.Run(trace.NewTR("x", strings.NewReader("0 1 1 1\n")), s); err == nil ||
+		!strings.Contains(err.Error(), "does not know of constraints") {
 		t.Errorf("%v", err)
 	}
 }
@@ -123,7 +126,8 @@ func TestNumbersOfSchedulers(t *testing.T) {
 	if got, err := sim.Known([]string{"Sparrow:4", "market"}); err != nil || got[0] != "sparrow:4" {
 		t.Fatal(got, err)
 	}
-	for text, want := range map[string]string{"fifo:3": "takes no number", "sparrow:0": "must end with the number of probes", "sparrow:x": "must end", "nobody:3": `named "nobody"`} {
+	for text, want := range map[string]string{"fifo:3": "takes no number",
+		"sparrow:0": "must end with the number of probes", "sparrow:x": "must end", "nobody:3": `named "nobody"`} {
 		if _, err := sim.Known([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -135,11 +139,13 @@ func TestNumbersOfSchedulers(t *testing.T) {
 
 // TestLoadFairnessAndRegret by hand: two jobs on one worker.
 func TestLoadFairnessAndRegret(t *testing.T) {
-	_, row := ends(t, "0 1 10 10\n0 1 10 10\n", sim.Setup{Scheduler: "fifo", Workers: 2, Slots: 1, Options: slots.Options{Delay: -1}})
+	_, row := ends(t, "0 1 10 10\n0 1 10 10\n", sim.Setup{Scheduler: "fifo", Workers: 2, Slots: 1,
+		Options: slots.Options{Delay: -1}})
 	if row.Fairness != 1 || math.Abs(row.Busy-1) > 1e-9 {
 		t.Errorf("fairness %v, busy %v", row.Fairness, row.Busy)
 	}
-	_, row = ends(t, "0 1 10 10\n0 1 10 10\n", sim.Setup{Scheduler: "fifo", Workers: 1, Options: slots.Options{Delay: -1}})
+	_, row = ends(t, "0 1 10 10\n0 1 10 10\n",
+		sim.Setup{Scheduler: "fifo", Workers: 1, Options: slots.Options{Delay: -1}})
 	if want := 9.0 / 10; math.Abs(row.Fairness-want) > 1e-9 { // slow-downs of 1 and 2
 		t.Errorf("fairness %v, want %v", row.Fairness, want)
 	}
@@ -151,7 +157,8 @@ func TestLoadFairnessAndRegret(t *testing.T) {
 		t.Errorf("%v slot microseconds in the load, want 20 million", sum)
 	}
 	a, b := sim.Summary{Mean: 30, Short: sim.Class{P50: 11}}, sim.Summary{Mean: 20, Short: sim.Class{P50: 10}}
-	if r := sim.Regrets(a, b); math.Abs(r.Short.P50-0.1) > 1e-9 || r.Mean != 0.5 || sim.Closed(sim.Summary{Mean: 22}, a, b) != 0.8 {
+	if r := sim.Regrets(a, b); math.Abs(r.Short.P50-0.1) > 1e-9 || r.Mean != 0.5 ||
+		sim.Closed(sim.Summary{Mean: 22}, a, b) != 0.8 {
 		t.Errorf("%+v", r)
 	}
 }

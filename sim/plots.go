@@ -20,7 +20,8 @@ func begin(w io.Writer, title string) {
 func line(w io.Writer, i, n int, d, name string) {
 	hue := i * 360 / n
 	fmt.Fprintf(w, `<path d="%s" fill="none" stroke="hsl(%d 70%% 45%%)" stroke-width="2"/>`, d, hue)
-	fmt.Fprintf(w, `<text x="%g" y="%d" font-size="13" fill="hsl(%d 70%% 45%%)">%s</text>`, plotWidth-plotRight+10, 20+18*i, hue, html.EscapeString(name))
+	fmt.Fprintf(w, `<text x="%g" y="%d" font-size="13" fill="hsl(%d 70%% 45%%)">%s</text>`, plotWidth-plotRight+10,
+		20+18*i, hue, html.EscapeString(name))
 }
 
 // cdf draws the share of jobs that took at most so long, the time on a logarithmic axis.
@@ -42,10 +43,12 @@ func cdf(w io.Writer, title string, rows []Summary, of func(Summary) []float64) 
 	begin(w, title)
 	for e := math.Ceil(math.Log10(lo)); e <= math.Log10(hi); e++ {
 		v := math.Pow(10, e)
-		fmt.Fprintf(w, `<path d="M%.1f 0V%.1f"/><text stroke="none" x="%.1f" y="%.1f" text-anchor="middle">%g s</text>`, x(v), plotHeight-plotBottom, x(v), plotHeight-plotBottom+18, v)
+		fmt.Fprintf(w, `<path d="M%.1f 0V%.1f"/><text stroke="none" x="%.1f" y="%.1f" text-anchor="middle">%g s</text>`,
+			x(v), plotHeight-plotBottom, x(v), plotHeight-plotBottom+18, v)
 	}
 	for _, p := range []float64{0, 0.5, 0.9, 0.99} {
-		fmt.Fprintf(w, `<path d="M%g %.1fH%.1f"/><text stroke="none" x="%g" y="%.1f" text-anchor="end">%g</text>`, plotLeft, y(p), plotWidth-plotRight, plotLeft-6, y(p)+4, p)
+		fmt.Fprintf(w, `<path d="M%g %.1fH%.1f"/><text stroke="none" x="%g" y="%.1f" text-anchor="end">%g</text>`,
+			plotLeft, y(p), plotWidth-plotRight, plotLeft-6, y(p)+4, p)
 	}
 	fmt.Fprint(w, "</g>")
 	for i, r := range rows {
@@ -136,7 +139,8 @@ func frontier(w io.Writer, rows []Summary) {
 		if i > 0 {
 			if before, _, _ := strings.Cut(points[i-1].Scheduler, ":"); before == base {
 				p := points[i-1]
-				fmt.Fprintf(w, `<path d="M%.1f %.1fL%.1f %.1f" stroke="#8888" fill="none"/>`, x(p.Messages), y(p.Mean), x(r.Messages), y(r.Mean))
+				fmt.Fprintf(w, `<path d="M%.1f %.1fL%.1f %.1f" stroke="#8888" fill="none"/>`, x(p.Messages), y(p.Mean),
+					x(r.Messages), y(r.Mean))
 			}
 		}
 		fmt.Fprintf(w, `<circle cx="%.1f" cy="%.1f" r="4" fill="hsl(%d 70%% 45%%)"/><text x="%.1f" y="%.1f" font-size="12" fill="currentColor">%s</text>`,

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, first of those that run.
-// While all of them run it is longest first and not touched: served is what each has had since.
+// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, first of those that
+// run. While all of them run it is longest first and not touched: served is what each has had since.
 type fluid struct {
 	submit ticks.Time
 	mean   ticks.Time // of all its tasks
@@ -92,8 +92,8 @@ func longest(a, b ticks.Time) int { return cmp.Compare(b, a) }
 
 // Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
 // delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
-// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.2 % less and the
-// longest job of all waits for a third longer.
+// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.2 % less and
+// the longest job of all waits for a third longer.
 func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
 	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
 	if err := p.read(); err != nil {
@@ -125,7 +125,8 @@ type preemptive struct {
 func (p *preemptive) row() (r Row) {
 	r.ShortTimes, r.LongTimes = p.short, p.long
 	r.Short, r.Long = ClassOf(p.short), ClassOf(p.long)
-	r.Mean = (r.Short.Mean*float64(len(p.short)) + r.Long.Mean*float64(len(p.long))) / float64(max(1, len(p.short)+len(p.long)))
+	r.Mean = (r.Short.Mean*float64(len(p.short)) + r.Long.Mean*float64(len(p.long))) / float64(max(1,
+		len(p.short)+len(p.long)))
 	return r
 }
 

@@ -27,7 +27,8 @@ func report(t testing.TB) []byte {
 	var rows []sim.Summary
 	for _, name := range sim.Schedulers() {
 		s, err := sim.Each(generated("cloudera", 60, 80), sim.Setup{Scheduler: name, Workers: 20, Slots: 4, Reserve: 10,
-			Options: slots.Options{Cutoff: 200, Error: 0.2, Beside: 0.1, Think: [2]slots.Think{{PerTask: 10}, {PerJob: 1000}}}}, 2, nil)
+			Options: slots.Options{Cutoff: 200, Error: 0.2, Beside: 0.1,
+				Think: [2]slots.Think{{PerTask: 10}, {PerJob: 1000}}}}, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +53,9 @@ func TestReportIsWritten(t *testing.T) {
 	}
 }
 
-// TestRaceDetectorChangesNoByte builds the simulator with the race detector, another compiler pipeline, and compares what
-// it reports, hashes of all events and all, with what this build reports. SOUK_TEST_TOOLCHAIN=go1.N.P does it with another Go.
+// TestRaceDetectorChangesNoByte builds the simulator with the race detector, another compiler pipeline, and compares
+// what it reports, hashes of all events and all, with what this build reports. SOUK_TEST_TOOLCHAIN=go1.N.P does it with
+// another Go.
 func TestRaceDetectorChangesNoByte(t *testing.T) {
 	if testing.Short() || os.Getenv("SOUK_TEST_REPORT") != "" {
 		t.Skip("builds the simulator once more")
@@ -80,7 +82,8 @@ func TestRaceDetectorChangesNoByte(t *testing.T) {
 // TestEventHash: the hash tells runs apart that a report of rounded figures might not, and is the same for the same.
 func TestEventHash(t *testing.T) {
 	hash := func(scheduler string, seed uint64) sim.Hash {
-		s, err := sim.Each(generated("yahoo", 100, 100), sim.Setup{Scheduler: scheduler, Workers: 100, Options: slots.Options{Cutoff: 90, Seed: seed}}, 1, nil)
+		s, err := sim.Each(generated("yahoo", 100, 100), sim.Setup{Scheduler: scheduler, Workers: 100,
+			Options: slots.Options{Cutoff: 90, Seed: seed}}, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +98,8 @@ func TestEventHash(t *testing.T) {
 		if hash(name, 2) == a {
 			t.Errorf("%s: two seeds, one hash", name)
 		}
-		if other := seen[a]; other != "" && !slices.Contains([]string{"monolithic", "multipath"}, name) { // these are fifo without decision times
+		if other := seen[a]; other != "" && !slices.Contains([]string{"monolithic", "multipath"}, name) {
+			// these are fifo without decision times
 			t.Errorf("%s and %s have one hash", name, other)
 		}
 		seen[a] = name
@@ -106,8 +110,9 @@ func TestEventHash(t *testing.T) {
 	}
 }
 
-// TestSubscoresRecompute: of a million scored candidates of 250,000 placements, what was stored (some through JSON) recomputes to
-// the decision: every subscore adds up, the policy scores the same again, and the first candidate is the best that fits.
+// TestSubscoresRecompute: of a million scored candidates of 250,000 placements, what was stored (some through JSON)
+// recomputes to the decision: every subscore adds up, the policy scores the same again, and the first candidate is the
+// best that fits.
 func TestSubscoresRecompute(t *testing.T) {
 	n := 250_000 // of four candidates each
 	if testing.Short() || runtimetest.RaceEnabled {
@@ -121,13 +126,15 @@ func TestSubscoresRecompute(t *testing.T) {
 		if i%64 == 0 {
 			view.Workers = view.Workers[:0]
 			for w := range 4 {
-				r := cluster.Record{Worker: cluster.WorkerID("w" + strconv.Itoa(w)), Region: regions[rng.IntN(3)], State: cluster.Ready, MaxStarting: 10, Apps: map[string]int{"a": rng.IntN(5)}}
+				r := cluster.Record{Worker: cluster.WorkerID("w" + strconv.Itoa(w)), Region: regions[rng.IntN(3)],
+					State: cluster.Ready, MaxStarting: 10, Apps: map[string]int{"a": rng.IntN(5)}}
 				r.Capacity = cluster.Resources{CPU: 64000, Memory: 1 << 38, Disk: 1 << 40, Ports: 1000}
 				r.Used = cluster.Resources{CPU: rng.Int64N(64000), Memory: rng.Int64N(1 << 38)}
 				view.Workers = append(view.Workers, r)
 			}
 		}
-		req := placement.Request{App: "a", Machine: strconv.Itoa(i), Resources: cluster.Resources{CPU: rng.Int64N(8000), Memory: rng.Int64N(1 << 34)}}
+		req := placement.Request{App: "a", Machine: strconv.Itoa(i), Resources: cluster.Resources{CPU: rng.Int64N(8000),
+			Memory: rng.Int64N(1 << 34)}}
 		if rng.IntN(2) == 0 {
 			req.Regions = []cluster.Region{regions[rng.IntN(3)]}
 		}
@@ -155,7 +162,8 @@ func TestSubscoresRecompute(t *testing.T) {
 
 func recomputes(req placement.Request, view cluster.View, p placement.Policy, made []machine.Candidate) bool {
 	for i, c := range made {
-		w := view.Workers[slices.IndexFunc(view.Workers, func(w cluster.Record) bool { return string(w.Worker) == c.Worker })]
+		w := view.Workers[slices.IndexFunc(view.Workers,
+			func(w cluster.Record) bool { return string(w.Worker) == c.Worker })]
 		if c.Fits != p.Judge(&req, &w).Fits {
 			return false
 		}
@@ -166,7 +174,8 @@ func recomputes(req placement.Request, view cluster.View, p placement.Policy, ma
 		for _, name := range slices.Sorted(maps.Keys(c.Terms)) {
 			sum += c.Terms[name]
 		}
-		if again, _ := p.Score(req, w); again != c.Score || math.Abs(sum-c.Score) > 1e-9 || i > 0 && (!made[i-1].Fits || c.Score > made[i-1].Score) {
+		if again, _ := p.Score(req, w); again != c.Score || math.Abs(sum-c.Score) > 1e-9 || i > 0 &&
+			(!made[i-1].Fits || c.Score > made[i-1].Score) {
 			return false
 		}
 	}

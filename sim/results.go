@@ -120,8 +120,10 @@ func list(c Class) [4]float64 { return [4]float64{c.P50, c.P90, c.P99, c.Mean} }
 func (r *results) oneCase(c Case) error {
 	open := FromFile(filepath.Join(r.dir, c.File))
 	setup := Setup{Workers: c.Workers, Reserve: c.Reserve, Compat: true, Options: slots.Options{Cutoff: c.Cutoff}}
-	fmt.Fprintf(r.out, "## %s, long above %g s, %g %% of the workers for short jobs only\n\n", c.Name, c.Cutoff, c.Reserve)
-	fmt.Fprint(r.out, "| scheduler | short p50 | p90 | p99 | mean | long p50 | p90 | p99 | mean | all | messages a task, ticks, CPU s |\n| --- |"+
+	fmt.Fprintf(r.out, "## %s, long above %g s, %g %% of the workers for short jobs only\n\n", c.Name, c.Cutoff,
+		c.Reserve)
+	fmt.Fprint(r.out, "| scheduler | short p50 | p90 | p99 | mean | long p50 | p90 | p99 | mean | all | messages a "+
+		"task, ticks, CPU s |\n| --- |"+
 		" --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	bounds, err := Yardsticks(open, setup)
 	if err != nil {
@@ -131,7 +133,8 @@ func (r *results) oneCase(c Case) error {
 	eagle := 0.0
 	var worse losses
 	var more losses // the same, against those of which no figures are published
-	for _, name := range []string{"market", "sparrow", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "apollo", "yarn", "condor"} {
+	for _, name := range []string{"market", "sparrow", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "apollo",
+		"yarn", "condor"} {
 		r.tell(c.Name + ": " + name)
 		setup.Scheduler = name
 		var rows []Row
@@ -140,7 +143,8 @@ func (r *results) oneCase(c Case) error {
 			return err
 		}
 		r.outside(c, name, rows)
-		r.row(name, list(s.Short), list(s.Long), s.Mean, fmt.Sprintf("%.1f, %.2f M, %.2f", s.Messages, float64(s.Events)/1e6, s.CPU))
+		r.row(name, list(s.Short), list(s.Long), s.Mean, fmt.Sprintf("%.1f, %.2f M, %.2f", s.Messages,
+			float64(s.Events)/1e6, s.CPU))
 		for _, p := range c.Peers {
 			if p.Scheduler == name {
 				r.row("*"+name+", peer's*", p.Short, p.Long, p.Mean, "")
@@ -165,7 +169,8 @@ func (r *results) oneCase(c Case) error {
 	if err != nil {
 		return err
 	}
-	r.row("market, estimates ±50 % wrong", list(wrong.Short), list(wrong.Long), wrong.Mean, fmt.Sprintf("%.1f", wrong.Messages))
+	r.row("market, estimates ±50 % wrong", list(wrong.Short), list(wrong.Long), wrong.Mean,
+		fmt.Sprintf("%.1f", wrong.Messages))
 	r.row("bound C", list(bounds.C.Short), list(bounds.C.Long), bounds.C.Mean, "")
 	r.row("bound B", list(bounds.B.Short), list(bounds.B.Long), bounds.B.Mean, "")
 	r.row("bound A", list(bounds.A.Short), list(bounds.A.Long), bounds.A.Mean, "")
@@ -173,8 +178,10 @@ func (r *results) oneCase(c Case) error {
 	if ours.Interval != nil {
 		half = ours.Interval.Mean
 	}
-	r.notes = append(r.notes, fmt.Sprintf("| %s | %s | %s | %s ± %.1f | %+.1f %% | %.0f %% | %.1f | %+.0f %% |", c.Name, worse, more, brief(ours.Mean), half,
-		100*Regret(ours, bounds.C), 100*(eagle-ours.Mean)/(eagle-bounds.C.Mean), ours.Messages, 100*(wrong.Mean-eagle)/eagle))
+	r.notes = append(r.notes, fmt.Sprintf("| %s | %s | %s | %s ± %.1f | %+.1f %% | %.0f %% | %.1f | %+.0f %% |", c.Name,
+		worse, more, brief(ours.Mean), half,
+		100*Regret(ours, bounds.C), 100*(eagle-ours.Mean)/(eagle-bounds.C.Mean), ours.Messages,
+		100*(wrong.Mean-eagle)/eagle))
 	fmt.Fprintln(r.out)
 	return nil
 }
@@ -249,7 +256,8 @@ func (r *results) outside(c Case, name string, rows []Row) {
 		if p.Scheduler != name {
 			continue
 		}
-		names := [9]string{"short p50", "short p90", "short p99", "short mean", "long p50", "long p90", "long p99", "long mean", "mean of all"}
+		names := [9]string{"short p50", "short p90", "short p99", "short mean", "long p50", "long p90", "long p99",
+			"long mean", "mean of all"}
 		figures := func(row Row) []float64 {
 			short, long := list(row.Short), list(row.Long)
 			return append(append(short[:], long[:]...), row.Mean)
@@ -266,7 +274,8 @@ func (r *results) outside(c Case, name string, rows []Row) {
 				limit = 0.1
 			}
 			if off := (m - w) / w; math.Abs(off) > limit {
-				r.far = append(r.far, fmt.Sprintf("| %s | %s | %s | %s | %s | %+.0f %% | %s to %s |", c.Name, name, names[i], brief(w), brief(m), 100*off, brief(low), brief(high)))
+				r.far = append(r.far, fmt.Sprintf("| %s | %s | %s | %s | %s | %+.0f %% | %s to %s |", c.Name, name,
+					names[i], brief(w), brief(m), 100*off, brief(low), brief(high)))
 			}
 		}
 	}
@@ -287,12 +296,14 @@ first 500 ms do not count. Milliseconds; beside ours the peer's: Sparrow's own s
 			return err
 		}
 		open := func(seed uint64) (trace.Source, func() error, error) {
-			src, err := trace.Generate(trace.Shape{Name: "sparrow", Jobs: 10_000, Slots: 40_000, Load: value, Seed: seed})
+			src, err := trace.Generate(trace.Shape{Name: "sparrow", Jobs: 10_000, Slots: 40_000, Load: value,
+				Seed: seed})
 			return src, func() error { return nil }, err
 		}
 		for _, l := range chain()[load] {
 			r.tell("Sparrow's chain, load " + load + ": " + l.scheduler)
-			s, err := Each(open, Setup{Scheduler: l.scheduler, Workers: 10_000, Slots: 4, Warmup: 0.5, Options: slots.Options{Cutoff: 1000}}, r.seeds, nil)
+			s, err := Each(open, Setup{Scheduler: l.scheduler, Workers: 10_000, Slots: 4, Warmup: 0.5,
+				Options: slots.Options{Cutoff: 1000}}, r.seeds, nil)
 			if err != nil {
 				return err
 			}

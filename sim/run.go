@@ -50,7 +50,8 @@ type Row struct {
 
 // Run runs one scheduler on a trace.
 func Run(src trace.Source, s Setup) (Row, error) {
-	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds}
+	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots),
+		Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds}
 	a, n, err := lookUp(s.Scheduler)
 	if err != nil {
 		return Row{}, err

@@ -21,7 +21,8 @@ func TestGate(t *testing.T) {
 	row := sim.Summary{Short: sim.Class{P50: 1, P99: 11}, Long: sim.Class{Mean: 100}, Mean: 5, Unfinished: 1}
 	base := sim.Summary{Short: sim.Class{P50: 1, P99: 10}, Long: sim.Class{Mean: 90}, Mean: 5}
 	for text, want := range map[string]bool{
-		"p99(short) > 1.05 * baseline": true, "p99(short)>1.2*baseline": false, "p50( short ) >= baseline": true, "mean(long) < 1": false,
+		"p99(short) > 1.05 * baseline": true, "p99(short)>1.2*baseline": false, "p50( short ) >= baseline": true,
+		"mean(long) < 1":   false,
 		"mean <= baseline": true, "unfinished > 0": true, "messages > 15": false} {
 		g, err := sim.ParseGate(text)
 		if err != nil {
@@ -32,8 +33,10 @@ func TestGate(t *testing.T) {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
-	for text, want := range map[string]string{"p99 > 1": "a percentile is of (short) or of (long)", "p98(short) > 1": "it must be", "": "it must be",
-		"mean > ": "the number is missing", "mean > 2 baseline": "a factor is written", "messages(short) > 1": "messages is of all jobs", "mean > 1e": "no number"} {
+	for text, want := range map[string]string{"p99 > 1": "a percentile is of (short) or of (long)",
+		"p98(short) > 1": "it must be", "": "it must be",
+		"mean > ": "the number is missing", "mean > 2 baseline": "a factor is written",
+		"messages(short) > 1": "messages is of all jobs", "mean > 1e": "no number"} {
 		if _, err := sim.ParseGate(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
@@ -58,7 +61,8 @@ func TestSparrowsChain(t *testing.T) {
 	}
 	mean := map[string]float64{}
 	for _, name := range []string{"fifo", "sparrow", "sparrow-cancel", "batch", "per-task", "random"} {
-		s, err := sim.Each(open, sim.Setup{Scheduler: name, Workers: 10_000, Slots: 4, Warmup: 0.5, Options: slots.Options{Cutoff: 1000}}, 2, nil)
+		s, err := sim.Each(open, sim.Setup{Scheduler: name, Workers: 10_000, Slots: 4, Warmup: 0.5,
+			Options: slots.Options{Cutoff: 1000}}, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +111,8 @@ func TestHTMLStandsAlone(t *testing.T) {
 }
 
 func TestUnknownSchedulersAreNamed(t *testing.T) {
-	if _, err := sim.Known([]string{"market", "sparow"}); err == nil || !strings.Contains(err.Error(), `no scheduler is named "sparow"; there are market`) {
+	if _, err := sim.Known([]string{"market", "sparow"}); err == nil ||
+		!strings.Contains(err.Error(), `no scheduler is named "sparow"; there are market`) {
 		t.Fatal(err)
 	}
 }

@@ -22,7 +22,8 @@ func stopped(name string) *machine.Launch {
 }
 
 // raceAll has every member asked for each of many machines at the same moment, and counts who got how many.
-func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *client.Client, i int) (*machine.Machine, error)) (ids []map[string]bool) {
+func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *client.Client, i int) (*machine.Machine,
+	error)) (ids []map[string]bool) {
 	t.Helper()
 	ids = make([]map[string]bool, raced)
 	var mu sync.Mutex

@@ -78,8 +78,8 @@ func TestRoundTrips(t *testing.T) {
 	if got := calls(c, 0, place(onto("named", c.Worker(0)), c.Worker(0))); got["claim"] > 2 || len(got) > 1 {
 		t.Errorf("a launch with a name: %v", got)
 	}
-	// The first choice is filled through its own member. Where the first member has heard of that in time, it is emptied
-	// and filled again.
+	// The first choice is filled through its own member. Where the first member has heard of that in time, it is
+	// emptied and filled again.
 	for try := range 20 {
 		big := onto(fmt.Sprint("big-", try), c.Worker(1))
 		big.Config.Guest = &machine.Guest{CPUKind: "shared", CPUs: 8, MemoryMB: 15 * 256}

@@ -22,7 +22,8 @@ func TestGossipKeyRotation(t *testing.T) {
 	c.Meet()
 	c.Kill(away)
 	c.Until("the one that is away is dead to the others", dead(c, issuer, away))
-	if err := c.Member(issuer).Remove(cluster.Removal{Member: c.Worker(bad), By: "test", Reason: "stolen", At: time.Now()}, true); err != nil {
+	if err := c.Member(issuer).Remove(cluster.Removal{Member: c.Worker(bad), By: "test", Reason: "stolen",
+		At: time.Now()}, true); err != nil {
 		t.Fatal(err)
 	}
 	c.Until("the other member knows of it too, and places nothing there any more",

@@ -204,7 +204,8 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 		}
 	}
 	x.m, err = member.New(
-		member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs, Log: log})
+		member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs,
+			Log: log})
 	if err != nil {
 		return nil, nil, err
 	}

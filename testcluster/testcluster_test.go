@@ -18,7 +18,8 @@ func launch(name string) *machine.Launch {
 	return &machine.Launch{
 		Name: name,
 		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000000"}},
-			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}, Restart: &machine.Restart{Policy: "always"}},
+			Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+			Restart: &machine.Restart{Policy: "always"}},
 	}
 }
 
@@ -185,7 +186,8 @@ func TestRepeatedAtOneThatRestarts(t *testing.T) {
 				continue // it cannot know yet, and says so
 			}
 			if err != nil || again.Worker != m.Worker || again.InstanceID != m.InstanceID {
-				t.Errorf("made at %s as %s, and asked again at %s: %+v, %v", m.Worker, m.InstanceID, c.Worker(i), again, err)
+				t.Errorf("made at %s as %s, and asked again at %s: %+v, %v", m.Worker, m.InstanceID, c.Worker(i), again,
+					err)
 			}
 			break
 		}

@@ -1,4 +1,5 @@
-// Package wait has the two ways in which shells wait for what has no event of its own: some time, and until something is so.
+// Package wait has the two ways in which shells wait for what has no event of its own: some time, and until something
+// is so.
 package wait
 
 import (
@@ -18,8 +19,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until asks again and again, with a pause of each between, until so reports true. It returns the context's cause when that
-// ends before.
+// Until asks again and again, with a pause of each between, until so reports true. It returns the context's cause when
+// that ends before.
 func Until(ctx context.Context, each time.Duration, so func() bool) error {
 	for !so() {
 		if err := For(ctx, each); err != nil {

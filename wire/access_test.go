@@ -37,7 +37,10 @@ func post(t *testing.T, l *Link, path string, body io.Reader, size int64, header
 // reaches the worker; what it may is answered, or fails for another reason.
 func TestWhoMayAskWhat(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
-	addr := c.serve(t, "i1", Options{Worker: k, Signer: c.ca, Pull: func(_ context.Context, _ Peer, b []byte) ([]byte, error) { return b, nil }}, nil)
+	addr := c.serve(t, "i1", Options{Worker: k, Signer: c.ca, Pull: func(_ context.Context, _ Peer, b []byte) ([]byte,
+		error) {
+		return b, nil
+	}}, nil)
 	anyone := []string{pathHello, pathPull, pathJoin, pathRenew, pathBundle}
 	for _, id := range []string{"w2", "g1", "b1", "i1"} {
 		l := NewClient(c.all[id], nil).Link("i1", pki.Worker, func() string { return addr })
@@ -103,7 +106,8 @@ func TestAMemberIsTakenForItself(t *testing.T) {
 	for _, x := range []struct {
 		who, of string
 		may     bool
-	}{{"w2", "w2", true}, {"w2", "w1", false}, {"w2", "w", false}, {"w2", "w22", false}, {"g1", "g1", false}, {"g1", "w1", false}, {"b1", "b1", true}, {"i1", "w1", false}} {
+	}{{"w2", "w2", true}, {"w2", "w1", false}, {"w2", "w", false}, {"w2", "w22", false}, {"g1", "g1", false},
+		{"g1", "w1", false}, {"b1", "b1", true}, {"i1", "w1", false}} {
 		l := NewClient(c.all[x.who], nil).Link("w1", "", func() string { return addr })
 		t.Cleanup(l.Close)
 		out, err := l.Pull(t.Context(), []byte(x.of))
@@ -158,7 +162,8 @@ func TestBadQuestions(t *testing.T) {
 		{"64 KB machine id", pathGrant, "id", strings.NewReader(`{"request":{"machine":"` + long + `"}}`), -1, nil},
 		{"100 MB told", pathGrant, "too_large", strings.NewReader("{"), 100 << 20, nil},
 		{"100 MB untold", pathGrant, "too_large", io.LimitReader(zeros{}, 100<<20), -1, nil},
-		{"an ask that is no number", pathGrant, "ask", strings.NewReader(`{"request":{"machine":"` + testID + `"}}`), -1, []string{askHeader, "-1"}},
+		{"an ask that is no number", pathGrant, "ask", strings.NewReader(`{"request":{"machine":"` + testID + `"}}`),
+			-1, []string{askHeader, "-1"}},
 		{"a frame of 4 GB", pathExec, "frame", bytes.NewReader([]byte{'o', 255, 255, 255, 255}), -1, nil},
 		{"no order", pathExec, "frame", bytes.NewReader([]byte{'i', 0, 0, 0, 0}), -1, nil},
 		{"no capability", pathMachine, "capability", strings.NewReader("{}"), -1, []string{capabilityHeader, "yes"}},
@@ -211,7 +216,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestHalfConnectionsEnd: who connects and then says nothing, or half of something, is cut off; others are served meanwhile.
+// TestHalfConnectionsEnd: who connects and then says nothing, or half of something, is cut off; others are served
+// meanwhile.
 func TestHalfConnectionsEnd(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "w1", Options{Worker: newStub()}, func(s *Server) { s.headTime = 50 * time.Millisecond })
@@ -272,14 +278,15 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRemovedAndEndedMembers: a certificate that holds is not enough for one that was removed, and a connection does not
-// outlive the certificate it was made with.
+// TestRemovedAndEndedMembers: a certificate that holds is not enough for one that was removed, and a connection does
+// not outlive the certificate it was made with.
 func TestRemovedAndEndedMembers(t *testing.T) {
 	begin := time.Now()
 	c := newCast(t, begin)
 	now := newClock(begin)
 	removed := map[string]bool{}
-	addr := c.serve(t, "w1", Options{Worker: newStub(), Now: now.Now, Denied: func(p Peer) bool { return removed[p.ID] && p.Since.Before(begin) }}, nil)
+	addr := c.serve(t, "w1", Options{Worker: newStub(), Now: now.Now,
+		Denied: func(p Peer) bool { return removed[p.ID] && p.Since.Before(begin) }}, nil)
 	g1, g2 := c.worker(t, "g1", addr, now.Now), c.worker(t, "g2", addr, now.Now)
 	for _, w := range []*Worker{g1, g2} {
 		_, err := w.Record(t.Context())
@@ -299,7 +306,8 @@ func TestRemovedAndEndedMembers(t *testing.T) {
 	}
 }
 
-// TestARenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the old one.
+// TestARenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the
+// old one.
 func TestARenewalIsFollowed(t *testing.T) {
 	begin := time.Now()
 	c := newCast(t, begin)
@@ -329,8 +337,10 @@ func TestVersionsTalkOrRefuse(t *testing.T) {
 		{"same", capability{n, b}, capability{n, b}, ""},
 		{"older client", capability{n, b}, capability{b, a}, ""},
 		{"older server", capability{b, a}, capability{n, b}, ""},
-		{"client too old", capability{n, b}, capability{a, a}, "g1 speaks 20260101, and here at least 20260601 is needed; upgrade souk there"},
-		{"server too old", capability{a, a}, capability{n, b}, "g1 needs at least 20260601, and here 20260101 is spoken; upgrade souk here"},
+		{"client too old", capability{n, b}, capability{a, a},
+			"g1 speaks 20260101, and here at least 20260601 is needed; upgrade souk there"},
+		{"server too old", capability{a, a}, capability{n, b},
+			"g1 needs at least 20260601, and here 20260101 is spoken; upgrade souk here"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c, k := newCast(t, time.Now()), newStub()

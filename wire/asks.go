@@ -16,13 +16,14 @@ const (
 
 // asks makes sure that a late ask cannot buy (docs/decisions/0006-asking-twice.md, 0011-wire-and-pki.md).
 //
-// A buyer numbers its asks: each one higher than all before it, whatever machine they are for. Asks of one machine by one
-// caller are carried out one after the other. Once one has been answered, it and those below it are over: an ask that comes
-// with such a number was given up by who sent it, and is refused without the worker hearing of it.
+// A buyer numbers its asks: each one higher than all before it, whatever machine they are for. Asks of one machine by
+// one caller are carried out one after the other. Once one has been answered, it and those below it are over: an ask
+// that comes with such a number was given up by who sent it, and is refused without the worker hearing of it.
 //
-// What is over is remembered by machine, for the newest maxOver. For older ones the highest number forgotten stands in as a
-// floor for all machines of that caller: nothing that is over is ever bought, and the price of a bounded memory is that an
-// ask overtaken by two thousand others may be refused though nobody gave it up. A refusal is an answer: it costs one trip.
+// What is over is remembered by machine, for the newest maxOver. For older ones the highest number forgotten stands in
+// as a floor for all machines of that caller: nothing that is over is ever bought, and the price of a bounded memory is
+// that an ask overtaken by two thousand others may be refused though nobody gave it up. A refusal is an answer: it
+// costs one trip.
 type asks struct {
 	mu      sync.Mutex
 	callers map[string]*asker
@@ -53,8 +54,8 @@ type askInFlight struct {
 
 func newAsks() *asks { return &asks{callers: map[string]*asker{}} }
 
-// begin waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0 is an
-// ask without a number, which is never late.
+// begin waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0 is
+// an ask without a number, which is never late.
 func (a *asks) begin(ctx context.Context, caller, machine string, number uint64) (*askInFlight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,12 +74,14 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 		}
 		u := by.under[machine]
 		if u == nil {
-			t := &askInFlight{of: a, by: by, machine: machine, number: number, unsure: s.unsure, done: make(chan struct{})}
+			t := &askInFlight{of: a, by: by, machine: machine, number: number, unsure: s.unsure,
+				done: make(chan struct{})}
 			by.under[machine] = t
 			return t, nil
 		}
 		if u.waiting >= maxWaiting {
-			return nil, fault.New(fault.Unavailable, "busy", "machine %s is being asked for already; wait for the answer", clip(machine, 80))
+			return nil, fault.New(fault.Unavailable, "busy",
+				"machine %s is being asked for already; wait for the answer", clip(machine, 80))
 		}
 		u.waiting++
 		a.mu.Unlock()

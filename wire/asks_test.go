@@ -18,11 +18,13 @@ import (
 )
 
 func aGrant(id string) lifecycle.Grant {
-	return lifecycle.Grant{Request: placement.Request{App: "a", Machine: id}, Launch: &machine.Launch{Config: &machine.Config{Image: "i"}}}
+	return lifecycle.Grant{Request: placement.Request{App: "a", Machine: id},
+		Launch: &machine.Launch{Config: &machine.Config{Image: "i"}}}
 }
 
 func refusal() error {
-	return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "full", Detail: market.Refusal{Record: aRecord()}}
+	return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "full",
+		Detail: market.Refusal{Record: aRecord()}}
 }
 
 // numberedAsk asks as a buyer would whose ask had this number, however late it arrives.
@@ -38,13 +40,14 @@ func numberedAsk(t *testing.T, w *Worker, number uint64) error {
 func wantRefusal(t *testing.T, err error, code string) {
 	t.Helper()
 	wantFault(t, err, fault.Exhausted, code)
-	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Worker != "w1" || len(r.Verdict.Failing) != 1 || r.RetryAfter == 0 {
+	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Worker != "w1" || len(r.Verdict.Failing) != 1 ||
+		r.RetryAfter == 0 {
 		t.Errorf("the refusal does not heal a view: %+v", fault.As(err).Detail)
 	}
 }
 
-// TestALateAskBuysNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on to
-// another worker; then there is room, and the first ask arrives.
+// TestALateAskBuysNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on
+// to another worker; then there is room, and the first ask arrives.
 func TestALateAskBuysNothing(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k}, nil)
@@ -103,7 +106,8 @@ func TestAsksOfOneMachineComeOneByOne(t *testing.T) {
 	must(t, <-second)
 }
 
-// TestFloodsAreRefusedEarly: beyond the bound a grant is a refusal that carries a record, at once; each caller has half.
+// TestFloodsAreRefusedEarly: beyond the bound a grant is a refusal that carries a record, at once; each caller has
+// half.
 func TestFloodsAreRefusedEarly(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k, Limits: Limits{Changes: 4, Reads: 2, Streams: 2}}, nil)
@@ -146,7 +150,8 @@ func TestFloodsAreRefusedEarly(t *testing.T) {
 	}
 }
 
-// TestBusyIsNoRefusalWhileTheWorkerMayStillAct: the ask before had no answer, so only the worker may send the buyer elsewhere.
+// TestBusyIsNoRefusalWhileTheWorkerMayStillAct: the ask before had no answer, so only the worker may send the buyer
+// elsewhere.
 func TestBusyIsNoRefusalWhileTheWorkerMayStillAct(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	var server *Server
@@ -168,8 +173,8 @@ func TestBusyIsNoRefusalWhileTheWorkerMayStillAct(t *testing.T) {
 	wantFault(t, err, fault.Exhausted, "no_capacity")
 }
 
-// TestNothingThatIsOverIsBought, by property: numbers arrive in any order, repeated and late; none reaches the worker once
-// one at or above it, of the same machine, has been answered. The table stays within its bound.
+// TestNothingThatIsOverIsBought, by property: numbers arrive in any order, repeated and late; none reaches the worker
+// once one at or above it, of the same machine, has been answered. The table stays within its bound.
 func TestNothingThatIsOverIsBought(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newAsks()

@@ -17,14 +17,15 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// BenchmarkFloor is what net/http itself takes for a POST of the size of a Quote and an answer of its size, over HTTP/2 and
-// TLS with certificates at both ends, on loopback: the others below are to be held against it, in the same run.
+// BenchmarkFloor is what net/http itself takes for a POST of the size of a Quote and an answer of its size, over HTTP/2
+// and TLS with certificates at both ends, on loopback: the others below are to be held against it, in the same run.
 func BenchmarkFloor(b *testing.B) {
 	c := newCast(b, time.Now())
 	question, reply := bytes.Repeat([]byte("q"), 200), bytes.Repeat([]byte("a"), 700)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	srv := &http.Server{Protocols: protocols, TLSConfig: c.all["w1"].ServerTLS(time.Now, false, "h2"), ReadHeaderTimeout: time.Second,
+	srv := &http.Server{Protocols: protocols, TLSConfig: c.all["w1"].ServerTLS(time.Now, false, "h2"),
+		ReadHeaderTimeout: time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_, _ = w.Write(reply)
@@ -51,7 +52,8 @@ func BenchmarkFloor(b *testing.B) {
 
 func benchmarked(b *testing.B) (*Worker, *stub) {
 	k := newStub()
-	k.give["Record"], k.give["Quote"], k.give["Grant"] = aRecord(), market.Quote{Record: aRecord(), Verdict: placement.Verdict{Fits: true}}, aMachine()
+	k.give["Record"], k.give["Quote"], k.give["Grant"] = aRecord(),
+		market.Quote{Record: aRecord(), Verdict: placement.Verdict{Fits: true}}, aMachine()
 	w := far(b, k)
 	_, err := w.Hello(b.Context())
 	must(b, err)
@@ -81,7 +83,8 @@ func BenchmarkGrant(b *testing.B) {
 	g := aGrant(testID)
 	g.Placement = &machine.Placement{Policy: "spread"}
 	for i := range 10 {
-		g.Placement.Candidates = append(g.Placement.Candidates, machine.Candidate{Worker: fmt.Sprint("w", i), Fits: true, Score: 1, Terms: map[string]float64{"headroom": 0.5, "region": 50}})
+		g.Placement.Candidates = append(g.Placement.Candidates, machine.Candidate{Worker: fmt.Sprint("w", i),
+			Fits: true, Score: 1, Terms: map[string]float64{"headroom": 0.5, "region": 50}})
 	}
 	for b.Loop() {
 		_, err := w.Grant(b.Context(), g)

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest is
-// what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
+// What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest
+// is what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
 const (
 	Capability = 20261122 // claims: a member of 20261121 is not asked, and decides nothing
 	Oldest     = 20261121
@@ -48,11 +48,14 @@ func (c capability) understands(h http.Header, who string) error {
 	other, ok := parseCapability(text)
 	switch {
 	case !ok:
-		return fault.New(fault.Precondition, "capability", "%s does not say what it speaks; it is no souk, or one too old for this one", who)
+		return fault.New(fault.Precondition, "capability",
+			"%s does not say what it speaks; it is no souk, or one too old for this one", who)
 	case other.speaks < c.oldest:
-		return fault.New(fault.Precondition, "capability", "%s speaks %d, and here at least %d is needed; upgrade souk there", who, other.speaks, c.oldest)
+		return fault.New(fault.Precondition, "capability",
+			"%s speaks %d, and here at least %d is needed; upgrade souk there", who, other.speaks, c.oldest)
 	case c.speaks < other.oldest:
-		return fault.New(fault.Precondition, "capability", "%s needs at least %d, and here %d is spoken; upgrade souk here", who, other.oldest, c.speaks)
+		return fault.New(fault.Precondition, "capability",
+			"%s needs at least %d, and here %d is spoken; upgrade souk here", who, other.oldest, c.speaks)
 	}
 	return nil
 }

@@ -47,19 +47,20 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	if now == nil {
 		now = time.Now
 	}
-	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, dial: (&net.Dialer{Timeout: dialTime}).DialContext,
+	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest},
+		dial:  (&net.Dialer{Timeout: dialTime}).DialContext,
 		calls: map[string]*atomic.Uint64{}}
 	for path := range routes() {
 		c.calls[path] = new(atomic.Uint64)
 	}
-	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in between
-	// an ask may be taken for a late one, which costs a refusal.
+	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in
+	// between an ask may be taken for a late one, which costs a refusal.
 	c.asked.Store(uint64(now().UnixMicro()))
 	return c
 }
 
-// Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine" and
-// so on. Each is one round trip. What was never asked is not in it.
+// Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine"
+// and so on. Each is one round trip. What was never asked is not in it.
 func (c *Client) Calls() map[string]uint64 {
 	out := map[string]uint64{}
 	for path, n := range c.calls {
@@ -78,8 +79,8 @@ func (c *Client) ends() time.Time {
 	return c.identity.Ends()
 }
 
-// Link is one other member, by its id. It keeps one connection for calls, and one for streams so that they hold up no call;
-// both are made when they are first needed and again when they broke. It is safe for concurrent use.
+// Link is one other member, by its id. It keeps one connection for calls, and one for streams so that they hold up no
+// call; both are made when they are first needed and again when they broke. It is safe for concurrent use.
 type Link struct {
 	client *Client
 	id     string
@@ -97,17 +98,18 @@ type wires struct {
 	ends           time.Time
 }
 
-// Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port, each
-// time a connection is made; "" when it is not known.
+// Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port,
+// each time a connection is made; "" when it is not known.
 func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
-	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"}, "User-Agent": {"souk"}}
+	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
+		"User-Agent": {"souk"}}
 	l.now.Store(&wires{l.transport(), l.transport(), c.ends()})
 	return l
 }
 
-// wires gives the connections to use now: others, once there is another certificate. What is under way ends on the old ones;
-// so no connection is asked over when the certificate it was made with has ended.
+// wires gives the connections to use now: others, once there is another certificate. What is under way ends on the old
+// ones; so no connection is asked over when the certificate it was made with has ended.
 func (l *Link) wires() *wires {
 	w, ends := l.now.Load(), l.client.ends()
 	if w.ends.Equal(ends) {
@@ -138,8 +140,10 @@ func transport(dial func(ctx context.Context, network, addr string) (net.Conn, e
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	return &http.Transport{
-		DialTLSContext: dial, Protocols: protocols, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime, WriteByteTimeout: time.Minute},
+		DialTLSContext: dial, Protocols: protocols, ForceAttemptHTTP2: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeader,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime,
+			WriteByteTimeout: time.Minute},
 	}
 }
 
@@ -152,7 +156,8 @@ func (u *unreachable) Error() string { return u.err.Error() }
 // Unwrap gives the cause.
 func (u *unreachable) Unwrap() error { return u.err }
 
-func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, conf *tls.Config) (net.Conn, error) {
+func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string,
+	conf *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTime)
 	defer cancel()
 	raw, err := dial(ctx, "tcp", addr)
@@ -184,8 +189,9 @@ func (l *Link) name() string {
 // request is a POST to the member. The host stands for nothing: the transport knows one member.
 func (l *Link) request(ctx context.Context, path string, body []byte) *http.Request {
 	r := &http.Request{
-		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: "souk", Path: path}, Host: "souk", Header: l.header,
-		Proto: "HTTP/2.0", ProtoMajor: 2,
+		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: "souk", Path: path}, Host: "souk",
+		Header: l.header,
+		Proto:  "HTTP/2.0", ProtoMajor: 2,
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
 	}
@@ -254,7 +260,8 @@ func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (
 	}
 	var p problem
 	if err := json.Unmarshal(raw, &p); err != nil || p.Kind == "" {
-		return nil, fault.New(fault.Unavailable, "lost", "%s answers with the status %d and no reason", l.name(), res.StatusCode)
+		return nil, fault.New(fault.Unavailable, "lost", "%s answers with the status %d and no reason", l.name(),
+			res.StatusCode)
 	}
 	return nil, p.err()
 }
@@ -283,8 +290,10 @@ func (l *Link) lost(ctx context.Context, err error) error {
 	if no, ok := errors.AsType[*unreachable](err); ok {
 		return fault.Wrap(no.err, fault.Unavailable, "unreachable", "%s cannot be reached, and was not asked", l.name())
 	}
-	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" { // a TLS alert: nothing was read there
-		return fault.Wrap(err, fault.Unavailable, "unreachable", "%s does not take this member's certificate, which ends on %s, and was not asked",
+	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
+		// a TLS alert: nothing was read there
+		return fault.Wrap(err, fault.Unavailable, "unreachable",
+			"%s does not take this member's certificate, which ends on %s, and was not asked",
 			l.name(), l.client.ends().UTC().Format(time.RFC3339))
 	}
 	return fault.Wrap(err, fault.Unavailable, "lost", "the connection to %s broke before the answer", l.name())
@@ -297,7 +306,8 @@ func errSlow(d time.Duration) error {
 // gone is the answer to a caller that no longer waits.
 func gone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline", "deadline_exceeded: there was no answer in the time given")
+		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline",
+			"deadline_exceeded: there was no answer in the time given")
 	}
 	return fault.Wrap(ctx.Err(), fault.Unavailable, "cancelled", "the caller went away before the answer")
 }

@@ -106,8 +106,8 @@ func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return s.answer(w, none{})
 }
 
-// copyIn sends a tar. Where the reader waits for more when the worker has answered already, the one goroutine that reads it
-// waits on, as in exec; nothing it reads then is used.
+// copyIn sends a tar. Where the reader waits for more when the worker has answered already, the one goroutine that
+// reads it waits on, as in exec; nothing it reads then is used.
 func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// A command's streams cross as frames, both ways at once: one byte says what it is, four how long (big-endian), then that
-// many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
+// A command's streams cross as frames, both ways at once: one byte says what it is, four how long (big-endian), then
+// that many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
 const (
 	frameOrder  = 'o' // to the worker, first: an execOrder
 	frameStdin  = 'i' // to the worker; an empty one ends stdin
@@ -127,7 +127,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return nil //nolint:nilerr // who asked is gone
 	}
 	var mu sync.Mutex
-	req := runtime.ExecRequest{Argv: order.Argv, Stdout: frameWriter{&mu, o, frameStdout}, Stderr: frameWriter{&mu, o, frameStderr}}
+	req := runtime.ExecRequest{Argv: order.Argv, Stdout: frameWriter{&mu, o, frameStdout},
+		Stderr: frameWriter{&mu, o, frameStderr}}
 	if order.Stdin {
 		req.Stdin = &stdinReader{from: in}
 	}
@@ -164,8 +165,8 @@ func (s *Server) order(control *http.ResponseController, in io.Reader) (order ex
 	return order, order.check()
 }
 
-// exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine that
-// reads it waits on, until there is input or it is closed; nothing it reads then is used.
+// exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine
+// that reads it waits on, until there is input or it is closed; nothing it reads then is used.
 func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecRequest) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

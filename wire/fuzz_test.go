@@ -20,8 +20,8 @@ type timed struct{ *httptest.ResponseRecorder }
 func (timed) SetReadDeadline(time.Time) error  { return nil }
 func (timed) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzQuestions sends any body to any route, as a member that may ask all: every question is answered, and none breaks the
-// server.
+// FuzzQuestions sends any body to any route, as a member that may ask all: every question is answered, and none breaks
+// the server.
 func FuzzQuestions(f *testing.F) {
 	c, k := newCast(f, time.Now()), newStub()
 	s, err := NewServer(Options{Identity: c.all["i1"], Worker: k, Signer: c.ca})
@@ -29,14 +29,16 @@ func FuzzQuestions(f *testing.F) {
 	leaf := leafOf(f, c, "i1")
 	k.give["Record"], k.give["Grant"], k.give["Machine"], k.give["Do"] = aRecord(), aMachine(), aMachine(), refusal()
 	discard := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
-	k.give["CopyIn"], k.give["CopyOut"] = discard, func(w io.Writer) error { _, err := io.WriteString(w, "tar"); return err }
+	k.give["CopyIn"], k.give["CopyOut"] = discard,
+		func(w io.Writer) error { _, err := io.WriteString(w, "tar"); return err }
 	paths := []string{"/wire/nothing"}
 	for path := range s.routes {
 		paths = append(paths, path)
 	}
 	slices.Sort(paths)
 	for n := range paths {
-		f.Add(uint8(n), []byte(`{"app":"a","machine":"`+testID+`","request":{"machine":"`+testID+`"},"launch":{"config":{}}}`))
+		f.Add(uint8(n), []byte(`{"app":"a","machine":"`+testID+`","request":{"machine":"`+testID+
+			`"},"launch":{"config":{}}}`))
 	}
 	f.Add(uint8(0), []byte("o\x00\x00\x00\x0f{\"argv\":[\"true\"]}i\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, n uint8, body []byte) {

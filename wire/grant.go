@@ -31,7 +31,8 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 		return err
 	}
 	if !machine.ValidID(g.Request.Machine) || short(g.Request.App, g.Hold, g.Source, g.Region) != nil {
-		return fault.New(fault.Invalid, "id", "a grant needs a machine id of 14 hexadecimal digits, and names of at most %d bytes", maxName)
+		return fault.New(fault.Invalid, "id",
+			"a grant needs a machine id of 14 hexadecimal digits, and names of at most %d bytes", maxName)
 	}
 	number, err := askNumber(r.Header)
 	if err != nil {
@@ -42,7 +43,8 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 		return err
 	}
 	if t == nil {
-		return s.refuse(r.Context(), CodeLate, "an ask later than this", "this one", "the ask came after a later one of the same machine was answered; nobody waits for it")
+		return s.refuse(r.Context(), CodeLate, "an ask later than this", "this one",
+			"the ask came after a later one of the same machine was answered; nobody waits for it")
 	}
 	unsure := t.unsure
 	defer func() { t.end(unsure) }()
@@ -54,7 +56,8 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	} else if t.unsure { // the worker may still act on the ask before: only it may refuse
 		return busy(fault.Unavailable, string(s.o.Worker.ID()))
 	} else {
-		return s.refuse(r.Context(), CodeBusy, "a free call", "none", busy(fault.Exhausted, string(s.o.Worker.ID())).Text)
+		return s.refuse(r.Context(), CodeBusy, "a free call", "none",
+			busy(fault.Exhausted, string(s.o.Worker.ID())).Text)
 	}
 	unsure = true // until it has answered; also when it panics
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), grantTime)
@@ -78,7 +81,8 @@ func (s *Server) refuse(ctx context.Context, code, wanted, had, text string) err
 	if err != nil {
 		return err
 	}
-	return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeHost, Op: "wire.grant", RetryAfter: busyWait, Text: text,
+	return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeHost, Op: "wire.grant",
+		RetryAfter: busyWait, Text: text,
 		Detail: market.Refusal{Record: rec, RetryAfter: busyWait,
 			Verdict: placement.Verdict{Failing: []machine.Clause{{Code: code, Wanted: wanted, Had: had}}}}}
 }

@@ -189,7 +189,8 @@ func newCast(t testing.TB, now time.Time) *cast {
 	ca, err := pki.Init(filepath.Join(dir, "ca"), now)
 	must(t, err)
 	c := &cast{ca, map[string]*pki.Identity{}}
-	for id, roles := range map[string][]pki.Role{"w1": {pki.Worker}, "w2": {pki.Worker}, "g1": {pki.Gateway}, "g2": {pki.Gateway},
+	for id, roles := range map[string][]pki.Role{"w1": {pki.Worker}, "w2": {pki.Worker}, "g1": {pki.Gateway},
+		"g2": {pki.Gateway},
 		"b1": {pki.Worker, pki.Gateway}, "i1": {pki.Worker, pki.Gateway, pki.Issuer}} {
 		must(t, ca.IssueTo(filepath.Join(dir, id), pki.Name{ID: id, Roles: roles}, now))
 		c.all[id], err = pki.Load(filepath.Join(dir, id))

@@ -22,8 +22,9 @@ type JoinOptions struct {
 const joinTime = 30 * time.Second
 
 // Join makes this a member: its certificate, the roots and the keys of gossip are in the directory when it returns, for
-// pki.Load. It gives the addresses of members to gossip with. Nothing is sent before the other end has shown to be an issuer
-// by the root that the token names. When the answer got lost, joining again with the same token and directory is safe.
+// pki.Load. It gives the addresses of members to gossip with. Nothing is sent before the other end has shown to be an
+// issuer by the root that the token names. When the answer got lost, joining again with the same token and directory is
+// safe.
 func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -39,7 +40,10 @@ func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	c := NewClient(nil, o.Now)
 	l := c.Link("", "", func() string { return o.Addr })
 	conf := pki.JoinTLS(token, o.Now, "h2")
-	door := transport(func(ctx context.Context, _, _ string) (net.Conn, error) { return dialTLS(ctx, c.dial, o.Addr, conf) })
+	door := transport(func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return dialTLS(ctx, c.dial, o.Addr, conf)
+	})
 	l.now.Store(&wires{calls: door, streams: door})
 	defer l.Close()
 	var got joined
@@ -91,8 +95,8 @@ type Upkeep struct {
 	refreshed time.Time
 }
 
-// Run does so until ctx ends, and tells failures. begin is when it looks first: members that were started at once should not
-// all ask at once, so give a time drawn from the first hour.
+// Run does so until ctx ends, and tells failures. begin is when it looks first: members that were started at once
+// should not all ask at once, so give a time drawn from the first hour.
 func (u *Upkeep) Run(ctx context.Context, begin time.Duration, failed func(error)) {
 	t := time.NewTimer(begin)
 	defer t.Stop()

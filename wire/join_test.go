@@ -35,7 +35,8 @@ func TestInitTokenJoin(t *testing.T) {
 	now := newClock(time.Now())
 	c, addr := founder(t, now, Options{Members: func() []string { return []string{"10.0.0.1:7", "10.0.0.2:7"} }})
 	ca, dir := c.ca, filepath.Join(t.TempDir(), "member")
-	join := JoinOptions{Addr: addr, Token: newToken(t, ca, now), Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker, pki.Gateway}}, Dir: dir, Now: now.Now}
+	join := JoinOptions{Addr: addr, Token: newToken(t, ca, now),
+		Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker, pki.Gateway}}, Dir: dir, Now: now.Now}
 	members, err := Join(t.Context(), join)
 	must(t, err)
 	if strings.Join(members, " ") != "10.0.0.1:7 10.0.0.2:7" {
@@ -126,7 +127,8 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	name := func(id string) pki.Name { return pki.Name{ID: id, Roles: []pki.Role{pki.Worker}} }
 	expired := newToken(t, f.ca, now)
 	now.set(now.Now().Add(pki.DefaultTokenTTL))
-	_, err := Join(t.Context(), JoinOptions{Addr: addr, Token: expired, Name: name("w7"), Dir: t.TempDir(), Now: now.Now})
+	_, err := Join(t.Context(), JoinOptions{Addr: addr, Token: expired, Name: name("w7"), Dir: t.TempDir(),
+		Now: now.Now})
 	wantFault(t, err, fault.Denied, "token_expired")
 	good := newToken(t, f.ca, now)
 	for _, x := range []struct {
@@ -147,18 +149,21 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		{"64 KB of id", addr, good, name(strings.Repeat("w", 64<<10)), "id"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			_, err := Join(t.Context(), JoinOptions{Addr: x.addr, Token: x.token, Name: x.who, Dir: t.TempDir(), Now: now.Now})
+			_, err := Join(t.Context(), JoinOptions{Addr: x.addr, Token: x.token, Name: x.who, Dir: t.TempDir(),
+				Now: now.Now})
 			if fault.CodeOf(err) != x.code {
 				t.Fatalf("got %v, want %q", err, x.code)
 			}
 		})
 	}
-	if _, err := Join(t.Context(), JoinOptions{Addr: addr, Token: good, Name: name("w7"), Dir: t.TempDir(), Now: now.Now}); err != nil {
+	if _, err := Join(t.Context(), JoinOptions{Addr: addr, Token: good, Name: name("w7"), Dir: t.TempDir(),
+		Now: now.Now}); err != nil {
 		t.Errorf("the token is still good, and: %v", err)
 	}
 }
 
-// TestTheSecretGoesToNobodyElse: a listener that is no issuer of the token's cluster hears a handshake and nothing more.
+// TestTheSecretGoesToNobodyElse: a listener that is no issuer of the token's cluster hears a handshake and nothing
+// more.
 func TestTheSecretGoesToNobodyElse(t *testing.T) {
 	now := newClock(time.Now())
 	f, _ := founder(t, now, Options{})
@@ -180,7 +185,8 @@ func TestTheSecretGoesToNobodyElse(t *testing.T) {
 		heard <- string(raw)
 	}()
 	token := newToken(t, f.ca, now)
-	_, err = Join(t.Context(), JoinOptions{Addr: ln.Addr().String(), Token: token, Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker}}, Dir: t.TempDir(), Now: now.Now})
+	_, err = Join(t.Context(), JoinOptions{Addr: ln.Addr().String(), Token: token,
+		Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker}}, Dir: t.TempDir(), Now: now.Now})
 	wantFault(t, err, fault.Unavailable, "unreachable")
 	if s := <-heard; strings.Contains(s, token[len(token)-32:]) {
 		t.Error("the secret was sent to who did not show to be the issuer")
@@ -193,7 +199,8 @@ func TestALostJoinIsRepeated(t *testing.T) {
 	c := newCast(t, now.Now())
 	lossy := &loseFirst{Signer: c.ca}
 	addr := c.serve(t, "i1", Options{Signer: lossy, Now: now.Now}, nil)
-	o := JoinOptions{Addr: addr, Token: newToken(t, c.ca, now), Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker}}, Dir: t.TempDir(), Now: now.Now}
+	o := JoinOptions{Addr: addr, Token: newToken(t, c.ca, now), Name: pki.Name{ID: "w7", Roles: []pki.Role{pki.Worker}},
+		Dir: t.TempDir(), Now: now.Now}
 	_, err := Join(t.Context(), o)
 	wantFault(t, err, fault.Unavailable, "lost")
 	_, err = Join(t.Context(), o)

@@ -11,7 +11,8 @@ import (
 	"github.com/soukhq/souk/pki"
 )
 
-// line is one line of a stream (NDJSON): an item, or its end, with or without a problem. A stream that just stops was cut.
+// line is one line of a stream (NDJSON): an item, or its end, with or without a problem. A stream that just stops was
+// cut.
 type line[T any] struct {
 	Item    *T       `json:"item,omitempty"`
 	End     bool     `json:"end,omitempty"`
@@ -24,13 +25,14 @@ const maxLine = MaxBody
 // maxItems bounds a list that is gathered from a stream.
 const maxItems = 1 << 18
 
-// lines is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that the caller
-// knows that it stands; each item leaves at once. A caller that reads slowly holds up its own stream only.
+// lines is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that the
+// caller knows that it stands; each item leaves at once. A caller that reads slowly holds up its own stream only.
 func lines[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
 	return streamed((*out).write, f)
 }
 
-// listed is a verb of the worker that answers with a list, of any length: its items leave when there are enough of them.
+// listed is a verb of the worker that answers with a list, of any length: its items leave when there are enough of
+// them.
 func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
 	return streamed((*out).add, func(ctx context.Context, k Served, in In, emit func(T) error) error {
 		list, err := f(ctx, k, in)
@@ -43,8 +45,10 @@ func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)
 	})
 }
 
-func streamed[In, T any](write func(*out, []byte) error, f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
-	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request, _ Peer) error {
+func streamed[In, T any](write func(*out, []byte) error,
+	f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
+	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
+		_ Peer) error {
 		var in In
 		if err := s.read(w, r, &in); err != nil {
 			return err

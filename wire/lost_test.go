@@ -38,8 +38,8 @@ func (c *cuttable) cut() {
 	c.conns = nil
 }
 
-// TestLostAnswers: a connection that breaks while the worker acts leaves the ask in doubt, and says so; the repeat finds the
-// machine. The next call makes a new connection by itself.
+// TestLostAnswers: a connection that breaks while the worker acts leaves the ask in doubt, and says so; the repeat
+// finds the machine. The next call makes a new connection by itself.
 func TestLostAnswers(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	s, err := NewServer(Options{Identity: c.all["w1"], Worker: k})
@@ -81,7 +81,11 @@ func TestLostAnswers(t *testing.T) {
 	wantFault(t, err, fault.Unavailable, "lost")
 	// The caller's own time is its own affair.
 	slow := make(chan struct{})
-	k.give["Grant"] = func(context.Context, lifecycle.Grant) (*machine.Machine, error) { <-slow; return aMachine(), nil }
+	k.give["Grant"] = func(context.Context, lifecycle.Grant) (*machine.Machine, error) {
+		<-slow
+		return aMachine(),
+			nil
+	}
 	short, done := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer done()
 	_, err = w.Grant(short, aGrant(testID))

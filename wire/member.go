@@ -53,7 +53,8 @@ type joined struct {
 
 func (s *Server) signer() (Signer, error) {
 	if s.o.Signer == nil {
-		return nil, fault.New(fault.NotFound, "issuer", "%s is no issuer; ask a member that holds the CA", s.o.Identity.Name().ID)
+		return nil, fault.New(fault.NotFound, "issuer", "%s is no issuer; ask a member that holds the CA",
+			s.o.Identity.Name().ID)
 	}
 	return s.o.Signer, nil
 }
@@ -73,7 +74,8 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return err
 	}
 	if s.o.Known != nil && s.o.Known(in.ID) {
-		return fault.New(fault.Conflict, "id_taken", "a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
+		return fault.New(fault.Conflict, "id_taken",
+			"a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
 	}
 	out := joined{}
 	if out.Credentials, err = signer.Redeem(s.o.Now(), in.Secret, in.Name, in.CSR); err != nil {

@@ -35,7 +35,8 @@ const maxSentence = 8 << 10
 
 func problemOf(err error) problem {
 	e := fault.As(err)
-	p := problem{Kind: e.Kind, Code: e.Code, Op: e.Op, Text: clip(e.Text, maxSentence), Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter}
+	p := problem{Kind: e.Kind, Code: e.Code, Op: e.Op, Text: clip(e.Text, maxSentence), Scope: e.Scope,
+		Resource: e.Resource, RetryAfter: e.RetryAfter}
 	if e.Err != nil {
 		p.Cause = clip(e.Err.Error(), maxSentence)
 	}
@@ -56,7 +57,8 @@ func problemOf(err error) problem {
 
 // err gives the error as it was. A kind that is not known here is Internal.
 func (p problem) err() *fault.Error {
-	e := &fault.Error{Kind: p.Kind, Code: p.Code, Op: p.Op, Text: p.Text, Scope: p.Scope, Resource: p.Resource, RetryAfter: p.RetryAfter}
+	e := &fault.Error{Kind: p.Kind, Code: p.Code, Op: p.Op, Text: p.Text, Scope: p.Scope, Resource: p.Resource,
+		RetryAfter: p.RetryAfter}
 	if _, known := statusOf(p.Kind); !known {
 		e.Kind = fault.Internal
 	}

@@ -23,7 +23,8 @@ import (
 
 // TestAMachinesLifeOverTheWire is one machine's life on a real worker, with its journal and ledger, over a socket.
 func TestAMachinesLifeOverTheWire(t *testing.T) {
-	k, err := worker.New(t.Context(), worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
+	k, err := worker.New(t.Context(), worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(), Journal: mem.New(),
+		Runtime:  fake.New(fake.Options{}),
 		Capacity: cluster.Resources{CPU: 1000, Memory: 1000, Disk: 1000}})
 	must(t, err)
 	run, stop := context.WithCancel(context.Background())
@@ -39,7 +40,8 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 	ask := func(id string) lifecycle.Grant {
 		g := aGrant(id)
 		g.Request.Resources = cluster.Resources{CPU: 600, Memory: 10}
-		g.Launch.Config = &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}}, Restart: &machine.Restart{Policy: "no"}}
+		g.Launch.Config = &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}},
+			Restart: &machine.Restart{Policy: "no"}}
 		return g
 	}
 	m, err := w.Grant(ctx, ask(testID))
@@ -57,15 +59,18 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 		t.Errorf("%d machines after the same ask twice", rec.Machines)
 	}
 	_, err = w.Grant(ctx, ask("00000000000000"))
-	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Used.CPU != 600 || len(r.Verdict.Failing) == 0 || !fault.Is(err, fault.Exhausted) {
+	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Used.CPU != 600 || len(r.Verdict.Failing) == 0 ||
+		!fault.Is(err, fault.Exhausted) {
 		t.Errorf("a refusal became %v with %+v", err, fault.As(err).Detail)
 	}
-	_, err = w.Hold(ctx, placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 400}}, "token", time.Second)
+	_, err = w.Hold(ctx, placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 400}},
+		"token", time.Second)
 	must(t, err)
 	must(t, w.Release(ctx, "token"))
 
 	var out bytes.Buffer
-	if code, err := w.Exec(ctx, "a", testID, runtime.ExecRequest{Argv: []string{"echo", "hello"}, Stdout: &out}); err != nil || code != 0 || out.String() != "hello\n" {
+	if code, err := w.Exec(ctx, "a", testID, runtime.ExecRequest{Argv: []string{"echo", "hello"},
+		Stdout: &out}); err != nil || code != 0 || out.String() != "hello\n" {
 		t.Errorf("echo gives %q, %d, %v", out.String(), code, err)
 	}
 	l, err := w.Lease(ctx, lifecycle.LeaseCommand{App: "a", Machine: testID, TTL: time.Minute, Owner: "o"})
@@ -74,7 +79,8 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 	wantFault(t, err, fault.Conflict, "lease_held")
 	states := make(chan machine.State, 16)
 	wg.Go(func() {
-		_ = w.Watch(ctx, "a", testID, func(m *machine.Machine) bool { states <- m.State; return m.State != machine.Stopped })
+		_ = w.Watch(ctx, "a", testID,
+			func(m *machine.Machine) bool { states <- m.State; return m.State != machine.Stopped })
 		close(states)
 	})
 	if first := <-states; first != machine.Started {

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Served is all that one worker can be asked, near or far: a Server offers it to the other members, and *Worker is it at
-// their end. Who asks needs the parts that it names.
+// Served is all that one worker can be asked, near or far: a Server offers it to the other members, and *Worker is it
+// at their end. Who asks needs the parts that it names.
 //
 // All errors are *fault.Error. Every call of a machine names its app, and a machine of another app is NotFound
 // "machine_not_found". A machine that was destroyed is kept for a while (Machine finds it, in state destroyed).
@@ -33,8 +33,8 @@ type Granter interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	// Quote returns what Grant would say now, and reserves nothing.
 	Quote(ctx context.Context, r placement.Request) (market.Quote, error)
-	// Grant makes a machine; the answer is durable. With Launch.SkipLaunch unset it answers once the machine is started,
-	// or has failed to, or after Patience, whichever is first: read the state. A refusal is Exhausted with
+	// Grant makes a machine; the answer is durable. With Launch.SkipLaunch unset it answers once the machine is
+	// started, or has failed to, or after Patience, whichever is first: read the state. A refusal is Exhausted with
 	// Detail = market.Refusal.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
 	// Hold keeps room for a while, and returns until when.
@@ -64,8 +64,8 @@ type Inspector interface {
 	Versions(ctx context.Context, app, id string) ([]machine.Version, error)
 	// Watch calls f with the machine now and after every change, until f returns false or ctx ends.
 	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
-	// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
-	// call is with the zero EventOf: the worker listens now, so nothing that happens afterwards is missed.
+	// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The
+	// first call is with the zero EventOf: the worker listens now, so nothing that happens afterwards is missed.
 	Events(ctx context.Context, app string, f func(machine.EventOf) error) error
 	// Examine is the worker's own part of `souk doctor`.
 	Examine(ctx context.Context) []cluster.Finding

@@ -118,7 +118,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: s.headTime, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams,
-			SendPingTimeout:      30 * time.Second, PingTimeout: 10 * time.Second, // a caller that went silently holds nothing for longer
+			// a caller that went silently holds nothing for longer
+			SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second,
 			WriteByteTimeout: time.Minute,
 		},
 		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
@@ -160,9 +161,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
 	defer func() {
-		if p := recover(); p != nil && p != any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
+		if p := recover(); p != nil &&
+			p != any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
 			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic", "souk failed on %s; its log tells where", s.o.Identity.Name().ID)
+			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic",
+				"souk failed on %s; its log tells where", s.o.Identity.Name().ID)
 		}
 	}()
 	g := s.gates[rt.class]
@@ -189,7 +192,8 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 	}
 	switch {
 	case !known:
-		return rt, by, fault.New(fault.NotFound, "route", "there is no %q here; upgrade the souk that has to answer it", clip(r.URL.Path, 80))
+		return rt, by, fault.New(fault.NotFound, "route", "there is no %q here; upgrade the souk that has to answer it",
+			clip(r.URL.Path, 80))
 	case r.Method != http.MethodPost:
 		return rt, by, fault.New(fault.Invalid, "method", "members ask by POST, not by %q", clip(r.Method, 16))
 	}
@@ -197,7 +201,8 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 		return rt, by, err
 	}
 	if rt.role != "" && !by.Has(rt.role) {
-		return rt, by, fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID, by.Roles, rt.role)
+		return rt, by, fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID,
+			by.Roles, rt.role)
 	}
 	if rt.role == pki.Gateway && s.o.Worker == nil {
 		return rt, by, fault.New(fault.NotFound, "worker", "%s serves no worker", s.o.Identity.Name().ID)
@@ -221,7 +226,8 @@ func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error) {
 	p := problemOf(err)
 	if p.Kind == fault.Internal || p.Kind == fault.Denied {
-		s.o.Log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80), "kind", p.Kind, "code", p.Code, "error", err)
+		s.o.Log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80),
+			"kind", p.Kind, "code", p.Code, "error", err)
 	}
 	h := w.Header()
 	if p.Code == "certificate_expired" || p.Code == "removed" {

@@ -142,12 +142,19 @@ func routes() map[string]route {
 // verbs are the worker's calls that have one answer.
 func verbs() map[string]route {
 	return map[string]route{
-		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record, error) { return k.Record(ctx) }),
-		pathQuote:  unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote, error) { return k.Quote(ctx, r) }),
+		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record,
+			error) {
+			return k.Record(ctx)
+		}),
+		pathQuote: unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote,
+			error) {
+			return k.Quote(ctx, r)
+		}),
 		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
 			return k.Hold(ctx, a.Request, a.Token, a.TTL)
 		}),
-		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) { // never busy: it makes room
+		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
+			// never busy: it makes room
 			return none{}, k.Release(ctx, a.Token)
 		}),
 		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
@@ -175,8 +182,14 @@ func verbs() map[string]route {
 		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
 			return k.Volume(ctx, a.VolumeCommand)
 		}),
-		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]cluster.Finding, error) { return k.Examine(ctx), nil }),
-		pathStats:   unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) { return k.Stats(), nil }),
+		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]cluster.Finding,
+			error) {
+			return k.Examine(ctx), nil
+		}),
+		pathStats: unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) {
+			return k.Stats(),
+				nil
+		}),
 	}
 }
 
@@ -204,7 +217,8 @@ func streams() map[string]route {
 			return k.Events(ctx, a.App, emit)
 		}),
 		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
-			return k.Logs(ctx, a.App, a.Machine, machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow}, emit)
+			return k.Logs(ctx, a.App, a.Machine, machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow},
+				emit)
 		}),
 		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
 		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},
@@ -214,7 +228,8 @@ func streams() map[string]route {
 
 // unary is a verb of the worker with one answer.
 func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
-	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request, by Peer) error {
+	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
+		by Peer) error {
 		var in In
 		if err := s.read(w, r, &in); err != nil {
 			return err

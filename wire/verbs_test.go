@@ -28,33 +28,44 @@ func when() time.Time { return time.Date(2026, 11, 21, 1, 2, 3, 4, time.UTC) }
 
 func aRecord() cluster.Record {
 	return cluster.Record{Worker: "w1", Region: "iad", State: cluster.Ready, Incarnation: 3, Version: 1 << 60,
-		Capacity: cluster.Resources{CPU: 4000, Memory: 8192, Named: map[string]int64{"gpu.a10": 2000}}, Used: cluster.Resources{CPU: 62},
-		Machines: 2, Starting: 1, MaxStarting: 9, Apps: map[string]int{"a": 2}, Images: []string{"i"}, Volumes: map[string]string{"vol_1": ""}, At: when()}
+		Capacity: cluster.Resources{CPU: 4000, Memory: 8192, Named: map[string]int64{"gpu.a10": 2000}},
+		Used:     cluster.Resources{CPU: 62},
+		Machines: 2, Starting: 1, MaxStarting: 9, Apps: map[string]int{"a": 2}, Images: []string{"i"},
+		Volumes: map[string]string{"vol_1": ""}, At: when()}
 }
 
 func aMachine() *machine.Machine {
-	return &machine.Machine{ID: testID, Name: "n", State: machine.Started, Region: "iad", InstanceID: "I", App: "a", Worker: "w1", Nonce: "s", HostStatus: "ok",
-		Config: &machine.Config{Image: "souk/host", Env: map[string]string{"A": "<&>\u2028\""}, Init: machine.Init{Exec: []string{"sleep", "1"}}},
-		Events: []machine.Event{{ID: "E", Type: "exit", Timestamp: 7, Request: &machine.EventRequest{ExitEvent: &machine.ExitEvent{ExitCode: 137, ExitedAt: when()}}}}}
+	return &machine.Machine{ID: testID, Name: "n", State: machine.Started, Region: "iad", InstanceID: "I", App: "a",
+		Worker: "w1", Nonce: "s", HostStatus: "ok",
+		Config: &machine.Config{Image: "souk/host", Env: map[string]string{"A": "<&>\u2028\""},
+			Init: machine.Init{Exec: []string{"sleep", "1"}}},
+		Events: []machine.Event{{ID: "E", Type: "exit", Timestamp: 7,
+			Request: &machine.EventRequest{ExitEvent: &machine.ExitEvent{ExitCode: 137, ExitedAt: when()}}}}}
 }
 
 // TestEveryVerbCrosses: each question reaches the worker as it was asked, and each answer comes back as it was given.
 func TestEveryVerbCrosses(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
-	req := placement.Request{App: "a", Machine: testID, Regions: []cluster.Region{"iad", "any"}, Resources: cluster.Resources{CPU: 5}, Image: "i", Volumes: []string{"v"}, Start: true}
+	req := placement.Request{App: "a", Machine: testID, Regions: []cluster.Region{"iad", "any"},
+		Resources: cluster.Resources{CPU: 5}, Image: "i", Volumes: []string{"v"}, Start: true}
 	launch := &machine.Launch{Name: "n", Config: aMachine().Config, LeaseTTL: 4, SkipLaunch: true}
 	value := "v"
 	grant := lifecycle.Grant{Request: req, Hold: "h", Launch: launch, Region: "iad", Source: "user",
-		Placement: &machine.Placement{Policy: "p", Candidates: []machine.Candidate{{Worker: "w1", Fits: true, Score: 0.1, Terms: map[string]float64{"x": 0.1}}}}}
-	command := lifecycle.Command{Verb: lifecycle.Update, App: "a", Machine: testID, Nonce: "x", Timeout: time.Minute, Launch: launch,
+		Placement: &machine.Placement{Policy: "p",
+			Candidates: []machine.Candidate{{Worker: "w1", Fits: true, Score: 0.1,
+				Terms: map[string]float64{"x": 0.1}}}}}
+	command := lifecycle.Command{Verb: lifecycle.Update, App: "a", Machine: testID, Nonce: "x", Timeout: time.Minute,
+		Launch:    launch,
 		Resources: &cluster.Resources{Memory: 7}, Metadata: map[string]*string{"set": &value, "delete": nil}}
 	lease := lifecycle.LeaseCommand{App: "a", Machine: testID, TTL: time.Second, Owner: "o", Release: true}
 	volume := lifecycle.VolumeCommand{Verb: "extend", App: "a", Volume: "vol_1", Spec: machine.Volume{SizeGB: 3}}
-	quote := market.Quote{Record: aRecord(), Verdict: placement.Verdict{Never: true, Failing: []machine.Clause{{Code: "cpu", Wanted: "1", Had: "0"}}}}
+	quote := market.Quote{Record: aRecord(),
+		Verdict: placement.Verdict{Never: true, Failing: []machine.Clause{{Code: "cpu", Wanted: "1", Had: "0"}}}}
 	held := machine.Lease{Nonce: "n", ExpiresAt: 1 << 40, Owner: "o"}
 	vol := machine.Volume{ID: "vol_1", SizeGB: 3, CreatedAt: when(), AttachedMachine: &value}
-	stats := lifecycle.Stats{Record: aRecord(), States: map[machine.State]int{machine.Started: 2}, Commits: 7, CommitTime: time.Second, Refusals: map[string]uint64{"cpu": 1}}
+	stats := lifecycle.Stats{Record: aRecord(), States: map[machine.State]int{machine.Started: 2}, Commits: 7,
+		CommitTime: time.Second, Refusals: map[string]uint64{"cpu": 1}}
 	for _, c := range []struct {
 		call           string
 		question, give any
@@ -62,31 +73,40 @@ func TestEveryVerbCrosses(t *testing.T) {
 	}{
 		{"Record", nil, aRecord(), func() (any, error) { return w.Record(ctx) }},
 		{"Quote", req, quote, func() (any, error) { return w.Quote(ctx, req) }},
-		{"Hold", holdArgs{req, "tok", time.Second}, when(), func() (any, error) { return w.Hold(ctx, req, "tok", time.Second) }},
+		{"Hold", holdArgs{req, "tok", time.Second}, when(),
+			func() (any, error) { return w.Hold(ctx, req, "tok", time.Second) }},
 		{"Release", "tok", nil, func() (any, error) { return nil, w.Release(ctx, "tok") }},
 		{"Cordon", lifecycle.CordonCommand{Owner: "o", Reason: "r"}, aRecord(), func() (any, error) {
 			return w.Cordon(ctx, lifecycle.CordonCommand{Owner: "o", Reason: "r"})
 		}},
 		{"Grant", grant, aMachine(), func() (any, error) { return w.Grant(ctx, grant) }},
-		{"Do", command, lifecycle.Outcome{Machine: aMachine(), Previous: machine.Stopped}, func() (any, error) { return w.Do(ctx, command) }},
+		{"Do", command, lifecycle.Outcome{Machine: aMachine(), Previous: machine.Stopped},
+			func() (any, error) { return w.Do(ctx, command) }},
 		{"Lease", lease, held, func() (any, error) { return w.Lease(ctx, lease) }},
 		{"CurrentLease", pair{"a", testID}, held, func() (any, error) { return w.CurrentLease(ctx, "a", testID) }},
 		{"Machine", pair{"a", testID}, aMachine(), func() (any, error) { return w.Machine(ctx, "a", testID) }},
-		{"Machines", listArgs{"a", true}, []*machine.Machine{aMachine(), aMachine()}, func() (any, error) { return w.Machines(ctx, "a", true) }},
-		{"Versions", pair{"a", testID}, []machine.Version{{Version: "1", Config: *aMachine().Config}}, func() (any, error) { return w.Versions(ctx, "a", testID) }},
-		{"Processes", pair{"a", testID}, []machine.Process{{PID: 7, Command: "c"}}, func() (any, error) { return w.Processes(ctx, "a", testID) }},
+		{"Machines", listArgs{"a", true}, []*machine.Machine{aMachine(), aMachine()},
+			func() (any, error) { return w.Machines(ctx, "a", true) }},
+		{"Versions", pair{"a", testID}, []machine.Version{{Version: "1", Config: *aMachine().Config}},
+			func() (any, error) { return w.Versions(ctx, "a", testID) }},
+		{"Processes", pair{"a", testID}, []machine.Process{{PID: 7, Command: "c"}},
+			func() (any, error) { return w.Processes(ctx, "a", testID) }},
 		{"Volumes", "a", []machine.Volume{vol}, func() (any, error) { return w.Volumes(ctx, "a") }},
 		{"Volume", volume, vol, func() (any, error) { return w.Volume(ctx, volume) }},
-		{"Examine", nil, []cluster.Finding{{Name: "n", Have: "h", Advice: "a"}}, func() (any, error) { return w.Examine(ctx), nil }},
+		{"Examine", nil, []cluster.Finding{{Name: "n", Have: "h", Advice: "a"}},
+			func() (any, error) { return w.Examine(ctx), nil }},
 		{"Stats", nil, stats, func() (any, error) { return w.Stats(), nil }},
-		{"Logs", logArgs{ref{"a", testID}, "c", 7, true}, []machine.LogLine{{Cursor: "1", At: when(), Stream: "stdout", Text: "\x00t"}}, func() (any, error) {
-			var got []machine.LogLine
-			err := w.Logs(ctx, "a", testID, machine.LogQuery{Cursor: "c", Tail: 7, Follow: true}, func(l machine.LogLine) error { got = append(got, l); return nil })
-			return got, err
-		}},
+		{"Logs", logArgs{ref{"a", testID}, "c", 7, true},
+			[]machine.LogLine{{Cursor: "1", At: when(), Stream: "stdout", Text: "\x00t"}}, func() (any, error) {
+				var got []machine.LogLine
+				err := w.Logs(ctx, "a", testID, machine.LogQuery{Cursor: "c", Tail: 7, Follow: true},
+					func(l machine.LogLine) error { got = append(got, l); return nil })
+				return got, err
+			}},
 		{"Watch", pair{"a", testID}, []*machine.Machine{aMachine(), aMachine()}, func() (any, error) {
 			var got []*machine.Machine
-			err := w.Watch(ctx, "a", testID, func(m *machine.Machine) bool { got = append(got, m); return len(got) < 2 })
+			err := w.Watch(ctx, "a", testID,
+				func(m *machine.Machine) bool { got = append(got, m); return len(got) < 2 })
 			return got, err
 		}},
 	} {
@@ -118,13 +138,16 @@ func TestErrorsCrossWhole(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	clauses := []machine.Clause{{Code: "cpu", Wanted: "2", Had: "1"}}
-	details := []any{nil, market.Refusal{Verdict: placement.Verdict{Failing: clauses}, Record: aRecord(), RetryAfter: time.Second},
+	details := []any{nil, market.Refusal{Verdict: placement.Verdict{Failing: clauses}, Record: aRecord(),
+		RetryAfter: time.Second},
 		aRecord(), clauses, []machine.Candidate{{Worker: "w", Score: 1}}, "d891275c2e5118"}
-	kinds := []fault.Kind{fault.Invalid, fault.Denied, fault.NotFound, fault.Conflict, fault.Precondition, fault.Exhausted, fault.Timeout,
+	kinds := []fault.Kind{fault.Invalid, fault.Denied, fault.NotFound, fault.Conflict, fault.Precondition,
+		fault.Exhausted, fault.Timeout,
 		fault.Unimplemented, fault.Unavailable, fault.Internal}
 	for _, kind := range kinds {
 		for _, d := range details {
-			e := &fault.Error{Kind: kind, Code: "code", Op: "op", Text: "one sentence", Scope: fault.ScopeHost, Resource: "cpu", RetryAfter: 1500 * time.Millisecond, Detail: d, Err: errors.New("cause")}
+			e := &fault.Error{Kind: kind, Code: "code", Op: "op", Text: "one sentence", Scope: fault.ScopeHost,
+				Resource: "cpu", RetryAfter: 1500 * time.Millisecond, Detail: d, Err: errors.New("cause")}
 			k.give["Machine"] = e
 			_, err := w.Machine(t.Context(), "a", testID)
 			got, ok := errors.AsType[*fault.Error](err)
@@ -179,7 +202,8 @@ func TestEventsEndWithTheirReader(t *testing.T) {
 func TestCommandsFlowBothWays(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
-	k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) { // answers each piece before the next is sent
+	k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) {
+		// answers each piece before the next is sent
 		buf := make([]byte, 100)
 		for {
 			n, err := r.Stdin.Read(buf)
@@ -205,7 +229,8 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	}
 	ended := make(chan end, 1)
 	go func() {
-		code, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"cat", "x"}, Stdin: stdin, Stdout: told, Stderr: &stderr})
+		code, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"cat", "x"}, Stdin: stdin,
+			Stdout: told, Stderr: &stderr})
 		ended <- end{code, err}
 	}()
 	for _, s := range []string{"one", "two", strings.Repeat("z", 99)} {
@@ -231,7 +256,8 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	waiting, close2 := io.Pipe()
 	defer close2.Close()
 	var out bytes.Buffer
-	if code, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"yes"}, Stdin: waiting, Stdout: &out}); err != nil || code != 1 {
+	if code, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"yes"}, Stdin: waiting,
+		Stdout: &out}); err != nil || code != 1 {
 		t.Error(code, err)
 	}
 	if !bytes.Equal(out.Bytes(), big) {
@@ -300,7 +326,8 @@ func TestCopies(t *testing.T) {
 		noticed <- err
 		return err
 	}
-	if err := w.CopyIn(ctx, "a", testID, "/", io.MultiReader(strings.NewReader("x"), failingReader{broken})); !errors.Is(err, broken) {
+	if err := w.CopyIn(ctx, "a", testID, "/",
+		io.MultiReader(strings.NewReader("x"), failingReader{broken})); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 	if err := <-noticed; err == nil {

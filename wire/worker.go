@@ -16,8 +16,9 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Worker is a worker at the other end of a link. It does what the worker itself does; see gateway.Worker. Calls that change
-// nothing give up after five seconds, others when the worker's patience must be over, streams never; all when ctx ends.
+// Worker is a worker at the other end of a link. It does what the worker itself does; see gateway.Worker. Calls that
+// change nothing give up after five seconds, others when the worker's patience must be over, streams never; all when
+// ctx ends.
 type Worker struct{ *Link }
 
 // Worker makes a link to a worker. addr gives its address each time a connection is made.
@@ -41,7 +42,8 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 }
 
 // Hold reserves room for a request until the time it gives back.
-func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time, err error) {
+func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (until time.Time,
+	err error) {
 	err = w.call(ctx, pathHold, readTime, holdArgs{r, token, ttl}, &until)
 	return until, err
 }
@@ -51,8 +53,8 @@ func (w *Worker) Release(ctx context.Context, token string) error {
 	return w.call(ctx, pathRelease, readTime, holdArgs{Token: token}, nil)
 }
 
-// Grant makes a machine. Each ask has a number higher than all before it, so that one that was given up and arrives late is
-// not taken for a new one.
+// Grant makes a machine. Each ask has a number higher than all before it, so that one that was given up and arrives
+// late is not taken for a new one.
 func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	raw, err := marshal(g)
 	if err != nil {
@@ -172,7 +174,8 @@ func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (v machi
 // Examine is the worker's own part of `souk doctor`. A worker that does not answer is a finding.
 func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
 	if err := w.call(ctx, pathExamine, pullTime, none{}, &f); err != nil {
-		return []cluster.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text, Advice: "see that it runs and can be reached from here"}}
+		return []cluster.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text,
+			Advice: "see that it runs and can be reached from here"}}
 	}
 	return f
 }

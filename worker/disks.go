@@ -45,7 +45,8 @@ func (d disks) make(ctx context.Context, dir string, t lifecycle.VolumeTarget) e
 	case t.Snapshot != "":
 		if from = d.findSnapshot(t.Snapshot); from == "" {
 			return fault.New(fault.NotFound, "snapshot_not_found",
-				"snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies", t.Snapshot, d.worker)
+				"snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies",
+				t.Snapshot, d.worker)
 		}
 	case t.SourceVolume != "":
 		from = d.volumeDir(t.SourceVolume)
@@ -64,9 +65,10 @@ func (d disks) fill(ctx context.Context, from, dir string) error {
 		return diskError(err)
 	}
 	if from != "" {
-		// cp keeps owners, modes, links and holes, and shares blocks where the file system can: better than a copy of our
-		// own.
-		if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from+"/.", part).CombinedOutput(); err != nil {
+		// cp keeps owners, modes, links and holes, and shares blocks where the file system can: better than a copy of
+		// our own.
+		if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from+"/.",
+			part).CombinedOutput(); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "disk", "copying %s failed (%s)", filepath.Base(from), out)
 		}
 	}

@@ -29,7 +29,8 @@ type effects struct {
 }
 
 func newEffects(o *Options, a *acks, result func(fsm.Result)) *effects {
-	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir}, secrets: o.Secrets, log: o.Log, acks: a, result: result,
+	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir}, secrets: o.Secrets, log: o.Log, acks: a,
+		result: result,
 		queues: map[string]*effectQueue{}}
 }
 

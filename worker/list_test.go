@@ -65,9 +65,9 @@ func perOp(b *testing.B, name string, f func()) {
 	})
 }
 
-// BenchmarkList lists 20,000 machines: as values, and as the JSON that a client gets, into memory. Of the latter encode is
-// what encoding/json alone takes, where nothing is kept; first is the first list, that has each encoded; and copy is the
-// floor, which writes bytes that are there.
+// BenchmarkList lists 20,000 machines: as values, and as the JSON that a client gets, into memory. Of the latter encode
+// is what encoding/json alone takes, where nothing is kept; first is the first list, that has each encoded; and copy is
+// the floor, which writes bytes that are there.
 func BenchmarkList(b *testing.B) {
 	w := listed(b, 20_000)
 	perOp(b, "machines", func() {
@@ -109,8 +109,8 @@ func BenchmarkList(b *testing.B) {
 	})
 }
 
-// TestListing: what is listed as JSON is what is listed as values, oldest first, before and after changes, and after the
-// renderings were dropped.
+// TestListing: what is listed as JSON is what is listed as values, oldest first, before and after changes, and after
+// the renderings were dropped.
 func TestListing(t *testing.T) {
 	w := listed(t, 200)
 	check := func(want int) {
@@ -138,7 +138,8 @@ func TestListing(t *testing.T) {
 	check(200)
 	check(200)
 	for i := range 150 {
-		if _, err := w.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: id(i)}); err != nil {
+		if _, err := w.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app",
+			Machine: id(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +179,8 @@ func TestReadsWaitForNobody(t *testing.T) {
 			if _, err := b.Grant(t.Context(), grant(id(1))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Volume(t.Context(), lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1", Spec: machine.Volume{Name: "data", SizeGB: 1}}); err != nil {
+			if _, err := b.Volume(t.Context(), lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_1",
+				Spec: machine.Volume{Name: "data", SizeGB: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			armed.Store(true)

@@ -20,8 +20,9 @@ func TestPreemptionAndDevicesOutliveTheWorker(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	offer := func(o *worker.Options) {
 		o.Capacity.GPU = 2000
-		o.Offer = worker.Offer{Attributes: cluster.Attributes{"zone": cluster.Text("a")}, Reserved: []string{"lab"}, Headroom: cluster.Resources{CPU: 100},
-			GPUs: []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}}}
+		o.Offer = worker.Offer{Attributes: cluster.Attributes{"zone": cluster.Text("a")}, Reserved: []string{"lab"},
+			Headroom: cluster.Resources{CPU: 100},
+			GPUs:     []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}}}
 	}
 	b := open(t, j, rt, offer)
 	ask := func(n int, band machine.Band, evict bool) (*machine.Machine, error) {
@@ -43,10 +44,12 @@ func TestPreemptionAndDevicesOutliveTheWorker(t *testing.T) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	victim := b.until(id(m.GPUs[0]+1), machine.Stopped)
-	if p := victim.Preempted; p == nil || p.By != id(3) || p.ByApp != "app" || p.Rule != machine.RuleLowerRank || p.Rank != 1000 || p.ByRank != 2000 {
+	if p := victim.Preempted; p == nil || p.By != id(3) || p.ByApp != "app" || p.Rule != machine.RuleLowerRank ||
+		p.Rank != 1000 || p.ByRank != 2000 {
 		t.Fatalf("%+v", victim.Preempted)
 	}
-	if i := slices.IndexFunc(victim.Events, func(e machine.Event) bool { return e.Type == "preempt" }); i < 0 || !strings.HasPrefix(victim.Events[i].Message, "preempted by machine "+id(3)) {
+	if i := slices.IndexFunc(victim.Events, func(e machine.Event) bool { return e.Type == "preempt" }); i < 0 ||
+		!strings.HasPrefix(victim.Events[i].Message, "preempted by machine "+id(3)) {
 		t.Fatalf("%+v", victim.Events)
 	}
 	if s := b.Stats(); s.Evicted[machine.RuleLowerRank] != 1 || s.Waiting != 0 {
@@ -55,14 +58,17 @@ func TestPreemptionAndDevicesOutliveTheWorker(t *testing.T) {
 	_ = b.stop()
 	b = open(t, j, rt, offer)
 	rec, err := b.Record(t.Context())
-	if v, _ := rec.Attribute("zone"); err != nil || v != cluster.Text("a") || len(rec.Reserved) != 1 || rec.Headroom.CPU != 100 ||
+	if v, _ := rec.Attribute("zone"); err != nil || v != cluster.Text("a") || len(rec.Reserved) != 1 ||
+		rec.Headroom.CPU != 100 ||
 		rec.GPUs[0].Free+rec.GPUs[1].Free != 0 || len(rec.Evictable) != 2 {
 		t.Fatalf("%+v, %v", rec, err)
 	}
-	if m, err := b.Machine(t.Context(), "app", id(3)); err != nil || len(m.GPUs) != 1 || m.GPUs[0]+1 != int(victim.ID[13]-'0') {
+	if m, err := b.Machine(t.Context(), "app", id(3)); err != nil || len(m.GPUs) != 1 ||
+		m.GPUs[0]+1 != int(victim.ID[13]-'0') {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Start, App: "app", Machine: victim.ID}); !fault.Is(err, fault.Exhausted) {
+	if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Start, App: "app",
+		Machine: victim.ID}); !fault.Is(err, fault.Exhausted) {
 		t.Fatalf("it evicts although it was evicted: %v", err)
 	}
 	next := grant(id(4)).Request

@@ -49,8 +49,10 @@ func (l *loop) load() error {
 	}
 	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready,
 		Incarnation: me.Incarnation,
-		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes, Require: l.o.Offer.Require,
-		Prefer: l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs}, l.o.Rand)
+		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes,
+		Require: l.o.Offer.Require,
+		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs},
+		l.o.Rand)
 	for _, r := range records {
 		switch err := l.sup.Restore(r); {
 		case fault.CodeOf(err) == "replay":

@@ -107,7 +107,8 @@ func (l *loop) flush() error {
 	}
 	began := time.Now()
 	if err := l.o.Journal.Commit(l.pending); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "journal", "worker %s stops, because its journal cannot be written", l.o.ID)
+		return fault.Wrap(err, fault.Unavailable, "journal", "worker %s stops, because its journal cannot be written",
+			l.o.ID)
 	}
 	l.commits.add(len(l.pending), time.Since(began))
 	l.pending = l.pending[:0]

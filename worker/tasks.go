@@ -21,7 +21,8 @@ type Tasks interface {
 	Exited(x runtime.Exit)
 	// Changed tells that the worker's record is another.
 	Changed(rec *cluster.Record)
-	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. ReleaseTask is the answer.
+	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. ReleaseTask is the
+	// answer.
 	Evict(p machine.Preemption)
 }
 

@@ -173,8 +173,8 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 	return out, nil
 }
 
-// Listing is Machines for who writes them as JSON: each machine comes with what returns its JSON. That is kept while lists
-// are asked for, so that a machine is encoded once for each change; it is not to be changed.
+// Listing is Machines for who writes them as JSON: each machine comes with what returns its JSON. That is kept while
+// lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
 func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler] {
 	return func(yield func(*machine.Machine, json.Marshaler) bool) {
 		w.loop.view.listed.Store(true)

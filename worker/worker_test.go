@@ -36,7 +36,8 @@ type bench struct {
 
 func open(t testing.TB, j *mem.Journal, rt *fake.Runtime, edit ...func(*worker.Options)) *bench {
 	t.Helper()
-	o := worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(), Capacity: cluster.Resources{CPU: 10_000, Memory: 10_000, Disk: 100_000}, Journal: j, Runtime: rt}
+	o := worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(),
+		Capacity: cluster.Resources{CPU: 10_000, Memory: 10_000, Disk: 100_000}, Journal: j, Runtime: rt}
 	for _, f := range edit {
 		f(&o)
 	}
@@ -100,7 +101,8 @@ func TestLifeOfAMachine(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", step.verb, out, err)
 		}
 	}
-	if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: id(1), Kill: true}); err != nil {
+	if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: id(1),
+		Kill: true}); err != nil {
 		t.Fatal(err)
 	}
 	if list, _ := b.Machines(t.Context(), "", false); len(list) != 0 {
@@ -158,7 +160,8 @@ func TestExitsAndTheRestartPolicy(t *testing.T) {
 	}
 }
 
-// TestNoOverGrantUnderLoad asks for twice what there is, all at once; what is refused says so, and one commit serves many.
+// TestNoOverGrantUnderLoad asks for twice what there is, all at once; what is refused says so, and one commit serves
+// many.
 func TestNoOverGrantUnderLoad(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}))
@@ -192,8 +195,9 @@ func TestNoOverGrantUnderLoad(t *testing.T) {
 	}
 }
 
-// TestStoppedAtEveryCommit kills the worker at its n-th journal write, once before the write and once after it, for every
-// n that a busy script has, and starts a new one: whatever was answered is so, and no machine runs twice or unknown.
+// TestStoppedAtEveryCommit kills the worker at its n-th journal write, once before the write and once after it, for
+// every n that a busy script has, and starts a new one: whatever was answered is so, and no machine runs twice or
+// unknown.
 func TestStoppedAtEveryCommit(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -210,7 +214,8 @@ func TestStoppedAtEveryCommit(t *testing.T) {
 			for i, want := range said {
 				m, err := again.Machine(t.Context(), "app", id(i))
 				if err != nil || !reaches(again, m, want) {
-					t.Errorf("stopped at %d (after=%v): machine %d was said to be %s: %+v, %v", n, after, i, want, m, err)
+					t.Errorf("stopped at %d (after=%v): machine %d was said to be %s: %+v, %v", n, after, i, want, m,
+						err)
 				}
 			}
 			checkLives(t, again, rt, n)
@@ -230,7 +235,8 @@ func script(b *bench) map[int]machine.State {
 	said := map[int]machine.State{}
 	ctx := context.Background()
 	do := func(i int, verb lifecycle.Verb) {
-		if out, err := b.Do(ctx, lifecycle.Command{Verb: verb, App: "app", Machine: id(i), Kill: verb == lifecycle.Destroy}); err == nil {
+		if out, err := b.Do(ctx, lifecycle.Command{Verb: verb, App: "app", Machine: id(i),
+			Kill: verb == lifecycle.Destroy}); err == nil {
 			said[i] = out.Machine.State
 		} else {
 			delete(said, i) // it may have happened or not
@@ -268,7 +274,11 @@ func checkLives(t *testing.T, b *bench, rt *fake.Runtime, n int) {
 	known := map[string]bool{}
 	for _, m := range machines {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if err := b.Watch(ctx, "app", m.ID, func(m *machine.Machine) bool { known[m.ID] = m.State == machine.Started; return m.State.Transient() }); err != nil && !fault.Is(err, fault.NotFound) {
+		err := b.Watch(ctx, "app", m.ID, func(m *machine.Machine) bool {
+			known[m.ID] = m.State == machine.Started
+			return m.State.Transient()
+		})
+		if err != nil && !fault.Is(err, fault.NotFound) {
 			t.Errorf("stopped at %d: %s never comes to rest: %v", n, m.ID, err)
 		}
 		cancel()
@@ -374,7 +384,8 @@ func TestSlowListenersAreCutOff(t *testing.T) {
 		if _, err := b.Grant(t.Context(), grant(id(1), "true")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Start, App: "app", Machine: id(1)}); err != nil {
+		if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Start, App: "app",
+			Machine: id(1)}); err != nil {
 			t.Fatal(err)
 		}
 		if i > 1200 {

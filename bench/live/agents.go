@@ -69,7 +69,8 @@ func (c *Agents) add(ctx context.Context, i int, id string, flags []string) erro
 		if err != nil {
 			return err
 		}
-		if _, err := c.souk(ctx, "join", c.List[0].said.Wire, "--dir", home, "--id", id, "--token", strings.TrimSpace(token)); err != nil {
+		if _, err := c.souk(ctx, "join", c.List[0].said.Wire, "--dir", home, "--id", id, "--token",
+			strings.TrimSpace(token)); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,8 @@ func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
 
 // Start starts it, or starts it again after kill.
 func (s *Souk) Start() error {
-	s.Cmd = exec.Command(s.Exe, append([]string{"dev", "--json", "--dir", s.State, "--addr", "127.0.0.1:0"}, s.Args...)...)
+	s.Cmd = exec.Command(s.Exe, append([]string{"dev", "--json", "--dir", s.State, "--addr", "127.0.0.1:0"},
+		s.Args...)...)
 	s.Cmd.Stderr = s.Stderr
 	var err error
 	if s.Token, err = startServing(s.Cmd, "souk dev", &s.Ready, &s.Ready.TokenFile); err != nil {

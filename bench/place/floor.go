@@ -14,8 +14,8 @@ import (
 
 func defaultCallers() int { return runtime.GOMAXPROCS(0) }
 
-// floor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to record
-// anything.
+// floor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to
+// record anything.
 func (t *town) floor(o Options) (us float64, err error) {
 	var c cost
 	for c.creates < o.Creates {
@@ -28,7 +28,8 @@ func (t *town) floor(o Options) (us float64, err error) {
 		for i, l := range launches {
 			id := fmt.Sprintf("%014x", t.made.Add(1))
 			s := t.sellers[(c.creates+i)*7919%len(t.sellers)]
-			req := placement.Request{App: appName(i % apps), Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256, Disk: 1000}}
+			req := placement.Request{App: appName(i % apps), Machine: id, Start: true,
+				Resources: cluster.Resources{CPU: 100, Memory: 256, Disk: 1000}}
 			m, err := s.Grant(context.Background(), lifecycle.Grant{Request: req, Launch: l, Region: "iad"})
 			if err != nil {
 				return 0, err

@@ -1,6 +1,6 @@
-// Package place measures what one placement costs a souk process: everything between a launch that was read and the machine
-// that a worker answered with, over as many workers as one likes. It is the product's own path (gateway, broker, fleet, index,
-// catalog, decision log) over workers in memory, each with a real ledger, that start no process.
+// Package place measures what one placement costs a souk process: everything between a launch that was read and the
+// machine that a worker answered with, over as many workers as one likes. It is the product's own path (gateway,
+// broker, fleet, index, catalog, decision log) over workers in memory, each with a real ledger, that start no process.
 package place
 
 import (
@@ -34,8 +34,8 @@ type Options struct {
 	Callers  int // goroutines that create; 0: one for each core
 }
 
-// Result is what one placement costs. The CPU is that of the whole process: the buyer's work, the workers' ledgers, what they
-// tell the fleet, the decision log and the garbage collector.
+// Result is what one placement costs. The CPU is that of the whole process: the buyer's work, the workers' ledgers,
+// what they tell the fleet, the decision log and the garbage collector.
 type Result struct {
 	Workers  int `json:"workers"`
 	Machines int `json:"machines"` // known before
@@ -49,18 +49,21 @@ type Result struct {
 	CPUAtTen       float64 `json:"cpu_us_per_create_at_10"` // the same over ten workers, with as many machines each
 	CPUNamedAtTen  float64 `json:"cpu_us_per_named_at_10"`
 	ToTen          float64 `json:"ratio_to_10"` // cpu_us_per_create to that at 10
-	Floor          float64 `json:"floor_us"`    // CPU of a grant alone: the worker's ledger, and what it tells the fleet
-	Ratio          float64 `json:"ratio"`       // cpu_us_per_create to the floor
-	Asked          float64 `json:"asked"`       // calls of workers for a create, beside its grant: 0 is right
-	Dropped        uint64  `json:"log_dropped"` // decisions that the log could not keep up with
+	// CPU of a grant alone: the worker's ledger, and what it tells the fleet
+	Floor   float64 `json:"floor_us"`
+	Ratio   float64 `json:"ratio"`       // cpu_us_per_create to the floor
+	Asked   float64 `json:"asked"`       // calls of workers for a create, beside its grant: 0 is right
+	Dropped uint64  `json:"log_dropped"` // decisions that the log could not keep up with
 }
 
 // Text is the result as printed for people.
 func (r *Result) Text() string {
-	return fmt.Sprintf("%d workers, %d machines known: %.0f placements/s by %d callers, %.1f us of CPU each (named %.1f)\n"+
+	return fmt.Sprintf("%d workers, %d machines known: %.0f placements/s by %d callers, %.1f us of CPU each (named "+
+		"%.1f)\n"+
 		"  %.2f times that at 10 workers (%.1f us); a grant alone is %.1f us: %.1f times the floor\n"+
 		"  asked of workers beside the grant: %.2f a create; decisions that the log dropped: %d",
-		r.Workers, r.Machines, r.PerSecond, r.Callers, r.CPU, r.CPUNamed, r.ToTen, r.CPUAtTen, r.Floor, r.Ratio, r.Asked, r.Dropped)
+		r.Workers, r.Machines, r.PerSecond, r.Callers, r.CPU, r.CPUNamed, r.ToTen, r.CPUAtTen, r.Floor, r.Ratio,
+		r.Asked, r.Dropped)
 }
 
 const (
@@ -111,7 +114,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.PerSecond, r.CPU, r.NamedPerSecond, r.CPUNamed = unnamed.perSecond(), unnamed.cpu(), named.perSecond(), named.cpu()
+	r.PerSecond, r.CPU, r.NamedPerSecond, r.CPUNamed = unnamed.perSecond(), unnamed.cpu(), named.perSecond(),
+		named.cpu()
 	r.ToTen, r.Ratio = r.CPU/r.CPUAtTen, r.CPU/r.Floor
 	r.Asked = unnamed.asked
 	r.Dropped = t.log.Stats().Dropped
@@ -167,7 +171,8 @@ func open(workers, machines int) (t *town, err error) {
 	if t.log, err = decisionlog.Open(decisionlog.Options{Dir: t.dir, MaxBytes: 1 << 30}); err != nil {
 		return nil, err
 	}
-	t.gateway, err = gateway.New(gateway.Options{Fleet: t.fleet, Catalog: rows, Token: "none", Region: "iad", Decisions: t.log,
+	t.gateway, err = gateway.New(gateway.Options{Fleet: t.fleet, Catalog: rows, Token: "none", Region: "iad",
+		Decisions: t.log,
 		Worker: func(id cluster.WorkerID) (gateway.Worker, bool) {
 			s, known := t.byID[id]
 			return s, known
@@ -191,10 +196,12 @@ func (t *town) close() {
 // record is that of a worker of one of three sizes and four regions.
 func (t *town) record(i int) cluster.Record {
 	size := int64(1 + i%3)
-	return cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%05d", i)), Region: cluster.Region([]string{"iad", "fra", "nrt", "syd"}[i%4]),
-		State: cluster.Ready, Incarnation: 1,
-		Capacity:   cluster.Resources{CPU: 1_000_000 * size, Memory: 4_000_000 * size, Disk: 1 << 30, Ports: 100_000},
-		Attributes: cluster.Attributes{"arch": cluster.Text("amd64"), "zone": cluster.Text(fmt.Sprint("z", i%12)), "rack": cluster.Text(fmt.Sprint("r", i%200))}}
+	return cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%05d", i)),
+		Region: cluster.Region([]string{"iad", "fra", "nrt", "syd"}[i%4]),
+		State:  cluster.Ready, Incarnation: 1,
+		Capacity: cluster.Resources{CPU: 1_000_000 * size, Memory: 4_000_000 * size, Disk: 1 << 30, Ports: 100_000},
+		Attributes: cluster.Attributes{"arch": cluster.Text("amd64"), "zone": cluster.Text(fmt.Sprint("z", i%12)),
+			"rack": cluster.Text(fmt.Sprint("r", i%200))}}
 }
 
 func appName(i int) string { return fmt.Sprintf("app-%03d", i) }
@@ -202,11 +209,13 @@ func appName(i int) string { return fmt.Sprintf("app-%03d", i) }
 // stock gives a worker a machine that is known from before.
 func (t *town) stock(s *seller, app string) error {
 	id := fmt.Sprintf("%014x", t.made.Add(1))
-	req := placement.Request{App: app, Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256, Disk: 1000}}
+	req := placement.Request{App: app, Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256,
+		Disk: 1000}}
 	if err := s.sell.Grant(time.Now(), req, "", true); err != nil {
 		return err
 	}
-	s.own.Machine(&machine.Machine{ID: id, App: app, Name: "stock-" + id, State: machine.Started, Worker: s.id, Region: "iad"})
+	s.own.Machine(&machine.Machine{ID: id, App: app, Name: "stock-" + id, State: machine.Started, Worker: s.id,
+		Region: "iad"})
 	return nil
 }
 
@@ -279,7 +288,8 @@ func (t *town) round(ctx context.Context, callers, n int, named bool, c *cost) e
 func (t *town) launch(named bool) *machine.Launch {
 	n := t.made.Add(1)
 	guest := machine.Guest{CPUKind: "shared", CPUs: 1 + int(n%4), MemoryMB: 256 * (1 + int(n%6))}
-	l := &machine.Launch{Config: &machine.Config{Image: "souk/host", Guest: &guest, Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}}}}
+	l := &machine.Launch{Config: &machine.Config{Image: "souk/host", Guest: &guest,
+		Init: machine.Init{Exec: []string{"/bin/sleep", "1000"}}}}
 	if named {
 		l.Name = fmt.Sprint("named-", n)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// seller is a worker without a journal and without a runtime: its ledger is a real one, and a machine is started once it is
-// granted. It tells the fleet of each change before it answers, as a worker does. What placements do not need it does not have:
-// a call of the embedded interface, which is nil, would panic.
+// seller is a worker without a journal and without a runtime: its ledger is a real one, and a machine is started once
+// it is granted. It tells the fleet of each change before it answers, as a worker does. What placements do not need it
+// does not have: a call of the embedded interface, which is nil, would panic.
 type seller struct {
 	gateway.Worker
 	id   cluster.WorkerID
@@ -69,9 +69,11 @@ func (s *seller) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, 
 	}
 	at := now.UTC().Format(time.RFC3339)
 	s.last = machine.NextULID(s.last, now, zeros{})
-	m := &machine.Machine{ID: g.Request.Machine, App: g.Request.App, Name: g.Launch.Name, State: machine.Started, Region: g.Region, InstanceID: s.last,
-		Version: s.last, CreatedAt: at, UpdatedAt: at, Config: g.Launch.Config, HostStatus: "ok", Worker: s.id, Placement: g.Placement,
-		Events: []machine.Event{}}
+	m := &machine.Machine{ID: g.Request.Machine, App: g.Request.App, Name: g.Launch.Name, State: machine.Started,
+		Region: g.Region, InstanceID: s.last,
+		Version: s.last, CreatedAt: at, UpdatedAt: at, Config: g.Launch.Config, HostStatus: "ok", Worker: s.id,
+		Placement: g.Placement,
+		Events:    []machine.Event{}}
 	s.own.Worker(s.sell.Record(now))
 	s.own.Machine(m)
 	return m, nil

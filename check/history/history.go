@@ -106,7 +106,8 @@ func Read(path string) (ops []Op, err error) {
 	for n := 1; sc.Scan(); n++ {
 		var o Op
 		if err := json.Unmarshal(sc.Bytes(), &o); err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "history", "line %d of the history %s is no call with its answer", n,
+			return nil, fault.Wrap(err, fault.Invalid, "history",
+				"line %d of the history %s is no call with its answer", n,
 				path)
 		}
 		ops = append(ops, o)

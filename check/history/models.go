@@ -29,7 +29,8 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 	deadline := time.Now().Add(limit)
 	run := func(what string, m porcupine.Model, part []Op) {
 		res.Parts++
-		if porcupine.CheckOperationsTimeout(m, atOnce(part), max(time.Until(deadline)/4, time.Millisecond)) == porcupine.Ok {
+		if porcupine.CheckOperationsTimeout(m, atOnce(part),
+			max(time.Until(deadline)/4, time.Millisecond)) == porcupine.Ok {
 			return
 		}
 		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
@@ -110,7 +111,8 @@ func tell(ops []Op) string {
 		if i > 0 {
 			text += "; "
 		}
-		text += fmt.Sprintf("%s at %s by %s %s", o.Kind, cmp.Or(string(o.Worker), "?"), cmp.Or(o.Gateway, "?"), o.Outcome)
+		text += fmt.Sprintf("%s at %s by %s %s", o.Kind, cmp.Or(string(o.Worker), "?"), cmp.Or(o.Gateway, "?"),
+			o.Outcome)
 		if o.Code != "" {
 			text += " (" + o.Code + ")"
 		}
@@ -195,8 +197,8 @@ type workerState struct {
 	holds string // tokens with their ends, sorted; a string, so that states can be compared
 }
 
-// capacityModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets its
-// room. A hold ends when its time is over, or with its worker's process.
+// capacityModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets
+// its room. A hold ends when its time is over, or with its worker's process.
 func capacityModel(slots int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return workerState{} },
@@ -208,7 +210,8 @@ func capacityModel(slots int) porcupine.Model {
 				held = map[string]int64{}
 			case o.Outcome != Yes:
 				_, redeems := held[o.Token]
-				return !(o.Kind == Create && o.Outcome == No && redeems && o.Return < held[o.Token] && o.Code == "no_capacity"), st
+				return !(o.Kind == Create && o.Outcome == No && redeems && o.Return < held[o.Token] &&
+					o.Code == "no_capacity"), st
 			case o.Kind == Create:
 				delete(held, o.Token)
 				st.used++

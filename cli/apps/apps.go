@@ -34,8 +34,7 @@ func Apps(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	create := &cobra.Command{
-		Use:     "create NAME",
-		Short:   "Make an app",
+		Use: "create NAME", Short: "Make an app",
 		Example: "  souk apps create shop",
 		Args:    cli.Args(1, 1, "a name"),
 	}
@@ -74,7 +73,8 @@ func Apps(c *cli.Env) *cobra.Command {
 	}
 	return cli.Parent(
 		&cobra.Command{Use: "apps", Short: "List, make and destroy apps", Example: "  souk apps\n  souk apps --json",
-			Args: cli.Args(0, 0, "no argument, or create, destroy, policy, budget, namespace or disconnect"), RunE: list},
+			Args: cli.Args(0, 0, "no argument, or create, destroy, policy, budget, namespace or disconnect"),
+			RunE: list},
 		create,
 		destroy,
 		policies.AppsPolicy(c),

@@ -16,11 +16,14 @@ func cmdAppsBudget(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "budget APP [MAX[/WINDOW]]",
 		Short: "Say how many of an app's machines a worker may evict, or tell it",
-		Long: "Say how many of an app's machines one worker may evict within a time, for machines that are made from then " +
+		Long: "Say how many of an app's machines one worker may evict within a time, for machines that are made " +
+			"from then " +
 			"on and name no\n" +
-			"budget of their own (souk run --evictions). 0 is never. The worker that has the machines keeps count, also over " +
+			"budget of their own (souk run --evictions). 0 is never. The worker that has the machines keeps count, " +
+			"also over " +
 			"restarts.",
-		Example: "  souk apps budget shop\n  souk apps budget shop 3/1h\n  souk apps budget shop 0\n  souk apps budget " +
+		Example: "  souk apps budget shop\n  souk apps budget shop 3/1h\n  souk apps budget shop 0\n  souk apps " +
+			"budget " +
 			"shop --none",
 		Args: cli.Args(1, 2, "an app, and a budget to set it"),
 	}

@@ -86,7 +86,8 @@ func secretValues(c *cli.Env, given []string) (map[string]*string, error) {
 				return nil, fault.Wrap(err, fault.Invalid, "stdin", "the value of %s could not be read from stdin", k)
 			}
 			if len(raw) > maxSecret {
-				return nil, fault.New(fault.Invalid, "secret_size", "the value of %s is larger than %d bytes", k, maxSecret)
+				return nil, fault.New(fault.Invalid, "secret_size", "the value of %s is larger than %d bytes", k,
+					maxSecret)
 			}
 			v = strings.TrimSuffix(string(raw), "\n")
 		}

@@ -183,7 +183,8 @@ func printVolumes(c *cli.Env, vs []machine.Volume) {
 		if v.AttachedMachine != nil && *v.AttachedMachine != "" {
 			attached = *v.AttachedMachine
 		}
-		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, fmt.Sprintf("%d GB", v.SizeGB), string(v.Worker), attached))
+		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, fmt.Sprintf("%d GB", v.SizeGB), string(v.Worker),
+			attached))
 	}
 	c.Table([]string{"ID", "NAME", "STATE", "SIZE", "WORKER", "ATTACHED TO"}, rows)
 }

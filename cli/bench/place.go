@@ -18,7 +18,8 @@ of the whole process, its garbage collection too. The same is measured over ten 
 
 func cmdBenchPlace(c *cli.Env) *cobra.Command {
 	o := place.Options{Workers: 10_000, Creates: 20_000}
-	cmd := &cobra.Command{Use: "place", Short: "Measure what a placement costs among many workers", Long: benchPlaceLong,
+	cmd := &cobra.Command{Use: "place", Short: "Measure what a placement costs among many workers",
+		Long:    benchPlaceLong,
 		Example: "  souk bench place --workers 10000 --json\n  souk bench place --workers 1000 --machines 50000",
 		Args:    cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()
@@ -28,7 +29,8 @@ func cmdBenchPlace(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.Callers, "callers", 0, "how many create at the same time (default: one for each core)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Workers < 1 || o.Workers > 1_000_000 || o.Creates < 1000 || o.Machines < 0 || o.Callers < 0 {
-			return cli.Usagef("--workers is 1 to 1000000, --creates at least 1000, --machines and --callers are not negative")
+			return cli.Usagef("--workers is 1 to 1000000, --creates at least 1000, --machines and --callers are not " +
+				"negative")
 		}
 		done := c.Progress("measuring placements over %d workers", o.Workers)
 		r, err := place.Run(cmd.Context(), o)

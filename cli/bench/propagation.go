@@ -42,7 +42,8 @@ func cmdBenchPropagation(c *cli.Env) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Nodes < 2 || o.Nodes > 1000 || o.N < 1 || o.Deaths < 0 || o.Deaths > o.Nodes-2 || o.Idle < time.Second {
 			return cli.Usagef(
-				"--nodes is from 2 to 1000, --n at least 1, --deaths at most two less than the nodes, --idle at least 1s")
+				"--nodes is from 2 to 1000, --n at least 1, --deaths at most two less than the nodes, --idle at " +
+					"least 1s")
 		}
 		if o.Pace == "" {
 			if o.Pace = "lan"; o.Nodes > bench.Crowd*runtime.NumCPU() {

@@ -31,7 +31,8 @@ func cmdBenchSubmit(c *cli.Env) *cobra.Command {
 			o.Concurrency < o.Workers ||
 			o.Rounds < 1 {
 			return cli.Usagef(
-				"--tasks is 1 to %d, --workers 1 to %d, --concurrency at least one for each worker, --rounds at least 1",
+				"--tasks is 1 to %d, --workers 1 to %d, --concurrency at least one for each worker, --rounds at "+
+					"least 1",
 				jobs.MaxTasks, server.MaxWorkers)
 		}
 		return bench.Submit(cmd.Context(), o, &reporter{c: c, head: bench.SubmitHead()})

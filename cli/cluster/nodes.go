@@ -142,7 +142,8 @@ func cmdNodeInspect(c *cli.Env) *cobra.Command {
 			}
 			i := slices.IndexFunc(list, func(n nodeInfo) bool { return n.ID == argv[0] })
 			if i < 0 {
-				return fault.New(fault.NotFound, "node_not_found", "there is no node %s; \"souk node ls\" lists them", argv[0])
+				return fault.New(fault.NotFound, "node_not_found", "there is no node %s; \"souk node ls\" lists them",
+					argv[0])
 			}
 			h, err := cl.Health(cmd.Context())
 			if err != nil {
@@ -199,7 +200,8 @@ type cordonFlags struct {
 func (o *cordonFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.owner, "owner", "", "who wants it (default: who runs this command)")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "what for; needed")
-	cmd.Flags().DurationVar(&o.ttl, "for", 0, "how long; then it ends by itself (default: until \"souk node uncordon\")")
+	cmd.Flags().DurationVar(&o.ttl, "for", 0,
+		"how long; then it ends by itself (default: until \"souk node uncordon\")")
 }
 
 func (o *cordonFlags) cordon() (api.WorkerCordon, error) {
@@ -309,7 +311,8 @@ authority is), who has its disk can listen to gossip, and speak in it.`,
 		if !c.JSON {
 			fmt.Fprintln(
 				c.Out,
-				"  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the cluster's "+
+				"  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the "+
+					"cluster's "+
 					"authority",
 			)
 		}

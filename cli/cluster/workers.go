@@ -32,7 +32,8 @@ func Workers(c *cli.Env) *cobra.Command {
 			for _, r := range w.Workers {
 				rows = append(
 					rows,
-					cli.Cells(string(r.Worker), string(r.Region), string(r.State), fmt.Sprint(r.Machines), r.Free().String(),
+					cli.Cells(string(r.Worker), string(r.Region), string(r.State), fmt.Sprint(r.Machines),
+						r.Free().String(),
 						r.Capacity.String()),
 				)
 			}

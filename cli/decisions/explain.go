@@ -37,7 +37,8 @@ error tells the id of the decision. Where there were several decisions about a m
 		Args:              cli.Args(1, 1, "one machine, by id or name, or one decision by its id"),
 		ValidArgsFunction: c.CompleteFirst,
 	}
-	cmd.Flags().IntVar(&number, "decision", 0, "which of the machine's decisions, 1 being the oldest (default the newest)")
+	cmd.Flags().IntVar(&number, "decision", 0,
+		"which of the machine's decisions, 1 being the oldest (default the newest)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error { return explain(cmd.Context(), c, refs[0], number) }
 	return cmd
 }
@@ -115,7 +116,8 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 		if n := len(e.Decisions); n > 1 {
 			fmt.Fprintf(c.Out, "\nthis was decision %d of %d:\n", e.Number, n)
 			for i, d := range e.Decisions {
-				fmt.Fprintf(c.Out, "  %d  %s  %-8s %s %s\n", i+1, d.At.Local().Format(time.DateTime), d.Why, d.Outcome, d.Worker)
+				fmt.Fprintf(c.Out, "  %d  %s  %-8s %s %s\n", i+1, d.At.Local().Format(time.DateTime), d.Why, d.Outcome,
+					d.Worker)
 			}
 		}
 	case e.Placement != nil: // longer ago than the log goes back
@@ -130,7 +132,8 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 		if where == "" {
 			where = "no worker"
 		}
-		fmt.Fprintf(c.Out, "\nthe policy %s, which only watches, would have chosen %s\n", e.Placement.Shadow.Policy, where)
+		fmt.Fprintf(c.Out, "\nthe policy %s, which only watches, would have chosen %s\n", e.Placement.Shadow.Policy,
+			where)
 	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(c.Err, "note: %s\n", n)

@@ -118,7 +118,8 @@ func readSpec(c *cli.Env, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "spec", "there is no launch in %s; to plan a command, write it after --",
+			return nil, fault.Wrap(err, fault.NotFound, "spec",
+				"there is no launch in %s; to plan a command, write it after --",
 				name)
 		}
 		defer f.Close()
@@ -129,7 +130,8 @@ func readSpec(c *cli.Env, name string) ([]byte, error) {
 		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
 	}
 	if len(raw) > maxSpec {
-		return nil, fault.New(fault.Invalid, "spec", "%s has more than %d bytes, which no launch may have", name, maxSpec)
+		return nil, fault.New(fault.Invalid, "spec", "%s has more than %d bytes, which no launch may have", name,
+			maxSpec)
 	}
 	return raw, nil
 }
@@ -155,7 +157,8 @@ func doPlan(c *cli.Env, p api.Plan) error {
 func sayPending(c *cli.Env, p api.Plan, code int) {
 	if c.JSON {
 		c.JSONLine(c.Err,
-			cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending, Exit: code})
+			cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending,
+				Exit: code})
 		return
 	}
 	fmt.Fprintf(c.Err, "souk: %s: %s: %s\n", verdictText(p.Verdict), p.Pending, p.Reason)
@@ -242,7 +245,8 @@ func printChanges(c *cli.Env, p api.Plan) {
 	for i, ch := range p.Changes {
 		also := ""
 		if ch.Also > 0 {
-			also = fmt.Sprintf(" (or %s)", cli.NumberOf(ch.Also, "other, in much the same way", "others, in much the same way"))
+			also = fmt.Sprintf(" (or %s)", cli.NumberOf(ch.Also, "other, in much the same way",
+				"others, in much the same way"))
 		}
 		fmt.Fprintf(c.Out, "  %d. %s%s\n", i+1, ch.Text, also)
 	}

@@ -43,7 +43,8 @@ need run; one that answers is asked for the operators' own policies.`,
 		&whole,
 		"cluster",
 		false,
-		"examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether all is "+
+		"examine the cluster instead: drift, clocks, certificates, staleness, cordons; the exit code says whether "+
+			"all is "+
 			"well",
 	)
 	cmd.Flags().BoolVar(&decisions, "decisions", false,
@@ -77,7 +78,8 @@ func doExamine(ctx context.Context, c *cli.Env, dirFlag string) error {
 		ex, err = cl.Doctor(ctx)
 	}
 	if err != nil {
-		here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers", Advice: err.Error()})
+		here.Findings = append(here.Findings, cluster.Finding{Name: "server", Have: "none answers",
+			Advice: err.Error()})
 	} else {
 		here.Findings = append(here.Findings,
 			cluster.Finding{Name: "server", OK: true, Have: fmt.Sprintf("%d workers at %s", len(ex), cl.Addr())})

@@ -13,7 +13,8 @@ import (
 
 // Version makes the command "souk version".
 func Version(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Print the version of this program, and of the server when one answers",
+	return &cobra.Command{Use: "version",
+		Short:   "Print the version of this program, and of the server when one answers",
 		Example: "  souk version\n  souk version --json", Args: cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := struct {

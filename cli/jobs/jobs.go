@@ -20,9 +20,11 @@ import (
 
 // Job makes the command "souk job".
 func Job(c *cli.Env) *cobra.Command {
-	return cli.Parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"}, Short: "Look at jobs, wait for them, end them",
+	return cli.Parent(&cobra.Command{Use: "job", Aliases: []string{"jobs"},
+		Short:   "Look at jobs, wait for them, end them",
 		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
-		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" makes " +
+		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" " +
+			"makes " +
 			"one."},
 		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
 }
@@ -103,14 +105,16 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		}
 		rows = append(
 			rows,
-			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State), {Text: thousands(j.Tasks)},
+			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State),
+				{Text: thousands(j.Tasks)},
 				{
 					Text: thousands(j.Waiting),
 				}, {Text: thousands(j.Running)}, {Text: thousands(j.Succeeded)}, {Text: thousands(j.Failed)},
 				{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}},
 		)
 	}
-	c.Table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"}, rows)
+	c.Table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"},
+		rows)
 }
 
 func jobStateCell(s jobs.JobState) cli.Cell {
@@ -294,7 +298,8 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 		switch {
 		case len(refs) == 2:
 			if index, err = strconv.Atoi(refs[1]); err != nil {
-				return cli.Usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First, j.Spec.Last)
+				return cli.Usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First,
+					j.Spec.Last)
 			}
 		case j.Tasks > 1:
 			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First,

@@ -168,7 +168,8 @@ func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, lim
 		step := time.Minute
 		if limit > 0 {
 			if step = limit - time.Since(begin); step <= 0 {
-				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have", jobLabel(&j), limit,
+				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have",
+					jobLabel(&j), limit,
 					j.Done(), j.Tasks)
 			}
 		}
@@ -240,7 +241,8 @@ func tallyText(j *jobs.Job) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"}, {j.Evicted, "evicted and run again"}} {
+	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"},
+		{j.Evicted, "evicted and run again"}} {
 		if p.n > 0 {
 			text += fmt.Sprintf(", %s %s", thousands(p.n), p.what)
 		}

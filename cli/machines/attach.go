@@ -40,7 +40,8 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		_ = cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true}, emit) // whatever ended it, the rest is read below
+		// whatever ended it, the rest is read below
+		_ = cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true}, emit)
 	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
@@ -75,7 +76,8 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 func codeError(m *machine.Machine, code *int) error {
 	switch {
 	case code == nil:
-		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m), m.State,
+		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m),
+			m.State,
 			m.Because())
 	case *code == 0:
 		return nil

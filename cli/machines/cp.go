@@ -32,7 +32,8 @@ with. Paths of a machine lie below its own directory.`,
 			fromRef, fromPath, out := splitPath(given[0])
 			toRef, toPath, in := splitPath(given[1])
 			if out == in {
-				return cli.Usagef("exactly one of FROM and TO is MACHINE:PATH; a path of this host with a colon is written ./a:b")
+				return cli.Usagef("exactly one of FROM and TO is MACHINE:PATH; a path of this host with a colon is " +
+					"written ./a:b")
 			}
 			if out {
 				cl, m, err := c.One(cmd, fromRef)

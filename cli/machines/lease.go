@@ -15,7 +15,8 @@ import (
 func Lease(c *cli.Env) *cobra.Command {
 	var nonce string
 	var ttl time.Duration
-	sub := func(use, short, example string, f func(cmd *cobra.Command, cl *client.Client, m *machine.Machine) error) *cobra.Command {
+	sub := func(use, short, example string, f func(cmd *cobra.Command, cl *client.Client,
+		m *machine.Machine) error) *cobra.Command {
 		return &cobra.Command{
 			Use:               use + " MACHINE",
 			Short:             short,

@@ -21,7 +21,8 @@ import (
 func TestKeyValues(t *testing.T) {
 	lookup := func(k string) string { return "looked up " + k }
 	got, err := KeyValues("--env", []string{"A=1", "B=x=y", "C", "D="}, lookup)
-	if err != nil || len(got) != 4 || got["A"] != "1" || got["B"] != "x=y" || got["C"] != "looked up C" || got["D"] != "" {
+	if err != nil || len(got) != 4 || got["A"] != "1" || got["B"] != "x=y" || got["C"] != "looked up C" ||
+		got["D"] != "" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{"=x", "X"} {
@@ -172,7 +173,8 @@ func TestExitOf(t *testing.T) {
 		return machine.Event{Type: "exit", Request: &machine.EventRequest{ExitEvent: &x}}
 	}
 	m := &machine.Machine{
-		Events: []machine.Event{{Type: "stop"}, exit(machine.ExitEvent{ExitCode: 7}), exit(machine.ExitEvent{ExitCode: 1})},
+		Events: []machine.Event{{Type: "stop"}, exit(machine.ExitEvent{ExitCode: 7}),
+			exit(machine.ExitEvent{ExitCode: 1})},
 	}
 	if code := exitOf(m); code == nil || *code != 7 {
 		t.Errorf("got %v, want the newest: 7", code)

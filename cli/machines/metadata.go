@@ -61,8 +61,9 @@ func Metadata(c *cli.Env) *cobra.Command {
 		}
 		return change(cmd, given[0], patch)
 	}
-	unset := &cobra.Command{Use: "unset MACHINE KEY...", Short: "Delete keys", Example: "  souk metadata unset web role",
-		Args: cli.Args(2, -1, "a machine and keys"), ValidArgsFunction: c.CompleteFirst}
+	unset := &cobra.Command{Use: "unset MACHINE KEY...", Short: "Delete keys",
+		Example: "  souk metadata unset web role",
+		Args:    cli.Args(2, -1, "a machine and keys"), ValidArgsFunction: c.CompleteFirst}
 	unset.RunE = func(cmd *cobra.Command, given []string) error {
 		patch := map[string]*string{}
 		for _, k := range given[1:] {

@@ -41,7 +41,8 @@ func (o *placeFlags) add(f *pflag.FlagSet) {
 		"APP or APP/ATTRIBUTE: on a worker (with the same ATTRIBUTE) where machines of the app are; repeatable")
 	f.StringArrayVar(&o.away, "away", nil, "as --near, but away from them; repeatable")
 	f.StringArrayVar(&o.spread, "spread", nil,
-		"ATTRIBUTE or ATTRIBUTE:SKEW: the app's machines evenly over its values, with SKEW at most so uneven; repeatable")
+		"ATTRIBUTE or ATTRIBUTE:SKEW: the app's machines evenly over its values, with SKEW at most so uneven; "+
+			"repeatable")
 	f.StringArrayVar(&o.labels, "label", nil, "NAME=VALUE, which the requirements of workers may read; repeatable")
 	f.StringVar(&o.policy, "policy", "", "the placement policy, by name (default: the app's)")
 	f.StringVar(&o.strategy, "strategy", "", "direct, race, shared, batching or fair-share (default: the policy's)")

@@ -19,7 +19,8 @@ func Ps(c *cli.Env) *cobra.Command {
 	var quiet bool
 	cmd := &cobra.Command{Use: "ps", Aliases: []string{"ls"}, Short: "List machines",
 		Long: "List the machines of every app, or with --app of one, oldest first.",
-		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force $(souk " +
+		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force " +
+			"$(souk " +
 			"ps -q)",
 		Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVarP(&o.Destroyed, "all", "a", false, "also machines that were destroyed not long ago")
@@ -124,7 +125,8 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	if m.State == machine.Started {
 		if ps, err := cl.Processes(ctx, m.App, m.ID); err == nil {
 			for _, p := range ps {
-				line("process", "%d %s (%d MB, %d ms of CPU)", p.PID, strings.Map(cli.Printable, p.Command), p.RSS>>20, p.CPU)
+				line("process", "%d %s (%d MB, %d ms of CPU)", p.PID, strings.Map(cli.Printable, p.Command), p.RSS>>20,
+					p.CPU)
 			}
 		}
 	}

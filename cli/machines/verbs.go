@@ -191,7 +191,8 @@ func Signal(c *cli.Env) *cobra.Command {
 				return err
 			}
 			if c.JSON {
-				c.JSONLine(c.Out, done{ID: m.ID, Name: m.Name, App: m.App, Verb: "signal", State: m.State, Previous: m.State})
+				c.JSONLine(c.Out, done{ID: m.ID, Name: m.Name, App: m.App, Verb: "signal", State: m.State,
+					Previous: m.State})
 				return nil
 			}
 			fmt.Fprintf(c.Out, "%s was sent %s\n", cli.Label(m), sig)

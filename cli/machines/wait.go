@@ -30,7 +30,8 @@ func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.M
 		if limit > 0 {
 			step = limit - time.Since(begin)
 			if step <= 0 {
-				return nil, fault.New(fault.Timeout, "wait", "%s was not %s within %s", cli.Label(m), cli.StatesText(states), limit)
+				return nil, fault.New(fault.Timeout, "wait", "%s was not %s within %s", cli.Label(m),
+					cli.StatesText(states), limit)
 			}
 		}
 		err := cl.Wait(ctx, m.App, m.ID, step, states...)
@@ -58,10 +59,12 @@ func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.M
 func Wait(c *cli.Env) *cobra.Command {
 	var states []string
 	var limit time.Duration
-	cmd := &cobra.Command{Use: "wait MACHINE...", Short: "Wait until machines end, and end with the task's own exit code",
+	cmd := &cobra.Command{Use: "wait MACHINE...",
+		Short: "Wait until machines end, and end with the task's own exit code",
 		Long: `Wait until each machine has ended for good (restarts that its policy still owes are waited for too) and return
 the task's own exit code; of several machines the largest. With --state wait for a state instead, and return 0.`,
-		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout 10s\n  " +
+		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout " +
+			"10s\n  " +
 			"souk wait a b c --json",
 		Args: cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
 	cmd.Flags().StringArrayVar(&states, "state", nil, "wait for this state; repeatable, any of them will do")

@@ -23,7 +23,8 @@ asked for are not kept with a machine: its own is taken to be the nearest, and t
 
 Then the same for the decisions of the last day that the log has with their whole view, each on the view of its
 time.`,
-		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | {machine, " +
+		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | " +
+			"{machine, " +
 			"old, new}'",
 		Args: cli.Args(1, 1, "a file"),
 	}
@@ -87,7 +88,8 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 	}
 	if r := p.Recorded; r != nil {
 		fmt.Fprintf(c.Out,
-			"of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d nowhere\n",
+			"of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d "+
+				"nowhere\n",
 			r.Compared, r.Same, len(r.Moves), len(r.Nowhere))
 	}
 }
@@ -113,7 +115,8 @@ func policyDiff(c *cli.Env) *cobra.Command {
 		Short: "Show what a policy file changes: its text, and its filters, scores and weights",
 		Long: `Show what a policy file changes against the version in force, or against --version: the text as "diff -u", then what
 changes in meaning. The exit code is 0 whether there is a difference or not.`,
-		Example: "  souk policy diff fast.toml\n  souk policy diff fast.toml --version 3\n  souk policy diff mine.toml " +
+		Example: "  souk policy diff fast.toml\n  souk policy diff fast.toml --version 3\n  souk policy diff " +
+			"mine.toml " +
 			"--with spread",
 		Args: cli.Args(1, 1, "a file"),
 	}

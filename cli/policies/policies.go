@@ -28,7 +28,8 @@ func Policy(c *cli.Env) *cobra.Command {
 which is best. It is a file: filters and weighted scores over the request and the worker. The format stands in
 docs/reference/policies.md. A launch may choose a policy, else its app's is used ("souk apps policy"), else the
 default ("souk policy use").`,
-			Example: "  souk policy ls\n  souk policy check fast.toml\n  souk policy plan fast.toml\n  souk policy apply " +
+			Example: "  souk policy ls\n  souk policy check fast.toml\n  souk policy plan fast.toml\n  souk policy " +
+				"apply " +
 				"fast.toml",
 		},
 		policyLs(c),
@@ -45,7 +46,8 @@ default ("souk policy use").`,
 }
 
 func policyLs(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List policies: their versions, and who uses them",
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"},
+		Short: "List policies: their versions, and who uses them",
 		Example: "  souk policy ls\n  souk policy ls --json | jq -r '.[] | " +
 			"select(.default).name'", Args: cli.Args(0, 0, "no argument")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -106,7 +108,8 @@ func usedBy(p api.PolicyInfo) string {
 
 func policyShow(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Print a policy's file, and with --versions what versions are kept",
-		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show fast " +
+		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show " +
+			"fast " +
 			"--versions", Args: cli.Args(1, 1, "a name")}
 	version := cmd.Flags().Int("version", 0, "this version instead of the newest")
 	versions := cmd.Flags().Bool("versions", false, "list the versions instead")
@@ -211,9 +214,11 @@ not, 66 when one is not there. No souk is asked. FILE may be - for stdin.`,
 				c.PrintError(err)
 			case c.JSON:
 				c.JSONLine(c.Out,
-					checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost, Problems: []policy.Problem{}})
+					checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost,
+						Problems: []policy.Problem{}})
 			default:
-				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name, s.Name,
+				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name,
+					s.Name,
 					s.Summary(), s.Cost)
 			}
 		}
@@ -256,7 +261,8 @@ func sayApplied(c *cli.Env, a api.PolicyApplied, how string) error {
 		fmt.Fprintf(c.Out, "policy %s is at version %d already; nothing changed\n", a.Policy.Name, a.Policy.Version)
 	case used == "-":
 		fmt.Fprintf(c.Out,
-			"policy %s is at version %d, and nobody uses it yet; \"souk policy use %s\" makes it the default\n", a.Policy.Name,
+			"policy %s is at version %d, and nobody uses it yet; \"souk policy use %s\" makes it the default\n",
+			a.Policy.Name,
 			a.Policy.Version, a.Policy.Name)
 	default:
 		fmt.Fprintf(c.Out, "policy %s is at version %d, %s for %s\n", a.Policy.Name, a.Policy.Version, how, used)
@@ -287,11 +293,13 @@ text, so that numbers only grow; rolling back again goes further back.`,
 // choose is a command that chooses a policy by name, or gives it up with --none.
 func choose(c *cli.Env, use, short, long, example string,
 	set func(cl *client.Client, cmd *cobra.Command, name string) error, said func(name string) string) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: cli.Args(0, 1, "a name, or --none")}
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example,
+		Args: cli.Args(0, 1, "a name, or --none")}
 	none := cmd.Flags().Bool("none", false, "give it up")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if *none == (len(given) == 1) {
-			return cli.Usagef("%s wants a name or --none, one of them; see \"%s --help\"", cmd.CommandPath(), cmd.CommandPath())
+			return cli.Usagef("%s wants a name or --none, one of them; see \"%s --help\"", cmd.CommandPath(),
+				cmd.CommandPath())
 		}
 		cl, err := c.Client()
 		if err != nil {
@@ -309,7 +317,8 @@ func choose(c *cli.Env, use, short, long, example string,
 
 func policyUse(c *cli.Env) *cobra.Command {
 	return choose(c, "use NAME", "Make a policy the default",
-		"Make a policy the one that is used where neither a launch nor its app chose another. --none goes back to spread.",
+		"Make a policy the one that is used where neither a launch nor its app chose another. --none goes back to "+
+			"spread.",
 		"  souk policy use binpack\n  souk policy use --none",
 		func(cl *client.Client, cmd *cobra.Command, name string) error {
 			return cl.ChoosePolicies(cmd.Context(), &name, nil)

@@ -40,7 +40,8 @@ func Namespace(c *cli.Env) *cobra.Command {
 		if _, err := cl.CreateNamespace(cmd.Context(), given[0]); err != nil {
 			return err
 		}
-		c.Say("created", given[0], "namespace %s is created, without a limit; give it one with souk quota set %s", given[0],
+		c.Say("created", given[0], "namespace %s is created, without a limit; give it one with souk quota set %s",
+			given[0],
 			given[0])
 		return nil
 	}
@@ -66,7 +67,8 @@ func Namespace(c *cli.Env) *cobra.Command {
 			Use:     "namespace",
 			Aliases: []string{"namespaces", "ns"},
 			Short:   "List, make and remove namespaces: who shares a quota",
-			Long: "A namespace is a set of apps that share a quota. An app is in the namespace default until it is put " +
+			Long: "A namespace is a set of apps that share a quota. An app is in the namespace default until it is " +
+				"put " +
 				"into another one\n(souk apps namespace).",
 			Example: "  souk namespace ls\n  souk namespace create ml\n  souk apps namespace trainer ml",
 		},
@@ -126,7 +128,8 @@ func Quota(c *cli.Env) *cobra.Command {
 		printQuota(c, n)
 		return nil
 	}
-	return cli.Parent(&cobra.Command{Use: "quota", Short: "Show and set what namespaces may spend, and what things cost",
+	return cli.Parent(&cobra.Command{Use: "quota",
+		Short: "Show and set what namespaces may spend, and what things cost",
 		Long: `A quota is a budget of credits. Machines spend credits by the hour for what
 they occupy, at the price of their band; what they spent is made good at the budget's rate. Who has nothing left is
 refused, or lent to: a lent machine runs on idle room, costs nothing, and is the first to be evicted. See
@@ -143,7 +146,8 @@ func quotaSet(c *cli.Env) *cobra.Command {
 		Long: `Set what a namespace may spend: for ever --credits-per-hour, at once at
 most --burst. Flags that are not given leave what there is; a first quota needs --credits-per-hour, and its burst
 is an hour's worth if nothing else is said.`,
-		Example: "  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n  souk quota " +
+		Example: "  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n  souk " +
+			"quota " +
 			"set ml --none", Args: cli.Args(1, 1, "a namespace")}
 	f := cmd.Flags()
 	f.Float64Var(&b.PerHour, "credits-per-hour", 0, "what it may spend for ever; 0: --burst is all it ever gets")
@@ -276,7 +280,8 @@ service or system. free always costs nothing.`,
 				of = "one"
 			}
 			row := []string{name, of}
-			for _, band := range []machine.Band{machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem} {
+			for _, band := range []machine.Band{machine.BandFree, machine.BandBatch, machine.BandService,
+				machine.BandSystem} {
 				row = append(row, quota.Text(p.PerHour[name]*p.Factor(band)))
 			}
 			rows = append(rows, cli.Cells(row...))
@@ -315,7 +320,8 @@ func AppsNamespace(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "namespace APP [NAMESPACE]",
 		Short: "Tell the namespace of an app, or put it into another one",
-		Long: "Tell the namespace that pays for an app, or put the app into another one. Machines that are there stay " +
+		Long: "Tell the namespace that pays for an app, or put the app into another one. Machines that are there " +
+			"stay " +
 			"in the namespace that\nthey were made in; those that are made from then on are of the new one.",
 		Example: "  souk apps namespace trainer\n  souk apps namespace trainer ml",
 		Args:    cli.Args(1, 2, "an app, and a namespace to put it there"),

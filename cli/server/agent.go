@@ -91,11 +91,13 @@ func Agent(c *cli.Env) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
 	f.StringVar(&o.Dir, "dir", "",
-		"where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below $XDG_STATE_HOME)")
+		"where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below "+
+			"$XDG_STATE_HOME)")
 	f.StringVar(&o.Addr, "addr", DefaultAddr, "HOST:PORT of the API; loopback only; port 0 takes any that is free")
 	f.StringVar(&o.Wire, "wire", defaultWire, "HOST:PORT to listen on for other members' calls")
 	f.StringVar(&o.Gossip, "gossip", defaultGossip, "HOST:PORT to listen on for gossip")
-	f.StringVar(&o.Host, "host", "", "the host at which other members reach this one (default: this host's first address)")
+	f.StringVar(&o.Host, "host", "",
+		"the host at which other members reach this one (default: this host's first address)")
 	f.StringArrayVar(&o.Peers, "peer", nil,
 		"HOST:PORT of the gossip of a member to look for, beside those that are known from before; repeatable")
 	f.StringVar(&o.Pace, "pace", "lan", cli.PaceHelp)
@@ -140,10 +142,14 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 	flags := o.agentConfig
 	o.agentConfig = set
 	for name, keep := range map[string]func(){
-		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr }, "wire": func() { o.Wire = flags.Wire },
-		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host }, "peer": func() { o.Peers = flags.Peers },
-		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs }, "memory": func() { o.Memory = flags.Memory },
-		"dns": func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace }, "log": func() { o.Level = flags.Level },
+		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr },
+		"wire":   func() { o.Wire = flags.Wire },
+		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host },
+		"peer":   func() { o.Peers = flags.Peers },
+		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs },
+		"memory": func() { o.Memory = flags.Memory },
+		"dns":    func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace },
+		"log": func() { o.Level = flags.Level },
 	} {
 		if f.Changed(name) {
 			keep()
@@ -204,7 +210,8 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
-			DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(), Grace: shutdownGrace},
+			DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(),
+			Grace: shutdownGrace},
 	)
 	if err != nil {
 		ln.Close()
@@ -236,7 +243,8 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 	})
 	if fault.Is(err, fault.NotFound) {
 		return nil, fault.New(fault.Precondition, "not_a_member",
-			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another",
+			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" "+
+				"for another",
 			dir)
 	}
 	return m, err
@@ -257,7 +265,8 @@ func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.
 	if _, set := p.Offer.Attributes[broker.AddressAttribute]; !set {
 		host, _, err := net.SplitHostPort(m.Address())
 		if err == nil {
-			p.Offer.Attributes[broker.AddressAttribute] = cluster.Text(host) // where the machines of a gang find each other
+			// where the machines of a gang find each other
+			p.Offer.Attributes[broker.AddressAttribute] = cluster.Text(host)
 		}
 	}
 	return p, nil

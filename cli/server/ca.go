@@ -85,7 +85,8 @@ func cmdCAActivate(c *cli.Env, open openCA) *cobra.Command {
 			return err
 		}
 		c.Say("activated", "root",
-			"the next root signs now; give the issuers new certificates of it (souk ca issue), the others renew by themselves")
+			"the next root signs now; give the issuers new certificates of it (souk ca issue), the others renew by "+
+				"themselves")
 		return nil
 	}
 	return cmd
@@ -117,7 +118,8 @@ running agent reads them within an hour, or at its next start.`,
 		if err := ca.IssueTo(out, name, clock(c)); err != nil {
 			return err
 		}
-		c.Say("issued", argv[0], "%s: a certificate for %s until %s; put it into the member's directory, below identity",
+		c.Say("issued", argv[0],
+			"%s: a certificate for %s until %s; put it into the member's directory, below identity",
 			out, argv[0], clock(c).Add(pki.CertificateLife).UTC().Format(time.DateOnly))
 		return nil
 	}

@@ -66,7 +66,8 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 		}
 		if patience == 0 {
 			c.Say("rotating", "gossip-key",
-				"the agent with this directory carries it on; souk members shows who has come how far, under KEYS: %d at the end",
+				"the agent with this directory carries it on; souk members shows who has come how far, under KEYS: "+
+					"%d at the end",
 				last)
 			return nil
 		}
@@ -77,7 +78,8 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 			return fault.New(
 				fault.Timeout,
 				"rotation",
-				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who lags behind %d "+
+				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who "+
+					"lags behind %d "+
 					"under KEYS; it goes on by itself while the agent with this directory runs",
 				patience,
 				k.Step,

@@ -21,7 +21,8 @@ func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
 	if r.Memory == 0 {
 		total, err := cli.MemInfo("MemTotal")
 		if err != nil {
-			return r, fault.Wrap(err, fault.Unavailable, "memory", "how much memory this host has cannot be read; give --memory")
+			return r, fault.Wrap(err, fault.Unavailable, "memory",
+				"how much memory this host has cannot be read; give --memory")
 		}
 		r.Memory = total
 	}

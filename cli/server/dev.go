@@ -62,7 +62,8 @@ themselves when DIR is the default one.`,
 		Example: "  souk dev\n  souk dev --workers 3\n  souk dev --dir /tmp/try --addr 127.0.0.1:5000",
 		Args:    cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "dir", "", "where the state is kept (default: souk/dev below $XDG_STATE_HOME or ~/.local/state)")
+	f.StringVar(&o.dir, "dir", "",
+		"where the state is kept (default: souk/dev below $XDG_STATE_HOME or ~/.local/state)")
 	f.StringVar(&o.addr, "addr", DefaultAddr, "HOST:PORT to listen on; loopback only; port 0 takes any that is free")
 	f.IntVar(&o.workers, "workers", 0,
 		"how many workers share this host, each with its own journal (default: as many as before, else 1)")
@@ -151,7 +152,8 @@ func checkListen(addr string) error {
 	}
 	if !cli.IsLoopback(host) {
 		return cli.Usagef(
-			"souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in clear; use "+
+			"souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in "+
+				"clear; use "+
 				"%s and a tunnel",
 			host,
 			DefaultAddr,
@@ -200,7 +202,8 @@ func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node,
 	fmt.Fprintf(c.Out, "Now, in another terminal:\n%s%s", export, next)
 	if _, err := exec.LookPath("souk"); err != nil {
 		fmt.Fprint(c.Out,
-			"(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for it)\n")
+			"(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for "+
+				"it)\n")
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 func lockMember(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.New(fault.Precondition, "not_a_member",
-			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" for another",
+			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" "+
+				"for another",
 			dir)
 	}
 	return lockDir(dir)
@@ -34,7 +35,8 @@ func lockDir(dir string) (*os.File, error) {
 		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
 		f.Close()
 		return nil, fault.New(fault.Conflict, "dir_in_use",
-			"a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr", holder, dir)
+			"a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr",
+			holder, dir)
 	}
 	err = f.Truncate(0)
 	if err == nil {

@@ -63,8 +63,9 @@ func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token string) erro
 		return err
 	}
 	done := c.Progress("joining at %s", addr)
-	members, err := wire.Join(ctx, wire.JoinOptions{Addr: addr, Token: token, Dir: filepath.Join(dir, member.IdentityDir),
-		Name: pki.Name{ID: id, Roles: []pki.Role{pki.Gateway, pki.Worker}}})
+	members, err := wire.Join(ctx,
+		wire.JoinOptions{Addr: addr, Token: token, Dir: filepath.Join(dir, member.IdentityDir),
+			Name: pki.Name{ID: id, Roles: []pki.Role{pki.Gateway, pki.Worker}}})
 	done()
 	if err != nil {
 		return err

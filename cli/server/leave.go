@@ -59,7 +59,8 @@ func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v", dir,
+			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v",
+				dir,
 				leaveWait)
 		case <-look.C:
 		}

@@ -50,7 +50,8 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 			}
 		}
 		if !ok || !cluster.ValidAttribute(name) {
-			return offer, cli.Usagef("--attr is written NAME=VALUE, with a name of letters, digits and . _ - /, not %q", a)
+			return offer, cli.Usagef("--attr is written NAME=VALUE, with a name of letters, digits and . _ - /, not %q",
+				a)
 		}
 		offer.Attributes[name] = cluster.ParseValue(value)
 	}
@@ -85,7 +86,8 @@ func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error)
 			}
 		}
 		if kind == "" || n < 1 || len(out)+n > maxGPUs {
-			return nil, cli.Usagef("--gpu is written KIND or KIND:COUNT, with at most %d devices in all, not %q", maxGPUs, g)
+			return nil, cli.Usagef("--gpu is written KIND or KIND:COUNT, with at most %d devices in all, not %q",
+				maxGPUs, g)
 		}
 		out = append(out, slices.Repeat([]cluster.GPU{{Kind: kind, Free: 1000}}, n)...)
 		*capacity = capacity.Add(

@@ -31,7 +31,8 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 		return nil, cli.Usagef("--workers is a number from 1 to %d, not %d", MaxWorkers, count)
 	case count < len(before):
 		return nil, fault.New(fault.Conflict, "fewer_workers",
-			"%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another --dir", dir,
+			"%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another "+
+				"--dir", dir,
 			len(before), len(before))
 	}
 	all, err := capacityOf(dir, o)

@@ -47,7 +47,8 @@ that decided counts where souk knows it, and the default where it does not.
 
 The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the souk
 dev here.`,
-		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy mine.toml --against spread --log " +
+		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy mine.toml --against spread " +
+			"--log " +
 			"decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'",
 		Args: cli.Args(0, 0, "no argument"),
 	}
@@ -83,7 +84,8 @@ func policyNamed(name string) (placement.Policy, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return placement.Policy{}, fault.Wrap(err, fault.NotFound, "policy",
-			"%q is neither a shipped policy (%s) nor a file that can be read", name, strings.Join(builtinPolicies(), ", "))
+			"%q is neither a shipped policy (%s) nor a file that can be read", name,
+			strings.Join(builtinPolicies(), ", "))
 	}
 	s, err := policy.Load(text)
 	if err != nil {
@@ -126,7 +128,8 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 	printAB(c, r, o)
 	for _, g := range gates {
 		if v, limit, fails := g.Fails(r); fails {
-			return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", o.then, g, v, limit)
+			return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", o.then, g, v,
+				limit)
 		}
 	}
 	return nil
@@ -210,7 +213,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 			r.Skipped)
 	}
 	if r.Partial > 0 {
-		fmt.Fprintf(c.Out, "  %d were made on fleets of which only the best workers and examples are in the log\n", r.Partial)
+		fmt.Fprintf(c.Out, "  %d were made on fleets of which only the best workers and examples are in the log\n",
+			r.Partial)
 	}
 	shareText := func(s ab.Share) string {
 		return fmt.Sprintf("%d (%.1f%%, from %.1f%% to %.1f%%)", s.N, 100*s.Of, 100*s.Low, 100*s.High)
@@ -222,7 +226,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 	for _, p := range []struct {
 		name string
 		ab.Paired
-	}{{"headroom left", r.Headroom}, {"region, 0 is first", r.Region}, {"neighbours of its app", r.Mates}, {"score by " + o.then, r.Score}} {
+	}{{"headroom left", r.Headroom}, {"region, 0 is first", r.Region}, {"neighbours of its app", r.Mates},
+		{"score by " + o.then, r.Score}} {
 		rows = append(
 			rows,
 			cli.Cells(p.name, fmt.Sprintf("%.4f", p.Old), fmt.Sprintf("%.4f", p.New),
@@ -245,7 +250,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 			why = "only the new policy places it"
 		}
 		rows = append(rows,
-			cli.Cells(m.At.Local().Format(time.DateTime), m.App, m.Machine, orDash(string(m.From)), orDash(string(m.To)), why))
+			cli.Cells(m.At.Local().Format(time.DateTime), m.App, m.Machine, orDash(string(m.From)),
+				orDash(string(m.To)), why))
 	}
 	c.Table([]string{"WHEN", "APP", "MACHINE", "OLD", "NEW", "WHY"}, rows)
 	if left := r.Moved.N + r.OnlyBy.New.N + r.OnlyBy.Old.N - len(rows); left > 0 {

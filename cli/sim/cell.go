@@ -46,13 +46,17 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 		Use:   "omega",
 		Short: "Run jobs on a cell under shared state, offers, requests, one scheduler, or the market",
 		Args:  cli.Args(0, 0, "no argument"),
-		Long: "Simulate schedulers that think about whole jobs, as Omega's simulator does (EuroSys'13): a decision takes " +
+		Long: "Simulate schedulers that think about whole jobs, as Omega's simulator does (EuroSys'13): a decision " +
+			"takes " +
 			"--think-CLASS\n" +
-			"and --think-task for each task, workers are drawn by random first fit, and a job that is not wholly placed is " +
+			"and --think-task for each task, workers are drawn by random first fit, and a job that is not wholly " +
+			"placed is " +
 			"tried again a\n" +
-			"second later. The jobs are a CSV file: job,submit_s,workload,tasks,duration_s,cpu,mem_gb; .gz and .xz are read " +
+			"second later. The jobs are a CSV file: job,submit_s,workload,tasks,duration_s,cpu,mem_gb; .gz and .xz " +
+			"are read " +
 			"as they are.",
-		Example: "  souk sim omega --jobs e4_hot_12h.csv.gz --workers 1000 --architecture omega,market --think-service " +
+		Example: "  souk sim omega --jobs e4_hot_12h.csv.gz --workers 1000 --architecture omega,market " +
+			"--think-service " +
 			"10s --until 12h",
 	}
 	f := cmd.Flags()
@@ -87,7 +91,8 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 		}
 		cfg.Each = omega.Amount{CPU: int32(cpu * 1000), Mem: int32(memory * 1024)}
 		for k := range think {
-			cfg.Think[k] = cellsim.Think{PerJob: ticks.Time(think[k].Microseconds()), PerTask: ticks.Time(task.Microseconds())}
+			cfg.Think[k] = cellsim.Think{PerJob: ticks.Time(think[k].Microseconds()),
+				PerTask: ticks.Time(task.Microseconds())}
 		}
 		cfg.ViewAge, cfg.Delay, cfg.Until = ticks.Time(age.Microseconds()), ticks.Time(
 			delay.Microseconds()), ticks.Time(until.Microseconds())
@@ -119,8 +124,10 @@ func simOmega(c *cli.Env, cfg cellsim.Config, archs []string, seeds int, jobs []
 		for k, x := range r.Class {
 			out = append(
 				out,
-				cli.Cells(r.Architecture, fmt.Sprint(r.Seed), cellsim.Class(k).String(), fmt.Sprintf("%d of %d", x.Placed, x.Jobs),
-					fmt.Sprintf("%.3f", x.Wait.Mean), fmt.Sprintf("%.3f", x.FullWait.Mean), fmt.Sprintf("%.2f", x.FullWait.P90),
+				cli.Cells(r.Architecture, fmt.Sprint(r.Seed), cellsim.Class(k).String(),
+					fmt.Sprintf("%d of %d", x.Placed, x.Jobs),
+					fmt.Sprintf("%.3f", x.Wait.Mean), fmt.Sprintf("%.3f", x.FullWait.Mean),
+					fmt.Sprintf("%.2f", x.FullWait.P90),
 					fmt.Sprintf("%.3f", x.Busy), fmt.Sprintf("%.3f", x.Wasted), fmt.Sprintf("%.4f", x.Conflicts),
 					fmt.Sprintf("%.2f", r.CPU)),
 			)
@@ -153,13 +160,16 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 		Use:   "fgd",
 		Short: "Fill GPU workers with tasks under packing policies",
 		Args:  cli.Args(0, 0, "no argument"),
-		Long: "Place tasks on workers with GPUs until 130 % of all GPU has arrived, as FGD's evaluation does (ATC'23), " +
+		Long: "Place tasks on workers with GPUs until 130 % of all GPU has arrived, as FGD's evaluation does " +
+			"(ATC'23), " +
 			"and print the\n" +
-			"percent of it allocated when 100 and 130 % have arrived, and the percent wasted when 90 % have; means over the " +
+			"percent of it allocated when 100 and 130 % have arrived, and the percent wasted when 90 % have; means " +
+			"over the " +
 			"seeds from 42 on.\n" +
 			"Workers are a CSV file sn,cpu_milli,memory_mib,gpu,model; tasks are " +
 			"name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec].",
-		Example: "  souk sim fgd --workers openb_node_list_gpu_node.csv.xz --tasks openb_pod_list_default.csv.xz --seeds 10",
+		Example: "  souk sim fgd --workers openb_node_list_gpu_node.csv.xz --tasks openb_pod_list_default.csv.xz " +
+			"--seeds 10",
 	}
 	cmd.Flags().StringVar(&workers, "workers", "", "the list of workers")
 	cmd.Flags().StringVar(&tasks, "tasks", "", "the list of tasks")
@@ -185,7 +195,8 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 		var rows []row
 		var out [][]cli.Cell
 		for _, p := range cellresults.Policies(ws, typical) {
-			if len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, p.Name) }) {
+			if len(names) > 0 &&
+				!slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, p.Name) }) {
 				continue
 			}
 			before := cellresults.CPU()
@@ -194,7 +205,8 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 			rows = append(rows, r)
 			out = append(
 				out,
-				cli.Cells(r.Policy, fmt.Sprintf("%.2f", r.At100), fmt.Sprintf("%.2f", r.At130), fmt.Sprintf("%.2f", r.Waste),
+				cli.Cells(r.Policy, fmt.Sprintf("%.2f", r.At100), fmt.Sprintf("%.2f", r.At130),
+					fmt.Sprintf("%.2f", r.Waste),
 					fmt.Sprintf("%.2f", r.CPU)),
 			)
 		}
@@ -213,10 +225,11 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 
 func cmdSimFlow(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "flow FILE...",
-		Short:   "Solve min-cost-flow networks in DIMACS format",
-		Args:    cli.Args(1, 1000, "files"),
-		Long:    "Solve networks exactly, prove each answer optimal, and print its cost. .gz and .xz are read as they are.",
+		Use:   "flow FILE...",
+		Short: "Solve min-cost-flow networks in DIMACS format",
+		Args:  cli.Args(1, 1000, "files"),
+		Long: "Solve networks exactly, prove each answer optimal, and print its cost. .gz and .xz are read as " +
+			"they are.",
 		Example: "  souk sim flow graph_1000m_64j_100t_10p.in.xz --json",
 	}
 	cmd.RunE = func(_ *cobra.Command, files []string) error {
@@ -250,7 +263,8 @@ func cmdSimFlow(c *cli.Env) *cobra.Command {
 			}
 			rows = append(rows, row{name, g.Nodes(), g.Arcs(), r.Cost, took})
 			out = append(out,
-				cli.Cells(name, fmt.Sprint(g.Nodes()), fmt.Sprint(g.Arcs()), fmt.Sprint(r.Cost), fmt.Sprintf("%.3f", took)))
+				cli.Cells(name, fmt.Sprint(g.Nodes()), fmt.Sprint(g.Arcs()), fmt.Sprint(r.Cost),
+					fmt.Sprintf("%.3f", took)))
 		}
 		if c.JSON {
 			c.JSONLine(c.Out, map[string]any{"rows": rows})

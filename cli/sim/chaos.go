@@ -17,9 +17,11 @@ func cmdSimChaos(c *cli.Env) *cobra.Command {
 		Use:   "chaos",
 		Short: "Check the market's invariants under loss, crashes and stale views",
 		Args:  cli.Args(0, 0, "no argument"),
-		Long: "Run small fleets of workers and buyers, and gangs, whose faults a seed decides: messages lost and late, " +
+		Long: "Run small fleets of workers and buyers, and gangs, whose faults a seed decides: messages lost and " +
+			"late, " +
 			"views seconds old,\n" +
-			"workers that crash and come back. After every step the design's invariants are checked. One seed is one run, " +
+			"workers that crash and come back. After every step the design's invariants are checked. One seed is " +
+			"one run, " +
 			"always the same.",
 		Example: "  souk sim chaos --seed 1 --runs 1000\n  souk sim chaos --seed 145 --runs 1 --json",
 	}
@@ -36,7 +38,8 @@ func cmdSimChaos(c *cli.Env) *cobra.Command {
 			}
 			rep, err := chaos.Run(seed + uint64(k))
 			if err != nil {
-				return fault.Wrap(err, fault.Internal, "chaos", "seed %d (repeat it with: souk sim chaos --seed %d --runs 1)",
+				return fault.Wrap(err, fault.Internal, "chaos",
+					"seed %d (repeat it with: souk sim chaos --seed %d --runs 1)",
 					seed+uint64(k), seed+uint64(k))
 			}
 			sum.Add(rep)
@@ -47,7 +50,8 @@ func cmdSimChaos(c *cli.Env) *cobra.Command {
 		}
 		fmt.Fprintf(
 			c.Out,
-			"%d runs, no invariant broken: %d ticks, %d grants, %d refusals, %d answers lost, %d crashes, %d of %d gangs "+
+			"%d runs, no invariant broken: %d ticks, %d grants, %d refusals, %d answers lost, %d crashes, %d of %d "+
+				"gangs "+
 				"whole, %d evictions\n",
 			runs,
 			sum.Ticks,

@@ -43,12 +43,14 @@ type simGossipRow struct {
 	Idle     float64 `json:"idle_bytes_per_s,omitempty"` // of a member, sent and received
 	Busy     float64 `json:"busy_bytes_per_s,omitempty"`
 	Rate     float64 `json:"changes_per_s,omitempty"`
-	Record   float64 `json:"record_bytes,omitempty"`           // that a change wrote, as encoded
-	Change   float64 `json:"bytes_per_change,omitempty"`       // that a change cost a member, sent and received, beside what it costs to be idle
-	Most     float64 `json:"bytes_per_change_max,omitempty"`   // the member that it cost most
-	Ratio    float64 `json:"ratio,omitempty"`                  // of Change to Record
-	Memory   int64   `json:"memory_bytes,omitempty"`           // of this process, at the most until now
-	Members  float64 `json:"membership_bytes_per_s,omitempty"` // of memberlist's own full exchanges: computed, not simulated
+	Record   float64 `json:"record_bytes,omitempty"` // that a change wrote, as encoded
+	// that a change cost a member, sent and received, beside what it costs to be idle
+	Change float64 `json:"bytes_per_change,omitempty"`
+	Most   float64 `json:"bytes_per_change_max,omitempty"` // the member that it cost most
+	Ratio  float64 `json:"ratio,omitempty"`                // of Change to Record
+	Memory int64   `json:"memory_bytes,omitempty"`         // of this process, at the most until now
+	// of memberlist's own full exchanges: computed, not simulated
+	Members  float64 `json:"membership_bytes_per_s,omitempty"`
 	Suspects int     `json:"suspicions,omitempty"`
 	False    *int    `json:"false_positives,omitempty"`
 	CPU      float64 `json:"cpu_s"`
@@ -88,13 +90,15 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 		if o.rate > 0 {
 			o.every = time.Duration(float64(time.Second) / o.rate)
 		}
-		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 || o.loss < 0 ||
+		if o.nodes < 2 || o.nodes > 100_000 || o.owners < 1 || o.changes < 1 || o.seeds < 1 || o.machines < 0 ||
+			o.loss < 0 ||
 			o.loss > 0.9 ||
 			o.rate < 0 ||
 			o.every < time.Millisecond/10 ||
 			o.idle < 0 {
 			return cli.Usagef(
-				"--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; --every at " +
+				"--nodes is from 2 to 100000; --owners, --changes and --seeds at least 1; --loss from 0 to 0.9; " +
+					"--every at " +
 					"least 100us",
 			)
 		}
@@ -143,7 +147,8 @@ func simGossipPrint(c *cli.Env, r simGossipRow) {
 		text += fmt.Sprintf("   p50 %.0f ms   p99 %.0f ms   max %.0f ms", r.P50, r.P99, r.Max)
 	}
 	if r.EachP99 > 0 {
-		text += fmt.Sprintf("   a change %.0f bytes, %.2f of its record   most %.2f", r.Change, r.Ratio, r.Most/r.Record)
+		text += fmt.Sprintf("   a change %.0f bytes, %.2f of its record   most %.2f", r.Change, r.Ratio,
+			r.Most/r.Record)
 		text += fmt.Sprintf("   each p99 %.0f ms   idle %.1f KB/s   busy %.1f KB/s   membership %.1f KB/s", r.EachP99,
 			r.Idle/1000, r.Busy/1000, r.Members/1000)
 	}

@@ -23,7 +23,8 @@ func simPrint(c *cli.Env, out simOutput, info trace.Info, baseline string) {
 	}
 	fmt.Fprintf(
 		c.Out,
-		"%s: %d jobs, %d tasks; %d workers, %.4g%% for short jobs only; long is above %.6g s (%.1f%% of jobs, %.1f%% of "+
+		"%s: %d jobs, %d tasks; %d workers, %.4g%% for short jobs only; long is above %.6g s (%.1f%% of jobs, "+
+			"%.1f%% of "+
 			"work)\n",
 		out.Trace,
 		info.Jobs,
@@ -75,7 +76,8 @@ func simTimes(c *cli.Env, out simOutput) {
 			append(
 				[]cli.Cell{name},
 				cli.Cells(figure(s.Short.P50), figure(s.Short.P90), figure(s.Short.P99), figure(s.Short.Mean),
-					figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean), half, over)...),
+					figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean),
+					half, over)...),
 		)
 	}
 	for _, r := range out.Rows {
@@ -95,8 +97,10 @@ func simCosts(c *cli.Env, out simOutput) {
 	for _, s := range out.Rows {
 		rows = append(
 			rows,
-			cli.Cells(s.Scheduler, figure(s.Makespan), fmt.Sprintf("%.0f%%", 100*s.Busy), fmt.Sprintf("%.1f", s.Messages),
-				fmt.Sprintf("%.4f", s.Conflicts), fmt.Sprintf("%.4f", s.Idled), fmt.Sprintf("%.3f", s.Fairness), figure(s.Thought),
+			cli.Cells(s.Scheduler, figure(s.Makespan), fmt.Sprintf("%.0f%%", 100*s.Busy),
+				fmt.Sprintf("%.1f", s.Messages),
+				fmt.Sprintf("%.4f", s.Conflicts), fmt.Sprintf("%.4f", s.Idled), fmt.Sprintf("%.3f", s.Fairness),
+				figure(s.Thought),
 				fmt.Sprintf("%.2f M", float64(s.Events)/1e6), fmt.Sprintf("%.2f", s.CPU)),
 		)
 	}

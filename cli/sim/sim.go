@@ -74,9 +74,11 @@ func Sim(c *cli.Env) *cobra.Command {
 		Short: "Run several schedulers on one trace, over several seeds",
 		Long:  simLong,
 		Args:  cli.Args(0, 0, "no argument"),
-		Example: "  souk sim compare --schedulers market,sparrow,hawk,eagle --trace yahoo.tr.gz --workers 4000 --seeds 5 " +
+		Example: "  souk sim compare --schedulers market,sparrow,hawk,eagle --trace yahoo.tr.gz --workers 4000 " +
+			"--seeds 5 " +
 			"--cutoff 90.5811 --reserve 2\n" +
-			"  souk sim compare --schedulers eagle,market --trace yahoo.tr.gz --workers 4000 --fail-if 'p99(short) > 1.05 * " +
+			"  souk sim compare --schedulers eagle,market --trace yahoo.tr.gz --workers 4000 --fail-if 'p99(short) " +
+			"> 1.05 * " +
 			"baseline'",
 	}
 	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"},
@@ -137,9 +139,11 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.DurationVar(&o.think[1], "think-long", 0, "time of a decision on a long job")
 	f.DurationVar(&o.task, "think-task", 0, "time of a decision for each task of the job")
 	f.Float64Var(&o.beside, "slow-down", 0,
-		"how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 percent")
+		"how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 "+
+			"percent")
 	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow)")
-	f.Float64Var(&o.bound, "constrained", 0.2, "share of the jobs that can run on workers of one kind only, with --kinds")
+	f.Float64Var(&o.bound, "constrained", 0.2,
+		"share of the jobs that can run on workers of one kind only, with --kinds")
 	f.Float64Var(&o.load, "load", 1, "times as many jobs in the same time: 2 halves the times between arrivals")
 	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A, B and C")
 }
@@ -155,16 +159,19 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 			Delay: ticks.Time(o.delay * float64(ticks.Millisecond)),
 		}}
 	for k := range o.think {
-		s.Think[k] = slots.Think{PerJob: ticks.Time(o.think[k].Microseconds()), PerTask: ticks.Time(o.task.Microseconds())}
+		s.Think[k] = slots.Think{PerJob: ticks.Time(o.think[k].Microseconds()),
+			PerTask: ticks.Time(o.task.Microseconds())}
 	}
 	if s.Beside = o.beside; o.kinds > 0 {
 		s.Kinds, s.Bound = o.kinds, o.bound
 	}
 	switch {
-	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.kinds < 0 || o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
+	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.kinds < 0 ||
+		o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
 		!(o.load > 0 && o.load <= 1000):
 		return s, nil, info, cli.Usagef(
-			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from 0 to the " +
+			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from " +
+				"0 to the " +
 				"number " +
 				"of workers, --constrained from 0 to 1, --load above 0 and up to 1000",
 		)
@@ -176,9 +183,11 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		return s, nil, info, cli.Usagef("--slots is from 1 to 1024 and --seeds from 1 to 10000")
 	case o.compat != "" && o.compat != "eagle-sim":
 		return s, nil, info, cli.Usagef("--compat knows eagle-sim, not %q", o.compat)
-	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 || o.cutoff < 0:
+	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 ||
+		o.cutoff < 0:
 		return s, nil, info, cli.Usagef(
-			"--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, --cutoff 0 or " +
+			"--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, " +
+				"--cutoff 0 or " +
 				"more",
 		)
 	}
@@ -329,7 +338,8 @@ func simGates(c *cli.Env, gates []sim.Gate, out simOutput, name string) error {
 				continue
 			}
 			if v, limit, fails := g.Fails(r, base); fails {
-				return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler, g, v,
+				return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler,
+					g, v,
 					limit)
 			}
 		}

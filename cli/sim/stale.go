@@ -21,9 +21,11 @@ func cmdSimStale(c *cli.Env) *cobra.Command {
 		Use:   "stale",
 		Short: "Measure what a stale view costs: conflicts and time to place by its age",
 		Args:  cli.Args(0, 0, "no argument"),
-		Long: "Run 16 buyers that place machines at once on 100 workers that are 95 % full, by views of every age, with " +
+		Long: "Run 16 buyers that place machines at once on 100 workers that are 95 % full, by views of every age, " +
+			"with " +
 			"real sellers,\n" +
-			"buyers and indexes. It ends with an error where a worker grants more than it has, or a refusal's clauses do not " +
+			"buyers and indexes. It ends with an error where a worker grants more than it has, or a refusal's " +
+			"clauses do not " +
 			"come\n" +
 			"out again from the record that it carries.",
 		Example: "  souk sim stale --json\n  souk sim stale --report docs/results-stale.md",

@@ -33,10 +33,12 @@ func Trace(c *cli.Env) *cobra.Command {
 		Long: "Generate a load in the .tr format: " + strings.Join(
 			trace.Shapes(),
 			", ",
-		) + ".\n\nsparrow is the synthetic load of Sparrow's paper (jobs of 100 tasks of 100 ms). The others have classes " +
+		) + ".\n\nsparrow is the synthetic load of Sparrow's paper (jobs of 100 tasks of 100 ms). The others have " +
+			"classes " +
 			"of jobs\n" +
 			"of the kind published for each company's cluster: their form, not their figures.",
-		Example: "  souk trace gen sparrow --jobs 1000 --slots 40000 --load 0.8 -o sparrow.tr\n  souk trace gen yahoo " +
+		Example: "  souk trace gen sparrow --jobs 1000 --slots 40000 --load 0.8 -o sparrow.tr\n  souk trace gen " +
+			"yahoo " +
 			"--slots 4000 > yahoo-like.tr",
 	}
 	f := gen.Flags()
@@ -86,16 +88,19 @@ func traceInfo(c *cli.Env, name string, cutoff float64) error {
 	fmt.Fprintf(c.Out, "long       above %.6g s: %.2f%% of the jobs, %.2f%% of the work\n", in.Cutoff, 100*in.LongJobs,
 		100*in.LongSeconds)
 	c.Table([]string{"", "mean", "p50", "p90", "p99", "most"}, [][]cli.Cell{
-		cli.Cells("mean task, s", figure(in.Means.Mean), figure(in.Means.P50), figure(in.Means.P90), figure(in.Means.P99),
+		cli.Cells("mean task, s", figure(in.Means.Mean), figure(in.Means.P50), figure(in.Means.P90),
+			figure(in.Means.P99),
 			figure(in.Means.Max)),
-		cli.Cells("tasks of a job", figure(in.Sizes.Mean), figure(in.Sizes.P50), figure(in.Sizes.P90), figure(in.Sizes.P99),
+		cli.Cells("tasks of a job", figure(in.Sizes.Mean), figure(in.Sizes.P50), figure(in.Sizes.P90),
+			figure(in.Sizes.P99),
 			figure(in.Sizes.Max))})
 	if len(in.Load) > 0 {
 		most := 0.0
 		for _, v := range in.Load {
 			most = max(most, v)
 		}
-		fmt.Fprintf(c.Out, "load       %s  most %.0f tasks at once, on average over a part\n", sparkline(in.Load, most), most)
+		fmt.Fprintf(c.Out, "load       %s  most %.0f tasks at once, on average over a part\n", sparkline(in.Load, most),
+			most)
 	}
 	return nil
 }

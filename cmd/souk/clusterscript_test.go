@@ -60,8 +60,9 @@ func TestClusterScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"agent": scriptStartAgent, "gone": scriptGone, "kill9": scriptKillAgent, "sees": scriptSees, "until": scriptUntil,
-			"keep": scriptKeep, "code": scriptCode, "dig": scriptDig, "dig-odd": scriptDigOdd,
+			"agent": scriptStartAgent, "gone": scriptGone, "kill9": scriptKillAgent, "sees": scriptSees,
+			"until": scriptUntil,
+			"keep":  scriptKeep, "code": scriptCode, "dig": scriptDig, "dig-odd": scriptDigOdd,
 		},
 	})
 }
@@ -124,7 +125,8 @@ func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	a.client = client.New(a.said.Addr, token)
 	ts.Value(keyAgents).(map[string]*scriptAgent)[name] = a
-	for key, v := range map[string]string{"ADDR": a.said.Addr, "WIRE": a.said.Wire, "GOSSIP": a.said.Gossip, "TOKEN": token} {
+	for key, v := range map[string]string{"ADDR": a.said.Addr, "WIRE": a.said.Wire, "GOSSIP": a.said.Gossip,
+		"TOKEN": token} {
 		ts.Setenv(name+"_"+key, v)
 	}
 	ts.Setenv("SOUK_TOKEN", token)

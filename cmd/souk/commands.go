@@ -41,10 +41,12 @@ func root(c *cli.Env) *cobra.Command {
 		decisions.WhyNot(c), machines.Gang(c))
 	group("jobs", jobs.Submit(c), jobs.Job(c))
 	group("machines", machines.Status(c), machines.Logs(c), machines.Exec(c), machines.Copy(c), machines.Events(c),
-		machines.Start(c), machines.Stop(c), machines.Restart(c), machines.Suspend(c), machines.Signal(c), machines.Wait(c),
+		machines.Start(c), machines.Stop(c), machines.Restart(c), machines.Suspend(c), machines.Signal(c),
+		machines.Wait(c),
 		machines.Destroy(c), machines.Metadata(c), machines.Lease(c))
 	group("things", apps.Apps(c), apps.Volumes(c), apps.Secrets(c))
-	group("cluster", server.Init(c), server.Token(c), server.Join(c), server.Agent(c), cluster.Members(c), cluster.Node(c),
+	group("cluster", server.Init(c), server.Token(c), server.Join(c), server.Agent(c), cluster.Members(c),
+		cluster.Node(c),
 		cluster.Top(c), server.CA(c))
 	group("souk", cluster.Workers(c), policies.Policy(c), quota.Namespace(c), quota.Quota(c), doctor.Doctor(c),
 		bench.Bench(c), sim.Sim(c), sim.Trace(c), doctor.Version(c))

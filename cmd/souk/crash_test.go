@@ -168,7 +168,8 @@ func settleAll(ctx context.Context, t *testing.T, cl *client.Client) {
 		if !m.State.Transient() {
 			continue
 		}
-		if err := cl.Wait(ctx, m.App, m.ID, 30*time.Second, client.Settled); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := cl.Wait(ctx, m.App, m.ID, 30*time.Second, client.Settled); err != nil &&
+			!fault.Is(err, fault.NotFound) {
 			t.Errorf("machine %s does not settle: %v", m.ID, err)
 		}
 	}
@@ -194,18 +195,21 @@ func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt
 		switch {
 		case a.refused():
 			if len(machines)+len(processes) > 0 {
-				t.Errorf("%s: %s was refused (%v) and yet there are %d machines and the processes %v", when, a.mark, a.err,
+				t.Errorf("%s: %s was refused (%v) and yet there are %d machines and the processes %v", when, a.mark,
+					a.err,
 					len(machines), processes)
 			}
 		case a.err == nil:
 			if m := byID[a.id]; m == nil || m.State != machine.Started || len(machines) != 1 || len(processes) != 1 {
-				t.Errorf("%s: %s was acknowledged as %s; now the machine is %+v, there are %d of it, and the processes %v", when,
+				t.Errorf("%s: %s was acknowledged as %s; now the machine is %+v, there are %d of it, and the "+
+					"processes %v", when,
 					a.mark, a.id, brief(m), len(machines), processes)
 			}
 		default: // not answered: there or not, but never half, and never twice
 			whole := len(machines) == 1 && machines[0].State == machine.Started && len(processes) == 1
 			if !whole && len(machines)+len(processes) > 0 {
-				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark, len(machines),
+				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark,
+					len(machines),
 					processes)
 			}
 		}

@@ -68,7 +68,8 @@ func TestDocsCommands(t *testing.T) {
 	root := root(c)
 	var b bytes.Buffer
 	b.WriteString(
-		"# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every command.\n\n" +
+		"# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every " +
+			"command.\n\n" +
 			"## Everywhere\n\n",
 	)
 	flagList(&b, root.PersistentFlags())

@@ -49,7 +49,8 @@ func readmeSteps() []readmeStep {
 		{run: `souk run --cpu-kind performance --cpus 16 -- /bin/true; echo "exit code $?"`},
 		{say: "A task, to its end:"},
 		{run: `souk run --attach --rm --name task -- /bin/sh -c 'echo working; sleep 1; exit 7'; echo "exit code $?"`},
-		{say: "Kill souk itself. The machine does not notice, and the next souk takes it up again, with the same process:"},
+		{say: "Kill souk itself. The machine does not notice, and the next souk takes it up again, with the same " +
+			"process:"},
 		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
 		{dev: "souk dev &"},
 		{quiet: `souk wait --state started --timeout 30s hello`},
@@ -221,12 +222,13 @@ func mask(text string) string {
 			line = regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`).ReplaceAllString(line, "DECISION")
 			line = regexp.MustCompile(`\b[0-9a-f]{14}\b`).ReplaceAllString(line, "ID")
 			line = regexp.MustCompile(`\bw\d-[a-z0-9]{6}\b`).ReplaceAllString(line, "WORKER")
-			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line, func(s string) string {
-				if strings.HasPrefix(s, "exit code ") {
-					return s
-				}
-				return "#"
-			})
+			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line,
+				func(s string) string {
+					if strings.HasPrefix(s, "exit code ") {
+						return s
+					}
+					return "#"
+				})
 			line = regexp.MustCompile(` +`).ReplaceAllString(line, " ")
 		}
 		b.WriteString(line)

@@ -20,13 +20,19 @@ func Epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 func Fleet(rng *rand.Rand, n int) cluster.View {
 	v := cluster.View{At: Epoch()}
 	for i := range n {
-		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", i)), Region: pick(rng, cluster.Region("iad"), "ord", "ams"), State: cluster.Ready,
-			Incarnation: 1 + rng.Uint64N(3), Version: rng.Uint64N(1000), MaxStarting: rng.IntN(4), Starting: rng.IntN(4),
-			Capacity: cluster.Resources{CPU: 1000 * rng.Int64N(17), Memory: 256 * rng.Int64N(65), Disk: 1 << 16, Ports: 100},
-			Apps:     map[string]int{"a": rng.IntN(3), "b": rng.IntN(2)}, Volumes: map[string]string{fmt.Sprintf("vol_%d", i): pick(rng, "", "x")},
-			At: Epoch().Add(-time.Duration(rng.IntN(3000)) * time.Millisecond)}
-		w.Used = cluster.Resources{CPU: w.Capacity.CPU * rng.Int64N(101) / 100, Memory: w.Capacity.Memory * rng.Int64N(101) / 100}
-		w.Attributes = cluster.Attributes{"arch": cluster.Text(pick(rng, "arm64", "amd64")), "zone": cluster.Text(pick(rng, "z1", "z2", "z3"))}
+		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", i)),
+			Region: pick(rng, cluster.Region("iad"), "ord", "ams"), State: cluster.Ready,
+			Incarnation: 1 + rng.Uint64N(3), Version: rng.Uint64N(1000), MaxStarting: rng.IntN(4),
+			Starting: rng.IntN(4),
+			Capacity: cluster.Resources{CPU: 1000 * rng.Int64N(17), Memory: 256 * rng.Int64N(65), Disk: 1 << 16,
+				Ports: 100},
+			Apps:    map[string]int{"a": rng.IntN(3), "b": rng.IntN(2)},
+			Volumes: map[string]string{fmt.Sprintf("vol_%d", i): pick(rng, "", "x")},
+			At:      Epoch().Add(-time.Duration(rng.IntN(3000)) * time.Millisecond)}
+		w.Used = cluster.Resources{CPU: w.Capacity.CPU * rng.Int64N(101) / 100,
+			Memory: w.Capacity.Memory * rng.Int64N(101) / 100}
+		w.Attributes = cluster.Attributes{"arch": cluster.Text(pick(rng, "arm64", "amd64")),
+			"zone": cluster.Text(pick(rng, "z1", "z2", "z3"))}
 		if chance(rng, 10) {
 			w.State = pick(rng, cluster.Cordoned, cluster.Draining)
 		}
@@ -34,10 +40,12 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 			w.Reserved = []string{"ml"}
 		}
 		if chance(rng, 10) {
-			w.Require = []cluster.Requirement{{Attribute: "team", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("web")}}}
+			w.Require = []cluster.Requirement{{Attribute: "team", Op: cluster.Equal,
+				Values: []cluster.Value{cluster.Text("web")}}}
 		}
 		if chance(rng, 20) {
-			w.Prefer = []cluster.Preference{{Requirement: cluster.Requirement{Attribute: "band", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("batch")}}, Weight: rng.Float64()}}
+			w.Prefer = []cluster.Preference{{Requirement: cluster.Requirement{Attribute: "band", Op: cluster.Equal,
+				Values: []cluster.Value{cluster.Text("batch")}}, Weight: rng.Float64()}}
 		}
 		if chance(rng, 10) {
 			w.Headroom = cluster.Resources{Memory: 1024}
@@ -49,7 +57,8 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 			w.GPUs = []cluster.GPU{{Kind: "a10", Free: a}, {Kind: pick(rng, "a10", "t4"), Free: b}}
 		}
 		if chance(rng, 30) {
-			w.Evictable = []cluster.Evictable{{Rank: 0, Machines: 2, Resources: cluster.Resources{CPU: w.Used.CPU / 3, Memory: w.Used.Memory / 3}},
+			w.Evictable = []cluster.Evictable{{Rank: 0, Machines: 2, Resources: cluster.Resources{CPU: w.Used.CPU / 3,
+				Memory: w.Used.Memory / 3}},
 				{Rank: 1000, Machines: 3, Resources: cluster.Resources{CPU: w.Used.CPU / 3, Memory: w.Used.Memory / 2}}}
 		}
 		v.Workers = append(v.Workers, w)
@@ -60,7 +69,8 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 // Request draws a request that a fleet drawn here may or may not take, and resolves it over the view.
 func Request(rng *rand.Rand, view cluster.View) placement.Request {
 	r := placement.Request{App: pick(rng, "a", "b", "c"), Machine: fmt.Sprintf("%014x", rng.Uint64()>>8), Start: true,
-		Resources: cluster.Resources{CPU: 62 * rng.Int64N(80), Memory: 256 * rng.Int64N(30)}, Image: "souk/host", Namespace: "default"}
+		Resources: cluster.Resources{CPU: 62 * rng.Int64N(80), Memory: 256 * rng.Int64N(30)}, Image: "souk/host",
+		Namespace: "default"}
 	s := &r.Scheduling
 	if chance(rng, 40) {
 		r.Regions = []cluster.Region{pick(rng, cluster.Region("iad"), "ord", "nowhere")}
@@ -69,14 +79,18 @@ func Request(rng *rand.Rand, view cluster.View) placement.Request {
 		}
 	}
 	if chance(rng, 30) {
-		s.Require = append(s.Require, cluster.Requirement{Attribute: pick(rng, "arch", "zone", "arhc"), Op: cluster.Equal,
+		s.Require = append(s.Require, cluster.Requirement{Attribute: pick(rng, "arch", "zone", "arhc"),
+			Op:     cluster.Equal,
 			Values: []cluster.Value{cluster.Text(pick(rng, "arm64", "z2"))}})
 	}
 	if chance(rng, 20) {
-		s.Prefer = append(s.Prefer, cluster.Preference{Requirement: cluster.Requirement{Attribute: "zone", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("z1")}}, Weight: rng.Float64()})
+		s.Prefer = append(s.Prefer,
+			cluster.Preference{Requirement: cluster.Requirement{Attribute: "zone", Op: cluster.Equal,
+				Values: []cluster.Value{cluster.Text("z1")}}, Weight: rng.Float64()})
 	}
 	if chance(rng, 20) {
-		s.Affinity = append(s.Affinity, machine.Affinity{App: "b", Anti: chance(rng, 50), Within: pick(rng, "", "zone")})
+		s.Affinity = append(s.Affinity, machine.Affinity{App: "b", Anti: chance(rng, 50),
+			Within: pick(rng, "", "zone")})
 	}
 	if chance(rng, 20) {
 		s.Spread = append(s.Spread, machine.Spread{Attribute: pick(rng, "zone", "worker"), MaxSkew: rng.IntN(3)})
@@ -97,7 +111,8 @@ func Request(rng *rand.Rand, view cluster.View) placement.Request {
 	return placement.Resolve(r, view, nil)
 }
 
-// Buy has a buyer with a stale view buy from workers that are as truth says, with answers that are lost now and then, or all.
+// Buy has a buyer with a stale view buy from workers that are as truth says, with answers that are lost now and then,
+// or all.
 func Buy(rng *rand.Rand, r placement.Request, stale, truth cluster.View, p placement.Policy) (*market.Buyer, error) {
 	b := market.NewBuyer(r, stale, p)
 	out := b.Step(market.In{})

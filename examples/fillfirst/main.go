@@ -29,7 +29,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: fillfirst [-n N] [-app APP] -- CMD [ARG...]")
 		os.Exit(64)
 	}
-	if err := run(context.Background(), os.Stdout, os.Getenv("SOUK_ADDR"), os.Getenv("SOUK_TOKEN"), *app, *n, flag.Args()); err != nil {
+	if err := run(context.Background(), os.Stdout, os.Getenv("SOUK_ADDR"), os.Getenv("SOUK_TOKEN"), *app, *n,
+		flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "fillfirst:", err)
 		os.Exit(1)
 	}

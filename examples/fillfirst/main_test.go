@@ -29,7 +29,8 @@ func TestFillFirst(t *testing.T) {
 	known, workers := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
 	for i, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
 		own := known.Own(id)
-		w, err := worker.New(ctx, worker.Options{ID: id, Observer: own, Region: "local", Dir: t.TempDir(), Journal: mem.New(), Runtime: fake.New(fake.Options{}),
+		w, err := worker.New(ctx, worker.Options{ID: id, Observer: own, Region: "local", Dir: t.TempDir(),
+			Journal: mem.New(), Runtime: fake.New(fake.Options{}),
 			Capacity: cluster.Resources{CPU: 4000, Memory: int64(512 * (i + 1)), Disk: 1 << 20, Ports: 10}})
 		if err != nil {
 			t.Fatal(err)

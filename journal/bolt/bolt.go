@@ -101,7 +101,8 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 		return nil, openError(err, path)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fault.New(fault.Internal, "journal_damaged", "the journal %s is not a regular file: move it away and start again", path)
+		return nil, fault.New(fault.Internal, "journal_damaged",
+			"the journal %s is not a regular file: move it away and start again", path)
 	}
 	st, err := verify(f, info.Size(), nil)
 	if err != nil {
@@ -143,7 +144,8 @@ func create(path string) (err error) {
 		return openError(err, path)
 	}
 	db.AllocSize = growBy
-	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putState(tx, state{}) }), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putState(tx, state{}) }),
+		db.Close()); err != nil {
 		return openError(err, path)
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -187,7 +189,8 @@ func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
 			return err
 		}
 		// A fresh slice: v lies in the map and is gone with the transaction.
-		if err := f(fsm.Record{Bucket: name, Key: key, Value: append(make([]byte, 0, len(value)), value...)}); err != nil {
+		if err := f(fsm.Record{Bucket: name, Key: key,
+			Value: append(make([]byte, 0, len(value)), value...)}); err != nil {
 			return err
 		}
 	}
@@ -261,19 +264,22 @@ func (j *Journal) recoverFault(err *error) {
 
 func damaged(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, "journal_damaged",
-		"the journal %s is damaged and was left as it is: restore it from a backup, or move it away and start again (the machines it knew are then removed as orphans)", path)
+		"the journal %s is damaged and was left as it is: restore it from a backup, or move it away and start again "+
+			"(the machines it knew are then removed as orphans)", path)
 }
 
 func refuse(err error, path string) error {
 	if v, ok := errors.AsType[*newerError](err); ok {
 		return fault.New(fault.Precondition, "journal_newer",
-			"the journal %s has format %d and this souk knows formats up to %d: run the souk that wrote it, or a later one", path, v.version, formatVersion)
+			"the journal %s has format %d and this souk knows formats up to %d: run the souk that wrote it, or a "+
+				"later one", path, v.version, formatVersion)
 	}
 	return damaged(path, err)
 }
 
 func openError(err error, path string) error {
-	return fault.Wrap(err, fault.Internal, "journal_open", "the journal %s cannot be used: see that its directory exists, is writable and has room", path)
+	return fault.Wrap(err, fault.Internal, "journal_open",
+		"the journal %s cannot be used: see that its directory exists, is writable and has room", path)
 }
 
 func ignoreClosed(err error) error {

@@ -51,7 +51,8 @@ func filled(t testing.TB, records, size int) string {
 	for from := 0; from < records; from += 5000 {
 		var batch []fsm.Record
 		for i := from; i < min(records, from+5000); i++ {
-			batch = append(batch, fsm.Record{Bucket: fmt.Sprint("bucket", i%3), Key: fmt.Sprintf("key-%07d", i), Value: []byte(strings.Repeat("v", size))})
+			batch = append(batch, fsm.Record{Bucket: fmt.Sprint("bucket", i%3), Key: fmt.Sprintf("key-%07d", i),
+				Value: []byte(strings.Repeat("v", size))})
 		}
 		if err := j.Commit(batch); err != nil {
 			t.Fatal(err)
@@ -96,7 +97,8 @@ func TestRefusedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("b")); return err }), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("b")); return err }),
+		db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	other, err := os.ReadFile(foreign)
@@ -132,7 +134,8 @@ func TestRefusedFiles(t *testing.T) {
 				t.Fatal(errors.Join(errors.New("it was opened"), j.Close()))
 			}
 			e := fault.As(err)
-			if e.Kind != fault.Internal || e.Code != "journal_damaged" || !strings.Contains(e.Text, "restore it from a backup") {
+			if e.Kind != fault.Internal || e.Code != "journal_damaged" ||
+				!strings.Contains(e.Text, "restore it from a backup") {
 				t.Errorf("%s %s: %v", e.Kind, e.Code, err)
 			}
 			t.Log(err)
@@ -145,7 +148,8 @@ func TestRefusedFiles(t *testing.T) {
 
 func TestRefusedPlaces(t *testing.T) {
 	dir := t.TempDir()
-	for name, path := range map[string]string{"a directory": dir, "in a directory that is not there": filepath.Join(dir, "no", "journal")} {
+	for name, path := range map[string]string{"a directory": dir, "in a directory that is not there": filepath.Join(dir,
+		"no", "journal")} {
 		_, err := bolt.Open(path, bolt.Options{})
 		if !fault.Is(err, fault.Internal) {
 			t.Errorf("%s: %v", name, err)

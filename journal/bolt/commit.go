@@ -107,7 +107,8 @@ func (j *Journal) write(group []*commit) (err error) {
 	})
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "journal_write",
-			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the disk is well and has room, then start souk again", j.path)
+			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
+				"disk is well and has room, then start souk again", j.path)
 	}
 	j.state = st
 	return nil

@@ -21,7 +21,8 @@ func lock(f *os.File, path string, patience time.Duration) error {
 			return openError(err, path)
 		case time.Now().After(end):
 			return fault.New(fault.Conflict, "journal_locked",
-				"another souk uses this directory: it has the journal %s open; stop that one, or give this one a directory of its own", path)
+				"another souk uses this directory: it has the journal %s open; stop that one, or give this one a "+
+					"directory of its own", path)
 		}
 	}
 }

@@ -132,7 +132,8 @@ func TestMissingRecord(t *testing.T) {
 	}), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, Options{}); fault.CodeOf(err) != "journal_damaged" || !strings.Contains(err.Error(), "83 records") {
+	if _, err := Open(path, Options{}); fault.CodeOf(err) != "journal_damaged" ||
+		!strings.Contains(err.Error(), "83 records") {
 		t.Errorf("%v", err)
 	}
 }
@@ -142,7 +143,8 @@ func TestABranchWithoutAKey(t *testing.T) {
 	raw, _ := sample(t)
 	found, refused := 0, 0
 	for at := 0; at+pageHeader+element <= len(raw); at += 4096 {
-		if e := raw[at+pageHeader:]; binary.NativeEndian.Uint16(raw[at+8:]) == flagBranch && binary.NativeEndian.Uint32(e[4:]) > 0 {
+		if e := raw[at+pageHeader:]; binary.NativeEndian.Uint16(raw[at+8:]) == flagBranch &&
+			binary.NativeEndian.Uint32(e[4:]) > 0 {
 			found++
 			damaged := bytes.Clone(raw)
 			binary.NativeEndian.PutUint32(damaged[at+pageHeader+4:], 0)
@@ -198,7 +200,8 @@ func accepted(t testing.TB, raw []byte, got map[string]string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(j.Commit([]fsm.Record{{Bucket: "machines", Key: "new", Value: []byte("v")}}), j.Close()); err != nil {
+	if err := errors.Join(j.Commit([]fsm.Record{{Bucket: "machines", Key: "new", Value: []byte("v")}}),
+		j.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

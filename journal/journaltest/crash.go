@@ -42,7 +42,8 @@ func Child(open Open) bool {
 				for k := range batchSize {
 					batch = append(batch, rec("acknowledged", fmt.Sprintf("%s.%d", id, k), strings.Repeat(id, k+1)))
 				}
-				batch = append(batch, rec("last", fmt.Sprintf("%s.%d", run, c), id), del("last", "churn"), rec("last", "churn", id))
+				batch = append(batch, rec("last", fmt.Sprintf("%s.%d", run, c), id), del("last", "churn"),
+					rec("last", "churn", id))
 				if err := j.Commit(batch); err != nil {
 					fmt.Fprintln(os.Stderr, "child:", err)
 					os.Exit(1)

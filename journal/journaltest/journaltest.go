@@ -161,7 +161,8 @@ func testLoadOrder(t *testing.T, open Open) {
 func testEmptyValue(t *testing.T, open Open) {
 	dir := t.TempDir()
 	j := start(t, open, dir)
-	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "empty", Value: []byte{}}, rec("b", "full", "x"), rec("b", "gone", "x")}))
+	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "empty", Value: []byte{}}, rec("b", "full", "x"),
+		rec("b", "gone", "x")}))
 	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "full", Value: []byte{}}, {Bucket: "b", Key: "gone", Value: nil}}))
 	expect(t, reopen(t, open, j, dir), map[string]string{"b/empty": "", "b/full": ""})
 }
@@ -271,7 +272,8 @@ func testManyCallers(t *testing.T, open Open) {
 			for i := range rounds {
 				me := fmt.Sprintf("%d.%d", c, i)
 				if err := j.Commit([]fsm.Record{
-					rec("shared", "left", me), rec("own", fmt.Sprint(c), fmt.Sprint(i)), rec("all", me, me), rec("shared", "right", me),
+					rec("shared", "left", me), rec("own", fmt.Sprint(c), fmt.Sprint(i)), rec("all", me, me),
+					rec("shared", "right", me),
 				}); err != nil {
 					t.Errorf("commit: %v", err)
 				}

@@ -35,7 +35,8 @@ func readKnown(inner journal.Journal) (k known, err error) {
 			return nil
 		}
 		if err := json.Unmarshal(r.Value, &k); err != nil || k.Applied > k.Prepared || k.Prepared-k.Applied > 2 {
-			return fault.New(fault.Internal, "journal_damaged", "the journal's own record of its logs does not read; restore the journal from a backup")
+			return fault.New(fault.Internal, "journal_damaged",
+				"the journal's own record of its logs does not read; restore the journal from a backup")
 		}
 		return nil
 	})
@@ -128,9 +129,11 @@ func (m *merged) add(r fsm.Record) {
 
 func damaged(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, "journal_damaged",
-		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, or move them away together and start again (the machines they knew are then removed as orphans)", path)
+		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, "+
+			"or move them away together and start again (the machines they knew are then removed as orphans)", path)
 }
 
 func openError(err error, path string) error {
-	return fault.Wrap(err, fault.Internal, "journal_open", "the journal's log %s cannot be used: see that its directory exists, is writable and has room", path)
+	return fault.Wrap(err, fault.Internal, "journal_open",
+		"the journal's log %s cannot be used: see that its directory exists, is writable and has room", path)
 }

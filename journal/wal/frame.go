@@ -102,7 +102,8 @@ func (m *merged) read(raw []byte, generation uint64) error {
 		}
 		frame = frame[:frameSize(length)]
 		body := frame[frameHeader : frameHeader+length]
-		whole := crc32.Checksum(body, castagnoli) == binary.LittleEndian.Uint32(head[4:]) && allZero(frame[frameHeader+length:])
+		whole := crc32.Checksum(body, castagnoli) == binary.LittleEndian.Uint32(head[4:]) &&
+			allZero(frame[frameHeader+length:])
 		switch {
 		case whole:
 			if err := m.addBody(body); err != nil {
@@ -122,7 +123,8 @@ func (m *merged) read(raw []byte, generation uint64) error {
 // decodeHead reads a frame's header; ok is false where it is not whole.
 func decodeHead(head []byte) (number uint64, length int, ok bool) {
 	number, length = binary.LittleEndian.Uint64(head[8:]), int(binary.LittleEndian.Uint32(head))
-	return number, length, crc32.Checksum(head[:16], castagnoli) == binary.LittleEndian.Uint32(head[16:]) && allZero(head[20:frameHeader])
+	return number, length, crc32.Checksum(head[:16], castagnoli) == binary.LittleEndian.Uint32(head[16:]) &&
+		allZero(head[20:frameHeader])
 }
 
 // nothingFollows says whether the frames end before rest. What lies there may be sectors of a frame whose first sector,

@@ -3,10 +3,10 @@
 // # What is on disk
 //
 // Two log files of a fixed size beside the journal, used in turns: while commits are appended to one, what the other
-// holds is brought into the journal in a single transaction (a checkpoint), in which a record that was written ten times
-// is written once. Logs have a generation; the journal holds, in a bucket of this package, the generation up to which
-// it has everything, and the generation up to which logs exist. So neither a log that was taken away nor one that was
-// put back from a copy goes unseen.
+// holds is brought into the journal in a single transaction (a checkpoint), in which a record that was written ten
+// times is written once. Logs have a generation; the journal holds, in a bucket of this package, the generation up to
+// which it has everything, and the generation up to which logs exist. So neither a log that was taken away nor one that
+// was put back from a copy goes unseen.
 //
 // A log is filled with zeros before it is used, so that appending changes no metadata, and so that what was never
 // written can be told from what was damaged. Each write is one frame. A last frame that lacks whole sectors is a commit
@@ -153,7 +153,8 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 func checkBatch(batch []fsm.Record) error {
 	for _, r := range batch {
 		if r.Bucket == ownBucket {
-			return fault.New(fault.Invalid, "journal_record", "a record's bucket may not be named %q, which the journal uses itself", ownBucket)
+			return fault.New(fault.Invalid, "journal_record",
+				"a record's bucket may not be named %q, which the journal uses itself", ownBucket)
 		}
 	}
 	return journal.Check(batch)
@@ -216,13 +217,14 @@ func (j *Journal) rotate() {
 func (j *Journal) fail(err error) {
 	if j.failed == nil {
 		j.failed = fault.Wrap(err, fault.Internal, "journal_write",
-			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the disk is well and has room, then start souk again", j.base)
+			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
+				"disk is well and has room, then start souk again", j.base)
 	}
 	j.change.Broadcast()
 }
 
-// alone waits until nobody writes, keeps it so until written, and says why not where the journal takes nothing more. The
-// lock is held.
+// alone waits until nobody writes, keeps it so until written, and says why not where the journal takes nothing more.
+// The lock is held.
 func (j *Journal) alone() error {
 	for j.writing {
 		j.change.Wait()
@@ -234,8 +236,8 @@ func (j *Journal) alone() error {
 	return nil
 }
 
-// commitLarge writes a batch that fits into no log: all before it first, then itself, straight into the journal. Batches
-// that wait meanwhile have not been answered, so their order is open.
+// commitLarge writes a batch that fits into no log: all before it first, then itself, straight into the journal.
+// Batches that wait meanwhile have not been answered, so their order is open.
 func (j *Journal) commitLarge(batch []fsm.Record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -288,7 +290,8 @@ func (j *Journal) settle() error {
 	return j.drain()
 }
 
-// Close waits for the commits under way, brings all into the journal, and removes the logs. A second Close does nothing.
+// Close waits for the commits under way, brings all into the journal, and removes the logs. A second Close does
+// nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closing {
@@ -328,7 +331,8 @@ func (j *Journal) end(whole bool) error {
 	}
 	for g := range uint64(2) {
 		if err := os.Remove(j.pathOf(g)); err != nil && !errors.Is(err, syscall.ENOENT) {
-			errs = append(errs, fault.Wrap(err, fault.Internal, "journal_open", "the journal's log %s cannot be removed", j.pathOf(g)))
+			errs = append(errs, fault.Wrap(err, fault.Internal, "journal_open",
+				"the journal's log %s cannot be removed", j.pathOf(g)))
 		}
 	}
 	return errors.Join(errs...)

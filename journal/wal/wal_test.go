@@ -60,7 +60,8 @@ func crashed(t *testing.T, commits int, size int64) (dir string, want map[string
 	want = map[string]string{}
 	for i := range commits {
 		key, value := fmt.Sprintf("k%d", i%7), strings.Repeat(fmt.Sprintf("value %d ", i), 1+i%90)
-		batch := []fsm.Record{{Bucket: "b", Key: key, Value: []byte(value)}, {Bucket: "c", Key: "n", Value: []byte(fmt.Sprint(i))}}
+		batch := []fsm.Record{{Bucket: "b", Key: key, Value: []byte(value)},
+			{Bucket: "c", Key: "n", Value: []byte(fmt.Sprint(i))}}
 		want["b/"+key], want["c/n"] = value, fmt.Sprint(i)
 		if i%5 == 4 {
 			batch = append(batch, fsm.Record{Bucket: "b", Key: "k0"})
@@ -122,7 +123,8 @@ func usedLog(t *testing.T, dir string) (string, []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(raw, []byte("value")) && (newest == nil || bytes.Compare(raw[8:9], newest[8:9]) > 0) { // by generation
+		if bytes.Contains(raw, []byte("value")) && (newest == nil || bytes.Compare(raw[8:9], newest[8:9]) > 0) {
+			// by generation
 			path, newest = filepath.Join(dir, name), raw
 		}
 	}
@@ -197,7 +199,8 @@ func TestTornWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["b/before"] = "value before"
-	if err := j.Commit([]fsm.Record{{Bucket: "b", Key: "torn", Value: []byte(strings.Repeat("value torn ", 500))}}); err != nil {
+	if err := j.Commit([]fsm.Record{{Bucket: "b", Key: "torn",
+		Value: []byte(strings.Repeat("value torn ", 500))}}); err != nil {
 		t.Fatal(err)
 	}
 	path, raw = usedLog(t, dir)
@@ -230,7 +233,8 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
-// TestPutBack puts a log of before back: it is of a generation that the journal no longer waits for, or has gone on from.
+// TestPutBack puts a log of before back: it is of a generation that the journal no longer waits for, or has gone on
+// from.
 func TestPutBack(t *testing.T) {
 	const size = 8 << 10
 	dir, _ := crashed(t, 4, size)

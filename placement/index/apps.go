@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// appRows is the workers where an app runs, and how many of its machines each has. Scores and grants read it instead of the maps
-// in the workers' records: those lie far apart, and each look into one waits for memory several times.
+// appRows is the workers where an app runs, and how many of its machines each has. Scores and grants read it instead of
+// the maps in the workers' records: those lie far apart, and each look into one waits for memory several times.
 type appRows struct {
 	rows []rowCount
 	at   map[int32]int32 // the place of each row in rows, where they are more than searchedApps

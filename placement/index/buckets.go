@@ -10,8 +10,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Levels of room that cells and buckets tell apart. Finer ones find better workers and make more buckets. Level l of n of a
-// capacity c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free on an empty one.
+// Levels of room that cells and buckets tell apart. Finer ones find better workers and make more buckets. Level l of n
+// of a capacity c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free
+// on an empty one.
 const (
 	fine   = 32 // of CPU and memory, in buckets
 	inCell = 4  // of them, in one cell
@@ -35,8 +36,9 @@ type cellKey struct {
 	backlog, startup uint8
 }
 
-// cell is the workers of one key. They are in buckets by finer levels of CPU and memory: bucket b is number b%perCell of
-// cell b/perCell. So few cells make up a fleet that each class of requests keeps them in order, and few are ever new.
+// cell is the workers of one key. They are in buckets by finer levels of CPU and memory: bucket b is number b%perCell
+// of cell b/perCell. So few cells make up a fleet that each class of requests keeps them in order, and few are ever
+// new.
 type cell struct {
 	key  cellKey
 	recs *standIns
@@ -64,7 +66,8 @@ func (x *Index) groupOf(rec *cluster.Record) int32 {
 	if g, ok := x.groups[string(b)]; ok {
 		return g
 	}
-	rep := cluster.Record{Region: rec.Region, State: rec.State, Capacity: rec.Capacity, Headroom: rec.Headroom, GPUs: slices.Clone(rec.GPUs)}
+	rep := cluster.Record{Region: rec.Region, State: rec.State, Capacity: rec.Capacity, Headroom: rec.Headroom,
+		GPUs: slices.Clone(rec.GPUs)}
 	for i := range rep.GPUs {
 		rep.GPUs[i].Free = 1000
 	}
@@ -104,7 +107,8 @@ func upTo(l, c, n int64) int64 { return l * l * c / (n * n) }
 func sound(rec *cluster.Record, free *cluster.Resources) bool {
 	c := &rec.Capacity
 	ok := func(c, f int64) bool { return c >= 0 && c <= cluster.MaxAmount && f <= c && f >= -cluster.MaxAmount }
-	if !ok(c.CPU, free.CPU) || !ok(c.Memory, free.Memory) || !ok(c.Disk, free.Disk) || !ok(c.Ports, free.Ports) || !ok(c.GPU, free.GPU) {
+	if !ok(c.CPU, free.CPU) || !ok(c.Memory, free.Memory) || !ok(c.Disk, free.Disk) || !ok(c.Ports, free.Ports) ||
+		!ok(c.GPU, free.GPU) {
 		return false
 	}
 	for k, f := range free.Named {
@@ -262,7 +266,8 @@ func (x *Index) sweep() {
 				x.vacancies[m].bucket = id*perCell + int32(sub)
 			}
 		}
-		cells, live, members = append(cells, c), append(live, x.live[n]), append(members, x.members[n*perCell:(n+1)*perCell]...)
+		cells, live, members = append(cells, c), append(live, x.live[n]),
+			append(members, x.members[n*perCell:(n+1)*perCell]...)
 		x.byKey[c.key] = id
 	}
 	x.cells, x.live, x.members = cells, live, members

@@ -31,8 +31,8 @@ const (
 	ignores
 )
 
-// class is the requests that judge and policy cannot tell apart but for what is looked up worker by worker: the machine,
-// the app, the image, volumes, and neighbours.
+// class is the requests that judge and policy cannot tell apart but for what is looked up worker by worker: the
+// machine, the app, the image, volumes, and neighbours.
 type class struct {
 	set   *set
 	order order
@@ -131,10 +131,13 @@ func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
 
 // classRequest is a request without what is looked up worker by worker and without size.
 func (x *Index) classRequest(r *placement.Request) placement.Request {
-	out := placement.Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind, Scheduling: r.Scheduling}
+	out := placement.Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind,
+		Scheduling: r.Scheduling}
 	out.Scheduling.Affinity, out.Scheduling.Spread = nil, nil
-	out.Scheduling.Require, out.Scheduling.Prefer = slices.Clone(r.Scheduling.Require), slices.Clone(r.Scheduling.Prefer)
-	out.Scheduling.Tolerate, out.Scheduling.Labels = slices.Clone(r.Scheduling.Tolerate), maps.Clone(r.Scheduling.Labels)
+	out.Scheduling.Require, out.Scheduling.Prefer = slices.Clone(r.Scheduling.Require),
+		slices.Clone(r.Scheduling.Prefer)
+	out.Scheduling.Tolerate, out.Scheduling.Labels = slices.Clone(r.Scheduling.Tolerate),
+		maps.Clone(r.Scheduling.Labels)
 	if x.appReaders > 0 {
 		out.App = r.App
 	}

@@ -11,19 +11,23 @@ import (
 )
 
 // TestTheIndexKnowsEveryField: a field that judge or policy read must be in the index's classes of requests or of
-// workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, fixedPart; index.go: sameFixed),
-// and enters it here.
+// workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, fixedPart; index.go:
+// sameFixed), and enters it here.
 func TestTheIndexKnowsEveryField(t *testing.T) {
 	for _, c := range []struct {
 		of   any
 		know []string
 	}{
-		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start", "Namespace", "GPUKind", "Scheduling", "Fleet",
+		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start",
+			"Namespace", "GPUKind", "Scheduling", "Fleet",
 			"Funds"}},
-		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band", "Priority",
+		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band",
+			"Priority",
 			"Policy", "Strategy", "EvictionBudget", "Lent"}}, // the last four are not read
-		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used", "Machines", "Starting", "MaxStarting",
-			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable", "Cordon", "Backlog", "Spending", "At"}},
+		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used",
+			"Machines", "Starting", "MaxStarting",
+			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable",
+			"Cordon", "Backlog", "Spending", "At"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)

@@ -1,5 +1,6 @@
-// Package index finds the best worker for a request without looking at every worker. It holds what a buyer knows of the fleet in
-// buckets of workers that have about the same room free, and asks the judge (package placement) about the few it comes to.
+// Package index finds the best worker for a request without looking at every worker. It holds what a buyer knows of the
+// fleet in buckets of workers that have about the same room free, and asks the judge (package placement) about the few
+// it comes to.
 package index
 
 import (
@@ -61,24 +62,27 @@ type row struct {
 
 // Bounds of an index.
 const (
-	maxPolicies = 16      // policies that have classes; the oldest goes
-	maxClasses  = 4096    // of requests, per policy; then all are made anew as they come
-	maxSets     = 1024    // of workers that match, per policy; the same
-	maxScores   = 1 << 22 // of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
-	smallSet    = 64      // where so few workers match, all are looked at
-	examineMost = 4       // workers that fit that are scored for one decision, per tier
+	maxPolicies = 16   // policies that have classes; the oldest goes
+	maxClasses  = 4096 // of requests, per policy; then all are made anew as they come
+	maxSets     = 1024 // of workers that match, per policy; the same
+	// of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
+	maxScores   = 1 << 22
+	smallSet    = 64 // where so few workers match, all are looked at
+	examineMost = 4  // workers that fit that are scored for one decision, per tier
 )
 
 // New makes an index of no workers.
 func New() *Index {
 	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[cellKey]int32{},
-		apps: map[string]*appRows{}, volumes: map[string][]int32{}, images: map[string][]int32{}, values: map[string]*attributeValues{}}
+		apps: map[string]*appRows{}, volumes: map[string][]int32{}, images: map[string][]int32{},
+		values: map[string]*attributeValues{}}
 }
 
 // Len returns the number of workers.
 func (x *Index) Len() int { return len(x.byID) }
 
-// Record returns the record of a worker as the index has it. Its maps and slices are the index's: read, and do not keep.
+// Record returns the record of a worker as the index has it. Its maps and slices are the index's: read, and do not
+// keep.
 func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	s, ok := x.byID[id]
 	if !ok {
@@ -205,7 +209,8 @@ func (x *Index) regroup() {
 	for i := range x.rows {
 		x.leave(int32(i))
 	}
-	x.groups, x.reps, x.cells, x.live, x.members, x.caches, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil, nil, nil, 0
+	x.groups, x.reps, x.cells, x.live, x.members, x.caches, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil,
+		nil, nil, 0
 	clear(x.byKey)
 	for i := range x.rows {
 		if s := &x.rows[i]; s.used {
@@ -321,8 +326,10 @@ func (x *Index) logChange(i int32) {
 
 // sameFixed reports whether two records of a worker differ at most in what changes with grants.
 func sameFixed(a, b *cluster.Record) bool {
-	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) && sameResources(a.Headroom, b.Headroom) &&
-		slices.Equal(a.Reserved, b.Reserved) && slices.EqualFunc(a.GPUs, b.GPUs, func(p, q cluster.GPU) bool { return p.Kind == q.Kind }) &&
+	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) &&
+		sameResources(a.Headroom, b.Headroom) &&
+		slices.Equal(a.Reserved, b.Reserved) &&
+		slices.EqualFunc(a.GPUs, b.GPUs, func(p, q cluster.GPU) bool { return p.Kind == q.Kind }) &&
 		slices.EqualFunc(a.Require, b.Require, sameRequirement) &&
 		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool {
 			return p.Weight == q.Weight && sameRequirement(p.Requirement, q.Requirement)
@@ -334,7 +341,8 @@ func sameRequirement(a, b cluster.Requirement) bool {
 }
 
 func sameResources(a, b cluster.Resources) bool {
-	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU && maps.Equal(a.Named, b.Named)
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU &&
+		maps.Equal(a.Named, b.Named)
 }
 
 // Best judges and scores every worker: what Pick is held against. Equal scores go by placement.TieBreak, as in Rank.
@@ -352,9 +360,10 @@ func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok
 	return best, ok
 }
 
-// Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none fits:
-// then none of the fleet does. chance may be nil.
-func (x *Index) Pick(r *placement.Request, p *placement.Policy, chance *rand.Rand) (best Choice, examined int, ok bool) {
+// Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none
+// fits: then none of the fleet does. chance may be nil.
+func (x *Index) Pick(r *placement.Request, p *placement.Policy, chance *rand.Rand) (best Choice, examined int,
+	ok bool) {
 	list, examined := x.PickN(r, p, 1, nil, chance)
 	if len(list) == 0 {
 		return best, examined, false

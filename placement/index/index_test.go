@@ -34,21 +34,24 @@ func (f *plain) view() cluster.View {
 func filtered() placement.Policy {
 	p := placement.Default()
 	p.Name = "filtered"
-	p.Filters = []placement.Filter{{Name: "few", Wanted: "machines < 3", Of: func(_ *placement.Request, w *cluster.Record) (bool, string) {
-		return w.Machines < 3, fmt.Sprint(w.Machines)
-	}}}
-	p.Terms = append(p.Terms, placement.Term{Name: "zone", Weight: 3, Of: func(r *placement.Request, w *cluster.Record) float64 {
-		if v, _ := w.Attribute("zone"); v == cluster.Text("z1") {
-			return 1
-		}
-		return 0
-	}}, placement.Term{Name: "app", Weight: 1, Of: func(r *placement.Request, w *cluster.Record) float64 { return float64(len(r.App+r.Machine)%3) / 3 }})
+	p.Filters = []placement.Filter{{Name: "few", Wanted: "machines < 3",
+		Of: func(_ *placement.Request, w *cluster.Record) (bool, string) {
+			return w.Machines < 3, fmt.Sprint(w.Machines)
+		}}}
+	p.Terms = append(p.Terms, placement.Term{Name: "zone", Weight: 3,
+		Of: func(r *placement.Request, w *cluster.Record) float64 {
+			if v, _ := w.Attribute("zone"); v == cluster.Text("z1") {
+				return 1
+			}
+			return 0
+		}}, placement.Term{Name: "app", Weight: 1,
+		Of: func(r *placement.Request, w *cluster.Record) float64 { return float64(len(r.App+r.Machine)%3) / 3 }})
 	return p
 }
 
-// TestIndexDecidesAsTheFullScanDoes: whatever comes, goes and changes, the exact index chooses what a scan of all workers
-// chooses; the sampling one chooses a worker that fits, and none only where none fits; and what the index knows of the
-// fleet for a request is what the view says.
+// TestIndexDecidesAsTheFullScanDoes: whatever comes, goes and changes, the exact index chooses what a scan of all
+// workers chooses; the sampling one chooses a worker that fits, and none only where none fits; and what the index knows
+// of the fleet for a request is what the view says.
 func TestIndexDecidesAsTheFullScanDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, quick, f := index.New(), index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
@@ -180,7 +183,8 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 				w.Used = w.Used.Sub(e.r.Resources)
 				f.recs[e.id] = w
 			}
-			if r := placementtest.Request(t); len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 && r.Resources.GPU == 0 {
+			if r := placementtest.Request(t); len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) == 0 &&
+				r.Resources.GPU == 0 {
 				best, _, ok := x.Pick(&r, &p, nil)
 				if scan, fits := x.Best(&r, &p); fits != ok || scan != best {
 					t.Fatalf("%+v %v, scan %+v %v", best, ok, scan, fits)
@@ -197,11 +201,14 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 	for round := range 40 {
 		for i := range 200 {
 			c := cluster.Resources{CPU: 100000, Memory: 100000, Disk: 100000, Ports: 1000}
-			x.Update(cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Version: uint64(round + 1), Capacity: c,
-				Used: cluster.Resources{CPU: rng.Int64N(100000), Memory: rng.Int64N(100000), Disk: rng.Int64N(100000), Ports: rng.Int64N(1000)}})
+			x.Update(cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready,
+				Version: uint64(round + 1), Capacity: c,
+				Used: cluster.Resources{CPU: rng.Int64N(100000), Memory: rng.Int64N(100000), Disk: rng.Int64N(100000),
+					Ports: rng.Int64N(1000)}})
 		}
 		for k := range 20 {
-			r := placement.Request{App: "a", Machine: fmt.Sprintf("m%d", k), Resources: cluster.Resources{CPU: rng.Int64N(100000), Memory: rng.Int64N(50000)}}
+			r := placement.Request{App: "a", Machine: fmt.Sprintf("m%d", k),
+				Resources: cluster.Resources{CPU: rng.Int64N(100000), Memory: rng.Int64N(50000)}}
 			best, _, ok := x.Pick(&r, &p, rng)
 			scan, fits := x.Best(&r, &p)
 			if ok != fits || (ok && best.Score < scan.Score*0.98) {
@@ -214,8 +221,8 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 	}
 }
 
-// TestTheBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the best,
-// and to none but those; the same machine always to the same, by the scan and by the index.
+// TestTheBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the
+// best, and to none but those; the same machine always to the same, by the scan and by the index.
 func TestTheBestAreDrawnByLot(t *testing.T) {
 	x, f := index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 	x.Exact = true
@@ -249,14 +256,15 @@ func TestTheBestAreDrawnByLot(t *testing.T) {
 	}
 }
 
-// TestAFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge about each, and makes no
-// sentences that nobody reads.
+// TestAFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge
+// about each, and makes no sentences that nobody reads.
 func TestAFullSpreadCostsNoJudgement(t *testing.T) {
 	x, p := index.New(), placement.Default()
 	capacity := cluster.Resources{CPU: 100000, Memory: 100000}
 	for i := range 2000 {
 		zone := fmt.Sprintf("z%d", i%4)
-		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "ams", State: cluster.Ready, Version: 1, Capacity: capacity,
+		w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "ams", State: cluster.Ready,
+			Version: 1, Capacity: capacity,
 			Attributes: cluster.Attributes{"zone": cluster.Text(zone)}}
 		if i%4 == 3 {
 			w.Region = "iad"
@@ -266,7 +274,8 @@ func TestAFullSpreadCostsNoJudgement(t *testing.T) {
 		}
 		x.Update(w)
 	}
-	r := placement.Request{App: "a", Machine: "m", Regions: []cluster.Region{"ams"}, Resources: cluster.Resources{CPU: 10}}
+	r := placement.Request{App: "a", Machine: "m", Regions: []cluster.Region{"ams"},
+		Resources: cluster.Resources{CPU: 10}}
 	r.Scheduling.Spread = []machine.Spread{{Attribute: "zone", MaxSkew: 3}}
 	r = x.Resolve(r, nil)
 	if _, fits := x.Best(&r, &p); fits {
@@ -287,13 +296,15 @@ func TestAFullSpreadCostsNoJudgement(t *testing.T) {
 	}
 }
 
-// TestAppsAreKeptAsRecordsWouldHaveThem: whatever comes and goes, of few and of many machines, a record that is read has the counts.
+// TestAppsAreKeptAsRecordsWouldHaveThem: whatever comes and goes, of few and of many machines, a record that is read
+// has the counts.
 func TestAppsAreKeptAsRecordsWouldHaveThem(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x, want := index.New(), map[cluster.WorkerID]map[string]int{}
 	for i := range 300 {
 		id := cluster.WorkerID(fmt.Sprintf("w%d", i))
-		x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: 1, Capacity: cluster.Resources{CPU: 1 << 40}, Apps: map[string]int{"a": 1}})
+		x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: 1, Capacity: cluster.Resources{CPU: 1 << 40},
+			Apps: map[string]int{"a": 1}})
 		want[id] = map[string]int{"a": 1}
 	}
 	for step := range 20_000 {
@@ -302,7 +313,8 @@ func TestAppsAreKeptAsRecordsWouldHaveThem(t *testing.T) {
 		switch n := want[id][r.App]; {
 		case rng.IntN(50) == 0: // the worker's own word
 			want[id] = map[string]int{r.App: 1 + rng.IntN(3)}
-			x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: uint64(step + 2), Capacity: cluster.Resources{CPU: 1 << 40}, Apps: maps.Clone(want[id])})
+			x.Update(cluster.Record{Worker: id, State: cluster.Ready, Version: uint64(step + 2),
+				Capacity: cluster.Resources{CPU: 1 << 40}, Apps: maps.Clone(want[id])})
 		case rng.IntN(2) == 0:
 			x.Reserve(id, &r)
 			want[id][r.App]++

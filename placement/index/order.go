@@ -9,10 +9,10 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// order is the cells for one class of requests, best first. Those that have too little for the class are left out. Nothing
-// in it changes when workers come and go: a cell that is empty now is passed over, which costs one look at a word that all
-// classes share. A bucket's score is worked out when a decision first comes to it, and holds for ever, since the room that
-// a bucket stands for never changes.
+// order is the cells for one class of requests, best first. Those that have too little for the class are left out.
+// Nothing in it changes when workers come and go: a cell that is empty now is passed over, which costs one look at a
+// word that all classes share. A bucket's score is worked out when a decision first comes to it, and holds for ever,
+// since the room that a bucket stands for never changes.
 type order struct {
 	cells  []ranked
 	seen   int          // cells of the index that are in order, or left out
@@ -26,8 +26,8 @@ type block struct {
 	middle float32
 }
 
-// scoreDelta is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets are what
-// a decision reads most of, and half as many bytes of them are half as many waits for memory.
+// scoreDelta is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets
+// are what a decision reads most of, and half as many bytes of them are half as many waits for memory.
 type scoreDelta uint16
 
 // unknownScore is a NaN: no decision has come to the bucket yet.
@@ -44,8 +44,9 @@ func deltaOver(v, middle float32) scoreDelta {
 	return scoreDelta(math.Float32bits(d) >> 16)
 }
 
-// ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and looks
-// into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and costs little.
+// ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and
+// looks into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and
+// costs little.
 type ranked struct {
 	cell   int32
 	block  int32 // its place in order.scores, or -1
@@ -58,8 +59,8 @@ type scored struct {
 	score  float32
 }
 
-// extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left out
-// for ever: none of its workers fits, now or later.
+// extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left
+// out for ever: none of its workers fits, now or later.
 func (x *Index) extend(c *class, p *placement.Policy) {
 	o := &c.order
 	before, rec := len(o.cells), &x.scratch.rec
@@ -133,7 +134,8 @@ func (x *Index) learn(c *class, p *placement.Policy, b int32) float32 {
 	rec := &x.scratch.rec
 	*rec = x.cells[n].recs.most
 	cpu, memory := x.levels(b)
-	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine), rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
+	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine),
+		rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
 	v := float32(math.Inf(-1))
 	if placement.FitsAt(&c.want, rec) {
 		*rec = x.cells[n].recs.middle
@@ -192,8 +194,8 @@ func (f *scoredHeap) pop() scored {
 	return top
 }
 
-// vacancy is what a worker has free, of what nearly every request wants, and where it is. All workers' vacancies lie side by side,
-// so that to refuse one for its size, or to move one, touches little memory.
+// vacancy is what a worker has free, of what nearly every request wants, and where it is. All workers' vacancies lie
+// side by side, so that to refuse one for its size, or to move one, touches little memory.
 type vacancy struct {
 	cpu, memory, disk, ports, gpu int64
 	bucket                        int32 // -1: in unsound, or nowhere
@@ -202,5 +204,6 @@ type vacancy struct {
 
 // takes reports whether it is worth asking the judge.
 func (r *vacancy) takes(want *cluster.Resources) bool {
-	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports && want.GPU <= r.gpu
+	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports &&
+		want.GPU <= r.gpu
 }

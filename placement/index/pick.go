@@ -23,14 +23,16 @@ func (c *Choice) before(b *Choice, machine string) bool {
 	return placement.Precedes(machine, c.Worker, c.Score, b.Worker, b.Score)
 }
 
-// PickN returns up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that skip
-// names are left out; it may be nil. Where fewer than n come back there may be more; where none does, none fits.
+// PickN returns up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that
+// skip names are left out; it may be nil. Where fewer than n come back there may be more; where none does, none fits.
 //
-// All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or an
-// app to be near to, these are all that fit; else they are the best of the first that were found in the best buckets,
-// and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of placement.SortByTieBreak. chance
-// may be nil: then what is drawn depends on the machine's id only. The list is the index's own until it is asked again.
-func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip func(cluster.WorkerID) bool, chance *rand.Rand) (best []Choice, examined int) {
+// All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or
+// an app to be near to, these are all that fit; else they are the best of the first that were found in the best
+// buckets, and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of
+// placement.SortByTieBreak. chance may be nil: then what is drawn depends on the machine's id only. The list is the
+// index's own until it is asked again.
+func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip func(cluster.WorkerID) bool,
+	chance *rand.Rand) (best []Choice, examined int) {
 	if !r.Funds.Enough() {
 		return nil, 0 // no worker takes who cannot pay
 	}
@@ -67,7 +69,8 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 		}
 		return 1
 	})
-	placement.SortByTieBreak(d.found[:min(p.Best, len(d.found))], r.Machine, func(c *Choice) string { return string(c.Worker) })
+	placement.SortByTieBreak(d.found[:min(p.Best, len(d.found))], r.Machine,
+		func(c *Choice) string { return string(c.Worker) })
 	if len(d.found) > 0 {
 		x.scratch.won = d.found[0].row
 	}
@@ -174,8 +177,8 @@ func (b *policyCache) mindsImages(r *placement.Request) bool {
 	return b.image == minds
 }
 
-// examineTier looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few, that is
-// fewer steps than to walk until enough of them are met.
+// examineTier looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few,
+// that is fewer steps than to walk until enough of them are met.
 func (d *search) examineTier(c *class, t *tier, best float64) float64 {
 	o := d.x.scratch.order[:0]
 	d.x.scratch.rows = t.list(d.x.scratch.rows[:0])
@@ -209,12 +212,13 @@ func (d *search) beatenBy(s scored, t *tier, best float64) bool {
 	return float64(s.score)+t.bonus < best-tierSlack && !d.x.Exact
 }
 
-// walkBuckets looks at a tier's workers in the order of the class until enough fit. It does not begin where even the best
-// bucket promises less than best, which another tier has.
+// walkBuckets looks at a tier's workers in the order of the class until enough fit. It does not begin where even the
+// best bucket promises less than best, which another tier has.
 func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 	x, cells := d.x, c.order.cells
 	whole, left, next := t.count == len(x.byID), d.wanted, 0
-	others, begin := 4*t.count+64, len(d.found) // how many workers of other tiers are met before this one's are picked out
+	// how many workers of other tiers are met before this one's are picked out
+	others, begin := 4*t.count+64, len(d.found)
 	o := x.scratch.order[:0]
 	defer func() { x.scratch.order = o[:0] }()
 	for {
@@ -276,8 +280,8 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 // tierSlack is by how much a bucket's score may promise too little.
 const tierSlack = 0.2
 
-// examine judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge, which
-// sees the worker in any case, refuses for them as well.
+// examine judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge,
+// which sees the worker in any case, refuses for them as well.
 func (d *search) examine(i int32) bool {
 	d.examined++
 	if !d.x.vacancies[i].takes(&d.r.Resources) {
@@ -289,7 +293,8 @@ func (d *search) examine(i int32) bool {
 		}
 	}
 	rec := &d.x.rows[i].rec
-	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(rec.Capacity.Sub(rec.Used))) || (d.skip != nil && d.skip(rec.Worker)) {
+	if (len(d.r.Resources.Named) > 0 && !d.r.Resources.Fits(rec.Capacity.Sub(rec.Used))) ||
+		(d.skip != nil && d.skip(rec.Worker)) {
 		return false
 	}
 	if !d.ownApp {
@@ -324,8 +329,8 @@ func (s *scratch) appCount(app string, n int) map[string]int {
 	return s.oneApp
 }
 
-// named returns the workers that a request names by what it needs of them: its volumes, its worker, or an app that it must
-// be near to. all says that no other worker can fit.
+// named returns the workers that a request names by what it needs of them: its volumes, its worker, or an app that it
+// must be near to. all says that no other worker can fit.
 func (x *Index) named(r *placement.Request) (rows []int32, all bool) {
 	out := x.scratch.rows[:0]
 	defer func() { x.scratch.rows = out }()

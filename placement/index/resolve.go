@@ -7,13 +7,15 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Resolve fills in what the request needs to know of the fleet, as the function Resolve does from a view, without looking
-// at every worker. Of the values that no machine of the app has, one stands for all. The request given is not changed.
+// Resolve fills in what the request needs to know of the fleet, as the function Resolve does from a view, without
+// looking at every worker. Of the values that no machine of the app has, one stands for all. The request given is not
+// changed.
 func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.WorkerID) placement.Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r
 	}
-	r.Fleet = placement.Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)), Spread: make([]map[string]int, len(r.Scheduling.Spread))}
+	r.Fleet = placement.Fleet{Affinity: make([][]cluster.Value, len(r.Scheduling.Affinity)),
+		Spread: make([]map[string]int, len(r.Scheduling.Spread))}
 	for i, a := range r.Scheduling.Affinity {
 		name := a.Within
 		if name == "" {

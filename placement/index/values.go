@@ -30,7 +30,8 @@ func (x *Index) valuesOf(attribute string) *attributeValues {
 	if len(x.values) >= maxAttributes {
 		clear(x.values)
 	}
-	c := &attributeValues{workers: map[cluster.Value]int{}, ids: map[string]int32{}, texts: []string{""}, verdicts: []uint32{0}}
+	c := &attributeValues{workers: map[cluster.Value]int{}, ids: map[string]int32{}, texts: []string{""},
+		verdicts: []uint32{0}}
 	for i := range x.rows {
 		if x.rows[i].used {
 			v, there := x.rows[i].rec.Attribute(attribute)
@@ -82,7 +83,8 @@ func (x *Index) leaveValues(i int32, rec *cluster.Record) {
 	}
 }
 
-// spread returns how many machines of an app each value of an attribute has. Of the values that have none, one stands for all.
+// spread returns how many machines of an app each value of an attribute has. Of the values that have none, one stands
+// for all.
 func (x *Index) spread(app, attribute string) map[string]int {
 	c := x.valuesOf(attribute)
 	out := map[string]int{}
@@ -122,8 +124,8 @@ type skewBound struct {
 	fewest int // machines of the value that has fewest
 }
 
-// skewBounds returns those of a request. A worker that one of them refuses is refused by the judge, for the same numbers; here
-// that costs one look at a number a worker, and one at a count a value.
+// skewBounds returns those of a request. A worker that one of them refuses is refused by the judge, for the same
+// numbers; here that costs one look at a number a worker, and one at a count a value.
 func (x *Index) skewBounds(r *placement.Request) []skewBound {
 	if x.searches++; x.searches == 1<<31 { // verdicts have 31 bits for it
 		clear(x.values)

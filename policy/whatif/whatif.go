@@ -1,5 +1,5 @@
-// Package whatif tells what another policy would place elsewhere: Compare on the fleet as it is, Replay on decisions that
-// were recorded. It is pure, and knows policies only as placement.Policy.
+// Package whatif tells what another policy would place elsewhere: Compare on the fleet as it is, Replay on decisions
+// that were recorded. It is pure, and knows policies only as placement.Policy.
 package whatif
 
 import (
@@ -28,24 +28,26 @@ type Decided struct {
 type Move struct {
 	Machine   string           `json:"machine"`
 	App       string           `json:"app"`
-	Is        cluster.WorkerID `json:"is"`             // where it is, or where it was decided to be
-	Old       cluster.WorkerID `json:"old"`            // where the policy in force would place it now; "": nowhere
-	New       cluster.WorkerID `json:"new"`            // where the other one would; "": nowhere
-	OldPolicy string           `json:"old_policy"`     // its name
-	Why       []machine.Clause `json:"why,omitempty"`  // what the new policy has against Old, where it does not let it be
-	Gain      float64          `json:"gain,omitempty"` // else: score of New less that of Old, both by the new policy
-	Evicts    []Evicted        `json:"evicts,omitempty"`
+	Is        cluster.WorkerID `json:"is"`         // where it is, or where it was decided to be
+	Old       cluster.WorkerID `json:"old"`        // where the policy in force would place it now; "": nowhere
+	New       cluster.WorkerID `json:"new"`        // where the other one would; "": nowhere
+	OldPolicy string           `json:"old_policy"` // its name
+	// what the new policy has against Old, where it does not let it be
+	Why    []machine.Clause `json:"why,omitempty"`
+	Gain   float64          `json:"gain,omitempty"` // else: score of New less that of Old, both by the new policy
+	Evicts []Evicted        `json:"evicts,omitempty"`
 }
 
-// Evicted is who would have to go for a machine that fits nowhere and may preempt: of a worker the machines of ranks below.
+// Evicted is who would have to go for a machine that fits nowhere and may preempt: of a worker the machines of ranks
+// below.
 type Evicted struct {
 	Worker   cluster.WorkerID `json:"worker"`
 	Rank     int              `json:"rank"` // machine.Scheduling.Rank
 	Machines int              `json:"machines"`
 }
 
-// Comparison is what a policy would do differently. Nothing that runs is touched by applying a policy: Moves tells where
-// machines would be placed if they were placed now.
+// Comparison is what a policy would do differently. Nothing that runs is touched by applying a policy: Moves tells
+// where machines would be placed if they were placed now.
 type Comparison struct {
 	Compared int    `json:"compared"`
 	Same     int    `json:"same"`
@@ -64,9 +66,9 @@ func Best(r placement.Request, view cluster.View, p placement.Policy) cluster.Wo
 	return ""
 }
 
-// Compare says for each machine where the old and the new policy would place it if it were placed now, with its own room
-// taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be rebuilt. stop is
-// asked before each machine and ends the plan with its error; nil never does.
+// Compare says for each machine where the old and the new policy would place it if it were placed now, with its own
+// room taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be
+// rebuilt. stop is asked before each machine and ends the plan with its error; nil never does.
 func Compare(stop func() error, view cluster.View, placed []Placed, old, then Chooser) (Comparison, error) {
 	view.Workers = slices.Clone(view.Workers)
 	home := make(map[string]cluster.WorkerID, len(placed))
@@ -95,13 +97,14 @@ func Compare(stop func() error, view cluster.View, placed []Placed, old, then Ch
 	return out, nil
 }
 
-// Replay says which of the decisions that were recorded a policy would have made otherwise, each on the view of its time.
-// Old is the worker that won.
+// Replay says which of the decisions that were recorded a policy would have made otherwise, each on the view of its
+// time. Old is the worker that won.
 func Replay(decisions []Decided, then Chooser) Comparison {
 	out := Comparison{Moves: []Move{}, Nowhere: []Move{}}
 	for i := range decisions {
 		d := &decisions[i]
-		out.judge(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner, Old: d.Winner}, then(&d.Request))
+		out.judge(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner, Old: d.Winner},
+			then(&d.Request))
 	}
 	return out
 }
@@ -140,8 +143,8 @@ func (c *Comparison) judge(r *placement.Request, view cluster.View, m Move, then
 	}
 }
 
-// evicted gives what the request could evict where the policy lets it go: of the workers that would then take it, the one
-// with the fewest machines to go. Only a request whose band may preempt has any.
+// evicted gives what the request could evict where the policy lets it go: of the workers that would then take it, the
+// one with the fewest machines to go. Only a request whose band may preempt has any.
 func evicted(r *placement.Request, view cluster.View, p *placement.Policy) []Evicted {
 	if !r.Scheduling.MayPreempt() {
 		return nil
@@ -168,8 +171,8 @@ func evicted(r *placement.Request, view cluster.View, p *placement.Policy) []Evi
 	return best
 }
 
-// Without gives a worker's record as it would be without a machine that it has. A part of a GPU goes back to the fullest
-// device that can have given it: which one it was the record does not tell.
+// Without gives a worker's record as it would be without a machine that it has. A part of a GPU goes back to the
+// fullest device that can have given it: which one it was the record does not tell.
 func Without(w cluster.Record, r *placement.Request) cluster.Record {
 	w.Used = w.Used.Sub(r.Resources)
 	w.Machines = max(0, w.Machines-1)
@@ -184,7 +187,8 @@ func Without(w cluster.Record, r *placement.Request) cluster.Record {
 		for want > 0 {
 			part, at := min(want, 1000), -1
 			for i, g := range w.GPUs {
-				if (r.GPUKind == "" || g.Kind == r.GPUKind) && g.Free+part <= 1000 && (at < 0 || g.Free < w.GPUs[at].Free) {
+				if (r.GPUKind == "" || g.Kind == r.GPUKind) && g.Free+part <= 1000 &&
+					(at < 0 || g.Free < w.GPUs[at].Free) {
 					at = i
 				}
 			}

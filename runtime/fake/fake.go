@@ -182,7 +182,8 @@ var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 
 func checkID(id string) error {
 	if !validID.MatchString(id) {
-		return fault.New(fault.Invalid, "machine_id", "%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
+		return fault.New(fault.Invalid, "machine_id",
+			"%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
 	}
 	return nil
 }
@@ -194,7 +195,8 @@ func (w *world) find(id string) (*unit, error) {
 	if u := w.machines[id]; u != nil {
 		return u, nil
 	}
-	return nil, fault.New(fault.NotFound, "unknown_machine", "the fake runtime does not know a machine %s: it was never prepared here, or was removed", id)
+	return nil, fault.New(fault.NotFound, "unknown_machine",
+		"the fake runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
 func notRunning(id string) error {
@@ -250,9 +252,13 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		case s.Attempt == 0:
 			return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", s.Machine)
 		case s.Attempt < u.seen:
-			return fault.New(fault.Conflict, "attempt_old", "attempt %d of machine %s is older than attempt %d, which was started already", s.Attempt, s.Machine, u.seen)
+			return fault.New(fault.Conflict, "attempt_old",
+				"attempt %d of machine %s is older than attempt %d, which was started already", s.Attempt, s.Machine,
+				u.seen)
 		case s.Attempt > u.seen && running:
-			return fault.New(fault.Conflict, "attempt_running", "attempt %d of machine %s still runs: stop it before attempt %d is started", u.life.attempt, s.Machine, s.Attempt)
+			return fault.New(fault.Conflict, "attempt_running",
+				"attempt %d of machine %s still runs: stop it before attempt %d is started", u.life.attempt, s.Machine,
+				s.Attempt)
 		case s.Attempt == u.seen:
 			st = u.status()
 			return nil
@@ -341,13 +347,15 @@ func (u *unit) print(stream, text string) {
 			continue
 		}
 		n := len(u.log) + 1
-		u.log = append(u.log, machine.LogLine{Cursor: fmt.Sprintf("1:%d", n), At: time.Now(), Stream: stream, Text: strings.TrimSuffix(t, "\n")})
+		u.log = append(u.log, machine.LogLine{Cursor: fmt.Sprintf("1:%d", n), At: time.Now(), Stream: stream,
+			Text: strings.TrimSuffix(t, "\n")})
 	}
 	close(u.grown)
 	u.grown = make(chan struct{})
 }
 
-// Signal ends the main process, as sleep has no handlers; 0 < sig <= 64. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG end nothing.
+// Signal ends the main process, as sleep has no handlers; 0 < sig <= 64. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG
+// end nothing.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	c := Call{Op: "signal", Machine: id}
 	return r.do(ctx, c, func() error {
@@ -458,7 +466,8 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 			return notRunning(id)
 		}
 		if u.life.paused {
-			return fault.New(fault.Precondition, "paused", "machine %s is suspended: resume it before a command is run in it", id)
+			return fault.New(fault.Precondition, "paused",
+				"machine %s is suspended: resume it before a command is run in it", id)
 		}
 		p, err = parse(q.Argv)
 		r.w.effect(c)
@@ -475,7 +484,8 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout", "the command did not end in the time given and was killed")
+			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
+				"the command did not end in the time given and was killed")
 		}
 	}
 	var errs []error

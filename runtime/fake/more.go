@@ -65,7 +65,8 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 			g, n, ok := strings.Cut(q.Cursor, ":")
 			at, perr := strconv.Atoi(n)
 			if !ok || perr != nil || g != "1" || at < 0 {
-				err = fault.New(fault.Invalid, "cursor", "%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
+				err = fault.New(fault.Invalid, "cursor",
+					"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 			}
 			from = min(at, len(u.log))
 		case q.Tail > 0:

@@ -64,7 +64,9 @@ func parse(argv []string) (program, error) {
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 func unknown(name string) error {
-	return fault.New(fault.Precondition, "program", "the program %q does not exist on this worker (it is a fake, and knows true, false, echo, cat, sleep and sh -c)", name)
+	return fault.New(fault.Precondition, "program",
+		"the program %q does not exist on this worker (it is a fake, and knows true, false, echo, cat, sleep and sh "+
+			"-c)", name)
 }
 
 func (p *program) command(words []string) error {

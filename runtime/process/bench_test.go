@@ -16,7 +16,8 @@ import (
 var lasting = []string{"/bin/sleep", "100000"}
 
 func limited(id string, attempt uint64, argv ...string) runtime.Spec {
-	s := runtime.Spec{Machine: id, Attempt: attempt, Argv: argv, SwapMB: -1, Env: []string{"PATH=/usr/bin:/bin", "FLY_MACHINE_ID=" + id}}
+	s := runtime.Spec{Machine: id, Attempt: attempt, Argv: argv, SwapMB: -1,
+		Env: []string{"PATH=/usr/bin:/bin", "FLY_MACHINE_ID=" + id}}
 	s.Resources.CPU, s.Resources.Memory = 1000, 64
 	return s
 }

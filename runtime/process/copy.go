@@ -29,7 +29,8 @@ func (r *Runtime) openRoot(id, p string) (*os.Root, string, error) {
 	}
 	rel := path.Clean(strings.TrimLeft(p, "/"))
 	if !filepath.IsLocal(rel) || strings.ContainsRune(p, 0) {
-		return nil, "", fault.New(fault.Invalid, "path", "the path %q does not lie below the machine's directory: use one without '..'", p)
+		return nil, "", fault.New(fault.Invalid, "path",
+			"the path %q does not lie below the machine's directory: use one without '..'", p)
 	}
 	dir := reaper.RootDir(r.o.Dir, id)
 	if err := r.exists(id, dir); err != nil {
@@ -37,7 +38,8 @@ func (r *Runtime) openRoot(id, p string) (*os.Root, string, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, "", fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be opened", id)
+		return nil, "", fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be opened",
+			id)
 	}
 	return root, rel, nil
 }
@@ -50,7 +52,8 @@ func pathFault(err error, p string) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
-	return fault.Wrap(err, fault.Precondition, "path", "%s cannot be copied; symlinks that leave the machine's directory (volumes too) are not followed", p)
+	return fault.Wrap(err, fault.Precondition, "path",
+		"%s cannot be copied; symlinks that leave the machine's directory (volumes too) are not followed", p)
 }
 
 // CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such;
@@ -71,7 +74,8 @@ func (r *Runtime) CopyOut(ctx context.Context, id, p string, w io.Writer) error 
 			return timeout(ctx, "copy the files")
 		}
 		if entries++; entries > maxCopyEntries {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", p, maxCopyEntries)
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", p,
+				maxCopyEntries)
 		}
 		shown := name
 		if rel != "." {
@@ -79,7 +83,8 @@ func (r *Runtime) CopyOut(ctx context.Context, id, p string, w io.Writer) error 
 		}
 		n, err := copyEntry(t, root, name, shown)
 		if size += n; size > maxCopyBytes {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", p, int64(maxCopyBytes))
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", p,
+				int64(maxCopyBytes))
 		}
 		return err
 	})
@@ -194,10 +199,12 @@ type unpacking struct {
 func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	rel := path.Clean(h.Name)
 	if !filepath.IsLocal(rel) {
-		return fault.New(fault.Invalid, "tar", "the tar stream names %q, which does not lie below where it is unpacked", h.Name)
+		return fault.New(fault.Invalid, "tar", "the tar stream names %q, which does not lie below where it is unpacked",
+			h.Name)
 	}
 	if h.Mode&0o7000 != 0 {
-		return fault.New(fault.Invalid, "tar", "%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
+		return fault.New(fault.Invalid, "tar",
+			"%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
 	}
 	name, mode := path.Join(u.base, rel), fs.FileMode(h.Mode&0o777)
 	if d := path.Dir(name); d != "." {
@@ -222,7 +229,8 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	case tar.TypeReg:
 		return u.file(name, mode, h.Size, t)
 	}
-	return fault.New(fault.Invalid, "tar", "%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
+	return fault.New(fault.Invalid, "tar",
+		"%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
 }
 
 func (u *unpacking) give(name string) error {

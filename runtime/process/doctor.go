@@ -28,7 +28,8 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 		"without root, machines run as souk's own user and a config's user is refused; run souk as root to have them")
 	s, err := r.link.session(ctx)
 	if err != nil {
-		add("process: reaper", false, err.Error(), "machines cannot be started until it runs; see "+reaper.LogFile+" in "+r.o.Dir)
+		add("process: reaper", false, err.Error(), "machines cannot be started until it runs; see "+reaper.LogFile+
+			" in "+r.o.Dir)
 		return append(out, r.disk())
 	}
 	add("process: reaper", true, fmt.Sprintf("pid %d, protocol %d", s.welcome.PID, s.welcome.Version), "")
@@ -42,7 +43,8 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	add("process: pidfd", err == nil, yesNo(err == nil),
 		"when the reaper itself is killed, machines are not found again (Linux 5.3 has it)")
 	add("process: exit code by pidfd", reaper.HasExitInfo(), yesNo(reaper.HasExitInfo()),
-		"when the reaper itself was killed, a machine that ends later is told as lost, without its code (Linux 6.15 has it)")
+		"when the reaper itself was killed, a machine that ends later is told as lost, without its code (Linux 6.15 "+
+			"has it)")
 	add("process: logs", true, fmt.Sprintf("%d files of %d KiB a machine", r.o.LogFiles, r.o.LogFileBytes>>10), "")
 	return append(out, r.disk())
 }
@@ -64,7 +66,8 @@ func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 		Name: "process: cgroups", OK: t != nil, Have: version,
 	}}
 	if t == nil {
-		out[0].Advice = "limits are not enforced, and a process that leaves its session may outlive its machine; run souk as root (" + strings.Join(lacks, "; ") + ")"
+		out[0].Advice = "limits are not enforced, and a process that leaves its session may outlive its machine; " +
+			"run souk as root (" + strings.Join(lacks, "; ") + ")"
 	}
 	for _, c := range []struct{ name, lost string }{
 		{"cpu", "machines are not held to their CPU"},

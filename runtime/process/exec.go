@@ -55,9 +55,11 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		p.closeNear()
 		p.out.Wait()
 		if ctx.Err() != nil {
-			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout", "the command did not end in the time given and was killed")
+			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
+				"the command did not end in the time given and was killed")
 		}
-		return 0, fault.Wrap(err, fault.Unavailable, "exec_lost", "the reaper went away while the command ran, so how it ended is not known")
+		return 0, fault.Wrap(err, fault.Unavailable, "exec_lost",
+			"the reaper went away while the command ran, so how it ended is not known")
 	}
 	var a frame.Reply
 	if err := json.Unmarshal(f.Head, &a); err != nil {

@@ -81,7 +81,8 @@ func script(id string, attempt uint64, text string) runtime.Spec {
 func texts(t testing.TB, r *process.Runtime, id string) []string {
 	t.Helper()
 	var out []string
-	if err := r.Logs(t.Context(), id, machine.LogQuery{}, func(l machine.LogLine) error { out = append(out, l.Text); return nil }); err != nil {
+	if err := r.Logs(t.Context(), id, machine.LogQuery{},
+		func(l machine.LogLine) error { out = append(out, l.Text); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -146,13 +147,15 @@ func TestReaperKilled(t *testing.T) {
 				for _, s := range all {
 					pids[s.Machine] = s.PID
 				}
-				if pids["ticker"] != ticker.PID || pids["coded"] != coded.PID || pids["killed"] != killed.PID || len(all) != 4 {
+				if pids["ticker"] != ticker.PID || pids["coded"] != coded.PID || pids["killed"] != killed.PID ||
+					len(all) != 4 {
 					t.Fatalf("after kill -9 of the reaper: %+v", all)
 				}
 				n := len(texts(t, r, "ticker"))
 				until(t, "output goes on", func() bool { return len(texts(t, r, "ticker")) > n+10 })
 				var out bytes.Buffer
-				code, err := r.Exec(t.Context(), "ticker", runtime.ExecRequest{Argv: []string{"sh", "-c", "echo $FLY_MACHINE_ID"}, Stdout: &out})
+				code, err := r.Exec(t.Context(), "ticker",
+					runtime.ExecRequest{Argv: []string{"sh", "-c", "echo $FLY_MACHINE_ID"}, Stdout: &out})
 				if err != nil || code != 0 || out.String() != "ticker\n" {
 					t.Errorf("exec in an adopted machine: %d, %v, %q", code, err, &out)
 				}
@@ -369,7 +372,8 @@ func TestNothingIsLeft(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprintf("m%d", i)
 		start(t, r, script(id, 1, "(sleep 0.01; echo late) & sleep 100 & echo x; exit 1"))
-		if _, err := r.Exec(t.Context(), id, runtime.ExecRequest{Argv: []string{"true"}}); err != nil && !fault.Is(err, fault.Precondition) {
+		if _, err := r.Exec(t.Context(), id, runtime.ExecRequest{Argv: []string{"true"}}); err != nil &&
+			!fault.Is(err, fault.Precondition) {
 			t.Error(err)
 		}
 	}
@@ -475,7 +479,8 @@ func TestUser(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for user, kind := range map[string]fault.Kind{"no-such-user": fault.Precondition, "nobody:no-such-group": fault.Precondition} {
+	for user, kind := range map[string]fault.Kind{"no-such-user": fault.Precondition,
+		"nobody:no-such-group": fault.Precondition} {
 		s.Attempt++
 		s.User = user
 		if _, err := r.Start(t.Context(), s); !fault.Is(err, kind) {
@@ -486,7 +491,8 @@ func TestUser(t *testing.T) {
 
 // TestStrangers: the socket is closed to others, and what comes through it cannot wedge the reaper.
 func TestStrangers(t *testing.T) {
-	o := options(filepath.Join(t.TempDir(), strings.Repeat("long", 40), "process")) // longer than a socket's name may be
+	// longer than a socket's name may be
+	o := options(filepath.Join(t.TempDir(), strings.Repeat("long", 40), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
 	st, err := os.Stat(filepath.Join(o.Dir, reaper.SocketFile))
@@ -496,7 +502,8 @@ func TestStrangers(t *testing.T) {
 	if st, err := os.Stat(o.Dir); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has mode %v, %v", st.Mode(), err)
 	}
-	for _, garbage := range []string{"", "x", strings.Repeat("\xff", 100), strings.Repeat("\x00", 100), "GET / HTTP/1.1\r\n\r\n"} {
+	for _, garbage := range []string{"", "x", strings.Repeat("\xff", 100), strings.Repeat("\x00", 100),
+		"GET / HTTP/1.1\r\n\r\n"} {
 		c, err := process.Dial(r)
 		if err != nil {
 			t.Fatal(err)

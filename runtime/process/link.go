@@ -22,11 +22,11 @@ type link struct {
 	o    Options
 	done context.Context
 
-	connecting  chan struct{} // held by whoever connects
-	mu    sync.Mutex
-	cur   *session
-	asked bool // for an upgrade; only under turn
-	pid   int  // of a reaper that is this process's child, 0 when there is none
+	connecting chan struct{} // held by whoever connects
+	mu         sync.Mutex
+	cur        *session
+	asked      bool // for an upgrade; only under turn
+	pid        int  // of a reaper that is this process's child, 0 when there is none
 
 	exitMu sync.Mutex
 	queue  []runtime.Exit // one per machine and attempt
@@ -125,7 +125,8 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 // upgrade asks a reaper of another build to become this one, and gives the connection to it. nil when it stays what
 // it is, which is no harm: it speaks a protocol that is understood.
 func (l *link) upgrade(ctx context.Context, s *session) *session {
-	a, err := s.ask(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)}, nil)
+	a, err := s.ask(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)},
+		nil)
 	if err == nil {
 		l.o.Log.Warn("the reaper stays the one of another build", "reaper", s.welcome.Build, "err", a.Error.Err())
 		return nil
@@ -167,7 +168,8 @@ func (s *session) greet(in *bufio.Reader) error {
 	if err := s.conn.SetDeadline(time.Now().Add(frame.HelloTimeout)); err != nil {
 		return gone(err)
 	}
-	if err := frame.Write(s.conn, 0, frame.KindRequest, frame.Request{Op: frame.OpHello, Hello: hello(true)}); err != nil {
+	if err := frame.Write(s.conn, 0, frame.KindRequest,
+		frame.Request{Op: frame.OpHello, Hello: hello(true)}); err != nil {
 		return gone(err)
 	}
 	f, err := frame.Read(in)
@@ -383,7 +385,8 @@ func (l *link) dial(ctx context.Context) (*net.UnixConn, error) {
 		return nil, errors.Join(os.ErrInvalid, c.Close())
 	}
 	if err := reaper.CheckPeer(u); err != nil {
-		return nil, errors.Join(fault.Wrap(err, fault.Denied, "peer", "the reaper's socket belongs to somebody else"), u.Close())
+		return nil, errors.Join(fault.Wrap(err, fault.Denied, "peer", "the reaper's socket belongs to somebody else"),
+			u.Close())
 	}
 	return u, nil
 }

@@ -52,7 +52,8 @@ func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(mach
 }
 
 // follow emits lines as they come. more is true when the reaper went away and is to be asked again.
-func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit func(machine.LogLine) error) (more bool, err error) {
+func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
+	emit func(machine.LogLine) error) (more bool, err error) {
 	if _, err := r.link.session(ctx); err != nil {
 		if ctx.Err() != nil {
 			return false, nil
@@ -68,7 +69,8 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader, emit
 	defer stop()
 	closed := context.AfterFunc(r.done, func() { _ = conn.Close() })
 	defer closed()
-	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpWatch, Machine: id, Hello: hello(false)}); err != nil {
+	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpWatch, Machine: id,
+		Hello: hello(false)}); err != nil {
 		return r.link.moment(ctx), nil
 	}
 	in := bufio.NewReaderSize(conn, 512)

@@ -23,7 +23,8 @@ const (
 
 // ReaperMain is the reaper of dir, the whole of the hidden command `souk reaper DIR`. It returns when ctx ends.
 func ReaperMain(ctx context.Context, dir string) error {
-	// The heap is a few megabytes: to collect it at every doubling would take a twentieth of the time of a burst of starts.
+	// The heap is a few megabytes: to collect it at every doubling would take a twentieth of the time of a burst of
+	// starts.
 	debug.SetGCPercent(400)
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ready := func(string) {}

@@ -83,9 +83,12 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("%d machines, %v", len(all), err)
 	}
 	per := float64(full-empty) / n
-	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), n/took.Seconds(), listed.Round(time.Microsecond))
-	t.Logf("reaper and client: %d KiB empty, %d KiB full, %.1f KiB a machine (reaper alone %d KiB)", empty, full, per, pss(t, pid))
-	if per > 300 && !runtimetest.RaceEnabled { // the bound that users are told; the race detector keeps half a megabyte for each thread
+	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), n/took.Seconds(),
+		listed.Round(time.Microsecond))
+	t.Logf("reaper and client: %d KiB empty, %d KiB full, %.1f KiB a machine (reaper alone %d KiB)", empty, full, per,
+		pss(t, pid))
+	if per > 300 && !runtimetest.RaceEnabled {
+		// the bound that users are told; the race detector keeps half a megabyte for each thread
 		t.Errorf("%.1f KiB a machine, want at most 300", per)
 	}
 }

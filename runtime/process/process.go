@@ -89,7 +89,8 @@ var (
 // Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.
 func Open(o Options) (*Runtime, error) {
 	if os.Getenv(envDir) != "" {
-		return nil, fault.New(fault.Internal, "reaper", "a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
+		return nil, fault.New(fault.Internal, "reaper",
+			"a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
 	}
 	if err := settle(&o); err != nil {
 		return nil, err
@@ -123,7 +124,9 @@ func settle(o *Options) error {
 			return fault.Wrap(err, fault.Internal, "reaper", "souk cannot find its own program")
 		}
 		if strings.HasSuffix(exe, ".test") {
-			return fault.New(fault.Internal, "reaper", "a test must set process.Options.ReaperCommand to its own os.Args[0] and call process.ReaperHook in TestMain")
+			return fault.New(fault.Internal, "reaper",
+				"a test must set process.Options.ReaperCommand to its own os.Args[0] and call process.ReaperHook in "+
+					"TestMain")
 		}
 		o.ReaperCommand = []string{exe, "reaper"}
 	}
@@ -148,7 +151,8 @@ func ownDir(dir string) error {
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !st.IsDir() || !ok || int(sys.Uid) != os.Geteuid() {
-		return fault.New(fault.Precondition, "dir", "%s must be a directory that belongs to the user souk runs as (%d)", dir, os.Geteuid())
+		return fault.New(fault.Precondition, "dir", "%s must be a directory that belongs to the user souk runs as (%d)",
+			dir, os.Geteuid())
 	}
 	if st.Mode()&0o066 != 0 { // 0711 is what a machine with a user of its own needs
 		if err := os.Chmod(dir, 0o700); err != nil {
@@ -173,7 +177,9 @@ func (*Runtime) CanRun(image string) error {
 	if name == "souk/host" {
 		return nil
 	}
-	return fault.New(fault.Invalid, "image", "this worker runs programs of its own host and cannot run the image %q: use the image souk/host and name an installed program in config.init.exec", image)
+	return fault.New(fault.Invalid, "image",
+		"this worker runs programs of its own host and cannot run the image %q: use the image souk/host and name an "+
+			"installed program in config.init.exec", image)
 }
 
 // Exits delivers each exit that is not acknowledged. The channel is closed by Close.
@@ -212,7 +218,8 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 	}
 	for _, s := range all {
 		if s.Running {
-			return fault.New(fault.Precondition, "running", "machine %s still runs: remove it before its reaper is stopped", s.Machine)
+			return fault.New(fault.Precondition, "running",
+				"machine %s still runs: remove it before its reaper is stopped", s.Machine)
 		}
 	}
 	s, err := r.link.session(ctx)
@@ -240,7 +247,8 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 // exists says whether the machine was prepared, by its directory.
 func (r *Runtime) exists(id, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "unknown_machine", "the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
+		return fault.New(fault.NotFound, "unknown_machine",
+			"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 	} else if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be looked at", id)
 	}
@@ -252,5 +260,6 @@ func gone(err error) error {
 }
 
 func timeout(ctx context.Context, what string) error {
-	return fault.Wrap(ctx.Err(), fault.Timeout, "", "%s", fmt.Sprintf("the process runtime did not %s in the time given", what))
+	return fault.Wrap(ctx.Err(), fault.Timeout, "", "%s",
+		fmt.Sprintf("the process runtime did not %s in the time given", what))
 }

@@ -106,7 +106,8 @@ func TestCanRun(t *testing.T) {
 		}
 	}
 	for _, image := range []string{"", "nginx", "souk/hosts", "evil/souk/host", "souk/host/x", "registry:5000/nginx"} {
-		if err := r.CanRun(image); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "image" || !strings.Contains(err.Error(), "souk/host") {
+		if err := r.CanRun(image); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "image" ||
+			!strings.Contains(err.Error(), "souk/host") {
 			t.Errorf("%q: %v", image, err)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestKillDoesNotReachTheNextLife: cgroups are used again, so a kill that is still at work when its life has ended must not
-// find the life that has the group now.
+// TestKillDoesNotReachTheNextLife: cgroups are used again, so a kill that is still at work when its life has ended must
+// not find the life that has the group now.
 func TestKillDoesNotReachTheNextLife(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })

@@ -94,7 +94,8 @@ func (l *link) spawn() error {
 	b, err := io.ReadAll(io.LimitReader(ready, 4096))
 	if said := strings.TrimSpace(string(b)); said != "ok" {
 		l.reapChild()
-		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper could not begin (%s); see %s", said, filepath.Join(l.o.Dir, reaper.LogFile))
+		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper could not begin (%s); see %s", said,
+			filepath.Join(l.o.Dir, reaper.LogFile))
 	}
 	return nil
 }

@@ -86,7 +86,8 @@ func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 		return runtime.Usage{}, err
 	}
 	if len(in.pids) == 0 {
-		return runtime.Usage{}, fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+		return runtime.Usage{}, fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first",
+			id)
 	}
 	var u runtime.Usage
 	counted := false

@@ -109,7 +109,9 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if _, err := r.Exec(t.Context(), "ticker", runtime.ExecRequest{Argv: []string{"sh", "-c", "echo $FLY_MACHINE_ID; ls /proc/self/fd | wc -l"}, Stdout: &out}); err != nil || out.String() != "ticker\n4\n" {
+	if _, err := r.Exec(t.Context(), "ticker",
+		runtime.ExecRequest{Argv: []string{"sh", "-c", "echo $FLY_MACHINE_ID; ls /proc/self/fd | wc -l"},
+			Stdout: &out}); err != nil || out.String() != "ticker\n4\n" {
 		t.Errorf("%q, %v", &out, err)
 	}
 	if err := r.Resume(t.Context(), "paused"); err != nil {

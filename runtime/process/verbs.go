@@ -34,7 +34,10 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		total += len(f.Data)
 	}
 	if total > maxFileBytes {
-		return runtime.Status{}, fault.New(fault.Invalid, "file", "the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine, total, maxFileBytes)
+		return runtime.Status{},
+			fault.New(fault.Invalid, "file",
+				"the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine,
+				total, maxFileBytes)
 	}
 	size := 0
 	for _, kv := range s.Argv {
@@ -44,9 +47,13 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		size += len(kv)
 	}
 	if size > frame.MaxHead/2 {
-		return runtime.Status{}, fault.New(fault.Invalid, "argv", "the command and environment have %d bytes, more than the kernel takes: make them smaller, or use files", size)
+		return runtime.Status{},
+			fault.New(fault.Invalid, "argv",
+				"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use "+
+					"files", size)
 	}
-	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st}, false, data...)
+	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st},
+		false, data...)
 	if err != nil {
 		return runtime.Status{}, err
 	}

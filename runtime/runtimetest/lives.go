@@ -90,7 +90,8 @@ func testUnknown(h *harness) {
 }
 
 func testNames(h *harness) {
-	for _, id := range []string{"", ".", "..", "../x", "a/b", "A", "a b", "a\x00", "ü", string(make([]byte, 65)), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"} {
+	for _, id := range []string{"", ".", "..", "../x", "a/b", "A", "a b", "a\x00", "ü", string(make([]byte, 65)),
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"} {
 		s := spec(id, 1, "true")
 		h.want(h.rt.Prepare(h.ctx(), s), fault.Invalid)
 		_, err := h.rt.Start(h.ctx(), s)
@@ -220,7 +221,8 @@ func testExitCodes(h *harness) {
 		argv []string
 		code int
 	}{
-		{[]string{"true"}, 0}, {[]string{"false"}, 1}, {[]string{"sh", "-c", "exit 3"}, 3}, {[]string{"sh", "-c", "exit 255"}, 255},
+		{[]string{"true"}, 0}, {[]string{"false"}, 1}, {[]string{"sh", "-c", "exit 3"}, 3},
+		{[]string{"sh", "-c", "exit 255"}, 255},
 		{[]string{"sleep", "0.01"}, 0},
 	} {
 		id := fmt.Sprintf("m%d", i)
@@ -291,7 +293,8 @@ func testLivesGoOn(h *harness) {
 			h.Errorf("after a restart: %+v, before: %+v", now, st)
 		}
 	}
-	h.until("its output is there, once", func() bool { return slices.Equal(h.texts("m", machine.LogQuery{}), []string{"hello"}) })
+	h.until("its output is there, once",
+		func() bool { return slices.Equal(h.texts("m", machine.LogQuery{}), []string{"hello"}) })
 	h.noExit()
 	h.ok(h.rt.Kill(h.ctx(), "m"))
 	h.exitOf("m", 1)

@@ -36,7 +36,8 @@ func testEnvironment(h *harness) {
 		h.Errorf("a machine without environment has %q", got)
 	}
 	// A session of its own, the default answer to every signal, and only three descriptors.
-	s = sh("o", 1, "ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; umask; exec grep -E '^Sig(Ign|Blk)' /proc/self/status")
+	s = sh("o", 1, "ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; umask; exec grep -E '^Sig(Ign|Blk)' "+
+		"/proc/self/status")
 	st := h.start(s)
 	h.exitOf("o", 1)
 	got := h.texts("o", machine.LogQuery{})
@@ -82,7 +83,8 @@ func testExecKills(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	ctx, cancel := context.WithTimeout(h.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"sh", "-c", "sleep 1001 & sleep 1002"}, Stdout: &bytes.Buffer{}})
+	_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"sh", "-c", "sleep 1001 & sleep 1002"},
+		Stdout: &bytes.Buffer{}})
 	h.want(err, fault.Timeout)
 	h.until("the command and its child are gone", func() bool {
 		ps, err := h.rt.Processes(h.ctx(), "m")
@@ -172,7 +174,8 @@ func testLogLines(h *harness) {
 	h.exitOf("m", 1)
 	got := h.texts("m", machine.LogQuery{})
 	long := strings.Repeat("x", 16<<10)
-	want := []string{"no newline then one", "", "tab\tand \x01", long, long, strings.Repeat("x", 40000-2*16<<10+0), "the end"}
+	want := []string{"no newline then one", "", "tab\tand \x01", long, long, strings.Repeat("x", 40000-2*16<<10+0),
+		"the end"}
 	want[5] = strings.Repeat("x", 40000-32<<10)
 	if d := cmp.Diff(want, got); d != "" {
 		h.Errorf("log (-want +got):\n%.2000s", d)

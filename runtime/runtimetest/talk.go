@@ -30,12 +30,14 @@ func testExec(h *harness) {
 		h.Errorf("code %d, stdout %q, stderr %q", code, &out, &errs)
 	}
 	out.Reset()
-	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"cat"}, Stdin: strings.NewReader("from stdin"), Stdout: &out})
+	code, err = h.rt.Exec(h.ctx(), "m",
+		runtime.ExecRequest{Argv: []string{"cat"}, Stdin: strings.NewReader("from stdin"), Stdout: &out})
 	h.ok(err)
 	if code != 0 || out.String() != "from stdin" {
 		h.Errorf("code %d, stdout %q", code, &out)
 	}
-	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"cat"}}) // stdin at its end, output discarded
+	// stdin at its end, output discarded
+	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"cat"}})
 	h.ok(err)
 	if code != 0 {
 		h.Errorf("code %d", code)
@@ -127,7 +129,8 @@ func testLogs(h *harness) {
 		h.want(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: c}, nil), fault.Invalid)
 	}
 	stop := errors.New("enough")
-	if err := h.rt.Logs(h.ctx(), "m", machine.LogQuery{}, func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
+	if err := h.rt.Logs(h.ctx(), "m", machine.LogQuery{}, func(machine.LogLine) error { return stop }); !errors.Is(err,
+		stop) {
 		h.Errorf("the error of emit came back as %v", err)
 	}
 }

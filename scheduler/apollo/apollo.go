@@ -19,7 +19,8 @@ import (
 // Options are Apollo's parameters.
 type Options struct {
 	Publish scheduler.Time // between two publications of the matrix; 1 s when 0
-	Late    scheduler.Time // how much longer than believed a wait is before a task is queued again elsewhere; 1 s when 0
+	// how much longer than believed a wait is before a task is queued again elsewhere; 1 s when 0
+	Late scheduler.Time
 }
 
 type task struct{ job, n int32 }
@@ -86,7 +87,8 @@ func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	opt.Publish = cmp.Or(opt.Publish, scheduler.Second)
 	opt.Late = cmp.Or(opt.Late, scheduler.Second)
 	a := &Apollo{opt: opt, workers: make([]worker, fleet.Workers), seen: make([]scheduler.Time, fleet.Workers),
-		slots: fleet.Workers * max(1, fleet.Slots), twice: map[task]bool{}, jobs: map[int32]*job{}, opportunistic: map[task]bool{}}
+		slots: fleet.Workers * max(1, fleet.Slots), twice: map[task]bool{}, jobs: map[int32]*job{},
+		opportunistic: map[task]bool{}}
 	for i := range a.workers {
 		a.workers[i].free = int32(max(1, fleet.Slots))
 	}

@@ -8,8 +8,8 @@ import (
 // kindSee is the note to look at the workers' queues again.
 const kindSee = probing.KindOwn
 
-// LeastWait places all jobs at the workers of least waiting time: CLWL when it sees all queues as they are, DLWL when it
-// sees them as they were at the last of its periodic looks.
+// LeastWait places all jobs at the workers of least waiting time: CLWL when it sees all queues as they are, DLWL when
+// it sees them as they were at the last of its periodic looks.
 type LeastWait struct {
 	*probing.WorkerPool
 	waits   *Waits

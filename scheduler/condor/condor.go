@@ -1,8 +1,8 @@
 // Package condor is the matchmaking of HTCondor (Raman, Livny, Solomon: Matchmaking, HPDC'98, sections 3 and 4; Thain,
-// Tannenbaum, Livny: Distributed computing in practice, 2005, section 4): machines and users advertise themselves, and a
-// central negotiator matches them in cycles, users with little past usage first, each within its part of the pie. A match
-// is only a hint: the user's agent then claims the machine, and uses the claim for one of its tasks after the other,
-// without the negotiator, until it has none or the claim is old. What arrives waits for the next cycle.
+// Tannenbaum, Livny: Distributed computing in practice, 2005, section 4): machines and users advertise themselves, and
+// a central negotiator matches them in cycles, users with little past usage first, each within its part of the pie. A
+// match is only a hint: the user's agent then claims the machine, and uses the claim for one of its tasks after the
+// other, without the negotiator, until it has none or the claim is old. What arrives waits for the next cycle.
 package condor
 
 import (
@@ -58,7 +58,8 @@ func New(fleet scheduler.Fleet, opt Options) *Condor {
 	opt.HalfLife = cmp.Or(opt.HalfLife, 86400*scheduler.Second)
 	opt.Life = cmp.Or(opt.Life, 1200*scheduler.Second)
 	opt.Users = cmp.Or(opt.Users, 10)
-	c := &Condor{opt: opt, users: make([]user, opt.Users), claims: make([][]scheduler.Time, fleet.Workers), last: -opt.Interval, coming: -1}
+	c := &Condor{opt: opt, users: make([]user, opt.Users), claims: make([][]scheduler.Time, fleet.Workers),
+		last: -opt.Interval, coming: -1}
 	for w := range int32(fleet.Workers) {
 		for range max(1, fleet.Slots) {
 			c.idle = append(c.idle, w)

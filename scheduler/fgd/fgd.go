@@ -93,8 +93,8 @@ type Typical struct {
 	Share float64
 }
 
-// Waste is the expected GPU of a worker, in thousandths, that a task drawn from the typical ones cannot use: all that is
-// left when the task does not fit, else what lies on devices with too little (the paper's section 3.2).
+// Waste is the expected GPU of a worker, in thousandths, that a task drawn from the typical ones cannot use: all that
+// is left when the task does not fit, else what lies on devices with too little (the paper's section 3.2).
 func Waste(w *Worker, typical []Typical) float64 {
 	all := w.GPULeft()
 	if all == 0 {

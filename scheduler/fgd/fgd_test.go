@@ -11,7 +11,8 @@ import (
 )
 
 var worker = rapid.Custom(func(t *rapid.T) fgd.Worker {
-	w := fgd.Worker{CPU: rapid.Int32Range(0, 32).Draw(t, "cpu") * 1000, Mem: rapid.Int32Range(0, 64).Draw(t, "mem") * 1024, GPUs: rapid.Int32Range(0, fgd.MaxGPUs).Draw(t, "gpus")}
+	w := fgd.Worker{CPU: rapid.Int32Range(0, 32).Draw(t, "cpu") * 1000,
+		Mem: rapid.Int32Range(0, 64).Draw(t, "mem") * 1024, GPUs: rapid.Int32Range(0, fgd.MaxGPUs).Draw(t, "gpus")}
 	for i := range w.GPUs {
 		w.Left[i] = rapid.Int32Range(0, 10).Draw(t, "left") * 100
 	}
@@ -19,7 +20,8 @@ var worker = rapid.Custom(func(t *rapid.T) fgd.Worker {
 })
 
 var demand = rapid.Custom(func(t *rapid.T) fgd.Demand {
-	d := fgd.Demand{CPU: rapid.Int32Range(0, 32).Draw(t, "cpu") * 1000, Mem: rapid.Int32Range(0, 64).Draw(t, "mem") * 1024}
+	d := fgd.Demand{CPU: rapid.Int32Range(0, 32).Draw(t, "cpu") * 1000,
+		Mem: rapid.Int32Range(0, 64).Draw(t, "mem") * 1024}
 	switch d.GPUs = rapid.Int32Range(0, 4).Draw(t, "devices"); d.GPUs {
 	case 0:
 	case 1:
@@ -35,8 +37,10 @@ var demand = rapid.Custom(func(t *rapid.T) fgd.Demand {
 func TestFitsImpliesJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, d := worker.Draw(t, "worker"), demand.Draw(t, "demand")
-		rec := cluster.Record{State: cluster.Ready, Capacity: cluster.Resources{CPU: int64(w.CPU), Memory: int64(w.Mem), GPU: int64(w.GPULeft())}}
-		req := placement.Request{Resources: cluster.Resources{CPU: int64(d.CPU), Memory: int64(d.Mem), GPU: int64(d.Total())}}
+		rec := cluster.Record{State: cluster.Ready, Capacity: cluster.Resources{CPU: int64(w.CPU), Memory: int64(w.Mem),
+			GPU: int64(w.GPULeft())}}
+		req := placement.Request{Resources: cluster.Resources{CPU: int64(d.CPU), Memory: int64(d.Mem),
+			GPU: int64(d.Total())}}
 		judged := placement.Judge(req, rec).Fits
 		if fits := w.Fits(&d); fits && !judged || d.GPUs == 0 && fits != judged {
 			t.Fatalf("fits %v, judge %v", fits, judged)
@@ -47,13 +51,15 @@ func TestFitsImpliesJudge(t *testing.T) {
 // TestPoliciesPlaceWhatFits draws workers and demands: a device that a policy names has room, and taking it keeps every
 // amount at or above zero.
 func TestPoliciesPlaceWhatFits(t *testing.T) {
-	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.5}, {Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: fgd.Whole}, Share: 0.5}}
+	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.5},
+		{Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: fgd.Whole}, Share: 0.5}}
 	rapid.Check(t, func(t *rapid.T) {
 		w, d := worker.Draw(t, "worker"), demand.Draw(t, "demand")
 		if !w.Fits(&d) {
 			return
 		}
-		for _, p := range []fgd.Policy{fgd.FGD(typical), fgd.BestFit(), fgd.DotProd(), fgd.GPUPacking(), fgd.GPUClustering(), fgd.Priced([]fgd.Worker{w}, typical)} {
+		for _, p := range []fgd.Policy{fgd.FGD(typical), fgd.BestFit(), fgd.DotProd(), fgd.GPUPacking(),
+			fgd.GPUClustering(), fgd.Priced([]fgd.Worker{w}, typical)} {
 			_, device := p.Score(&w, &d)
 			after := w
 			if d.Shares() && (device < 0 || w.Left[device] < d.Milli) {
@@ -71,7 +77,8 @@ func TestPoliciesPlaceWhatFits(t *testing.T) {
 }
 
 func TestWaste(t *testing.T) {
-	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 1000, GPUs: 1, Milli: 500}, Share: 0.75}, {Demand: fgd.Demand{CPU: 1000, GPUs: 2, Milli: fgd.Whole}, Share: 0.25}}
+	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 1000, GPUs: 1, Milli: 500}, Share: 0.75},
+		{Demand: fgd.Demand{CPU: 1000, GPUs: 2, Milli: fgd.Whole}, Share: 0.25}}
 	for name, c := range map[string]struct {
 		w    fgd.Worker
 		want float64

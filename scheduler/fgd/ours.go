@@ -39,8 +39,8 @@ const (
 )
 
 // Priced is souk's own policy: waste as FGD counts it, and a price on GPUs of the models that tasks name, so that who
-// could go elsewhere does. Scores are twice as coarse as FGD's: among workers nearly alike the first is taken, and taking
-// the same ones again leaves the others whole.
+// could go elsewhere does. Scores are twice as coarse as FGD's: among workers nearly alike the first is taken, and
+// taking the same ones again leaves the others whole.
 func Priced(workers []Worker, typical []Typical) Policy {
 	price := Scarcity(workers, typical)
 	return Policy{Name: "Priced", Score: func(w *Worker, d *Demand) (float64, int) {

@@ -3,7 +3,8 @@
 // that the last one left (5.2). Tasks that run stay where they are.
 //
 // A trace of slots says nothing of a task's input or of how tasks disturb each other, so both are drawn by job and task
-// number: three workers that have a copy of the input and its size as in Firmament's own simulator, and the job's class.
+// number: three workers that have a copy of the input and its size as in Firmament's own simulator, and the job's
+// class.
 package firmament
 
 import (
@@ -66,7 +67,8 @@ func New(fleet scheduler.Fleet, opt Options) (*Firmament, error) {
 			return nil, err
 		}
 	}
-	return &Firmament{opt: opt, net: net, free: fleet.Workers * slots, inside: map[int]in{}, last: -opt.Round, workers: fleet.Workers}, nil
+	return &Firmament{opt: opt, net: net, free: fleet.Workers * slots, inside: map[int]in{}, last: -opt.Round,
+		workers: fleet.Workers}, nil
 }
 
 // Arrive implements scheduler.Strategy.
@@ -170,8 +172,8 @@ func (f *Firmament) enter(d *scheduler.Env, t task) {
 	f.inside[i] = in{t, d.Jobs[t.job].Submitted, base}
 }
 
-// input draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it all.
-// Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
+// input draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it
+// all. Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
 func (f *Firmament) input(d *scheduler.Env, k *flow.Task) int64 {
 	blocks := int64(1)
 	if d.RNG.IntN(2) == 0 {

@@ -29,7 +29,8 @@ func (n *Network) beside(w int, class Class, by int) {
 	n.workers[w].stale = true
 }
 
-// take closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is not.
+// take closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is
+// not.
 func (n *Network) take(w, by int) error {
 	k := &n.workers[w]
 	k.inUse += by

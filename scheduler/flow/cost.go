@@ -1,6 +1,6 @@
-// Package flow places tasks by minimum-cost flow, as Quincy (SOSP'09) and Firmament (OSDI'16) do: every task is a unit of
-// flow that goes to a worker's slot or stays unscheduled, and a cost model says what each way costs. Between rounds only
-// what changed is changed in the network, and package mincost starts from the flow there is.
+// Package flow places tasks by minimum-cost flow, as Quincy (SOSP'09) and Firmament (OSDI'16) do: every task is a unit
+// of flow that goes to a worker's slot or stays unscheduled, and a cost model says what each way costs. Between rounds
+// only what changed is changed in the network, and package mincost starts from the flow there is.
 //
 // The cost models are load-spreading, Quincy's data and waiting, and CoCo's interference between classes of tasks.
 package flow
@@ -50,8 +50,8 @@ func CoCo(c Class, running [4]int, slots int) int64 {
 	return int64(math.Round(float64(sum) * math.Exp(float64(n)/float64(slots))))
 }
 
-// Interference is the factor on a task's run time in simulation, by the number of tasks beside it when it begins and how
-// much longer each makes it: a tenth in Firmament's own simulator.
+// Interference is the factor on a task's run time in simulation, by the number of tasks beside it when it begins and
+// how much longer each makes it: a tenth in Firmament's own simulator.
 func Interference(each float64, beside int) float64 { return 1 + each*float64(beside) }
 
 // Factors of Quincy's costs.

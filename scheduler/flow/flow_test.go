@@ -142,11 +142,12 @@ func TestDevilsStayFromRabbits(t *testing.T) {
 	}
 }
 
-// TestSlotsAreKept draws rounds of arrivals and ends: no worker has more tasks than slots, every task has one place, and
-// the changes say what changed.
+// TestSlotsAreKept draws rounds of arrivals and ends: no worker has more tasks than slots, every task has one place,
+// and the changes say what changed.
 func TestSlotsAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n, err := flow.New(rapid.SampledFrom([]flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering}).Draw(t, "model"))
+		n, err := flow.New(rapid.SampledFrom([]flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering}).Draw(t,
+			"model"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,8 +171,11 @@ func TestSlotsAreKept(t *testing.T) {
 			}
 			for range rapid.IntRange(0, 5).Draw(t, "arrivals") {
 				k := flow.Task{
-					Class: flow.Class(rapid.IntRange(0, 3).Draw(t, "class")), Anywhere: rapid.Int64Range(0, 9).Draw(t, "anywhere"),
-					Unscheduled: rapid.Int64Range(0, 500).Draw(t, "unscheduled"), Prefers: map[int]int64{rapid.IntRange(0, len(slots)-1).Draw(t, "prefers"): rapid.Int64Range(0, 9).Draw(t, "cost")},
+					Class:       flow.Class(rapid.IntRange(0, 3).Draw(t, "class")),
+					Anywhere:    rapid.Int64Range(0, 9).Draw(t, "anywhere"),
+					Unscheduled: rapid.Int64Range(0, 500).Draw(t, "unscheduled"),
+					Prefers: map[int]int64{rapid.IntRange(0, len(slots)-1).Draw(t, "prefers"): rapid.Int64Range(0,
+						9).Draw(t, "cost")},
 				}
 				i, err := n.AddTask(k)
 				if err != nil {
@@ -220,12 +224,14 @@ func TestWhatIsNotThereIsRefused(t *testing.T) {
 	}
 }
 
-// TestBegunTasksHoldTheirSlots: who has begun is not moved, fills the cheapest slots, and leaves them open when it ends.
+// TestBegunTasksHoldTheirSlots: who has begun is not moved, fills the cheapest slots, and leaves them open when it
+// ends.
 func TestBegunTasksHoldTheirSlots(t *testing.T) {
 	for _, m := range []flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering} {
 		n := network(t, m, 2, 2)
 		for round := range 3 {
-			a, b, c := add(t, n, flow.Task{Unscheduled: 100}), add(t, n, flow.Task{Unscheduled: 100}), add(t, n, flow.Task{Unscheduled: 100})
+			a, b, c := add(t, n, flow.Task{Unscheduled: 100}), add(t, n, flow.Task{Unscheduled: 100}),
+				add(t, n, flow.Task{Unscheduled: 100})
 			if m == flow.Interfering {
 				for _, i := range []int{a, b, c} {
 					if err := n.SetUnscheduled(i, flow.MaxCost); err != nil {

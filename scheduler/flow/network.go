@@ -252,8 +252,8 @@ func (n *Network) Cost() int64 { return n.graph.Cost() }
 // On gives the worker that a task is placed on, or -1.
 func (n *Network) On(i int) int { return n.tasks[i].on }
 
-// read takes the flow apart into one way for each task. Tasks that share a node on their way are alike there, so who has
-// a place keeps it where it can.
+// read takes the flow apart into one way for each task. Tasks that share a node on their way are alike there, so who
+// has a place keeps it where it can.
 func (n *Network) read() []Change {
 	room := map[mincost.Node]map[int]int64{} // what flows from a shared node to each worker
 	for _, hub := range append([]mincost.Node{n.any}, n.class[:]...) {

@@ -19,14 +19,14 @@ const (
 	auctionFar   = 1 << 54 // distances are cut here, which keeps sums inside 64 bits
 )
 
-// auction is Goldberg's cost scaling ("An efficient implementation of a scaling minimum-cost flow algorithm", 1997) in the
-// form of Bertsekas' auctions: a node with surplus sends it over its cheapest edge and raises its own price to what the
-// second cheapest would have cost, plus eps. A flow is then optimal but for eps on each arc; eps shrinks, until there are
-// whole prices under which it is optimal. Costs are multiplied by more than the number of nodes, so that there are such
-// prices when eps is 1 at the latest.
+// auction is Goldberg's cost scaling ("An efficient implementation of a scaling minimum-cost flow algorithm", 1997) in
+// the form of Bertsekas' auctions: a node with surplus sends it over its cheapest edge and raises its own price to what
+// the second cheapest would have cost, plus eps. A flow is then optimal but for eps on each arc; eps shrinks, until
+// there are whole prices under which it is optimal. Costs are multiplied by more than the number of nodes, so that
+// there are such prices when eps is 1 at the latest.
 //
-// It settles what searches are bad at: when nearly all nodes are tied, each search walks over the ties and then places a
-// few units, where here each unit pushes on only what it displaces.
+// It settles what searches are bad at: when nearly all nodes are tied, each search walks over the ties and then places
+// a few units, where here each unit pushes on only what it displaces.
 type auction struct {
 	g           *Graph
 	shift       uint // costs are times 1<<shift
@@ -156,8 +156,8 @@ func (a *auction) offer(n int32) (at int32, best, second int64) {
 	return at, best, second
 }
 
-// hub is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so that the costs in
-// its heap are never too high: the first that is still right is the least.
+// hub is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so that the costs
+// in its heap are never too high: the first that is still right is the least.
 func (a *auction) hub(n int32) (at int32, best, second int64) {
 	c, h := &a.g.cold[n], a.hubs[n]
 	if h == nil {
@@ -192,8 +192,9 @@ func (a *auction) hub(n int32) (at int32, best, second int64) {
 	return -1, 0, 0
 }
 
-// round finds whole prices that prove the flow optimal. Prices are cut at one fraction. An arc's reduced cost is -eps at
-// the least, so it can be below 0 afterwards only where a price lies within eps of the cut: any gap that is wider will do.
+// round finds whole prices that prove the flow optimal. Prices are cut at one fraction. An arc's reduced cost is -eps
+// at the least, so it can be below 0 afterwards only where a price lies within eps of the cut: any gap that is wider
+// will do.
 func (a *auction) round() bool {
 	one := int64(1) << a.shift
 	rest := a.dist

@@ -36,7 +36,8 @@ func (g *Graph) SetUpper(a Arc, upper int64) error {
 	}
 	low := int64(g.arcs[a].lower)
 	if upper < low || upper > MaxCapacity {
-		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.", MaxCapacity, low, upper)
+		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+			MaxCapacity, low, upper)
 	}
 	if over := int64(g.forward(a).back) - (upper - low); over > 0 {
 		g.shift(2*int32(a)+1, int32(over))

@@ -2,9 +2,9 @@
 // ended, a cost that moved, a worker that died. It is a primal-dual method (Ford and Fulkerson's, as Hungarian methods
 // use it): node prices under which no residual arc has a negative reduced cost, raised by one shortest-path search from
 // every node with surplus at once, and a blocking flow over the arcs that are tight. The prices survive a change, so
-// that only what the change disturbed is searched again. Where searches do not pay, because more wants to flow than fits
-// and nearly everything is tied, what is left is auctioned (Goldberg's cost scaling, see auction), which ends with exact
-// prices too.
+// that only what the change disturbed is searched again. Where searches do not pay, because more wants to flow than
+// fits and nearly everything is tied, what is left is auctioned (Goldberg's cost scaling, see auction), which ends with
+// exact prices too.
 //
 // Prices are the proof: Verify checks conservation, bounds and complementary slackness, so an answer that passes is
 // optimal whatever the code that found it did.
@@ -32,8 +32,8 @@ const (
 	MaxArcs     = 1 << 29
 )
 
-// edge is one direction of an arc as its tail keeps it. All that a search reads of an arc is here, in the order in which
-// it reads: arcs are many and searches wait for memory.
+// edge is one direction of an arc as its tail keeps it. All that a search reads of an arc is here, in the order in
+// which it reads: arcs are many and searches wait for memory.
 type edge struct {
 	to   int32
 	cost int32
@@ -187,7 +187,8 @@ func (g *Graph) AddArc(from, to Node, lower, upper, cost int64) (Arc, error) {
 	g.arcs[a] = ends{from: int32(from), to: int32(to), pos: i, lower: int32(lower)}
 	room := int32(upper - lower)
 	tail.edges = append(tail.edges, edge{to: int32(to), cost: int32(cost), res: room, twin: j, name: 2 * int32(a)})
-	head.edges = append(head.edges, edge{to: int32(from), cost: int32(-cost), back: room, twin: i, name: 2*int32(a) + 1})
+	head.edges = append(head.edges, edge{to: int32(from), cost: int32(-cost), back: room, twin: i,
+		name: 2*int32(a) + 1})
 	g.place(int32(from), i)
 	if lower != 0 {
 		g.base += lower * cost
@@ -203,7 +204,8 @@ func (g *Graph) checkArc(from, to Node, lower, upper, cost int64) error {
 	case !g.nodeOK(from) || !g.nodeOK(to) || from == to:
 		return invalid("arc_ends", "An arc needs two different nodes of the graph, and got %d and %d.", from, to)
 	case lower < 0 || upper < lower || upper > MaxCapacity:
-		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.", MaxCapacity, lower, upper)
+		return invalid("arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+			MaxCapacity, lower, upper)
 	case cost < -MaxCost || cost > MaxCost:
 		return invalid("arc_cost", "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	case len(g.arcs) >= MaxArcs || len(g.hot) >= MaxNodes:

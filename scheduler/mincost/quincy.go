@@ -35,7 +35,8 @@ func NewQuincy(shape QuincyShape, rng *rand.Rand) (*Quincy, error) {
 	racks := (shape.Machines + shape.PerRack - 1) / shape.PerRack
 	jobs := (shape.Tasks + shape.PerJob - 1) / shape.PerJob
 	nodes := 2 + racks + shape.Machines + jobs + shape.Tasks
-	q := &Quincy{shape: shape, Graph: New(nodes, shape.Tasks*(2+shape.RackArcs+shape.MachineArcs)+racks+2*shape.Machines+jobs)}
+	q := &Quincy{shape: shape, Graph: New(nodes, shape.Tasks*(2+shape.RackArcs+shape.MachineArcs)+racks+
+		2*shape.Machines+jobs)}
 	g := q.Graph
 	q.Sink, q.Cluster = g.AddNode(0), g.AddNode(0)
 	for range racks {

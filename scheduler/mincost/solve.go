@@ -46,7 +46,8 @@ func (g *Graph) Solve() (Result, error) {
 		g.stats.Searches++
 		reach := g.searchAll(left)
 		if reach < 0 {
-			return Result{}, fault.New(fault.Exhausted, "flow_infeasible", "no flow meets every supply: %d units have nowhere to go", left)
+			return Result{}, fault.New(fault.Exhausted, "flow_infeasible",
+				"no flow meets every supply: %d units have nowhere to go", left)
 		}
 		for _, s := range g.sources {
 			g.augment(s, reach)
@@ -59,8 +60,9 @@ func (g *Graph) auctionPays(left int64) bool {
 	return g.stats.Searches > 0 && (g.stats.Searches >= auctionAfter || left > int64(len(g.hot)/auctionShare))
 }
 
-// searchAll makes tight the shortest ways between all surplus and what takes it, from the side that has fewer nodes: one
-// search from it knows the distance of every node on the other side. It gives the distance of the farthest that counts.
+// searchAll makes tight the shortest ways between all surplus and what takes it, from the side that has fewer nodes:
+// one search from it knows the distance of every node on the other side. It gives the distance of the farthest that
+// counts.
 func (g *Graph) searchAll(left int64) (reach int64) {
 	g.ends = g.ends[:0]
 	for i := range g.cold {
@@ -152,8 +154,8 @@ func (g *Graph) price() (first bool) {
 
 // search runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
 // reached take what is wanted, or all are found. It gives the distance of the last such node, and the node: when prices
-// are raised to that distance the shortest ways to all of them are tight. When the budget of edges is used up first it gives the distance up to which it knows everything, and node -1;
-// when there is no way it gives distance -1.
+// are raised to that distance the shortest ways to all of them are tight. When the budget of edges is used up first it
+// gives the distance up to which it knows everything, and node -1; when there is no way it gives distance -1.
 func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32) {
 	g.nextEpoch()
 	g.heap.reset()
@@ -322,7 +324,8 @@ func (g *Graph) Verify() error {
 		net[at.to] += g.Flow(Arc(a))
 		rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price
 		if e.res < 0 || e.back < 0 || e.res > 0 && rc < 0 || e.back > 0 && rc > 0 {
-			return fault.New(fault.Internal, "flow_not_optimal", "arc %d has reduced cost %d with flow %d", a, rc, g.Flow(Arc(a)))
+			return fault.New(fault.Internal, "flow_not_optimal", "arc %d has reduced cost %d with flow %d", a, rc,
+				g.Flow(Arc(a)))
 		}
 	}
 	for n := range net {

@@ -7,7 +7,8 @@ import (
 	"github.com/soukhq/souk/scheduler/offers"
 )
 
-// TestDominant: the first rows are the paper's example (section 4.1): of 9 CPU and 18 GB, A has 3 tasks of (1, 4) and B 2 of (3, 1).
+// TestDominant: the first rows are the paper's example (section 4.1): of 9 CPU and 18 GB, A has 3 tasks of (1, 4) and B
+// 2 of (3, 1).
 func TestDominant(t *testing.T) {
 	for _, c := range []struct {
 		name           string

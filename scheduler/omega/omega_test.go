@@ -28,7 +28,8 @@ func TestFitsIsJudges(t *testing.T) {
 				rec.Used = rec.Used.Add(res(used))
 			}
 		}
-		if lean, judged := want.Fits(s.Free(0)), placement.Judge(placement.Request{Resources: res(want)}, rec).Fits; lean != judged {
+		if lean, judged := want.Fits(s.Free(0)), placement.Judge(placement.Request{Resources: res(want)},
+			rec).Fits; lean != judged {
 			t.Fatalf("want %v of %v free: lean %v, judge %v", want, s.Free(0), lean, judged)
 		}
 	})

@@ -105,8 +105,8 @@ func (s *State) Place(rng *rand.Rand, pool Pool, want Amount, tasks int, claims 
 type Rules struct {
 	Coarse bool // any claim on the worker since the view was taken is a conflict, not only lack of room
 	Gang   bool // one conflict undoes the whole transaction
-	// KeepBumps repeats a defect of Omega's own simulator: claims that a gang's conflict undid still count as claims, so
-	// that others see conflicts with what never happened.
+	// KeepBumps repeats a defect of Omega's own simulator: claims that a gang's conflict undid still count as claims,
+	// so that others see conflicts with what never happened.
 	KeepBumps bool
 }
 

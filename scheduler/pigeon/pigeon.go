@@ -52,7 +52,8 @@ func New(fleet scheduler.Fleet, opt Options) *Pigeon {
 		opt.Weight = math.MaxInt
 	}
 	groups := max(1, fleet.Workers/opt.Group)
-	p := &Pigeon{masters: make([]master, groups), opt: opt, group: make([]int32, fleet.Workers), special: make([]bool, fleet.Workers)}
+	p := &Pigeon{masters: make([]master, groups), opt: opt, group: make([]int32, fleet.Workers),
+		special: make([]bool, fleet.Workers)}
 	for w := range fleet.Workers {
 		g := w % groups
 		p.group[w], p.special[w] = int32(g), w < fleet.Reserve

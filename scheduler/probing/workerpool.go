@@ -47,8 +47,8 @@ type Worker struct {
 // HasLong says whether it runs or has queued a task of a long job.
 func (w *Worker) HasLong() bool { return w.RunsLong || w.LongQueued > 0 }
 
-// WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set, when a
-// worker is given a task.
+// WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set,
+// when a worker is given a task.
 type WorkerPool struct {
 	Workers []Worker
 	Order   Order

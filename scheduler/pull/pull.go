@@ -32,13 +32,15 @@ const (
 
 // The kinds of messages.
 const (
-	kindOffer    scheduler.Kind = iota // to a buyer: worker From is free, offer N; Flag: a turn by age; Done: it has run task M of Job, for the offer before
-	kindGrant                          // to a worker: task M of Job, for offer N
-	kindReply                          // to a buyer: worker From's answer for offer N; Flag: accepted
-	kindKept                           // to a worker: offer N rests
-	kindBulletin                       // to a buyer: the bid of From, how many offers rest with it, and its backlog
-	kindDelegate                       // to a buyer: tasks N to N+M-1 of Job are granted through it
-	kindReturn                         // to a buyer: it had no offers for them
+	// to a buyer: worker From is free, offer N; Flag: a turn by age; Done: it has run task M of Job, for the offer
+	// before
+	kindOffer    scheduler.Kind = iota
+	kindGrant                   // to a worker: task M of Job, for offer N
+	kindReply                   // to a buyer: worker From's answer for offer N; Flag: accepted
+	kindKept                    // to a worker: offer N rests
+	kindBulletin                // to a buyer: the bid of From, how many offers rest with it, and its backlog
+	kindDelegate                // to a buyer: tasks N to N+M-1 of Job are granted through it
+	kindReturn                  // to a buyer: it had no offers for them
 	kindRepeatOffer
 	kindRepeatGrant
 	kindTell
@@ -90,9 +92,11 @@ type buyer struct {
 // New makes the market of a fleet, in which all workers are idle.
 func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	buyers = max(1, buyers)
-	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)), reserve: int32(fleet.Reserve * max(1, fleet.Slots))}
+	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)),
+		reserve: int32(fleet.Reserve * max(1, fleet.Slots))}
 	for i := range buyers {
-		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), pending: map[uint64]pending{}, lastBid: auction.NoBid(), lastTell: -tellAgain,
+		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), pending: map[uint64]pending{},
+			lastBid: auction.NoBid(), lastTell: -tellAgain,
 			bids: make([]auction.Bid, buyers), heard: make([]scheduler.Time, buyers)}
 		for k := range b.bids {
 			b.bids[k] = auction.NoBid()
@@ -199,7 +203,8 @@ func (m *Market) delegate(d *scheduler.Env, b *buyer, work auction.JobTasks) int
 			break
 		}
 		n := min(most, work.Tasks-work.Next)
-		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: work.Job, Task: work.Next, Count: n, Sure: true})
+		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: work.Job, Task: work.Next, Count: n,
+			Sure: true})
 		work.Next += n
 		if fromReserve := min(n, b.believe[0][who]); !work.Long {
 			b.believe[0][who] -= fromReserve
@@ -233,7 +238,8 @@ func (m *Market) offer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]
 	ran := wk.Current()
 	n := wk.Free()
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task, Done: ran.Offer > 0})
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task,
+		Done: ran.Offer > 0})
 	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, Offer: n})
 }
 
@@ -352,7 +358,8 @@ func (m *Market) delegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	end := msg.Task + msg.Count
 	next := m.grantRange(d, b, terms(d, msg.Job), msg.Task, end)
 	if next < end {
-		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next, Sure: true})
+		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next,
+			Sure: true})
 	}
 	m.worse(d, b)
 }
@@ -393,7 +400,8 @@ func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if !ok {
 		return
 	}
-	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, Offer: msg.Offer, Task: p.granted.Task})
+	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, Offer: msg.Offer,
+		Task: p.granted.Task})
 	msg.Hops = min(msg.Hops+1, 8)
 	d.Note(min(firstTry<<msg.Hops, lastTry), msg)
 }

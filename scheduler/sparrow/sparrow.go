@@ -154,7 +154,8 @@ func (s *Sampling) Arrive(d *scheduler.Env, job int32) {
 func (s *Sampling) place(d *scheduler.Env, worker, job, n int32, after scheduler.Time) {
 	d.Jobs[job].Next++
 	d.Messages++
-	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n}, After: after})
+	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n},
+		After: after})
 }
 
 func (s *Sampling) less(a, b int32) int { return s.workers[a].load() - s.workers[b].load() }

@@ -1,9 +1,9 @@
 // Package yarn is the request-based two-level scheduling of YARN (Vavilapalli et al., SoCC'13): a job's own master asks
-// the central resource manager for containers (section 3.3); the manager gives them out when a node's heartbeat comes, to
-// the queue that has least of its share and first come first served in it (section 3.2, its capacity scheduler); the
-// master learns of them at its own next heartbeat and only then has its task started (section 3.4). A container holds its
-// slot meanwhile: that is the price of heartbeats, and short tasks pay it in full. The container of the master itself, and
-// preemption, are left out.
+// the central resource manager for containers (section 3.3); the manager gives them out when a node's heartbeat comes,
+// to the queue that has least of its share and first come first served in it (section 3.2, its capacity scheduler); the
+// master learns of them at its own next heartbeat and only then has its task started (section 3.4). A container holds
+// its slot meanwhile: that is the price of heartbeats, and short tasks pay it in full. The container of the master
+// itself, and preemption, are left out.
 package yarn
 
 import (

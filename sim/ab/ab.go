@@ -91,7 +91,8 @@ func New(old, then Chooser) *Run {
 // Add replays one decision. at gives the workers' records that it refers to.
 func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
 	view, ok := decision.View(d, at)
-	if !ok || d.Own != nil || len(d.Evictions) > 0 || slices.ContainsFunc(d.Asks, func(a decision.Ask) bool { return a.Evict }) {
+	if !ok || d.Own != nil || len(d.Evictions) > 0 ||
+		slices.ContainsFunc(d.Asks, func(a decision.Ask) bool { return a.Evict }) {
 		r.out.Skipped++
 		return
 	}

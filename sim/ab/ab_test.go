@@ -26,9 +26,10 @@ func packing() placement.Policy {
 			p.Terms[i].Weight = -200
 		}
 	}
-	p.Filters = []placement.Filter{{Name: "not-ams", Wanted: "region != ams", Of: func(_ *placement.Request, w *cluster.Record) (bool, string) {
-		return w.Region != "ams", string(w.Region)
-	}}}
+	p.Filters = []placement.Filter{{Name: "not-ams", Wanted: "region != ams",
+		Of: func(_ *placement.Request, w *cluster.Record) (bool, string) {
+			return w.Region != "ams", string(w.Region)
+		}}}
 	return p
 }
 
@@ -51,7 +52,8 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 // TestThePolicyInForceMovesNobody replays the log with the very policy that made it.
 func TestThePolicyInForceMovesNobody(t *testing.T) {
 	r := replay(1, placement.Default(), placement.Default())
-	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions || r.Moved.N != 0 || len(r.Moves) != 0 || r.Headroom.Diff != 0 {
+	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions ||
+		r.Moved.N != 0 || len(r.Moves) != 0 || r.Headroom.Diff != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -61,7 +63,8 @@ func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
 	if r.Moved.N == 0 || r.OnlyBy.New.N == 0 || r.OnlyBy.Old.N != 0 || r.Same+r.Moved.N+r.OnlyBy.New.N != r.Decisions {
 		t.Fatalf("%+v", r)
 	}
-	if r.Headroom.Diff >= 0 || r.Headroom.Half <= 0 || r.Score.Diff <= 0 || math.Abs(r.Headroom.New-r.Headroom.Old-r.Headroom.Diff) > 1e-9 {
+	if r.Headroom.Diff >= 0 || r.Headroom.Half <= 0 || r.Score.Diff <= 0 ||
+		math.Abs(r.Headroom.New-r.Headroom.Old-r.Headroom.Diff) > 1e-9 {
 		t.Errorf("packing leaves %+v, and scores %+v", r.Headroom, r.Score)
 	}
 	if r.Moved.Low >= r.Moved.Of || r.Moved.High <= r.Moved.Of {
@@ -85,10 +88,12 @@ func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
 }
 
 func TestGates(t *testing.T) {
-	r := ab.Report{Decisions: 9, Skipped: 1, Moved: ab.Share{Of: 0.2}, Headroom: ab.Paired{Old: 0.5, New: 0.4}, OnlyBy: ab.Refusal{New: ab.Share{Of: 0.01}}}
+	r := ab.Report{Decisions: 9, Skipped: 1, Moved: ab.Share{Of: 0.2}, Headroom: ab.Paired{Old: 0.5, New: 0.4},
+		OnlyBy: ab.Refusal{New: ab.Share{Of: 0.01}}}
 	for text, want := range map[string]bool{
-		"moved > 0.1": true, "moved >= 0.3": false, "refused>0": true, "headroom < 0.9 * old": true, "headroom <= 0.5*old": false,
-		"skipped > 0.05": true, "region > 1": false, "neighbours < 1": true, "score <= 0": true,
+		"moved > 0.1": true, "moved >= 0.3": false, "refused>0": true, "headroom < 0.9 * old": true,
+		"headroom <= 0.5*old": false,
+		"skipped > 0.05":      true, "region > 1": false, "neighbours < 1": true, "score <= 0": true,
 	} {
 		g, err := ab.ParseGate(text)
 		if err != nil {
@@ -98,7 +103,8 @@ func TestGates(t *testing.T) {
 			t.Errorf("%s: %v", g, fails)
 		}
 	}
-	for _, text := range []string{"", "moved", "moved > x", "moved > 1.2.3", "moved > 0.1 * old", "speed > 3", "headroom ~ 3"} {
+	for _, text := range []string{"", "moved", "moved > x", "moved > 1.2.3", "moved > 0.1 * old", "speed > 3",
+		"headroom ~ 3"} {
 		if _, err := ab.ParseGate(text); err == nil {
 			t.Errorf("%q was taken", text)
 		}

@@ -24,16 +24,19 @@ func gateForm() *regexp.Regexp {
 func ParseGate(text string) (Gate, error) {
 	m := gateForm().FindStringSubmatch(text)
 	bad := func(why string) (Gate, error) {
-		return Gate{}, fault.New(fault.Invalid, "fail-if", "%q is no condition: %s; write one like 'refused > 0' or 'headroom < 0.9 * old'", text, why)
+		return Gate{}, fault.New(fault.Invalid, "fail-if",
+			"%q is no condition: %s; write one like 'refused > 0' or 'headroom < 0.9 * old'", text, why)
 	}
 	if m == nil {
-		return bad("it must be moved, refused, skipped, headroom, region, neighbours or score, a comparison and a number")
+		return bad("it must be moved, refused, skipped, headroom, region, neighbours or score, a comparison and a " +
+			"number")
 	}
 	factor, err := strconv.ParseFloat(m[3], 64)
 	if err != nil {
 		return bad(m[3] + " is no number")
 	}
-	g := Gate{text: strings.TrimSpace(text), metric: m[1], limit: gate.Limit{Op: m[2], Factor: factor, Times: m[4] != ""}}
+	g := Gate{text: strings.TrimSpace(text), metric: m[1],
+		limit: gate.Limit{Op: m[2], Factor: factor, Times: m[4] != ""}}
 	if g.limit.Times && (g.metric == "moved" || g.metric == "refused" || g.metric == "skipped") {
 		return bad(g.metric + " is a difference already, so there is no old")
 	}

@@ -41,11 +41,12 @@ type Architecture string
 
 // The architectures.
 const (
-	Monolithic Architecture = "monolithic" // one scheduler, one queue; multi-path when the classes' decision times differ
-	SharedView Architecture = "omega"      // schedulers on private copies, transactions
-	Offers     Architecture = "mesos"      // an allocator locks all that is free for one scheduler at a time
-	Requests   Architecture = "requests"   // schedulers ask a central manager, which grants one request after the other
-	Market     Architecture = "market"     // workers confirm each placement, and a refusal heals the view
+	// one scheduler, one queue; multi-path when the classes' decision times differ
+	Monolithic Architecture = "monolithic"
+	SharedView Architecture = "omega"    // schedulers on private copies, transactions
+	Offers     Architecture = "mesos"    // an allocator locks all that is free for one scheduler at a time
+	Requests   Architecture = "requests" // schedulers ask a central manager, which grants one request after the other
+	Market     Architecture = "market"   // workers confirm each placement, and a refusal heals the view
 )
 
 // Think is the time of one decision.
@@ -199,7 +200,8 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 	next := 0
 	for {
 		at, ok := r.heap.Next()
-		if next < len(jobs) && (!ok || jobs[next].Submit <= at) { // the trace is a queue of its own: the heap stays small
+		if next < len(jobs) && (!ok || jobs[next].Submit <= at) {
+			// the trace is a queue of its own: the heap stays small
 			if r.now = jobs[next].Submit; r.now > cfg.Until {
 				break
 			}
@@ -227,9 +229,11 @@ func check(cfg Config, jobs []Job) error {
 	case cfg.Workers < 1 || cfg.Workers > MaxWorkers:
 		return bad("A cell has from 1 to %d workers, and %d were asked for.", MaxWorkers, cfg.Workers)
 	case cfg.Each.CPU < 1 || cfg.Each.Mem < 1:
-		return bad("A worker needs CPU and memory, and %d milli-cores and %d MiB were given.", cfg.Each.CPU, cfg.Each.Mem)
+		return bad("A worker needs CPU and memory, and %d milli-cores and %d MiB were given.", cfg.Each.CPU,
+			cfg.Each.Mem)
 	case cfg.Schedulers[0] < 1 || cfg.Schedulers[1] < 1 || cfg.Schedulers[0]+cfg.Schedulers[1] > MaxSchedulers:
-		return bad("Each class needs a scheduler, %d in all at most, and %v were asked for.", MaxSchedulers, cfg.Schedulers)
+		return bad("Each class needs a scheduler, %d in all at most, and %v were asked for.", MaxSchedulers,
+			cfg.Schedulers)
 	case cfg.Until <= 0:
 		return bad("A run needs an end after its start.")
 	case cfg.ViewAge < 0 || cfg.Delay < 0 || cfg.Think[0].of(1) < 0 || cfg.Think[1].of(1) < 0:
@@ -238,11 +242,14 @@ func check(cfg Config, jobs []Job) error {
 	switch cfg.Architecture {
 	case Monolithic, SharedView, Offers, Requests, Market:
 	default:
-		return bad("There is no architecture %q: there are monolithic, omega, mesos, requests and market.", cfg.Architecture)
+		return bad("There is no architecture %q: there are monolithic, omega, mesos, requests and market.",
+			cfg.Architecture)
 	}
 	for i, j := range jobs {
-		if j.Tasks < 1 || j.Duration < 0 || !j.Want.Fits(cfg.Each) || j.Want.CPU < 0 || j.Want.Mem < 0 || j.Class > Service || i > 0 && j.Submit < jobs[i-1].Submit {
-			return bad("Job %d cannot be run: it needs tasks, each no larger than a worker, and a submission not before the job above.", i+1)
+		if j.Tasks < 1 || j.Duration < 0 || !j.Want.Fits(cfg.Each) || j.Want.CPU < 0 || j.Want.Mem < 0 ||
+			j.Class > Service || i > 0 && j.Submit < jobs[i-1].Submit {
+			return bad("Job %d cannot be run: it needs tasks, each no larger than a worker, and a submission not "+
+				"before the job above.", i+1)
 		}
 	}
 	return nil
@@ -255,7 +262,8 @@ func (r *run) hire() {
 	}
 	for c, k := range n {
 		for range k {
-			r.scheds = append(r.scheds, sched{class: Class(c), pool: omega.NewPool(r.cfg.Workers), view: omega.NewState(0, omega.Amount{})})
+			r.scheds = append(r.scheds, sched{class: Class(c), pool: omega.NewPool(r.cfg.Workers),
+				view: omega.NewState(0, omega.Amount{})})
 		}
 	}
 }

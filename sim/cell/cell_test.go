@@ -49,11 +49,16 @@ func TestMonolithicAsPublished(t *testing.T) {
 	single := run(t, e(cell.Monolithic, 1, 1, 1, 24*hour), e3)
 	near(t, "e3 single-path, t_job 1: batch wait", single.Class[0].Wait.Mean, 0.776, 0.01)
 	near(t, "e3 single-path, t_job 1: busy", single.Class[0].Busy, 0.5857, 0.01)
-	near(t, "e3 multi-path, service t_job 10: batch wait", run(t, e(cell.Monolithic, 0.1, 10, 1, 24*hour), e3).Class[0].Wait.Mean, 3.05, 0.01)
-	near(t, "e3 multi-path, service t_job 100: batch wait", run(t, e(cell.Monolithic, 0.1, 100, 1, 24*hour), e3).Class[0].Wait.Mean, 31798, 0.01)
-	near(t, "e3 single-path, t_job 10: batch wait", run(t, e(cell.Monolithic, 10, 10, 1, 24*hour), e3).Class[0].Wait.Mean, 35071, 0.01)
-	near(t, "e4 multi-path, service t_job 0.1: busy", run(t, e(cell.Monolithic, 1, 0.1, 1, 12*hour), e4).Class[0].Busy, 0.7027, 0.01)
-	near(t, "e4 multi-path, service t_job 10: batch wait", run(t, e(cell.Monolithic, 1, 10, 1, 12*hour), e4).Class[0].Wait.Mean, 516.6, 0.01)
+	near(t, "e3 multi-path, service t_job 10: batch wait", run(t, e(cell.Monolithic, 0.1, 10, 1, 24*hour),
+		e3).Class[0].Wait.Mean, 3.05, 0.01)
+	near(t, "e3 multi-path, service t_job 100: batch wait", run(t, e(cell.Monolithic, 0.1, 100, 1, 24*hour),
+		e3).Class[0].Wait.Mean, 31798, 0.01)
+	near(t, "e3 single-path, t_job 10: batch wait", run(t, e(cell.Monolithic, 10, 10, 1, 24*hour),
+		e3).Class[0].Wait.Mean, 35071, 0.01)
+	near(t, "e4 multi-path, service t_job 0.1: busy", run(t, e(cell.Monolithic, 1, 0.1, 1, 12*hour), e4).Class[0].Busy,
+		0.7027, 0.01)
+	near(t, "e4 multi-path, service t_job 10: batch wait", run(t, e(cell.Monolithic, 1, 10, 1, 12*hour),
+		e4).Class[0].Wait.Mean, 516.6, 0.01)
 }
 
 func batchConflicts(r cell.Report) float64   { return r.Class[0].Conflicts }
@@ -85,10 +90,13 @@ func TestOmegaConflictsAsPublished(t *testing.T) {
 		near(t, "e4 "+c.name+": batch", meanOf(t, cfg, e4, batchConflicts), c.batch, 0.1)
 		near(t, "e4 "+c.name+": service", meanOf(t, cfg, e4, serviceConflicts), c.service, 0.1)
 	}
-	near(t, "e3 service, t_job 10", meanOf(t, e(cell.SharedView, 0.1, 10, 1, 24*hour), e3, serviceConflicts), 0.267, 0.1)
-	near(t, "e3 service, t_job 100", meanOf(t, e(cell.SharedView, 0.1, 100, 1, 24*hour), e3, serviceConflicts), 0.443, 0.1)
+	near(t, "e3 service, t_job 10", meanOf(t, e(cell.SharedView, 0.1, 10, 1, 24*hour), e3, serviceConflicts), 0.267,
+		0.1)
+	near(t, "e3 service, t_job 100", meanOf(t, e(cell.SharedView, 0.1, 100, 1, 24*hour), e3, serviceConflicts), 0.443,
+		0.1)
 	for nB, want := range map[int]float64{2: 0.116, 4: 0.158, 8: 0.163, 32: 0.166} {
-		near(t, "e3 batch by schedulers", meanOf(t, e(cell.SharedView, 2, 0.1, nB, 24*hour), e3, batchConflicts), want, 0.1)
+		near(t, "e3 batch by schedulers", meanOf(t, e(cell.SharedView, 2, 0.1, nB, 24*hour), e3, batchConflicts), want,
+			0.1)
 	}
 }
 
@@ -149,7 +157,8 @@ func TestSameSeedSameReport(t *testing.T) {
 	jobs := some(200)
 	for _, a := range []cell.Architecture{cell.Monolithic, cell.SharedView, cell.Offers, cell.Requests, cell.Market} {
 		c := small(a)
-		if d := cmp.Diff(run(t, c, jobs), run(t, c, jobs), cmp.Comparer(func(a, b cell.Report) bool { return a == b })); d != "" {
+		if d := cmp.Diff(run(t, c, jobs), run(t, c, jobs),
+			cmp.Comparer(func(a, b cell.Report) bool { return a == b })); d != "" {
 			t.Errorf("%s: %s", a, d)
 		}
 	}
@@ -165,8 +174,9 @@ func some(n int) []cell.Job {
 	var jobs []cell.Job
 	for i := range n {
 		jobs = append(jobs, cell.Job{
-			Submit: ticks.Time(i) * 20 * ticks.Second, Duration: ticks.Time(50+i%97*10) * ticks.Second, Tasks: int32(1 + i%13),
-			Want: omega.Amount{CPU: int32(500 + 500*(i%3)), Mem: 1024}, Class: cell.Class(i % 2),
+			Submit: ticks.Time(i) * 20 * ticks.Second, Duration: ticks.Time(50+i%97*10) * ticks.Second,
+			Tasks: int32(1 + i%13),
+			Want:  omega.Amount{CPU: int32(500 + 500*(i%3)), Mem: 1024}, Class: cell.Class(i % 2),
 		})
 	}
 	return jobs
@@ -182,11 +192,14 @@ func TestEveryJobEndsSomewhere(t *testing.T) {
 			at += ticks.Time(rapid.IntRange(0, 30).Draw(t, "gap")) * ticks.Second
 			jobs = append(jobs, cell.Job{
 				Submit: at, Duration: ticks.Time(rapid.IntRange(0, 200).Draw(t, "duration")) * ticks.Second,
-				Tasks: int32(rapid.IntRange(1, 12).Draw(t, "tasks")), Class: cell.Class(rapid.IntRange(0, 1).Draw(t, "class")),
-				Want: omega.Amount{CPU: int32(rapid.IntRange(1, 8).Draw(t, "cpu")) * 500, Mem: int32(rapid.IntRange(0, 16).Draw(t, "mem")) * 1024},
+				Tasks: int32(rapid.IntRange(1, 12).Draw(t, "tasks")),
+				Class: cell.Class(rapid.IntRange(0, 1).Draw(t, "class")),
+				Want: omega.Amount{CPU: int32(rapid.IntRange(1, 8).Draw(t, "cpu")) * 500,
+					Mem: int32(rapid.IntRange(0, 16).Draw(t, "mem")) * 1024},
 			})
 		}
-		arch := rapid.SampledFrom([]cell.Architecture{cell.Monolithic, cell.SharedView, cell.Offers, cell.Requests, cell.Market}).Draw(t, "architecture")
+		arch := rapid.SampledFrom([]cell.Architecture{cell.Monolithic, cell.SharedView, cell.Offers, cell.Requests,
+			cell.Market}).Draw(t, "architecture")
 		c := e(arch, 0.1, 1, rapid.IntRange(1, 4).Draw(t, "schedulers"), 20*hour)
 		c.Workers = rapid.IntRange(30, 60).Draw(t, "workers")
 		c.Rules = omega.Rules{Coarse: rapid.Bool().Draw(t, "coarse"), Gang: rapid.Bool().Draw(t, "all or nothing")}
@@ -242,7 +255,8 @@ func TestConfigIsChecked(t *testing.T) {
 // BenchmarkE4 replays the hot cell; the peer needs 2 to 3 CPU-seconds with its start.
 func BenchmarkE4(b *testing.B) {
 	jobs := load(b, "e4_hot_12h.csv.gz")
-	for name, c := range map[string]cell.Config{"omega": e(cell.SharedView, 1, 10, 4, 12*hour), "market": market(1, 10, 4, 12*hour)} {
+	for name, c := range map[string]cell.Config{"omega": e(cell.SharedView, 1, 10, 4, 12*hour),
+		"market": market(1, 10, 4, 12*hour)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				r := run(b, c, jobs)
@@ -252,8 +266,8 @@ func BenchmarkE4(b *testing.B) {
 	}
 }
 
-// TestLoadUpScaling: a single batch scheduler that is busy for b of the time saturates when 1/b times as many jobs come,
-// and each of two has half of it to do (Omega's figure 8).
+// TestLoadUpScaling: a single batch scheduler that is busy for b of the time saturates when 1/b times as many jobs
+// come, and each of two has half of it to do (Omega's figure 8).
 func TestLoadUpScaling(t *testing.T) {
 	jobs := load(t, "e3_contend_24h.csv.gz")
 	cfg := e(cell.SharedView, 0.1, 0.1, 1, 24*hour)
@@ -272,12 +286,14 @@ func TestLoadUpScaling(t *testing.T) {
 	busy = run(t, cfg, jobs).Class[0].Busy
 	before, after := run(t, cfg, cell.Scale(jobs, 0.95/busy)), run(t, cfg, cell.Scale(jobs, 1.1/busy))
 	if before.Class[0].Wait.Mean > 100 || after.Class[0].Wait.Mean < 500 {
-		t.Errorf("busy %.2f: the wait is %.1f s below saturation and %.1f s above", busy, before.Class[0].Wait.Mean, after.Class[0].Wait.Mean)
+		t.Errorf("busy %.2f: the wait is %.1f s below saturation and %.1f s above", busy, before.Class[0].Wait.Mean,
+			after.Class[0].Wait.Mean)
 	}
 }
 
 func TestScaleKeepsServicesAndOrder(t *testing.T) {
-	jobs := []cell.Job{{Submit: 0, Tasks: 1}, {Submit: 5, Tasks: 2, Class: cell.Service}, {Submit: 10, Tasks: 3}, {Submit: 30, Tasks: 4}}
+	jobs := []cell.Job{{Submit: 0, Tasks: 1}, {Submit: 5, Tasks: 2, Class: cell.Service}, {Submit: 10, Tasks: 3},
+		{Submit: 30, Tasks: 4}}
 	got := cell.Scale(jobs, 2.5)
 	var at []int64
 	batch := 0

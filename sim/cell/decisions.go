@@ -8,14 +8,15 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// FromDecisions makes jobs of what souk's own decision log placed: each machine is a job of one task, those of the bands
-// below services are batch. Machines that want no CPU and no memory are left out: they cost a cell nothing.
+// FromDecisions makes jobs of what souk's own decision log placed: each machine is a job of one task, those of the
+// bands below services are batch. Machines that want no CPU and no memory are left out: they cost a cell nothing.
 func FromDecisions(placed []trace.Placed) ([]Job, error) {
 	jobs := make([]Job, 0, len(placed))
 	for i := range placed {
 		p := &placed[i]
 		if p.Want.CPU > math.MaxInt32 || p.Want.Memory > math.MaxInt32 {
-			return nil, fault.New(fault.Invalid, "cell_trace", "machine %d of the log wants %s, which is larger than any worker of a cell", i+1, p.Want)
+			return nil, fault.New(fault.Invalid, "cell_trace",
+				"machine %d of the log wants %s, which is larger than any worker of a cell", i+1, p.Want)
 		}
 		if p.Want.CPU <= 0 && p.Want.Memory <= 0 {
 			continue

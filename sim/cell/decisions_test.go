@@ -15,7 +15,8 @@ func TestJobsFromADecisionLog(t *testing.T) {
 		{Submit: 1, Duration: 3, Want: cluster.Resources{CPU: 100}},
 		{Submit: 2, Duration: 3},
 	})
-	if err != nil || len(jobs) != 2 || jobs[0].Class != cell.Batch || jobs[1].Class != cell.Service || jobs[0].Duration != 2*ticks.Second || jobs[0].Want.CPU != 500 {
+	if err != nil || len(jobs) != 2 || jobs[0].Class != cell.Batch || jobs[1].Class != cell.Service ||
+		jobs[0].Duration != 2*ticks.Second || jobs[0].Want.CPU != 500 {
 		t.Errorf("%+v %v", jobs, err)
 	}
 	if _, err := cell.FromDecisions(nil); err == nil {

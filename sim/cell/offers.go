@@ -48,7 +48,8 @@ func (r *run) wakeAllocator() {
 func (r *run) makeOffer() {
 	best := -1
 	for i := range r.scheds {
-		if s := &r.scheds[i]; s.wants && (r.cfg.Parallel || !s.offered) && (best < 0 || s.holding < r.scheds[best].holding) {
+		if s := &r.scheds[i]; s.wants && (r.cfg.Parallel || !s.offered) &&
+			(best < 0 || s.holding < r.scheds[best].holding) {
 			best = i // tasks of the traces ask for CPU and memory in one proportion, so CPU is the dominant share
 		}
 	}

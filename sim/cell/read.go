@@ -24,7 +24,8 @@ func ReadJobs(in io.Reader) ([]Job, error) {
 		case errors.Is(err, io.EOF) && len(jobs) > 0:
 			return jobs, nil
 		case err != nil:
-			return nil, fault.Wrap(err, fault.Invalid, "cell_trace", "The list of jobs cannot be read after %d jobs", len(jobs))
+			return nil, fault.Wrap(err, fault.Invalid, "cell_trace", "The list of jobs cannot be read after %d jobs",
+				len(jobs))
 		}
 		line, _ := c.FieldPos(0)
 		if line == 1 && f[0] == "job" {
@@ -46,7 +47,8 @@ func readJob(f []string) (Job, error) {
 	for i, k := range []int{1, 4, 5, 6} {
 		x, err := strconv.ParseFloat(f[k], 64)
 		if err != nil || !(x >= 0) || x > 1e9 {
-			return Job{}, fault.New(fault.Invalid, "cell_trace", "%.40q is not a number from 0 to a thousand million", f[k])
+			return Job{}, fault.New(fault.Invalid, "cell_trace", "%.40q is not a number from 0 to a thousand million",
+				f[k])
 		}
 		v[i] = x
 	}
@@ -56,7 +58,8 @@ func readJob(f []string) (Job, error) {
 	}
 	j := Job{Submit: micros(v[0]), Duration: micros(v[1]), Tasks: int32(tasks)}
 	if v[2] > 1e6 || v[3] > 1e6 {
-		return Job{}, fault.New(fault.Invalid, "cell_trace", "a task of %g cores and %g GB is larger than any worker", v[2], v[3])
+		return Job{}, fault.New(fault.Invalid, "cell_trace", "a task of %g cores and %g GB is larger than any worker",
+			v[2], v[3])
 	}
 	j.Want = omega.Amount{CPU: int32(math.Round(v[2] * 1000)), Mem: int32(math.Round(v[3] * 1024))}
 	switch f[2] {

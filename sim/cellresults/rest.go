@@ -34,7 +34,8 @@ func Lists(workers, tasks string) ([]fgd.Worker, []fgd.Demand, error) {
 // Policies lists the GPU policies; Random is one without scores.
 func Policies(workers []fgd.Worker, typical []fgd.Typical) []fgd.Policy {
 	return []fgd.Policy{
-		{Name: "Random"}, fgd.DotProd(), fgd.GPUClustering(), fgd.GPUPacking(), fgd.BestFit(), fgd.FGD(typical), fgd.Priced(workers, typical),
+		{Name: "Random"}, fgd.DotProd(), fgd.GPUClustering(), fgd.GPUPacking(), fgd.BestFit(), fgd.FGD(typical),
+		fgd.Priced(workers, typical),
 	}
 }
 
@@ -64,13 +65,16 @@ func fgdPublished() map[string]map[string]Figures {
 			"Random": {86.30, 87.47, 14.48}, "DotProd": {90.62, 90.85, 9.43}, "GpuClustering": {91.65, 91.88, 8.45},
 			"GpuPacking": {91.78, 92.00, 8.37}, "BestFit": {92.86, 93.08, 7.41}, "FGD": {95.23, 95.39, 5.00},
 		},
-		"gpushare40": {"Random": {0, 86.00, 0}, "DotProd": {0, 89.56, 0}, "GpuClustering": {0, 90.02, 0}, "GpuPacking": {0, 90.03, 0}, "BestFit": {0, 91.69, 0}, "FGD": {93.96, 94.15, 0}},
+		"gpushare40": {"Random": {0, 86.00, 0}, "DotProd": {0, 89.56, 0}, "GpuClustering": {0, 90.02, 0},
+			"GpuPacking": {0, 90.03, 0}, "BestFit": {0, 91.69, 0}, "FGD": {93.96, 94.15, 0}},
 		"gpuspec33": {
 			"Random": {83.87, 86.46, 0}, "DotProd": {79.82, 89.14, 0}, "GpuClustering": {81.09, 92.12, 0},
 			"GpuPacking": {82.22, 93.22, 0}, "BestFit": {80.39, 93.09, 0}, "FGD": {87.84, 94.55, 0},
 		},
-		"multigpu20": {"Random": {0, 88.69, 0}, "DotProd": {0, 92.06, 0}, "GpuClustering": {0, 93.56, 0}, "GpuPacking": {0, 93.71, 0}, "BestFit": {0, 93.93, 0}, "FGD": {95.53, 95.65, 0}},
-		"cpu050":     {"Random": {0, 91.24, 0}, "DotProd": {0, 93.27, 0}, "GpuClustering": {0, 93.79, 0}, "GpuPacking": {0, 93.72, 0}, "BestFit": {0, 93.79, 0}, "FGD": {95.00, 95.21, 0}},
+		"multigpu20": {"Random": {0, 88.69, 0}, "DotProd": {0, 92.06, 0}, "GpuClustering": {0, 93.56, 0},
+			"GpuPacking": {0, 93.71, 0}, "BestFit": {0, 93.93, 0}, "FGD": {95.53, 95.65, 0}},
+		"cpu050": {"Random": {0, 91.24, 0}, "DotProd": {0, 93.27, 0}, "GpuClustering": {0, 93.79, 0},
+			"GpuPacking": {0, 93.72, 0}, "BestFit": {0, 93.79, 0}, "FGD": {95.00, 95.21, 0}},
 	}
 }
 
@@ -89,7 +93,8 @@ souk's: FGD with a price on GPUs of the models that tasks name, and coarser scor
 	for _, list := range []string{"default", "gpushare40", "gpuspec33", "multigpu20", "cpu050"} {
 		w.tell("GPUs: " + list)
 		dir := filepath.Join(w.dir, "openb")
-		workers, tasks, err := Lists(filepath.Join(dir, "openb_node_list_gpu_node.csv.xz"), filepath.Join(dir, "openb_pod_list_"+list+".csv.xz"))
+		workers, tasks, err := Lists(filepath.Join(dir, "openb_node_list_gpu_node.csv.xz"),
+			filepath.Join(dir, "openb_pod_list_"+list+".csv.xz"))
 		if err != nil {
 			return err
 		}
@@ -137,7 +142,8 @@ another generator that is not public, so their costs cannot be compared. CPU sec
 		seed  uint64
 		peer  string
 	}
-	for _, s := range []sized{{"12,500 workers of 12 slots, 95 %", mincost.FirmamentShape(), 3, "3.38 / 11.9"}, {"the same, 110 %", over, 4, "54.5 / 14.6"}} {
+	for _, s := range []sized{{"12,500 workers of 12 slots, 95 %", mincost.FirmamentShape(), 3, "3.38 / 11.9"},
+		{"the same, 110 %", over, 4, "54.5 / 14.6"}} {
 		w.tell("flow: " + s.name)
 		rng := rand.New(rand.NewPCG(s.seed, 0))
 		q, err := mincost.NewQuincy(s.shape, rng)
@@ -153,7 +159,8 @@ another generator that is not public, so their costs cannot be compared. CPU sec
 		if err := q.Graph.Verify(); err != nil {
 			return err
 		}
-		w.f("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local%s | %s |\n", s.name, s.seed, s.shape.Tasks, q.Graph.Arcs(), r.Cost, took, r.Stats.Searches, r.Stats.Local,
+		w.f("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local%s | %s |\n", s.name, s.seed, s.shape.Tasks,
+			q.Graph.Arcs(), r.Cost, took, r.Stats.Searches, r.Stats.Local,
 			strings.Repeat(" + auction", r.Stats.Auctions), s.peer)
 		if s.seed == 3 {
 			if err := w.rounds(q, rng); err != nil {
@@ -196,6 +203,7 @@ func (w *writer) rounds(q *mincost.Quincy, rng *rand.Rand) error {
 		return err
 	}
 	slices.Sort(took)
-	w.f("| a round of 1,000 completions and 1,000 arrivals on it, changes counted | | | | p50 %.2f, worst of %d %.2f | | |\n", took[rounds/2], rounds, took[rounds-1])
+	w.f("| a round of 1,000 completions and 1,000 arrivals on it, changes counted | | | | p50 %.2f, worst of %d "+
+		"%.2f | | |\n", took[rounds/2], rounds, took[rounds-1])
 	return nil
 }

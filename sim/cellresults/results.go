@@ -1,5 +1,5 @@
-// Package cellresults writes docs/results-cell.md: what the cell-level simulators and the flow solver show on the traces,
-// beside what was published. It is run by souk sim cell-results.
+// Package cellresults writes docs/results-cell.md: what the cell-level simulators and the flow solver show on the
+// traces, beside what was published. It is run by souk sim cell-results.
 package cellresults
 
 import (
@@ -79,8 +79,10 @@ func config(a cell.Architecture, batch, service float64, nB int, hours ticks.Tim
 		return cell.Think{PerJob: ticks.Time(s * float64(ticks.Second)), PerTask: 5 * ticks.Millisecond}
 	}
 	return cell.Config{
-		Architecture: a, Workers: 1000, Each: omega.Amount{CPU: 4000, Mem: 16 << 10}, Think: [2]cell.Think{think(batch), think(service)},
-		Schedulers: [2]int{nB, 1}, Until: hours * 3600 * ticks.Second, ViewAge: 100 * ticks.Millisecond, Delay: ticks.Millisecond,
+		Architecture: a, Workers: 1000, Each: omega.Amount{CPU: 4000, Mem: 16 << 10},
+		Think:      [2]cell.Think{think(batch), think(service)},
+		Schedulers: [2]int{nB, 1}, Until: hours * 3600 * ticks.Second, ViewAge: 100 * ticks.Millisecond,
+		Delay: ticks.Millisecond,
 	}
 }
 
@@ -148,8 +150,10 @@ a conflict); conflicts are per successful transaction. nB is the number of batch
 			return err
 		}
 		b, s := r.Class[0], r.Class[1]
-		w.f("| %s | %d | %.3f/%.2f | %.1f/%.1f, %d of %d | %.3f | %.3f (%.3f) | %.4f / %.4f | %.2f |\n", l.name, l.cfg.Schedulers[0],
-			b.Wait.Mean, b.Wait.P90, s.FullWait.Mean, s.FullWait.P90, s.Placed, s.Jobs, b.Busy, s.Busy, s.Wasted, b.Conflicts, s.Conflicts, cpu)
+		w.f("| %s | %d | %.3f/%.2f | %.1f/%.1f, %d of %d | %.3f | %.3f (%.3f) | %.4f / %.4f | %.2f |\n", l.name,
+			l.cfg.Schedulers[0],
+			b.Wait.Mean, b.Wait.P90, s.FullWait.Mean, s.FullWait.P90, s.Placed, s.Jobs, b.Busy, s.Busy, s.Wasted,
+			b.Conflicts, s.Conflicts, cpu)
 		if l.peer != "" {
 			w.f("| *published* | | %s | |\n", l.peer)
 		}
@@ -190,11 +194,15 @@ func hot() []line {
 		{"fine, incremental", of(cell.SharedView, 4), "0.057/0 | 14.4/39.9 | 0.220 | 0.537 (0.206) | 0.288 / 0.618"},
 		{"fine, incremental", of(cell.SharedView, 8), "0.011/0 | 18.8/46.6 | 0.113 | 0.539 (0.208) | 0.330 / 0.623"},
 		{"fine, incremental", of(cell.SharedView, 32), "0.001/0 | 15.9/45.6 | 0.029 | 0.539 (0.208) | 0.382 / 0.623"},
-		{"fine, gang, as published", with(of(cell.SharedView, 4), gang, false), "0.031/0 | 852/2137, 1335 of 1426 | 0.225 | 0.895 (0.583) | 0.277 / 1.843"},
-		{"fine, gang, as published", with(of(cell.SharedView, 32), gang, false), "0/0 | 989/2537, 1321 | 0.029 | 0.871 (0.563) | 0.316 / 1.801"},
-		{"coarse, gang, as published", with(of(cell.SharedView, 4), coarse, false), "0.050/0 | 11187/25370, 660 | 0.251 | 1.000 (0.846) | 0.415 / 5.458"},
+		{"fine, gang, as published", with(of(cell.SharedView, 4), gang, false),
+			"0.031/0 | 852/2137, 1335 of 1426 | 0.225 | 0.895 (0.583) | 0.277 / 1.843"},
+		{"fine, gang, as published", with(of(cell.SharedView, 32), gang, false),
+			"0/0 | 989/2537, 1321 | 0.029 | 0.871 (0.563) | 0.316 / 1.801"},
+		{"coarse, gang, as published", with(of(cell.SharedView, 4), coarse, false),
+			"0.050/0 | 11187/25370, 660 | 0.251 | 1.000 (0.846) | 0.415 / 5.458"},
 		{"coarse, gang", with(of(cell.SharedView, 4), omega.Rules{Gang: true, Coarse: true}, false), ""},
-		{"coarse, incremental", with(of(cell.SharedView, 4), omega.Rules{Coarse: true}, false), "ends with an assertion | | | | "},
+		{"coarse, incremental", with(of(cell.SharedView, 4), omega.Rules{Coarse: true}, false),
+			"ends with an assertion | | | | "},
 		{"requests to a manager", of(cell.Requests, 4), ""},
 		{"market", of(cell.Market, 4), ""},
 		{"market, every job a gang", with(of(cell.Market, 4), omega.Rules{}, true), ""},
@@ -230,8 +238,10 @@ func (w *writer) sweeps(e3 []cell.Job) {
 			return c
 		}
 	}
-	w.f("## The same at 58 %% (e3): decision time of a service job, 24 h\n\n| seconds, or per transaction | t_job 0.1 | 1 | 10 | 100 | published |\n| --- | --- | --- | --- | --- | --- |\n")
-	row("monolithic single-path, batch wait", "0.015 / 0.776 / 35,071 / 43,041", func(x float64) cell.Config { return config(cell.Monolithic, x, x, 1, 24) }, ts, batch)
+	w.f("## The same at 58 %% (e3): decision time of a service job, 24 h\n\n| seconds, or per transaction | t_job " +
+		"0.1 | 1 | 10 | 100 | published |\n| --- | --- | --- | --- | --- | --- |\n")
+	row("monolithic single-path, batch wait", "0.015 / 0.776 / 35,071 / 43,041",
+		func(x float64) cell.Config { return config(cell.Monolithic, x, x, 1, 24) }, ts, batch)
 	row("monolithic multi-path, batch wait", "0.015 / 0.040 / 3.05 / 31,798", arch(cell.Monolithic, false), ts, batch)
 	row("Omega, batch wait", "0.014 flat", arch(cell.SharedView, false), ts, batch)
 	row("Omega, service wait", "0.001 / 0.023 / 4.17 / 31,696", arch(cell.SharedView, false), ts, service)
@@ -248,8 +258,10 @@ func (w *writer) sweeps(e3 []cell.Job) {
 	of := func(r cell.Report) string {
 		return fmt.Sprintf("%.4g s, %.4f", r.Class[0].Wait.Mean, r.Class[0].Conflicts)
 	}
-	w.f("\nBatch schedulers at 2 s a batch job: wait, conflicts.\n\n| | 1 | 2 | 4 | 8 | 16 | 32 | published |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	row("Omega", "1,904 s / 0.66 / 0.044 / 0.001; 0.005 / 0.116 / 0.158 / 0.163 / 0.165 / 0.166", byN(cell.SharedView), ns, of)
+	w.f("\nBatch schedulers at 2 s a batch job: wait, conflicts.\n\n| | 1 | 2 | 4 | 8 | 16 | 32 | published |\n| " +
+		"--- | --- | --- | --- | --- | --- | --- | --- |\n")
+	row("Omega", "1,904 s / 0.66 / 0.044 / 0.001; 0.005 / 0.116 / 0.158 / 0.163 / 0.165 / 0.166", byN(cell.SharedView),
+		ns, of)
 	row("market", "", byN(cell.Market), ns, of)
 	w.f("\n")
 }

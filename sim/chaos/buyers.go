@@ -57,7 +57,8 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 func (r *run) endPurchase(q placement.Request, err error) error {
 	at, placed := r.ended[q.Machine]
 	if err == nil && !placed {
-		return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("the buyer of %s is done and no worker said yes", q.Machine))
+		return fault.New(fault.Internal, "chaos", broken, 2,
+			fmt.Sprintf("the buyer of %s is done and no worker said yes", q.Machine))
 	}
 	if placed && r.rng.IntN(2) == 0 {
 		w := r.find(at)
@@ -96,7 +97,8 @@ func (r *run) gang(id string) error {
 	}
 	g.least = 1 + r.rng.IntN(len(g.members))
 	var err error
-	g.buyer, err = market.NewGangBuyer(market.GangRequest{ID: id, Members: g.members, Min: g.least, Until: r.time().Add(5 * time.Second)}, r.view(), placement.Default(), r.rng)
+	g.buyer, err = market.NewGangBuyer(market.GangRequest{ID: id, Members: g.members, Min: g.least,
+		Until: r.time().Add(5 * time.Second)}, r.view(), placement.Default(), r.rng)
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,8 @@ func (g *gang) settled() error {
 		}
 	}
 	if placed < g.least {
-		return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("gang %s is told to be placed and has %d of %d", g.id, placed, g.least))
+		return fault.New(fault.Internal, "chaos", broken, 6,
+			fmt.Sprintf("gang %s is told to be placed and has %d of %d", g.id, placed, g.least))
 	}
 	return nil
 }

@@ -71,7 +71,8 @@ type run struct {
 
 // Run runs one seed to its end. The error names the invariant that does not hold.
 func Run(seed uint64) (rep Report, err error) {
-	r := &run{rng: rand.New(rand.NewPCG(seed, 0x63_68_61_6f_73)), ended: map[string]cluster.WorkerID{}, gone: map[string]bool{}}
+	r := &run{rng: rand.New(rand.NewPCG(seed, 0x63_68_61_6f_73)), ended: map[string]cluster.WorkerID{},
+		gone: map[string]bool{}}
 	defer func() {
 		if p := recover(); p != nil { // the ledger's own checks
 			rep, err = r.rep, fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprint(p))
@@ -79,9 +80,11 @@ func Run(seed uint64) (rep Report, err error) {
 	}()
 	r.loss = []float64{0, 0.02, 0.2}[r.rng.IntN(3)]
 	for i := range 2 + r.rng.IntN(8) {
-		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "local", State: cluster.Ready, Incarnation: 1,
-			Capacity: cluster.Resources{CPU: 1000 + 1000*r.rng.Int64N(4), Memory: 4096}}
-		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{}, stopped: map[string]bool{}, leaving: map[string]string{}}
+		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), Region: "local", State: cluster.Ready,
+			Incarnation: 1,
+			Capacity:    cluster.Resources{CPU: 1000 + 1000*r.rng.Int64N(4), Memory: 4096}}
+		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{},
+			stopped: map[string]bool{}, leaving: map[string]string{}}
 		w.seller.Busy(w.busy)
 		w.past = append(w.past, w.seller.Record(r.time()))
 		r.workers = append(r.workers, w)
@@ -136,7 +139,8 @@ func (r *run) check() error {
 			w.checked = rec.Version
 			w.seller.Check()
 			if rec.Used.CPU > rec.Capacity.CPU || rec.Used.Memory > rec.Capacity.Memory {
-				return fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprintf("%s has granted %v of %v", rec.Worker, rec.Used, rec.Capacity))
+				return fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprintf("%s has granted %v of %v", rec.Worker,
+					rec.Used, rec.Capacity))
 			}
 		}
 		if r.rng.IntN(4) == 0 { // the registry hears of it, later than sooner
@@ -165,15 +169,18 @@ func (r *run) final() error {
 				sum = sum.Add(q.Resources)
 			}
 			if w.seller.Waiting(id) {
-				return fault.New(fault.Internal, "chaos", broken, 7, fmt.Sprintf("%s waits for room on %s for ever", id, w.cap.Worker))
+				return fault.New(fault.Internal, "chaos", broken, 7, fmt.Sprintf("%s waits for room on %s for ever", id,
+					w.cap.Worker))
 			}
 			if other, twice := where[id]; twice {
-				return fault.New(fault.Internal, "chaos", broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other, w.cap.Worker))
+				return fault.New(fault.Internal, "chaos", broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other,
+					w.cap.Worker))
 			}
 			where[id] = w.cap.Worker
 		}
 		if used := w.seller.Record(r.time()).Used; !used.Sub(sum).IsZero() {
-			return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v", w.cap.Worker, used, sum))
+			return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v",
+				w.cap.Worker, used, sum))
 		}
 	}
 	for _, g := range r.gangs {
@@ -183,7 +190,8 @@ func (r *run) final() error {
 	}
 	for id, at := range r.ended {
 		if !r.gone[id] && where[id] != at {
-			return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("%s was promised on %s and is on %q", id, at, where[id]))
+			return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("%s was promised on %s and is on %q", id,
+				at, where[id]))
 		}
 	}
 	return nil
@@ -242,9 +250,9 @@ func (r *run) find(id cluster.WorkerID) *worker {
 // call carries a request to a worker and its answer back. Either may be late or lost; done is called once, with lost
 // when no answer came in time.
 //
-// An answer may come after its caller has given up on it, a request may not: shells cancel what they no longer wait for.
-// If it could, an ask that was given up, repeated and then refused might still be granted, and the machine be bought
-// twice: market.Buyer takes a refusal as the answer to all of its asks of that worker.
+// An answer may come after its caller has given up on it, a request may not: shells cancel what they no longer wait
+// for. If it could, an ask that was given up, repeated and then refused might still be granted, and the machine be
+// bought twice: market.Buyer takes a refusal as the answer to all of its asks of that worker.
 func (r *run) call(w *worker, do func() error, done func(err error, lost bool) error) {
 	settled := false
 	settle := func(err error, lost bool) error {
@@ -285,8 +293,10 @@ func (r *run) late() ticks.Time {
 }
 
 func (r *run) request(id string) placement.Request {
-	sc := machine.Scheduling{Band: []machine.Band{"", machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem}[r.rng.IntN(5)], EvictionBudget: budget()}
-	return placement.Request{App: fmt.Sprint("app", r.rng.IntN(4)), Machine: id, Start: true, Scheduling: sc, Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
+	sc := machine.Scheduling{Band: []machine.Band{"", machine.BandFree, machine.BandBatch, machine.BandService,
+		machine.BandSystem}[r.rng.IntN(5)], EvictionBudget: budget()}
+	return placement.Request{App: fmt.Sprint("app", r.rng.IntN(4)), Machine: id, Start: true, Scheduling: sc,
+		Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
 }
 
 // grant asks a worker for a machine, which is durable before the answer.

@@ -23,7 +23,8 @@ func TestAThousandSeeds(t *testing.T) {
 		sum.Add(rep)
 	}
 	t.Logf("%+v", sum)
-	if sum.Granted == 0 || sum.Refused == 0 || sum.Lost == 0 || sum.Crashes == 0 || sum.Whole == 0 || sum.Whole == sum.Gangs || sum.Evicted == 0 {
+	if sum.Granted == 0 || sum.Refused == 0 || sum.Lost == 0 || sum.Crashes == 0 || sum.Whole == 0 ||
+		sum.Whole == sum.Gangs || sum.Evicted == 0 {
 		t.Fatalf("something never happens: %+v", sum)
 	}
 }

@@ -53,13 +53,15 @@ func (r *run) leave(w *worker, id string) {
 	})
 }
 
-// comeBack starts a machine again that was evicted: with room, or, once it has run again, by evicting others in its turn.
+// comeBack starts a machine again that was evicted: with room, or, once it has run again, by evicting others in its
+// turn.
 func (r *run) comeBack(w *worker, id string, tries int) {
 	r.heap.Push(r.now+r.rng.Int64N(4*ticks.Second), func() error {
 		if q, here := w.durable[id]; here && w.stopped[id] && !w.down {
 			if list, err := w.seller.Claim(r.time(), q, ""); err == nil {
 				if len(list) > 0 && !r.ranAgain(w, id) {
-					return fmt.Errorf(broken, 7, fmt.Sprintf("%s evicts %s, and was evicted and has not run since", id, list[0].Machine))
+					return fmt.Errorf(broken, 7, fmt.Sprintf("%s evicts %s, and was evicted and has not run since", id,
+						list[0].Machine))
 				}
 				delete(w.stopped, id)
 				w.seller.Describe(id, tenant(q, false))
@@ -86,7 +88,8 @@ func (r *run) rerank() error {
 	}
 	id := ids[r.rng.IntN(len(ids))]
 	q := w.durable[id]
-	q.Scheduling.Band = []machine.Band{machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem}[r.rng.IntN(4)]
+	q.Scheduling.Band = []machine.Band{machine.BandFree, machine.BandBatch, machine.BandService,
+		machine.BandSystem}[r.rng.IntN(4)]
 	w.durable[id] = q
 	w.seller.Describe(id, tenant(q, w.stopped[id] || w.leaving[id] != ""))
 	return nil
@@ -123,8 +126,8 @@ func (r *run) recoverEvictions(w *worker) {
 	}
 }
 
-// unjust says what is wrong with a worker's evictions so far: one that is not of lower rank, a budget that is overdrawn,
-// one without its stamp, or two that answer each other. The newest is looked at, as the others were before.
+// unjust says what is wrong with a worker's evictions so far: one that is not of lower rank, a budget that is
+// overdrawn, one without its stamp, or two that answer each other. The newest is looked at, as the others were before.
 func unjust(all []machine.Preemption) string {
 	if len(all) == 0 {
 		return ""
@@ -142,7 +145,8 @@ func unjust(all []machine.Preemption) string {
 	case p.Rank >= p.ByRank:
 		return fmt.Sprintf("%s of rank %d was evicted for %s of rank %d", p.Machine, p.Rank, p.By, p.ByRank)
 	case n > budget().Max:
-		return fmt.Sprintf("app %s lost %d machines within %v, and its budget is %d", p.App, n, budget().Window, budget().Max)
+		return fmt.Sprintf("app %s lost %d machines within %v, and its budget is %d", p.App, n, budget().Window,
+			budget().Max)
 	case p.Rule == "" || p.By == "" || p.ByApp == "" || p.Why == "":
 		return fmt.Sprintf("the eviction of %s is not stamped: %+v", p.Machine, p)
 	}

@@ -31,7 +31,8 @@ func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 	return d
 }
 
-// Step makes a decision and enters what came of it. The request is resolved; it is the decider's own until the next step.
+// Step makes a decision and enters what came of it. The request is resolved; it is the decider's own until the next
+// step.
 func (d *Decider) Step() (r *placement.Request, choices []index.Choice) {
 	r, choices, _ = d.Decide()
 	d.Enter(r, choices)
@@ -88,7 +89,8 @@ type Quality struct {
 	Fits   bool    // some worker fits, as the scan says
 	Agrees bool    // the index says the same
 	Regret float64 // (best - chosen) / best
-	Range  float64 // (best - chosen) / (best - mean of those that fit): 0 is the best, 1 no better than drawing one of them
+	// (best - chosen) / (best - mean of those that fit): 0 is the best, 1 no better than drawing one of them
+	Range  float64
 	Better float64 // share of the workers that fit that are better than the one chosen
 }
 

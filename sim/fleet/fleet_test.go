@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/sim/fleet"
 )
 
-// TestTheIndexChoosesWell: on a fleet that fills and empties, the index's choice scores within 1 % of the best there is,
-// on average, and loses little of what drawing a worker that fits would lose; and it never says that nothing fits where something
-// does.
+// TestTheIndexChoosesWell: on a fleet that fills and empties, the index's choice scores within 1 % of the best there
+// is, on average, and loses little of what drawing a worker that fits would lose; and it never says that nothing fits
+// where something does.
 func TestTheIndexChoosesWell(t *testing.T) {
 	p := placement.Default()
 	d := fleet.NewDecider(fleet.New(fleet.Options{Workers: 500, Seed: 1, Shapes: 40, Apps: 10}), &p)
@@ -33,7 +33,8 @@ func TestTheIndexChoosesWell(t *testing.T) {
 		}
 	}
 	if n < 200 || regret/float64(n) > 0.01 || spread/float64(n) > 0.15 {
-		t.Errorf("%d decisions: regret %.4f of the score, %.4f of what drawing a worker would lose", n, regret/float64(n), spread/float64(n))
+		t.Errorf("%d decisions: regret %.4f of the score, %.4f of what drawing a worker would lose", n,
+			regret/float64(n), spread/float64(n))
 	}
 	if d.Placed < 5*d.Refused {
 		t.Errorf("%d placed, %d fitted nowhere", d.Placed, d.Refused)

@@ -36,18 +36,25 @@ func sizes() []cluster.Resources {
 func (f *Fleet) worker(i int) cluster.Record {
 	region := regions()[i%4]
 	size := f.rng.IntN(5)
-	w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("worker-%06d", i)), Region: region, State: cluster.Ready, Incarnation: 1, Version: 1,
+	w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("worker-%06d", i)), Region: region, State: cluster.Ready,
+		Incarnation: 1, Version: 1,
 		Capacity: sizes()[size], MaxStarting: 64}
 	pick := func(vs ...string) cluster.Value { return cluster.Text(vs[f.rng.IntN(len(vs))]) }
 	number := func(n int) cluster.Value { return cluster.Number(float64(f.rng.IntN(n))) }
 	zone := string(region) + "-" + string(rune('a'+f.rng.IntN(3)))
 	w.Attributes = cluster.Attributes{
-		"zone": cluster.Text(zone), "rack": cluster.Text(fmt.Sprintf("%s-%d", zone, i/40)), "row": number(10), "power": pick("a", "b", "c", "d"),
-		"arch": pick("amd64", "amd64", "amd64", "arm64"), "instance": cluster.Text(fmt.Sprintf("size-%d", size)), "kernel": pick("6.1", "6.6", "6.12"),
-		"os": pick("debian", "alpine", "nixos"), "disk.kind": pick("nvme", "nvme", "ssd", "hdd"), "net.gbps": []cluster.Value{cluster.Number(10),
-			cluster.Number(25), cluster.Number(100)}[f.rng.IntN(3)], "spot": cluster.Truth(f.rng.IntN(5) == 0), "numa": number(4), "cpu.generation": number(7),
-		"memory.ecc": cluster.Truth(f.rng.IntN(10) > 0), "pool": pick("web", "web", "batch", "data"), "age.years": number(7),
-		"price": cluster.Number(float64(1+f.rng.IntN(8)) / 4), "secure_boot": cluster.Truth(f.rng.IntN(2) == 0), "owner": pick("core", "core", "edge"),
+		"zone": cluster.Text(zone), "rack": cluster.Text(fmt.Sprintf("%s-%d", zone, i/40)), "row": number(10),
+		"power": pick("a", "b", "c", "d"),
+		"arch":  pick("amd64", "amd64", "amd64", "arm64"), "instance": cluster.Text(fmt.Sprintf("size-%d", size)),
+		"kernel": pick("6.1", "6.6", "6.12"),
+		"os":     pick("debian", "alpine", "nixos"), "disk.kind": pick("nvme", "nvme", "ssd", "hdd"),
+		"net.gbps": []cluster.Value{cluster.Number(10),
+			cluster.Number(25), cluster.Number(100)}[f.rng.IntN(3)], "spot": cluster.Truth(f.rng.IntN(5) == 0),
+		"numa": number(4), "cpu.generation": number(7),
+		"memory.ecc": cluster.Truth(f.rng.IntN(10) > 0), "pool": pick("web", "web", "batch", "data"),
+		"age.years": number(7),
+		"price":     cluster.Number(float64(1+f.rng.IntN(8)) / 4), "secure_boot": cluster.Truth(f.rng.IntN(2) == 0),
+		"owner":  pick("core", "core", "edge"),
 		"serial": cluster.Text(fmt.Sprintf("sn-%08d", i)),
 	}
 	if i%12 == 5 {
@@ -61,14 +68,17 @@ func (f *Fleet) worker(i int) cluster.Record {
 	case 7, 31, 63:
 		w.Reserved = []string{"db"}
 	case 11:
-		w.Require = []cluster.Requirement{{Attribute: "team", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("ml")}}}
+		w.Require = []cluster.Requirement{{Attribute: "team", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text("ml")}}}
 	case 12:
-		w.Prefer = []cluster.Preference{{Weight: 0.5, Requirement: cluster.Requirement{Attribute: "band", Op: cluster.Equal, Values: []cluster.Value{cluster.Text("batch")}}}}
+		w.Prefer = []cluster.Preference{{Weight: 0.5, Requirement: cluster.Requirement{Attribute: "band",
+			Op: cluster.Equal, Values: []cluster.Value{cluster.Text("batch")}}}}
 	}
 	return w
 }
 
-// makeShapes draws n shapes without conditions, of which a few are frequent and most are rare, and a fifth as many with.
+// makeShapes draws n shapes without conditions, of which a few are frequent and most are rare, and a fifth as many
+// with.
 func (f *Fleet) makeShapes(n, apps int) {
 	add := func(count int, share float64, draw func(k int) placement.Request) {
 		sum := 0.0
@@ -102,7 +112,8 @@ func (f *Fleet) plain() placement.Request {
 	cpu := int64(125) << f.rng.IntN(7) // 125m to 8 cores
 	memory := min(64<<10, max(128, cpu*int64(1+f.rng.IntN(8))*1024/2000))
 	r := placement.Request{Start: true, Namespace: []string{"default", "shop", "data"}[f.rng.IntN(3)],
-		Resources: cluster.Resources{CPU: cpu + int64(f.rng.IntN(5))*25, Memory: memory, Disk: int64(1+f.rng.IntN(20)) << 9, Ports: int64(f.rng.IntN(3))}}
+		Resources: cluster.Resources{CPU: cpu + int64(f.rng.IntN(5))*25, Memory: memory,
+			Disk: int64(1+f.rng.IntN(20)) << 9, Ports: int64(f.rng.IntN(3))}}
 	all := regions()
 	switch f.rng.IntN(5) {
 	case 0, 1:
@@ -132,9 +143,11 @@ func (f *Fleet) condition(k int) placement.Request {
 	case 0:
 		s.Require = []cluster.Requirement{text("arch", cluster.Equal, "arm64")}
 	case 1:
-		s.Require = []cluster.Requirement{text("disk.kind", cluster.In, "nvme", "ssd"), text("pool", cluster.Equal, "data")}
+		s.Require = []cluster.Requirement{text("disk.kind", cluster.In, "nvme", "ssd"),
+			text("pool", cluster.Equal, "data")}
 	case 2:
-		r.GPUKind, r.Resources.GPU = []string{"a100", "t4", ""}[f.rng.IntN(3)], []int64{250, 500, 1000, 2000}[f.rng.IntN(4)]
+		r.GPUKind, r.Resources.GPU = []string{"a100", "t4", ""}[f.rng.IntN(3)],
+			[]int64{250, 500, 1000, 2000}[f.rng.IntN(4)]
 		r.Regions = nil
 	case 3:
 		s.Affinity = []machine.Affinity{{Anti: true}} // its own app, which Next fills in
@@ -145,12 +158,16 @@ func (f *Fleet) condition(k int) placement.Request {
 		s.Require = []cluster.Requirement{text("memory.ecc", cluster.Exists)}
 	case 6:
 		s.Labels = cluster.Attributes{"team": cluster.Text("ml")}
-		s.Require = []cluster.Requirement{{Attribute: "cpu.generation", Op: cluster.AtLeast, Values: []cluster.Value{cluster.Number(4)}}}
+		s.Require = []cluster.Requirement{{Attribute: "cpu.generation", Op: cluster.AtLeast,
+			Values: []cluster.Value{cluster.Number(4)}}}
 	case 7:
-		s.Prefer = []cluster.Preference{{Weight: 2, Requirement: text("zone", cluster.Equal, string(regions()[f.rng.IntN(4)])+"-a")},
-			{Weight: -1, Requirement: cluster.Requirement{Attribute: "spot", Op: cluster.Equal, Values: []cluster.Value{cluster.Truth(true)}}}}
+		s.Prefer = []cluster.Preference{{Weight: 2,
+			Requirement: text("zone", cluster.Equal, string(regions()[f.rng.IntN(4)])+"-a")},
+			{Weight: -1, Requirement: cluster.Requirement{Attribute: "spot", Op: cluster.Equal,
+				Values: []cluster.Value{cluster.Truth(true)}}}}
 	case 8: // hard: about one worker in a hundred
-		s.Require = []cluster.Requirement{text("arch", cluster.Equal, "arm64"), text("pool", cluster.Equal, "data"), text("os", cluster.NotIn, "alpine"),
+		s.Require = []cluster.Requirement{text("arch", cluster.Equal, "arm64"), text("pool", cluster.Equal, "data"),
+			text("os", cluster.NotIn, "alpine"),
 			{Attribute: "net.gbps", Op: cluster.More, Values: []cluster.Value{cluster.Number(25)}}}
 		r.Regions = nil
 	case 9:

@@ -93,7 +93,8 @@ func TestAChangeCostsAFewTimesItsRecord(t *testing.T) {
 				t.Fatalf("%d changes a second, loss %g: %+v, %v", rate, loss, r, err)
 			}
 			if r.Change > 4*r.Record || r.ChangeMost > 5*r.Record || r.All.MS(0.99) > 200 {
-				t.Errorf("%d changes a second, loss %g: a change of %.0f bytes costs a member %.0f, one of them %.0f; p99 %.0f ms",
+				t.Errorf("%d changes a second, loss %g: a change of %.0f bytes costs a member %.0f, one of them "+
+					"%.0f; p99 %.0f ms",
 					rate, loss, r.Record, r.Change, r.ChangeMost, r.All.MS(0.99))
 			}
 		}

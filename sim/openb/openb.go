@@ -1,5 +1,6 @@
 // Package openb fills a cluster of GPU workers with tasks until more has arrived than fits, as FGD's evaluation does
-// (ATC'23, section 6): Alibaba's workers and tasks, tasks shuffled and drawn again up to 130 % of all GPUs, no departures.
+// (ATC'23, section 6): Alibaba's workers and tasks, tasks shuffled and drawn again up to 130 % of all GPUs, no
+// departures.
 package openb
 
 import (
@@ -54,21 +55,24 @@ func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 // ReadTasks reads name,cpu_milli,memory_mib,num_gpu,gpu_milli and, where it is there, gpu_spec: models with | between.
 func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 	var out []fgd.Demand
-	err := rows(in, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}, func(f []string, n []int32) error {
-		d := fgd.Demand{CPU: n[1], Mem: n[2], GPUs: n[3], Milli: n[4]}
-		if d.GPUs > fgd.MaxGPUs || d.Milli > fgd.Whole || d.GPUs > 1 && d.Milli != fgd.Whole || (d.GPUs == 0) != (d.Milli == 0) {
-			return fault.New(fault.Invalid, "openb", "%d GPUs of %d thousandths cannot be asked for", d.GPUs, d.Milli)
-		}
-		if len(f) > 5 {
-			for m := range strings.SplitSeq(f[5], "|") {
-				if k, ok := models[m]; ok && m != "" {
-					d.Models |= 1 << k
+	err := rows(in, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"},
+		func(f []string, n []int32) error {
+			d := fgd.Demand{CPU: n[1], Mem: n[2], GPUs: n[3], Milli: n[4]}
+			if d.GPUs > fgd.MaxGPUs || d.Milli > fgd.Whole || d.GPUs > 1 && d.Milli != fgd.Whole ||
+				(d.GPUs == 0) != (d.Milli == 0) {
+				return fault.New(fault.Invalid, "openb", "%d GPUs of %d thousandths cannot be asked for", d.GPUs,
+					d.Milli)
+			}
+			if len(f) > 5 {
+				for m := range strings.SplitSeq(f[5], "|") {
+					if k, ok := models[m]; ok && m != "" {
+						d.Models |= 1 << k
+					}
 				}
 			}
-		}
-		out = append(out, d)
-		return nil
-	})
+			out = append(out, d)
+			return nil
+		})
 	return out, err
 }
 
@@ -78,7 +82,8 @@ func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) 
 	c.ReuseRecord = true
 	first, err := c.Read()
 	if err != nil || len(first) < len(head) || !slices.Equal(first[:len(head)], head) {
-		return fault.New(fault.Invalid, "openb", "the list must start with a line of the columns %s", strings.Join(head, ","))
+		return fault.New(fault.Invalid, "openb", "the list must start with a line of the columns %s",
+			strings.Join(head, ","))
 	}
 	for line := 2; ; line++ {
 		rec, err := c.Read()
@@ -158,8 +163,8 @@ func Arrivals(workers []fgd.Worker, tasks []fgd.Demand, rng *rand.Rand) []fgd.De
 }
 
 // Shuffled gives the workers in another order. Many workers score alike, and Run takes the first: by their order in the
-// list, whose workers of one model stand together, packing policies come out up to a point lower than was published; by a
-// random order they come out as published, so that the published runs' workers must have had other names.
+// list, whose workers of one model stand together, packing policies come out up to a point lower than was published; by
+// a random order they come out as published, so that the published runs' workers must have had other names.
 func Shuffled(workers []fgd.Worker, rng *rand.Rand) []fgd.Worker {
 	out := slices.Clone(workers)
 	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })

@@ -84,8 +84,10 @@ func TestFGDAsPublished(t *testing.T) {
 			at100, at130, frag90 := means(workers, tasks, fgd.FGD(typical), 10)
 			our100, our130, our90 := means(workers, tasks, fgd.Priced(workers, typical), 10)
 			t.Logf("FGD %.2f %.2f %.2f, priced %.2f %.2f %.2f", at100, at130, frag90, our100, our130, our90)
-			if math.Abs(at100-p.at100) > 0.15 || math.Abs(at130-p.at130) > 0.15 || p.frag90 > 0 && math.Abs(frag90-p.frag90) > 0.15 {
-				t.Errorf("FGD: %.2f %.2f %.2f, published %.2f %.2f %.2f", at100, at130, frag90, p.at100, p.at130, p.frag90)
+			if math.Abs(at100-p.at100) > 0.15 || math.Abs(at130-p.at130) > 0.15 || p.frag90 > 0 &&
+				math.Abs(frag90-p.frag90) > 0.15 {
+				t.Errorf("FGD: %.2f %.2f %.2f, published %.2f %.2f %.2f", at100, at130, frag90, p.at100, p.at130,
+					p.frag90)
 			}
 			if (our130 > at130) != p.pricedIsAbove {
 				t.Errorf("priced allocates %.2f, FGD %.2f", our130, at130)
@@ -97,14 +99,17 @@ func TestFGDAsPublished(t *testing.T) {
 // TestListsAreRefusedWithTheLine reads lists that are not so.
 func TestListsAreRefusedWithTheLine(t *testing.T) {
 	const head = "sn,cpu_milli,memory_mib,gpu,model\n"
-	for _, in := range []string{"", "a,b\n", head + "x,1\n", head + "x,1,2,9,m\n", head + "x,-1,2,1,m\n", head + "x,1,2,y,m\n"} {
+	for _, in := range []string{"", "a,b\n", head + "x,1\n", head + "x,1,2,9,m\n", head + "x,-1,2,1,m\n",
+		head + "x,1,2,y,m\n"} {
 		if _, _, err := openb.ReadWorkers(strings.NewReader(in)); err == nil {
 			t.Errorf("%q was taken", in)
 		}
 	}
 	const tasks = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
-	for _, in := range []string{tasks + "x,1,2,2,500\n", tasks + "x,1,2,0,500\n", tasks + "x,1,2,1,2000\n", tasks + "x,1,2,1\n"} {
-		if _, err := openb.ReadTasks(strings.NewReader(in), openb.Models{}); err == nil || !strings.Contains(err.Error(), "2") {
+	for _, in := range []string{tasks + "x,1,2,2,500\n", tasks + "x,1,2,0,500\n", tasks + "x,1,2,1,2000\n",
+		tasks + "x,1,2,1\n"} {
+		if _, err := openb.ReadTasks(strings.NewReader(in), openb.Models{}); err == nil ||
+			!strings.Contains(err.Error(), "2") {
 			t.Errorf("%q: %v", in, err)
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Think is the time of one decision, as in Omega (EuroSys'13, section 3): so much for the job, and so much for each task.
+// Think is the time of one decision, as in Omega (EuroSys'13, section 3): so much for the job, and so much for each
+// task.
 type Think struct{ PerJob, PerTask ticks.Time }
 
 // think has a job wait for who decides on it, who takes one job after the other, and then for the decision.

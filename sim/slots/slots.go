@@ -23,16 +23,20 @@ type Options struct {
 	Delay  ticks.Time // one way, of every message; 0.5 ms when 0, none when negative
 	Cutoff float64    // seconds: a job whose mean is above is long
 	Error  float64    // estimates are the mean times 1-Error to 1+Error, uniformly
-	Whole  bool       // durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
-	Sight  bool       // bounds only: estimates are true, tasks go longest first, and what ends when a job arrives ended before it
-	Loss   float64    // the share of messages that are lost
+	// durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
+	Whole bool
+	// bounds only: estimates are true, tasks go longest first, and what ends when a job arrives ended before it
+	Sight  bool
+	Loss   float64 // the share of messages that are lost
 	Deaths []Death
-	Buyers int                                 // jobs are spread over; 1 when 0
-	Think  [2]Think                            // the time of a decision on a short job and on a long one
-	Beside float64                             // how much longer a task takes for each task that its machine runs when it begins; Firmament simulates 0.1
-	Shared int                                 // Beside: how many workers in a row are slots of one machine; 1 when 0
-	Kinds  int                                 // of workers, for constraints; 0 is none
-	Bound  float64                             // with Kinds: the share of the jobs that can run on workers of one kind only
+	Buyers int      // jobs are spread over; 1 when 0
+	Think  [2]Think // the time of a decision on a short job and on a long one
+	// how much longer a task takes for each task that its machine runs when it begins; Firmament simulates 0.1
+	Beside float64
+	Shared int // Beside: how many workers in a row are slots of one machine; 1 when 0
+	Kinds  int // of workers, for constraints; 0 is none
+	// with Kinds: the share of the jobs that can run on workers of one kind only
+	Bound  float64
 	Decide func(j *scheduler.Job) int32        // who decides on a job, with Think; its buyer when nil
 	Notice ticks.Time                          // from a death until it is known; 5 s when 0
 	Each   func(Result)                        // if set, called for every job that ends
@@ -128,7 +132,8 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
 	var ok bool
 	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
-		return r.tot, fault.New(fault.Invalid, "scheduler", "this scheduler has no answer to lost messages or to the death of a worker; choose market")
+		return r.tot, fault.New(fault.Invalid, "scheduler",
+			"this scheduler has no answer to lost messages or to the death of a worker; choose market")
 	}
 	if len(opt.Deaths) > 0 {
 		r.runs = make([]running, workers)
@@ -326,7 +331,8 @@ func (r *runner) end(m scheduler.Msg) {
 	j.Ended++
 	if j.Ended == j.Tasks {
 		if r.opt.Each != nil {
-			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.env.Now, Longest: r.long[m.Job]})
+			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.env.Now,
+				Longest: r.long[m.Job]})
 		}
 		if r.runs == nil {
 			r.durs[m.Job] = nil

@@ -39,8 +39,9 @@ func Sweep(o Options, tell func(mode string, age time.Duration)) ([]Report, erro
 // Gossiped runs each mode with views as old as gossip among so many members makes them: the registry's own code is run
 // first (sim/gossip), and each buyer hears of each change as late as some member there did.
 func Gossiped(o Options, members int, k gossip.Knobs) ([]Report, error) {
-	p, err := gossip.Propagate(gossip.PropagateOptions{Members: members, Owners: min(20, members), Changes: 50, Every: ticks.Second / 10,
-		Idle: ticks.Second, Seed: o.Seed, Knobs: k})
+	p, err := gossip.Propagate(gossip.PropagateOptions{Members: members, Owners: min(20, members), Changes: 50,
+		Every: ticks.Second / 10,
+		Idle:  ticks.Second, Seed: o.Seed, Knobs: k})
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +79,18 @@ In no run did a worker grant more than it has (the fullest was `)
 	for _, r := range reps {
 		most, over = max(most, r.Most), over+r.OverGrant
 	}
-	fmt.Fprintf(w, "%.4f of its capacity; %d over-grants), and each refusal's clauses came out\nagain from the record it carried.\n\n![conflicts and time to place by age of the view](%s)\n\n", most, over, plot)
-	fmt.Fprintln(w, "| view is old by | buyers | placed | conflicts a placement | place mean ms | p50 | p99 | found no room | full at the end |")
+	fmt.Fprintf(w, "%.4f of its capacity; %d over-grants), and each refusal's clauses came out\nagain from the "+
+		"record it carried.\n\n![conflicts and time to place by age of the view](%s)\n\n", most, over, plot)
+	fmt.Fprintln(w, "| view is old by | buyers | placed | conflicts a placement | place mean ms | p50 | p99 | found "+
+		"no room | full at the end |")
 	fmt.Fprintln(w, "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, r := range reps {
 		age := fmt.Sprintf("%g ms", r.StaleMS)
 		if r.Gossip > 0 {
 			age = fmt.Sprintf("gossip of %d members, p50 %.0f ms", r.Gossip, r.StaleMS)
 		}
-		fmt.Fprintf(w, "| %s | %s | %d | %.3f | %.2f | %.2f | %.1f | %d | %.1f %% |\n", age, r.Mode, r.Placed, r.Conflicts, r.MeanMS, r.P50MS, r.P99MS, r.GaveUp, 100*r.Full)
+		fmt.Fprintf(w, "| %s | %s | %d | %.3f | %.2f | %.2f | %.1f | %d | %.1f %% |\n", age, r.Mode, r.Placed,
+			r.Conflicts, r.MeanMS, r.P50MS, r.P99MS, r.GaveUp, 100*r.Full)
 	}
 }
 
@@ -107,7 +111,8 @@ func SVG(w io.Writer, reps []Report) {
 		fmt.Fprintf(w, `<text x="%g" y="%g" font-size="14">%s</text>`, left, top-8, title)
 		for k := range 5 {
 			v := most * float64(k) / 4
-			fmt.Fprintf(w, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.3g</text>`, left, y(v), width-right, left-6, y(v)+4, v)
+			fmt.Fprintf(w, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.3g</text>`,
+				left, y(v), width-right, left-6, y(v)+4, v)
 		}
 		for _, a := range Ages() {
 			ms := float64(a) / float64(time.Millisecond)
@@ -126,5 +131,6 @@ func SVG(w io.Writer, reps []Report) {
 	}
 	plot(30, 210, "conflicts a placement", func(r Report) float64 { return r.Conflicts })
 	plot(300, 210, "mean time to place, ms", func(r Report) float64 { return r.MeanMS })
-	fmt.Fprintf(w, `<text x="%g" y="%g">age of the view, ms (logarithmic; 0 at the left)</text></svg>`+"\n", left, height-10)
+	fmt.Fprintf(w, `<text x="%g" y="%g">age of the view, ms (logarithmic; 0 at the left)</text></svg>`+"\n", left,
+		height-10)
 }

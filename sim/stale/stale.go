@@ -1,5 +1,6 @@
-// Package stale measures what a stale view costs: many buyers that place machines at once on few workers that are nearly
-// full, by views that are some time old. Sellers, buyers and indexes are the real ones; the network and time are not.
+// Package stale measures what a stale view costs: many buyers that place machines at once on few workers that are
+// nearly full, by views that are some time old. Sellers, buyers and indexes are the real ones; the network and time are
+// not.
 //
 // The fleet stays as full as it was filled: for each machine that ends, one of the buyers wants another one.
 package stale
@@ -23,9 +24,9 @@ import (
 
 // How buyers choose.
 const (
-	Ranked  = "ranked"  // market.Buyer: it ranks its whole view
-	Indexed = "indexed" // each buyer keeps an index, and takes the best
-	RandomBest    = "lots"    // the same, by lot among the eight best (Policy.Best)
+	Ranked     = "ranked"  // market.Buyer: it ranks its whole view
+	Indexed    = "indexed" // each buyer keeps an index, and takes the best
+	RandomBest = "lots"    // the same, by lot among the eight best (Policy.Best)
 )
 
 // Modes lists them.
@@ -122,7 +123,8 @@ func Run(o Options) (Report, error) {
 	if !slices.Contains(Modes(), o.Mode) {
 		return Report{}, fault.New(fault.Invalid, "stale", "there is no mode %q; use one of %v", o.Mode, Modes())
 	}
-	r := &run{o: o, p: placement.Default(), rng: rand.New(rand.NewPCG(o.Seed, 0x7374616c65)), sellers: map[cluster.WorkerID]*market.Seller{}}
+	r := &run{o: o, p: placement.Default(), rng: rand.New(rand.NewPCG(o.Seed, 0x7374616c65)),
+		sellers: map[cluster.WorkerID]*market.Seller{}}
 	if o.Mode == RandomBest {
 		r.p.Best = 8
 	}
@@ -149,7 +151,8 @@ func (r *run) fill() {
 	for i := range r.o.Workers {
 		id := cluster.WorkerID(fmt.Sprintf("w%03d", i))
 		c := cluster.Resources{CPU: 32_000, Memory: 128 << 10, Disk: 1 << 20}
-		r.sellers[id] = market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready, Incarnation: 1, Capacity: c})
+		r.sellers[id] = market.NewSeller(cluster.Record{Worker: id, Region: "local", State: cluster.Ready,
+			Incarnation: 1, Capacity: c})
 		r.ids, r.capacity = append(r.ids, id), r.capacity.Add(c)
 	}
 	type running struct {
@@ -216,7 +219,8 @@ func (r *run) tell(id cluster.WorkerID) {
 
 func (b *buyer) hear(rec cluster.Record, mode string) {
 	if mode != Ranked {
-		if known, there := b.index.Record(rec.Worker); !there || rec.Newer(*known) { // what was told first may come last
+		if known, there := b.index.Record(rec.Worker); !there || rec.Newer(*known) {
+			// what was told first may come last
 			b.index.Update(rec)
 		}
 	} else if i := b.view[rec.Worker]; rec.Newer(b.recs[i]) {
@@ -324,8 +328,10 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 	if !ok {
 		return err
 	}
-	if again := placement.Judge(p.r, refusal.Record); again.Fits || !reflect.DeepEqual(again.Failing, refusal.Verdict.Failing) {
-		return fault.New(fault.Internal, "stale", "worker %s refused for %s; its record says %s", id, placement.VerdictText(refusal.Verdict), placement.VerdictText(again))
+	if again := placement.Judge(p.r, refusal.Record); again.Fits ||
+		!reflect.DeepEqual(again.Failing, refusal.Verdict.Failing) {
+		return fault.New(fault.Internal, "stale", "worker %s refused for %s; its record says %s", id,
+			placement.VerdictText(refusal.Verdict), placement.VerdictText(again))
 	}
 	if counted {
 		r.rep.Refusals++

@@ -19,7 +19,8 @@ func TestStaleViewsOnlyCostRefusals(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %v old: %v", mode, age, err)
 			}
-			if rep.Placed < 100 || rep.OverGrant != 0 || rep.Most > 1 || rep.Explained != rep.Refusals || rep.Asks != rep.Placed+rep.Refusals {
+			if rep.Placed < 100 || rep.OverGrant != 0 || rep.Most > 1 || rep.Explained != rep.Refusals ||
+				rep.Asks != rep.Placed+rep.Refusals {
 				t.Errorf("%s, %v old: %+v", mode, age, rep)
 			}
 			if again, _ := stale.Run(o); !reflect.DeepEqual(rep, again) {
@@ -31,7 +32,8 @@ func TestStaleViewsOnlyCostRefusals(t *testing.T) {
 			old = rep
 		}
 		if old.Conflicts <= fresh.Conflicts {
-			t.Errorf("%s: %.3f conflicts a placement by fresh views, %.3f by old ones", mode, fresh.Conflicts, old.Conflicts)
+			t.Errorf("%s: %.3f conflicts a placement by fresh views, %.3f by old ones", mode, fresh.Conflicts,
+				old.Conflicts)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// CSV reads jobs of equal tasks from lines with a heading, which names at least submit_s, tasks and duration_s: the form
-// of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over. A heading with
+// CSV reads jobs of equal tasks from lines with a heading, which names at least submit_s, tasks and duration_s: the
+// form of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over. A heading with
 // creation_time, scheduled_time and deletion_time is that of openb's list of pods: each is a job of one task, which
 // took from its scheduling, or where that is not there from its creation, until its deletion.
 type CSV struct {
@@ -61,8 +61,10 @@ func (c *CSV) heading(line string) error {
 			c.duration = i
 		}
 	}
-	if pods := c.submit >= 0 && c.scheduled >= 0 && c.deleted >= 0; !pods && (c.submit < 0 || c.tasks < 0 || c.duration < 0) {
-		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s, or be that of openb's pods", line)
+	if pods := c.submit >= 0 && c.scheduled >= 0 && c.deleted >= 0; !pods &&
+		(c.submit < 0 || c.tasks < 0 || c.duration < 0) {
+		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s, or be that "+
+			"of openb's pods", line)
 	}
 	c.columns = len(names)
 	return nil
@@ -77,7 +79,8 @@ func (c *CSV) job(line []byte) (j Job, err error) {
 		return j, err
 	}
 	if j.Submit < c.last {
-		return j, c.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by submit_s", j.Submit, c.last)
+		return j, c.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by submit_s", j.Submit,
+			c.last)
 	}
 	c.last = j.Submit
 	if c.deleted >= 0 {
@@ -115,7 +118,8 @@ func (c *CSV) pod(j Job, fields [][]byte) (Job, error) {
 		return j, err
 	}
 	if end < began || began < j.Submit {
-		return j, c.l.bad("the pod is created at %g, scheduled at %g and deleted at %g; it must be in this order", j.Submit, began, end)
+		return j, c.l.bad("the pod is created at %g, scheduled at %g and deleted at %g; it must be in this order",
+			j.Submit, began, end)
 	}
 	j.Mean = end - began
 	c.durs = append(c.durs[:0], j.Mean)

@@ -26,9 +26,9 @@ type Placed struct {
 // MaxPlaced bounds how many machines a log may have.
 const MaxPlaced = 1 << 24
 
-// ReadDecisions reads the files of souk's decision log (docs/decisions/0015-decision-log.md), unpacked, as arrivals: one for each
-// machine that a decision was made about, at the time of its first decision, whether it was placed or not. name is for
-// errors. A log whose end is torn is read up to there.
+// ReadDecisions reads the files of souk's decision log (docs/decisions/0015-decision-log.md), unpacked, as arrivals:
+// one for each machine that a decision was made about, at the time of its first decision, whether it was placed or not.
+// name is for errors. A log whose end is torn is read up to there.
 func ReadDecisions(name string, files ...io.Reader) ([]Placed, error) {
 	g := &gathered{byID: map[string]*lived{}, last: math.Inf(-1), first: math.Inf(1)}
 	for _, r := range files {
@@ -88,14 +88,16 @@ func (g *gathered) file(name string, r io.Reader) error {
 			return nil // what stands before a torn end without a newline is a part of a line
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the decision log cannot be unpacked from here", name, n)
+			return fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the decision log cannot be unpacked from here",
+				name, n)
 		}
 		var line decision.Line
 		if err := json.Unmarshal(raw, &line); err != nil {
 			return fault.New(fault.Invalid, "trace", "%s, line %d: it is no line of a decision log: %v", name, n, err)
 		}
 		if !g.line(&line) {
-			return fault.New(fault.Invalid, "trace", "%s, line %d: it is about more than %d machines", name, n, MaxPlaced)
+			return fault.New(fault.Invalid, "trace", "%s, line %d: it is about more than %d machines", name, n,
+				MaxPlaced)
 		}
 	}
 }
@@ -109,7 +111,8 @@ func (g *gathered) line(l *decision.Line) bool {
 		g.last, g.first = max(g.last, at), min(g.first, at)
 		key := d.Request.App + "/" + d.Request.Machine
 		if g.byID[key] == nil && d.Own == nil { // a refused start of one that is there is no arrival
-			s := &lived{at: at, end: math.NaN(), want: d.Request.Resources, batch: below(d.Request.Scheduling.BandName())}
+			s := &lived{at: at, end: math.NaN(), want: d.Request.Resources,
+				batch: below(d.Request.Scheduling.BandName())}
 			g.byID[key], g.order = s, append(g.order, s)
 		}
 	case l.End != nil:

@@ -28,7 +28,8 @@ func TestTheDecisionLogIsATrace(t *testing.T) {
 	for i := range 100 {
 		r := decisiontest.Request(rng, view)
 		b, err := decisiontest.Buy(rng, r, view, view, placement.Default())
-		l.Append(decision.From(decision.Observation{ID: "X", At: at.Add(time.Duration(i) * time.Second), Purchase: b.Purchase(), Err: err}))
+		l.Append(decision.From(decision.Observation{ID: "X", At: at.Add(time.Duration(i) * time.Second),
+			Purchase: b.Purchase(), Err: err}))
 		if i%2 == 0 {
 			l.End(decision.End{App: r.App, Machine: r.Machine, At: at.Add(time.Duration(i+5) * time.Second)})
 		}
@@ -103,7 +104,8 @@ func TestADecisionTellsWhatItWants(t *testing.T) {
 	}
 	defer f.Close()
 	got, err := trace.ReadDecisions("x", f)
-	if err != nil || len(got) != 2 || got[0].Duration != 7 || got[0].Open || !got[0].Batch || got[0].Want.CPU != 500 || got[1].Submit != 9 || !got[1].Open || got[1].Batch {
+	if err != nil || len(got) != 2 || got[0].Duration != 7 || got[0].Open || !got[0].Batch || got[0].Want.CPU != 500 ||
+		got[1].Submit != 9 || !got[1].Open || got[1].Batch {
 		t.Errorf("%+v %v", got, err)
 	}
 }

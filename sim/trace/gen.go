@@ -56,7 +56,8 @@ func Shapes() []string {
 // of mean m takes m times a normal number of 1 and a standard deviation of 0.1.
 func Generate(s Shape) (Source, error) {
 	if s.Jobs < 1 || s.Slots < 1 || !(s.Load > 0 && s.Load <= 10) {
-		return nil, fault.New(fault.Invalid, "shape", "a load needs jobs, slots and a load above 0; it has %d, %d and %g", s.Jobs, s.Slots, s.Load)
+		return nil, fault.New(fault.Invalid, "shape",
+			"a load needs jobs, slots and a load above 0; it has %d, %d and %g", s.Jobs, s.Slots, s.Load)
 	}
 	g := &generator{shape: s, rng: rand.New(rand.NewPCG(s.Seed, 0x67_65_6e))}
 	if s.Name == "sparrow" {

@@ -24,8 +24,8 @@ const (
 
 // Google reads Google's task_events tables of 2011 into jobs: a task's duration is that of its last run that ended in
 // the trace, its job arrives when its first task was submitted, or when a job_events table says so. Tasks that were
-// never seen to run from beginning to end, and jobs of none but such, are passed over. Events are sorted by time and jobs
-// overlap for weeks, so that all of a trace's tasks are kept, 40 bytes each.
+// never seen to run from beginning to end, and jobs of none but such, are passed over. Events are sorted by time and
+// jobs overlap for weeks, so that all of a trace's tasks are kept, 40 bytes each.
 type Google struct {
 	tasks []*lines
 	jobs  []*lines
@@ -114,7 +114,8 @@ func (g *Google) readAll() error {
 	}
 	g.make(all)
 	if len(g.made) == 0 && len(all) > 0 {
-		return g.tasks[len(g.tasks)-1].bad("of %d jobs no task is seen to be scheduled and to end; read more parts of task_events", len(all))
+		return g.tasks[len(g.tasks)-1].bad("of %d jobs no task is seen to be scheduled and to end; read more parts "+
+			"of task_events", len(all))
 	}
 	return nil
 }
@@ -164,8 +165,8 @@ func (g *Google) make(all map[int64]*googleJob) {
 	}
 }
 
-// events calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines have at
-// least so many fields. A first line of the columns' names is passed over.
+// events calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines have
+// at least so many fields. A first line of the columns' names is passed over.
 func events(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind int64) error) error {
 	last := int64(0)
 	for {

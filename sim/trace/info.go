@@ -18,15 +18,16 @@ type Spread struct {
 
 // Info is what there is to know of a trace. Times are seconds.
 type Info struct {
-	Jobs        int       `json:"jobs"`
-	Tasks       int64     `json:"tasks"`
-	SlotSeconds float64   `json:"slot_seconds"`
-	First       float64   `json:"first"` // submission
-	Last        float64   `json:"last"`
-	Means       Spread    `json:"means"` // of the jobs' stated means
-	Sizes       Spread    `json:"sizes"` // tasks of a job
-	Peak        int64     `json:"peak"`  // tasks at once, if none ever waited
-	Load        []float64 `json:"load"`  // tasks at once, if none ever waited, in equal parts of the time of submissions
+	Jobs        int     `json:"jobs"`
+	Tasks       int64   `json:"tasks"`
+	SlotSeconds float64 `json:"slot_seconds"`
+	First       float64 `json:"first"` // submission
+	Last        float64 `json:"last"`
+	Means       Spread  `json:"means"` // of the jobs' stated means
+	Sizes       Spread  `json:"sizes"` // tasks of a job
+	Peak        int64   `json:"peak"`  // tasks at once, if none ever waited
+	// tasks at once, if none ever waited, in equal parts of the time of submissions
+	Load        []float64 `json:"load"`
 	Cutoff      float64   `json:"cutoff"`
 	LongJobs    float64   `json:"long_jobs"`    // share of the jobs whose mean is above Cutoff
 	LongSeconds float64   `json:"long_seconds"` // and of the slot seconds

@@ -17,9 +17,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz, .xz or .zst after it, or as the only file of
-// a .zip; .ndjson and a folder of them are souk's decision log. A .csv whose name has task_events in it is one part of Google's table of 2011; a folder is all of Google's trace,
-// with task_events and, if there is one, job_events below it.
+// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz, .xz or .zst after it, or as the only
+// file of a .zip; .ndjson and a folder of them are souk's decision log. A .csv whose name has task_events in it is one
+// part of Google's table of 2011; a folder is all of Google's trace, with task_events and, if there is one, job_events
+// below it.
 func Open(path string) (Source, io.Closer, error) {
 	if name, ok := strings.CutSuffix(path, ".zip"); ok {
 		return openZip(path, name)
@@ -60,7 +61,8 @@ func OpenFile(path string) (io.ReadCloser, string, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, "", fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with %s as its name says", path, kind)
+		return nil, "", fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with %s as its name says", path,
+			kind)
 	}
 	return readCloser{r, f}, name, nil
 }
@@ -95,7 +97,8 @@ func (c closers) Close() error {
 	return all
 }
 
-// openGoogle opens the tables in a folder: files that begin with the table's name, or its parts in a folder of that name.
+// openGoogle opens the tables in a folder: files that begin with the table's name, or its parts in a folder of that
+// name.
 func openGoogle(dir string) (Source, io.Closer, error) {
 	var files closers
 	table := func(name string) (names []string, readers []io.Reader, err error) {
@@ -120,7 +123,8 @@ func openGoogle(dir string) (Source, io.Closer, error) {
 	}
 	taskNames, tasks, err := table("task_events")
 	if err == nil && len(tasks) == 0 {
-		err = fault.New(fault.NotFound, "trace", "the folder %s has no task_events; a folder is taken for Google's trace of 2011", dir)
+		err = fault.New(fault.NotFound, "trace",
+			"the folder %s has no task_events; a folder is taken for Google's trace of 2011", dir)
 	}
 	var jobNames []string
 	var jobs []io.Reader
@@ -157,7 +161,8 @@ func openZip(path, name string) (Source, io.Closer, error) {
 	}
 	if len(z.File) != 1 {
 		z.Close()
-		return nil, nil, fault.New(fault.Invalid, "trace", "%s has %d files; a trace is the only file of its zip", path, len(z.File))
+		return nil, nil, fault.New(fault.Invalid, "trace", "%s has %d files; a trace is the only file of its zip", path,
+			len(z.File))
 	}
 	r, err := z.File[0].Open()
 	if err != nil {

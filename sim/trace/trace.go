@@ -126,7 +126,8 @@ func (t *TR) job(line []byte) (Job, error) {
 		return j, err
 	}
 	if j.Submit < t.last {
-		return j, t.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by arrival", j.Submit, t.last)
+		return j, t.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by arrival", j.Submit,
+			t.last)
 	}
 	t.last = j.Submit
 	f, rest = field(rest)

@@ -34,7 +34,8 @@ func all(src trace.Source) (out []trace.Job, err error) {
 
 func TestTR(t *testing.T) {
 	got, err := all(trace.NewTR("x.tr", strings.NewReader("# a comment\n1.5 2 3.25  3 3.5\n\n2 1 7 7 \r\n2 1 0 0")))
-	want := []trace.Job{{Submit: 1.5, Mean: 3.25, Durations: []float64{3, 3.5}}, {Submit: 2, Mean: 7, Durations: []float64{7}},
+	want := []trace.Job{{Submit: 1.5, Mean: 3.25, Durations: []float64{3, 3.5}},
+		{Submit: 2, Mean: 7, Durations: []float64{7}},
 		{Submit: 2, Mean: 0, Durations: []float64{0}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
@@ -58,7 +59,8 @@ func TestHostileTRIsRefusedWithItsLine(t *testing.T) {
 		{"1 1 1 " + strings.Repeat("z", 1<<20) + "\n", "a duration is \"zzzz"},
 	} {
 		_, err := all(trace.NewTR("x.tr", strings.NewReader(c.text)))
-		if err == nil || !strings.Contains(err.Error(), c.want) || !fault.Is(err, fault.Invalid) || len(err.Error()) > 300 {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !fault.Is(err, fault.Invalid) ||
+			len(err.Error()) > 300 {
 			t.Errorf("%.30q: %v, want %q", c.text, err, c.want)
 		}
 	}
@@ -69,26 +71,33 @@ func TestSWF(t *testing.T) {
 		"1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n"+
 		"2 12 5 -1 2 -1 -1 2 150 -1 0 1 1 1 1 1 -1 -1\n"+
 		"3 11 5 7 -1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n")))
-	want := []trace.Job{{Submit: 10, Mean: 150, Durations: []float64{100, 100}}, {Submit: 11, Mean: 7, Durations: []float64{7}}}
+	want := []trace.Job{{Submit: 10, Mean: 150, Durations: []float64{100, 100}},
+		{Submit: 11, Mean: 7, Durations: []float64{7}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
 	for _, text := range []string{"1 2 3\n", "1 2 3 4 x 6 7 8 9\n", "1 2 3 4 99999999999 6 7 8 9\n"} {
-		if _, err := all(trace.NewSWF("x.swf", strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), "x.swf, line 1") {
+		if _, err := all(trace.NewSWF("x.swf", strings.NewReader(text))); err == nil ||
+			!strings.Contains(err.Error(), "x.swf, line 1") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
 func TestCSV(t *testing.T) {
-	got, err := all(trace.NewCSV("x.csv", strings.NewReader("job,submit_s,workload,tasks,duration_s\n0,1.5,batch,2,30\n1,2, service,1,7.5\n")))
-	want := []trace.Job{{Submit: 1.5, Mean: 30, Durations: []float64{30, 30}}, {Submit: 2, Mean: 7.5, Durations: []float64{7.5}}}
+	got, err := all(trace.NewCSV("x.csv",
+		strings.NewReader("job,submit_s,workload,tasks,duration_s\n0,1.5,batch,2,30\n1,2, service,1,7.5\n")))
+	want := []trace.Job{{Submit: 1.5, Mean: 30, Durations: []float64{30, 30}},
+		{Submit: 2, Mean: 7.5, Durations: []float64{7.5}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	for text, want := range map[string]string{"a,b\n": "must name the columns", "submit_s,tasks,duration_s\n1,2\n": "x.csv, line 2: it has 2 fields",
-		"submit_s,tasks,duration_s\n1,1.5,3\n": "tasks is 1.5", "submit_s,tasks,duration_s\n5,1,3\n4,1,3\n": "line 3: the job arrives at 4"} {
-		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), want) {
+	for text, want := range map[string]string{"a,b\n": "must name the columns",
+		"submit_s,tasks,duration_s\n1,2\n":          "x.csv, line 2: it has 2 fields",
+		"submit_s,tasks,duration_s\n1,1.5,3\n":      "tasks is 1.5",
+		"submit_s,tasks,duration_s\n5,1,3\n4,1,3\n": "line 3: the job arrives at 4"} {
+		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(text))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -96,14 +105,17 @@ func TestCSV(t *testing.T) {
 
 func TestOpenbPodsAreJobsOfOneTask(t *testing.T) {
 	head := "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
-	got, err := all(trace.NewCSV("x.csv", strings.NewReader(head+"a,1,1,1,1000,,LS,Running,5,25,10\nb,1,1,0,0,,BE,Failed,7,9,\n")))
+	got, err := all(trace.NewCSV("x.csv",
+		strings.NewReader(head+"a,1,1,1,1000,,LS,Running,5,25,10\nb,1,1,0,0,,BE,Failed,7,9,\n")))
 	want := []trace.Job{{Submit: 5, Mean: 15, Durations: []float64{15}}, {Submit: 7, Mean: 2, Durations: []float64{2}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	for text, want := range map[string]string{"a,1,1,1,1000,,LS,Running,5,4,\n": "line 2: the pod is created at 5", "a,1,1,1,1000,,LS,Running,5,,\n": "deletion_time is",
+	for text, want := range map[string]string{"a,1,1,1,1000,,LS,Running,5,4,\n": "line 2: the pod is created at 5",
+		"a,1,1,1,1000,,LS,Running,5,,\n":   "deletion_time is",
 		"a,1,1,1,1000,,LS,Running,5,9,x\n": "scheduled_time is"} {
-		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(head+text))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := all(trace.NewCSV("x.csv", strings.NewReader(head+text))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -113,7 +125,8 @@ func google(tasks, jobs string) *trace.Google {
 	if jobs == "" {
 		return trace.NewGoogle([]string{"task_events.csv"}, []io.Reader{strings.NewReader(tasks)}, nil, nil)
 	}
-	return trace.NewGoogle([]string{"task_events.csv"}, []io.Reader{strings.NewReader(tasks)}, []string{"job_events.csv"}, []io.Reader{strings.NewReader(jobs)})
+	return trace.NewGoogle([]string{"task_events.csv"}, []io.Reader{strings.NewReader(tasks)},
+		[]string{"job_events.csv"}, []io.Reader{strings.NewReader(jobs)})
 }
 
 // TestGoogle: job 7 has a task that is evicted and runs again, one that fails, and one that never ends; job 6 was
@@ -124,7 +137,8 @@ func TestGoogle(t *testing.T) {
 		"4000000,,7,0,5,2\n5000000,,6,0,,0\n5000000,,7,0,6,1\n6000000,,6,0,6,1\n7000000,,8,0,,0\n7500000,,7,1,5,3\n8000000,,6,0,6,4\n" +
 		"9000000,,7,0,6,7\n11000000,,7,0,6,4\n9223372036854775807,,7,2,5,5\n"
 	got, err := all(google(tasks, "1000000,,6,0,u,3,n,l\n6000000,,6,1,u,3,n,l\n"))
-	want := []trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2}}, {Submit: 2, Mean: 5.25, Durations: []float64{6, 4.5}}}
+	want := []trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2}},
+		{Submit: 2, Mean: 5.25, Durations: []float64{6, 4.5}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
@@ -139,22 +153,27 @@ func TestGoogle(t *testing.T) {
 		"999999999999999999,,1,0,,0\n":   "the time stamp is 999999999999999999 microseconds",
 		"9,,1,0,,0\n":                    "of 1 jobs no task is seen to be scheduled and to end",
 	} {
-		if _, err := all(google(text, "")); err == nil || !strings.Contains(err.Error(), want) || !fault.Is(err, fault.Invalid) {
+		if _, err := all(google(text, "")); err == nil || !strings.Contains(err.Error(), want) ||
+			!fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := all(google("1,,1,0,,0\n", "3,,x,0\n")); err == nil || !strings.Contains(err.Error(), "job_events.csv, line 1: the job's number") {
+	if _, err := all(google("1,,1,0,,0\n", "3,,x,0\n")); err == nil ||
+		!strings.Contains(err.Error(), "job_events.csv, line 1: the job's number") {
 		t.Error(err)
 	}
 }
 
 func TestMachines(t *testing.T) {
-	m, err := trace.ReadMachines("m.csv", strings.NewReader("0,1,0,p,0.5,0.25\n0,2,0,p,1,1\n5,1,1,p,,\n6,3,0,p,0.5,0.5\n7,3,2,p,0.25,0.5\n"))
+	m, err := trace.ReadMachines("m.csv",
+		strings.NewReader("0,1,0,p,0.5,0.25\n0,2,0,p,1,1\n5,1,1,p,,\n6,3,0,p,0.5,0.5\n7,3,2,p,0.25,0.5\n"))
 	if err != nil || m.Most != 2 || m.Last != 2 || m.CPU != 1.25 || m.Memory != 1.5 || m.Events != 5 {
 		t.Fatalf("%+v %v", m, err)
 	}
-	for text, want := range map[string]string{"0,1,3,p,1,1\n": "a machine's is 0, 1 or 2", "0,x,0,p,1,1\n": "the machine's number", "0,1,0,p,NaN,1\n": "the CPU is", "0,1\n": "it has 2 fields"} {
-		if _, err := trace.ReadMachines("m.csv", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+	for text, want := range map[string]string{"0,1,3,p,1,1\n": "a machine's is 0, 1 or 2",
+		"0,x,0,p,1,1\n": "the machine's number", "0,1,0,p,NaN,1\n": "the CPU is", "0,1\n": "it has 2 fields"} {
+		if _, err := trace.ReadMachines("m.csv", strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -166,7 +185,8 @@ func TestOpenReadsGooglesFolder(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "task_events"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"part-00000-of-00500.csv.gz": "1000000,,1,0,,0\n2000000,,1,0,5,1\n", "part-00001-of-00500.csv.gz": "9000000,,1,0,5,4\n"} {
+	for name, text := range map[string]string{"part-00000-of-00500.csv.gz": "1000000,,1,0,,0\n2000000,,1,0,5,1\n",
+		"part-00001-of-00500.csv.gz": "9000000,,1,0,5,4\n"} {
 		var z bytes.Buffer
 		w := gzip.NewWriter(&z)
 		fmt.Fprint(w, text)
@@ -210,7 +230,8 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	w := gzip.NewWriter(&z)
 	fmt.Fprint(w, "1 1 1 1\n2 1 1 1\n")
 	w.Close()
-	for name, data := range map[string][]byte{"a.tr.gz": z.Bytes(), "cut.tr.gz": z.Bytes()[:z.Len()-12], "not.tr.gz": []byte("1 1 1 1\n"), "b.tr": []byte("1 1 1 1\n")} {
+	for name, data := range map[string][]byte{"a.tr.gz": z.Bytes(), "cut.tr.gz": z.Bytes()[:z.Len()-12],
+		"not.tr.gz": []byte("1 1 1 1\n"), "b.tr": []byte("1 1 1 1\n")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +267,8 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	if n, err := read("a.swf.zip"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	for name, want := range map[string]string{"b.swf.zip": "has 2 files", "cut.tr.gz": "the file ends badly", "not.tr.gz": "not compressed with gzip", "none.tr": "cannot be opened"} {
+	for name, want := range map[string]string{"b.swf.zip": "has 2 files", "cut.tr.gz": "the file ends badly",
+		"not.tr.gz": "not compressed with gzip", "none.tr": "cannot be opened"} {
 		if _, err := read(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -255,7 +277,8 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 
 func TestScanAndGenerate(t *testing.T) {
 	in, err := trace.Scan(trace.NewTR("x", strings.NewReader("0 2 10 10 10\n5 1 100 100\n20 1 10 10\n")), 50)
-	if err != nil || in.Jobs != 3 || in.Tasks != 4 || in.SlotSeconds != 130 || in.Peak != 3 || in.LongJobs*3 != 1 || in.Cutoff != 50 {
+	if err != nil || in.Jobs != 3 || in.Tasks != 4 || in.SlotSeconds != 130 || in.Peak != 3 || in.LongJobs*3 != 1 ||
+		in.Cutoff != 50 {
 		t.Fatalf("%+v %v", in, err)
 	}
 	for _, name := range trace.Shapes() {

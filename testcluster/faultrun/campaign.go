@@ -74,7 +74,8 @@ func (o *options) campaign(ctx context.Context) error {
 		return err
 	}
 	if c.violated > 0 || c.broken > 0 {
-		return fmt.Errorf("%d runs broke a promise, %d say nothing, for the harness failed; their directories are below %s",
+		return fmt.Errorf("%d runs broke a promise, %d say nothing, for the harness failed; their directories are "+
+			"below %s",
 			c.violated, c.broken, base)
 	}
 	return os.RemoveAll(base)
@@ -138,7 +139,8 @@ func (c *campaign) note(j job, rep faults.Report) bool {
 		c.err = errors.Join(c.err, err)
 	}
 	fmt.Fprintf(os.Stderr,
-		"faultrun: %s, seed %d: %d launches, %d started, %d violations, agreed after %.1f s, took %.0f s %s\n", rep.Fault,
+		"faultrun: %s, seed %d: %d launches, %d started, %d violations, agreed after %.1f s, took %.0f s %s\n",
+		rep.Fault,
 		rep.Seed, rep.Launches, rep.Started, len(rep.Violations), rep.Agreed, rep.TookSecs, rep.Harness)
 	if rep.Harness == "" {
 		if len(rep.Violations) > 0 {

@@ -35,7 +35,8 @@ func TestACampaignGoesOn(t *testing.T) {
 
 func TestLasting(t *testing.T) {
 	l := lasting{"": 10 * time.Second}
-	if err := l.Set("8s,partition=1m"); err != nil || l.of("kill") != 8*time.Second || l.of("partition") != time.Minute {
+	if err := l.Set("8s,partition=1m"); err != nil || l.of("kill") != 8*time.Second ||
+		l.of("partition") != time.Minute {
 		t.Error(l, err)
 	}
 	if l.Set("kill=soon") == nil {
@@ -56,7 +57,8 @@ func TestReport(t *testing.T) {
 	if err := writeReport(&out, file); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| kill | 1 | 8 | 10 | 9 |", "1.0 / 1.0 | 2.0 / 2.0 | 3.0 / 3.0 | 0 |", "In all: 2 runs of 5 members, 20 launches, 18 started", "1 runs with violations",
+	for _, want := range []string{"| kill | 1 | 8 | 10 | 9 |", "1.0 / 1.0 | 2.0 / 2.0 | 3.0 / 3.0 | 0 |",
+		"In all: 2 runs of 5 members, 20 launches, 18 started", "1 runs with violations",
 		"Seeds 3 to 3", "were repeated: 1.", "`do it again`", "* a machine is lost", "In 1 runs it was not seen"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())

@@ -71,7 +71,8 @@ func (o *options) flags() {
 	flag.Uint64Var(&o.Seed, "seed", 0, "of the first run of each fault; the next have the next. 0: drawn, and printed")
 	flag.IntVar(&o.Nodes, "nodes", 5, "members")
 	flag.IntVar(&o.Clients, "clients", 10, "clients at work at once")
-	flag.Float64Var(&o.Rate, "rate", 0, "launches a second that all clients together try (default: as many as they can)")
+	flag.Float64Var(&o.Rate, "rate", 0,
+		"launches a second that all clients together try (default: as many as they can)")
 	flag.Var(o.lasts, "for", "how long a fault lasts; also for one of them: 8s,partition=60s (default 10s)")
 	flag.IntVar(&o.Most, "launches", 0, "launches of a run at most (default: as many as there is time for)")
 	flag.StringVar(&o.Exe, "souk", "", "the program (default: built from this directory)")
@@ -181,7 +182,8 @@ func (o *options) build(ctx context.Context, dir string) error {
 		return nil
 	}
 	o.Exe = filepath.Join(dir, "souk")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-o", o.Exe, "./cmd/souk").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-o", o.Exe,
+		"./cmd/souk").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/souk: %w\n%s", err, out)
 	}
 	return nil
@@ -218,7 +220,8 @@ func once(ctx context.Context, hosts netns.Hosts, o faults.Options, base string,
 		return len(rep.Violations) > 0, json.NewEncoder(os.Stdout).Encode(rep)
 	}
 	fmt.Printf(
-		"%s, seed %d: %d launches, %d started (%d during the fault), %d refused, %d asked again, %d never answered; all "+
+		"%s, seed %d: %d launches, %d started (%d during the fault), %d refused, %d asked again, %d never answered; "+
+			"all "+
 			"agree after %.2f s; %d violations\n",
 		rep.Fault,
 		rep.Seed,

@@ -47,10 +47,12 @@ func (t *tally) add(r faults.Report) {
 		return
 	}
 	t.runs++
-	t.Launches, t.Started, t.During, t.Repeated = t.Launches+r.Launches, t.Started+r.Started, t.During+r.During, t.Repeated+r.Repeated
+	t.Launches, t.Started, t.During, t.Repeated = t.Launches+r.Launches, t.Started+r.Started, t.During+r.During,
+		t.Repeated+r.Repeated
 	t.Unsure, t.Histories, t.Undecided = t.Unsure+r.Unsure, t.Histories+r.Histories, t.Undecided+r.Undecided
 	t.Smaller += r.Smaller
-	t.Destroyed, t.Holds, t.Leases, t.Kills = t.Destroyed+r.Destroyed, t.Holds+r.Holds, t.Leases+r.Leases, t.Kills+r.Kills
+	t.Destroyed, t.Holds, t.Leases, t.Kills = t.Destroyed+r.Destroyed, t.Holds+r.Holds, t.Leases+r.Leases,
+		t.Kills+r.Kills
 	t.FaultSecs, t.members = max(t.FaultSecs, r.FaultSecs), max(t.members, r.Nodes)
 	if t.least == 0 || r.Seed < t.least {
 		t.least = r.Seed
@@ -100,16 +102,19 @@ func writeReport(w io.Writer, path string) error {
 			}
 		}
 		if t.runs > 0 {
-			fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %s | %s | %d |\n", name, t.runs, t.FaultSecs,
+			fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %s | %s | %d |\n", name, t.runs,
+				t.FaultSecs,
 				t.Launches, t.Started, t.During, t.Repeated, t.Unsure, t.Histories, spread(t.whole), spread(t.answered),
 				spread(t.agreed), t.bad)
 		}
 	}
 	fmt.Fprintf(
 		w,
-		"\nIn all: %d runs of %d members, %d launches, %d started, %d destroyed, %d holds granted, %d leases taken, %d "+
+		"\nIn all: %d runs of %d members, %d launches, %d started, %d destroyed, %d holds granted, %d leases taken, "+
+			"%d "+
 			"agents killed; %d histories, of\n"+
-			"which the search left %d undecided; %d runs with violations. Seeds %d to %d of each fault, commit %s. Runs that "+
+			"which the search left %d undecided; %d runs with violations. Seeds %d to %d of each fault, commit %s. "+
+			"Runs that "+
 			"say nothing, for the\n"+
 			"harness failed, and that were repeated: %d.\n",
 		sum.runs,
@@ -132,7 +137,8 @@ func writeReport(w io.Writer, path string) error {
 		fmt.Fprintf(w, "In %d runs it was not seen in a minute that all members hear all others.\n", sum.unwell)
 	}
 	if sum.Smaller > 0 {
-		fmt.Fprintf(w, "Of what was started during partitions, %d were asked of members on the smaller side.\n", sum.Smaller)
+		fmt.Fprintf(w, "Of what was started during partitions, %d were asked of members on the smaller side.\n",
+			sum.Smaller)
 	}
 	for _, r := range bad {
 		fmt.Fprintf(w, "\n`%s`\n\n", r.Repeat)

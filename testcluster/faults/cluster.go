@@ -171,7 +171,8 @@ func (m *member) hasToken(ctx context.Context) error {
 	defer cancel()
 	for m.token() == "" {
 		if err := wait(ctx, 5*time.Millisecond); err != nil {
-			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s", startPatience,
+			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s",
+				startPatience,
 				m.log.Name())
 		}
 	}

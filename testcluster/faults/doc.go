@@ -16,7 +16,8 @@ import (
 
 // The faults. Each is done for Options.For while clients are at work.
 const (
-	Kill      = "kill"      // agents are killed with SIGKILL, one after another, some with their reaper; each comes back
+	// agents are killed with SIGKILL, one after another, some with their reaper; each comes back
+	Kill      = "kill"
 	Partition = "partition" // the hosts are cut in two, both halves go on
 	OneWay    = "oneway"    // a host hears some others no more, they hear it; another every few seconds
 	Loss      = "loss"      // each host loses 30 % of what it receives
@@ -70,24 +71,26 @@ func (o *Options) settle() error {
 
 // Report is what came of a run.
 type Report struct {
-	Fault      string   `json:"fault"`
-	Seed       uint64   `json:"seed"`
-	Nodes      int      `json:"nodes"`
-	FaultSecs  float64  `json:"fault_seconds"`
-	TookSecs   float64  `json:"seconds"`
-	Launches   int      `json:"launches"`   // asked for
-	Started    int      `json:"started"`    // acknowledged
-	Refused    int      `json:"refused"`    // there was no room, or another answer that nothing was done
-	Unsure     int      `json:"unsure"`     // never answered
-	Repeated   int      `json:"repeated"`   // asked more than once, for an answer was lost
-	During     int      `json:"during"`     // acknowledged while the fault lasted
-	Smaller    int      `json:"smaller"`    // of During, by members on the smaller side of a partition
-	Destroyed  int      `json:"destroyed"`  // acknowledged
-	Holds      int      `json:"holds"`      // granted by a worker
-	Leases     int      `json:"leases"`     // taken
-	Whole      float64  `json:"whole_s"`    // seconds from the end of the fault until each member heard all others
-	Answered   float64  `json:"answered_s"` // until every call had its answer, which ends a second after the fault at the earliest
-	Agreed     float64  `json:"agreed_s"`   // until all members were seen to know the same; looked for when every call has its answer
+	Fault     string  `json:"fault"`
+	Seed      uint64  `json:"seed"`
+	Nodes     int     `json:"nodes"`
+	FaultSecs float64 `json:"fault_seconds"`
+	TookSecs  float64 `json:"seconds"`
+	Launches  int     `json:"launches"`  // asked for
+	Started   int     `json:"started"`   // acknowledged
+	Refused   int     `json:"refused"`   // there was no room, or another answer that nothing was done
+	Unsure    int     `json:"unsure"`    // never answered
+	Repeated  int     `json:"repeated"`  // asked more than once, for an answer was lost
+	During    int     `json:"during"`    // acknowledged while the fault lasted
+	Smaller   int     `json:"smaller"`   // of During, by members on the smaller side of a partition
+	Destroyed int     `json:"destroyed"` // acknowledged
+	Holds     int     `json:"holds"`     // granted by a worker
+	Leases    int     `json:"leases"`    // taken
+	Whole     float64 `json:"whole_s"`   // seconds from the end of the fault until each member heard all others
+	// until every call had its answer, which ends a second after the fault at the earliest
+	Answered float64 `json:"answered_s"`
+	// until all members were seen to know the same; looked for when every call has its answer
+	Agreed     float64  `json:"agreed_s"`
 	Histories  int      `json:"histories"`  // of machines and workers, each searched for an order in which it is true
 	Undecided  int      `json:"undecided"`  // of them, whose search took too long
 	Violations []string `json:"violations"` // sentences

@@ -94,7 +94,8 @@ const (
 
 // work launches, and destroys what it launched, until it is told to stop.
 func (c *caller) work(ctx context.Context) {
-	share := max(1, c.o.Slots*len(c.ms)*6/5/c.o.Clients) // a fifth more than there is room for, so that some are refused
+	// a fifth more than there is room for, so that some are refused
+	share := max(1, c.o.Slots*len(c.ms)*6/5/c.o.Clients)
 	for !c.stopped() && ctx.Err() == nil {
 		c.takeLate()
 		many := len(c.live) >= share || c.count.Load() >= int64(c.o.Most)
@@ -185,10 +186,12 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 		case op.Tries > 1 && op.Kind == history.ReleaseLease:
 			op.Outcome = history.Yes // a try before was carried out: what it answered was lost
 		case op.Tries > 1 && op.Kind == history.Lease:
-			op.Outcome, op.Code = history.Unsure, f.Code // the holder may be we ourselves, by a try whose answer was lost
+			// the holder may be we ourselves, by a try whose answer was lost
+			op.Outcome, op.Code = history.Unsure, f.Code
 		default:
 			op.Outcome, op.Code = history.No, f.Code
-			if f.Kind != fault.Exhausted && op.Kind != history.Lease { // that somebody has it is what the second is to be told
+			if f.Kind != fault.Exhausted && op.Kind != history.Lease {
+				// that somebody has it is what the second is to be told
 				c.oddAnswer(fmt.Sprintf("%s by %s: %s", op.Kind, op.Gateway, f.Error()))
 			}
 		}
@@ -216,7 +219,8 @@ func launchOf(id string) *machine.Launch {
 	return &machine.Launch{
 		ID: id,
 		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000000"}},
-			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB}, Restart: &machine.Restart{Policy: "always"}},
+			Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB},
+			Restart: &machine.Restart{Policy: "always"}},
 	}
 }
 
@@ -257,7 +261,8 @@ func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
 func (l *launching) create(ctx context.Context) history.Op {
 	op := history.Op{Kind: history.Create, Gateway: l.at.id}
 	m, o := launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
-	if l.caller.number%5 == 0 { // a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
+	if l.caller.number%5 == 0 {
+		// a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
 		m, o = launchOf(l.id()), client.LaunchOptions{}
 		op.Machine = m.ID
 	}
@@ -345,7 +350,8 @@ func (l *launching) lease(ctx context.Context, of history.Op) {
 func (c *caller) destroy(ctx context.Context, m history.Op) {
 	rng := rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	at := c.ms[rng.IntN(len(c.ms))]
-	if i := slices.IndexFunc(c.ms, func(x *member) bool { return x.id == string(m.Worker) }); i >= 0 && rng.IntN(2) == 0 {
+	if i := slices.IndexFunc(c.ms, func(x *member) bool { return x.id == string(m.Worker) }); i >= 0 &&
+		rng.IntN(2) == 0 {
 		at = c.ms[i]
 	}
 	c.slow <- true

@@ -61,7 +61,8 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		return rep, fault.Wrap(err, fault.Invalid, "fault", "there can be no such run")
 	}
 	if len(hosts) < o.Nodes {
-		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts; there are %d", o.Nodes, len(hosts))
+		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts; there are %d", o.Nodes,
+			len(hosts))
 	}
 	o.Log = &lockedWriter{w: o.Log}
 	file, err := os.Create(filepath.Join(o.Dir, "history"))
@@ -86,7 +87,8 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		FaultSecs:  o.For.Seconds(),
 		Violations: []string{},
 		Answers:    []string{},
-		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g --for %s",
+		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g "+
+			"--for %s",
 			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For),
 	}
 	defer func() {

@@ -115,7 +115,8 @@ func (r *run) oneWay(ctx context.Context) error {
 		if err := deaf.Deafen(to...); err != nil {
 			return err
 		}
-		if err := wait(ctx, min(time.Until(end), 3*time.Second+time.Duration(r.rng.Int64N(int64(5*time.Second))))); err != nil {
+		if err := wait(ctx, min(time.Until(end),
+			3*time.Second+time.Duration(r.rng.Int64N(int64(5*time.Second))))); err != nil {
 			return err
 		}
 		if err := deaf.Heal(); err != nil {

@@ -35,7 +35,8 @@ func (h *Host) Delay(d time.Duration) (err error) {
 		return err
 	}
 	return h.Do(func() error {
-		return command("iptables", "-w", "10", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num",
+		return command("iptables", "-w", "10", "-t", "mangle", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE",
+			"--queue-num",
 			"0")
 	})
 }
@@ -44,7 +45,10 @@ func (h *Host) Delay(d time.Duration) (err error) {
 func (h *Host) Heal() error {
 	h.cuts, h.loss = nil, 0
 	if h.late != nil {
-		if err := h.Do(func() error { return command("iptables", "-w", "10", "-t", "mangle", "-F", "INPUT") }); err != nil {
+		if err := h.Do(func() error {
+			return command("iptables", "-w", "10", "-t", "mangle", "-F",
+				"INPUT")
+		}); err != nil {
 			return err
 		}
 		h.late.close()
@@ -94,7 +98,8 @@ func (h *Host) apply() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(b.String())
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fault.Wrap(err, fault.Internal, "nft", "the rules of host %s: %s", h.Name, strings.TrimSpace(string(out)))
+			return fault.Wrap(err, fault.Internal, "nft", "the rules of host %s: %s", h.Name,
+				strings.TrimSpace(string(out)))
 		}
 		return nil
 	})

@@ -81,7 +81,8 @@ func newHost(number int) (*Host, error) {
 	}
 	return h, h.Do(func() error {
 		for _, argv := range [][]string{
-			{"ip", "link", "set", "lo", "up"}, {"ip", "addr", "add", h.Addr + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"},
+			{"ip", "link", "set", "lo", "up"}, {"ip", "addr", "add", h.Addr + "/24", "dev", "eth0"},
+			{"ip", "link", "set", "eth0", "up"},
 		} {
 			if err := command(argv...); err != nil {
 				return err
@@ -94,7 +95,8 @@ func newHost(number int) (*Host, error) {
 func command(argv ...string) error {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "netns", "%s: %s", strings.Join(argv, " "), strings.TrimSpace(string(out)))
+		return fault.Wrap(err, fault.Internal, "netns", "%s: %s", strings.Join(argv, " "),
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func Lacks() string {
 	if os.Geteuid() != 0 {
 		lacks = append(lacks, "root")
 	}
-	for _, p := range []struct{ program, debian string }{{"ip", "iproute2"}, {"nft", "nftables"}, {"iptables", "iptables"}} {
+	for _, p := range []struct{ program, debian string }{{"ip", "iproute2"}, {"nft", "nftables"},
+		{"iptables", "iptables"}} {
 		if _, err := exec.LookPath(p.program); err != nil {
 			lacks = append(lacks, fmt.Sprintf("the program %s (Debian: apt-get install %s)", p.program, p.debian))
 		}

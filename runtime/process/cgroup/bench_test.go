@@ -44,7 +44,10 @@ func BenchmarkParts(b *testing.B) {
 	}
 	for b.Loop() {
 		timed("make", func() error { return g.Make() })
-		timed("limit", func() error { return g.Limit(cgroup.Limits{CPUMilli: 1000, MemoryMiB: 64, SwapMiB: -1, PIDs: 100}) })
+		timed("limit", func() error {
+			return g.Limit(cgroup.Limits{CPUMilli: 1000, MemoryMiB: 64, SwapMiB: -1,
+				PIDs: 100})
+		})
 		timed("enter", g.Enter)
 		timed("leave", g.Leave)
 		var c, d *exec.Cmd

@@ -79,20 +79,21 @@ func contents(t *testing.T, dir string, names ...string) map[string]string {
 // recordedV2 is a group on a cgroup2 host as Linux 6.12 shows it. What is set is empty, to see what is written.
 func recordedV2(t *testing.T) string {
 	return fixture(t, map[string]string{
-		"cgroup.controllers":             "cpuset cpu io memory hugetlb pids rdma misc\n",
-		"cgroup.subtree_control":         "memory pids\n",
-		"souk/cgroup.subtree_control":    "",
-		"souk/reaper/cgroup.procs":       "",
-		"souk/s1/cgroup.procs":           "7001\n7002\n",
-		"souk/s1/cgroup.kill":            "",
-		"souk/s1/cgroup.freeze":          "",
-		"souk/s1/cgroup.events":          "populated 1\nfrozen 1\n",
-		"souk/s1/cpu.max":                "",
-		"souk/s1/cpu.weight":             "",
-		"souk/s1/memory.max":             "",
-		"souk/s1/memory.swap.max":        "",
-		"souk/s1/pids.max":               "",
-		"souk/s1/cpu.stat":               "usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\nnr_periods 10\nnr_throttled 3\nthrottled_usec 45678\n",
+		"cgroup.controllers":          "cpuset cpu io memory hugetlb pids rdma misc\n",
+		"cgroup.subtree_control":      "memory pids\n",
+		"souk/cgroup.subtree_control": "",
+		"souk/reaper/cgroup.procs":    "",
+		"souk/s1/cgroup.procs":        "7001\n7002\n",
+		"souk/s1/cgroup.kill":         "",
+		"souk/s1/cgroup.freeze":       "",
+		"souk/s1/cgroup.events":       "populated 1\nfrozen 1\n",
+		"souk/s1/cpu.max":             "",
+		"souk/s1/cpu.weight":          "",
+		"souk/s1/memory.max":          "",
+		"souk/s1/memory.swap.max":     "",
+		"souk/s1/pids.max":            "",
+		"souk/s1/cpu.stat": "usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\nnr_periods " +
+			"10\nnr_throttled 3\nthrottled_usec 45678\n",
 		"souk/s1/memory.current":         "104857600\n",
 		"souk/s1/memory.stat":            "anon 60000000\nfile 44857600\ninactive_file 4194304\n",
 		"souk/s1/memory.events":          "low 0\nhigh 0\nmax 12\noom 2\noom_kill 1\noom_group_kill 0\n",
@@ -107,7 +108,8 @@ func TestV2(t *testing.T) {
 	if tree == nil || len(lacks) > 0 {
 		t.Fatalf("tree %+v, lacks %q", tree, lacks)
 	}
-	want := &cgroup.Tree{V2: filepath.Join(dir, "souk"), Controllers: []string{"cpu", "memory", "pids"}, V1: map[string]string{}}
+	want := &cgroup.Tree{V2: filepath.Join(dir, "souk"), Controllers: []string{"cpu", "memory", "pids"},
+		V1: map[string]string{}}
 	if d := cmp.Diff(want, tree); d != "" {
 		t.Fatalf("(-want +got):\n%s", d)
 	}
@@ -130,7 +132,8 @@ func TestV2(t *testing.T) {
 		}
 	}
 	check(map[string]string{
-		"cpu.max": "150000 100000", "cpu.weight": "59", "memory.max": "67108864", "memory.swap.max": "16777216", "pids.max": "100",
+		"cpu.max": "150000 100000", "cpu.weight": "59", "memory.max": "67108864", "memory.swap.max": "16777216",
+		"pids.max": "100",
 	})
 	u, ok := g.Usage()
 	wantUsage := cgroup.Usage{
@@ -193,7 +196,8 @@ func TestHybrid(t *testing.T) {
 	if d := cmp.Diff([]string{"no pids controller"}, lacks); d != "" {
 		t.Errorf("lacks (-want +got):\n%s", d)
 	}
-	want := &cgroup.Tree{V2: at("unified/souk"), V1: map[string]string{"cpu": at("cpu/souk"), "memory": at("memory/souk")}}
+	want := &cgroup.Tree{V2: at("unified/souk"),
+		V1: map[string]string{"cpu": at("cpu/souk"), "memory": at("memory/souk")}}
 	if d := cmp.Diff(want, tree); d != "" {
 		t.Fatalf("v2 freezes, so v1's freezer is not used (-want +got):\n%s", d)
 	}
@@ -203,7 +207,8 @@ func TestHybrid(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := contents(t, dir, "cpu/souk/s1/cpu.cfs_quota_us", "memory/souk/s1/memory.limit_in_bytes")
-	wantFiles := map[string]string{"cpu/souk/s1/cpu.cfs_quota_us": "1000", "memory/souk/s1/memory.limit_in_bytes": "1125899906842624"}
+	wantFiles := map[string]string{"cpu/souk/s1/cpu.cfs_quota_us": "1000",
+		"memory/souk/s1/memory.limit_in_bytes": "1125899906842624"}
 	if d := cmp.Diff(wantFiles, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -216,7 +221,8 @@ func TestHybrid(t *testing.T) {
 }
 
 func TestNone(t *testing.T) {
-	for _, mounts := range [][]cgroup.Mount{nil, {{Dir: "/proc/nowhere", V2: true}}, {{Dir: "/proc/nowhere", Controllers: []string{"memory"}}}} {
+	for _, mounts := range [][]cgroup.Mount{nil, {{Dir: "/proc/nowhere", V2: true}},
+		{{Dir: "/proc/nowhere", Controllers: []string{"memory"}}}} {
 		tree, lacks := cgroup.Open(mounts, "souk")
 		if tree != nil || len(lacks) == 0 {
 			t.Errorf("%+v gives %+v, %q", mounts, tree, lacks)

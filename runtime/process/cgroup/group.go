@@ -106,10 +106,12 @@ func (g Group) settings(l Limits) []setting {
 	}
 	if l.CPUMilli > 0 {
 		shares := min(max(l.CPUMilli*1024/1000, 2), 262144)
-		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(1+(shares-2)*9999/262142, 10), false)
+		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10),
+			strconv.FormatInt(1+(shares-2)*9999/262142, 10), false)
 		if !l.Shared {
 			quota := max(l.CPUMilli*period/1000, 1000) // the kernel refuses less than a millisecond
-			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period), false)
+			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period),
+				false)
 		}
 	}
 	if l.MemoryMiB > 0 {

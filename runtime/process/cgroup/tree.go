@@ -27,7 +27,8 @@ type Mount struct {
 
 // Tree is souk's directory in each hierarchy. It is plain data and goes over the wire as JSON.
 type Tree struct {
-	V2          string            `json:"v2,omitempty"`          // souk's directory on the cgroup2 mount, "" when there is none
+	// souk's directory on the cgroup2 mount, "" when there is none
+	V2          string            `json:"v2,omitempty"`
 	Controllers []string          `json:"controllers,omitempty"` // that work on V2: cpu, memory, pids
 	V1          map[string]string `json:"v1,omitempty"`          // controller -> souk's directory
 }
@@ -47,7 +48,8 @@ func Mounts() ([]Mount, error) {
 	return ParseMounts(string(b)), nil
 }
 
-// ParseMounts takes the cgroup mounts out of the text of a mountinfo file. Of two mounts of one hierarchy the first counts.
+// ParseMounts takes the cgroup mounts out of the text of a mountinfo file. Of two mounts of one hierarchy the first
+// counts.
 func ParseMounts(text string) []Mount {
 	var out []Mount
 	for line := range strings.Lines(text) {

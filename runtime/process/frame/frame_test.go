@@ -44,7 +44,8 @@ func TestBounds(t *testing.T) {
 	if err := frame.Write(io.Discard, 1, frame.KindRequest, nil, make([]byte, frame.MaxBody+1)); err == nil {
 		t.Error("a body over the bound is sent")
 	}
-	for _, p := range []string{"\xff\xff\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00Q", "\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00Q"} {
+	for _, p := range []string{"\xff\xff\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00Q",
+		"\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00Q"} {
 		if _, err := frame.Read(bytes.NewBufferString(p)); err == nil || err == io.EOF {
 			t.Errorf("%q: %v", p, err)
 		}

@@ -25,7 +25,8 @@ func read(t rapid.TB, dir string, q machine.LogQuery) []machine.LogLine {
 		t.Fatal(err)
 	}
 	var out []machine.LogLine
-	if err := r.Read(context.Background(), func(l machine.LogLine) error { out = append(out, l); return nil }); err != nil {
+	if err := r.Read(context.Background(),
+		func(l machine.LogLine) error { out = append(out, l); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -129,7 +130,8 @@ func bounded(t *testing.T, dir string, files int, size int64) {
 // TestDamaged: what is not a line is skipped, half a line at the end is left for later.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
-	text := "garbage\n2026-11-21T10:00:00Z stdout F good\n\n2026-11-21T10:00:00Z stdout\nnot a time stdout F x\n2026-11-21T10:00:01Z stderr P part\n2026-11-21T10:00:02Z stdout F half"
+	text := "garbage\n2026-11-21T10:00:00Z stdout F good\n\n2026-11-21T10:00:00Z stdout\nnot a time stdout F " +
+		"x\n2026-11-21T10:00:01Z stderr P part\n2026-11-21T10:00:02Z stdout F half"
 	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,8 @@ func TestDamaged(t *testing.T) {
 
 func TestCursors(t *testing.T) {
 	for _, c := range []string{"x", ":", "1:", ":1", "0:5", "-1:5", "1:-5", "1:2:3", "99999999999999999999:1"} {
-		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c) {
+		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) ||
+			!strings.Contains(err.Error(), c) {
 			t.Errorf("%q: %v", c, err)
 		}
 	}

@@ -32,7 +32,8 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 		gen, err1 := strconv.ParseUint(g, 10, 64)
 		off, err2 := strconv.ParseInt(o, 10, 64)
 		if !ok || err1 != nil || err2 != nil || gen == 0 || off < 0 {
-			return nil, fault.New(fault.Invalid, "cursor", "%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
+			return nil, fault.New(fault.Invalid, "cursor",
+				"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 		}
 		r.gen, r.off = gen, off
 		return r, nil

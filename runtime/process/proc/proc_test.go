@@ -12,12 +12,14 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	line := "123 (a (b) c d) S 1 120 110 0 -1 4194560 1 2 3 4 50 60 7 8 20 0 1 0 9999 1000000 250 18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 256\n"
+	line := "123 (a (b) c d) S 1 120 110 0 -1 4194560 1 2 3 4 50 60 7 8 20 0 1 0 9999 1000000 250 " +
+		"18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 256\n"
 	s, err := proc.Parse([]byte(line))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := proc.Stat{PID: 123, Name: "a (b) c d", State: 'S', Parent: 1, Group: 120, Session: 110, UTime: 50, STime: 60, Start: 9999, RSS: 250, Exit: 256}
+	want := proc.Stat{PID: 123, Name: "a (b) c d", State: 'S', Parent: 1, Group: 120, Session: 110, UTime: 50,
+		STime: 60, Start: 9999, RSS: 250, Exit: 256}
 	if s != want {
 		t.Errorf("got %+v, want %+v", s, want)
 	}

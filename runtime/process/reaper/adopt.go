@@ -111,8 +111,8 @@ func setStatus(x *runtime.Exit, status int) {
 	x.Code = ws.ExitStatus()
 }
 
-// endUnanswered ends a process that was forked in the moment the reaper was killed: no start was ever answered for it, and
-// the same attempt is going to be started again.
+// endUnanswered ends a process that was forked in the moment the reaper was killed: no start was ever answered for it,
+// and the same attempt is going to be started again.
 func (r *Reaper) endUnanswered(id string) {
 	if r.tree != nil {
 		return // sweepGroups does it
@@ -156,7 +156,8 @@ func (r *Reaper) adopt(l *life) {
 	for i, name := range []string{"stdout", "stderr"} {
 		s, err := r.pipeOf(l, i, name)
 		if err != nil {
-			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err", err)
+			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err",
+				err)
 			continue
 		}
 		l.streams[i] = s

@@ -13,10 +13,11 @@ import (
 // topdir is FS_TOPDIR_FL of linux/fs.h, chattr(1)'s T: the directories below are not related to one another.
 const topdir = 0x00020000
 
-// makeApart makes a directory of the reaper's own for things that come and go by the thousand, unless it is there. Where
-// the file system takes the hint (ext4 does) it lies in a part of the disk of its own: for each new directory ext4 looks
-// through its parent's part, past all inodes that were deleted there within the last minutes, whoever had them (where it
-// has no journal; 0.3 ms behind 10,000 others). The name it is made under is drawn, because the part is chosen by it.
+// makeApart makes a directory of the reaper's own for things that come and go by the thousand, unless it is there.
+// Where the file system takes the hint (ext4 does) it lies in a part of the disk of its own: for each new directory
+// ext4 looks through its parent's part, past all inodes that were deleted there within the last minutes, whoever had
+// them (where it has no journal; 0.3 ms behind 10,000 others). The name it is made under is drawn, because the part is
+// chosen by it.
 func makeApart(dir string) error {
 	parent, prefix := filepath.Dir(dir), filepath.Base(dir)+".new-"
 	es, err := os.ReadDir(parent)

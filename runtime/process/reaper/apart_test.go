@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMakeApart: the directory is there once, for this user only, with what it held, and nothing is left beside it, also
-// after a reaper that was killed before it had given the directory its name.
+// TestMakeApart: the directory is there once, for this user only, with what it held, and nothing is left beside it,
+// also after a reaper that was killed before it had given the directory its name.
 func TestMakeApart(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "machines")

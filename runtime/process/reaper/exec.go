@@ -38,17 +38,20 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	if len(fds.fds) != maxFDs {
-		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.fds), maxFDs)
+		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.fds),
+			maxFDs)
 	}
 	r.mu.Lock()
 	env, paused := l.env, l.rec.Paused
 	r.mu.Unlock()
 	if paused {
-		return nil, fault.New(fault.Precondition, "paused", "machine %s is suspended: resume it before a command is run in it", id)
+		return nil, fault.New(fault.Precondition, "paused",
+			"machine %s is suspended: resume it before a command is run in it", id)
 	}
 	if env == nil { // adopted: only the process itself still has it
 		if env, err = proc.Environ(l.rec.PID); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read", id)
+			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
+				id)
 		}
 	}
 	dir := RootDir(r.dir, id)
@@ -65,7 +68,8 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		}
 		k.group = &l.slot.group
 		if k.thread, err = parkThread(l.slot.group); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be applied to a command", id)
+			return nil, fault.Wrap(err, fault.Unavailable, "cgroup",
+				"the limits of machine %s cannot be applied to a command", id)
 		}
 		defer k.thread.leave()
 	}

@@ -23,11 +23,14 @@ type owner struct {
 // are refused, not bent.
 func relative(p, what string) (string, error) {
 	if p == "" || strings.ContainsRune(p, 0) {
-		return "", fault.New(fault.Invalid, "path", "a %s has no usable path (%q): name one below the machine's directory, like /etc/app.conf", what, p)
+		return "", fault.New(fault.Invalid, "path",
+			"a %s has no usable path (%q): name one below the machine's directory, like /etc/app.conf", what, p)
 	}
 	rel := strings.TrimLeft(p, "/")
 	if !filepath.IsLocal(rel) || path.Clean(rel) == "." {
-		return "", fault.New(fault.Invalid, "path", "the %s path %q does not lie below the machine's directory: use one without '..' that names something in it", what, p)
+		return "", fault.New(fault.Invalid, "path",
+			"the %s path %q does not lie below the machine's directory: use one without '..' that names something "+
+				"in it", what, p)
 	}
 	return path.Clean(rel), nil
 }
@@ -50,7 +53,8 @@ func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, 
 	}
 	for _, f := range files {
 		if f.Size < 0 || f.Size > len(data) {
-			return fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came", f.Path, f.Size, len(data))
+			return fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came", f.Path, f.Size,
+				len(data))
 		}
 		if err := placeFile(root, f, data[:f.Size], o); err != nil {
 			return err
@@ -68,7 +72,9 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 		return err
 	}
 	refuse := func(err error) error {
-		return fault.Wrap(err, fault.Precondition, "file", "the file %s cannot be written below the machine's directory; a part of its path may be a symlink that leads out of it, a mount, or not a directory", f.Path)
+		return fault.Wrap(err, fault.Precondition, "file",
+			"the file %s cannot be written below the machine's directory; a part of its path may be a symlink that "+
+				"leads out of it, a mount, or not a directory", f.Path)
 	}
 	if d := path.Dir(name); d != "." {
 		if err := root.MkdirAll(d, 0o755); err != nil {
@@ -106,10 +112,13 @@ func placeMount(root *os.Root, m runtime.Mount) error {
 		return err
 	}
 	if !filepath.IsAbs(m.Dir) {
-		return fault.New(fault.Invalid, "mount", "the directory of volume %s is %q, which is not absolute", m.Volume, m.Dir)
+		return fault.New(fault.Invalid, "mount", "the directory of volume %s is %q, which is not absolute", m.Volume,
+			m.Dir)
 	}
 	refuse := func(err error) error {
-		return fault.Wrap(err, fault.Precondition, "mount", "volume %s cannot be shown at %s; empty that path in the machine's directory, or mount elsewhere", m.Volume, m.Path)
+		return fault.Wrap(err, fault.Precondition, "mount",
+			"volume %s cannot be shown at %s; empty that path in the machine's directory, or mount elsewhere", m.Volume,
+			m.Path)
 	}
 	if d := path.Dir(name); d != "." {
 		if err := root.MkdirAll(d, 0o755); err != nil {

@@ -23,8 +23,8 @@ type child struct {
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
-// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program nor
-// ptrace is needed.
+// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program
+// nor ptrace is needed.
 //
 // registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since boot,
 // if that is known: 0 if not.

@@ -53,7 +53,8 @@ func TestReplay(t *testing.T) {
 	all, boot := replay(encoded(t, story()...))
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	want := map[string]*known{
-		"a": {seen: 1, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1, LogFiles: 2, Paused: true}},
+		"a": {seen: 1, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1, LogFiles: 2,
+			Paused: true}},
 		"b": {},
 		"c": {seen: 4, intent: 5, exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
 		"d": {seen: 1},

@@ -48,20 +48,25 @@ func program(argv, env []string, dir string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", fault.New(fault.Precondition, "program", "the program %q is not on the PATH %s of this worker: install it there, or name it by its full path", name, path)
+	return "", fault.New(fault.Precondition, "program",
+		"the program %q is not on the PATH %s of this worker: install it there, or name it by its full path", name,
+		path)
 }
 
 func executable(p, name string) error {
 	st, err := os.Stat(p)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.Precondition, "program", "the program %s does not exist on this worker: install it, or name another", name)
+		return fault.New(fault.Precondition, "program",
+			"the program %s does not exist on this worker: install it, or name another", name)
 	case err != nil:
 		return fault.Wrap(err, fault.Precondition, "program", "the program %s cannot be looked at on this worker", name)
 	case st.IsDir():
 		return fault.New(fault.Precondition, "program", "%s is a directory on this worker: name a program", name)
 	case st.Mode()&0o111 == 0:
-		return fault.New(fault.Precondition, "program", "%s may not be executed on this worker: make it executable (chmod +x), or run it with its interpreter", name)
+		return fault.New(fault.Precondition, "program",
+			"%s may not be executed on this worker: make it executable (chmod +x), or run it with its interpreter",
+			name)
 	}
 	return nil
 }
@@ -70,14 +75,20 @@ func executable(p, name string) error {
 func execFault(err error, name, dir string, o *owner) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return fault.New(fault.Precondition, "program", "the program %s cannot be executed on this worker: the interpreter it names does not exist", name)
+		return fault.New(fault.Precondition, "program",
+			"the program %s cannot be executed on this worker: the interpreter it names does not exist", name)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fault.New(fault.Precondition, "program", "%s is not a program for this worker (another architecture, or a script without a #! line)", name)
+		return fault.New(fault.Precondition, "program",
+			"%s is not a program for this worker (another architecture, or a script without a #! line)", name)
 	case errors.Is(err, syscall.E2BIG):
-		return fault.New(fault.Invalid, "argv", "the command and environment are larger than the kernel takes (about 2 MB): make them smaller, or use files")
+		return fault.New(fault.Invalid, "argv",
+			"the command and environment are larger than the kernel takes (about 2 MB): make them smaller, or use "+
+				"files")
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		if o != nil {
-			return fault.New(fault.Precondition, "user", "user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths", o.uid, name, dir)
+			return fault.New(fault.Precondition, "user",
+				"user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths", o.uid,
+				name, dir)
 		}
 		return fault.New(fault.Precondition, "program", "souk may not execute %s on this worker", name)
 	}
@@ -103,7 +114,8 @@ func lookupUser(s string) (*owner, error) {
 			return nil, err
 		}
 	} else if o.uid < 0 {
-		return nil, fault.New(fault.Precondition, "user", "the user %q does not exist on this worker: create it, or name another", name)
+		return nil, fault.New(fault.Precondition, "user",
+			"the user %q does not exist on this worker: create it, or name another", name)
 	}
 	if group != "" {
 		if o.gid, err = lookupGroup(group); err != nil {
@@ -114,7 +126,9 @@ func lookupUser(s string) (*owner, error) {
 		if me == o.uid && (group == "" || o.gid == os.Getegid()) {
 			return nil, nil
 		}
-		return nil, fault.New(fault.Precondition, "user", "souk does not run as root here, so it cannot run a machine as user %q: run souk as root, or leave the user out", s)
+		return nil, fault.New(fault.Precondition, "user",
+			"souk does not run as root here, so it cannot run a machine as user %q: run souk as root, or leave the "+
+				"user out", s)
 	}
 	return o, nil
 }
@@ -144,7 +158,8 @@ func lookupGroup(name string) (int, error) {
 	}
 	n, err := strconv.ParseUint(id, 10, 31)
 	if err != nil {
-		return 0, fault.New(fault.Precondition, "user", "the group %q does not exist on this worker: create it, or name another", name)
+		return 0, fault.New(fault.Precondition, "user",
+			"the group %q does not exist on this worker: create it, or name another", name)
 	}
 	return int(n), nil
 }

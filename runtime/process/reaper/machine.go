@@ -120,7 +120,8 @@ func (m *machine) endWatches() {
 func CheckID(id string) error {
 	odd := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 	if id == "" || len(id) > 64 || strings.ContainsFunc(id, odd) {
-		return fault.New(fault.Invalid, "machine_id", "%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
+		return fault.New(fault.Invalid, "machine_id",
+			"%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
 	}
 	return nil
 }
@@ -145,7 +146,8 @@ func (r *Reaper) find(id string) (*machine, error) {
 	if m := r.machines[id]; m != nil {
 		return m, nil
 	}
-	return nil, fault.New(fault.NotFound, "unknown_machine", "the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
+	return nil, fault.New(fault.NotFound, "unknown_machine",
+		"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
 // lock takes the machine for a change, unless it is removed meanwhile.
@@ -231,7 +233,8 @@ func (r *Reaper) record(n line, apply func()) error {
 	r.mu.Unlock()
 	r.compact.RUnlock()
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "lives", "the reaper cannot write its file of lives; free space in %s", r.dir)
+		return fault.Wrap(err, fault.Unavailable, "lives",
+			"the reaper cannot write its file of lives; free space in %s", r.dir)
 	}
 	if full {
 		select {
@@ -270,7 +273,9 @@ func (l *life) wait(d time.Duration) error {
 	case <-l.done:
 		return nil
 	case <-t.C:
-		return fault.New(fault.Unavailable, "unkillable", "machine %s was sent SIGKILL %s ago and has not ended: it waits in the kernel, most often for a disk or a network file system", l.m.id, d)
+		return fault.New(fault.Unavailable, "unkillable",
+			"machine %s was sent SIGKILL %s ago and has not ended: it waits in the kernel, most often for a disk or "+
+				"a network file system", l.m.id, d)
 	}
 }
 

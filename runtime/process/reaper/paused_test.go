@@ -9,14 +9,15 @@ import (
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
-// TestKillingLooksAtPausedUnderTheLock: a machine may be suspended or resumed while it is killed. The race detector finds a read
-// of the life's record outside of the lock.
+// TestKillingLooksAtPausedUnderTheLock: a machine may be suspended or resumed while it is killed. The race detector
+// finds a read of the life's record outside of the lock.
 func TestKillingLooksAtPausedUnderTheLock(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "s1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "s1", "cgroup.events"), []byte("populated 0\nfrozen 0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "s1", "cgroup.events"), []byte("populated 0\nfrozen 0\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	tree := &cgroup.Tree{V2: dir}

@@ -2,8 +2,8 @@ package reaper
 
 import "sync/atomic"
 
-// workerPool is goroutines that stay for more work: a stack that has grown to what a start needs is worth keeping, because to
-// grow it anew for each request costs more than some of its system calls.
+// workerPool is goroutines that stay for more work: a stack that has grown to what a start needs is worth keeping,
+// because to grow it anew for each request costs more than some of its system calls.
 type workerPool struct {
 	jobs chan func()
 	idle atomic.Int32

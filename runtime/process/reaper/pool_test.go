@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestWorkerPool: whatever others wait for, what is given is done at once, and no more goroutines stay than are worth keeping.
+// TestWorkerPool: whatever others wait for, what is given is done at once, and no more goroutines stay than are worth
+// keeping.
 func TestWorkerPool(t *testing.T) {
 	c := newWorkerPool()
 	for range 3 {

@@ -111,7 +111,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer ln.Close()
-	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks, "upgraded", upgraded)
+	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
+		"upgraded", upgraded)
 	go r.accept(ln)
 	if o.Ready != nil {
 		o.Ready()

@@ -84,7 +84,10 @@ func CheckPeer(c *net.UnixConn) error {
 		return err
 	}
 	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	})
 	if err = errors.Join(err, cerr); err != nil {
 		return fmt.Errorf("ask who is at the other end: %w", err)
 	}
@@ -165,7 +168,8 @@ func (c *conn) serve() {
 	}
 	_ = c.unix.SetReadDeadline(time.Time{})
 	if q.Hello.Version < frame.Oldest || q.Hello.Oldest > frame.Version {
-		c.fail(f.ID, fault.New(fault.Unavailable, "protocol", "the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
+		c.fail(f.ID, fault.New(fault.Unavailable, "protocol",
+			"the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
 			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
 		return
 	}
@@ -288,7 +292,8 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		st := m.statusLocked()
 		a.Status = &st
 		if l := m.life; l != nil && st.Running && l.rec.Group != "" {
-			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU), Throttled: time.Duration(l.rec.BaseSlow)}
+			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU),
+				Throttled: time.Duration(l.rec.BaseSlow)}
 		}
 		return nil
 	case frame.OpAck:

@@ -19,7 +19,8 @@ const (
 func restoreSignals() {
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		var old kernelSigaction
-		if _, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0); e != 0 || old.handler != sigIgnore {
+		if _, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0,
+			0); e != 0 || old.handler != sigIgnore {
 			continue // SIGKILL and SIGSTOP cannot be asked
 		}
 		fresh := kernelSigaction{handler: sigDefault}

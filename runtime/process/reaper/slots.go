@@ -92,8 +92,8 @@ func (g *slot) make() (err error) {
 	return err
 }
 
-// bestLocked chooses a free group: a parked thread saves more than limits that fit, and of equals the one that was used last is
-// still in the CPU's caches. -1 when none is free.
+// bestLocked chooses a free group: a parked thread saves more than limits that fit, and of equals the one that was used
+// last is still in the CPU's caches. -1 when none is free.
 func (s *slots) bestLocked(l cgroup.Limits) int {
 	best, most := -1, -1
 	for i, f := range slices.Backward(s.free) {

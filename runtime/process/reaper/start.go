@@ -15,7 +15,8 @@ import (
 )
 
 // maxStarting is how many starts are under way at once; more wait. They would wait for the fork anyway, each with four
-// ends of pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes them.
+// ends of pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes
+// them.
 const maxStarting = 4
 
 // start starts an attempt, or answers the one that was started.
@@ -58,10 +59,12 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 	ending := busy && l.ended
 	r.mu.Unlock()
 	if attempt < seen {
-		return st, false, fault.New(fault.Conflict, "attempt_old", "attempt %d of machine %s is older than attempt %d, which was started already", attempt, m.id, seen)
+		return st, false, fault.New(fault.Conflict, "attempt_old",
+			"attempt %d of machine %s is older than attempt %d, which was started already", attempt, m.id, seen)
 	}
 	if busy && attempt > l.attempt && !ending {
-		return st, false, fault.New(fault.Conflict, "attempt_running", "attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
+		return st, false, fault.New(fault.Conflict, "attempt_running",
+			"attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
 	}
 	if ending {
 		if err := l.wait(killPatience); err != nil {
@@ -74,7 +77,8 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 		return m.statusLocked(), true, nil
 	}
 	if len(m.exits) >= maxExits {
-		return st, false, fault.New(fault.Precondition, "exits", "machine %s has %d exits that nobody has acknowledged: acknowledge them first", m.id, len(m.exits))
+		return st, false, fault.New(fault.Precondition, "exits",
+			"machine %s has %d exits that nobody has acknowledged: acknowledge them first", m.id, len(m.exits))
 	}
 	return st, false, nil
 }
@@ -145,7 +149,8 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		return fail(err)
 	}
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group, thread: l.slot.thread, v2: l.slot.meter.Dir(),
+		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group,
+		thread: l.slot.thread, v2: l.slot.meter.Dir(),
 		files: [3]int{int(r.null.Fd()), ends[0], ends[1]},
 	}
 	l.rec.StartedAt = time.Now()
@@ -159,8 +164,8 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	return nil
 }
 
-// freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it at
-// its end: they are of use to those who come and go.
+// freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it
+// at its end: they are of use to those who come and go.
 func (r *Reaper) freeThread(l *life) {
 	s := r.takeBack(l)
 	s.thread.leave()
@@ -201,11 +206,13 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 func (r *Reaper) letIn(id string, o *owner) error {
 	for _, d := range []string{r.dir, machinesDir(r.dir)} {
 		if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
-			return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d", d, o.uid)
+			return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d", d,
+				o.uid)
 		}
 	}
 	if err := os.Lchown(filepath.Clean(RootDir(r.dir, id)), o.uid, o.gid); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be given to user %d", id, o.uid)
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be given to user %d",
+			id, o.uid)
 	}
 	return nil
 }

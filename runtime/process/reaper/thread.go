@@ -9,10 +9,10 @@ import (
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
-// parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group. To move a
-// thread into a group the kernel takes a lock that the whole host shares and waits for every CPU to pass a quiet point,
-// so a parked thread stays where it is and serves one life after the other, as long as its group is used again. It costs a thread;
-// one whose machine lives on is given up (see threadPatience).
+// parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group.
+// To move a thread into a group the kernel takes a lock that the whole host shares and waits for every CPU to pass a
+// quiet point, so a parked thread stays where it is and serves one life after the other, as long as its group is used
+// again. It costs a thread; one whose machine lives on is given up (see threadPatience).
 type parkedThread struct {
 	jobs chan func() // closed: the parked thread is given up, its thread ends and so leaves the group
 }

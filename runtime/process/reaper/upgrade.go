@@ -16,9 +16,9 @@ import (
 )
 
 // An upgrade is exec(2) of another program in the reaper's place: the process id stays, with it all children, the lock
-// and, passed on by number, the pipes. What the next image must know besides is in the lives file already. Environments,
-// which are on no disk, it reads from the processes themselves. Nothing else is handed over, so that two builds have
-// little to agree on.
+// and, passed on by number, the pipes. What the next image must know besides is in the lives file already.
+// Environments, which are on no disk, it reads from the processes themselves. Nothing else is handed over, so that two
+// builds have little to agree on.
 
 // EnvResume names the descriptor of the handover. Only a process that is upgraded has it.
 const EnvResume = "SOUK_REAPER_RESUME"
@@ -90,7 +90,8 @@ func (r *Reaper) quiet() error {
 		}
 		r.gate.Unlock()
 		if time.Now().After(deadline) {
-			return fault.New(fault.Unavailable, "busy", "the reaper cannot be upgraded while %s: it is tried again with the next start of souk", busy)
+			return fault.New(fault.Unavailable, "busy",
+				"the reaper cannot be upgraded while %s: it is tried again with the next start of souk", busy)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Path gives a file or folder of the traces, which lie in $SOUK_TRACES or in shared/traces beside the checkout. The test
-// is skipped where it is not there.
+// Path gives a file or folder of the traces, which lie in $SOUK_TRACES or in shared/traces beside the checkout. The
+// test is skipped where it is not there.
 func Path(t testing.TB, name ...string) string {
 	t.Helper()
 	dir := os.Getenv("SOUK_TRACES")
