@@ -8,11 +8,20 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/testcluster"
 )
 
 const raced = 300
+
+// patient is a fast pace at which nobody is taken for dead who is only slow: a name that two members decide is what this
+// must not be about.
+func patient() gossip.Knobs {
+	k := gossiptest.Fast()
+	k.Suspicion, k.SuspicionMax = 200, 2 // of the time between probes: 20 s
+	return k
+}
 
 // stopped is a launch of a machine that is made and not started.
 func stopped(name string) *machine.Launch {
@@ -51,7 +60,7 @@ func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *cli
 
 // TestNamesAndKeysHoldInTheCluster: of one name, or one key, asked for at three members at once, there is one machine.
 func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
-	c := testcluster.New(t, 3, testcluster.Options{Knobs: gossip.LAN()}) // nobody is taken for dead who is only slow
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
