@@ -15,8 +15,8 @@ import (
 
 const raced = 300
 
-// patient is a fast pace at which nobody is taken for dead who is only slow: a name that two members decide is what this
-// must not be about.
+// patient is a fast pace at which nobody is taken for dead who is only slow: a name that two members decide is what
+// this must not be about.
 func patient() gossip.Knobs {
 	k := gossiptest.Fast()
 	k.Suspicion, k.SuspicionMax = 200, 2 // of the time between probes: 20 s
