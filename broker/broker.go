@@ -55,8 +55,7 @@ type Broker struct {
 // New makes a broker. Close ends it.
 func New(o Options) *Broker {
 	b := &Broker{fleet: o.Fleet, directory: o.Directory, apps: o.Apps, policies: o.Policies, funds: o.Funds,
-		claims: o.Claims,
-		log:    o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
+		claims: o.Claims, log: o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.strategies = map[string]Strategy{
 		Direct: direct{b}, Race: race{b}, Shared: shared{b},

@@ -49,8 +49,8 @@ func inOf(w cluster.WorkerID, a market.Answer) market.In {
 
 // directBuyer makes the buyer of a request. Where there are many workers it ranks only an index's candidates, the same
 // ones for the same machine as long as nothing changes; looked is then how many workers the index looked at.
-func (b *Broker) directBuyer(ctx context.Context, r *placement.Request, p *placement.Policy) (buyer *market.Buyer,
-	looked int) {
+func (b *Broker) directBuyer(ctx context.Context, r *placement.Request,
+	p *placement.Policy) (buyer *market.Buyer, looked int) {
 	few, looked := b.fleet.Pick(ctx, r, p, market.MaxAsked,
 		func() (placement.Policy, error) { return b.policies.PolicyFor(r) })
 	if len(few.Workers) == 0 {

@@ -81,8 +81,8 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 	return m, nil
 }
 
-func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time,
-	error) {
+func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string,
+	ttl time.Duration) (time.Time, error) {
 	if w.hold != nil {
 		if err := w.hold(ctx); err != nil {
 			return time.Time{}, err

@@ -30,8 +30,8 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 }
 
 // Update replaces a machine's config whole.
-func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch, nonce string) (*machine.Machine,
-	error) {
+func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch,
+	nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	k := newCall(api.UpdateMachine, app, id).withBody(l).withHeader(api.NonceHeader, nonce)
 	if err := c.do(ctx, k, m); err != nil {

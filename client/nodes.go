@@ -13,8 +13,8 @@ import (
 type ClusterCalls struct{ transport }
 
 // CordonWorker makes a worker take nothing new. It returns the worker's record afterwards.
-func (c ClusterCalls) CordonWorker(ctx context.Context, worker string, to api.WorkerCordon) (rec cluster.Record,
-	err error) {
+func (c ClusterCalls) CordonWorker(ctx context.Context, worker string,
+	to api.WorkerCordon) (rec cluster.Record, err error) {
 	err = c.do(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
 }

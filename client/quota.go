@@ -35,8 +35,8 @@ func (c NamespaceCalls) Quota(ctx context.Context, name string) (n api.Namespace
 }
 
 // SetQuota sets what a namespace may spend, nil for no limit; a nil weight leaves that of its fair share.
-func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64) (n api.Namespace,
-	err error) {
+func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget,
+	weight *float64) (n api.Namespace, err error) {
 	err = c.do(ctx, newCall(api.SetQuota, name).withBody(api.QuotaRequest{Budget: b, Weight: weight}), &n)
 	return n, err
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // alone has a strategy other than direct place one request on a view in which nothing changes, and gives the worker.
-func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View, p placement.Policy) (cluster.WorkerID,
-	error) {
+func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View,
+	p placement.Policy) (cluster.WorkerID, error) {
 	if strategy == "race" {
 		b := market.NewRaceBuyer(r, view, p, "token", 0)
 		turn := b.Begin()

@@ -156,8 +156,8 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (machine.Volume,
-	error) {
+func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
+	in api.NewVolume) (machine.Volume, error) {
 	if c.Snapshot != "" || c.SourceVol != "" {
 		source, err := a.volumeSource(ctx, c)
 		if err != nil {
@@ -196,8 +196,8 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
 }
 
-func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand, in api.NewVolume) (placement.Request,
-	error) {
+func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand,
+	in api.NewVolume) (placement.Request, error) {
 	req := placement.Request{App: c.App}
 	var err error
 	if req.Regions, err = a.broker.Regions(ctx, in.Region); err != nil {

@@ -240,8 +240,8 @@ func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32
 
 // DraftObject returns the object that PutObject would write, so that it can be signed before ApplyObject takes it. It
 // reports false, with the object that is there, when nothing would change.
-func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (o Object,
-	changed bool, err error) {
+func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32,
+	payload []byte) (o Object, changed bool, err error) {
 	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
 		return old, false, nil
 	}

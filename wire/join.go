@@ -40,8 +40,8 @@ func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	c := NewClient(nil, o.Now)
 	l := c.Link("", "", func() string { return o.Addr })
 	conf := pki.JoinTLS(token, o.Now, "h2")
-	door := transport(func(ctx context.Context, _, _ string) (net.Conn,
-		error) {
+	door := transport(func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return dialTLS(ctx, c.dial, o.Addr, conf)
 	})
 	l.now.Store(&wires{calls: door, streams: door})

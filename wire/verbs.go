@@ -142,12 +142,12 @@ func routes() map[string]route {
 // verbs are the worker's calls that have one answer.
 func verbs() map[string]route {
 	return map[string]route{
-		pathRecord: unary(read, func(ctx context.Context, k Served, _ none) (cluster.Record,
-			error) {
+		pathRecord: unary(read, func(ctx context.Context, k Served,
+			_ none) (cluster.Record, error) {
 			return k.Record(ctx)
 		}),
-		pathQuote: unary(read, func(ctx context.Context, k Served, r placement.Request) (market.Quote,
-			error) {
+		pathQuote: unary(read, func(ctx context.Context, k Served,
+			r placement.Request) (market.Quote, error) {
 			return k.Quote(ctx, r)
 		}),
 		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
@@ -182,8 +182,8 @@ func verbs() map[string]route {
 		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
 			return k.Volume(ctx, a.VolumeCommand)
 		}),
-		pathExamine: unary(read, func(ctx context.Context, k Served, _ none) ([]cluster.Finding,
-			error) {
+		pathExamine: unary(read, func(ctx context.Context, k Served,
+			_ none) ([]cluster.Finding, error) {
 			return k.Examine(ctx), nil
 		}),
 		pathStats: unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) {

@@ -362,8 +362,8 @@ func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok
 
 // Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none
 // fits: then none of the fleet does. chance may be nil.
-func (x *Index) Pick(r *placement.Request, p *placement.Policy, chance *rand.Rand) (best Choice, examined int,
-	ok bool) {
+func (x *Index) Pick(r *placement.Request, p *placement.Policy,
+	chance *rand.Rand) (best Choice, examined int, ok bool) {
 	list, examined := x.PickN(r, p, 1, nil, chance)
 	if len(list) == 0 {
 		return best, examined, false

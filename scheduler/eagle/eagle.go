@@ -87,8 +87,8 @@ func (e *Eagle) Arrive(d *scheduler.Env, job int32) {
 // round probes the workers drawn; those that have a long task reject. The rejected are left in e.probes, and the
 // newest of what the probed workers know of long tasks is given back. A round trip is spent on each round after the
 // first.
-func (e *Eagle) round(d *scheduler.Env, job int32, round int, known []uint64, at scheduler.Time) ([]uint64,
-	scheduler.Time) {
+func (e *Eagle) round(d *scheduler.Env, job int32, round int, known []uint64,
+	at scheduler.Time) ([]uint64, scheduler.Time) {
 	last := e.reserve == 0 && round == e.opt.Rounds // there is no partition to fall back on: they wait
 	left := e.probes[:0]
 	for _, w := range e.probes {
