@@ -15,8 +15,8 @@ type Meter struct {
 	spaces   map[string]*space
 	charges  map[string]Charge // by machine
 	reported map[string]cluster.Spending
-	shared   bool   // told has been given to others since it was made, so it is not changed any more
-	changes  uint64 // of told
+	shared   bool   // reported has been handed out since it was made, so it is not changed any more
+	changes  uint64 // of reported
 }
 
 // Charge is what one machine costs.
