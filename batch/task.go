@@ -63,7 +63,7 @@ func (r *Runner) granted(g jobs.Grant) {
 		return
 	}
 	r.mu.Lock()
-	t.began = st.StartedAt
+	t.beganAt(st.StartedAt)
 	r.mu.Unlock()
 	r.follow(t, g.Terms.Timeout)
 }
@@ -74,6 +74,14 @@ const exitNotStarted = 127
 func newTask(l jobs.Life, slot int) *task {
 	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1),
 		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
+}
+
+// beganAt notes when the task was begun. A runtime that does not know says the zero time: then it was when the task
+// became known here, since what it took counts in its job's estimate and its namespace's budget. Under the runner's mu.
+func (t *task) beganAt(at time.Time) {
+	if !at.IsZero() {
+		t.began = at
+	}
 }
 
 // follow waits for a task's exit, and ends it at its timeout or when it is told to.
@@ -260,7 +268,8 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		seen[s.Machine] = begun
 		switch {
 		case t != nil && begun && t.unsure:
-			t.unsure, t.began = false, s.StartedAt // it was begun after all
+			t.unsure = false // it was begun after all
+			t.beganAt(s.StartedAt)
 		case t != nil || held:
 		case !ok || !first && !begun:
 			r.gone = append(r.gone, s.Machine) // nobody will ask for it
@@ -275,7 +284,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 			}
 			t = r.take(l, at)
 			if t.unsure = !begun; begun {
-				t.began = s.StartedAt
+				t.beganAt(s.StartedAt)
 			}
 			if s.Exit != nil {
 				t.exit <- *s.Exit

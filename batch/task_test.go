@@ -58,3 +58,27 @@ func TestAKillIsNotPutOffByATimeout(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestATaskOfNoKnownBeginIsNotAges: a runtime that was killed meanwhile may not know when a task began. That does not
+// make it one of two thousand years, which would be its job's estimate and its namespace's bill.
+func TestATaskOfNoKnownBeginIsNotAges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := NewRunner(RunnerOptions{Worker: "w1", Runtime: &stubborn{}})
+		l := jobs.Life{Job: jobs.ID(1), Attempt: 1}
+		name := l.String()
+		r.Known(time.Now(), []runtime.Status{{Machine: name, Attempt: 1,
+			Exit: &runtime.Exit{Machine: name, Attempt: 1, At: time.Now()}}})
+		go r.Run(ctx, noHost{})
+		synctest.Wait()
+		r.mu.Lock()
+		res := r.held[name].result
+		r.mu.Unlock()
+		if took := res.Ended - res.Began; took != 0 {
+			t.Errorf("it took %v", time.Duration(took)*time.Microsecond)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

@@ -76,8 +76,8 @@ type Status struct {
 	PID       int // of the main process, 0 when it has ended
 	Running   bool
 	Paused    bool
-	StartedAt time.Time
-	Exit      *Exit // set when it has ended and the exit is not yet acknowledged
+	StartedAt time.Time // zero: not known
+	Exit      *Exit     // set when it has ended and the exit is not yet acknowledged
 }
 
 // Exit is how a life ended. Code is as a shell tells it (128+n for signal n).

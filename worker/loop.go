@@ -240,6 +240,9 @@ func lives(known []runtime.Status) []lifecycle.Life {
 }
 
 func life(s runtime.Status) lifecycle.Life {
+	if s.StartedAt.IsZero() && s.Attempt > 0 { // the runtime does not know, and the time is charged for
+		s.StartedAt = time.Now()
+	}
 	return lifecycle.Life{Machine: s.Machine, Attempt: s.Attempt, PID: s.PID, StartedAt: s.StartedAt, Paused: s.Paused,
 		Running: s.Running, HasExit: s.Exit != nil}
 }
