@@ -146,6 +146,9 @@ func TestReaperKilled(t *testing.T) {
 				pids := map[string]int{}
 				for _, s := range all {
 					pids[s.Machine] = s.PID
+					if s.StartedAt.IsZero() {
+						t.Errorf("when %s was started is forgotten", s.Machine)
+					}
 				}
 				if pids["ticker"] != ticker.PID || pids["coded"] != coded.PID || pids["killed"] != killed.PID ||
 					len(all) != 4 {

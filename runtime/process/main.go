@@ -16,13 +16,14 @@ import (
 
 // What a reaper is told besides its directory.
 const (
-	envDir     = "SOUK_REAPER_DIR"     // set for every reaper
 	envReady   = "SOUK_REAPER_READY"   // a descriptor that gets one line: "ok", or what went wrong
 	envCgroups = "SOUK_REAPER_CGROUPS" // "off"
 )
 
 // ReaperMain is the reaper of dir, the whole of the hidden command `souk reaper DIR`. It returns when ctx ends.
-func ReaperMain(ctx context.Context, dir string) error {
+func ReaperMain(ctx context.Context, dir string) error { return reaperMain(ctx, dir, nil) }
+
+func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 	// The heap is a few megabytes: to collect it at every doubling would take a twentieth of the time of a burst of
 	// starts.
 	debug.SetGCPercent(400)
@@ -41,7 +42,7 @@ func ReaperMain(ctx context.Context, dir string) error {
 	if err == nil {
 		err = reaper.Run(ctx, reaper.Options{
 			Dir: dir, NoCgroups: os.Getenv(envCgroups) == "off", Build: Build(), Log: log,
-			Ready: func() { ready("ok") },
+			Ready: func() { ready("ok") }, At: at,
 		})
 	}
 	if err != nil {
@@ -53,14 +54,21 @@ func ReaperMain(ctx context.Context, dir string) error {
 
 // ReaperHook becomes the reaper, and does not return, when this process was started to be one. Programs that set
 // Options.ReaperCommand to themselves, tests above all, call it first thing in main or TestMain.
-func ReaperHook() {
-	dir := os.Getenv(envDir)
+func ReaperHook() { ReaperHookAt(nil) }
+
+// ReaperHookAt is ReaperHook for tests that kill the reaper at a point of a start, where at is called.
+func ReaperHookAt(at func(dir string, p reaper.Point)) {
+	dir := os.Getenv(reaper.EnvDir)
 	if dir == "" {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := ReaperMain(ctx, dir); err != nil {
+	var here func(reaper.Point)
+	if at != nil {
+		here = func(p reaper.Point) { at(dir, p) }
+	}
+	if err := reaperMain(ctx, dir, here); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

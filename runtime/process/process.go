@@ -42,6 +42,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
 // Options of a process runtime.
@@ -88,7 +89,7 @@ var (
 
 // Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.
 func Open(o Options) (*Runtime, error) {
-	if os.Getenv(envDir) != "" {
+	if os.Getenv(reaper.EnvDir) != "" {
 		return nil, fault.New(fault.Internal, "reaper",
 			"a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.ReaperHook()
+	process.ReaperHookAt(dieAt)
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil { // of each reaper, a second otherwise
 		panic(err)
 	}

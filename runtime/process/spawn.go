@@ -67,7 +67,7 @@ func (l *link) spawn() error {
 	defer ready.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = "/"
-	cmd.Env = []string{envDir + "=" + l.o.Dir, envReady + "=3", "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{reaper.EnvDir + "=" + l.o.Dir, envReady + "=3", "PATH=" + os.Getenv("PATH")}
 	if l.o.NoCgroups {
 		cmd.Env = append(cmd.Env, envCgroups+"=off")
 	}

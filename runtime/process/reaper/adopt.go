@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -42,16 +43,17 @@ func (r *Reaper) adoptAll() error {
 	}
 	var found []*life
 	var lost []runtime.Exit
+	var unrecorded []string
 	for id, k := range all {
 		m := r.machines[id]
-		if CheckID(id) != nil || m == nil && k.life == nil && len(k.exits) == 0 {
+		if CheckID(id) != nil || m == nil && k.life == nil && k.intent == 0 && len(k.exits) == 0 {
 			continue
 		}
 		if m == nil {
 			m = &machine{id: id}
 			r.machines[id] = m
 		}
-		m.seen, m.exits = k.seen, k.exits
+		m.exits = k.exits
 		switch {
 		case k.life != nil && sameBoot && (isChild(k.life) || proc.Running(k.life.PID, k.life.Ticks)):
 			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), child: isChild(k.life)}
@@ -69,19 +71,23 @@ func (r *Reaper) adoptAll() error {
 			m.exits[x.Attempt] = x
 			lost = append(lost, x)
 		}
-		if k.life == nil && k.intent != 0 && sameBoot {
-			r.endUnanswered(id)
+		if k.intent != 0 {
+			unrecorded = append(unrecorded, id)
 		}
+		k.lose(id, time.Now())
+		m.seen, m.started, m.exits = k.seen, k.started, k.exits
 	}
 	r.sweepGroups()
+	r.endUnrecorded(unrecorded, sameBoot)
 	if err := r.rewriteLives(); err != nil {
 		return err
 	}
 	for _, l := range found {
 		r.adopt(l)
 	}
-	if len(found)+len(lost) > 0 {
-		r.log.Info("machines of an earlier reaper", "running", len(found), "ended unseen", len(lost))
+	if len(found)+len(lost)+len(unrecorded) > 0 {
+		r.log.Info("machines of an earlier reaper", "running", len(found), "ended unseen", len(lost),
+			"lost in their start", unrecorded)
 	}
 	return nil
 }
@@ -111,17 +117,52 @@ func setStatus(x *runtime.Exit, status int) {
 	x.Code = ws.ExitStatus()
 }
 
-// endUnanswered ends a process that was forked in the moment the reaper was killed: no start was ever answered for it,
-// and the same attempt is going to be started again.
-func (r *Reaper) endUnanswered(id string) {
-	if r.tree != nil {
-		return // sweepGroups does it
+// endUnrecorded ends what may run of starts that the reaper before this one did not live to write down: they are lost.
+// With cgroups it is what sweepGroups found. Without them it is what works in these machines' directories, and what has
+// not got there yet.
+func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
+	if r.tree != nil || len(ids) == 0 || !sameBoot {
+		return
 	}
-	dir := RootDir(r.dir, id)
-	for _, pid := range proc.Within(dir) {
-		r.log.Warn("ended a process that no start was answered for", "machine", id, "pid", pid)
-		_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+	left := func() (pids []int) {
+		pids = r.unexecuted()
+		for _, id := range ids {
+			pids = append(pids, proc.Within(RootDir(r.dir, id))...)
+		}
+		return pids
 	}
+	for deadline := time.Now().Add(killPatience); ; time.Sleep(2 * time.Millisecond) {
+		pids := left()
+		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.log.Error("processes of starts that were lost do not end", "machines", ids, "pids", pids)
+			return
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		}
+	}
+}
+
+// unexecuted finds children of a reaper before this one that have not executed their program yet: they are still called
+// as it was, and have its environment.
+func (r *Reaper) unexecuted() (pids []int) {
+	all, err := proc.All()
+	if err != nil {
+		r.log.Warn("the processes could not be listed", "err", err)
+	}
+	for _, s := range all {
+		argv := proc.Command(s.PID)
+		if s.PID == os.Getpid() || s.State == 'Z' || len(argv) == 0 || argv[len(argv)-1] != r.dir {
+			continue
+		}
+		if env, err := proc.Environ(s.PID); err == nil && slices.Contains(env, EnvDir+"="+r.dir) {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
 }
 
 // sweepGroups removes the cgroups of machines that do not run.
@@ -139,6 +180,7 @@ func (r *Reaper) sweepGroups() {
 			continue
 		}
 		if err := r.sweep(id); err != nil {
+			r.slots.discard(id)
 			r.log.Warn("a cgroup that belongs to nothing could not be removed", "group", id, "err", err)
 		}
 	}

@@ -26,8 +26,8 @@ import (
 // The kinds of line.
 const (
 	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to
-	lineSeen    = "seen"    // Machine, Attempt: the highest attempt, of a machine that need not run
-	lineIntent  = "intent"  // Machine, Attempt: about to fork
+	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that need not run
+	lineIntent  = "intent"  // Machine, Attempt, At: about to fork
 	lineAbandon = "abandon" // Machine, Attempt: the fork failed, the attempt never was
 	lineRun     = "run"     // all of life
 	lineFrozen  = "frozen"  // Machine, Attempt, Frozen
@@ -44,6 +44,7 @@ type line struct {
 	Life    *lifeRecord   `json:"l,omitempty"`
 	Exit    *runtime.Exit `json:"x,omitempty"`
 	Frozen  bool          `json:"f,omitempty"`
+	At      time.Time     `json:"at,omitzero"` // when the attempt was started
 }
 
 // lifeRecord is what must be known to find a running process again.
@@ -66,10 +67,28 @@ type lifeRecord struct {
 
 // known is what the lives file says of one machine.
 type known struct {
-	seen   uint64
-	intent uint64 // an attempt that may or may not have been forked
-	life   *lifeRecord
-	exits  map[uint64]runtime.Exit
+	seen    uint64
+	started time.Time // when the attempt seen was; zero where an older reaper did not write it down
+	intent  uint64    // an attempt that may or may not have been forked
+	meant   time.Time // when that was about to be
+	life    *lifeRecord
+	exits   map[uint64]runtime.Exit
+}
+
+// lose makes an attempt that was about to be forked one that was started and got lost: whether it ever ran cannot be
+// told, so its number is used up. It does nothing where there is none.
+func (k *known) lose(machine string, now time.Time) {
+	if k.intent == 0 {
+		return
+	}
+	if k.exits == nil {
+		k.exits = make(map[uint64]runtime.Exit, 1)
+	}
+	k.exits[k.intent] = runtime.Exit{Machine: machine, Attempt: k.intent, Code: -1, Lost: true, At: now}
+	k.seen, k.started, k.intent = k.intent, k.meant, 0
+	if k.started.IsZero() {
+		k.started = now
+	}
 }
 
 // lives is the open file.
@@ -124,13 +143,16 @@ func replay(b []byte) (all map[string]*known, boot string) {
 		}
 		switch n.Kind {
 		case lineSeen:
-			k.seen = n.Attempt
+			k.seen, k.started = n.Attempt, n.At
 		case lineIntent:
-			k.intent = n.Attempt
+			k.intent, k.meant = n.Attempt, n.At
 		case lineAbandon:
 			k.intent = 0
 		case lineRun:
 			k.seen, k.intent, k.life = n.Attempt, 0, n.Life
+			if n.Life != nil {
+				k.started = n.Life.StartedAt
+			}
 		case lineFrozen:
 			if k.life != nil && k.seen == n.Attempt { // it may have ended before the line was written
 				k.life.Paused = n.Frozen

@@ -40,7 +40,7 @@ func story() []line {
 		{Kind: lineRun, Machine: "c", Attempt: 4, Life: life},
 		{Kind: lineExit, Machine: "c", Attempt: 4, Exit: &runtime.Exit{Machine: "c", Attempt: 4, Code: 3, At: at}},
 		{Kind: lineFrozen, Machine: "c", Attempt: 4, Frozen: true}, // written late
-		{Kind: lineIntent, Machine: "c", Attempt: 5},
+		{Kind: lineIntent, Machine: "c", Attempt: 5, At: at},
 		{Kind: lineRun, Machine: "d", Attempt: 1, Life: life},
 		{Kind: lineExit, Machine: "d", Attempt: 1, Exit: &runtime.Exit{Machine: "d", Attempt: 1, Code: 3, At: at}},
 		{Kind: lineAck, Machine: "d", Attempt: 1},
@@ -53,14 +53,44 @@ func TestReplay(t *testing.T) {
 	all, boot := replay(encoded(t, story()...))
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	want := map[string]*known{
-		"a": {seen: 1, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1, LogFiles: 2,
-			Paused: true}},
+		"a": {seen: 1, started: at, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1,
+			LogFiles: 2, Paused: true}},
 		"b": {},
-		"c": {seen: 4, intent: 5, exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
-		"d": {seen: 1},
+		"c": {seen: 4, started: at, intent: 5, meant: at,
+			exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
+		"d": {seen: 1, started: at},
 	}
 	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty()); d != "" || boot != "boot" {
 		t.Errorf("boot %q (-want +got):\n%s", boot, d)
+	}
+}
+
+// TestRewriteKeepsIntents: a rewrite of the file between an intent and its fork does not lose the intent, and an
+// attempt that ended keeps the time of its start.
+func TestRewriteKeepsIntents(t *testing.T) {
+	dir := t.TempDir()
+	file, _, _, err := openLives(dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	r := &Reaper{dir: dir, lives: file, rewrite: make(chan struct{}, 1), machines: map[string]*machine{
+		"a": {id: "a", seen: 3, started: at, intent: 4, meant: at.Add(time.Second)},
+	}}
+	if err := r.rewriteLives(); err != nil {
+		t.Fatal(err)
+	}
+	_, all, _, err := openLives(dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := all["a"]
+	if a == nil || a.seen != 3 || !a.started.Equal(at) || a.intent != 4 {
+		t.Fatalf("%+v, want attempt 3 seen and 4 about to be forked", a)
+	}
+	a.lose("a", at.Add(time.Minute))
+	if a.seen != 4 || a.intent != 0 || !a.started.Equal(at.Add(time.Second)) || !a.exits[4].Lost {
+		t.Errorf("%+v, want attempt 4 lost", a)
 	}
 }
 

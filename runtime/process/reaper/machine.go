@@ -23,10 +23,13 @@ type machine struct {
 	id string
 	op sync.Mutex
 
-	seen  uint64 // the highest attempt that was started
-	life  *life  // the latest, nil when none was started since the reaper began
-	exits map[uint64]runtime.Exit
-	gone  bool
+	seen    uint64    // the highest attempt that was started
+	started time.Time // when that was; zero where an older reaper did not write it down
+	intent  uint64    // the attempt that is about to be forked; 0: none
+	meant   time.Time // when that was begun
+	life    *life     // the latest, nil when none was started since the reaper began
+	exits   map[uint64]runtime.Exit
+	gone    bool
 
 	watchMu  sync.Mutex
 	watchers map[chan struct{}]bool // true while somebody is told when the log grows; nil when nobody is
@@ -72,9 +75,12 @@ func (m *machine) statusLocked() runtime.Status {
 	if m.life != nil {
 		return m.life.status()
 	}
-	s := runtime.Status{Machine: m.id, Attempt: m.seen}
+	s := runtime.Status{Machine: m.id, Attempt: m.seen, StartedAt: m.started}
 	if x, ok := m.exits[m.seen]; ok {
 		s.Exit = &x
+		if s.StartedAt.IsZero() {
+			s.StartedAt = x.At
+		}
 	}
 	return s
 }

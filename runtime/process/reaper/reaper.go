@@ -37,7 +37,19 @@ type Options struct {
 	Build     string // names the program, so that a newer one can tell
 	Ready     func() // called once the socket listens; may be nil
 	Log       *slog.Logger
+
+	// At is called where a kill -9 of the reaper would hurt most, for tests; may be nil.
+	At func(Point)
 }
+
+// Point is a place in a start.
+type Point string
+
+// The points that Options.At is told.
+const (
+	PointIntent Point = "intent" // the attempt is written down, and nothing is forked yet
+	PointForked Point = "forked" // the program runs, and nothing of it is written down yet
+)
 
 // Reaper is the running state. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
@@ -52,6 +64,7 @@ type Reaper struct {
 	null  *os.File
 	held  *os.File // the lock of the directory
 	old   handover // of the image before, when there was one
+	at    func(Point)
 
 	gate       sync.RWMutex // held for reading by requests, for writing by an upgrade
 	forkMu     sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
@@ -66,6 +79,9 @@ type Reaper struct {
 	subs     map[*conn]bool
 	conns    map[*conn]bool
 }
+
+// EnvDir is set to the directory for every reaper.
+const EnvDir = "SOUK_REAPER_DIR"
 
 // Names of the files in the directory.
 const (
@@ -92,7 +108,10 @@ func Run(ctx context.Context, o Options) error {
 		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
-		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(),
+		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(), at: o.At,
+	}
+	if r.at == nil {
+		r.at = func(Point) {}
 	}
 	if err := r.settle(o); err != nil {
 		return err
@@ -235,7 +254,10 @@ func (r *Reaper) linesLocked() []line {
 	out := []line{{Kind: lineBoot, ID: r.boot()}}
 	for id, m := range r.machines {
 		if m.seen > 0 {
-			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen})
+			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen, At: m.started})
+		}
+		if m.intent != 0 { // before the life, which fulfils it
+			out = append(out, line{Kind: lineIntent, Machine: id, Attempt: m.intent, At: m.meant})
 		}
 		if l := m.life; l != nil && !l.ended {
 			rec := l.rec

@@ -156,6 +156,14 @@ func (s *slots) claim(name string) {
 	s.used[name] = true
 }
 
+// discard keeps the name of a group that could not be removed from being given to a life. It is tried again.
+func (s *slots) discard(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[name] = true
+	s.junk = append(s.junk, name)
+}
+
 // give takes a group back whose processes have ended.
 func (s *slots) give(g slot) error {
 	if g.killed {

@@ -142,7 +142,10 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		group = &l.slot.group
 		l.rec.Group, l.rec.BaseCPU, l.rec.BaseSlow = group.Name(), int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
 	}
-	if err := r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt}, nil); err != nil {
+	l.rec.StartedAt = time.Now()
+	err = r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt, At: l.rec.StartedAt},
+		func() { m.intent, m.meant = l.attempt, l.rec.StartedAt })
+	if err != nil {
 		if group != nil {
 			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
@@ -153,15 +156,26 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 		thread: l.slot.thread, v2: l.slot.meter.Dir(),
 		files: [3]int{int(r.null.Fd()), ends[0], ends[1]},
 	}
-	l.rec.StartedAt = time.Now()
+	r.at(PointIntent)
 	if err := r.fork(c, func(pid int, ticks uint64) { r.register(l, pid, ticks) }); err != nil {
 		if group != nil {
 			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
-		_ = r.record(line{Kind: lineAbandon, Machine: m.id, Attempt: l.attempt}, nil)
+		r.abandon(l)
 		return fail(err)
 	}
 	return nil
+}
+
+// abandon takes an intent back: nothing was forked, and the attempt may be started again.
+func (r *Reaper) abandon(l *life) {
+	took := func() { l.m.intent = 0 }
+	if err := r.record(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
+		r.log.Warn("a start that failed could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		took() // the next rewrite of the file leaves it out
+	}
 }
 
 // freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it
@@ -176,6 +190,7 @@ func (r *Reaper) freeThread(l *life) {
 // 0: that must be asked.
 func (r *Reaper) register(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
+	r.at(PointForked)
 	if l.slot.thread != nil || l.slot.meter != nil {
 		l.retire = time.AfterFunc(threadPatience, func() { r.freeThread(l) })
 	}
@@ -186,14 +201,14 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 	}
 	rec := l.rec
 	err := r.record(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {
-		l.m.seen, l.m.life = l.attempt, l
+		l.m.seen, l.m.started, l.m.life, l.m.intent = l.attempt, l.rec.StartedAt, l, 0
 		r.procs[pid] = l
 	})
 	if err != nil {
-		// It runs; only the next reaper would not know. The exit line will tell it, or the scan of cgroups.
+		// It runs; only the next reaper would not know, and would take it for one that was lost.
 		r.log.Error("a life could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
 		r.mu.Lock()
-		l.m.seen, l.m.life = l.attempt, l
+		l.m.seen, l.m.started, l.m.life = l.attempt, l.rec.StartedAt, l
 		r.procs[pid] = l
 		r.mu.Unlock()
 	}
