@@ -152,6 +152,8 @@ func (d describer) of(t reflect.Type, in bool) object {
 		return either("string", "boolean")
 	case reflect.TypeFor[machine.Persist](), reflect.TypeFor[machine.SignalText]():
 		return either("string", "integer")
+	case reflect.TypeFor[machine.Terms]():
+		return object{"type": "object", "additionalProperties": object{"type": "number"}}
 	case reflect.TypeFor[json.RawMessage]():
 		return object{}
 	}

@@ -155,7 +155,7 @@ func (w *decisionRecorder) step() *decision.Decision {
 		Fitting:    len(choices),
 	}
 	rec.Considered = make([]decision.Considered, 0, len(choices))
-	rec.Records = make([]cluster.Record, 0, len(choices))
+	rec.Records = make([]*cluster.Record, 0, len(choices))
 	for i := range choices {
 		c := &choices[i]
 		now, _ := w.d.Index.Chosen(c)
@@ -163,8 +163,8 @@ func (w *decisionRecorder) step() *decision.Decision {
 		ref := decision.Ref{Incarnation: now.Incarnation, Version: known.version}
 		if known.written != ref.Version {
 			known.written = ref.Version
-			rec.Records = append(rec.Records, *now)
-			kept := &rec.Records[len(rec.Records)-1]
+			kept := new(*now)
+			rec.Records = append(rec.Records, kept)
 			kept.Version, kept.Apps, kept.GPUs = ref.Version, maps.Clone(now.Apps), slices.Clone(now.GPUs)
 		}
 		score, terms := w.d.Policy.Parts(r, now)

@@ -66,7 +66,7 @@ type Decision struct {
 	Took    Timings          `json:"took"`
 
 	// Records are the workers' records that the decision refers to, for the log to write where it has not yet.
-	Records []cluster.Record `json:"-"`
+	Records []*cluster.Record `json:"-"`
 }
 
 // What a decision was made for.

@@ -22,7 +22,7 @@ func lookup(ds ...*decision.Decision) decision.Recorded {
 	key := func(w cluster.WorkerID, r decision.Ref) string { return fmt.Sprint(w, " ", r) }
 	for _, d := range ds {
 		for _, r := range d.Records {
-			all[key(r.Worker, decision.RefOf(&r))] = r
+			all[key(r.Worker, decision.RefOf(r))] = *r
 		}
 	}
 	return func(w cluster.WorkerID, r decision.Ref) (cluster.Record, bool) {

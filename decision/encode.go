@@ -274,12 +274,19 @@ func (e *encoder) considered(c *Considered) {
 	e.raw(`}`)
 }
 
-func (e *encoder) terms(terms map[string]float64) {
+func (e *encoder) terms(terms machine.Terms) {
 	if len(terms) == 0 {
 		return
 	}
 	e.key("terms")
-	byName(e, terms, e.number)
+	at := len(e.b)
+	for i := range terms {
+		e.raw(",")
+		e.text(terms[i].Name)
+		e.raw(":")
+		e.number(terms[i].Value)
+	}
+	e.object(at)
 }
 
 // counts writes a map of counts, which is not empty.

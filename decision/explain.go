@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
 
@@ -185,10 +186,10 @@ func whyNotNext(d *Decision) []string {
 			"policy says.",
 			next.Worker, next.Score, won.Score, won.Worker)}
 	}
-	name, by := decisive(won.Terms, next.Terms)
+	name, by := decisive(won, next)
 	return []string{fmt.Sprintf("Next best was %s with %.3f, %.3f less: the term %s made the difference (%.3f here, "+
 		"%.3f there%s).",
-		next.Worker, next.Score, less, name, won.Terms[name], next.Terms[name], against(won, next, name, by, less))}
+		next.Worker, next.Score, less, name, termOf(won, name), termOf(next, name), against(won, next, name, by, less))}
 }
 
 func (d *Decision) wasRefused(worker string) bool {
@@ -201,10 +202,10 @@ func (d *Decision) wasRefused(worker string) bool {
 }
 
 // decisive gives the term in which won is most ahead of next.
-func decisive(won, next map[string]float64) (name string, by float64) {
+func decisive(won, next *Considered) (name string, by float64) {
 	by = math.Inf(-1)
-	for _, t := range termNames(won, next) {
-		if diff := won[t] - next[t]; diff > by {
+	for _, t := range termNames(won.Terms, next.Terms) {
+		if diff := termOf(won, t) - termOf(next, t); diff > by {
 			name, by = t, diff
 		}
 	}
@@ -218,7 +219,7 @@ func against(won, next *Considered, name string, by, less float64) string {
 	}
 	worst, most := "", 0.0
 	for _, t := range termNames(won.Terms, next.Terms) {
-		if diff := next.Terms[t] - won.Terms[t]; t != name && diff > most {
+		if diff := termOf(next, t) - termOf(won, t); t != name && diff > most {
 			worst, most = t, diff
 		}
 	}
@@ -228,13 +229,16 @@ func against(won, next *Considered, name string, by, less float64) string {
 	return fmt.Sprintf("; %s spoke for %s by %.3f", worst, next.Worker, most)
 }
 
-func termNames(a, b map[string]float64) []string {
+// termOf returns a part of a candidate's score, 0 where it has none of that name.
+func termOf(c *Considered, name string) float64 {
+	v, _ := c.Terms.Get(name)
+	return v
+}
+
+func termNames(a, b machine.Terms) []string {
 	all := map[string]bool{}
-	for t := range a {
-		all[t] = true
-	}
-	for t := range b {
-		all[t] = true
+	for _, t := range slices.Concat(a, b) {
+		all[t.Name] = true
 	}
 	return slices.Sorted(maps.Keys(all))
 }

@@ -42,12 +42,8 @@ func From(t Observation) *Decision {
 	}
 	kept := min(len(t.Purchase.Ranked), max(KeepAll, KeepLosers+1)) // and what was asked, before and after
 	d.Considered = make([]Considered, 0, kept)
-	d.Records = make([]cluster.Record, 0, kept+2*len(t.Purchase.Asks))
-	k := &keeper{d: d, t: &t, byID: make(map[cluster.WorkerID]int, len(t.Purchase.View.Workers)),
-		seen: make(map[seenRef]bool, cap(d.Records))}
-	for i := range t.Purchase.View.Workers {
-		k.byID[t.Purchase.View.Workers[i].Worker] = i
-	}
+	d.Records = make([]*cluster.Record, 0, kept+2*len(t.Purchase.Asks))
+	k := newKeeper(d, &t)
 	k.asks()
 	k.outcome()
 	k.consider()
@@ -67,25 +63,58 @@ func From(t Observation) *Decision {
 // Direct is the strategy of market.Buyer: ask the best, and the next best after a refusal.
 const Direct = "direct"
 
-type seenRef struct {
-	worker cluster.WorkerID
-	Ref
-}
-
+// keeper gathers the records that a decision refers to.
 type keeper struct {
-	d    *Decision
-	t    *Observation
-	byID map[cluster.WorkerID]int
-	seen map[seenRef]bool
+	d *Decision
+	t *Observation
+	// narrow: the view has only the few workers that an index left. It is the decision's own from now on, so its
+	// records are kept where they are; a record of a whole view is copied, or the log's queue would hold whole views.
+	narrow bool
+	byID   map[cluster.WorkerID]int // place in the view; nil: the view is narrow, and searched
 }
 
-// keep has the log write a record, and gives its version.
+func newKeeper(d *Decision, t *Observation) *keeper {
+	view := t.Purchase.View.Workers
+	k := &keeper{d: d, t: t, narrow: t.Purchase.Fleet > 0}
+	if k.narrow {
+		return k
+	}
+	k.byID = make(map[cluster.WorkerID]int, len(view))
+	for i := range view {
+		k.byID[view[i].Worker] = i
+	}
+	return k
+}
+
+// known returns what the view says of a worker; nil where it is not in it.
+func (k *keeper) known(id string) *cluster.Record {
+	view := k.t.Purchase.View.Workers
+	if k.narrow {
+		for i := range view {
+			if string(view[i].Worker) == id {
+				return &view[i]
+			}
+		}
+		return nil
+	}
+	if i, known := k.byID[cluster.WorkerID(id)]; known {
+		return &view[i]
+	}
+	return nil
+}
+
+// keep has the log write a record, and returns its version. There are some tens of them at most.
 func (k *keeper) keep(r *cluster.Record) Ref {
 	ref := RefOf(r)
-	if key := (seenRef{r.Worker, ref}); !k.seen[key] {
-		k.seen[key] = true
-		k.d.Records = append(k.d.Records, *r)
+	for _, x := range k.d.Records {
+		if x.Worker == r.Worker && RefOf(x) == ref {
+			return ref
+		}
 	}
+	if !k.narrow {
+		r = new(*r)
+	}
+	k.d.Records = append(k.d.Records, r)
 	return ref
 }
 
@@ -128,11 +157,10 @@ func (k *keeper) consider() {
 	losers := 0
 	for i := range ranked {
 		c := &ranked[i]
-		at, known := k.byID[cluster.WorkerID(c.Worker)]
-		if !known {
+		w := k.known(c.Worker)
+		if w == nil {
 			continue
 		}
-		w := &k.t.Purchase.View.Workers[at]
 		won := c.Worker == string(d.Winner)
 		keep, never := len(ranked) <= KeepAll || won, false
 		if c.Fits {

@@ -143,8 +143,9 @@ func TestGoldenExplanations(t *testing.T) {
 
 // TestGoldenDecision holds the explanation of a placement with all there is to tell.
 func TestGoldenDecision(t *testing.T) {
-	term := func(region, headroom, spread float64) map[string]float64 {
-		return map[string]float64{"region": region, "headroom": headroom, "spread": spread}
+	term := func(region, headroom, spread float64) machine.Terms {
+		return machine.Terms{{Name: "headroom", Value: headroom}, {Name: "region", Value: region},
+			{Name: "spread", Value: spread}}
 	}
 	d := &decision.Decision{ID: "01", At: decisiontest.Epoch(), Policy: decision.Policy{Name: "cheap", Version: 3},
 		Strategy: "direct", Workers: 40, Fitting: 30,

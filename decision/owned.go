@@ -22,7 +22,7 @@ func FromOwner(id string, at time.Time, why string, refusal *market.Refusal, too
 	rest := refusal.Footprint.RecordWithout(w)
 	d := &Decision{ID: id, At: at, Why: why, Request: r, Policy: Policy{Name: Owner}, Strategy: Owner,
 		Own: refusal.Footprint, Workers: 1, Took: took,
-		Outcome: Refused, Pending: hardest(&r, &rest, v.Failing), Records: []cluster.Record{w}}
+		Outcome: Refused, Pending: hardest(&r, &rest, v.Failing), Records: []*cluster.Record{&w}}
 	d.Considered = []Considered{{Candidate: machine.Candidate{Worker: string(w.Worker), Failing: v.Failing},
 		Ref: RefOf(&w), Never: v.Never}}
 	ref := RefOf(&w)

@@ -84,7 +84,7 @@ func TestARefusedStartIsComputedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range []*decision.Decision{d, &again} {
-			d.Records = []cluster.Record{refusal.Record}
+			d.Records = []*cluster.Record{&refusal.Record}
 			if wrong := decision.Verify(d, lookup(d), placement.Default()); len(wrong) > 0 {
 				t.Fatalf("%v\n%s", wrong, raw)
 			}

@@ -104,7 +104,7 @@ func (v *verifier) candidate(c *Considered) {
 		return
 	}
 	score, terms := v.p.Score(v.d.Request, w)
-	if score != c.Score || !maps.Equal(terms, c.Terms) {
+	if score != c.Score || !slices.Equal(terms, c.Terms) {
 		v.say("%s: the score is recorded as %v %v, and is %v %v", c.Worker, c.Score, c.Terms, score, terms)
 	}
 }

@@ -87,7 +87,7 @@ func (w *writer) decision(d *decision.Decision) {
 		w.encoder = decision.NewLineEncoder()
 	}
 	for i := range d.Records {
-		if line, fresh := w.encoder.Line(&d.Records[i]); fresh {
+		if line, fresh := w.encoder.Line(d.Records[i]); fresh {
 			w.line(line)
 		}
 	}

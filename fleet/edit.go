@@ -56,7 +56,7 @@ func (e *Edit) MarkUnreported(id cluster.WorkerID) {
 		return
 	}
 	next := *w
-	next.Reported, next.Record, next.Heard = false, new(cluster.Record), time.Time{}
+	next.Reported, next.Record, next.Heard = false, unreported, time.Time{}
 	e.put(&next)
 }
 
@@ -106,7 +106,8 @@ func (e *Edit) Gone(worker cluster.WorkerID, id string) {
 }
 
 func (e *Edit) worker(id cluster.WorkerID) (*Worker, bool) {
-	return e.f.next.workers.Get(&Worker{ID: id})
+	e.f.sought.ID = id
+	return e.f.next.workers.Get(&e.f.sought)
 }
 
 // put replaces what is known of a worker, in the picture and in the index.
@@ -119,7 +120,7 @@ func (e *Edit) put(w *Worker) {
 	e.account(old, w)
 	f.changed.workers, f.changed.any = true, true
 	if w.Ready() {
-		f.picker.update(w.ranked())
+		f.picker.update(w)
 	} else if old != nil && old.Ready() {
 		f.picker.remove(w.ID)
 	}

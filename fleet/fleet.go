@@ -13,15 +13,22 @@ import (
 )
 
 // Fleet keeps the picture. All methods may be called from many goroutines.
+//
+// A snapshot is made when somebody asks for one, not at each change: what nobody looked at between two changes costs
+// the second no copy of the trees' nodes, and a create that changes the picture three times is looked at once.
 type Fleet struct {
 	now    atomic.Pointer[Snapshot]
+	stale  atomic.Bool // something has changed since now was made
 	picker picker
 
-	mu      sync.Mutex // one writer at a time; readers do not take it
+	mu      sync.Mutex // one writer at a time; a reader takes it to make a snapshot, where something has changed
 	next    picture    // the writer's own, in which the next snapshot is made
 	changed parts      // of next, since the newest snapshot
-	regions map[cluster.Region]int
-	granted []*Machine // machines entered by Granted, oldest first; some may have been told of since
+	// changedAt is when next last changed.
+	changedAt time.Time
+	regions   map[cluster.Region]int
+	sought    Worker     // what Edit.worker searches with: to make it anew for each search costs the collector
+	granted   []*Machine // machines entered by Granted, oldest first; some may have been told of since
 }
 
 // picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to
@@ -49,22 +56,37 @@ func New() *Fleet {
 		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID),
 		names:    btree.NewG(degree, byName),
 		disputed: btree.NewOrderedG[string](degree)}}
-	f.changed = parts{true, true, true, true}
-	f.now.Store(&Snapshot{past: make(chan struct{})})
+	f.changed, f.changedAt = parts{true, true, true, true}, time.Now()
+	f.now.Store(&Snapshot{})
 	f.publish()
 	return f
 }
 
-// Snapshot returns the fleet as it is known now.
-func (f *Fleet) Snapshot() *Snapshot { return f.now.Load() }
+// Snapshot returns the fleet as it is known now. It takes the same time however large the fleet is.
+func (f *Fleet) Snapshot() *Snapshot {
+	if !f.stale.Load() {
+		return f.now.Load()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publish()
+	return f.now.Load()
+}
 
 // Update makes changes that become visible together, when edit returns. It must not call the fleet.
 func (f *Fleet) Update(edit func(*Edit)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgetGranted()
-	edit(&Edit{f: f, now: time.Now()})
-	f.publish()
+	now := time.Now()
+	edit(&Edit{f: f, now: now})
+	if !f.changed.any {
+		return
+	}
+	f.changedAt = now
+	if !f.stale.Swap(true) {
+		close(f.now.Load().past)
+	}
 }
 
 // publish makes a snapshot of what has changed. It is called with the lock.
@@ -72,8 +94,7 @@ func (f *Fleet) publish() {
 	if !f.changed.any {
 		return
 	}
-	old := f.now.Load()
-	s := &Snapshot{picture: old.picture, at: time.Now(), past: make(chan struct{})}
+	s := &Snapshot{picture: f.now.Load().picture, at: f.changedAt, past: make(chan struct{})}
 	s.regions, s.ready, s.unreported, s.roster = f.next.regions, f.next.ready, f.next.unreported, f.next.roster
 	if f.changed.workers {
 		s.workers = f.next.workers.Clone()
@@ -86,7 +107,7 @@ func (f *Fleet) publish() {
 	}
 	f.changed = parts{}
 	f.now.Store(s)
-	close(old.past)
+	f.stale.Store(false)
 }
 
 // Refused enters the record that came with a worker's refusal, which is its newest word. One that is older than what is

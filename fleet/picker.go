@@ -28,7 +28,7 @@ type picker struct {
 	mu    sync.Mutex
 	index *index.Index
 	// The records as the workers told them. The index has them with what was granted since.
-	records map[cluster.WorkerID]*cluster.Record
+	records map[cluster.WorkerID]*Worker
 	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with
 	// expressions belongs to one goroutine at a time.
 	bound map[policyKey]*placement.Policy
@@ -40,15 +40,15 @@ type policyKey struct {
 }
 
 func newPicker() picker {
-	return picker{index: index.New(), records: map[cluster.WorkerID]*cluster.Record{},
+	return picker{index: index.New(), records: map[cluster.WorkerID]*Worker{},
 		bound: map[policyKey]*placement.Policy{}}
 }
 
-func (x *picker) update(rec *cluster.Record) {
+func (x *picker) update(w *Worker) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.index.Update(*rec) {
-		x.records[rec.Worker] = rec
+	if x.index.Update(w.ranked()) {
+		x.records[w.ID] = w
 	}
 }
 
@@ -102,7 +102,7 @@ func (x *picker) pick(r *placement.Request, p *placement.Policy, n int,
 	choices, looked := x.index.PickN(r, own, n, nil, nil)
 	few = make([]cluster.Record, len(choices))
 	for i := range choices {
-		few[i] = *x.records[choices[i].Worker]
+		few[i] = x.records[choices[i].Worker].ranked()
 	}
 	return few, looked
 }

@@ -72,7 +72,7 @@ func (s *Snapshot) View() cluster.View {
 		s.view = make([]cluster.Record, 0, s.ready)
 		for w := range s.Workers() {
 			if w.Ready() {
-				s.view = append(s.view, *w.ranked())
+				s.view = append(s.view, w.ranked())
 			}
 		}
 	})

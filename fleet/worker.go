@@ -34,13 +34,12 @@ func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
 // ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
 // changes there is told at once, so its record does not age.
-func (w *Worker) ranked() *cluster.Record {
-	if !w.Own {
-		return w.Record
-	}
+func (w *Worker) ranked() cluster.Record {
 	rec := *w.Record
-	rec.At = time.Time{}
-	return &rec
+	if w.Own {
+		rec.At = time.Time{}
+	}
+	return rec
 }
 
 // Member is what is believed of the member that a worker belongs to.
@@ -51,7 +50,10 @@ type Member struct {
 	Addr  string    // host:port at which it is called; "" where that is not known
 }
 
+// unreported is the record of workers that have told nothing yet.
+var unreported = new(cluster.Record)
+
 // blank returns a worker of which nothing is known.
-func blank(id cluster.WorkerID) Worker { return Worker{ID: id, Record: new(cluster.Record)} }
+func blank(id cluster.WorkerID) Worker { return Worker{ID: id, Record: unreported} }
 
 func workerBefore(a, b *Worker) bool { return a.ID < b.ID }

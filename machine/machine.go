@@ -166,12 +166,12 @@ type Shadow struct {
 
 // Candidate is one worker as the decision saw it.
 type Candidate struct {
-	Worker  string             `json:"worker"`
-	Fits    bool               `json:"fits"`
-	Score   float64            `json:"score"`
-	Terms   map[string]float64 `json:"terms,omitempty"`   // subscores, weighted; they add up to Score
-	Failing []Clause           `json:"failing,omitempty"` // every clause that said no
-	Notes   []string           `json:"notes,omitempty"`   // of terms that were undefined, and count 0
+	Worker  string   `json:"worker"`
+	Fits    bool     `json:"fits"`
+	Score   float64  `json:"score"`
+	Terms   Terms    `json:"terms,omitempty"`   // subscores, weighted; they add up to Score
+	Failing []Clause `json:"failing,omitempty"` // every clause that said no
+	Notes   []string `json:"notes,omitempty"`   // of terms that were undefined, and count 0
 }
 
 // Clause is one condition of a verdict, with its numbers.

@@ -279,7 +279,7 @@ func TestTheJudgeIsTotalAndRepeats(t *testing.T) {
 		s, terms := p.Score(r, w)
 		sum := 0.0
 		for _, x := range terms {
-			sum += x
+			sum += x.Value
 		}
 		if math.Abs(s-sum) > 1e-9*max(1, math.Abs(s)) || math.Abs(s-p.ScoreAt(&r, &w)) > 1e-9*max(1, math.Abs(s)) {
 			t.Fatalf("score %v, its parts add up to %v, ScoreAt says %v", s, sum, p.ScoreAt(&r, &w))

@@ -117,22 +117,22 @@ func spreadTerm(r *Request, w *cluster.Record) float64 {
 
 // Score gives a worker's score and its weighted parts, which add up to it. What the request itself prefers is a part,
 // whatever the policy.
-func (p Policy) Score(r Request, w cluster.Record) (float64, map[string]float64) {
+func (p Policy) Score(r Request, w cluster.Record) (float64, machine.Terms) {
 	return p.Parts(&r, &w)
 }
 
 // Parts is Score without copying its arguments.
-func (p *Policy) Parts(r *Request, w *cluster.Record) (float64, map[string]float64) {
-	terms := make(map[string]float64, len(p.Terms)+1)
+func (p *Policy) Parts(r *Request, w *cluster.Record) (float64, machine.Terms) {
+	terms := make(machine.Terms, 0, len(p.Terms)+1)
 	total := 0.0
 	for i := range p.Terms {
 		t := &p.Terms[i]
 		s := t.Weight * t.Of(r, w)
-		terms[t.Name] = s
+		terms = terms.Set(t.Name, s)
 		total += s
 	}
 	if wish := Wishes(r, w); wish != 0 {
-		terms[TermWishes] = wish
+		terms = terms.Set(TermWishes, wish)
 		total += wish
 	}
 	return total, terms

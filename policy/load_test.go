@@ -154,7 +154,8 @@ func FuzzLoad(f *testing.F) {
 		p := s.Bind(policy.NewEvaluator())
 		view := fleet()
 		for _, c := range placement.Rank(placement.Request{App: "a", Machine: "m"}, view, p) {
-			for name, x := range c.Terms {
+			for _, term := range c.Terms {
+				name, x := term.Name, term.Value
 				if x != x || x > policy.MaxWeight || x < -policy.MaxWeight {
 					t.Fatalf("%s of %s is %v", name, c.Worker, x)
 				}

@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"encoding/json"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -171,8 +170,8 @@ func recomputes(req placement.Request, view cluster.View, p placement.Policy, ma
 			continue
 		}
 		sum := 0.0
-		for _, name := range slices.Sorted(maps.Keys(c.Terms)) {
-			sum += c.Terms[name]
+		for _, t := range c.Terms {
+			sum += t.Value
 		}
 		if again, _ := p.Score(req, w); again != c.Score || math.Abs(sum-c.Score) > 1e-9 || i > 0 &&
 			(!made[i-1].Fits || c.Score > made[i-1].Score) {

@@ -84,7 +84,7 @@ func BenchmarkGrant(b *testing.B) {
 	g.Placement = &machine.Placement{Policy: "spread"}
 	for i := range 10 {
 		g.Placement.Candidates = append(g.Placement.Candidates, machine.Candidate{Worker: fmt.Sprint("w", i),
-			Fits: true, Score: 1, Terms: map[string]float64{"headroom": 0.5, "region": 50}})
+			Fits: true, Score: 1, Terms: machine.Terms{{Name: "headroom", Value: 0.5}, {Name: "region", Value: 50}}})
 	}
 	for b.Loop() {
 		_, err := w.Grant(b.Context(), g)

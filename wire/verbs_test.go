@@ -54,7 +54,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 	grant := lifecycle.Grant{Request: req, Hold: "h", Launch: launch, Region: "iad", Source: "user",
 		Placement: &machine.Placement{Policy: "p",
 			Candidates: []machine.Candidate{{Worker: "w1", Fits: true, Score: 0.1,
-				Terms: map[string]float64{"x": 0.1}}}}}
+				Terms: machine.Terms{{Name: "x", Value: 0.1}}}}}}
 	command := lifecycle.Command{Verb: lifecycle.Update, App: "a", Machine: testID, Nonce: "x", Timeout: time.Minute,
 		Launch:    launch,
 		Resources: &cluster.Resources{Memory: 7}, Metadata: map[string]*string{"set": &value, "delete": nil}}

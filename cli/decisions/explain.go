@@ -186,8 +186,8 @@ func fitting(cs []machine.Candidate) (n int) {
 func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 	names := map[string]bool{}
 	for _, x := range cs {
-		for t := range x.Terms {
-			names[t] = true
+		for _, t := range x.Terms {
+			names[t.Name] = true
 		}
 	}
 	terms := slices.Sorted(maps.Keys(names))
@@ -211,7 +211,7 @@ func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 		}
 		for _, t := range terms {
 			text := "-"
-			if v, has := x.Terms[t]; has {
+			if v, has := x.Terms.Get(t); has {
 				text = fmt.Sprintf("%+.3f", v)
 			}
 			row = append(row, cli.Cell{Text: text})

@@ -192,9 +192,10 @@ func gain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (
 	a, was := p.Score(*q, *from)
 	b, is := p.Score(*q, *to)
 	term, most := "", 0.0
-	for name, v := range is {
-		if by := v - was[name]; by > most || (by == most && by > 0 && name < term) {
-			term, most = name, by
+	for _, t := range is { // in the order of their names: of equal ones the first counts
+		before, _ := was.Get(t.Name)
+		if by := t.Value - before; by > most {
+			term, most = t.Name, by
 		}
 	}
 	return b - a, term

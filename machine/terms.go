@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Term is a part of a candidate's score, weighted.
+type Term struct {
+	Name  string
+	Value float64
+}
+
+// Terms are the parts of a score, by name. In JSON they are an object. They are no map, as each decision makes some for
+// every worker that it looks at.
+type Terms []Term
+
+// Get returns the part that has a name; 0 and false where there is none.
+func (ts Terms) Get(name string) (float64, bool) {
+	for i := range ts {
+		if ts[i].Name == name {
+			return ts[i].Value, true
+		}
+	}
+	return 0, false
+}
+
+// Set enters a part where its name belongs, and replaces what had it.
+func (ts Terms) Set(name string, value float64) Terms {
+	i := len(ts) // most come in order
+	for i > 0 && ts[i-1].Name >= name {
+		i--
+	}
+	if i < len(ts) && ts[i].Name == name {
+		ts[i].Value = value
+		return ts
+	}
+	return slices.Insert(ts, i, Term{name, value})
+}
+
+// MarshalJSON returns the object.
+func (ts Terms) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, t := range ts {
+		name, err := json.Marshal(t.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(t.Value)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, name...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+// UnmarshalJSON reads the object.
+func (ts *Terms) UnmarshalJSON(b []byte) error {
+	var m map[string]float64
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*ts = make(Terms, 0, len(m))
+	for name, value := range m {
+		*ts = append(*ts, Term{name, value})
+	}
+	slices.SortFunc(*ts, func(a, b Term) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
