@@ -78,7 +78,6 @@ func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int,
 		return few, 0
 	}
 	few.Workers, looked = f.picker.pick(r, p, min(n, maxPicked), bind)
-	slices.SortFunc(few.Workers, func(a, b cluster.Record) int { return cmp.Compare(a.Worker, b.Worker) })
 	return few, looked
 }
 
@@ -100,6 +99,7 @@ func (x *picker) pick(r *placement.Request, p *placement.Policy, n int,
 		x.bound[key] = own
 	}
 	choices, looked := x.index.PickN(r, own, n, nil, nil)
+	slices.SortFunc(choices, func(a, b index.Choice) int { return cmp.Compare(a.Worker, b.Worker) })
 	few = make([]cluster.Record, len(choices))
 	for i := range choices {
 		few[i] = x.records[choices[i].Worker].ranked()
