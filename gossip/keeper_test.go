@@ -262,7 +262,7 @@ func TestMemberlistTellsOfASuspicion(t *testing.T) {
 		}
 	}
 	if !slices.Contains(told, cluster.MemberSuspect) {
-		t.Errorf("a told %v of b, no suspicion among it: does memberlist's log still match %q?", told, suspected)
+		t.Errorf("a told %v of b, no suspicion among it: does memberlist's log still match %q?", told, suspected())
 	}
 }
 

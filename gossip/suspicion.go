@@ -3,13 +3,16 @@ package gossip
 import (
 	"bytes"
 	"regexp"
+	"sync"
 
 	"github.com/soukhq/souk/cluster"
 )
 
 // suspected is memberlist's one way of telling a suspicion of ours: its log. TestMemberlistTellsOfASuspicion fails
 // when a version of memberlist says it otherwise.
-var suspected = regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`) //nolint:gochecknoglobals // a constant
+var suspected = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant
+	return regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`)
+})
 
 // logWriter takes memberlist's log to ours, and its suspicions to the members.
 type logWriter struct{ c *Cluster }
@@ -19,7 +22,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	if i := bytes.IndexByte(text, '['); i > 0 { // after the time, of which ours has one, too
 		text = text[i:]
 	}
-	if m := suspected.FindSubmatch(text); m != nil {
+	if m := suspected().FindSubmatch(text); m != nil {
 		w.c.members.suspect(cluster.WorkerID(m[1]))
 	}
 	level, rest, _ := bytes.Cut(text, []byte("] memberlist: "))

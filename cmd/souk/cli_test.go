@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/soukhq/souk/cli"
 )
 
@@ -18,7 +20,7 @@ func invoke(t *testing.T, env map[string]string, argv ...string) (code int, out,
 	t.Helper()
 	var o, e bytes.Buffer
 	c := &cli.Env{In: strings.NewReader(""), Out: &o, Err: &e, Getenv: func(k string) string { return env[k] }}
-	code = c.Run(t.Context(), root(c), argv)
+	code = c.Run(t.Context(), rootFor(c, argv), argv)
 	return code, o.String(), e.String()
 }
 
@@ -59,5 +61,52 @@ func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
 	}
 	if got := strings.Join(seen, "|"); got != "|Bearer dev-token|Bearer own" {
 		t.Errorf("the server saw %q", got)
+	}
+}
+
+// A command that is made alone is the one that stands in the whole command line, help and all.
+func TestACommandMadeAloneIsTheSame(t *testing.T) {
+	for _, s := range sections() {
+		for _, e := range s.commands {
+			var alone, among bytes.Buffer
+			argv := []string{e.name, "--help"}
+			for out, root := range map[*bytes.Buffer]func(*cli.Env) *cobra.Command{
+				&alone: func(c *cli.Env) *cobra.Command { return rootFor(c, argv) }, &among: root,
+			} {
+				c := &cli.Env{Out: out, Err: io.Discard, Getenv: func(string) string { return "" }}
+				cmd := root(c)
+				if code := c.Run(t.Context(), cmd, argv); code != 0 {
+					t.Errorf("souk %s --help ended with %d", e.name, code)
+				}
+				if n := len(cmd.Commands()); out == &alone && n > 2 {
+					t.Errorf("souk %s made %d commands", e.name, n)
+				}
+			}
+			if alone.String() != among.String() || !strings.Contains(alone.String(), "souk "+e.name) {
+				t.Errorf("souk %s --help says alone:\n%s\namong all:\n%s", e.name, alone.String(), among.String())
+			}
+		}
+	}
+}
+
+// What needs all commands has them: no command, help, completion, an alias, a flag before the command, a mistake.
+func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		argv []string
+		code int
+		says string
+	}{
+		{nil, 0, "volumes"},
+		{[]string{"help"}, 0, "volumes"},
+		{[]string{"help", "ps"}, 0, "List the machines"},
+		{[]string{"__complete", "vol"}, 0, "volumes"},
+		{[]string{"ls", "--help"}, 0, "List the machines"},
+		{[]string{"--json", "ps", "--help"}, 0, "List the machines"},
+		{[]string{"volumns"}, 2, `did you mean "volumes"`},
+	} {
+		code, out, errs := invoke(t, nil, c.argv...)
+		if code != c.code || !strings.Contains(out+errs, c.says) {
+			t.Errorf("souk %q: code %d, which does not say %q:\n%s%s", c.argv, code, c.says, out, errs)
+		}
 	}
 }

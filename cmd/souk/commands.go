@@ -17,39 +17,68 @@ import (
 	"github.com/soukhq/souk/cli/sim"
 )
 
+// section is a part of the help with the commands that stand in it, each under the name that it has.
+type section struct {
+	id, title string
+	commands  []entry
+}
+
+type entry struct {
+	name string
+	make func(*cli.Env) *cobra.Command
+}
+
+// sections returns all commands, in the order of the help.
+func sections() []section {
+	return []section{
+		{"first", "First:", []entry{{"dev", server.Dev}, {"run", machines.Run}, {"ps", machines.Ps},
+			{"explain", decisions.Explain}, {"plan", decisions.Plan}, {"why-not", decisions.WhyNot},
+			{"gang", machines.Gang}}},
+		{"jobs", "Short tasks:", []entry{{"submit", jobs.Submit}, {"job", jobs.Job}}},
+		{"machines", "Machines:", []entry{{"status", machines.Status}, {"logs", machines.Logs}, {"exec", machines.Exec},
+			{"cp", machines.Copy}, {"events", machines.Events}, {"start", machines.Start}, {"stop", machines.Stop},
+			{"restart", machines.Restart}, {"suspend", machines.Suspend}, {"signal", machines.Signal},
+			{"wait", machines.Wait}, {"destroy", machines.Destroy}, {"metadata", machines.Metadata},
+			{"lease", machines.Lease}}},
+		{"things", "What machines use:", []entry{{"apps", apps.Apps}, {"volumes", apps.Volumes},
+			{"secrets", apps.Secrets}}},
+		{"cluster", "A cluster of several hosts:", []entry{{"init", server.Init}, {"token", server.Token},
+			{"join", server.Join}, {"agent", server.Agent}, {"members", cluster.Members}, {"node", cluster.Node},
+			{"top", cluster.Top}, {"ca", server.CA}}},
+		{"souk", "souk itself:", []entry{{"workers", cluster.Workers}, {"policy", policies.Policy},
+			{"namespace", quota.Namespace}, {"quota", quota.Quota}, {"doctor", doctor.Doctor}, {"bench", bench.Bench},
+			{"sim", sim.Sim}, {"trace", sim.Trace}, {"version", doctor.Version}}},
+	}
+}
+
+// rootFor makes the command line for one invocation. Where its first word is the name of a command, that one is made
+// and no other: all of them and their flags are a tenth of what a short command takes. An alias, a flag that comes
+// first, help, completion and mistakes have them all.
+func rootFor(c *cli.Env, argv []string) *cobra.Command {
+	for _, s := range sections() {
+		for _, e := range s.commands {
+			if len(argv) > 0 && argv[0] == e.name {
+				root := c.NewRoot()
+				root.CompletionOptions.DisableDefaultCmd = true
+				root.AddCommand(e.make(c))
+				return root
+			}
+		}
+	}
+	return root(c)
+}
+
 // root makes the whole command line.
 func root(c *cli.Env) *cobra.Command {
 	root := c.NewRoot()
-	root.AddGroup(
-		&cobra.Group{ID: "first", Title: "First:"},
-		&cobra.Group{ID: "jobs", Title: "Short tasks:"},
-		&cobra.Group{ID: "machines", Title: "Machines:"},
-		&cobra.Group{
-			ID:    "things",
-			Title: "What machines use:",
-		},
-		&cobra.Group{ID: "cluster", Title: "A cluster of several hosts:"},
-		&cobra.Group{ID: "souk", Title: "souk itself:"},
-	)
-	group := func(id string, cmds ...*cobra.Command) {
-		for _, cmd := range cmds {
-			cmd.GroupID = id
+	for _, s := range sections() {
+		root.AddGroup(&cobra.Group{ID: s.id, Title: s.title})
+		for _, e := range s.commands {
+			cmd := e.make(c)
+			cmd.GroupID = s.id
 			root.AddCommand(cmd)
 		}
 	}
-	group("first", server.Dev(c), machines.Run(c), machines.Ps(c), decisions.Explain(c), decisions.Plan(c),
-		decisions.WhyNot(c), machines.Gang(c))
-	group("jobs", jobs.Submit(c), jobs.Job(c))
-	group("machines", machines.Status(c), machines.Logs(c), machines.Exec(c), machines.Copy(c), machines.Events(c),
-		machines.Start(c), machines.Stop(c), machines.Restart(c), machines.Suspend(c), machines.Signal(c),
-		machines.Wait(c),
-		machines.Destroy(c), machines.Metadata(c), machines.Lease(c))
-	group("things", apps.Apps(c), apps.Volumes(c), apps.Secrets(c))
-	group("cluster", server.Init(c), server.Token(c), server.Join(c), server.Agent(c), cluster.Members(c),
-		cluster.Node(c),
-		cluster.Top(c), server.CA(c))
-	group("souk", cluster.Workers(c), policies.Policy(c), quota.Namespace(c), quota.Quota(c), doctor.Doctor(c),
-		bench.Bench(c), sim.Sim(c), sim.Trace(c), doctor.Version(c))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

@@ -43,5 +43,5 @@ func realMain() int {
 		cancel(cli.Interrupted{Signal: s})
 	}()
 	c := &cli.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
-	return c.Run(ctx, root(c), os.Args[1:])
+	return c.Run(ctx, rootFor(c, os.Args[1:]), os.Args[1:])
 }
