@@ -2,10 +2,10 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -32,25 +32,24 @@ func (c *Env) Table(head []string, rows [][]Cell) {
 		}
 	}
 	colour := c.coloured()
-	out := bufio.NewWriter(c.Out) // not a system call for each line
+	out := bufio.NewWriterSize(c.Out, 1<<16) // not a system call for each line
 	defer out.Flush()
+	var b []byte
 	line := func(r []Cell) {
-		var b strings.Builder
+		b = b[:0]
 		for i, x := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(x.Text))
-			if i == len(r)-1 {
-				pad = ""
-			}
 			if colour && x.Colour != "" {
-				fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m%s", x.Colour, x.Text, pad)
+				b = fmt.Appendf(b, "\x1b[%sm%s\x1b[0m", x.Colour, x.Text)
 			} else {
-				b.WriteString(x.Text + pad)
+				b = append(b, x.Text...)
 			}
 			if i < len(r)-1 {
-				b.WriteString("  ")
+				for range width[i] - utf8.RuneCountInString(x.Text) + 2 {
+					b = append(b, ' ')
+				}
 			}
 		}
-		fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
+		_, _ = out.Write(append(bytes.TrimRight(b, " "), '\n'))
 	}
 	line(Cells(head...))
 	for _, r := range rows {

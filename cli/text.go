@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/soukhq/souk/machine"
 )
@@ -36,7 +38,7 @@ func LineShape(m machine.Line) string {
 	if m.CPUs == 0 && m.MemoryMB == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%s-%dx %dMB", cmp.Or(m.CPUKind, "shared"), m.CPUs, m.MemoryMB)
+	return cmp.Or(m.CPUKind, "shared") + "-" + strconv.Itoa(m.CPUs) + "x " + strconv.Itoa(m.MemoryMB) + "MB"
 }
 
 // Command prints what a machine runs, cut to most runes.
@@ -49,11 +51,11 @@ func Command(cfg *machine.Config, most int) string {
 
 // LineCommand prints what a machine runs, cut to most runes.
 func LineCommand(m machine.Line, most int) string {
-	text := []rune(strings.Map(Printable, m.Command))
-	if len(text) > most {
-		return string(text[:most-1]) + "…"
+	text := strings.Map(Printable, m.Command)
+	if utf8.RuneCountInString(text) > most {
+		return string([]rune(text)[:most-1]) + "…"
 	}
-	return string(text)
+	return text
 }
 
 // Printable replaces what would move the cursor: a machine's config must not write on its reader's terminal.
@@ -104,13 +106,13 @@ func Age(at string, now time.Time) string {
 	d := max(now.Sub(t), 0)
 	switch {
 	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
+		return strconv.Itoa(int(d.Seconds())) + "s"
 	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
+		return strconv.Itoa(int(d.Minutes())) + "m"
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
+		return strconv.Itoa(int(d.Hours())) + "h"
 	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return strconv.Itoa(int(d.Hours()/24)) + "d"
 }
 
 // Millis prints a duration in milliseconds with as many digits as mean something.

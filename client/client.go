@@ -132,7 +132,11 @@ func (c transport) do(ctx context.Context, k call, out any) error {
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(b.Bytes(), out); err != nil {
+	unmarshal := func(b []byte) error { return json.Unmarshal(b, out) }
+	if reader, ok := out.(json.Unmarshaler); ok {
+		unmarshal = reader.UnmarshalJSON // as it checks all it reads, json.Unmarshal's check of it first is for nothing
+	}
+	if err := unmarshal(b.Bytes()); err != nil {
 		return fault.Wrap(err, fault.Internal, "answer",
 			"the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, c.base)
 	}

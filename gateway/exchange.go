@@ -281,11 +281,16 @@ func answer(w http.ResponseWriter, code int, body any) {
 		b.WriteString(`{"error":"the answer could not be written as JSON; report this","souk":{"kind":"internal"}}` +
 			"\n")
 	}
+	answerText(w, code, b.Bytes())
+}
+
+// answerText writes a body that is JSON already.
+func answerText(w http.ResponseWriter, code int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(body)
 }
 
 func answerOK(w http.ResponseWriter) error {

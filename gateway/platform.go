@@ -313,9 +313,12 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	if n := len(page); n < len(all) {
 		out.NextCursor = page[n-1].ID
 	}
-	answer(w, http.StatusOK, out)
+	answerText(w, http.StatusOK, append(out.AppendJSON(make([]byte, 0, lineLength*len(page))), '\n'))
 	return nil
 }
+
+// lineLength is about how long a machine's line is, bytes of JSON.
+const lineLength = 300
 
 func updatedAfter(m *machine.Machine, after time.Time) bool {
 	if after.IsZero() {

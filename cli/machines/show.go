@@ -72,15 +72,16 @@ func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOption
 
 func printMachines(c *cli.Env, ms []machine.Line) {
 	now := time.Now()
+	head := []string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}
+	cells := make([]cli.Cell, 0, len(head)*len(ms))
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
-		rows = append(
-			rows,
-			[]cli.Cell{{Text: m.ID}, {Text: m.Name}, {Text: m.App}, cli.StateCell(m.State), {Text: string(m.Worker)},
-				{Text: cli.LineShape(m)}, {Text: cli.Age(m.CreatedAt, now)}, {Text: cli.LineCommand(m, 40)}},
-		)
+		cells = append(cells, cli.Cell{Text: m.ID}, cli.Cell{Text: m.Name}, cli.Cell{Text: m.App},
+			cli.StateCell(m.State), cli.Cell{Text: string(m.Worker)}, cli.Cell{Text: cli.LineShape(m)},
+			cli.Cell{Text: cli.Age(m.CreatedAt, now)}, cli.Cell{Text: cli.LineCommand(m, 40)})
+		rows = append(rows, cells[len(cells)-len(head):])
 	}
-	c.Table([]string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}, rows)
+	c.Table(head, rows)
 }
 
 // Status makes the command "souk status".
