@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -113,6 +115,7 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	l.cur = s
 	l.mu.Unlock()
 	go l.receive(s, in)
+	go s.watch()
 	if s.welcome.Build != Build() && !l.asked {
 		l.asked = true // once: it either works now or with the next start of souk
 		if n := l.upgrade(ctx, s); n != nil {
@@ -193,6 +196,38 @@ func (s *session) greet(in *bufio.Reader) error {
 	return nil
 }
 
+// watch closes the connection when the reaper has ended: a child of it that stopped between fork and exec has its
+// descriptors, so the connection may not end by itself. A kernel without pidfds leaves it at that.
+func (s *session) watch() {
+	fd, err := unix.PidfdOpen(s.welcome.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		_ = s.conn.Close()
+	}
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), "reaper")
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return
+		}
+		err = raw.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(p, 0)
+			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+		if err == nil {
+			_ = s.conn.Close()
+		}
+	}()
+	<-s.dead
+	_ = f.Close()
+	<-stop
+}
+
 // receive hands answers to those who wait and exits to the queue, until the connection ends.
 func (l *link) receive(s *session, in *bufio.Reader) {
 	defer close(s.dead)
@@ -270,6 +305,7 @@ func (s *session) ask(ctx context.Context, q frame.Request, body [][]byte) (fram
 	s.sendMu.Unlock()
 	if err != nil {
 		_ = s.conn.Close() // half a frame may have been sent
+		<-s.dead           // so that nobody is given this connection again
 		return frame.Reply{}, err
 	}
 	var f frame.Frame

@@ -21,7 +21,7 @@ const spawnPatience = 15 * time.Second
 
 // reach connects to the reaper, and starts it when there is none.
 func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
-	c, err := l.dial(ctx)
+	c, err := l.dialAlive(ctx)
 	if err == nil || fault.Is(err, fault.Denied) {
 		return c, err
 	}
@@ -34,7 +34,7 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "lock", "the directory %s cannot be locked", l.o.Dir)
 	}
-	if c, err = l.dial(ctx); err == nil {
+	if c, err = l.dialAlive(ctx); err == nil {
 		return c, nil
 	}
 	if err := l.spawn(); err != nil {
@@ -44,6 +44,15 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 		return nil, gone(err)
 	}
 	return c, nil
+}
+
+// dialAlive connects to a reaper that is not only a socket: see reaper.Alive.
+func (l *link) dialAlive(ctx context.Context) (*net.UnixConn, error) {
+	c, err := l.dial(ctx)
+	if err == nil && !reaper.Alive(l.o.Dir) {
+		return nil, errors.Join(errDead, c.Close())
+	}
+	return c, err
 }
 
 // spawn starts a reaper in a session of its own and waits until it listens. It gets none of souk's environment but

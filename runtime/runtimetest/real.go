@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -317,4 +318,56 @@ func testMounts(h *harness) {
 	if b, err := os.ReadFile(filepath.Join(vol, "new")); err != nil || string(b) != "more\n" {
 		h.Errorf("after Remove the volume holds %q, %v", b, err)
 	}
+}
+
+// testPauseRacesExec: a command is run in a machine or refused because it is suspended, whenever that is; nothing waits
+// for the other, and other machines start meanwhile.
+func testPauseRacesExec(h *harness) {
+	p, ok := h.rt.(runtime.Pauser)
+	if !ok {
+		h.Skip("it cannot suspend")
+	}
+	h.start(spec("m", 1, "sleep", "1000"))
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 3 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(h.Context(), patience)
+				_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"true"}})
+				cancel()
+				if err != nil && !fault.Is(err, fault.Precondition) && !fault.Is(err, fault.Timeout) {
+					h.Errorf("exec: %v", err)
+				}
+			}
+		})
+	}
+	for k := range 30 {
+		ctx, cancel := context.WithTimeout(h.Context(), patience)
+		for _, f := range []func(context.Context, string) error{p.Pause, p.Resume} {
+			if err := f(ctx, "m"); err != nil {
+				h.Errorf("round %d: %v", k, err)
+			}
+		}
+		other := fmt.Sprintf("other%d", k)
+		s := spec(other, 1, "sleep", "1000")
+		s.Fresh = true
+		if _, err := h.rt.Start(ctx, s); err != nil {
+			h.Errorf("round %d: another machine does not start: %v", k, err)
+		}
+		if err := h.rt.Remove(ctx, other); err != nil {
+			h.Errorf("round %d: another machine does not end: %v", k, err)
+		}
+		cancel()
+		if h.Failed() {
+			break
+		}
+	}
+	close(stop)
+	clients.Wait()
 }

@@ -69,6 +69,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"ExecSharesTheMachine", true, testExecShares},
 		{"ExecTimeoutKills", true, testExecKills},
 		{"PauseStopsCPU", true, testPauseStops},
+		{"PauseRacesExec", true, testPauseRacesExec},
 		{"LeftoversEnd", true, testLeftovers},
 		{"LogLines", true, testLogLines},
 		{"LogBound", true, testLogBound},

@@ -237,6 +237,17 @@ func (g Group) Freeze(ctx context.Context, on bool) error {
 	return nil
 }
 
+// Frozen reports whether the group's processes are stopped, or are to be, whoever asked for that: what is forked into
+// it now does not get to its program.
+func (g Group) Frozen() bool {
+	if g.t.V2 != "" && (g.event("frozen") == "1" ||
+		strings.HasPrefix(content(filepath.Join(g.t.V2, g.name, "cgroup.freeze")), "1")) {
+		return true
+	}
+	d := g.t.V1["freezer"]
+	return d != "" && strings.HasPrefix(content(filepath.Join(d, g.name, "freezer.state")), "FR") // or is freezing
+}
+
 func (g Group) freezeV1(on bool) error {
 	d := g.t.V1["freezer"]
 	if d == "" {

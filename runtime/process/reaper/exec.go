@@ -42,12 +42,8 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 			maxFDs)
 	}
 	r.mu.Lock()
-	env, paused := l.env, l.rec.Paused
+	env := l.env
 	r.mu.Unlock()
-	if paused {
-		return nil, fault.New(fault.Precondition, "paused",
-			"machine %s is suspended: resume it before a command is run in it", id)
-	}
 	if env == nil { // adopted: only the process itself still has it
 		if env, err = proc.Environ(l.rec.PID); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
@@ -60,12 +56,12 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
+	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
+	defer l.slotMu.Unlock()
+	if err := r.awake(l); err != nil {
+		return nil, err
+	}
 	if r.tree != nil {
-		l.slotMu.Lock()
-		defer l.slotMu.Unlock()
-		if l.slotGone {
-			return nil, notRunning(id)
-		}
 		k.group = &l.slot.group
 		if k.thread, err = parkThread(l.slot.group); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "cgroup",
@@ -86,6 +82,22 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	return x, nil
+}
+
+// awake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it
+// executes anything, and who forks it waits. l.slotMu is held.
+func (r *Reaper) awake(l *life) error {
+	r.mu.Lock()
+	paused, over := l.rec.Paused, l.ended
+	r.mu.Unlock()
+	switch {
+	case over || l.slotGone:
+		return notRunning(l.m.id)
+	case paused || r.tree != nil && l.slot.group.Frozen():
+		return fault.New(fault.Precondition, "paused",
+			"machine %s is suspended: resume it before a command is run in it", l.m.id)
+	}
+	return nil
 }
 
 // end kills the command's session leader and group, unless it has been waited for already.

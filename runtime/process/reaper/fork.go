@@ -2,7 +2,11 @@ package reaper
 
 import (
 	"errors"
+	"os"
+	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
@@ -63,7 +67,14 @@ func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) erro
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	before := proc.Tick()
+	returned := r.boundFork(before)
 	pid, err := syscall.ForkExec(c.path, c.argv, attr)
+	if returned() {
+		// Nobody is registered for the process, so that it is only waited for.
+		return fault.New(fault.Unavailable, "fork_stuck",
+			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
+				"lies on a disk that does not answer", 2*r.forkPatience, c.path)
+	}
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
 			return fault.Wrap(err, fault.Unavailable, "fork", "this worker has no room for another process now")
@@ -77,4 +88,82 @@ func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) erro
 	}
 	registered(pid, ticks)
 	return nil
+}
+
+// forkPatience is half of how long a fork may take until its child has executed its program. Meanwhile nothing else is
+// forked or waited for.
+const forkPatience = 5 * time.Second
+
+// boundFork ends the child of a fork that takes too long. The caller says when the fork has returned, and is told
+// whether that was so. before is a time before it began, in ticks since boot.
+//
+// Time counts twice, the second time in small parts: a reaper that was stopped for long is given the second half.
+func (r *Reaper) boundFork(before uint64) (returned func() bool) {
+	var mu sync.Mutex
+	done, ended := make(chan struct{}), false
+	t := time.AfterFunc(r.forkPatience, func() {
+		const parts = 20
+		for range parts {
+			select {
+			case <-done:
+				return
+			case <-time.After(r.forkPatience / parts):
+			}
+		}
+		for !isClosed(done) {
+			mu.Lock()
+			if pid := r.stuckChild(before); pid != 0 && !isClosed(done) {
+				ended = true
+				r.log.Error("a child does not get to its program, and is ended", "pid", pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+			}
+			mu.Unlock()
+			select {
+			case <-done:
+			case <-time.After(r.forkPatience / parts):
+			}
+		}
+	})
+	return func() bool {
+		t.Stop()
+		close(done)
+		mu.Lock()
+		defer mu.Unlock()
+		return ended
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// stuckChild finds the child of the fork that is under way: nobody is registered for it, it is not older than the fork,
+// and it still is this program. 0 when there is none.
+func (r *Reaper) stuckChild(before uint64) int {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return 0
+	}
+	kids, _ := proc.Children(os.Getpid())
+	for _, pid := range kids {
+		r.mu.Lock()
+		_, known := r.procs[pid]
+		r.mu.Unlock()
+		if known {
+			continue
+		}
+		st, err := proc.Read(pid)
+		if err != nil || st.Start < before {
+			continue
+		}
+		if exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && exe == self {
+			return pid
+		}
+	}
+	return 0
 }

@@ -73,6 +73,8 @@ type Reaper struct {
 	pool       *workerPool
 	startSlots chan struct{} // one is held by each start that is under way, see maxStarting
 
+	forkPatience time.Duration // see there
+
 	mu       sync.Mutex
 	machines map[string]*machine
 	procs    map[int]any // pid -> *life or *execution, children only
@@ -97,11 +99,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	lock := os.NewFile(uintptr(old.Lock), LockFile)
-	if !upgraded {
-		if lock, err = lockDir(o.Dir); err != nil {
-			return err
-		}
+	lock, err := lockDir(o.Dir, old, upgraded)
+	if err != nil {
+		return err
 	}
 	defer lock.Close()
 	r := &Reaper{
@@ -109,6 +109,7 @@ func Run(ctx context.Context, o Options) error {
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
 		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(), at: o.At,
+		forkPatience: forkPatience,
 	}
 	if r.at == nil {
 		r.at = func(Point) {}
@@ -153,18 +154,6 @@ func Run(ctx context.Context, o Options) error {
 			}
 		}
 	}
-}
-
-// lockDir makes sure that there is one reaper a directory. The lock ends with the process.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the reaper's lock: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another reaper runs in %s: %w", dir, err), f.Close())
-	}
-	return f, nil
 }
 
 // settle makes the process what a parent of machines must be.

@@ -59,9 +59,11 @@ func (r *Reaper) upgrade(argv []string) error {
 		resume()
 		return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot be upgraded now")
 	}
+	_ = lockShared(r.held, true) // nobody else has it: nothing is forked now
 	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
 	err = syscall.Exec(argv[0], argv, env)
 	_ = unix.Close(fd)
+	_ = lockShared(r.held, false)
 	r.keepPipes(lives, true)
 	resume()
 	return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot become %s", argv[0])

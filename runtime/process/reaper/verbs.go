@@ -75,15 +75,17 @@ func (r *Reaper) pause(id string, on bool) error {
 	if same {
 		return nil
 	}
+	if r.tree != nil {
+		r.freeThread(l) // v1 freezes threads
+	}
+	l.slotMu.Lock() // no command is forked into it meanwhile, and none is until it is known to be suspended
+	defer l.slotMu.Unlock()
+	if l.slotGone {
+		return notRunning(id)
+	}
 	ctx, cancel := r.patience(freezePatience)
 	defer cancel()
 	if r.tree != nil && l.slot.group.CanFreeze() {
-		r.freeThread(l) // v1 freezes threads
-		l.slotMu.Lock()
-		defer l.slotMu.Unlock()
-		if l.slotGone {
-			return notRunning(id)
-		}
 		if err := l.slot.group.Freeze(ctx, on); err != nil {
 			r.mu.Lock()
 			paused := l.rec.Paused

@@ -1,0 +1,119 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// borrow opens every descriptor that a process has, as a child of it has them that stopped between fork and exec.
+func borrow(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for _, e := range list {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := unix.PidfdGetfd(fd, n, 0)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		got++
+		t.Cleanup(func() { _ = unix.Close(own) })
+	}
+	if got == 0 {
+		t.Fatal("no descriptor could be had")
+	}
+}
+
+// TestReaperKilledWhileAChildHasItsDescriptors: the lock, the socket and the connections of a reaper that is killed may
+// be open in a child of it. The next one takes over all the same.
+func TestReaperKilledWhileAChildHasItsDescriptors(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lacking(t, "root, to have another process's descriptors")
+	}
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	before := start(t, r, limited("m", 1, lasting...))
+	borrow(t, reaperPID(t, o.Dir))
+	killReaper(t, o.Dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all, err := r.List(ctx)
+	if err != nil || len(all) != 1 || all[0].PID != before.PID || !all[0].Running {
+		t.Fatalf("%+v, %v; want the machine that runs", all, err)
+	}
+	start(t, r, limited("n", 1, lasting...))
+}
+
+// TestExecInAFrozenGroup: whoever froze a machine's cgroup, a command is refused and not forked into it.
+func TestExecInAFrozenGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lacking(t, "root, for cgroups")
+	}
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	st := start(t, r, limited("m", 1, lasting...))
+	file := freezer(t, st.PID)
+	if err := os.WriteFile(file, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, []byte("0"), 0) }) // it may be gone
+	_, err := r.Exec(t.Context(), "m", runtime.ExecRequest{Argv: []string{"true"}})
+	if !fault.Is(err, fault.Precondition) {
+		t.Fatalf("%v; want a refusal", err)
+	}
+	start(t, r, limited("n", 1, lasting...))
+}
+
+// freezer names the file that freezes the cgroup of a process.
+func freezer(t *testing.T, pid int) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		var st syscall.Stat_t
+		path := filepath.Join(root, groupOf(t, pid), "cgroup.freeze")
+		if syscall.Stat(path, &st) == nil {
+			return path
+		}
+	}
+	lacking(t, "a cgroup2 tree")
+	return ""
+}
+
+// groupOf returns the path of a process in the cgroup2 tree.
+func groupOf(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return path
+		}
+	}
+	lacking(t, "a cgroup2 tree")
+	return ""
+}
