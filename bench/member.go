@@ -104,7 +104,7 @@ func runMember(id, key, pace string) error {
 		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
 			break
 		}
-		if err := obey(ctx, g, self, o, out); err != nil {
+		if err := carryOut(ctx, g, self, o, out); err != nil {
 			out.say(memberLine{What: "failed", Error: err.Error()})
 		}
 	}
@@ -112,7 +112,7 @@ func runMember(id, key, pace string) error {
 	return <-done
 }
 
-func obey(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o memberOrder, out *lines) error {
+func carryOut(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o memberOrder, out *lines) error {
 	switch o.Do {
 	case "join":
 		if err := g.Join(ctx, []string{o.Addr}); err != nil {

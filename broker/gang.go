@@ -18,8 +18,8 @@ import (
 // gang holds room for all machines of an order, and then makes them all, or none.
 type gang struct{ *Broker }
 
-// company is a gang while it is bought.
-type company struct {
+// gangPurchase is a gang while it is bought.
+type gangPurchase struct {
 	*Broker
 	*Order
 	buyer *market.GangBuyer
@@ -29,7 +29,7 @@ type company struct {
 // Buy drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
 func (s gang) Buy(ctx context.Context, o *Order) error {
 	began := time.Now()
-	c := &company{Broker: s.Broker, Order: o, view: s.fleet.View(ctx)}
+	c := &gangPurchase{Broker: s.Broker, Order: o, view: s.fleet.View(ctx)}
 	req := market.GangRequest{ID: o.gang, Min: o.Gang.Min, Same: o.Gang.Same, Until: began.Add(o.Gang.Wait)}
 	for _, p := range o.Purchases {
 		req.Members = append(req.Members, p.Request)
@@ -63,7 +63,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 }
 
 // look enters the view, and where the policy that only watches would have placed the gang on it.
-func (c *company) look(req market.GangRequest) {
+func (c *gangPurchase) look(req market.GangRequest) {
 	see(c.view, c.Purchases...)
 	c.watch(c.Purchases, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		req.Members = reqs
@@ -76,7 +76,7 @@ func (c *company) look(req market.GangRequest) {
 }
 
 // refresh begins another try, with a newer view and other ids: one that was undone is used up.
-func (c *company) refresh(ctx context.Context, req market.GangRequest) {
+func (c *gangPurchase) refresh(ctx context.Context, req market.GangRequest) {
 	c.view = c.fleet.View(ctx)
 	c.buyer.SetView(c.view)
 	for i, p := range c.Purchases {
@@ -87,7 +87,7 @@ func (c *company) refresh(ctx context.Context, req market.GangRequest) {
 }
 
 // wait pauses between two tries, and reports whether the caller has gone away meanwhile.
-func (c *company) wait(ctx context.Context, d time.Duration) (gone bool) {
+func (c *gangPurchase) wait(ctx context.Context, d time.Duration) (gone bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -100,7 +100,7 @@ func (c *company) wait(ctx context.Context, d time.Duration) (gone bool) {
 }
 
 // askAll carries out the asks of a batch side by side.
-func (c *company) askAll(ctx context.Context, asks []market.Ask) []market.Answer {
+func (c *gangPurchase) askAll(ctx context.Context, asks []market.Ask) []market.Answer {
 	got := make([]reply, len(asks))
 	var all sync.WaitGroup
 	var layout *gangLayout
@@ -134,7 +134,7 @@ func (c *company) askAll(ctx context.Context, asks []market.Ask) []market.Answer
 
 // judge ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the
 // rankings of a thousand members over a thousand workers until all have answered would take too much room.
-func (c *company) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
+func (c *gangPurchase) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
 	how := fmt.Sprintf("one of a gang of %d that started together", placed)
 	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), ""
 	why := p.explain(w, how)

@@ -111,8 +111,8 @@ func (s sealer) digest(bound, value string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// travelling returns the sealer of rows on their way between gateways.
-func travelling(shared []byte) (s sealer, err error) {
+// sealerBetweenGateways returns the sealer of rows on their way between gateways.
+func sealerBetweenGateways(shared []byte) (s sealer, err error) {
 	key, err := hkdf.Key(sha256.New, shared, nil, "souk secrets between gateways, 1", len(s.key))
 	if err != nil {
 		return s, fault.Wrap(err, fault.Internal, "seal", "the key for secrets on their way could not be made")

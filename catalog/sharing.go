@@ -108,7 +108,7 @@ func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
 		return nil, fault.New(fault.Precondition, "no_shared_key",
 			"members share no key, so secrets stay where they are")
 	}
-	s, err := travelling(keys[0])
+	s, err := sealerBetweenGateways(keys[0])
 	if err == nil {
 		row.Sealed, err = s.seal(bound, plain)
 	}
@@ -129,7 +129,7 @@ func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
 		"members share no key, so a secret of another gateway cannot be opened")
 	for _, k := range c.sharing.Keys() {
 		var s sealer
-		if s, err = travelling(k); err != nil {
+		if s, err = sealerBetweenGateways(k); err != nil {
 			return nil, err
 		}
 		if plain, err = s.open(bound, row.Sealed); err == nil {

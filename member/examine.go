@@ -14,14 +14,15 @@ const (
 	DigestWord      = "digest "
 )
 
-// examined is the member's own worker, as other members see it: its examination tells what the member knows, too.
-type examined struct {
+// examinedWorker is the member's own worker, as other members see it: its examination tells what the member knows,
+// too.
+type examinedWorker struct {
 	Worker
 	m *Member
 }
 
 // Examine is the worker's, and the member's.
-func (e examined) Examine(ctx context.Context) []cluster.Finding {
+func (e examinedWorker) Examine(ctx context.Context) []cluster.Finding {
 	return append(e.Worker.Examine(ctx), e.m.Finding())
 }
 

@@ -16,7 +16,7 @@ func defaultCallers() int { return runtime.GOMAXPROCS(0) }
 
 // floor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to
 // record anything.
-func (t *town) floor(o Options) (us float64, err error) {
+func (t *testbed) floor(o Options) (us float64, err error) {
 	var c cost
 	for c.creates < o.Creates {
 		launches := make([]*machine.Launch, endEvery)

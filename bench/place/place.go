@@ -73,8 +73,8 @@ const (
 	endEvery = 1000
 )
 
-// town is a souk process over workers in memory.
-type town struct {
+// testbed is a souk process over workers in memory.
+type testbed struct {
 	fleet   *fleet.Fleet
 	sellers []*seller
 	byID    map[cluster.WorkerID]*seller
@@ -138,8 +138,8 @@ func (r *Result) atTen(ctx context.Context, o Options, each int) error {
 }
 
 // open makes workers, and machines on them that the fleet knows.
-func open(workers, machines int) (t *town, err error) {
-	t = &town{fleet: fleet.New(), byID: map[cluster.WorkerID]*seller{}, chance: rand.New(rand.NewPCG(1, 2))}
+func open(workers, machines int) (t *testbed, err error) {
+	t = &testbed{fleet: fleet.New(), byID: map[cluster.WorkerID]*seller{}, chance: rand.New(rand.NewPCG(1, 2))}
 	if t.dir, err = os.MkdirTemp("", "souk-bench-"); err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "bench", "no temporary directory can be made for the decision log")
 	}
@@ -183,7 +183,7 @@ func open(workers, machines int) (t *town, err error) {
 	return t, err
 }
 
-func (t *town) close() {
+func (t *testbed) close() {
 	if t.gateway != nil {
 		t.gateway.Close()
 	}
@@ -194,7 +194,7 @@ func (t *town) close() {
 }
 
 // record is that of a worker of one of three sizes and four regions.
-func (t *town) record(i int) cluster.Record {
+func (t *testbed) record(i int) cluster.Record {
 	size := int64(1 + i%3)
 	return cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%05d", i)),
 		Region: cluster.Region([]string{"iad", "fra", "nrt", "syd"}[i%4]),
@@ -207,7 +207,7 @@ func (t *town) record(i int) cluster.Record {
 func appName(i int) string { return fmt.Sprintf("app-%03d", i) }
 
 // stock gives a worker a machine that is known from before.
-func (t *town) stock(s *seller, app string) error {
+func (t *testbed) stock(s *seller, app string) error {
 	id := fmt.Sprintf("%014x", t.made.Add(1))
 	req := placement.Request{App: app, Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256,
 		Disk: 1000}}
@@ -230,7 +230,7 @@ func (c cost) perSecond() float64 { return float64(c.creates) / c.wall.Seconds()
 func (c cost) cpu() float64       { return float64(c.use.Nanoseconds()) / 1000 / float64(c.creates) }
 
 // measure makes creates, in rounds: after each the machines that were made are taken away again.
-func (t *town) measure(ctx context.Context, o Options, named bool) (c cost, err error) {
+func (t *testbed) measure(ctx context.Context, o Options, named bool) (c cost, err error) {
 	if err := t.round(ctx, o.Callers, endEvery, named, nil); err != nil { // the caches of index and runtime fill
 		return c, err
 	}
@@ -245,7 +245,7 @@ func (t *town) measure(ctx context.Context, o Options, named bool) (c cost, err 
 }
 
 // round makes n machines with some callers, adds what it took to c, and takes them away again.
-func (t *town) round(ctx context.Context, callers, n int, named bool, c *cost) error {
+func (t *testbed) round(ctx context.Context, callers, n int, named bool, c *cost) error {
 	made := make([]*machine.Machine, n)
 	launches := make([]*machine.Launch, n)
 	for i := range launches {
@@ -285,7 +285,7 @@ func (t *town) round(ctx context.Context, callers, n int, named bool, c *cost) e
 }
 
 // launch is one of 24 shapes.
-func (t *town) launch(named bool) *machine.Launch {
+func (t *testbed) launch(named bool) *machine.Launch {
 	n := t.made.Add(1)
 	guest := machine.Guest{CPUKind: "shared", CPUs: 1 + int(n%4), MemoryMB: 256 * (1 + int(n%6))}
 	l := &machine.Launch{Config: &machine.Config{Image: "souk/host", Guest: &guest,
@@ -297,7 +297,7 @@ func (t *town) launch(named bool) *machine.Launch {
 }
 
 // calls counts what workers were asked beside grants.
-func (t *town) calls() (n int64) {
+func (t *testbed) calls() (n int64) {
 	for _, s := range t.sellers {
 		s.mu.Lock()
 		n += s.seen

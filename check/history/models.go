@@ -36,7 +36,7 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
 		case porcupine.Illegal:
 			res.Violations = append(res.Violations,
-				fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, tell(part)))
+				fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, historyText(part)))
 		case porcupine.Unknown:
 			res.Unknown++
 		}
@@ -100,7 +100,7 @@ func operations(ops []Op) []porcupine.Operation {
 	return out
 }
 
-func tell(ops []Op) string {
+func historyText(ops []Op) string {
 	ops = slices.Clone(ops)
 	slices.SortFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
 	text := ""
@@ -120,8 +120,8 @@ func tell(ops []Op) string {
 	return text
 }
 
-// one is the state of one machine.
-type one struct {
+// machineState is the state of one machine.
+type machineState struct {
 	there    bool
 	gone     bool
 	worker   cluster.WorkerID
@@ -133,9 +133,9 @@ type one struct {
 // has one holder. Leases of the history outlast it.
 func machineModel() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return one{} },
+		Init: func() any { return machineState{} },
 		Step: func(s, in, _ any) (bool, any) {
-			st, o := s.(one), in.(Op)
+			st, o := s.(machineState), in.(Op)
 			if o.Outcome == Unsure {
 				return true, st.unsure(o)
 			}
@@ -144,7 +144,7 @@ func machineModel() porcupine.Model {
 	}
 }
 
-func (s one) step(o Op) (bool, any) {
+func (s machineState) step(o Op) (bool, any) {
 	yes := o.Outcome == Yes
 	switch o.Kind {
 	case Create:
@@ -154,10 +154,10 @@ func (s one) step(o Op) (bool, any) {
 		if s.there {
 			return s.worker == o.Worker && s.instance == o.Instance, s
 		}
-		return !s.gone, one{there: true, worker: o.Worker, instance: o.Instance}
+		return !s.gone, machineState{there: true, worker: o.Worker, instance: o.Instance}
 	case Destroy:
 		if yes {
-			return s.there || s.gone, one{gone: true}
+			return s.there || s.gone, machineState{gone: true}
 		}
 		return !s.there || s.lease != "", s
 	case Lease:
@@ -179,10 +179,10 @@ func (s one) step(o Op) (bool, any) {
 
 // unsure is an Op without an answer, which took effect: had it not, it would stand at the end of all, where nobody
 // looks.
-func (s one) unsure(o Op) any {
+func (s machineState) unsure(o Op) any {
 	switch {
 	case o.Kind == Destroy && s.there:
-		return one{gone: true}
+		return machineState{gone: true}
 	case o.Kind == ReleaseLease && s.lease == o.Nonce:
 		s.lease = ""
 	case o.Kind == Lease && s.there && s.lease == "":
