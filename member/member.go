@@ -236,7 +236,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 // Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
-		Signer: m.signer(),
+		Signer:  m.signer(),
 		Members: m.addresses,
 		Known:   m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Claims: m.decider,
 		Log: m.o.Log, Now: m.o.Now})

@@ -36,7 +36,8 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 		switch porcupine.CheckOperationsTimeout(m, operations(part), max(time.Until(deadline), time.Millisecond)) {
 		case porcupine.Illegal:
 			res.Violations = append(res.Violations,
-				fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what, historyText(part)))
+				fmt.Sprintf("what clients were told of %s has no order in which it is true: %s", what,
+					historyText(part)))
 		case porcupine.Unknown:
 			res.Unknown++
 		}
