@@ -29,6 +29,11 @@
 // Its answer is NDJSON, sent as it happens: {"stream": "stdout", "data": BASE64} or "stderr", and as the last line
 // {"exit_code": N}. Both directions flow at once over HTTP/1.1. Closing the connection ends the command.
 //
+// # Lists
+//
+// A list answers though a worker cannot be asked: the header Souk-Missing then names the worker. What it last told of
+// its machines stands in, with the host_status "unreachable"; its volumes and destroyed machines are left out.
+//
 // # Errors
 //
 // Every error is {"error": sentence, "status"?, "souk": {kind, code, scope, resource, retry_after, ...}} with the
@@ -41,6 +46,7 @@ const (
 	RequestIDHeader   = "fly-request-id"          // of every answer: its request, to be found in the server's log
 	NonceHeader       = "fly-machine-lease-nonce" // of a request: the nonce of the machine's lease
 	IdempotencyHeader = "Idempotency-Key"         // of a create: repeated, it answers the machine of the first time
+	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
 	PreferHeader      = "Prefer"
 	RespondAsync      = "respond-async" // as Prefer: answer when an operation has begun, not when it is done
 )

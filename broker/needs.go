@@ -74,7 +74,8 @@ type Directory interface {
 	Find(ctx context.Context, app, id string) (Worker, *machine.Machine, error)
 	// Named returns the id of the machine of an app that has a name; "" where none has.
 	Named(ctx context.Context, app, name string) (id string, err error)
-	// Volumes lists an app's volumes.
+	// Volumes lists an app's volumes, and those that are known beside an error: a worker that cannot be asked may have
+	// more.
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
 }
 

@@ -77,13 +77,13 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 	if len(launch.Config.Mounts) == 0 {
 		return nil, nil
 	}
-	volumes, err := b.directory.Volumes(ctx, app)
-	if err != nil {
-		return nil, err
-	}
+	volumes, err := b.directory.Volumes(ctx, app) // an error need not concern those that are mounted
 	var ids []string
 	for _, m := range launch.Config.Mounts {
 		i := slices.IndexFunc(volumes, func(v machine.Volume) bool { return v.ID == m.Volume })
+		if i < 0 && err != nil {
+			return nil, err
+		}
 		if i < 0 {
 			return nil, fault.New(fault.NotFound, "volume_not_found",
 				"volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))

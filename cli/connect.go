@@ -2,11 +2,13 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/soukhq/souk/client"
@@ -53,7 +55,34 @@ func (c *Env) Client() (*client.Client, error) {
 	if err := checkAddr(addr); err != nil {
 		return nil, err
 	}
-	return client.New(addr, token), nil
+	return client.New(addr, token).OnMissing(c.noteMissing), nil
+}
+
+// noteMissing says on stderr, once for each worker, that what is shown lacks what it has.
+func (c *Env) noteMissing(workers []string) {
+	workers = slices.DeleteFunc(workers, func(id string) bool { return c.missing[id] })
+	if len(workers) == 0 {
+		return
+	}
+	if c.missing == nil {
+		c.missing = map[string]bool{}
+	}
+	for _, id := range workers {
+		c.missing[id] = true
+	}
+	text := strings.Map(Printable, strings.Join(workers, ", ")) + " could not be asked: of what is there, at most " +
+		"what was last told is shown"
+	if c.JSON {
+		c.JSONLine(c.Err, NoteLine{Note: text, Missing: workers})
+		return
+	}
+	fmt.Fprintf(c.Err, "souk: %s\n", text)
+}
+
+// NoteLine is what a command says in --json on stderr beside its answer.
+type NoteLine struct {
+	Note    string   `json:"note"`
+	Missing []string `json:"missing,omitempty"` // workers that could not be asked
 }
 
 // checkAddr refuses to send the token in clear over a network.

@@ -23,6 +23,8 @@ type Env struct {
 	JSON bool
 	app  string // "" when the user did not say
 	addr string
+
+	missing map[string]bool // workers of which it was said that they could not be asked
 }
 
 // DefaultApp is the app of machines whose app nobody named.

@@ -23,9 +23,11 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	if err == nil {
 		return Owned(m, c.AppOrDefault()), nil
 	}
-	if !fault.Is(err, fault.NotFound) {
+	_, answered := fault.As(err).Detail.(client.ErrorAnswer)
+	if !fault.Is(err, fault.NotFound) && (!answered || !fault.Is(err, fault.Unavailable)) {
 		return nil, err
 	}
+	unsure := err
 	named, err := cl.MachineLines(ctx, client.LineOptions{App: app, Name: ref})
 	if err != nil {
 		return nil, err
@@ -33,6 +35,9 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	if len(named) == 0 { // it may be the id of a machine of another app, or of one that was destroyed
 		if m, err := elsewhere(ctx, cl, app, ref); m != nil || err != nil {
 			return m, err
+		}
+		if fault.Is(unsure, fault.Unavailable) {
+			return nil, unsure
 		}
 		return nil, fault.New(fault.NotFound, "machine",
 			"no machine has the id or the name %q%s; \"souk ps\" lists them",

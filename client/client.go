@@ -39,6 +39,15 @@ type transport struct {
 	token string
 	http  *http.Client
 	async bool
+	lacks func(workers []string) // nil: nobody is told
+}
+
+// OnMissing returns a client that calls f when an answer lacks something of workers that could not be asked. What they
+// last told may stand in.
+func (c *Client) OnMissing(f func(workers []string)) *Client {
+	t := c.transport
+	t.lacks = f
+	return newClient(t)
 }
 
 // Async returns a client whose Start, Stop, Restart and Suspend return when they have begun, not when they are done.
@@ -185,6 +194,9 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
 		return nil, answerError(resp)
+	}
+	if missing := resp.Header.Get(api.MissingHeader); missing != "" && c.lacks != nil {
+		c.lacks(strings.Split(missing, ","))
 	}
 	return resp, nil
 }

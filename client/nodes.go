@@ -48,9 +48,14 @@ func (c ClusterCalls) RemoveMember(ctx context.Context, id, by, reason string, f
 	return c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), nil)
 }
 
-// Health returns the health of the cluster as the member that answers finds it.
-func (c ClusterCalls) Health(ctx context.Context) (h api.Health, err error) {
-	err = c.do(ctx, newCall(api.ClusterHealth), &h)
+// Health returns the health of the cluster as the member that answers finds it, and what it finds by asking a worker;
+// "": all of them.
+func (c ClusterCalls) Health(ctx context.Context, worker string) (h api.Health, err error) {
+	q := url.Values{"thorough": {"true"}}
+	if worker != "" {
+		q = url.Values{"member": {worker}}
+	}
+	err = c.do(ctx, newCall(api.ClusterHealth).withQuery(q), &h)
 	return h, err
 }
 

@@ -166,9 +166,13 @@ func (e *Edit) enter(m *Machine) {
 	old, known := f.next.machines.ReplaceOrInsert(m)
 	if known && (old.App != m.App || old.Name != m.Name) {
 		f.next.names.Delete(old)
+		f.shareName(old)
 	}
 	f.next.names.ReplaceOrInsert(m)
 	f.changed.machines, f.changed.any = true, true
+	if !known || old.App != m.App || old.Name != m.Name {
+		f.shareName(m)
+	}
 	if !known && claims(f.next.machines, m.ID) > 1 {
 		f.next.disputed.ReplaceOrInsert(m.ID)
 		f.changed.disputed = true
@@ -180,8 +184,23 @@ func (f *Fleet) drop(m *Machine) {
 	f.next.machines.Delete(m)
 	f.next.names.Delete(m)
 	f.changed.machines, f.changed.any = true, true
+	f.shareName(m)
 	if f.next.disputed.Len() > 0 && claims(f.next.machines, m.ID) < 2 {
 		f.next.disputed.Delete(m.ID)
 		f.changed.disputed = true
+	}
+}
+
+// shareName brings up to date whether several machines have the name of one that has come or gone.
+func (f *Fleet) shareName(m *Machine) {
+	if m.Name == "" {
+		return
+	}
+	name := Name{m.App, m.Name}
+	if len(holders(f.next.names, name, 2)) > 1 {
+		_, known := f.next.shared.ReplaceOrInsert(name)
+		f.changed.shared = f.changed.shared || !known
+	} else if _, known := f.next.shared.Delete(name); known {
+		f.changed.shared = true
 	}
 }

@@ -51,6 +51,22 @@ func firstPort(x *machine.Machine) uint16 {
 	return 0
 }
 
+// LastKnown returns the machine as its worker last told of it, for lists while the worker cannot be asked: without its
+// config and its events.
+func (m *Machine) LastKnown() *machine.Machine {
+	at := m.Updated.UTC().Format(time.RFC3339)
+	return &machine.Machine{ID: m.ID, App: m.App, Name: m.Name, State: m.State, Region: string(m.Region),
+		InstanceID: m.Instance, Version: m.Instance, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
+		HostStatus: "unreachable", Events: []machine.Event{}, Config: &machine.Config{}}
+}
+
+// Name is the name of a machine in its app.
+type Name struct{ App, Name string }
+
+func nameBefore(a, b Name) bool {
+	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name)) < 0
+}
+
 // byID orders machines by id; workers that claim the same one stand side by side.
 func byID(a, b *Machine) bool {
 	if a.ID != b.ID {

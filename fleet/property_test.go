@@ -69,6 +69,15 @@ func (m *model) text() string {
 	for _, app := range []string{"a", "b"} {
 		for _, name := range []string{"n", "o"} {
 			fmt.Fprintf(&b, "%s/%s %s\n", app, name, byName[[2]string{app, name}])
+			holders := map[string]bool{}
+			for _, x := range m.machines {
+				if x.App == app && x.Name == name {
+					holders[x.ID] = true
+				}
+			}
+			if len(holders) > 1 {
+				fmt.Fprintf(&b, "several have it: %v\n", slices.Sorted(maps.Keys(holders)))
+			}
 		}
 	}
 	return b.String()
@@ -110,6 +119,9 @@ func textOf(s *fleet.Snapshot) string {
 				id = m.ID
 			}
 			fmt.Fprintf(&b, "%s/%s %s\n", app, name, id)
+			if several := s.SharedNames()[fleet.Name{App: app, Name: name}]; len(several) > 0 {
+				fmt.Fprintf(&b, "several have it: %v\n", several)
+			}
 		}
 	}
 	return b.String()

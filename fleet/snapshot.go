@@ -177,6 +177,45 @@ func (s *Snapshot) WorkersOf(app string) []cluster.WorkerID {
 	return out
 }
 
+// MachinesAt iterates over the machines of an app, "" for all, that a worker has told of, by app and name.
+func (s *Snapshot) MachinesAt(worker cluster.WorkerID, app string) iter.Seq[*Machine] {
+	all := s.MachinesOf(app)
+	if app == "" {
+		all = s.AllMachines()
+	}
+	return func(yield func(*Machine) bool) {
+		for m := range all {
+			if m.Worker == worker && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// SharedNames lists the names that several machines of an app have, as a cut can leave them, with the machines' ids.
+func (s *Snapshot) SharedNames() map[Name][]string {
+	out := map[Name][]string{}
+	s.shared.Ascend(func(n Name) bool {
+		out[n] = holders(s.names, n, s.names.Len())
+		return true
+	})
+	return out
+}
+
+// holders lists up to most ids of machines that have a name, each once.
+func holders(names *btree.BTreeG[*Machine], n Name, most int) (ids []string) {
+	names.AscendGreaterOrEqual(&Machine{App: n.App, Name: n.Name}, func(m *Machine) bool {
+		if m.App != n.App || m.Name != n.Name {
+			return false
+		}
+		if last := len(ids) - 1; last < 0 || ids[last] != m.ID { // by id, so that claims to one stand side by side
+			ids = append(ids, m.ID)
+		}
+		return len(ids) < most
+	})
+	return ids
+}
+
 // claims counts the workers that claim a machine, up to two.
 func claims(machines *btree.BTreeG[*Machine], id string) (n int) {
 	machines.AscendGreaterOrEqual(&Machine{ID: id}, func(m *Machine) bool {

@@ -225,7 +225,9 @@ func TestSeveralWorkers(t *testing.T) {
 		len(fleet.Unreachable) != 1 {
 		t.Errorf("the fleet is %+v", fleet)
 	}
-	s.want(500, "GET", "/v1/apps/a/machines", nil)
+	if r := s.want(200, "GET", "/v1/apps/a/machines", nil); r.header.Get(api.MissingHeader) != "w2" {
+		t.Errorf("a list that w2 gave nothing for says that it lacks %q", r.header.Get(api.MissingHeader))
+	}
 }
 
 func TestPlatform(t *testing.T) {

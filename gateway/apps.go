@@ -86,10 +86,11 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 
 func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	volumes, err := a.directory.volumes(r.Context(), "")
+	volumes, silent, err := a.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	count := countByApp(a.directory.fleet.Snapshot(), volumes)
 	list := api.AppList{Apps: []api.App{}}
 	for _, app := range a.catalog.Apps() {
@@ -127,10 +128,11 @@ func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 	for range a.directory.fleet.Snapshot().MachinesOf(app.Name) {
 		machines++
 	}
-	volumes, err := a.directory.volumes(r.Context(), app.Name)
+	volumes, silent, err := a.directory.volumes(r.Context(), app.Name)
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	answer(w, http.StatusOK, appAnswer(app, machines, len(volumes)))
 	return nil
 }
@@ -143,8 +145,11 @@ func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_, errs := fanOut(a.directory.workers(), func(k Worker) (struct{}, error) {
-		return struct{}{},
-			emptyWorker(ctx, k, name)
+		err := emptyWorker(ctx, k, name)
+		if couldNotAsk(err) && !a.directory.mayHave(k.ID(), name) {
+			err = nil // an app would never go while a worker is away that never had anything of it
+		}
+		return struct{}{}, err
 	})
 	for _, err := range errs {
 		if err != nil {

@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
@@ -22,6 +24,8 @@ type directory struct {
 	fleet  *fleet.Fleet
 	worker func(cluster.WorkerID) (Worker, bool) // by which a worker is called
 	apps   appFinder
+	// contact has whom calls did not reach, which gossip need not know
+	contact fleet.Contact
 }
 
 // appFinder tells which apps there are.
@@ -49,43 +53,100 @@ func (d *directory) those(keep func(*fleet.Worker) bool) (out []Worker) {
 	return out
 }
 
-// owner has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
-// or the fleet does not know, whichever of all does not say no. Only when every worker has said no is it NotFound; when
-// one could not be asked it is not known, and said so.
+// owner has the worker answer that has a machine, or a volume. Where nobody has it, that is NotFound; see nowhere.
 func owner[T any](ctx context.Context, g *directory, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
-	var none T
+	out, silent, err := search(ctx, g, app, id, missing, ask)
+	if len(silent) > 0 {
+		err = g.nowhere(missing, silent)
+	}
+	return out, err
+}
+
+// unanswered is a worker that could not be asked, and why.
+type unanswered struct {
+	id  cluster.WorkerID
+	err error
+}
+
+// search has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
+// or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it returns those
+// that could not.
+func search[T any](ctx context.Context, g *directory, app, id, missing string,
+	ask func(Worker) (T, error)) (none T, silent []unanswered, err error) {
 	if _, err := g.apps.App(app); err != nil {
-		return none, err
+		return none, nil, err
 	}
 	if missing == machineMissing && !machine.ValidID(id) {
-		return none, notFound(missing) // nobody need be asked
+		return none, nil, notFound(missing) // nobody need be asked
 	}
 	home, known := g.homeOf(id, missing)
 	if w, ok := g.worker(home); known && ok {
 		out, err := ask(w)
+		g.contact.Called(home, !couldNotAsk(err))
 		if fault.CodeOf(err) != missing {
-			return out, err
+			return out, nil, err
 		}
 		if err := ctx.Err(); err != nil {
-			return none, err
+			return none, nil, err
 		}
 	}
 	workers := g.those(func(x *fleet.Worker) bool { return x.ID != home || !known })
 	answers, errs := fanOut(workers, ask)
-	unsure := notFound(missing)
+	if err := ctx.Err(); err != nil {
+		return none, nil, err
+	}
 	for i, err := range errs {
+		g.contact.Called(workers[i].ID(), !couldNotAsk(err))
 		switch {
 		case fault.CodeOf(err) == missing:
-		case fault.Is(err, fault.Unavailable):
-			unsure = err
+		case couldNotAsk(err):
+			silent = append(silent, unanswered{workers[i].ID(), err})
 		default:
-			return answers[i], err
+			return answers[i], nil, err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return none, err
+	return none, silent, notFound(missing)
+}
+
+// couldNotAsk reports whether an error is that a worker gave no answer.
+func couldNotAsk(err error) bool {
+	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
+}
+
+// How long "not found" is held back for a worker that could not be asked: one that has told what it has, whose word
+// of what it made last is here by then; and one that has told nothing, which may yet come.
+const (
+	patienceReported   = 10 * time.Second
+	patienceUnreported = time.Minute
+)
+
+// nowhere is the error of what none of those has that could be asked. While a worker could not be asked for a short
+// time only, it may have it, so it is Unavailable; afterwards it is NotFound, and says who was not asked: an answer
+// that never comes helps nobody.
+func (d *directory) nowhere(missing string, silent []unanswered) error {
+	names := make([]string, 0, maxMissing)
+	known := d.fleet.Snapshot()
+	for _, s := range silent {
+		since, lost := d.contact.Lost(s.id)
+		patience := patienceUnreported
+		if x, there := known.Worker(s.id); there {
+			if x.Reported {
+				patience = patienceReported
+			}
+			if !x.Reachable() && !x.Since.IsZero() && (!lost || x.Since.Before(since)) {
+				since, lost = x.Since, true
+			}
+		}
+		if !lost || time.Since(since) < patience {
+			return s.err
+		}
+		if len(names) < maxMissing {
+			names = append(names, string(s.id))
+		}
 	}
-	return none, unsure
+	e := fault.As(notFound(missing))
+	e.Text += "; of " + strings.Join(names, ", ") + ", which cannot be asked, no such one is known here"
+	return e
 }
 
 // The codes by which a worker says that what was asked for is not its own.
@@ -120,9 +181,24 @@ type found struct {
 	machine *machine.Machine
 }
 
-// find returns a machine and its worker.
+// find returns a machine and its worker. Of a worker that cannot be asked the machine is as it was last told, with
+// host_status "unreachable".
 func (d *directory) find(ctx context.Context, app, id string) (found, error) {
-	return owner(ctx, d, app, id, machineMissing, func(w Worker) (found, error) {
+	f, silent, err := d.findSurely(ctx, app, id)
+	if len(silent) > 0 {
+		return f, d.nowhere(machineMissing, silent)
+	}
+	if x, known := d.fleet.Snapshot().Machine(id); known && x.App == app && couldNotAsk(err) && ctx.Err() == nil {
+		if w, there := d.worker(x.Worker); there {
+			return found{w, x.LastKnown()}, nil
+		}
+	}
+	return f, err
+}
+
+// findSurely is find for who acts on NotFound: where a worker could not be asked, it is returned, whatever is known.
+func (d *directory) findSurely(ctx context.Context, app, id string) (found, []unanswered, error) {
+	return search(ctx, d, app, id, machineMissing, func(w Worker) (found, error) {
 		m, err := w.Machine(ctx, app, id)
 		return found{w, m}, err
 	})
@@ -175,15 +251,26 @@ func (d *directory) having(app string, destroyed bool) []Worker {
 	return d.those(func(x *fleet.Worker) bool { return x.Own || has[x.ID] })
 }
 
-// machines lists an app's machines, "" for all, as their workers tell of them.
-func (d *directory) machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	return gather(d.having(app, destroyed),
-		func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, app, destroyed) })
+// mayHave reports whether a worker is known to have machines of an app, or volumes, which may be the app's.
+func (d *directory) mayHave(id cluster.WorkerID, app string) bool {
+	s := d.fleet.Snapshot()
+	for range s.MachinesAt(id, app) {
+		return true
+	}
+	x, known := s.Worker(id)
+	return known && len(x.Record.Volumes) > 0
 }
 
-// volumes lists an app's volumes, "" for all, of the workers that have any.
-func (d *directory) volumes(ctx context.Context, app string) ([]machine.Volume, error) {
-	return gather(d.withVolumes(), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) })
+// machines lists all machines as their workers tell of them, and the workers that could not be asked.
+func (d *directory) machines(ctx context.Context) ([]*machine.Machine, []unanswered, error) {
+	return gather(d, d.workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) },
+		func(cluster.WorkerID) []*machine.Machine { return nil })
+}
+
+// volumes lists an app's volumes, "" for all, of the workers that have any, and those that could not be asked.
+func (d *directory) volumes(ctx context.Context, app string) ([]machine.Volume, []unanswered, error) {
+	return gather(d, d.withVolumes(), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
+		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
 }
 
 // withVolumes returns the workers that have volumes, or may have.
@@ -191,15 +278,18 @@ func (d *directory) withVolumes() []Worker {
 	return d.those(func(x *fleet.Worker) bool { return x.Own || !x.Reported || len(x.Record.Volumes) > 0 })
 }
 
-// missingHeader names the workers of which nothing is known, so that a list may lack what they have.
-const missingHeader = "Souk-Missing"
-
-// maxMissing bounds how many of them are named.
+// maxMissing bounds how many workers are named.
 const maxMissing = 32
 
-// nameMissing tells in an answer's header which workers a list says nothing of.
-func (d *directory) nameMissing(w http.ResponseWriter) {
+// nameMissing tells in an answer's header which workers a list lacks something of: those that were not asked, and those
+// that have told nothing yet.
+func (d *directory) nameMissing(w http.ResponseWriter, silent []unanswered) {
 	ids := d.fleet.Snapshot().MustAsk()
+	for _, s := range silent {
+		ids = append(ids, s.id)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	if len(ids) == 0 {
 		return
 	}
@@ -207,7 +297,7 @@ func (d *directory) nameMissing(w http.ResponseWriter) {
 	for _, id := range ids[:cap(names)] {
 		names = append(names, string(id))
 	}
-	w.Header().Set(missingHeader, strings.Join(names, ","))
+	w.Header().Set(api.MissingHeader, strings.Join(names, ","))
 }
 
 // fanOut asks workers side by side and returns the answers in the workers' order. One that errs has the error beside
@@ -236,18 +326,25 @@ func fanOutTo[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([
 	return out, errs
 }
 
-// gather asks workers for lists and joins them. One that errs fails it: a list that silently lacks some would let its
-// reader believe that they are gone. (A worker that cannot be heard does not err: it gives what it last told.)
-func gather[T any](workers []Worker, ask func(Worker) ([]T, error)) ([]T, error) {
+// gather asks workers for lists and joins them. Of one that gives no answer, what is known stands in, and it is
+// returned: a list that silently lacks some would let its reader believe that they are gone. Another error fails all.
+func gather[T any](d *directory, workers []Worker, ask func(Worker) ([]T, error),
+	known func(cluster.WorkerID) []T) (all []T, silent []unanswered, err error) {
 	lists, errs := fanOut(workers, ask)
-	all := []T{}
+	all = []T{}
 	for i, l := range lists {
-		if errs[i] != nil {
-			return nil, errs[i]
+		id := workers[i].ID()
+		d.contact.Called(id, !couldNotAsk(errs[i]))
+		switch {
+		case couldNotAsk(errs[i]):
+			silent = append(silent, unanswered{id, errs[i]})
+			l = known(id)
+		case errs[i] != nil:
+			return nil, nil, errs[i]
 		}
 		all = append(all, l...)
 	}
-	return all, nil
+	return all, silent, nil
 }
 
 // workerOf returns the worker of the path.

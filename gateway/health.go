@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
@@ -41,21 +42,51 @@ func (a *healthAPI) handlers() handlers {
 	}
 }
 
+// clusterHealth tells what is known here, and asks nobody but the workers of this process: who watches a cluster may
+// ask for it often, of each member. thorough=true has all workers asked, member=ID that one's alone.
 func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
+	thorough, err := queryBool(r, "thorough")
+	if err != nil {
+		return err
+	}
+	one := cluster.WorkerID(r.URL.Query().Get("member"))
 	h := api.Health{At: time.Now().UTC(), Findings: []api.HealthFinding{}}
 	if a.cluster != nil {
 		h.Findings = append(h.Findings, a.memberFindings(&h)...)
 		h.Findings = append(h.Findings, a.staleness(r.Context())...)
 		h.Findings = append(h.Findings, a.expiry(h.Member)...)
-		h.Findings = append(h.Findings, a.pairs(r.Context())...)
+		pairs := a.namePairs()
+		if thorough {
+			pairs = append(pairs, a.claims.KeyPairs(r.Context())...)
+		}
+		h.Findings = append(h.Findings, a.pairs(r.Context(), pairs)...)
 	}
-	lists, _ := fanOut(a.directory.workers(),
-		func(k Worker) ([]api.HealthFinding, error) { return a.workerFindings(r.Context(), k, h.Member), nil })
+	for x := range a.directory.fleet.Snapshot().Workers() {
+		h.Findings = append(h.Findings, a.reported(x)...)
+	}
+	asked := a.directory.those(func(x *fleet.Worker) bool { return thorough || x.Own || x.ID == one })
+	lists, _ := fanOut(asked, func(k Worker) ([]api.HealthFinding, error) {
+		return a.workerFindings(r.Context(), k, h.Member, thorough || k.ID() == one), nil
+	})
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
 	slices.SortStableFunc(h.Findings, func(x, b api.HealthFinding) int { return cmp.Compare(x.Member, b.Member) })
 	h.OK = !slices.ContainsFunc(h.Findings, func(f api.HealthFinding) bool { return !f.OK })
 	answer(w, http.StatusOK, h)
 	return nil
+}
+
+// reported finds what a worker has told of itself, and what calls of it have shown.
+func (a *healthAPI) reported(x *fleet.Worker) (out []api.HealthFinding) {
+	if c := x.Record.Cordon; c != nil && x.Ready() {
+		out = append(out, api.HealthFinding{Member: x.ID, Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
+			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
+	}
+	if since, lost := a.directory.contact.Lost(x.ID); lost && x.Reachable() {
+		out = append(out, api.HealthFinding{Member: x.ID, Check: "calls",
+			Have:   "it is heard of, and calls of it fail since " + since.UTC().Format(time.RFC3339),
+			Advice: "see that its wire address can be reached from here"})
+	}
+	return out
 }
 
 // memberFindings tells who can be heard, and who may not come back.
@@ -120,8 +151,8 @@ func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 
 // pairs finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says which of
 // them is the younger.
-func (a *healthAPI) pairs(ctx context.Context) (out []api.HealthFinding) {
-	for _, p := range slices.Concat(a.namePairs(), a.claims.KeyPairs(ctx)) {
+func (a *healthAPI) pairs(ctx context.Context, pairs []broker.Pair) (out []api.HealthFinding) {
+	for _, p := range pairs {
 		var there []*machine.Machine
 		for _, id := range p.Machines {
 			if f, err := a.directory.find(ctx, p.App, id); err == nil && f.machine.State != machine.Destroyed {
@@ -146,44 +177,29 @@ func (a *healthAPI) pairs(ctx context.Context) (out []api.HealthFinding) {
 
 // namePairs lists the names that several machines of an app have, as their workers have told.
 func (a *healthAPI) namePairs() (out []broker.Pair) {
-	byName := map[[2]string][]string{}
-	var order [][2]string
-	for _, m := range a.cluster.Members() {
-		for _, x := range a.cluster.LastMachines(m.ID) {
-			key := [2]string{x.App, x.Name}
-			if x.Name == "" {
-				continue
-			}
-			if byName[key] = append(byName[key], x.ID); len(byName[key]) == 2 {
-				order = append(order, key)
-			}
-		}
+	for name, ids := range a.directory.fleet.Snapshot().SharedNames() {
+		out = append(out, broker.Pair{Kind: cluster.ClaimName, App: name.App, Value: name.Name, Machines: ids})
 	}
-	slices.SortFunc(order, func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
-	for _, key := range order {
-		out = append(out, broker.Pair{Kind: cluster.ClaimName, App: key[0], Value: key[1], Machines: byName[key]})
-	}
+	slices.SortFunc(out, func(x, y broker.Pair) int {
+		return cmp.Or(cmp.Compare(x.App, y.App), cmp.Compare(x.Value, y.Value))
+	})
 	return out
 }
 
-// workerFindings asks one worker.
-func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID) (out []api.HealthFinding) {
-	rec, err := k.Record(ctx)
-	if err != nil {
+// workerFindings asks one worker, and if wished holds its machines against those it has told of.
+func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID,
+	machines bool) (out []api.HealthFinding) {
+	if _, err := k.Record(ctx); err != nil {
 		return nil // its member's state says so
 	}
 	if a.cluster != nil && k.ID() != self {
 		out = append(out, a.greeted(ctx, k.ID())...)
 	}
-	if c := rec.Cordon; c != nil {
-		out = append(out, api.HealthFinding{Member: k.ID(), Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
-			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
-	}
 	drift := k.Stats().Drift
 	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0,
 		Have:   fmt.Sprintf("%d differences between runtime and journal since its start", drift),
 		Advice: unlessText(drift == 0, "they were put right; its log says what they were")})
-	if a.cluster != nil {
+	if a.cluster != nil && machines {
 		out = append(out, a.registryDrift(ctx, k))
 	}
 	return out
@@ -194,6 +210,7 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 	asked := time.Now()
 	hello, err := a.cluster.Hello(ctx, id)
 	took := time.Since(asked)
+	a.directory.contact.Called(id, err == nil)
 	if err != nil {
 		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " +
 			err.Error(), Advice: "see that its wire address can be reached from here"}}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -31,11 +32,12 @@ type plain machine.Machine
 // MarshalJSON encodes the machine.
 func (m *plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
 
-// listing lists an app's machines, "" for all, for who writes them as JSON: those that keep wants.
+// listing lists an app's machines, "" for all, for who writes them as JSON: those that keep wants. It also returns the
+// workers that could not be asked, for which what they last told stands in.
 func (d *directory) listing(
 	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
-) ([]listed, error) {
-	return gather(d.having(app, destroyed), func(w Worker) ([]listed, error) {
+) ([]listed, []unanswered, error) {
+	ask := func(w Worker) ([]listed, error) {
 		var out []listed
 		if l, keeps := w.(lister); keeps {
 			for m, text := range l.Listing(app, destroyed) {
@@ -46,13 +48,25 @@ func (d *directory) listing(
 			return out, nil
 		}
 		ms, err := w.Machines(ctx, app, destroyed)
-		for _, m := range ms {
-			if keep(m) {
-				out = append(out, listed{m, (*plain)(m)})
-			}
+		return plainly(ms, keep), err
+	}
+	return gather(d, d.having(app, destroyed), ask, func(id cluster.WorkerID) []listed {
+		var known []*machine.Machine
+		for x := range d.fleet.Snapshot().MachinesAt(id, app) {
+			known = append(known, x.LastKnown())
 		}
-		return out, err
+		return plainly(known, keep)
 	})
+}
+
+// plainly lists those machines that keep wants.
+func plainly(ms []*machine.Machine, keep func(*machine.Machine) bool) (out []listed) {
+	for _, m := range ms {
+		if keep(m) {
+			out = append(out, listed{m, (*plain)(m)})
+		}
+	}
+	return out
 }
 
 // firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a

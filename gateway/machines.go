@@ -63,11 +63,11 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	all, err := a.directory.listing(r.Context(), app, deleted, listFilter(r))
+	all, silent, err := a.directory.listing(r.Context(), app, deleted, listFilter(r))
 	if err != nil {
 		return err
 	}
-	a.directory.nameMissing(w)
+	a.directory.nameMissing(w, silent)
 	if summary {
 		for i, m := range all {
 			all[i].text = (*plain)(m.Summary())

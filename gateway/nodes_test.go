@@ -194,7 +194,7 @@ func TestClusterHealth(t *testing.T) {
 	look := func() (bad []string) {
 		t.Helper()
 		var h api.Health
-		s.want(200, "GET", "/v1/souk/health", nil).into(t, &h)
+		s.want(200, "GET", "/v1/souk/health?thorough=true", nil).into(t, &h)
 		for _, f := range h.Findings {
 			if !f.OK {
 				bad = append(bad, string(f.Member)+" "+f.Check)

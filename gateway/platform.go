@@ -260,12 +260,13 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	apps, cursor := a.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
-	all, err := a.directory.listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
+	all, silent, err := a.directory.listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
 		return m.ID > cursor && apps[m.App] && updatedAfter(m, after)
 	})
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	page := firstByID(all, limit)
 	out := api.MachinePage{Machines: []*machine.Machine{}}
 	if n := len(page); n > 0 {
@@ -299,12 +300,13 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	all, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
+	all, silent, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
 		return m.ID > cursor && (name == "" || m.Name == name) && (region == "" || m.Region == region)
 	})
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	page := firstByID(all, limit)
 	out := api.MachineLines{Machines: make([]machine.Line, len(page))}
 	for i, m := range page {
@@ -342,10 +344,11 @@ func queryTime(r *http.Request, name string) (time.Time, error) {
 }
 
 func (a *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
-	all, err := a.directory.volumes(r.Context(), "")
+	all, silent, err := a.directory.volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	apps := a.appsOf(r.PathValue("org"))
 	all = slices.DeleteFunc(all, func(v machine.Volume) bool { return !apps[v.App] })
 	answer(w, http.StatusOK, api.VolumeList{Volumes: all})

@@ -183,10 +183,11 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machines, err := a.directory.machines(ctx, "", false)
+	machines, silent, err := a.directory.machines(ctx)
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	machines = slices.DeleteFunc(machines, func(m *machine.Machine) bool { return m.State != machine.Started })
 	out := api.PolicyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned)}
 	placed := make([]whatif.Placed, 0, len(machines))

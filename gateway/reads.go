@@ -50,9 +50,13 @@ func (f known) Refused(w cluster.WorkerID, rec cluster.Record) { f.fleet.Refused
 // Granted enters the machine.
 func (f known) Granted(m *machine.Machine, r *placement.Request) { f.fleet.Granted(m, r) }
 
-// Find asks the worker that has the machine.
+// Find asks the worker that has the machine. Something is made where it is NotFound, so one worker that could not be
+// asked is enough for Unavailable, for however long.
 func (f known) Find(ctx context.Context, app, id string) (broker.Worker, *machine.Machine, error) {
-	x, err := f.find(ctx, app, id)
+	x, silent, err := f.findSurely(ctx, app, id)
+	if len(silent) > 0 {
+		err = silent[0].err
+	}
 	return x.worker, x.machine, err
 }
 
@@ -63,7 +67,11 @@ func (f known) Named(ctx context.Context, app, name string) (string, error) {
 
 // Volumes asks the workers that have any.
 func (f known) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
-	return f.volumes(ctx, app)
+	list, silent, err := f.volumes(ctx, app)
+	if len(silent) > 0 {
+		err = f.nowhere(volumeMissing, silent)
+	}
+	return list, err
 }
 
 // rows is the catalog, as a broker.Broker reads it.

@@ -26,7 +26,7 @@ const (
 	maxVolumeNameLength = 30
 )
 
-// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unasked, and answered
+// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unanswered, and answered
 // with the truth: souk keeps a volume's data as the worker's disk does.
 func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
@@ -109,10 +109,11 @@ func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.catalog.App(app); err != nil {
 		return err
 	}
-	list, err := a.directory.volumes(r.Context(), app)
+	list, silent, err := a.directory.volumes(r.Context(), app)
 	if err != nil {
 		return err
 	}
+	a.directory.nameMissing(w, silent)
 	answer(w, http.StatusOK, list)
 	return nil
 }
@@ -214,8 +215,13 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
 func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
+	var silent []unanswered
 	for _, w := range a.directory.withVolumes() {
 		volumes, err := w.Volumes(ctx, c.App)
+		if couldNotAsk(err) {
+			silent = append(silent, unanswered{w.ID(), err})
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -229,6 +235,9 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 				}
 			}
 		}
+	}
+	if len(silent) > 0 {
+		return nil, a.directory.nowhere(volumeMissing, silent)
 	}
 	return nil, fault.New(fault.NotFound, "source_not_found",
 		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))

@@ -1,16 +1,12 @@
 package member
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/wire"
@@ -107,29 +103,13 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 		f.id)
 }
 
-// Names returns the ids of an app's machines by their names, as the worker told.
-func (f *Far) Names(app string) map[string]string {
-	out := map[string]string{}
-	for x := range f.m.fleet.Snapshot().MachinesOf(app) {
-		if x.Worker == f.id && x.Name != "" {
-			out[x.Name] = x.ID
-		}
-	}
-	return out
-}
-
-// Machine asks the worker. Of one that cannot be heard it returns what the worker last told, with host_status
-// "unreachable". Where nobody is known to have the machine, it may be one that the worker has told nobody of: that is
-// Unavailable, not NotFound.
+// Machine asks the worker. One that cannot be heard is not asked: a machine that another is known to have it has not.
 func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	unheard := f.unheard()
 	if unheard == nil {
 		return f.Worker.Machine(ctx, app, id)
 	}
-	if x, known := f.m.fleet.Snapshot().Machine(id); known {
-		if x.Worker == f.id && x.App == app {
-			return f.lastKnown(x), nil
-		}
+	if x, known := f.m.fleet.Snapshot().Machine(id); known && (x.Worker != f.id || x.App != app) {
 		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
 	}
 	return nil, unheard
@@ -174,46 +154,18 @@ func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, e
 	return f.Worker.Do(ctx, c)
 }
 
-// Machines is Machine for lists.
+// Machines is Grant for lists.
 func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	if f.unheard() == nil {
-		list, err := f.Worker.Machines(ctx, app, destroyed)
-		if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Timeout) {
-			return list, err
-		}
+	if err := f.unheard(); err != nil {
+		return nil, err
 	}
-	return f.lastKnownOf(app), nil
+	return f.Worker.Machines(ctx, app, destroyed)
 }
 
-// lastKnownOf lists the machines of an app, "" for all, as the worker last told.
-func (f *Far) lastKnownOf(app string) []*machine.Machine {
-	list, s := []*machine.Machine{}, f.m.fleet.Snapshot()
-	all := s.MachinesOf(app)
-	if app == "" {
-		all = s.AllMachines()
-	}
-	for x := range all {
-		if x.Worker == f.id {
-			list = append(list, f.lastKnown(x))
-		}
-	}
-	slices.SortFunc(list, func(a, b *machine.Machine) int { return cmp.Compare(a.ID, b.ID) })
-	return list
-}
-
-// lastKnown returns a machine as its worker last told of it.
-func (f *Far) lastKnown(x *fleet.Machine) *machine.Machine {
-	at := x.Updated.UTC().Format(time.RFC3339)
-	return &machine.Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Region: string(x.Region),
-		InstanceID: x.Instance,
-		Version:    x.Instance, CreatedAt: at, UpdatedAt: at, Worker: f.id, HostStatus: "unreachable",
-		Events: []machine.Event{}, Config: &machine.Config{}}
-}
-
-// Volumes lists the worker's volumes. Of one that cannot be heard none are known.
+// Volumes is Machines for volumes.
 func (f *Far) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	if err := f.unheard(); err != nil {
-		return nil, nil
+		return nil, err
 	}
 	return f.Worker.Volumes(ctx, app)
 }

@@ -28,8 +28,8 @@ func kindOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// TestWhoIsAsked: a worker that is heard answers for itself. Of one that is not heard, what it last told is given; a
-// machine that it may have told nobody of is not called missing; and nothing is asked of it.
+// TestWhoIsAsked: a worker that is heard answers for itself. One that is not heard is not asked; a machine that it may
+// have told nobody of is not called missing.
 func TestWhoIsAsked(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")
@@ -39,7 +39,7 @@ func TestWhoIsAsked(t *testing.T) {
 	f := a.far("m2")
 
 	machines := []struct{ app, id, heard, unheard string }{
-		{"web", hers, "ok", "ok"},
+		{"web", hers, "ok", "unavailable"},
 		{"job", hers, "notfound", "notfound"},     // it is known whose it is, and that it is not of this app
 		{"web", third, "notfound", "notfound"},    // it is known that another has it
 		{"web", none, "notfound", "unavailable"},  // m2 may have made it the moment before
@@ -58,40 +58,23 @@ func TestWhoIsAsked(t *testing.T) {
 	if rec, err := f.Record(t.Context()); err != nil || rec.Worker != "m2" || rec.Capacity.CPU != 8000 {
 		t.Errorf("its record: %+v, %v", rec, err)
 	}
-	if d := cmp.Diff(map[string]string{"one": hers}, f.Names("web")); d != "" {
-		t.Error("its names:", d)
-	}
-	if n := f.Names("job"); len(n) > 0 {
-		t.Errorf("names of an app that it has not: %v", n)
-	}
 
 	b.end()
 	await(t, "m2 is dead", func() bool { return a.unheard("m2") })
 	before := b.w.asked
 	for _, c := range machines {
-		m, err := f.Machine(t.Context(), c.app, c.id)
+		_, err := f.Machine(t.Context(), c.app, c.id)
 		if got := kindOf(err); got != c.unheard {
 			t.Errorf("not heard: %s/%s: %s, not %s", c.app, c.id, got, c.unheard)
 		}
-		if err == nil && (m.HostStatus != "unreachable" || m.ID != c.id || m.InstanceID != "i-"+hers ||
-			m.Worker != "m2" || m.Config == nil || m.Events == nil) {
-			t.Errorf("not heard: %+v", m)
-		}
 	}
-	list, err := f.Machines(t.Context(), "web", false)
-	if err != nil || len(list) != 1 || list[0].ID != hers || list[0].HostStatus != "unreachable" {
-		t.Errorf("its list: %v, %v", list, err)
-	}
-	if list, err := f.Machines(t.Context(), "job", false); err != nil || list == nil || len(list) > 0 {
-		t.Errorf("its list of another app: %v, %v", list, err)
-	}
-	if v, err := f.Volumes(t.Context(), "web"); err != nil || len(v) > 0 {
-		t.Errorf("its volumes: %v, %v", v, err)
-	}
+	_, listErr := f.Machines(t.Context(), "web", false)
+	_, volumesErr := f.Volumes(t.Context(), "web")
 	_, recErr := f.Record(t.Context())
 	_, grantErr := f.Grant(t.Context(), lifecycle.Grant{Request: placement.Request{App: "web", Machine: none}})
 	_, doErr := f.Do(t.Context(), lifecycle.Command{App: "web", Machine: hers})
-	for what, err := range map[string]error{"record": recErr, "grant": grantErr, "do": doErr} {
+	for what, err := range map[string]error{"record": recErr, "grant": grantErr, "do": doErr,
+		"list": listErr, "volumes": volumesErr} {
 		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != broker.CodeGone {
 			// so that a buyer goes on to the next at once
 			t.Errorf("%s: %v", what, err)
@@ -139,32 +122,6 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	x.run(b)
 	if err := <-done; !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != "worker_back" {
 		t.Error("when it is back:", err)
-	}
-}
-
-// TestListsFallBack: where a worker that is heard does not answer in time, what it told stands in; where it answers
-// with an error of its own, that is the answer.
-func TestListsFallBack(t *testing.T) {
-	x := newTown(t)
-	a := x.add("m1")
-	b := x.add("m2", started("web", hers, "one", "m2", 0))
-	x.meet()
-	for _, c := range []struct {
-		fails error
-		want  string
-		n     int
-	}{
-		{nil, "ok", 1},
-		{fault.New(fault.Unavailable, "lost", "it is gone"), "ok", 1},
-		{fault.New(fault.Timeout, "slow", "it is slow"), "ok", 1},
-		{fault.New(fault.Internal, "bug", "it is broken"), "internal", 0},
-		{fault.New(fault.Invalid, "odd", "what app is that"), "invalid", 0},
-	} {
-		b.w.fails = c.fails
-		list, err := a.far("m2").Machines(t.Context(), "web", false)
-		if kindOf(err) != c.want || len(list) != c.n {
-			t.Errorf("%v: %d machines, %v", c.fails, len(list), err)
-		}
 	}
 }
 

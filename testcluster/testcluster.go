@@ -69,9 +69,10 @@ type host struct {
 	api    string
 	world  *fake.Runtime
 
-	m    *member.Member
-	stop func() // nil: it does not run
-	cl   *client.Client
+	m        *member.Member
+	stop     func() // nil: it does not run
+	cl       *client.Client
+	uncalled bool // calls do not get to it, and gossip does
 }
 
 // New makes a cluster of n members that know each other.
@@ -173,6 +174,15 @@ func (c *Cluster) Restart(i int) {
 	}
 }
 
+// Firewall starts a member anew such that calls do not get to it, and gossip does, as behind a firewall; or, with on
+// false, that they do again.
+func (c *Cluster) Firewall(i int, on bool) {
+	c.t.Helper()
+	c.Kill(i)
+	c.members[i].uncalled = on
+	c.Restart(i)
+}
+
 // start opens a member as souk agent does, and lets it run.
 func (c *Cluster) start(x *host) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -203,13 +213,17 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 			peers = append(peers, o.gossip)
 		}
 	}
-	x.m, err = member.New(
-		member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs,
-			Log: log})
-	if err != nil {
+	o := member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs,
+		Log: log}
+	if x.uncalled { // others are told an address at which gossip alone listens
+		o.Wire, o.Gossip, o.Host = "127.0.0.1:0", "0.0.0.0:0", "127.0.0.9"
+	}
+	if x.m, err = member.New(o); err != nil {
 		return nil, nil, err
 	}
-	x.wire, x.gossip = x.m.Address(), x.m.GossipAddress()
+	if x.gossip = x.m.GossipAddress(); !x.uncalled {
+		x.wire = x.m.Address()
+	}
 	w := node.Worker{ID: x.m.ID(), Dir: filepath.Join(x.dir, "worker"), Capacity: c.o.Capacity}
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return nil, nil, err

@@ -145,7 +145,7 @@ func cmdNodeInspect(c *cli.Env) *cobra.Command {
 				return fault.New(fault.NotFound, "node_not_found", "there is no node %s; \"souk node ls\" lists them",
 					argv[0])
 			}
-			h, err := cl.Health(cmd.Context())
+			h, err := cl.Health(cmd.Context(), argv[0])
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ func doHealth(ctx context.Context, c *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	h, err := cl.Health(ctx)
+	h, err := cl.Health(ctx, "")
 	if err != nil {
 		return err
 	}
