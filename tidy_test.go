@@ -20,7 +20,7 @@ const module = "github.com/soukhq/souk/"
 // inside one layer only what siblings lists, and what lies in the same top-level folder. A package that is not here
 // fails the test: decide where it belongs first.
 var layers = map[string]int{
-	"fault": 0, "machine": 0, "cluster": 0,
+	"fault": 0, "machine": 0, "cluster": 0, "backoff": 0,
 	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
 	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
 	"journal": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,

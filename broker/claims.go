@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -21,11 +22,12 @@ type Peers interface {
 
 // Bounds of how often a create asks for a claim that another create has.
 const (
-	claimPause    = 2 * time.Millisecond // before the second ask; doubles
-	claimMaxPause = 250 * time.Millisecond
 	claimPatience = 15 * time.Second // for a name whose create elsewhere does not end
 	claimTime     = 2 * time.Second  // for the word that a create has ended
 )
+
+// claimPause is the pause before a create asks again.
+var claimPause = backoff.Doubling{Base: 2 * time.Millisecond, Most: 250 * time.Millisecond}
 
 // Claimant is the Claims of one member: what must be unique in an app is decided at the one member that the name or key
 // chooses (cluster.Claim.Deciders), so every member asks the same one, and no quorum is needed. Where that one cannot
@@ -68,7 +70,7 @@ func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machin
 // takeName asks for a name until it is the create's own, or a machine's that is there.
 func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluster.WorkerID, err error) {
 	began := time.Now()
-	for wait := claimPause; ; wait = min(2*wait, claimMaxPause) {
+	for tries := 0; ; tries++ {
 		got, at, err := c.take(ctx, claim)
 		switch {
 		case err != nil || got.Granted:
@@ -79,7 +81,7 @@ func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluste
 		case got.Made || time.Since(began) > claimPatience:
 			return at, NameInUse(claim.Value, got.Machine)
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pause(ctx, claimPause.After(tries)); err != nil {
 			return at, err
 		}
 	}
@@ -98,7 +100,7 @@ func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (string, 
 		return "", nil, err
 	}
 	claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: id, Holder: c.holder(id), Hash: hash}
-	for wait := claimPause; ; wait = min(2*wait, claimMaxPause) {
+	for tries := 0; ; tries++ {
 		got, at, err := c.take(ctx, claim)
 		if err == nil && got.Granted {
 			return got.Machine, func(refused bool) {
@@ -110,7 +112,7 @@ func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (string, 
 			}, nil
 		}
 		if err == nil {
-			err = pause(ctx, wait)
+			err = pause(ctx, claimPause.After(tries))
 		}
 		if err != nil {
 			unlock()

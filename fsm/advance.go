@@ -5,14 +5,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/fault"
 )
 
-// Backoff between tries of one step: doubling from Base to Cap, give or take a fifth.
-const (
-	backoffBase = 50 * time.Millisecond
-	backoffCap  = 5 * time.Second
-)
+// stepPause is the pause between tries of one step, give or take a fifth.
+var stepPause = backoff.Doubling{Base: 50 * time.Millisecond, Most: 5 * time.Second}
 
 // advance asks for the effect of the current step, or goes on over steps that have nothing to ask for.
 func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
@@ -159,10 +157,7 @@ func final(err error) bool {
 }
 
 func (e *Engine[H]) backoff(tries int) time.Duration {
-	d := backoffCap
-	if tries < 8 {
-		d = min(backoffCap, backoffBase<<(tries-1))
-	}
+	d := stepPause.After(tries - 1)
 	return d*4/5 + time.Duration(e.rand.Int64N(int64(d)*2/5+1))
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
@@ -196,7 +197,7 @@ func (s *evictions) comeBack(r *row) {
 	}
 	s.runUnpaid(r)
 	if s.seller.SetUp(s.now, r.Machine.ID, true) != nil {
-		r.ReturnAt = s.now.Add(min(returnCap, returnBase<<min(r.Returns, 8)))
+		r.ReturnAt = s.now.Add(backoff.Doubling{Base: returnBase, Most: returnCap}.After(r.Returns))
 		r.Returns++
 		return
 	}

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
@@ -86,10 +87,7 @@ func (s *lives) rest(r *row, run *fsm.Run) {
 }
 
 func restartWait(restarts int) time.Duration {
-	if restarts > 9 {
-		return restartCap
-	}
-	return min(restartCap, restartBase<<restarts)
+	return backoff.Doubling{Base: restartBase, Most: restartCap}.After(restarts)
 }
 
 // next returns when a machine has a restart, a return or a schedule to come; zero when none has.

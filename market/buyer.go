@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -18,6 +19,11 @@ const (
 	MaxLost  = 5                      // times the same worker is asked again after a lost answer
 	LostWait = 100 * time.Millisecond // before the first repeat; doubles
 )
+
+// lostPause returns how long to wait after so many answers of one worker were lost.
+func lostPause(lost int) time.Duration {
+	return backoff.Doubling{Base: LostWait, Most: LostWait << MaxLost}.After(lost - 1)
+}
 
 // Buyer places one machine. It holds no truth: it ranks a view that may be stale, asks the best worker, and lets each
 // refusal heal the view. In the common case that is one round trip.
@@ -110,7 +116,7 @@ func (b *Buyer) Step(in In) Out {
 		if b.lost++; b.lost > MaxLost {
 			return Out{Done: true, Err: ambiguous(in.Worker, b.req.Machine)}
 		}
-		return Out{Ask: in.Worker, Evict: b.consent != "", After: LostWait << (b.lost - 1)}
+		return Out{Ask: in.Worker, Evict: b.consent != "", After: lostPause(b.lost)}
 	case in.Refused != nil:
 		b.heal(in.Worker, *in.Refused)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/placement"
@@ -237,7 +238,7 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
 	}
 	if lost && !broken {
 		if g.lost++; g.lost <= MaxLost {
-			return g.askGrants(LostWait << (g.lost - 1))
+			return g.askGrants(lostPause(g.lost))
 		}
 		broken = true
 	}
@@ -292,7 +293,7 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; "+
 				"destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
 	}
-	return g.ask(Batch{Asks: again, After: LostWait << (g.lost - 1)})
+	return g.ask(Batch{Asks: again, After: lostPause(g.lost)})
 }
 
 // pause waits for longer each time, by lot, so that gangs that met do not meet again.
@@ -301,7 +302,7 @@ func (g *GangBuyer) pause(now time.Time) Batch {
 	if !now.Before(g.req.Until) {
 		return g.fail()
 	}
-	most := min(gangPatience, gangBackoff<<min(g.try, 10))
+	most := backoff.Doubling{Base: gangBackoff, Most: gangPatience}.After(g.try)
 	wait := time.Duration(g.chance.Int64N(int64(most))) + 1
 	if left := g.req.Until.Sub(now); wait > left {
 		wait = left

@@ -114,7 +114,7 @@ func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
 		if b.lost++; b.lost > MaxLost {
 			return Batch{Done: true, Err: ambiguous(asked.Worker, b.req.Machine)}
 		}
-		return Batch{Asks: []Ask{asked}, After: LostWait << (b.lost - 1)}
+		return Batch{Asks: []Ask{asked}, After: lostPause(b.lost)}
 	}
 	b.heal(asked.Worker, *in.Refused)
 	b.winner = "" // its hold had ended

@@ -71,7 +71,7 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 				s.over, s.err = true, ambiguous(ask.Worker, t.reqs[ask.Member].Machine)
 			} else {
 				again = append(again, ask)
-				batch.After = max(batch.After, LostWait<<(s.lost-1))
+				batch.After = max(batch.After, lostPause(s.lost))
 			}
 		case a.Refused != nil:
 			s.lost = 0
