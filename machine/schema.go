@@ -60,14 +60,15 @@ const maxFields = 64
 // shapeOf returns the shape of a type. Types must not contain themselves. It panics on a type that is not for JSON:
 // that is a mistake in the program, which the first test to run finds.
 func shapeOf(t reflect.Type) *shape {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	named := t.PkgPath() != "" // only such have methods of their own
+	if named && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return &shape{kind: custom, typ: t}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return shapeOf(t.Elem())
 	case reflect.Struct:
-		s := &shape{kind: object, fields: map[string]*field{}}
+		s := &shape{kind: object, fields: make(map[string]*field, t.NumField())}
 		s.add(t)
 		return s
 	case reflect.Map:

@@ -2,7 +2,9 @@ package machine
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,20 +43,21 @@ func (ts Terms) Set(name string, value float64) Terms {
 
 // MarshalJSON returns the object.
 func (ts Terms) MarshalJSON() ([]byte, error) {
-	out := []byte{'{'}
+	out := append(make([]byte, 0, 32*len(ts)+2), '{')
 	for i, t := range ts {
-		name, err := json.Marshal(t.Name)
-		if err != nil {
-			return nil, err
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(AppendText(out, t.Name), ':')
+		if size := math.Abs(t.Value); t.Value == 0 || (size >= 1e-6 && size < 1e21) {
+			out = strconv.AppendFloat(out, t.Value, 'f', -1, 64) // as encoding/json writes most numbers
+			continue
 		}
 		value, err := json.Marshal(t.Value)
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, name...), ':'), value...)
+		out = append(out, value...)
 	}
 	return append(out, '}'), nil
 }
