@@ -1,8 +1,8 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
-	"strings"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
@@ -87,12 +87,12 @@ func (p *MachineLines) AppendJSON(b []byte) []byte {
 // with encoding/json where it is not.
 func (p *MachineLines) UnmarshalJSON(b []byte) error {
 	type plain MachineLines
-	if text, ours := strings.CutPrefix(string(b), linesHead); ours {
+	if text, ours := bytes.CutPrefix(b, []byte(linesHead)); ours {
 		if lines, rest, ok := machine.ParseLines(text); ok {
-			rest, more := strings.CutPrefix(rest, ",")
+			rest, more := bytes.CutPrefix(rest, []byte(","))
 			tail := plain{}
-			err := json.Unmarshal([]byte("{"+rest), &tail)
-			if err == nil && tail.Machines == nil && more != strings.HasPrefix(rest, "}") {
+			err := json.Unmarshal(append([]byte("{"), rest...), &tail)
+			if err == nil && tail.Machines == nil && more != bytes.HasPrefix(rest, []byte("}")) {
 				p.Machines, p.NextCursor = lines, tail.NextCursor
 				return nil
 			}

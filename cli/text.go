@@ -31,10 +31,13 @@ func NumberOf(n int, one, many string) string {
 }
 
 // Shape prints the size of a machine.
-func Shape(cfg *machine.Config) string { return LineShape((&machine.Machine{Config: cfg}).Line()) }
+func Shape(cfg *machine.Config) string {
+	l := (&machine.Machine{Config: cfg}).Line()
+	return LineShape(&l)
+}
 
 // LineShape prints the size of a machine.
-func LineShape(m machine.Line) string {
+func LineShape(m *machine.Line) string {
 	if m.CPUs == 0 && m.MemoryMB == 0 {
 		return "-"
 	}
@@ -46,11 +49,12 @@ func Command(cfg *machine.Config, most int) string {
 	if cfg == nil {
 		return "-"
 	}
-	return LineCommand((&machine.Machine{Config: cfg}).Line(), most)
+	l := (&machine.Machine{Config: cfg}).Line()
+	return LineCommand(&l, most)
 }
 
 // LineCommand prints what a machine runs, cut to most runes.
-func LineCommand(m machine.Line, most int) string {
+func LineCommand(m *machine.Line, most int) string {
 	text := strings.Map(Printable, m.Command)
 	if utf8.RuneCountInString(text) > most {
 		return string([]rune(text)[:most-1]) + "…"

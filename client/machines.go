@@ -77,7 +77,7 @@ type LineOptions struct {
 }
 
 // MachineLines lists machines in one line each, oldest first.
-func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]machine.Line, error) {
+func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]*machine.Line, error) {
 	q := url.Values{}
 	for k, v := range map[string]string{"app": o.App, "name": o.Name, "region": o.Region} {
 		if v != "" {
@@ -87,19 +87,22 @@ func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]machine.Lin
 	if o.Destroyed {
 		q.Set("include_deleted", "true")
 	}
-	all := []machine.Line{}
+	all := []*machine.Line{}
 	for range maxPages {
 		var page api.MachineLines
 		if err := c.do(ctx, newCall(api.ListMachineLines).withQuery(q), &page); err != nil {
 			return nil, err
 		}
-		all = append(all, page.Machines...)
+		all = slices.Grow(all, len(page.Machines))
+		for i := range page.Machines {
+			all = append(all, &page.Machines[i])
+		}
 		if page.NextCursor == "" {
 			break
 		}
 		q.Set("cursor", page.NextCursor)
 	}
-	slices.SortFunc(all, func(a, b machine.Line) int {
+	slices.SortFunc(all, func(a, b *machine.Line) int {
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return all, nil

@@ -1,9 +1,9 @@
 package machine
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 )
 
 // AppendJSON appends the line as json.Marshal writes it, and does not search through its type for that.
@@ -51,33 +51,39 @@ func AppendText(b []byte, s string) []byte {
 
 // ParseLines reads the JSON list of lines that text begins with, and returns what comes after it. It reads what
 // AppendJSON writes, with any values and in any order; what else is right in JSON (a space, a field it does not know)
-// it leaves to encoding/json and returns false. The lines share the memory of text.
-func ParseLines(text string) (lines []Line, rest string, ok bool) {
+// it leaves to encoding/json and returns false. The text is not kept.
+func ParseLines(text []byte) (lines []Line, rest []byte, ok bool) {
 	p := lineParser{text: text}
 	if !p.take('[') {
-		return nil, "", false
+		return nil, nil, false
 	}
 	if p.take(']') {
 		return []Line{}, p.text[p.at:], true
 	}
-	lines = make([]Line, 0, strings.Count(text, "},{")+1)
+	lines = make([]Line, 0, min(bytes.Count(text, []byte("},{")), len(text)/shortLine)+1)
+	before := &Line{}
 	for {
 		lines = append(lines, Line{})
-		if !p.line(&lines[len(lines)-1]) {
-			return nil, "", false
+		l := &lines[len(lines)-1]
+		if !p.line(l, before) {
+			return nil, nil, false
 		}
 		if p.take(']') {
 			return lines, p.text[p.at:], true
 		}
 		if !p.take(',') {
-			return nil, "", false
+			return nil, nil, false
 		}
+		before = l
 	}
 }
 
+// shortLine is fewer bytes than any machine's line has: what a text seems to hold is not believed beyond it.
+const shortLine = 100
+
 // lineParser reads lines; its methods report whether there was what they read.
 type lineParser struct {
-	text string
+	text []byte
 	at   int
 }
 
@@ -89,13 +95,14 @@ func (p *lineParser) take(c byte) bool {
 	return false
 }
 
-func (p *lineParser) line(l *Line) bool {
+// line reads a line. What is as in the line before shares its memory: most of a line's texts are.
+func (p *lineParser) line(l, before *Line) bool {
 	if !p.take('{') {
 		return false
 	}
 	for {
 		key, ok := p.string()
-		if !ok || !p.take(':') || !p.field(l, key) {
+		if !ok || !p.take(':') || !p.field(l, before, key) {
 			return false
 		}
 		if p.take('}') {
@@ -107,29 +114,29 @@ func (p *lineParser) line(l *Line) bool {
 	}
 }
 
-func (p *lineParser) field(l *Line, key string) bool {
-	var to *string
-	switch key {
+func (p *lineParser) field(l, before *Line, key []byte) bool {
+	var to, old *string
+	switch string(key) {
 	case "id":
-		to = &l.ID
+		to, old = &l.ID, &before.ID
 	case "name":
-		to = &l.Name
+		to, old = &l.Name, &before.Name
 	case "app":
-		to = &l.App
+		to, old = &l.App, &before.App
 	case "state":
-		to = (*string)(&l.State)
+		to, old = (*string)(&l.State), (*string)(&before.State)
 	case "worker":
-		to = (*string)(&l.Worker)
+		to, old = (*string)(&l.Worker), (*string)(&before.Worker)
 	case "region":
-		to = &l.Region
+		to, old = &l.Region, &before.Region
 	case "host_status":
-		to = &l.HostStatus
+		to, old = &l.HostStatus, &before.HostStatus
 	case "created_at":
-		to = &l.CreatedAt
+		to, old = &l.CreatedAt, &before.CreatedAt
 	case "cpu_kind":
-		to = &l.CPUKind
+		to, old = &l.CPUKind, &before.CPUKind
 	case "command":
-		to = &l.Command
+		to, old = &l.Command, &before.Command
 	case "cpus":
 		return p.count(&l.CPUs)
 	case "memory_mb":
@@ -138,14 +145,16 @@ func (p *lineParser) field(l *Line, key string) bool {
 		return false
 	}
 	s, ok := p.string()
-	*to = s
+	if *to = *old; string(s) != *old {
+		*to = string(s)
+	}
 	return ok
 }
 
 // string reads a text. One with an escape or beyond ASCII is left to encoding/json.
-func (p *lineParser) string() (string, bool) {
+func (p *lineParser) string() ([]byte, bool) {
 	if !p.take('"') {
-		return "", false
+		return nil, false
 	}
 	plain := true
 	for i := p.at; i < len(p.text); i++ {
@@ -156,9 +165,9 @@ func (p *lineParser) string() (string, bool) {
 			return s, true
 		case c == '"':
 			var s string
-			err := json.Unmarshal([]byte(p.text[p.at-1:i+1]), &s)
+			err := json.Unmarshal(p.text[p.at-1:i+1], &s)
 			p.at = i + 1
-			return s, err == nil
+			return []byte(s), err == nil
 		case c == '\\':
 			plain = false
 			i++
@@ -166,7 +175,7 @@ func (p *lineParser) string() (string, bool) {
 			plain = false
 		}
 	}
-	return "", false
+	return nil, false
 }
 
 // count reads a whole number that is not negative.
@@ -175,7 +184,7 @@ func (p *lineParser) count(to *int) bool {
 	for p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9' {
 		p.at++
 	}
-	digits := p.text[from:p.at]
+	digits := string(p.text[from:p.at])
 	if len(digits) > 1 && digits[0] == '0' {
 		return false
 	}

@@ -36,11 +36,11 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := "[" + string(want) + "," + string(want) + "]"
-		lines, rest, ok := machine.ParseLines(list + "rest")
+		lines, rest, ok := machine.ParseLines([]byte(list + "rest"))
 		if ok != (l.CPUs >= 0) {
 			t.Fatalf("read: %v", ok)
 		}
-		if d := cmp.Diff([]machine.Line{back, back}, lines); ok && (d != "" || rest != "rest") {
+		if d := cmp.Diff([]machine.Line{back, back}, lines); ok && (d != "" || string(rest) != "rest") {
 			t.Fatalf("rest %q (-want +got):\n%s", rest, d)
 		}
 	})
@@ -54,11 +54,11 @@ func FuzzParseLines(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		lines, rest, ok := machine.ParseLines(s)
+		lines, rest, ok := machine.ParseLines([]byte(s))
 		if !ok {
 			return
 		}
-		text, cut := strings.CutSuffix(s, rest)
+		text, cut := strings.CutSuffix(s, string(rest))
 		var want []machine.Line
 		if err := json.Unmarshal([]byte(text), &want); err != nil || !cut {
 			t.Fatalf("%q was read: %v", text, err)
@@ -73,7 +73,7 @@ func BenchmarkParseLines(b *testing.B) {
 	l := machine.Line{ID: "0013346ecc99cb", Name: "amber-canal-3606", App: "default", State: machine.Started,
 		Worker: "w1-r4omge", Region: "local", HostStatus: "ok", CreatedAt: "2026-01-02T03:04:05.686777853Z",
 		CPUKind: "shared", CPUs: 1, MemoryMB: 256, Command: "/bin/sleep 100000"}
-	text := "[" + strings.Repeat(string(l.AppendJSON(nil))+",", 999) + string(l.AppendJSON(nil)) + "]"
+	text := []byte("[" + strings.Repeat(string(l.AppendJSON(nil))+",", 999) + string(l.AppendJSON(nil)) + "]")
 	b.Run("souk", func(b *testing.B) {
 		for b.Loop() {
 			if lines, _, ok := machine.ParseLines(text); !ok || len(lines) != 1000 {
@@ -84,7 +84,7 @@ func BenchmarkParseLines(b *testing.B) {
 	b.Run("encoding-json", func(b *testing.B) {
 		for b.Loop() {
 			var lines []machine.Line
-			if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != 1000 {
+			if err := json.Unmarshal(text, &lines); err != nil || len(lines) != 1000 {
 				b.Fatal(err, len(lines))
 			}
 		}

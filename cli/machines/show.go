@@ -70,7 +70,7 @@ func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOption
 	return ms, err
 }
 
-func printMachines(c *cli.Env, ms []machine.Line) {
+func printMachines(c *cli.Env, ms []*machine.Line) {
 	now := time.Now()
 	head := []string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}
 	cells := make([]cli.Cell, 0, len(head)*len(ms))
