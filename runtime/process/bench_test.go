@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // lasting runs until it is killed and costs little.
@@ -137,4 +138,51 @@ func BenchmarkLives(b *testing.B) {
 	b.ReportMetric(float64(n)/ours.Seconds(), "lives/s")
 	b.ReportMetric(float64(n)/bare.Seconds(), "bare/s")
 	b.ReportMetric(bare.Seconds()/ours.Seconds(), "ratio")
+}
+
+// BenchmarkOutput takes in what a machine prints: as much as it can in large pieces, and a line at a time.
+func BenchmarkOutput(b *testing.B) {
+	const lines = 20000
+	for name, text := range map[string]string{
+		"bulk":  `yes 'a line of the usual length, as programs print them' | head -c 67108864`,
+		"lines": fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo $i; done`, lines),
+	} {
+		b.Run(name, func(b *testing.B) {
+			o := options(b.TempDir() + "/process")
+			b.Cleanup(func() { stopReaper(b, o) })
+			r := reopen(b, o)
+			pid := reaperPID(b, o.Dir)
+			before, attempt := cpuOf(b, pid), uint64(0)
+			for b.Loop() {
+				attempt++
+				s := script("m", attempt, text)
+				s.Fresh, s.Resources.CPU = true, 8000
+				if _, err := r.Start(b.Context(), s); err != nil {
+					b.Fatal(err)
+				}
+				if x := next(b, r, "m"); x.Code != 0 {
+					b.Fatalf("%+v", x)
+				}
+				if err := r.Ack(b.Context(), "m", attempt); err != nil {
+					b.Fatal(err)
+				}
+			}
+			cpu := float64((cpuOf(b, pid) - before).Microseconds()) / float64(b.N)
+			if name == "bulk" {
+				b.SetBytes(64 << 20)
+				b.ReportMetric(cpu/64, "reaper-us/MiB")
+			} else {
+				b.ReportMetric(cpu/lines, "reaper-us/line")
+			}
+		})
+	}
+}
+
+// cpuOf gives the CPU time that a process has used.
+func cpuOf(b *testing.B, pid int) time.Duration {
+	s, err := proc.Read(pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(s.UTime+s.STime) * time.Second / proc.TicksPerSecond
 }

@@ -2,13 +2,17 @@ package process_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
@@ -85,4 +89,59 @@ func TestAnAttemptIsOneLife(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoLineIsLostOrDoubled: the reaper is killed again and again under a program that prints all the time, whole lines
+// and halves of lines, on both of its streams. Each line is in the log exactly once. SOUK_TEST_KILLS says how often.
+func TestNoLineIsLostOrDoubled(t *testing.T) {
+	kills := 25
+	if n, err := strconv.Atoi(os.Getenv("SOUK_TEST_KILLS")); err == nil {
+		kills = n
+	}
+	o := options(filepath.Join(t.TempDir(), "process"))
+	o.LogFileBytes, o.LogFiles = 1<<20, 1000 // all of it is kept, and rotated often
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	s := script("chatty", 1, `i=0; while [ ! -e stop ]; do i=$((i+1)); printf "$i"; printf "e$i\n" >&2; echo; `+
+		`[ $((i % 50)) = 0 ] && sleep 0.001; done; printf "$((i+1))"`)
+	s.Fresh = true
+	if _, err := r.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTimer(0)
+	for i := range kills {
+		tick.Reset(time.Duration(rand.IntN(8000)) * time.Microsecond)
+		<-tick.C
+		killReaper(t, o.Dir)
+		until(t, "there is another reaper", func() bool {
+			all, err := r.List(t.Context())
+			if err == nil && (len(all) != 1 || !all[0].Running) {
+				t.Fatalf("after %d kills: %+v", i+1, all)
+			}
+			return err == nil
+		})
+	}
+	if err := os.WriteFile(filepath.Join(reaper.RootDir(o.Dir, "chatty"), "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next(t, r, "chatty")
+	count := map[string]int{}
+	err := r.Logs(t.Context(), "chatty", machine.LogQuery{}, func(l machine.LogLine) error {
+		count[l.Stream]++
+		want := strconv.Itoa(count[l.Stream])
+		if l.Stream == "stderr" {
+			want = "e" + want
+		}
+		if l.Text != want {
+			return fmt.Errorf("line %d of %s is %q: output was lost or doubled", count[l.Stream], l.Stream, l.Text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count["stdout"] != count["stderr"]+1 || count["stdout"] < 100*kills {
+		t.Errorf("%v lines: some are lacking", count)
+	}
+	t.Logf("%d kills, %v lines", kills, count)
 }

@@ -24,6 +24,7 @@
 //	DIR/reaper.sock       mode 0600; both ends check the other's user
 //	DIR/reaper.lock       held by the reaper
 //	DIR/reaper.log        what the reaper itself has to say
+//	DIR/spool             output on its way from the machines' pipes to their logs
 //	DIR/machines/ID       the machine's directory
 //	DIR/logs/ID           its output, once there is any
 package process

@@ -97,16 +97,67 @@ func (l *Log) ready() error {
 }
 
 func (l *Log) open() error {
-	f, err := os.OpenFile(filepath.Join(l.dir, fileName(l.gen)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(l.dir, fileName(l.gen)), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open a log file: %w", err)
 	}
-	st, err := f.Stat()
+	size, err := mend(f)
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a log file: %w", err), f.Close())
 	}
-	l.file, l.size = f, st.Size()
+	l.file, l.size = f, size
 	return nil
+}
+
+// mend cuts off a line that a process did not live to write to its end, and gives the size of the file. The next line
+// would become a part of it.
+func mend(f *os.File) (size int64, err error) {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return 0, err
+	}
+	size = st.Size()
+	for end, n := size, int64(1); end > 0; n = min(end, 2*batch) { // most often the last byte is it
+		b := make([]byte, n)
+		if _, err := f.ReadAt(b, end-n); err != nil {
+			return 0, err
+		}
+		i := bytes.LastIndexByte(b, '\n')
+		if i < 0 {
+			end -= n
+			continue
+		}
+		if end += int64(i+1) - n; end < size {
+			err = f.Truncate(end)
+		}
+		return end, err
+	}
+	return 0, f.Truncate(0)
+}
+
+// logged counts the bytes of a stream's output that lines of one stamp hold.
+func (l *Log) logged(prefix []byte) (n int64, err error) {
+	gens, err := generations(l.dir)
+	if err != nil {
+		return 0, fmt.Errorf("read a log: %w", err)
+	}
+	for _, g := range gens {
+		b, err := os.ReadFile(filepath.Join(l.dir, fileName(g)))
+		if err != nil {
+			return 0, fmt.Errorf("read a log: %w", err)
+		}
+		for line := range bytes.Lines(b) {
+			rest, ok := bytes.CutPrefix(line, prefix)
+			switch {
+			case !ok || line[len(line)-1] != '\n':
+			case bytes.HasPrefix(rest, []byte(" F ")):
+				n += int64(len(rest) - len(" F "))
+			case bytes.HasPrefix(rest, []byte(" P ")):
+				n += int64(len(rest) - len(" P ") - 1)
+			}
+		}
+	}
+	return n, nil
 }
 
 // Close closes the file. Later writes are dropped.
@@ -204,67 +255,4 @@ func appendLine(b, stamp []byte, full bool, text []byte) []byte {
 // Note writes one line of souk's own.
 func (l *Log) Note(text string) {
 	l.write(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(text)))
-}
-
-// Sink splits one stream into lines. It is used by one goroutine. It holds memory only while a line is unfinished.
-type Sink struct {
-	log     *Log
-	stream  string
-	pending []byte
-}
-
-// Sink gives the writer of a stream: stdout or stderr.
-func (l *Log) Sink(stream string) *Sink { return &Sink{log: l, stream: stream} }
-
-// Write takes a piece of output as it came.
-func (s *Sink) Write(p []byte, at time.Time) {
-	head := stamp(at, s.stream)
-	out := make([]byte, 0, min(len(p)+len(p)/4+len(head), batch))
-	flush := func() {
-		if len(out) > 0 {
-			s.log.write(out)
-			out = out[:0]
-		}
-	}
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		text, full := p, i >= 0
-		if full {
-			text = p[:i]
-		}
-		room := MaxPart - len(s.pending)
-		switch {
-		case len(text) > room: // a part is full
-			out = appendLine(out, head, false, append(s.pending, text[:room]...))
-			s.pending, p = nil, p[room:]
-		case full:
-			if len(s.pending) > 0 {
-				text = append(s.pending, text...)
-			}
-			out = appendLine(out, head, true, text)
-			s.pending, p = nil, p[i+1:]
-		default:
-			s.pending, p = append(s.pending, text...), nil
-		}
-		if len(out) >= batch-MaxPart {
-			flush()
-		}
-	}
-	flush()
-}
-
-// End writes what is left without a newline.
-func (s *Sink) End(at time.Time) {
-	if len(s.pending) > 0 {
-		s.log.write(appendLine(nil, stamp(at, s.stream), true, s.pending))
-		s.pending = nil
-	}
-}
-
-// Cut writes an unfinished line as a part of one, and holds nothing any more.
-func (s *Sink) Cut(at time.Time) {
-	if len(s.pending) > 0 {
-		s.log.write(appendLine(nil, stamp(at, s.stream), false, s.pending))
-		s.pending = nil
-	}
 }

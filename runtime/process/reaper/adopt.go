@@ -82,6 +82,7 @@ func (r *Reaper) adoptAll() error {
 	if err := r.rewriteLives(); err != nil {
 		return err
 	}
+	r.out = openOutputs(r.dir, r.log, r.machines, sameBoot)
 	for _, l := range found {
 		r.adopt(l)
 	}
@@ -125,7 +126,7 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 		return
 	}
 	left := func() (pids []int) {
-		pids = r.unexecuted()
+		pids = unexecuted(r.dir)
 		for _, id := range ids {
 			pids = append(pids, proc.Within(RootDir(r.dir, id))...)
 		}
@@ -148,17 +149,17 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 
 // unexecuted finds children of a reaper before this one that have not executed their program yet: they are still called
 // as it was, and have its environment.
-func (r *Reaper) unexecuted() (pids []int) {
+func unexecuted(dir string) (pids []int) {
 	all, err := proc.All()
 	if err != nil {
-		r.log.Warn("the processes could not be listed", "err", err)
+		return nil
 	}
 	for _, s := range all {
 		argv := proc.Command(s.PID)
-		if s.PID == os.Getpid() || s.State == 'Z' || len(argv) == 0 || argv[len(argv)-1] != r.dir {
+		if s.PID == os.Getpid() || s.State == 'Z' || len(argv) == 0 || argv[len(argv)-1] != dir {
 			continue
 		}
-		if env, err := proc.Environ(s.PID); err == nil && slices.Contains(env, EnvDir+"="+r.dir) {
+		if env, err := proc.Environ(s.PID); err == nil && slices.Contains(env, EnvDir+"="+dir) {
 			pids = append(pids, s.PID)
 		}
 	}
@@ -196,8 +197,10 @@ func isChild(rec *lifeRecord) bool {
 func (r *Reaper) adopt(l *life) {
 	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
 	for i, name := range []string{"stdout", "stderr"} {
-		s, err := r.pipeOf(l, i, name)
+		sink := r.out.sink(l, name)
+		s, err := r.pipeOf(l, i, name, sink)
 		if err != nil {
+			sink.End(time.Now())
 			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err",
 				err)
 			continue
@@ -223,16 +226,20 @@ func (r *Reaper) adopt(l *life) {
 }
 
 // pipeOf gives the reaper's end of a life's output: the one that an upgrade handed over, else the pipe opened again.
-func (r *Reaper) pipeOf(l *life, i int, name string) (*stream, error) {
+func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream, error) {
 	inode := []uint64{l.rec.Out, l.rec.Err}[i]
 	fds, ok := r.old.Pipes[l.m.id]
 	if !ok {
-		return reopen(l.rec.PID, i+1, name, inode, l.log)
+		s, err := reopen([]int{l.rec.PID}, i+1, name, inode, sink)
+		if err != nil {
+			s, err = reopen(r.pids(l), i+1, name, inode, sink)
+		}
+		return s, err
 	}
 	if fds[i] < 0 {
 		return nil, errors.New("it was closed before")
 	}
-	s, err := openStream(name, fds[i], l.log)
+	s, err := openStream(name, fds[i], sink)
 	if err == nil && s.inode != inode {
 		err = errors.New("another pipe was handed over")
 	}

@@ -61,6 +61,7 @@ type Reaper struct {
 	slots *slots       // nil without tree
 	lacks []string
 	lives *lives
+	out   *outputs
 	null  *os.File
 	held  *os.File // the lock of the directory
 	old   handover // of the image before, when there was one

@@ -120,7 +120,7 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	m := l.m
 	ends := [2]int{-1, -1} // what the machine holds
 	for i, name := range []string{"stdout", "stderr"} {
-		st, end, err := newStream(name, l.log)
+		st, end, err := newStream(name, r.out.sink(l, name))
 		if err != nil {
 			closeAll(ends[:])
 			l.closeStreams()

@@ -3,7 +3,6 @@ package reaper
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -35,7 +34,7 @@ const readSize = 32 << 10
 
 // newStream makes a pipe. end is for the machine; it is open for reading too, so that a write never fails with EPIPE
 // while no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
-func newStream(name string, log *output.Log) (s *stream, end int, err error) {
+func newStream(name string, sink *output.Sink) (s *stream, end int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, -1, fmt.Errorf("make a pipe: %w", err)
@@ -46,42 +45,57 @@ func newStream(name string, log *output.Log) (s *stream, end int, err error) {
 		_ = unix.Close(p[0])
 		return nil, -1, fmt.Errorf("open a pipe both ways: %w", err)
 	}
-	if s, err = openStream(name, p[0], log); err != nil {
+	if s, err = openStream(name, p[0], sink); err != nil {
 		closeAll([]int{p[0], end})
 		return nil, -1, err
 	}
 	return s, end, nil
 }
 
-func openStream(name string, fd int, log *output.Log) (*stream, error) {
+func openStream(name string, fd int, sink *output.Sink) (*stream, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("look at a pipe: %w", err)
 	}
-	return &stream{name: name, fd: fd, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: log.Sink(name)}, nil
+	return &stream{name: name, fd: fd, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: sink}, nil
 }
 
 // reopen finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
-// have put something else in its place.
-func reopen(pid, fd int, name string, inode uint64, log *output.Log) (*stream, error) {
-	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
+// have put something else in its place, for good or, as a shell does while it redirects one command, for a moment.
+// Then it has it under another number, or another process of the machine does.
+func reopen(pids []int, fd int, name string, inode uint64, sink *output.Sink) (*stream, error) {
+	for range 5 { // descriptors that are moved about may be missed
+		for _, pid := range pids {
+			f, err := openPipe(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), inode)
+			if err == nil {
+				return openStream(name, f, sink)
+			}
+			es, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)) // it has ended, or is not ours to look at
+			for _, e := range es {
+				if f, err := openPipe(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name()), inode); err == nil {
+					return openStream(name, f, sink)
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("the machine has replaced its %s: its output is no longer captured", name)
+}
+
+// openPipe opens the reading end of a pipe, if that is what lies at path.
+func openPipe(path string, inode uint64) (int, error) {
 	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("find the %s pipe: %w", name, err)
+		return -1, err
 	}
 	defer unix.Close(at)
 	var st unix.Stat_t
 	if err := unix.Fstat(at, &st); err != nil {
-		return nil, fmt.Errorf("look at the %s pipe: %w", name, err)
+		return -1, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFIFO || st.Ino != inode {
-		return nil, fmt.Errorf("the machine has replaced its %s: its output is no longer captured", name)
+		return -1, unix.ENOENT
 	}
-	f, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the %s pipe again: %w", name, err)
-	}
-	return openStream(name, f, log)
+	return unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
 // pumps are what reads a life's output: a goroutine for each stream.
@@ -135,17 +149,11 @@ func (s *stream) pumpWith(bufs *buffers) {
 		err = raw.Read(func(fd uintptr) bool {
 			b := bufs.pool.Get().(*[]byte)
 			defer bufs.pool.Put(b)
-			n, e := syscall.Read(int(fd), *b)
-			switch {
+			switch e := s.sink.Take(int(fd), *b); {
 			case errors.Is(e, syscall.EAGAIN):
 				return false
-			case errors.Is(e, syscall.EINTR):
-			case e != nil:
+			case e != nil && !errors.Is(e, syscall.EINTR):
 				rerr = e
-			case n == 0:
-				rerr = io.EOF
-			default:
-				s.sink.Write((*b)[:n], time.Now())
 			}
 			return true
 		})

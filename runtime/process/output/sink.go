@@ -1,0 +1,226 @@
+package output
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sink splits one stream into lines. It is used by one goroutine. It holds memory, and a file of the spool, only while
+// a line is unfinished.
+type Sink struct {
+	log     *Log
+	src     Source
+	pending []byte // of a line that is unfinished
+
+	spool *Spool     // nil: output is carried in memory
+	file  *spoolFile // what is pending, and what Take is at; nil when there is nothing
+	from  int64      // where pending begins in file
+	last  int64      // the last stamp: no two writes have the same
+}
+
+// Sink gives the writer of a stream, stdout or stderr, that carries output in memory.
+func (l *Log) Sink(stream string) *Sink { return &Sink{log: l, src: Source{Stream: stream}} }
+
+// Sink gives the writer of a stream; nil gives one that carries output in memory. What an earlier process left of the
+// stream in the spool is brought into the log first; the error says that some of that is lost.
+func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
+	k := &Sink{log: l, src: src, spool: s}
+	if s == nil {
+		return k, nil
+	}
+	f := s.takeLeft(src)
+	if f == nil {
+		return k, nil
+	}
+	k.last = f.head.stamp
+	n, err := l.logged(stamp(time.Unix(0, f.head.stamp), src.Stream))
+	raw := make([]byte, f.end-f.head.start)
+	if err == nil {
+		err = f.tail(raw)
+	}
+	if err != nil {
+		s.put(f)
+		return k, fmt.Errorf("take up output that an earlier reaper left: %w", err)
+	}
+	n = min(n, int64(len(raw))) // the newline of a last line was added
+	k.file, k.from = f, f.head.start+n
+	k.Write(raw[n:], time.Now())
+	return k, nil
+}
+
+// Take moves what the pipe holds into the log, as much as buf can hold. The error is EAGAIN when it holds nothing, and
+// io.EOF when nobody can write to it any more.
+func (s *Sink) Take(pipe int, buf []byte) error {
+	at := s.tick(time.Now())
+	if s.claim(at); s.file == nil {
+		return s.read(pipe, buf, at)
+	}
+	n, err := s.file.move(pipe, len(buf))
+	switch {
+	case n > 0:
+		if err := s.file.tail(buf[:n]); err != nil {
+			s.release()
+			return err
+		}
+		s.Write(buf[:n], at)
+		return nil
+	case err == nil:
+		err = io.EOF
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+	default: // most often the disk is full
+		if errors.Is(err, unix.EINVAL) {
+			s.spool.off.Store(true)
+		}
+		s.release()
+		return s.read(pipe, buf, at)
+	}
+	s.settle()
+	return err
+}
+
+// read is Take without a spool.
+func (s *Sink) read(pipe int, buf []byte, at time.Time) error {
+	n, err := syscall.Read(pipe, buf)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return io.EOF
+	}
+	s.Write(buf[:n], at)
+	return nil
+}
+
+// claim makes a file of the spool this stream's, and says in it where what is not in the log begins. Without one that
+// can be had s.file is nil, and output is carried in memory.
+func (s *Sink) claim(at time.Time) {
+	switch {
+	case s.file != nil && s.file.end > spoolBytes:
+		s.moveOver(at)
+	case s.file == nil && len(s.pending) == 0:
+		if s.file = s.spool.take(); s.file != nil {
+			s.from = s.file.end
+		}
+	}
+	s.commit(at)
+}
+
+// moveOver puts the unfinished line into another file, so that this one can be cut back.
+func (s *Sink) moveOver(at time.Time) {
+	f := s.spool.take()
+	if f == nil {
+		return
+	}
+	from := f.end
+	if err := f.add(s.pending); err != nil {
+		s.spool.put(f)
+		return
+	}
+	old := s.file
+	s.file, s.from = f, from
+	s.commit(at) // of two files of one stream the one with the later stamp counts
+	s.spool.put(old)
+}
+
+// commit says in the file which stamp the lines will have that are written next, and where in it they begin.
+func (s *Sink) commit(at time.Time) {
+	f, nanos := s.file, at.UnixNano()
+	if f == nil || f.head.src.Machine != "" && f.head.start == s.from && f.head.stamp == nanos {
+		return
+	}
+	h := head{src: s.src, start: s.from, stamp: nanos, bytes: s.log.maxBytes, files: s.log.files}
+	if err := f.set(h); err != nil {
+		s.release()
+	}
+}
+
+// release lets go of the file: what is pending is carried in memory.
+func (s *Sink) release() {
+	if s.file != nil {
+		s.spool.put(s.file)
+		s.file = nil
+	}
+}
+
+// settle lets go of the file when all of it is in the log.
+func (s *Sink) settle() {
+	if len(s.pending) == 0 {
+		s.release()
+	}
+}
+
+// tick gives a time that no line has yet.
+func (s *Sink) tick(now time.Time) time.Time {
+	s.last = max(s.last+1, now.UnixNano())
+	return time.Unix(0, s.last)
+}
+
+// Write takes a piece of output as it came.
+func (s *Sink) Write(p []byte, at time.Time) {
+	if at.UnixNano() != s.last {
+		at = s.tick(at)
+	}
+	head := stamp(at, s.src.Stream)
+	out := make([]byte, 0, min(len(p)+len(p)/4+len(head), batch))
+	raw := int64(0) // bytes of output that out holds
+	flush := func() {
+		if len(out) > 0 {
+			s.commit(at)
+			s.log.write(out)
+			s.from += raw
+			out, raw = out[:0], 0
+			at = s.tick(at)
+			head = stamp(at, s.src.Stream)
+		}
+	}
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		text, full := p, i >= 0
+		if full {
+			text = p[:i]
+		}
+		room := MaxPart - len(s.pending)
+		switch {
+		case len(text) > room: // a part is full
+			out = appendLine(out, head, false, append(s.pending, text[:room]...))
+			raw += MaxPart
+			s.pending, p = nil, p[room:]
+		case full:
+			if len(s.pending) > 0 {
+				text = append(s.pending, text...)
+			}
+			out = appendLine(out, head, true, text)
+			raw += int64(len(text)) + 1
+			s.pending, p = nil, p[i+1:]
+		default:
+			s.pending, p = append(s.pending, text...), nil
+		}
+		if len(out) >= batch-MaxPart {
+			flush()
+		}
+	}
+	flush()
+	s.settle()
+}
+
+// End writes what is left without a newline.
+func (s *Sink) End(at time.Time) { s.rest(at, true) }
+
+// Cut writes an unfinished line as a part of one, and holds nothing any more.
+func (s *Sink) Cut(at time.Time) { s.rest(at, false) }
+
+func (s *Sink) rest(at time.Time, full bool) {
+	if len(s.pending) > 0 {
+		at = s.tick(at)
+		s.commit(at)
+		s.log.write(appendLine(nil, stamp(at, s.src.Stream), full, s.pending))
+		s.pending = nil
+	}
+	s.settle()
+}

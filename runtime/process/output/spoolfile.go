@@ -1,0 +1,183 @@
+package output
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spoolFile is one file of the spool. Its first page is mapped, so that what it says is changed without a call and is
+// there whatever becomes of this process:
+//
+//	0     where the content ends, kept by the kernel as it moves it
+//	128   a head
+//	256   another; the one with the greater number counts, so that one is whole at any time
+//	4096  the content
+type spoolFile struct {
+	file *os.File
+	fd   int
+	page []byte
+	end  int64 // where the content ends
+	head head
+	n    uint64 // the number of the head
+}
+
+// head says whose the content is and what is to become of it.
+type head struct {
+	src   Source // no machine: the file is free
+	start int64  // where what is not in the log begins, but for lines of stamp
+	stamp int64  // of the lines that are being written; nanoseconds
+	bytes int64  // of the log's files
+	files int    // that the log keeps
+}
+
+const (
+	contentAt = 4096
+	headSize  = 128
+)
+
+func openSpoolFile(path string) (f *spoolFile, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open a file of the spool: %w", err)
+	}
+	f = &spoolFile{file: file, fd: int(file.Fd()), end: contentAt}
+	st, err := file.Stat()
+	if err == nil && st.Size() < contentAt { // it has its room on disk before it is mapped
+		_, err = file.WriteAt(make([]byte, contentAt), 0)
+	}
+	if err == nil {
+		f.page, err = unix.Mmap(f.fd, 0, contentAt, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a file of the spool: %w", err), file.Close())
+	}
+	f.end = int64(binary.NativeEndian.Uint64(f.page))
+	for i := range uint64(2) {
+		if h, n := decodeHead(f.slot(i)); n > f.n {
+			f.head, f.n = h, n
+		}
+	}
+	if f.head.start < contentAt || f.head.start > f.end || f.end > max(contentAt, st.Size()) {
+		f.head = head{}
+	}
+	return f, nil
+}
+
+func (f *spoolFile) close() {
+	_ = unix.Munmap(f.page) // it was mapped
+	_ = f.file.Close()
+}
+
+var errPage = errors.New("a file of the spool cannot be written: the disk is full or damaged")
+
+// store changes the page. Where the file system has no room for that, which one that copies on write may need each
+// time, the kernel says so by a signal.
+func (f *spoolFile) store(change func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			err = errPage
+		}
+	}()
+	change()
+	return nil
+}
+
+// set writes the head.
+func (f *spoolFile) set(h head) error {
+	return f.store(func() {
+		encodeHead(f.slot(f.n+1), h, f.n+1)
+		f.head, f.n = h, f.n+1
+	})
+}
+
+// slot is where the head of a number lies.
+func (f *spoolFile) slot(n uint64) []byte {
+	at := headSize * (1 + n%2)
+	return f.page[at : at+headSize : at+headSize]
+}
+
+// clear drops the content of a file that is free.
+func (f *spoolFile) clear() error { return f.endAt(contentAt) }
+
+func (f *spoolFile) endAt(n int64) error {
+	return f.store(func() {
+		atomic.StoreInt64(f.word(), n)
+		f.end = n
+	})
+}
+
+// word is where the file says where its content ends.
+func (f *spoolFile) word() *int64 { return (*int64)(unsafe.Pointer(&f.page[0])) }
+
+// move has the kernel move what is in the pipe to the end of the content, at most n bytes.
+func (f *spoolFile) move(pipe, n int) (int, error) {
+	m, err := unix.Splice(pipe, nil, f.fd, f.word(), n, unix.SPLICE_F_NONBLOCK)
+	if err != nil {
+		return 0, err
+	}
+	f.end += m
+	return int(m), nil
+}
+
+// add puts b at the end of the content of a file that is free.
+func (f *spoolFile) add(b []byte) error {
+	if _, err := f.file.WriteAt(b, f.end); err != nil {
+		return fmt.Errorf("write a file of the spool: %w", err)
+	}
+	return f.endAt(f.end + int64(len(b)))
+}
+
+// tail reads the end of the content into b.
+func (f *spoolFile) tail(b []byte) error {
+	if _, err := f.file.ReadAt(b, f.end-int64(len(b))); err != nil {
+		return fmt.Errorf("read a file of the spool: %w", err)
+	}
+	return nil
+}
+
+func encodeHead(b []byte, h head, n uint64) {
+	clear(b)
+	p := binary.LittleEndian.AppendUint64(b[4:4], n)
+	p = binary.LittleEndian.AppendUint64(p, uint64(h.start))
+	p = binary.LittleEndian.AppendUint64(p, uint64(h.stamp))
+	p = binary.LittleEndian.AppendUint64(p, h.src.Attempt)
+	p = binary.LittleEndian.AppendUint64(p, uint64(h.bytes))
+	p = binary.LittleEndian.AppendUint32(p, uint32(h.files))
+	p = append(p, byte(len(h.src.Stream)))
+	p = append(p, h.src.Stream...)
+	p = append(p, byte(len(h.src.Machine)))
+	_ = append(p, h.src.Machine...) // the two have at most 6 and 64 bytes
+	binary.LittleEndian.PutUint32(b, crc32.ChecksumIEEE(b[4:]))
+}
+
+// decodeHead gives number 0 for what is no head.
+func decodeHead(b []byte) (h head, n uint64) {
+	if binary.LittleEndian.Uint32(b) != crc32.ChecksumIEEE(b[4:]) {
+		return head{}, 0
+	}
+	h.start = int64(binary.LittleEndian.Uint64(b[12:]))
+	h.stamp = int64(binary.LittleEndian.Uint64(b[20:]))
+	h.src.Attempt = binary.LittleEndian.Uint64(b[28:])
+	h.bytes = int64(binary.LittleEndian.Uint64(b[36:]))
+	h.files = int(binary.LittleEndian.Uint32(b[44:]))
+	text := func(b []byte) (string, []byte) {
+		n := int(b[0])
+		if n > len(b)-2 {
+			return "", []byte{0, 0}
+		}
+		return string(b[1 : 1+n]), b[1+n:]
+	}
+	var rest []byte
+	h.src.Stream, rest = text(b[48:])
+	h.src.Machine, _ = text(rest)
+	return h, binary.LittleEndian.Uint64(b[4:])
+}
