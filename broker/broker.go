@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// Options are what a broker is made of. Log may be nil; all else must be set.
+// Options are what a broker is made of. Log and Unfit may be nil; all else must be set.
 type Options struct {
 	Fleet     Fleet
 	Directory Directory
@@ -24,6 +24,7 @@ type Options struct {
 	Log       Log            // nil: decisions are not recorded
 	Region    cluster.Region // the nearest for a launch that names none
 	Rand      io.Reader
+	Unfit     func() error // why nothing may be made through this process; nil: it always may
 }
 
 // Broker places machines. Its methods may be called from many goroutines.
@@ -37,6 +38,7 @@ type Broker struct {
 	log       Log
 	region    cluster.Region
 	rand      io.Reader
+	unfit     func() error
 
 	metrics    *metrics
 	decisions  decisionIDs
@@ -55,7 +57,11 @@ type Broker struct {
 // New makes a broker. Close ends it.
 func New(o Options) *Broker {
 	b := &Broker{fleet: o.Fleet, directory: o.Directory, apps: o.Apps, policies: o.Policies, funds: o.Funds,
-		claims: o.Claims, log: o.Log, region: o.Region, rand: o.Rand, metrics: newMetrics(), creates: newKeyLocks()}
+		claims: o.Claims, log: o.Log, region: o.Region, rand: o.Rand, unfit: o.Unfit, metrics: newMetrics(),
+		creates: newKeyLocks()}
+	if b.unfit == nil {
+		b.unfit = func() error { return nil }
+	}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.strategies = map[string]Strategy{
 		Direct: direct{b}, Race: race{b}, Shared: shared{b},

@@ -20,6 +20,9 @@ const (
 
 // Place makes the machines of an intent, or says why not. It is the only way to a new machine: see the package comment.
 func (b *Broker) Place(ctx context.Context, in Intent) (*Placed, error) {
+	if err := b.unfit(); err != nil {
+		return nil, err
+	}
 	o, err := b.open(in)
 	if err != nil {
 		return nil, err

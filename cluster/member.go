@@ -35,6 +35,8 @@ type Removal struct {
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at"`
+	// when it was given a certificate to join anew with; zero: it was not
+	Rejoined time.Time `json:"rejoined,omitzero"`
 }
 
 // Heard reports whether the member can be told something: it is alive, or only suspected.

@@ -123,7 +123,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
 		&healthAPI{o.Cluster, d, g.claims},
-		&processAPI{o.Version, o.Region, time.Now(), d, metrics},
+		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics},
 	}
 }
 
@@ -132,6 +132,9 @@ func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *brok
 		Claims: claims, Region: o.Region, Rand: o.Rand}
 	if o.Decisions != nil {
 		b.Log = o.Decisions
+	}
+	if o.Cluster != nil {
+		b.Unfit = o.Cluster.Unfit
 	}
 	return broker.New(b)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
@@ -106,6 +107,10 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 			f.Advice = "it did not answer a probe; it is dead to this member shortly, or was slow once"
 		}
 		out = append(out, f)
+	}
+	if err := a.cluster.Unfit(); err != nil {
+		out = append(out, api.HealthFinding{Member: h.Member, Check: "serves", Have: fault.As(err).Text,
+			Advice: "until then others make and keep what is asked for"})
 	}
 	for _, r := range a.cluster.Removed() {
 		out = append(out, api.HealthFinding{Member: r.Member, Check: "removed", OK: true,

@@ -42,6 +42,8 @@ type Cluster interface {
 	// Remove makes a member one that may not come back, unless it joins anew.
 	Remove(r cluster.Removal, force bool) error
 	Removed() []cluster.Removal
+	// Unfit returns why this member may serve no more; nil: it may.
+	Unfit() error
 }
 
 // membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.

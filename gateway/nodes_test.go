@@ -153,6 +153,7 @@ type reportingCluster struct {
 	ends    time.Time
 	removed []cluster.Removal
 	left    bool
+	unfit   error
 }
 
 func (c *reportingCluster) Members() []cluster.Member { return c.members }
@@ -175,6 +176,7 @@ func (c *reportingCluster) Remove(r cluster.Removal, _ bool) error {
 	return nil
 }
 func (c *reportingCluster) Removed() []cluster.Removal { return c.removed }
+func (c *reportingCluster) Unfit() error               { return c.unfit }
 func (c *reportingCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
 	if id == "deaf" {
 		return wire.Greeting{}, errors.New("no route")

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 )
 
@@ -24,6 +25,7 @@ type processAPI struct {
 	version   string
 	region    cluster.Region
 	started   time.Time
+	cluster   Cluster // nil: this souk is alone
 	directory *directory
 	metrics   http.Handler
 }
@@ -87,6 +89,11 @@ func (a *processAPI) livez(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
+	if a.cluster != nil {
+		if err := a.cluster.Unfit(); err != nil {
+			return plainText(w, http.StatusServiceUnavailable, fault.As(err).Text+"\n")
+		}
+	}
 	if a.directory.fleet.Snapshot().Ready() == 0 {
 		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
 	}

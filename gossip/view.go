@@ -259,8 +259,6 @@ func (c *Cluster) Forget(id cluster.WorkerID) error {
 		c.changed()
 	}
 	c.mu.Unlock()
-	if known {
-		c.members.forget(id)
-	}
+	c.members.forget(id)
 	return nil
 }

@@ -18,7 +18,7 @@ func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
 func (m *Member) Deciders() []cluster.WorkerID {
 	var out []cluster.WorkerID
 	for _, x := range m.cluster.Members() {
-		if _, removed := m.removal(string(x.ID)); x.Self || !removed && x.Capability >= claimsSince {
+		if x.Self || !m.removedFor(x.ID) && x.Capability >= claimsSince {
 			out = append(out, x.ID)
 		}
 	}

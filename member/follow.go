@@ -42,7 +42,7 @@ func (m *Member) openFleet() {
 			e.Member(fleet.Member{ID: id})
 		}
 	})
-	m.refresh()
+	remover{m}.refresh()
 }
 
 // follow keeps the fleet up to date until ctx ends.
@@ -59,7 +59,7 @@ func (m *Member) follow(ctx context.Context) {
 }
 
 // followRemovals minds the members that are removed from the cluster until ctx ends.
-func (m *Member) followRemovals(ctx context.Context) {
+func (m remover) followRemovals(ctx context.Context) {
 	for {
 		moved := m.cluster.Moved()
 		m.refresh()
@@ -78,18 +78,25 @@ func (m *Member) followRemovals(ctx context.Context) {
 }
 
 // refresh takes those out of the fleet that were removed from the cluster.
-func (m *Member) refresh() {
+func (m remover) refresh() {
 	m.readRemovals()
 	x := &m.follower
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var edits []func(*fleet.Edit)
-	for _, r := range m.Removed() {
+	for _, r := range m.removalList() {
 		if _, shown := m.fleet.Snapshot().Worker(r.Member); shown {
 			edits = append(edits, m.editOf(gossip.WorkerNews{ID: r.Member}, false)...)
 		}
 	}
 	m.apply(edits)
+}
+
+// unshow takes a member out of the fleet of which nothing is known any more.
+func (m remover) unshow(id cluster.WorkerID) {
+	m.follower.mu.Lock()
+	defer m.follower.mu.Unlock()
+	m.apply([]func(*fleet.Edit){func(e *fleet.Edit) { e.Forget(id) }})
 }
 
 // catchUp enters in the fleet all that gossip has news of.
@@ -163,7 +170,9 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 			e.Member(fleet.Member{ID: id, State: member.State, Since: member.Since, Addr: member.API})
 		})
 	}
-	if !told {
+	if m.hasOldWord(id) {
+		n.Record = nil
+	} else if !told {
 		if rec, heard := m.cluster.Record(id); heard {
 			n.Record, n.Incarnation = &rec, m.cluster.Incarnation(id)
 		}
@@ -176,7 +185,7 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 	case told:
 		edits = append(edits, func(e *fleet.Edit) { e.Forget(id) })
 	}
-	if x.hidden[id] { // it has joined anew: what it told meanwhile was left out
+	if x.hidden[id] && !m.hasOldWord(id) { // it has joined anew: what it told meanwhile was left out
 		delete(x.hidden, id)
 		for _, t := range m.cluster.Machines("") {
 			if t.Worker == id {
@@ -192,7 +201,7 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 	switch {
 	case n.Owner == m.ID():
 		return nil
-	case m.removedFor(n.Owner):
+	case m.hasOldWord(n.Owner):
 		m.follower.hidden[n.Owner] = true
 		return nil
 	case n.Machine == nil:

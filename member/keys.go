@@ -112,7 +112,11 @@ func (m gossipKeys) keysOf(id cluster.WorkerID) int {
 func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 	err := error(fault.New(fault.Unavailable, "issuer", "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range addrs {
-		if err = m.client.Refresh(ctx, addr); err == nil || ctx.Err() != nil {
+		err = m.client.Refresh(ctx, addr)
+		if err == nil || fault.CodeOf(err) == "removed" {
+			m.outcast.Store(err != nil) // an issuer said so itself, as its certificate shows
+		}
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func TestRemoveRefuses(t *testing.T) {
 	}{
 		{"", true, "invalid id"}, {"Not An Id", true, "invalid id"}, {cluster.WorkerID(strings.Repeat("a", 64<<10)),
 			true, "invalid id"},
-		{"m1", true, "precondition self"}, {"m9", true, "notfound member_not_found"},
+		{"m1", true, "precondition self"}, {"m9", false, "notfound member_not_found"},
 		{"m2", false, "precondition alive"}, {"m2", true, "ok "},
 	} {
 		err := a.Remove(cluster.Removal{Member: c.id, At: time.Now()}, c.force)

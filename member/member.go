@@ -70,6 +70,7 @@ type Member struct {
 	removals atomic.Pointer[map[string]cluster.Removal]
 	// removed members that were forgotten, by when they were removed; follow's own
 	forgotten map[cluster.WorkerID]time.Time
+	outcast   atomic.Bool // an issuer has said that this member was removed
 	issuers   *issuers
 	begunAt   time.Time
 	keysAsked time.Time // when an issuer was last asked for keys in vain; followKeys' own
@@ -248,7 +249,7 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { m.follow(ctx); return nil })
-	g.Go(func() error { m.followRemovals(ctx); return nil })
+	g.Go(func() error { remover{m}.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })
 	g.Go(func() error { gossipKeys{m}.followKeys(ctx); return nil })
 	g.Go(func() error {
@@ -264,7 +265,7 @@ func (m *Member) signer() wire.Signer {
 	if m.issuer == nil {
 		return nil // a nil *pki.CA in an interface would not be nil
 	}
-	return m.issuer
+	return readmitting{m.issuer, m}
 }
 
 // addresses are the gossip addresses that a member which joins is told.
@@ -279,7 +280,7 @@ func (m *Member) addresses() []string {
 }
 
 func (m *Member) known(id string) bool {
-	if _, removed := m.removal(id); removed {
+	if m.removedFor(cluster.WorkerID(id)) {
 		return m.stateOf(cluster.WorkerID(id)) == cluster.MemberAlive
 	}
 	return m.stateOf(cluster.WorkerID(id)) != ""

@@ -1,8 +1,10 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -24,8 +26,11 @@ const schemaRemoved = 1
 // made.
 const clockSlack = time.Hour
 
+// remover is the member as who minds the members that are removed from the cluster.
+type remover struct{ *Member }
+
 // readRemovals reads who was removed. What cannot be read lets nothing of the member in.
-func (m *Member) readRemovals() {
+func (m remover) readRemovals() {
 	all := map[string]cluster.Removal{}
 	for _, o := range m.cluster.Objects().List(KindRemoved) {
 		var r cluster.Removal
@@ -52,6 +57,11 @@ func (m *Member) denied(id string, since time.Time) bool {
 
 // Removed lists the members that may not come back, by id.
 func (m *Member) Removed() []cluster.Removal {
+	return slices.DeleteFunc(remover{m}.removalList(), func(r cluster.Removal) bool { return !m.removedFor(r.Member) })
+}
+
+// removalList lists all that is written of removals, by id: also of members that have joined anew.
+func (m remover) removalList() []cluster.Removal {
 	all := *m.removals.Load()
 	out := make([]cluster.Removal, 0, len(all))
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -62,7 +72,7 @@ func (m *Member) Removed() []cluster.Removal {
 
 // Remove writes that a member may not come back. All members then refuse it and forget what it told, once it is not
 // heard of any more. A member that is alive is refused without force: its machines would go on, and nobody could ask
-// for them.
+// for them. So is one of which nothing is known here.
 func (m *Member) Remove(r cluster.Removal, force bool) error {
 	id := r.Member
 	switch {
@@ -71,23 +81,100 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 	case id == m.ID():
 		return fault.New(fault.Precondition, "self",
 			"%s is the member that was asked; ask another one to remove it, or let it leave", id)
-	case m.stateOf(id) == "" && !m.hasReported(id):
-		return fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+	case !force && !remover{m}.heardOf(id):
+		return fault.New(fault.NotFound, "member_not_found",
+			"no member %s is known here; where it may still have a certificate, remove it with force", id)
 	}
 	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
 		return fault.New(fault.Precondition, "alive",
 			"member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force",
 			id, s)
 	}
+	// The removal is not before what the member has begun, by whichever clock.
+	old, _ := m.removal(string(id))
+	for _, begun := range []time.Time{old.Rejoined, time.Unix(int64(m.cluster.Incarnation(id)&(1<<40-1)), 0)} {
+		if begun.After(r.At) && begun.Sub(r.At) < maxAhead {
+			r.At = begun
+		}
+	}
+	return remover{m}.writeRemoval(r)
+}
+
+// maxAhead bounds how far ahead of this member's clock the moments of removals and certificates may be.
+const maxAhead = clockSlack / 2
+
+func (m remover) writeRemoval(r cluster.Removal) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "removed", "the removal of %s cannot be written", id)
+		return fault.Wrap(err, fault.Internal, "removed", "the removal of %s cannot be written", r.Member)
 	}
-	if _, err := m.cluster.Objects().Put(KindRemoved, string(id), schemaRemoved, raw); err != nil {
+	if _, err := m.cluster.Objects().Put(KindRemoved, string(r.Member), schemaRemoved, raw); err != nil {
 		return err
 	}
 	m.refresh()
 	return nil
+}
+
+// heardOf reports whether a member was ever heard of: by gossip, by an earlier life of this process, which saved who
+// there was, or by the CA, where it is here.
+func (m remover) heardOf(id cluster.WorkerID) bool {
+	if _, shown := m.fleet.Snapshot().Worker(id); shown || m.stateOf(id) != "" || m.hasReported(id) ||
+		slices.Contains(m.cluster.Expected(), id) {
+		return true
+	}
+	if m.issuer == nil {
+		return false
+	}
+	all, err := m.issuer.Issued()
+	return err == nil && slices.ContainsFunc(all, func(g pki.Grantee) bool { return g.ID == string(id) })
+}
+
+// readmitting is the CA as it gives certificates to members that were removed: each begins after the removal, also
+// where both are of one second, so that it is not refused as one of before; and it is written down that the member has
+// joined anew.
+type readmitting struct {
+	*pki.CA
+	m *Member
+}
+
+// Redeem is the CA's.
+func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte) (pki.Credentials, error) {
+	r, removed := s.m.removal(n.ID)
+	if !removed {
+		return s.CA.Redeem(now, secret, n, csr)
+	}
+	if next := r.At.Truncate(time.Second).Add(time.Second); now.Before(next) {
+		if next.Sub(now) > maxAhead {
+			return pki.Credentials{}, fault.New(fault.Precondition, "clock",
+				"member %s was removed on %s, which is yet to come by the clock here; set the clocks, then remove it "+
+					"again", n.ID, r.At.UTC().Format(time.RFC3339))
+		}
+		now = next
+	}
+	out, err := s.CA.Redeem(now, secret, n, csr)
+	if err == nil && r.Rejoined.IsZero() {
+		r.Rejoined = now
+		err = remover{s.m}.writeRemoval(r)
+	}
+	return out, err
+}
+
+// Unfit returns why this member may serve no more; nil: it may. One that was removed is told so by gossip, or where it
+// hears none any more by the issuer that it asks.
+func (m *Member) Unfit() error {
+	r, removed := m.removal(string(m.ID()))
+	removed = removed && m.denied(string(m.ID()), m.identity.Begins())
+	if !removed && !m.outcast.Load() {
+		return nil
+	}
+	why := ""
+	if removed {
+		why = fmt.Sprintf(", on %s by %s (%s)", r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
+			cmp.Or(r.Reason, "no reason given"))
+	}
+	return fault.New(fault.Precondition, "removed",
+		"member %s was removed from the cluster%s: nothing is made through it, and nobody can ask for what runs here; "+
+			"let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
 }
 
 // stateOf tells whether a member can be heard; "" where none of the id is known.
@@ -106,17 +193,19 @@ func (m *Member) hasReported(id cluster.WorkerID) bool {
 }
 
 // forget drops what removed members told, once they are gone, and lets their ids be taken anew where certificates are
-// signed. A member that has joined anew is alive again, and is left alone.
-func (m *Member) forget() {
-	for _, r := range m.Removed() {
-		s := m.stateOf(r.Member)
-		if s == cluster.MemberAlive || s == cluster.MemberSuspect || m.forgotten[r.Member].Equal(r.At) {
+// signed. Of one that has joined anew it drops what the life before told, and no more.
+func (m remover) forget() {
+	for _, r := range m.removalList() {
+		s, told := m.stateOf(r.Member), m.cluster.Incarnation(r.Member)
+		if s == cluster.MemberAlive || s == cluster.MemberSuspect || m.forgotten[r.Member].Equal(r.At) ||
+			told > incarnationAt(r.At) || told == 0 && !r.Rejoined.IsZero() {
 			continue
 		}
 		if err := m.cluster.Forget(r.Member); err != nil {
 			continue // it has come alive meanwhile
 		}
-		if m.issuer != nil {
+		m.unshow(r.Member)
+		if m.issuer != nil && r.Rejoined.IsZero() {
 			if err := m.issuer.Forget(string(r.Member)); err != nil {
 				m.o.Log.Warn("a removed member's id could not be freed", "member", r.Member, "err", err)
 				continue
@@ -127,21 +216,26 @@ func (m *Member) forget() {
 }
 
 // removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not
-// joined anew. One that did is heard, and has told something as of its newer certificate: see born.
+// joined anew. That it has an issuer wrote down, or it has told something as of its newer certificate: see born.
+// Whether it can be heard now does not matter: one that joined anew and died has machines that run.
 func (m *Member) removedFor(id cluster.WorkerID) bool {
 	r, removed := m.removal(string(id))
-	if !removed {
-		return false
-	}
-	s := m.stateOf(id)
-	return s != cluster.MemberAlive && s != cluster.MemberSuspect ||
-		m.cluster.Incarnation(id) <= uint64(max(0, r.At.Unix()))
+	return removed && r.Rejoined.IsZero() && m.hasOldWord(id)
 }
+
+// hasOldWord reports whether all that is known of what a member told is of before its removal.
+func (m *Member) hasOldWord(id cluster.WorkerID) bool {
+	r, removed := m.removal(string(id))
+	return removed && m.cluster.Incarnation(id) <= incarnationAt(r.At)
+}
+
+// incarnationAt returns the greatest incarnation that a member with a certificate of that time has.
+func incarnationAt(t time.Time) uint64 { return uint64(max(0, t.Unix())) }
 
 // born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its
 // disk was lost so begins beyond all that it told before, which the others have forgotten and refuse.
 func (m *Member) born() uint64 {
-	return uint64(max(0, m.identity.Ends().Add(-pki.CertificateLife).Unix()))
+	return incarnationAt(m.identity.Begins().Add(clockSlack))
 }
 
 // Members lists all members.

@@ -169,6 +169,9 @@ func (i *Identity) GossipKeys() GossipKeys { return i.now.Load().gossip }
 // Ends is when the member's certificate ends.
 func (i *Identity) Ends() time.Time { return i.now.Load().tls.Leaf.NotAfter }
 
+// Begins is when the member's certificate begins: an hour before it was made, as clocks differ.
+func (i *Identity) Begins() time.Time { return i.now.Load().tls.Leaf.NotBefore }
+
 // RenewalDue says whether a third of the certificate's life has gone.
 func (i *Identity) RenewalDue(now time.Time) bool {
 	leaf := i.now.Load().tls.Leaf

@@ -12,6 +12,7 @@ package testcluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ import (
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wire"
 )
 
 // Options say what members are. The zero value is good.
@@ -133,6 +135,43 @@ func (c *Cluster) Join() int {
 	c.members = append(c.members, x)
 	c.Restart(i)
 	return i
+}
+
+// Rejoin has a member that does not run join anew, as on a host whose disk was lost: by a token, at the first member.
+// It does not start it.
+func (c *Cluster) Rejoin(i int) error {
+	c.t.Helper()
+	x := c.members[i]
+	if err := os.RemoveAll(x.dir); err != nil {
+		c.t.Fatal(err)
+	}
+	x.world = fake.New(fake.Options{})
+	token, err := c.ca.NewToken(time.Now(), pki.TokenOptions{ID: x.id})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, err = wire.Join(c.t.Context(), wire.JoinOptions{Addr: c.members[0].wire, Token: token.String(),
+		Dir:  filepath.Join(x.dir, member.IdentityDir),
+		Name: pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}})
+	if err == nil {
+		err = member.JoinedAt(x.dir, c.members[0].wire)
+	}
+	return err
+}
+
+// Ready returns what a member that runs answers at /readyz: whether it is ready, and its text.
+func (c *Cluster) Ready(i int) (ok bool, text string) {
+	c.t.Helper()
+	answer, err := http.Get("http://" + c.members[i].api + "/readyz")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer.StatusCode == http.StatusOK, string(raw)
 }
 
 // CA returns the cluster's authority, whose directory is the first member's.
@@ -289,4 +328,16 @@ func (c *Cluster) Until(what string, f func() bool) {
 		case <-tick.C:
 		}
 	}
+}
+
+// Saved returns the members that one has written down, with their addresses.
+func (c *Cluster) Saved(i int) (map[string]string, error) {
+	var s struct {
+		Members map[string]string `json:"members"`
+	}
+	raw, err := os.ReadFile(filepath.Join(c.members[i].dir, "gossip", "members.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	return s.Members, err
 }
