@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
@@ -119,6 +120,14 @@ func secretTests() tests {
 			list, err := s.ListAppSecrets(t.Context(), app, &set.Version, false)
 			if err != nil || len(list) != 1 || list[0].Value != nil || list[0].Digest != set.Digest {
 				t.Fatal(list, err)
+			}
+			for _, at := range []*string{list[0].UpdatedAt, list[0].CreatedAt} { // else it is staged for ever
+				if at == nil {
+					t.Fatalf("when the secret was set is not told: %+v", list[0])
+				}
+				if when, err := time.Parse(time.RFC3339, *at); err != nil || time.Since(when) > time.Minute {
+					t.Errorf("the secret is of %q: %v", *at, err)
+				}
 			}
 			one, err := s.GetAppSecrets(t.Context(), app, "PEPPER", nil, false)
 			if err != nil || one.Value != nil {

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -105,6 +106,30 @@ func leaseTests() tests {
 				t.Error("the lease that expired is still there")
 			}
 			refused(t, s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, l.Nonce), 409)
+		},
+		"given back counts as none": func(t *testing.T, s *market, app string) { // as after each canary of a deploy
+			in := fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 60}
+			m := s.launch(t, app, in)
+			if err := s.ReleaseLease(t.Context(), app, m.ID, m.LeaseNonce); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Cordon(t.Context(), app, m.ID, m.LeaseNonce),
+				s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, m.LeaseNonce)); err != nil {
+				t.Error(err)
+			}
+			next := s.acquire(t, app, m.ID, 60)
+			if next.Nonce == m.LeaseNonce {
+				t.Error("the next lease has the nonce of the last")
+			}
+			kill := fly.RemoveMachineInput{ID: m.ID, Kill: true}
+			refused(t, s.Destroy(t.Context(), app, kill, m.LeaseNonce), 409) // somebody else came between
+			if err := s.ReleaseLease(t.Context(), app, m.ID, next.Nonce); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, s.Destroy(t.Context(), app, kill, m.LeaseNonce), 409)
+			if err := s.Destroy(t.Context(), app, kill, next.Nonce); err != nil {
+				t.Error(err)
+			}
 		},
 		"taken at create": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 60})

@@ -35,6 +35,17 @@ func variantTests() tests {
 			}
 			s.await(t, app, m.ID, "started")
 		},
+		"skip_launch and wait for stopped": func(t *testing.T, s *market, app string) { // as release commands are run
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: script("exit 0"), SkipLaunch: true})
+			s.await(t, app, m.ID, "stopped")
+			if _, err := s.Start(t.Context(), app, m.ID, ""); err != nil {
+				t.Fatal(err)
+			}
+			s.await(t, app, m.ID, "stopped")
+			if exit := s.get(t, app, m.ID).GetLatestEventOfType("exit"); exit == nil {
+				t.Error("it is said to have stopped, and it has not run")
+			}
+		},
 		"skip_service_registration": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), SkipServiceRegistration: true})
 			if !s.get(t, app, m.ID).Cordoned {
@@ -120,6 +131,15 @@ func refuseTests() tests {
 			}
 			if list, err := s.List(t.Context(), app, "include_deleted=true"); err != nil || len(list) != 0 {
 				t.Error("it left something:", list, err)
+			}
+		},
+		"more cpus than anybody has": func(t *testing.T, s *market, app string) {
+			for _, cpus := range []int{65, 1000} {
+				c := sleeper()
+				c.Guest = &fly.MachineGuest{CPUKind: "performance", CPUs: cpus, MemoryMB: 2048 * cpus}
+				_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
+				mustContain(t, refused(t, err, 422), `"status":"insufficient_capacity"`, `"resource":"cpu"`,
+					"ask for less or add a larger worker")
 			}
 		},
 		"unknown region": func(t *testing.T, s *market, app string) {

@@ -50,7 +50,7 @@ func readWait(r *http.Request) (wait, error) {
 // judge says whether m is what is waited for, or never can be.
 func (v wait) judge(m *machine.Machine) (bool, error) {
 	gone := m.State == machine.Destroyed
-	if gone && slices.Contains(v.states, string(machine.Destroyed)) {
+	if gone && v.wants(machine.Destroyed) {
 		return true, nil // every version of it is
 	}
 	if v.version != "" && v.version != m.InstanceID {
@@ -73,10 +73,14 @@ func (v wait) judge(m *machine.Machine) (bool, error) {
 	return false, nil
 }
 
+func (v wait) wants(s machine.State) bool { return slices.Contains(v.states, string(s)) }
+
+// reached reports whether m is in one of the states, or was since the event. One that is made and was never started is
+// at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start it.
 func (v wait) reached(m *machine.Machine) bool {
 	settled := slices.Contains(v.states, "settled") && !m.State.Transient()
 	if v.from == "" {
-		return settled || slices.Contains(v.states, string(m.State))
+		return settled || v.wants(m.State) || m.State == machine.Created && v.wants(machine.Stopped)
 	}
 	for _, e := range m.Events { // newest first
 		if e.ID <= v.from {

@@ -14,6 +14,9 @@ const MaxLease = 24 * time.Hour
 // defaultLease is what a lease without a time gets.
 const defaultLease = 30 * time.Second
 
+// released is when a lease ended that its holder gave back: its nonce stays known.
+const released = 0
+
 // leases are the locks on machines, by machine id.
 type leases struct {
 	*core
@@ -38,12 +41,23 @@ func (s *leases) current(id string) (machine.Lease, bool) {
 }
 
 // check refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an error
-// of its own: who sends one believes to be alone, and is not.
+// of its own: who sends one believes to be alone, and is not. One that its holder gave back, with no lease taken since,
+// counts as none: nobody else has been let in by it.
 func (s *leases) check(id, nonce string) error {
 	l, held := s.current(id)
-	switch {
-	case held && nonce == l.Nonce, !held && nonce == "":
+	if nonce != "" && s.givenBack(id) == nonce {
+		nonce = ""
+	}
+	if held && nonce == l.Nonce || !held && nonce == "" {
 		return nil
+	}
+	return s.refuse(id, nonce)
+}
+
+// refuse says why a nonce, "" for none, is not the one in force.
+func (s *leases) refuse(id, nonce string) error {
+	l, held := s.current(id)
+	switch {
 	case held && nonce == "":
 		return heldError(id, l)
 	case held:
@@ -54,6 +68,14 @@ func (s *leases) check(id, nonce string) error {
 	return fault.New(fault.Conflict, "lease_nonce",
 		"the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again",
 		id)
+}
+
+// givenBack returns the nonce of the machine's last lease, where its holder released it; "" otherwise.
+func (s *leases) givenBack(id string) string {
+	if l := s.held[id]; l.ExpiresAt == released {
+		return l.Nonce
+	}
+	return ""
 }
 
 func heldError(id string, l machine.Lease) *fault.Error {
@@ -76,10 +98,11 @@ func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, erro
 	case c.Release && !held:
 		return machine.Lease{}, noLease()
 	case held && c.Nonce != l.Nonce, !held && c.Nonce != "":
-		return machine.Lease{}, s.check(c.Machine, c.Nonce)
+		return machine.Lease{}, s.refuse(c.Machine, c.Nonce)
 	case c.Release:
-		s.drop(c.Machine)
-		s.out.Sync = true
+		back := l
+		back.ExpiresAt = released
+		s.set(c.Machine, back)
 		return l, nil
 	case !held:
 		l = machine.Lease{Nonce: s.token(), Owner: c.Owner}

@@ -103,7 +103,7 @@ func refused() [][2]string {
 		{"size", `C{"size": "shared-cpu-3x"}`},
 		{"size and guest", `C{"size": "shared-cpu-4x", "guest": {"cpus": 2}}`},
 		{"cpu_kind", `C{"guest": {"cpu_kind": "fast"}}`},
-		{"cpus", `C{"guest": {"cpus": 65}}`},
+		{"cpus", `C{"guest": {"cpus": 1048577}}`},
 		{"cpus below 0", `C{"guest": {"cpus": -1}}`},
 		{"memory too small", `C{"guest": {"cpus": 2, "memory_mb": 256}}`},
 		{"memory too large", `C{"guest": {"cpu_kind": "performance", "cpus": 1, "memory_mb": 1000000}}`},

@@ -12,9 +12,9 @@ const (
 	Performance = "performance" // a core
 )
 
-// The bounds of a guest.
+// The bounds of a guest. They are of what can be meant, not of what a worker has: that the workers judge.
 const (
-	MaxCPUs = 64
+	MaxCPUs = 1 << 20
 	MaxGPUs = 16
 )
 
