@@ -72,13 +72,13 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	copy(k.files[:], fds.fds)
 	defer fds.close()
 	x := &execution{ended: make(chan int, 1)}
-	err = r.fork(k, func(pid int, _ uint64) {
+	k.registered = func(pid int, _ uint64) {
 		x.pid = pid
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.procs[pid] = x
-	})
-	if err != nil {
+	}
+	if err := r.fork(k); err != nil {
 		return nil, err
 	}
 	return x, nil

@@ -24,22 +24,34 @@ type child struct {
 	thread *parkedThread // in the group; nil: none is needed
 	v2     int           // the group's directory on the v2 mount, open; 0: not yet
 	files  [3]int
+
+	// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since
+	// boot, if that is known: 0 if not.
+	registered func(pid int, ticks uint64)
+	// forked is called behind that, on the thread that forked, so that who waits for it waits for no other thread. nil:
+	// nobody does.
+	forked func()
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
 // it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program
 // nor ptrace is needed.
-//
-// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since boot,
-// if that is known: 0 if not.
-func (r *Reaper) fork(c *child, registered func(pid int, ticks uint64)) error {
-	if c.thread == nil {
-		return r.forkHere(c, registered)
+func (r *Reaper) fork(c *child) error {
+	job := func() error {
+		err := r.forkHere(c)
+		if err == nil && c.forked != nil {
+			c.forked()
+		}
+		return err
 	}
-	return c.thread.run(func() error { return r.forkHere(c, registered) })
+	if c.thread == nil {
+		return job()
+	}
+	return c.thread.run(job)
 }
 
-func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) error {
+// forkHere forks on this thread, and registers what it forked before anybody can wait for it.
+func (r *Reaper) forkHere(c *child) error {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if c.owner != nil {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.owner.uid), Gid: uint32(c.owner.gid), Groups: c.owner.groups}
@@ -86,7 +98,7 @@ func (r *Reaper) forkHere(c *child, registered func(pid int, ticks uint64)) erro
 	if ticks != before {
 		ticks = 0
 	}
-	registered(pid, ticks)
+	c.registered(pid, ticks)
 	return nil
 }
 

@@ -31,9 +31,10 @@ func TestForkIsBounded(t *testing.T) {
 	r := &Reaper{tree: tree, log: slog.New(slog.DiscardHandler), forkPatience: 100 * time.Millisecond}
 	fd := int(null.Fd())
 	c := &child{path: "/bin/true", argv: []string{"true"}, dir: "/", group: &g, files: [3]int{fd, fd, fd}}
-	registered := func(pid int, _ uint64) { t.Errorf("process %d is registered", pid) }
+	c.registered = func(pid int, _ uint64) { t.Errorf("process %d is registered", pid) }
+	c.forked = func() { t.Error("a fork is told of that did not get to its program") }
 	result := make(chan error, 1)
-	go func() { result <- r.fork(c, registered) }()
+	go func() { result <- r.fork(c) }()
 	select {
 	case err = <-result:
 	case <-time.After(20 * time.Second):
@@ -45,8 +46,9 @@ func TestForkIsBounded(t *testing.T) {
 	}
 	r.reap()
 	forked := 0
-	c.group = nil
-	if err := r.fork(c, func(pid int, _ uint64) { forked = pid }); err != nil || forked == 0 {
+	c.group, c.forked = nil, nil
+	c.registered = func(pid int, _ uint64) { forked = pid }
+	if err := r.fork(c); err != nil || forked == 0 {
 		t.Fatalf("the next fork: process %d, %v", forked, err)
 	}
 	if p, err := os.FindProcess(forked); err == nil {

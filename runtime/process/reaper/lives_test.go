@@ -1,6 +1,8 @@
 package reaper
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/runtime"
 )
@@ -158,6 +161,64 @@ func TestRelative(t *testing.T) {
 		got, err := relative(p, "file")
 		if (err != nil) != (want == "") || got != want {
 			t.Errorf("%q gives %q, %v; want %q", p, got, err, want)
+		}
+	}
+}
+
+// TestPlainLines: a line that is encoded by hand is, to the byte, the one that encoding/json makes.
+func TestPlainLines(t *testing.T) {
+	text := rapid.StringMatching(`[a-z0-9]{1,12}`)
+	rapid.Check(t, func(t *rapid.T) {
+		n := line{
+			Kind:    rapid.SampledFrom([]string{lineIntent, lineRun}).Draw(t, "kind"),
+			Machine: text.Draw(t, "machine"),
+			Attempt: rapid.Uint64().Draw(t, "attempt"),
+		}
+		zone := time.FixedZone("", 60*rapid.IntRange(-12*60, 14*60).Draw(t, "zone"))
+		at := time.Unix(rapid.Int64Range(0, 1<<36).Draw(t, "at"),
+			rapid.Int64Range(0, 999_999_999).Draw(t, "nanos"))
+		if n.Kind == lineIntent && rapid.Bool().Draw(t, "dated") {
+			n.At = at.In(zone)
+		}
+		if n.Kind == lineRun {
+			n.Life = &lifeRecord{
+				PID: rapid.Int().Draw(t, "pid"), Ticks: rapid.Uint64().Draw(t, "ticks"),
+				StartedAt: at.In(zone),
+				UID:       rapid.IntRange(-1, 3).Draw(t, "uid"), GID: rapid.IntRange(-1, 3).Draw(t, "gid"),
+				Out: rapid.Uint64().Draw(t, "out"), Err: rapid.Uint64().Draw(t, "err"),
+				Paused: rapid.Bool().Draw(t, "paused"), Group: rapid.SampledFrom([]string{"", "s12"}).Draw(t, "group"),
+				BaseCPU: rapid.Int64().Draw(t, "cpu"), BaseSlow: rapid.Int64().Draw(t, "slow"),
+				LogBytes: rapid.Int64().Draw(t, "log"), LogFiles: rapid.Int().Draw(t, "files"),
+			}
+		}
+		if !n.plain() {
+			t.Fatalf("%+v is not encoded by hand", n)
+		}
+		want, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.appendPlain(nil); string(got) != string(want) {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// TestOddLines: what by hand would come out otherwise than encoding/json makes it, or not at all, is not done by hand.
+func TestOddLines(t *testing.T) {
+	for _, n := range append(story(),
+		line{Kind: lineIntent, Machine: `a"b`},
+		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Groups: []uint32{7}}},
+		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Group: `<s>`}},
+		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{}},
+	) {
+		want, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := bytes.TrimSuffix(encoded(t, n), []byte("\n"))
+		if _, text, _ := bytes.Cut(got, []byte(" ")); string(text) != string(want) {
+			t.Errorf("got  %s\nwant %s", text, want)
 		}
 	}
 }

@@ -41,10 +41,9 @@ type life struct {
 	attempt uint64
 	rec     lifeRecord
 	owner   *owner
-	env     []string    // in memory only; nil for a life that was adopted
-	child   bool        // of this process; else it was adopted
-	slot    slot        // its cgroup; empty without cgroups
-	retire  *time.Timer // gives up the slot's parked thread; nil when it was not started here
+	env     []string // in memory only; nil for a life that was adopted
+	child   bool     // of this process; else it was adopted
+	slot    slot     // its cgroup; empty without cgroups
 
 	// slotMu is held by whoever acts on the slot's group as a whole. When slotGone is set the group is another life's.
 	slotMu   sync.Mutex
@@ -176,7 +175,7 @@ func (r *Reaper) prepare(id string) error {
 	r.mu.Lock()
 	_, there := r.machines[id]
 	r.mu.Unlock()
-	if err := os.Mkdir(RootDir(r.dir, id), 0o755); err != nil && !os.IsExist(err) {
+	if err := r.stock.mkdir(id); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
 	}
 	if there {

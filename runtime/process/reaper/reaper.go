@@ -62,6 +62,8 @@ type Reaper struct {
 	lacks []string
 	lives *lives
 	out   *outputs
+	stock *stock
+	young *young
 	null  *os.File
 	held  *os.File // the lock of the directory
 	old   handover // of the image before, when there was one
@@ -134,6 +136,7 @@ func Run(ctx context.Context, o Options) error {
 	defer ln.Close()
 	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
 		"upgraded", upgraded)
+	r.stock.restock(r.pool)
 	go r.accept(ln)
 	if o.Ready != nil {
 		o.Ready()
@@ -143,6 +146,7 @@ func Run(ctx context.Context, o Options) error {
 		select {
 		case <-ctx.Done():
 			r.closeConns()
+			r.stock.close()
 			if r.slots != nil {
 				r.slots.close()
 			}
@@ -168,6 +172,10 @@ func (r *Reaper) settle(o Options) error {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
 	var err error
+	r.young = &young{old: r.freeThread}
+	if r.stock, err = openStock(machinesDir(r.dir)); err != nil {
+		return fmt.Errorf("clear away directories that were never used: %w", err)
+	}
 	if r.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}

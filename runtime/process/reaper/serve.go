@@ -253,16 +253,15 @@ func (c *conn) request(f frame.Frame, q frame.Request) {
 	}
 	c.r.gate.RLock()
 	defer c.r.gate.RUnlock()
-	var a frame.Reply
-	var err error
 	if q.Op == frame.OpStart {
-		var st runtime.Status
-		st, err = c.r.start(q.Machine, q.Attempt, q.Start, f.Body)
-		a.Status = &st
-	} else {
-		err = c.r.do(q, &a)
+		tell := func(st runtime.Status) { c.send(f.ID, frame.KindReply, frame.Reply{Status: &st}) }
+		if err := c.r.start(q.Machine, q.Attempt, q.Start, f.Body, tell); err != nil {
+			c.fail(f.ID, err)
+		}
+		return
 	}
-	if err != nil {
+	var a frame.Reply
+	if err := c.r.do(q, &a); err != nil {
 		a = frame.Reply{Error: frame.ToError(err)}
 	}
 	c.send(f.ID, frame.KindReply, a)

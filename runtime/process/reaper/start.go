@@ -3,7 +3,6 @@ package reaper
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -19,36 +18,36 @@ import (
 // them.
 const maxStarting = 4
 
-// start starts an attempt, or answers the one that was started.
-func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte) (st runtime.Status, err error) {
+// start starts an attempt, or finds the one that was started. Unless it fails it tells, once, what came of it: as soon
+// as that is so, and before what else a start brings with it is done.
+func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
 	if s != nil && s.Fresh {
 		if err := r.prepare(id); err != nil {
-			return st, err
+			return err
 		}
 	}
 	m, err := r.find(id)
 	if err != nil {
-		return st, err
+		return err
 	}
 	if attempt == 0 || s == nil {
-		return st, fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+		return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
 	}
 	if err := r.lock(m); err != nil {
-		return st, err
+		return err
 	}
 	defer m.op.Unlock()
-	if st, done, err := r.judge(m, attempt); done || err != nil {
-		return st, err
+	st, done, err := r.judge(m, attempt)
+	if err != nil {
+		return err
+	}
+	if done {
+		tell(st)
+		return nil
 	}
 	r.startSlots <- struct{}{}
-	l, err := r.launch(m, attempt, s, data)
-	<-r.startSlots
-	if err != nil {
-		return st, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return l.status(), nil
+	defer func() { <-r.startSlots }()
+	return r.launch(m, attempt, s, data, tell)
 }
 
 // judge decides by attempt: done means that the answer is known already.
@@ -84,51 +83,46 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 }
 
 // launch does the work of a start. Nothing is left behind when it fails.
-func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte) (l *life, err error) {
+func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
 	dir := RootDir(r.dir, m.id)
 	path, err := program(s.Argv, s.Env, dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	o, err := lookupUser(s.User)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if o != nil {
 		if err := r.letIn(m.id, o); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := place(dir, s.Files, data, s.Mounts, o); err != nil {
-		return nil, err
+		return err
 	}
-	l = &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
+	l := &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
 	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
 	l.log = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown)
-	if err := r.born(l, path, s); err != nil {
+	if err := r.born(l, path, s, tell); err != nil {
 		_ = l.log.Close()
-		return nil, err
+		return err
 	}
-	return l, nil
+	return nil
 }
 
-// born makes pipes and cgroup, forks, and registers the life.
-func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
+// born makes pipes and cgroup, forks, registers the life, and tells of it.
+func (r *Reaper) born(l *life, path string, s *frame.Start, tell func(runtime.Status)) (err error) {
 	m := l.m
-	ends := [2]int{-1, -1} // what the machine holds
-	for i, name := range []string{"stdout", "stderr"} {
-		st, end, err := newStream(name, r.out.sink(l, name))
-		if err != nil {
-			closeAll(ends[:])
-			l.closeStreams()
-			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
-		}
-		l.streams[i], ends[i] = st, end
+	pair, err := r.stock.pipes()
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
 	}
-	defer func() { closeAll(ends[:]) }()
+	defer pair.closeEnds()
+	l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
 	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
 	fail := func(err error) error {
 		l.closeStreams()
@@ -154,16 +148,24 @@ func (r *Reaper) born(l *life, path string, s *frame.Start) (err error) {
 	c := &child{
 		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group,
 		thread: l.slot.thread, v2: l.slot.meter.Dir(),
-		files: [3]int{int(r.null.Fd()), ends[0], ends[1]},
+		files:      [3]int{int(r.null.Fd()), pair[0].end, pair[1].end},
+		registered: func(pid int, ticks uint64) { r.register(l, pid, ticks) },
+		forked: func() {
+			r.mu.Lock()
+			st := l.status()
+			r.mu.Unlock()
+			tell(st)
+		},
 	}
 	r.at(PointIntent)
-	if err := r.fork(c, func(pid int, ticks uint64) { r.register(l, pid, ticks) }); err != nil {
+	if err := r.fork(c); err != nil {
 		if group != nil {
 			_ = r.slots.drop(l.slot) // it is tried again with the next
 		}
 		r.abandon(l)
 		return fail(err)
 	}
+	r.attend(l)
 	return nil
 }
 
@@ -178,22 +180,32 @@ func (r *Reaper) abandon(l *life) {
 	}
 }
 
+// attend begins what goes on beside a life once its start is answered.
+func (r *Reaper) attend(l *life) {
+	r.young.add(l)
+	r.mu.Lock()
+	streams := l.streams
+	r.mu.Unlock()
+	for _, st := range streams {
+		l.pumps.run(st)
+	}
+}
+
 // freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it
 // at its end: they are of use to those who come and go.
 func (r *Reaper) freeThread(l *life) {
 	s := r.takeBack(l)
 	s.thread.leave()
 	r.slots.forget(&s)
+	r.stock.restock(r.pool)
 }
 
 // register makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
-// 0: that must be asked.
+// 0: that must be asked. The pumps count from here on: the end of the life waits for them, however soon it comes.
 func (r *Reaper) register(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
 	r.at(PointForked)
-	if l.slot.thread != nil || l.slot.meter != nil {
-		l.retire = time.AfterFunc(threadPatience, func() { r.freeThread(l) })
-	}
+	l.pumps.expect(len(l.streams))
 	if ticks == 0 {
 		if st, err := proc.Read(pid); err == nil {
 			l.rec.Ticks = st.Start
@@ -212,9 +224,6 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 		r.procs[pid] = l
 		r.mu.Unlock()
 	}
-	for _, st := range l.streams {
-		l.pumps.start(st)
-	}
 }
 
 // letIn lets a user other than souk's through to the machine's directory, which becomes its own.
@@ -230,14 +239,6 @@ func (r *Reaper) letIn(id string, o *owner) error {
 			id, o.uid)
 	}
 	return nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		if fd >= 0 {
-			_ = syscall.Close(fd)
-		}
-	}
 }
 
 func (l *life) closeStreams() {

@@ -32,26 +32,7 @@ type buffers struct{ pool sync.Pool }
 
 const readSize = 32 << 10
 
-// newStream makes a pipe. end is for the machine; it is open for reading too, so that a write never fails with EPIPE
-// while no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
-func newStream(name string, sink *output.Sink) (s *stream, end int, err error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, -1, fmt.Errorf("make a pipe: %w", err)
-	}
-	end, err = unix.Open("/proc/self/fd/"+strconv.Itoa(p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0) // the machine's may block
-	_ = unix.Close(p[1])
-	if err != nil {
-		_ = unix.Close(p[0])
-		return nil, -1, fmt.Errorf("open a pipe both ways: %w", err)
-	}
-	if s, err = openStream(name, p[0], sink); err != nil {
-		closeAll([]int{p[0], end})
-		return nil, -1, err
-	}
-	return s, end, nil
-}
-
+// openStream makes the stream of a pipe. sink may be nil, and set before the stream is read.
 func openStream(name string, fd int, sink *output.Sink) (*stream, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -105,10 +86,21 @@ type pumps struct {
 	none chan struct{} // closed when n is 0 again; nil: nobody asked yet
 }
 
+// start reads a stream.
 func (p *pumps) start(s *stream) {
+	p.expect(1)
+	p.run(s)
+}
+
+// expect counts n pumps that will run: rested waits for them from here on.
+func (p *pumps) expect(n int) {
 	p.mu.Lock()
-	p.n++
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.n += n
+}
+
+// run reads a stream that was expected.
+func (p *pumps) run(s *stream) {
 	go func() {
 		s.pump()
 		p.mu.Lock()

@@ -3,6 +3,7 @@ package reaper
 import (
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,5 +64,42 @@ func (s *parkedThread) run(job func() error) error {
 func (s *parkedThread) leave() {
 	if s != nil {
 		close(s.jobs)
+	}
+}
+
+// young are the lives that may still have their threads: once one has gone on for threadPatience it is given to old.
+// One timer serves all, because to set one in each start would wake another thread in it.
+type young struct {
+	old func(*life)
+
+	mu    sync.Mutex
+	lives []*life // oldest first; some may have ended
+}
+
+func (y *young) add(l *life) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.lives = append(y.lives, l)
+	if len(y.lives) == 1 {
+		time.AfterFunc(threadPatience, y.age)
+	}
+}
+
+func (y *young) age() {
+	since := time.Now().Add(-threadPatience)
+	y.mu.Lock()
+	n := 0
+	for n < len(y.lives) && !y.lives[n].rec.StartedAt.After(since) {
+		n++
+	}
+	lives := y.lives[:n:n]
+	if y.lives = y.lives[n:]; len(y.lives) > 0 {
+		time.AfterFunc(y.lives[0].rec.StartedAt.Sub(since), y.age)
+	} else {
+		y.lives = nil
+	}
+	y.mu.Unlock()
+	for _, l := range lives {
+		y.old(l)
 	}
 }

@@ -98,9 +98,6 @@ const drainPatience = 2 * time.Second
 
 // finish ends what the main process left running, takes in the last output, and announces the exit.
 func (r *Reaper) finish(l *life, x runtime.Exit) {
-	if l.retire != nil {
-		l.retire.Stop()
-	}
 	slot := r.takeBack(l)
 	if slot.meter == nil || !slot.meter.Empty() {
 		r.killAll(l)
@@ -135,6 +132,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	close(l.done)
 	l.m.grown()
 	r.announce(x)
+	r.stock.restock(r.pool)
 }
 
 // takeBack takes the slot of a life: its parked thread and its meter are the caller's alone from here on.

@@ -1,0 +1,210 @@
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime/process/output"
+)
+
+// stock is what a start needs and is of no machine yet, made beforehand, between two starts: pipes, and empty
+// directories, which only get their names in a start. A start that finds none makes its own.
+type stock struct {
+	dir string // of the machines
+
+	mu     sync.Mutex
+	pairs  []pipePair
+	dirs   []string
+	next   int
+	making bool
+	closed bool
+}
+
+// minStock is as many as there are groups for later (minFreeSlots).
+const minStock = 4
+
+// stockPrefix begins the names of directories that are of no machine: no machine id has a dot.
+const stockPrefix = ".stock-"
+
+// openStock makes none yet. It removes the directories that a reaper before this one has left, which nobody ever used.
+func openStock(dir string) (*stock, error) {
+	es, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it need not be made yet
+		return nil, err
+	}
+	for _, e := range es {
+		if strings.HasPrefix(e.Name(), stockPrefix) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &stock{dir: dir}, nil
+}
+
+// mkdir makes a machine's directory, unless it is there.
+func (s *stock) mkdir(id string) error {
+	path := filepath.Join(s.dir, id)
+	s.mu.Lock()
+	unused := ""
+	if n := len(s.dirs); n > 0 {
+		unused, s.dirs = s.dirs[n-1], s.dirs[:n-1]
+	}
+	s.mu.Unlock()
+	if unused != "" {
+		// A directory that is there must not be replaced: a machine may work in it.
+		err := unix.Renameat2(unix.AT_FDCWD, unused, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+		if err == nil {
+			return nil
+		}
+		_ = os.Remove(unused) // where it stays, the next reaper removes it
+	}
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// pipes gives the pipes for one life.
+func (s *stock) pipes() (pipePair, error) {
+	s.mu.Lock()
+	if n := len(s.pairs); n > 0 {
+		p := s.pairs[n-1]
+		s.pairs = s.pairs[:n-1]
+		s.mu.Unlock()
+		return p, nil
+	}
+	s.mu.Unlock()
+	return newPipePair()
+}
+
+// restock makes what is missing, beside the caller.
+func (s *stock) restock(pool *workerPool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.making || len(s.pairs) >= minStock && len(s.dirs) >= minStock {
+		return
+	}
+	s.making = true
+	pool.do(s.fill)
+}
+
+func (s *stock) fill() {
+	for s.makeOne() {
+	}
+}
+
+// makeOne makes one of what is missing most, and reports whether there may be more to make. What cannot be made is
+// left: the start that needs it says why.
+func (s *stock) makeOne() bool {
+	s.mu.Lock()
+	pair, dir := !s.closed && len(s.pairs) < minStock, !s.closed && len(s.dirs) < minStock
+	s.making = pair || dir
+	s.next++
+	path := filepath.Join(s.dir, stockPrefix+strconv.Itoa(s.next))
+	s.mu.Unlock()
+	var p pipePair
+	var err error
+	switch {
+	case dir:
+		err = os.Mkdir(path, 0o755)
+	case pair:
+		p, err = newPipePair()
+	default:
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.making = false
+	case dir && s.closed:
+		_ = os.Remove(path) // where it stays, the next reaper removes it
+	case dir:
+		s.dirs = append(s.dirs, path)
+	default:
+		s.pairs = append(s.pairs, p)
+	}
+	return err == nil
+}
+
+// close removes the directories, at the end of the reaper. The pipes end with it.
+func (s *stock) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.dirs {
+		_ = os.Remove(d) // where it stays, the next reaper removes it
+	}
+	s.dirs, s.closed = nil, true
+}
+
+// pipePair is stdout and stderr of a life to be.
+type pipePair [2]pipe
+
+// pipe is one of them.
+type pipe struct {
+	s   *stream
+	end int // for the machine
+}
+
+var streamNames = [2]string{"stdout", "stderr"} //nolint:gochecknoglobals // a constant
+
+func newPipePair() (p pipePair, err error) {
+	for i, name := range streamNames {
+		if p[i], err = newPipe(name); err != nil {
+			if i > 0 {
+				_ = p[0].s.file.Close()
+				_ = syscall.Close(p[0].end)
+			}
+			return pipePair{}, err
+		}
+	}
+	return p, nil
+}
+
+// newPipe makes a pipe. Its end for the machine is open for reading too, so that a write never fails with EPIPE while
+// no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
+func newPipe(name string) (pipe, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return pipe{}, fmt.Errorf("make a pipe: %w", err)
+	}
+	// The machine's may block.
+	end, err := unix.Open("/proc/self/fd/"+strconv.Itoa(p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	_ = unix.Close(p[1])
+	if err != nil {
+		_ = unix.Close(p[0])
+		return pipe{}, fmt.Errorf("open a pipe both ways: %w", err)
+	}
+	s, err := openStream(name, p[0], nil)
+	if err != nil {
+		_, _ = unix.Close(p[0]), unix.Close(end)
+		return pipe{}, err
+	}
+	return pipe{s, end}, nil
+}
+
+// streams gives the reaper's ends, each with its sink.
+func (p pipePair) streams(sink func(name string) *output.Sink) (s [2]*stream) {
+	for i := range p {
+		s[i] = p[i].s
+		s[i].sink = sink(s[i].name)
+	}
+	return s
+}
+
+// closeEnds closes the machine's ends, which the machine has for itself.
+func (p pipePair) closeEnds() {
+	for i := range p {
+		_ = syscall.Close(p[i].end)
+	}
+}
