@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	goruntime "runtime"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -9,7 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// settle commits, then publishes, lets go of the effects and answers: in this order, which is the durability promise.
+// settle commits, then lets go of the effects, publishes and answers: in this order. That the commit is first is the
+// durability promise; that the view is before the answers lets everybody read what was answered. The effects go before
+// the view because the runtime works on them meanwhile.
 func (l *loop) settle(ctx context.Context, outs []lifecycle.Out) error {
 	commit := false
 	for _, o := range outs {
@@ -21,8 +24,11 @@ func (l *loop) settle(ctx context.Context, outs []lifecycle.Out) error {
 			return err
 		}
 	}
+	if l.letGo(ctx, outs) {
+		goruntime.Gosched() // they wait for a turn, and souk may have one core
+	}
 	l.tellAll(outs)
-	l.letGo(ctx, outs)
+	l.answer(outs)
 	return nil
 }
 
@@ -40,8 +46,8 @@ func (l *loop) tellAll(outs []lifecycle.Out) {
 	}
 }
 
-// letGo carries out the effects of inputs that are durable, and answers them.
-func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) {
+// letGo has the effects of inputs that are durable carried out, and reports whether there are any.
+func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) (any bool) {
 	for _, o := range outs {
 		for _, key := range o.Cancels {
 			l.effects.cancel(key)
@@ -51,13 +57,8 @@ func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) {
 				l.held = append(l.held, e)
 			} else {
 				l.effects.dispatch(ctx, e)
+				any = true
 			}
-		}
-		for _, r := range o.Replies {
-			l.answers.give(r)
-		}
-		for _, p := range o.Evict {
-			l.tasks.Evict(p)
 		}
 	}
 	if len(l.pending) == 0 {
@@ -65,6 +66,19 @@ func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) {
 			l.effects.dispatch(ctx, e)
 		}
 		l.held = l.held[:0]
+	}
+	return any
+}
+
+// answer answers the inputs, and has the tasks go that they evict.
+func (l *loop) answer(outs []lifecycle.Out) {
+	for _, o := range outs {
+		for _, r := range o.Replies {
+			l.answers.give(r)
+		}
+		for _, p := range o.Evict {
+			l.tasks.Evict(p)
+		}
 	}
 }
 
