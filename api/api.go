@@ -16,9 +16,12 @@
 //
 // # Machines
 //
-// Start, stop, restart and suspend answer when they are done; with the header "Prefer: respond-async" they answer when
-// they have begun. What acts on a machine under a lease needs the lease's nonce in the header fly-machine-lease-nonce.
-// A create with the header Idempotency-Key may be repeated: it answers the machine of the first time.
+// What acts on a machine is answered when it is done, or else after 20 seconds that it has begun, in the field
+// "begun": {"operation", "until"} name what is on its way and the state to wait for. It goes on until it is done,
+// whatever ends meanwhile; a stop and a destroy never fail for want of time. Without "begun" it is done. With the
+// header "Prefer: respond-async" start, stop, restart and suspend answer as soon as they have begun. What acts on a
+// machine under a lease needs the lease's nonce in the header fly-machine-lease-nonce. A create with the header
+// Idempotency-Key may be repeated: it answers the machine of the first time.
 //
 // # Streams
 //
@@ -41,6 +44,8 @@
 // fly-request-id.
 package api
 
+import "github.com/soukhq/souk/machine"
+
 // The headers of the API.
 const (
 	RequestIDHeader   = "fly-request-id"          // of every answer: its request, to be found in the server's log
@@ -56,7 +61,8 @@ type SetValue struct {
 	Value *string `json:"value"`
 }
 
-// OK is the answer of requests that have nothing else to tell.
+// OK is the answer of requests that have nothing else to tell but, of those that act on a machine, whether it is done.
 type OK struct {
-	OK bool `json:"ok"`
+	OK    bool           `json:"ok"`
+	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
 }

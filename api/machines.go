@@ -28,6 +28,8 @@ type Started struct {
 	Previous machine.State `json:"previous_state"`
 	Migrated bool          `json:"migrated"`
 	NewHost  string        `json:"new_host"`
+
+	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
 }
 
 // StopRequest says how to stop a machine; what it leaves out the machine's config says.

@@ -165,7 +165,8 @@ func (c *churn) one(ctx context.Context) error {
 	if m.State != machine.Started {
 		return fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
 	}
-	return c.agent.Client.Destroy(ctx, live.App, m.ID, "", true)
+	_, err = c.agent.Client.Destroy(ctx, live.App, m.ID, "", true)
+	return err
 }
 
 // memory reads a field of the agent's status, in MB.

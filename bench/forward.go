@@ -190,7 +190,8 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 			m.Worker,
 			m.Because())
 	}
-	return took, c.List[0].Client.Destroy(ctx, live.App, m.ID, "", true)
+	_, err = c.List[0].Client.Destroy(ctx, live.App, m.ID, "", true)
+	return took, err
 }
 
 func (c *forwarding) launched(ctx context.Context, l *machine.Launch, worker string) error {

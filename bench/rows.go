@@ -34,7 +34,7 @@ func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
 			return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State,
 				m.Because())
 		}
-		if err := b.Client.Destroy(ctx, live.App, m.ID, "", true); err != nil {
+		if _, err := b.Client.Destroy(ctx, live.App, m.ID, "", true); err != nil {
 			return nil, err
 		}
 		if i >= warmups {
@@ -74,7 +74,7 @@ func (b *rig) startStopped(ctx context.Context) ([]LaunchRow, error) {
 		if err := b.mustBe(ctx, id, machine.Started); err != nil {
 			return nil, err
 		}
-		if err := b.Client.Stop(ctx, live.App, id, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
+		if _, err := b.Client.Stop(ctx, live.App, id, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
 			return nil, err
 		}
 		if err := b.Client.Wait(ctx, live.App, id, time.Minute, machine.Stopped); err != nil {

@@ -171,14 +171,17 @@ type StopOptions struct {
 	Timeout time.Duration // 0 is the config's, else 5 s; then the machine is killed
 }
 
-// Stop stops a machine.
-func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) error {
+// Stop stops a machine. The answer says that it is done, or has begun and goes on; so do those of the other verbs.
+func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) (api.OK, error) {
+	var ok api.OK
 	in := api.StopRequest{ID: id, Signal: o.Signal, Timeout: machine.Duration{Duration: max(o.Timeout, 0)}}
-	return c.do(ctx, newCall(api.StopMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), nil)
+	err := c.do(ctx, newCall(api.StopMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), &ok)
+	return ok, err
 }
 
 // Restart stops a machine and starts it again. force skips the grace.
-func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool, o StopOptions) error {
+func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool, o StopOptions) (api.OK, error) {
+	var ok api.OK
 	q := url.Values{}
 	if force {
 		q.Set("force_stop", "true")
@@ -189,12 +192,15 @@ func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool,
 	if o.Timeout > 0 {
 		q.Set("timeout", o.Timeout.String())
 	}
-	return c.do(ctx, newCall(api.RestartMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), nil)
+	err := c.do(ctx, newCall(api.RestartMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
+	return ok, err
 }
 
 // Suspend freezes a machine, memory and all. Start resumes it.
-func (c *Client) Suspend(ctx context.Context, app, id, nonce string) error {
-	return c.do(ctx, newCall(api.SuspendMachine, app, id).withHeader(api.NonceHeader, nonce), nil)
+func (c *Client) Suspend(ctx context.Context, app, id, nonce string) (api.OK, error) {
+	var ok api.OK
+	err := c.do(ctx, newCall(api.SuspendMachine, app, id).withHeader(api.NonceHeader, nonce), &ok)
+	return ok, err
 }
 
 // Signal sends a signal ("SIGTERM", "TERM", "15") to a machine's main process.
@@ -213,10 +219,12 @@ func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) err
 }
 
 // Destroy removes a machine for ever; with kill also one that runs.
-func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) error {
+func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) (api.OK, error) {
+	var ok api.OK
 	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).
 		withHeader(api.NonceHeader, nonce)
-	return c.do(ctx, k, nil)
+	err := c.do(ctx, k, &ok)
+	return ok, err
 }
 
 // Settled is a state to wait for only: any state that stays until somebody acts.

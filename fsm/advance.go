@@ -43,7 +43,7 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 		e.seq++
 		r.seq, r.out = e.seq, true
 		eff.Key, eff.Seq = r.Key, r.seq
-		eff.Timeout = max(0, s.due(r).Sub(now))
+		eff.Timeout = max(0, e.due(s, r).Sub(now))
 		o.Effects = append(o.Effects, *eff)
 		return
 	}
@@ -59,7 +59,7 @@ func (e *Engine[H]) leave(now time.Time, r *Run) {
 	} else {
 		r.At++
 	}
-	r.StepBegan, r.Tries, r.retryAt = now, 0, time.Time{}
+	r.restep(now)
 	if !r.Undoing {
 		r.Reason = ""
 	}
@@ -74,7 +74,8 @@ func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
 func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out) {
 	r.Tries++
 	wait := e.backoff(r.Tries)
-	giveUp := final(err) || (s.Tries > 0 && r.Tries >= s.Tries) || !now.Add(wait).Before(s.due(r))
+	last := s.Tries > 0 && r.Tries >= s.Tries || !now.Add(wait).Before(e.due(s, r))
+	giveUp := final(err) || last && !s.insists(r)
 	if !giveUp {
 		changed := r.Reason != err.Error()
 		r.Reason, r.retryAt = err.Error(), now.Add(wait)
@@ -96,7 +97,17 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 		e.passed(now, r, o)
 		return
 	}
-	text := "it took longer than " + s.deadline(r).String()
+	text := "it took longer than " + e.deadline(s, r).String()
+	if s.insists(r) {
+		r.Tries++
+		r.Extra += e.deadline(s, r)
+		r.retryAt = time.Time{}
+		if r.Reason == "" {
+			r.Reason = text
+		}
+		e.advance(now, r, o)
+		return
+	}
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
@@ -114,7 +125,7 @@ func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 		return
 	}
 	r.Undoing, r.Cause = true, causeOf(err)
-	r.StepBegan, r.Tries, r.retryAt = now, 0, time.Time{}
+	r.restep(now)
 	o.Sync = true // durable before anything is taken back
 	e.advance(now, r, o)
 }

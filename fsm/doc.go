@@ -6,7 +6,10 @@
 //
 // A *host* H owns the subjects (a worker's machines and volumes); steps are pure functions of the host. A *key* names a
 // subject; there is at most one run per key at a time. A run goes forward through its steps; when a step fails for good
-// it turns and *undoes* the steps it has reached, in reverse. A run that can do neither in time ends with its reason.
+// it turns and *undoes* the steps it has reached, in reverse. A run that can do neither in time ends with its reason. A
+// step that *insists* never fails for want of time: it is asked for again until it is done.
+//
+// Deadlines count the time in which the owner could act: Missed takes out what it could not, and Resume begins anew.
 //
 // # Durability
 //

@@ -59,7 +59,10 @@ type Step[H any] struct {
 	// DeadlineOf, when set, gives the deadline of one run instead. It must depend on the run's Args alone.
 	DeadlineOf func(r *Run) time.Duration
 	BestEffort bool // when it cannot be done in time the run goes on instead of failing
-	Tries      int  // the most tries; 0: as many as the deadline allows
+	// Insists has it asked for again whenever its deadline has passed, until it is done: the run does not fail over it.
+	// InsistsUndo is the same for Undo.
+	Insists, InsistsUndo bool
+	Tries                int // the most tries; 0: as many as the deadline allows
 	// Do says what to ask for; nil when there is nothing (left) to do.
 	Do func(h H, now time.Time, r *Run) *Effect
 	// Done folds the result in. nil: nothing to fold.
@@ -68,14 +71,22 @@ type Step[H any] struct {
 	Undo func(h H, now time.Time, r *Run) *Effect
 }
 
-func (s *Step[H]) deadline(r *Run) time.Duration {
+func (e *Engine[H]) deadline(s *Step[H], r *Run) time.Duration {
+	d := s.Deadline
 	if s.DeadlineOf != nil {
-		return s.DeadlineOf(r)
+		d = s.DeadlineOf(r)
 	}
-	return s.Deadline
+	return d / e.haste
 }
 
-func (s *Step[H]) due(r *Run) time.Time { return r.StepBegan.Add(s.deadline(r)) }
+func (e *Engine[H]) due(s *Step[H], r *Run) time.Time {
+	return r.StepBegan.Add(e.deadline(s, r) + r.Extra)
+}
+
+// Hasten makes all deadlines shorter, for tests that cannot wait for them.
+func (e *Engine[H]) Hasten(by int) { e.haste = time.Duration(max(1, by)) }
+
+func (s *Step[H]) insists(r *Run) bool { return r.Undoing && s.InsistsUndo || !r.Undoing && s.Insists }
 
 // Def is an operation.
 type Def[H any] struct {
@@ -95,6 +106,7 @@ type Engine[H any] struct {
 	rand    *rand.Rand
 	seq     uint64
 	done    map[string]uint64 // by op/outcome
+	haste   time.Duration     // by which deadlines are divided
 }
 
 // parked is a run that cannot go on, as far as its record reads.
@@ -106,7 +118,7 @@ type parked struct {
 // NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: a broken program.
 func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]parked{},
-		history: map[string][]string{}, rand: rng, done: map[string]uint64{}}
+		history: map[string][]string{}, rand: rng, done: map[string]uint64{}, haste: 1}
 	for _, d := range defs {
 		for _, s := range d.Steps {
 			if s.Deadline <= 0 || s.Do == nil {
@@ -187,7 +199,7 @@ func (e *Engine[H]) Tick(now time.Time, o *Out) {
 		r := e.runs[key]
 		s := &e.defs[r.Op].Steps[r.At]
 		switch {
-		case !now.Before(s.due(r)):
+		case !now.Before(e.due(s, r)):
 			if r.out {
 				o.Cancels = append(o.Cancels, key)
 			}
@@ -197,6 +209,13 @@ func (e *Engine[H]) Tick(now time.Time, o *Out) {
 			r.retryAt = time.Time{}
 			e.advance(now, r, o)
 		}
+	}
+}
+
+// Missed says that nobody could carry anything out for d until now: the deadlines of what was under way move by that.
+func (e *Engine[H]) Missed(now time.Time, d time.Duration) {
+	for _, r := range e.runs {
+		r.Extra += max(0, min(d, now.Sub(r.StepBegan)))
 	}
 }
 
@@ -254,7 +273,7 @@ func (e *Engine[H]) Park(key, why string) {
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time
 	for _, r := range e.runs {
-		at := e.defs[r.Op].Steps[r.At].due(r)
+		at := e.due(&e.defs[r.Op].Steps[r.At], r)
 		if !r.retryAt.IsZero() && r.retryAt.Before(at) {
 			at = r.retryAt
 		}
@@ -301,10 +320,12 @@ func (e *Engine[H]) Restore(rec Record) error {
 	return nil
 }
 
-// Resume goes on with every restored run: the effect of its current step is asked for again.
+// Resume goes on with every restored run: the effect of its current step is asked for again, and has its whole time.
 func (e *Engine[H]) Resume(now time.Time, o *Out) {
 	for _, key := range slices.Sorted(maps.Keys(e.runs)) {
-		e.advance(now, e.runs[key], o)
+		r := e.runs[key]
+		r.Extra = max(0, now.Sub(r.StepBegan)) // nobody says how much of it souk was up
+		e.advance(now, r, o)
 	}
 }
 

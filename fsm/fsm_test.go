@@ -49,6 +49,13 @@ func defs() []*fsm.Def[*shop] {
 			{Name: "paint", Deadline: time.Second, BestEffort: true, Do: do("paint")},
 		},
 		Finish: func(s *shop, _ time.Time, _ *fsm.Run, err error) { s.log = append(s.log, fmt.Sprintf("end %v", err)) },
+	}, {
+		Op: "raze",
+		Steps: []fsm.Step[*shop]{
+			{Name: "shut", Deadline: time.Second, Do: do("shut"), Undo: do("unshut"), InsistsUndo: true},
+			{Name: "fell", Deadline: 10 * time.Second, Insists: true, Do: do("fell")},
+		},
+		Finish: func(s *shop, _ time.Time, _ *fsm.Run, err error) { s.log = append(s.log, fmt.Sprintf("end %v", err)) },
 	}}
 }
 
@@ -178,6 +185,56 @@ func TestFinalFailureUndoesInReverse(t *testing.T) {
 	if len(o.Finished) != 1 || fault.CodeOf(o.Finished[0].Err) != "beam" {
 		t.Fatalf("%+v", o.Finished)
 	}
+}
+
+// TestAStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
+// be done at all ends it.
+func TestAStepThatInsists(t *testing.T) {
+	w := &walk{t: t, s: &shop{}, now: epoch}
+	w.e = newEngine(w.s)
+	var o fsm.Out
+	if err := w.e.Start(w.now, "raze", "k", "run-1", nil, &o); err != nil {
+		t.Fatal(err)
+	}
+	w.saw(o, "shut")
+	w.saw(w.result(nil, nil), "fell")
+	for range 50 {
+		o := w.saw(w.tick(10*time.Second), "fell")
+		if !slices.Equal(o.Cancels, []string{"k"}) || w.e.Active("k").Reason == "" {
+			t.Fatalf("the late one is cancelled, and a reason shown: %+v", o)
+		}
+	}
+	w.saw(w.result(fault.New(fault.Unavailable, "wind", "it stands"), nil), "")
+	w.saw(w.tick(10*time.Second), "fell")
+	w.saw(w.result(fault.New(fault.Precondition, "listed", "it must not be felled"), nil), "unshut")
+	for range 50 {
+		w.saw(w.tick(time.Second), "unshut")
+	}
+	if o := w.result(nil, nil); len(o.Finished) != 1 || fault.CodeOf(o.Finished[0].Err) != "listed" {
+		t.Fatalf("%+v", o.Finished)
+	}
+}
+
+// TestMissedTime counts for no deadline, once, and only for what was under way; a restart gives a step its whole time.
+func TestMissedTime(t *testing.T) {
+	w := newWalk(t)
+	w.now = w.now.Add(4 * time.Second)
+	w.e.Missed(w.now, time.Hour) // longer than the run has lived
+	w.saw(w.tick(9*time.Second), "")
+	w.now = w.now.Add(45 * time.Second)
+	w.e.Missed(w.now, 45*time.Second)
+	if left := w.e.Next().Sub(w.now); left != time.Second {
+		t.Fatalf("%v left of its deadline", left)
+	}
+	w.saw(w.tick(0), "")
+	var o fsm.Out
+	w.now = w.now.Add(time.Hour) // souk was away
+	w.e.Resume(w.now, &o)
+	w.saw(o, "dig")
+	if left := w.e.Next().Sub(w.now); left != 10*time.Second {
+		t.Fatalf("%v left of its deadline after a restart", left)
+	}
+	w.saw(w.tick(10*time.Second), "fill")
 }
 
 func TestTriesAreBounded(t *testing.T) {

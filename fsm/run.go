@@ -21,15 +21,18 @@ type Run struct {
 	Key  string          `json:"key"`
 	Args json.RawMessage `json:"args,omitempty"` // as the host gave them to Start
 	// as they were when the run began: a replay under other steps is refused
-	Steps     []string   `json:"steps"`
-	At        int        `json:"at"` // index of the current step
-	Undoing   bool       `json:"undoing,omitempty"`
-	Began     time.Time  `json:"began"`
-	StepBegan time.Time  `json:"step_began"`
-	Tries     int        `json:"tries,omitempty"`  // of the current step
-	Reason    string     `json:"reason,omitempty"` // why the current step is not done yet, one sentence
-	Cause     *Cause     `json:"cause,omitempty"`  // why it turned to undo
-	Done      []DoneStep `json:"trail,omitempty"`  // the steps behind it
+	Steps     []string  `json:"steps"`
+	At        int       `json:"at"` // index of the current step
+	Undoing   bool      `json:"undoing,omitempty"`
+	Began     time.Time `json:"began"`
+	StepBegan time.Time `json:"step_began"`
+	// by which the current step's deadline has moved: time in which nobody could act, and further tries of one that
+	// insists
+	Extra  time.Duration `json:"extra,omitempty"`
+	Tries  int           `json:"tries,omitempty"`  // of the current step
+	Reason string        `json:"reason,omitempty"` // why the current step is not done yet, one sentence
+	Cause  *Cause        `json:"cause,omitempty"`  // why it turned to undo
+	Done   []DoneStep    `json:"trail,omitempty"`  // the steps behind it
 
 	// Memo is the host's to keep what it has decoded of Args. It is not journalled.
 	Memo any `json:"-"`
@@ -73,6 +76,11 @@ func (r *Run) Step() string {
 		return ""
 	}
 	return r.Steps[r.At]
+}
+
+// restep begins the time of a step.
+func (r *Run) restep(now time.Time) {
+	r.StepBegan, r.Extra, r.Tries, r.retryAt = now, 0, 0, time.Time{}
 }
 
 func (r *Run) err() error {

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
@@ -295,5 +296,11 @@ func answerText(w http.ResponseWriter, code int, body []byte) {
 
 func answerOK(w http.ResponseWriter) error {
 	answer(w, http.StatusOK, api.OK{OK: true})
+	return nil
+}
+
+// answerDone answers a verb: that it is done, or that it has begun and what to wait for.
+func answerDone(w http.ResponseWriter, out lifecycle.Outcome) error {
+	answer(w, http.StatusOK, api.OK{OK: true, Begun: out.Begun})
 	return nil
 }

@@ -155,11 +155,12 @@ func (a *machinesAPI) destroyMachine(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	c.Kill = kill || force
-	if _, err := a.directory.do(r, c); err != nil {
+	out, err := a.directory.do(r, c)
+	if err != nil {
 		return err
 	}
 	a.broker.Ended(c.App, c.Machine)
-	return answerOK(w)
+	return answerDone(w, out)
 }
 
 func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {

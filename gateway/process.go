@@ -97,8 +97,18 @@ func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
 	if a.directory.fleet.Snapshot().Ready() == 0 {
 		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
 	}
+	for _, k := range a.directory.those(func(x *fleet.Worker) bool { return x.Own }) {
+		if s, ok := k.(silent); ok {
+			if err := s.Silence(); err != nil {
+				return plainText(w, http.StatusServiceUnavailable, err.Error()+"\n")
+			}
+		}
+	}
 	return plainText(w, http.StatusOK, "ok\n")
 }
+
+// silent is a worker of this process: it notices when it cannot do anything.
+type silent interface{ Silence() error }
 
 func plainText(w http.ResponseWriter, code int, text string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -50,11 +50,17 @@ func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 // plain serves the verbs that take nothing and tell nothing.
 func (a *verbsAPI) plain(v lifecycle.Verb) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := a.directory.do(r, command(r, v)); err != nil {
-			return err
-		}
-		return answerOK(w)
+		return a.carryOut(w, r, command(r, v))
 	}
+}
+
+// carryOut has a command done and answers whether it is, or has begun.
+func (a *verbsAPI) carryOut(w http.ResponseWriter, r *http.Request, c lifecycle.Command) error {
+	out, err := a.directory.do(r, c)
+	if err != nil {
+		return err
+	}
+	return answerDone(w, out)
 }
 
 func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
@@ -64,7 +70,10 @@ func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	message := "machine is " + string(out.Machine.State)
-	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous})
+	if out.Begun != nil {
+		message += "; it is on its way to " + string(out.Begun.Until)
+	}
+	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous, Begun: out.Begun})
 	return nil
 }
 
@@ -86,10 +95,7 @@ func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := command(r, lifecycle.Stop)
 	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
-	if _, err := a.directory.do(r, c); err != nil {
-		return err
-	}
-	return answerOK(w)
+	return a.carryOut(w, r, c)
 }
 
 func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error {
@@ -105,11 +111,12 @@ func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error 
 	if err := checkSignal(c.Signal); err != nil {
 		return err
 	}
-	if _, err := a.broker.AskOwner(decision.Restart,
-		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) }); err != nil {
+	out, err := a.broker.AskOwner(decision.Restart,
+		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) })
+	if err != nil {
 		return err
 	}
-	return answerOK(w)
+	return answerDone(w, out)
 }
 
 // checkSignal refuses what is no signal; "" is the machine's own.
@@ -134,10 +141,7 @@ func (a *verbsAPI) signalMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := command(r, lifecycle.Signal)
 	c.Signal = string(in.Signal)
-	if _, err := a.directory.do(r, c); err != nil {
-		return err
-	}
-	return answerOK(w)
+	return a.carryOut(w, r, c)
 }
 
 // Bounds of a lease, in seconds.

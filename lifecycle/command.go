@@ -50,7 +50,8 @@ type Command struct {
 // Outcome is the answer to a command.
 type Outcome struct {
 	Machine  *machine.Machine `json:"machine"`
-	Previous machine.State    `json:"previous"` // the state the command found
+	Previous machine.State    `json:"previous"`        // the state the command found
+	Begun    *machine.Begun   `json:"begun,omitempty"` // nil: it is done
 }
 
 // Grant asks a worker to make a machine. The same id asked again answers the machine that is there: a buyer that lost

@@ -1,7 +1,10 @@
 package lifecycle
 
 import (
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -95,7 +98,49 @@ func (s *commands) answer(ticket uint64, r *row, previous machine.State, begun b
 		return
 	}
 	s.out.Sync = true
-	s.reply(ticket, r, previous, nil)
+	s.replyBegun(ticket, r, previous)
+}
+
+// replyBegun answers a command whose operation is on its way.
+func (s *commands) replyBegun(ticket uint64, r *row, previous machine.State) {
+	out := Outcome{Machine: r.public(), Previous: previous}
+	if run := s.run(r.Machine.ID); run != nil {
+		out.Begun = &machine.Begun{Operation: run.Op, Until: aim(run)}
+	}
+	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Outcome: out})
+}
+
+// overdue answers a command that has waited for long: that its operation has begun, or, when it still waits for its
+// turn, that it is not carried out. One that is answered already is no harm.
+func (s *commands) overdue(ticket uint64) {
+	if key, w, ok := s.waiters.take(ticket); ok {
+		id, isMachine := strings.CutPrefix(key, "m/")
+		if isMachine {
+			s.replyBegun(ticket, s.rows[id], w.previous)
+			return
+		}
+		v := s.volumes.rows[strings.TrimPrefix(key, "v/")]
+		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v.public(), Err: fault.New(fault.Timeout,
+			"deadline", "volume %s is not ready yet; it is being worked on, so look again later", v.Volume.ID)})
+		return
+	}
+	for id, list := range s.pending {
+		i := slices.IndexFunc(list, func(p pendingCommand) bool { return p.ticket == ticket })
+		if i < 0 {
+			continue
+		}
+		verb, op := list[i].c.Verb, "operation"
+		if s.pending[id] = slices.Delete(list, i, i+1); len(s.pending[id]) == 0 {
+			delete(s.pending, id)
+		}
+		if run := s.run(id); run != nil {
+			op = run.Op
+		}
+		s.reply(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: fmt.Sprintf("the %s of machine %s has not begun, and does not: its %s takes long; ask again when "+
+				"that has ended", verb, id, op)})
+		return
+	}
 }
 
 // leased lists the verbs that a lease keeps from others, as the Machines API has it.
@@ -150,6 +195,20 @@ func (s *waiters) add(key string, ticket uint64, previous machine.State) {
 	s.byKey[key] = append(s.byKey[key], waiter{ticket, s.engine.Active(key).ID, previous})
 }
 
+// take returns the waiter of a ticket, who then waits no more, and the key of the operation.
+func (s *waiters) take(ticket uint64) (key string, w waiter, ok bool) {
+	for key, list := range s.byKey {
+		if i := slices.IndexFunc(list, func(w waiter) bool { return w.ticket == ticket }); i >= 0 {
+			w = list[i]
+			if s.byKey[key] = slices.Delete(list, i, i+1); len(s.byKey[key]) == 0 {
+				delete(s.byKey, key)
+			}
+			return key, w, true
+		}
+	}
+	return "", w, false
+}
+
 // answer answers those who waited for a run. reply says what they get to see.
 func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 	var others []waiter // of the operation that follows on one that was aborted
@@ -172,5 +231,13 @@ func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
 	s.open(now)
 	s.commands.do(ticket, c)
+	return s.close()
+}
+
+// Overdue answers the command of a ticket that has waited for long enough: with what has begun and goes on, or with why
+// it is not carried out. Where the command has been answered nothing happens.
+func (s *Supervisor) Overdue(now time.Time, ticket uint64) Out {
+	s.open(now)
+	s.commands.overdue(ticket)
 	return s.close()
 }

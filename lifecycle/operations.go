@@ -68,6 +68,23 @@ func launches(r *fsm.Run) bool {
 	return false // of a volume, whose arguments are others
 }
 
+// aim returns the state that a run on a machine ends in when it does what it is to do; "" when it changes none.
+func aim(r *fsm.Run) machine.State {
+	switch {
+	case launches(r):
+		return machine.Started
+	case r.Op == opDestroy:
+		return machine.Destroyed
+	case r.Op == opSuspend:
+		return machine.Suspended
+	case r.Op == opCreate:
+		return machine.Created
+	case r.Op == opSignal:
+		return ""
+	}
+	return machine.Stopped
+}
+
 type (
 	step = fsm.Step[*Supervisor]
 	def  = fsm.Def[*Supervisor]
@@ -80,7 +97,7 @@ func definitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
 		{Op: opStart, Steps: []step{launchStep()}, Finish: finish},
-		{Op: opResume, Steps: []step{thawStep()}, Finish: finish},
+		{Op: opResume, Steps: []step{thawStep(false)}, Finish: finish},
 		{Op: opStop, Steps: stopSteps(), Finish: finish},
 		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finish},
 		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finish},
@@ -130,7 +147,7 @@ func dead(r *row, _ opArgs) bool { return r.Life == nil }
 func createStep() step {
 	launch, prepare := launchStep(), want(EffPrepare, nil)
 	return step{
-		Name: "launch", Deadline: 60 * time.Second, Undo: want(EffRemove, nil),
+		Name: "launch", Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true,
 		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
 			if argsOf(r).Attempt == 0 {
 				return prepare(s, now, r)
@@ -156,10 +173,11 @@ func prepareStep() step {
 	return step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
 }
 
-// launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill.
+// launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
+// as it takes: a machine at rest has no process.
 func launchStep() step {
 	return step{
-		Name: "launch", Deadline: 30 * time.Second,
+		Name: "launch", Deadline: 30 * time.Second, InsistsUndo: true,
 		Do: want(EffLaunch, func(r *row, a opArgs) bool {
 			return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
 		}),
@@ -178,10 +196,11 @@ func launchStep() step {
 	}
 }
 
-// stopSteps end the running life: a signal, the grace, then a kill. What has ended already is skipped.
+// stopSteps end the running life: a signal, the grace, then a kill, for as long as it takes. What has ended already is
+// skipped.
 func stopSteps() []step {
 	return []step{
-		thawStep(),
+		thawStep(true),
 		{Name: "signal", Deadline: 5 * time.Second, BestEffort: true,
 			Do: want(EffSignal, func(r *row, a opArgs) bool { return r.Life == nil || a.Kill })},
 		{Name: "exit", Deadline: time.Second, BestEffort: true,
@@ -198,12 +217,12 @@ func stopSteps() []step {
 }
 
 func killStep() step {
-	return step{Name: "kill", Deadline: 30 * time.Second, Do: want(EffKill, dead)}
+	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Do: want(EffKill, dead)}
 }
 
 // goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
 func goneStep(bestEffort bool) step {
-	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort,
+	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 			if s.machines.of(r).Life == nil {
 				return nil
@@ -212,8 +231,9 @@ func goneStep(bestEffort bool) step {
 		}}
 }
 
-func thawStep() step {
-	return step{Name: "thaw", Deadline: 10 * time.Second,
+// thawStep lets a suspended life go on. One that is to end is killed all the same when it cannot be thawed.
+func thawStep(bestEffort bool) step {
+	return step{Name: "thaw", Deadline: 10 * time.Second, BestEffort: bestEffort,
 		Do: want(EffResume, func(r *row, _ opArgs) bool { return r.Life == nil || !r.Life.Paused }),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
 			row := s.machines.of(r)
@@ -241,11 +261,11 @@ func pauseStep() step {
 			row.Life = &life
 			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
 		},
-		Undo: want(EffResume, dead)}
+		Undo: want(EffResume, dead), InsistsUndo: true}
 }
 
 func removeStep() step {
-	return step{Name: "remove", Deadline: 120 * time.Second, Do: want(EffRemove, nil)}
+	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Do: want(EffRemove, nil)}
 }
 
 func sendStep() step {

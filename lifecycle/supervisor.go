@@ -141,6 +141,17 @@ func (s *Supervisor) Tick(now time.Time) Out {
 	return s.close()
 }
 
+// Missed says that for d until now nobody could carry anything out, since souk did not run or its runtime did not
+// answer. That time counts for no deadline.
+func (s *Supervisor) Missed(now time.Time, d time.Duration) Out {
+	s.open(now)
+	s.engine.Missed(now, d)
+	return s.close()
+}
+
+// Hasten makes the deadlines of operations shorter, for tests that cannot wait for them.
+func (s *Supervisor) Hasten(by int) { s.engine.Hasten(by) }
+
 // Next returns when Tick has something to do; zero when nothing waits.
 func (s *Supervisor) Next() time.Time {
 	first := sooner(s.engine.Next(), s.seller.NextExpiry())

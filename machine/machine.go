@@ -70,6 +70,7 @@ type Machine struct {
 	App       string           `json:"app,omitempty"`
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
 	Placement *Placement       `json:"placement,omitempty"` // why there
+	Begun     *Begun           `json:"begun,omitempty"`     // only in an answer: what is still on its way
 
 	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
 	// by whom it was evicted; nil once it has been started again
@@ -245,4 +246,11 @@ type EventOf struct {
 	Machine string `json:"machine"`
 	Name    string `json:"name"`
 	Event
+}
+
+// Begun says that what was asked for has begun, for good, and is not done yet: souk goes on until it is done or has
+// failed, which the machine's state and events tell. A stop and a destroy do not fail for want of time.
+type Begun struct {
+	Operation string `json:"operation"`
+	Until     State  `json:"until,omitempty"` // the state to wait for
 }

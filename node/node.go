@@ -54,6 +54,7 @@ type Options struct {
 
 	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
 	Grace time.Duration
+	Pace  worker.Pace // of the workers
 	// Runtime opens the runtime of one worker, with its state below dir; nil: processes under a reaper.
 	Runtime func(w Worker, dir string) (Runtime, error)
 }

@@ -149,6 +149,11 @@ type Pauser interface {
 	Resume(ctx context.Context, machine string) error
 }
 
+// Pinger is a runtime that can say that it is able to act. Ping answers when it is, by the way that a start takes.
+type Pinger interface {
+	Ping(ctx context.Context) error
+}
+
 // Acker is a runtime that can forget many exits in one call. Only Machine and Attempt count.
 type Acker interface {
 	AckAll(ctx context.Context, exits []Exit) error

@@ -98,7 +98,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			return
 		}
-		if err := c.Client(1).Destroy(t.Context(), app, full.ID, "", true); err != nil {
+		if _, err := c.Client(1).Destroy(t.Context(), app, full.ID, "", true); err != nil {
 			t.Fatal(err)
 		}
 		c.Until("the first member knows that there is room again",

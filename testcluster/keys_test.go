@@ -88,7 +88,7 @@ func goOn(t *testing.T, c *testcluster.Cluster, i, k, n int) {
 		_, b := c.Member(k).Cluster().Machine(m.ID)
 		return a && b
 	})
-	if err := c.Client([]int{i, k}[(n+1)%2]).Destroy(t.Context(), app, m.ID, "", true); err != nil {
+	if _, err := c.Client([]int{i, k}[(n+1)%2]).Destroy(t.Context(), app, m.ID, "", true); err != nil {
 		t.Fatal(err)
 	}
 }

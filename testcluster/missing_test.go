@@ -91,7 +91,7 @@ func TestOneGossipsAndCannotBeCalled(t *testing.T) {
 	if m := made(t, cl, "meanwhile"); m.Worker == c.Worker(2) {
 		t.Error("a machine was made at a member that cannot be called")
 	}
-	if err := cl.Destroy(t.Context(), app, of.ID, "", true); !fault.Is(err, fault.Unavailable) {
+	if _, err := cl.Destroy(t.Context(), app, of.ID, "", true); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("what only that one can do: %v", err)
 	}
 	began := time.Now()

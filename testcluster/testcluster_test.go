@@ -66,13 +66,13 @@ func TestAnyMemberAnswers(t *testing.T) {
 			}
 		}
 		other, third := c.Client((i+1)%3), c.Client((i+2)%3)
-		if err := other.Stop(t.Context(), app, m.ID, "", client.StopOptions{}); err != nil {
+		if _, err := other.Stop(t.Context(), app, m.ID, "", client.StopOptions{}); err != nil {
 			t.Error(err)
 		}
 		if err := third.Wait(t.Context(), app, m.ID, 20*time.Second, machine.Stopped); err != nil {
 			t.Error(err)
 		}
-		if err := third.Destroy(t.Context(), app, m.ID, "", true); err != nil {
+		if _, err := third.Destroy(t.Context(), app, m.ID, "", true); err != nil {
 			t.Error(err)
 		}
 	}

@@ -47,7 +47,7 @@ type Granter interface {
 
 // Operator carries out verbs on a worker's machines.
 type Operator interface {
-	// Do carries out a verb and answers when it is done, or after Patience with the transient state.
+	// Do carries out a verb and answers when it is done, or after Patience that it has begun: see lifecycle.Outcome.
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
 	// Lease takes, refreshes or releases a lease.
 	Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 )
 
@@ -41,31 +43,44 @@ func (a *answers) forget(ticket uint64) {
 	a.mu.Unlock()
 }
 
-// call gives the supervisor a command and waits for its reply. ok is false when patience ran out first: the operation
-// goes on, and the machine's state tells how far it is.
-func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (
-	r lifecycle.Reply, ok bool, err error) {
+// call gives the supervisor a command and waits for its reply. When patience runs out first the reply is that the
+// operation has begun, or that it does not; either way it is the supervisor's, and durable.
+func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (lifecycle.Reply, error) {
 	ticket := l.tickets.Add(1)
 	ch := l.answers.expect(ticket)
 	defer l.answers.forget(ticket)
-	select {
-	case l.inputs <- input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}:
-	case <-l.stopped:
-		return r, false, l.errStopped()
-	case <-ctx.Done():
-		return r, false, callerGone(ctx)
+	in := input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}
+	for range 2 {
+		r, answered, err := l.await(ctx, in, ch)
+		if answered || err != nil {
+			return r, cmp.Or(err, r.Err)
+		}
+		in = input{f: func(now time.Time) lifecycle.Out { return l.sup.Overdue(now, ticket) }}
 	}
+	return lifecycle.Reply{}, fault.New(fault.Timeout, "no_answer",
+		"worker %s did not say in %v whether it has begun that; look at the state, and ask again", l.o.ID,
+		2*l.o.Patience)
+}
+
+// await gives the loop an input and waits for the reply to a ticket for as long as there is patience.
+func (l *loop) await(ctx context.Context, in input, reply <-chan lifecycle.Reply) (
+	r lifecycle.Reply, answered bool, err error) {
 	patience := time.NewTimer(l.o.Patience)
 	defer patience.Stop()
-	select {
-	case r = <-ch:
-		return r, true, r.Err
-	case <-patience.C:
-		return r, false, nil
-	case <-ctx.Done():
-		return r, false, callerGone(ctx)
-	case <-l.stopped:
-		return r, false, l.errStopped()
+	inputs := l.inputs
+	for {
+		select {
+		case inputs <- in:
+			inputs = nil
+		case r = <-reply:
+			return r, true, nil
+		case <-patience.C:
+			return r, false, nil
+		case <-ctx.Done():
+			return r, false, callerGone(ctx)
+		case <-l.stopped:
+			return r, false, l.errStopped()
+		}
 	}
 }
 

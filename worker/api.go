@@ -58,50 +58,54 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image); err != nil {
 		return nil, err
 	}
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
-		return w.loop.sup.Grant(now, ticket,
-			g)
+	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Grant(now, ticket, g)
 	})
-	m := r.Outcome.Machine
-	if !ok && err == nil {
-		m, err = w.Machine(ctx, g.Request.App, g.Request.Machine)
+	if err != nil {
+		return r.Outcome.Machine, err
 	}
-	if err == nil && g.Launch.LeaseTTL > 0 {
-		l, lerr := w.CurrentLease(ctx, g.Request.App, g.Request.Machine)
-		if lerr == nil {
-			with := *m
-			with.Nonce = l.Nonce
-			m = &with
+	nonce := ""
+	if g.Launch.LeaseTTL > 0 {
+		if l, err := w.CurrentLease(ctx, g.Request.App, g.Request.Machine); err == nil {
+			nonce = l.Nonce
 		}
 	}
-	return m, err
+	return answered(r.Outcome, nonce), nil
 }
 
-// Do carries out a verb and answers when it is done, or with the transient state when Patience has run out.
+// answered returns a machine with what only an answer has.
+func answered(o lifecycle.Outcome, nonce string) *machine.Machine {
+	if o.Begun == nil && nonce == "" {
+		return o.Machine
+	}
+	m := *o.Machine
+	m.Begun, m.Nonce = o.Begun, nonce
+	return &m
+}
+
+// Do carries out a verb and answers when it is done, or, when Patience has run out, that it has begun.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
 		if err := w.o.Runtime.CanRun(c.Launch.Config.Image); err != nil {
 			return lifecycle.Outcome{}, err
 		}
 	}
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
-		return w.loop.sup.Do(now, ticket,
-			c)
+	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Do(now, ticket, c)
 	})
 	if err != nil {
 		return lifecycle.Outcome{}, err
 	}
-	if !ok {
-		r.Outcome.Machine, err = w.Machine(ctx, c.App, c.Machine)
+	if r.Outcome.Begun != nil {
+		r.Outcome.Machine = answered(r.Outcome, "")
 	}
-	return r.Outcome, err
+	return r.Outcome, nil
 }
 
 // Lease takes, refreshes or releases.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	r, _, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
-		return w.loop.sup.Lease(now, ticket,
-			c)
+	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Lease(now, ticket, c)
 	})
 	return r.Lease, err
 }
@@ -133,14 +137,9 @@ func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error
 
 // Volume makes or changes a volume and answers when that is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	r, ok, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
-		return w.loop.sup.Volume(now, ticket,
-			c)
+	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+		return w.loop.sup.Volume(now, ticket, c)
 	})
-	if !ok && err == nil {
-		return r.Volume, fault.New(fault.Timeout, "deadline",
-			"volume %s is not ready yet; it is being worked on, so look again later", c.Volume)
-	}
 	return r.Volume, err
 }
 
@@ -219,11 +218,17 @@ func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, er
 
 // Examine is the worker's own part of `souk doctor`.
 func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
+	out := w.loop.pulse.examine(ctx)
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
-		return d.Examine(ctx)
+		bounded, cancel := context.WithTimeout(ctx, examineTime)
+		defer cancel()
+		out = append(out, d.Examine(bounded)...)
 	}
-	return nil
+	return out
 }
+
+// Silence returns why the worker cannot do anything now, as far as it has noticed; nil when it can.
+func (w *Worker) Silence() error { return w.loop.pulse.silence() }
 
 // Stats are counters for metrics. They are zero once the worker has stopped.
 func (w *Worker) Stats() (s lifecycle.Stats) {

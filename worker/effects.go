@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -41,10 +42,17 @@ type effectQueue struct {
 	cancel  context.CancelFunc // of the one being carried out
 }
 
+// cancel ends what an operation wants for key and has not yet. Its deadline is the engine's, which knows in which time
+// something could be done.
 func (e *effects) cancel(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if q := e.queues[key]; q != nil && q.cancel != nil {
+	q := e.queues[key]
+	if q == nil {
+		return
+	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(f fsm.Effect) bool { return f.Seq != 0 })
+	if q.cancel != nil {
 		q.cancel()
 	}
 }
@@ -62,7 +70,10 @@ func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Con
 	}
 	eff := q.waiting[0]
 	q.waiting = q.waiting[1:]
-	ectx, cancel := context.WithTimeout(ctx, max(eff.Timeout, time.Second))
+	ectx, cancel := context.WithCancel(ctx)
+	if eff.Seq == 0 { // no operation's
+		ectx, cancel = context.WithTimeout(ctx, max(eff.Timeout, time.Second))
+	}
 	q.cancel = cancel
 	return eff, ectx, cancel, true
 }

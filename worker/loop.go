@@ -36,6 +36,7 @@ type loop struct {
 	acks    *acks
 	effects *effects
 	tasks   taskHost
+	pulse   *pulse
 }
 
 // input is something the loop does with the supervisor. A nil done means that nobody waits.
@@ -47,6 +48,7 @@ type input struct {
 const (
 	defaultMaxStarting = 256
 	defaultPatience    = 20 * time.Second
+	defaultPulse       = time.Second
 	maxInputs          = 4096
 	maxBatch           = 512
 	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
@@ -63,6 +65,7 @@ func newLoop(o Options) *loop {
 	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
+	l.pulse = newPulse(l)
 	return l
 }
 
@@ -80,6 +83,7 @@ func (l *loop) run(ctx context.Context) error {
 	l.first = lifecycle.Out{}
 	l.effects.done.Go(func() { l.audit(ctx) })
 	l.effects.done.Go(func() { l.acks.run(ctx) })
+	l.effects.done.Go(func() { l.pulse.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -158,7 +162,10 @@ func (l *loop) drain(batch []input) []input {
 // take steps the supervisor through a batch and settles what comes out.
 func (l *loop) take(ctx context.Context, batch []input) error {
 	now := time.Now()
-	outs := make([]lifecycle.Out, 0, len(batch))
+	outs := make([]lifecycle.Out, 0, len(batch)+1)
+	if missed := l.pulse.take(now); missed > 0 {
+		outs = append(outs, l.sup.Missed(now, missed))
+	}
 	for _, in := range batch {
 		outs = append(outs, in.f(now))
 	}
@@ -181,6 +188,9 @@ func (l *loop) untilNext() time.Duration {
 	}
 	if len(l.pending) > 0 {
 		d = min(d, lazyFlush)
+	}
+	if l.pulse.silence() != nil {
+		d = max(d, l.o.Pulse/beatsPerPeriod) // what comes due meanwhile moves away as time passes
 	}
 	return max(d, 0)
 }

@@ -53,6 +53,7 @@ func (l *loop) load() error {
 		Require: l.o.Offer.Require,
 		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs},
 		l.o.Rand)
+	l.sup.Hasten(l.o.Haste)
 	for _, r := range records {
 		switch err := l.sup.Restore(r); {
 		case fault.CodeOf(err) == "replay":

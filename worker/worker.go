@@ -27,8 +27,7 @@ type Options struct {
 	Capacity    cluster.Resources
 	Offer       Offer // what else its record says of it
 	MaxStarting int   // machines on their way up at once; 0: 256
-	// how long a command waits for its operation to end before it answers with a transient state; 0: 20 s
-	Patience time.Duration
+	Pace
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
 	Secrets  func(app string) (map[string]string, error) // nil: none
@@ -36,6 +35,15 @@ type Options struct {
 	Observer Observer                                    // nil: none
 	Log      *slog.Logger
 	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
+}
+
+// Pace says for how long a worker waits. Zero is what a worker of users has; tests may be in haste.
+type Pace struct {
+	// how long a command waits for its operation to end before it answers that it has begun; 0: 20 s
+	Patience time.Duration
+	// how long the worker or its runtime may stand still before that time counts for no deadline; 0: 1 s
+	Pulse time.Duration
+	Haste int // by which the deadlines of operations are divided; 0: not at all
 }
 
 // Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It
@@ -70,6 +78,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	}
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
+	}
+	if o.Pulse == 0 {
+		o.Pulse = defaultPulse
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -179,7 +179,7 @@ func DestroyAll(ctx context.Context, cl *client.Client, app string) error {
 			continue
 		}
 		g.Go(func() error {
-			if err := cl.Destroy(ctx, m.App, m.ID, "", true); !fault.Is(err, fault.NotFound) {
+			if _, err := cl.Destroy(ctx, m.App, m.ID, "", true); !fault.Is(err, fault.NotFound) {
 				return err
 			}
 			return nil

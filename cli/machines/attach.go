@@ -45,7 +45,7 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
-		_ = cl.Stop(talk, m.App, m.ID, "",
+		_, _ = cl.Stop(talk, m.App, m.ID, "",
 			client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
 	})
 	defer stopOnce()
@@ -61,7 +61,7 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		c.PrintError(err)
 	}
 	if rm && last.State != machine.Destroyed {
-		if err := cl.Destroy(talk, m.App, m.ID, "", true); err != nil && !fault.Is(err, fault.NotFound) {
+		if _, err := cl.Destroy(talk, m.App, m.ID, "", true); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 	}

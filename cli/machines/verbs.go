@@ -130,7 +130,8 @@ func Stop(c *cli.Env) *cobra.Command {
 		Example: "  souk stop web\n  souk stop web --signal SIGTERM --grace 30s"}
 	return v.register(
 		verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+			_, err := cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+			return err
 		}),
 		"limit",
 		"stop",
@@ -143,7 +144,8 @@ func Restart(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "restart MACHINE...", Short: "Stop machines and start them again, as they are",
 		Example: "  souk restart web\n  souk restart web --force"}
 	v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		return cl.Restart(ctx, m.App, m.ID, v.nonce, v.force, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+		_, err := cl.Restart(ctx, m.App, m.ID, v.nonce, v.force, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+		return err
 	}), "limit", "stop")
 	cmd.Flags().BoolVar(&v.force, "force", false, "kill at once, without the grace")
 	return cmd
@@ -156,7 +158,8 @@ func Suspend(c *cli.Env) *cobra.Command {
 		Example: "  souk suspend web\n  souk start web"}
 	return v.register(
 		verb(c, cmd, v, machine.Suspended, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return cl.Suspend(ctx, m.App, m.ID, v.nonce)
+			_, err := cl.Suspend(ctx, m.App, m.ID, v.nonce)
+			return err
 		}),
 		"limit",
 	)
@@ -171,7 +174,8 @@ func Destroy(c *cli.Env) *cobra.Command {
 		Example: "  souk destroy web\n  souk destroy --force web worker-1"}
 	return v.register(
 		verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
+			_, err := cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
+			return err
 		}),
 		"limit",
 		"force",

@@ -86,6 +86,7 @@ var (
 	_ runtime.Copier  = (*Runtime)(nil)
 	_ runtime.Doctor  = (*Runtime)(nil)
 	_ runtime.Acker   = (*Runtime)(nil)
+	_ runtime.Pinger  = (*Runtime)(nil)
 )
 
 // Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.

@@ -100,6 +100,15 @@ func (r *Runtime) AckAll(ctx context.Context, exits []runtime.Exit) error {
 	return err
 }
 
+// Ping makes a round trip to where the reaper forks.
+func (r *Runtime) Ping(ctx context.Context) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPing}, false)
+	if fault.Is(err, fault.Unimplemented) {
+		return nil // a reaper of an older souk, which has answered
+	}
+	return err
+}
+
 // Pause suspends all processes of the machine: by the cgroup freezer, else by SIGSTOP.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)

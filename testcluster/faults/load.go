@@ -368,7 +368,7 @@ func (c *caller) destroyNow(ctx context.Context, m history.Op, at *member, rng *
 			at = c.ms[rng.IntN(len(c.ms))]
 			op.Gateway = at.id
 		}
-		err := at.cl.Destroy(ctx, app, m.Machine, "", true)
+		_, err := at.cl.Destroy(ctx, app, m.Machine, "", true)
 		if fault.CodeOf(err) == "machine_not_found" && op.Tries > 1 {
 			return nil // a try before was carried out: what it answered was lost
 		}

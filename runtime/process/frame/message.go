@@ -24,6 +24,7 @@ const (
 	OpWatch   = "watch" // a connection of its own: KindGrown until it is closed
 	OpExec    = "exec"  // a connection of its own: three descriptors come along, closing it kills
 	OpUpgrade = "upgrade"
+	OpPing    = "ping"
 )
 
 // Request is what a worker asks.

@@ -305,6 +305,12 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 			return nil
 		}
 		return r.ack(q.Machine, q.Attempt)
+	case frame.OpPing:
+		r.forkMu.Lock() // whoever has it for long holds up all
+		r.mu.Lock()
+		defer r.forkMu.Unlock()
+		defer r.mu.Unlock()
+		return nil
 	case frame.OpPause:
 		return r.pause(q.Machine, true)
 	case frame.OpResume:
