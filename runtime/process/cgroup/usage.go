@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -63,6 +64,27 @@ func (g Group) Counters() (u Usage, ok bool) {
 	}
 	u.OOMKills = g.OOMKills()
 	return u, cpu && memory
+}
+
+// Headroom is how many more processes and threads may be made in the tree, as far as its groups and those above tell.
+func (t *Tree) Headroom() int64 {
+	root := t.V1["pids"]
+	if slices.Contains(t.Controllers, "pids") {
+		root = t.V2
+	}
+	left := int64(math.MaxInt64)
+	if root == "" {
+		return left
+	}
+	for dir := filepath.Join(root, reaperGroup); ; dir = filepath.Dir(dir) {
+		most := content(filepath.Join(dir, "pids.max"))
+		if most == "" && len(dir) < len(root) { // the first of all has none
+			return left
+		}
+		if n := number(most); n >= 0 { // else it is "max"
+			left = min(left, n-max(0, number(content(filepath.Join(dir, "pids.current")))))
+		}
+	}
 }
 
 // OOMKills counts the processes of the group that the kernel killed for want of memory.

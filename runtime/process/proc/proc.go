@@ -4,6 +4,7 @@ package proc
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -154,6 +155,34 @@ func BootID() string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// Headroom is how many more processes and threads the kernel makes, whoever they are of.
+func Headroom() int64 {
+	left := int64(math.MaxInt64)
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return left
+	}
+	f := strings.Fields(string(b)) // ... running/all newest
+	if len(f) < 4 {
+		return left
+	}
+	_, all, _ := strings.Cut(f[3], "/")
+	n, err := strconv.ParseInt(all, 10, 64)
+	if err != nil {
+		return left
+	}
+	for _, name := range []string{"threads-max", "pid_max"} {
+		b, err := os.ReadFile("/proc/sys/kernel/" + name)
+		if err != nil {
+			continue
+		}
+		if most, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			left = min(left, most-n)
+		}
+	}
+	return left
 }
 
 // Uptime is the time since boot, as process start times count it.

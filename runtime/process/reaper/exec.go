@@ -63,7 +63,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	}
 	if r.tree != nil {
 		k.group = &l.slot.group
-		if k.thread, err = parkThread(l.slot.group); err != nil {
+		if k.thread, err = r.slots.threads.park(l.slot.group); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "cgroup",
 				"the limits of machine %s cannot be applied to a command", id)
 		}

@@ -196,7 +196,7 @@ func (r *Reaper) settle(o Options) error {
 		r.tree = nil // without it a thread could not leave a machine's group again
 		return nil
 	}
-	r.slots = newSlots(r.tree)
+	r.slots = newSlots(r.tree, newThreads(r.ctx, r.tree, r.log))
 	return nil
 }
 

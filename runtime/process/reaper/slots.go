@@ -17,7 +17,8 @@ import (
 // memory still charged, an OOM kill counted. Nor when it was killed as a whole: Linux from 6.14 on (6.18 too) takes a
 // process that is cloned into a group that was ever killed so for one that was forked while it is killed, and kills it.
 type slots struct {
-	tree *cgroup.Tree
+	tree    *cgroup.Tree
+	threads *threads
 
 	mu     sync.Mutex
 	next   int
@@ -46,7 +47,9 @@ const (
 	maxCharge    = 4 << 20 // bytes of page cache that may be left charged to a group that is used again
 )
 
-func newSlots(t *cgroup.Tree) *slots { return &slots{tree: t, used: make(map[string]bool)} }
+func newSlots(t *cgroup.Tree, p *threads) *slots {
+	return &slots{tree: t, threads: p, used: make(map[string]bool)}
+}
 
 // take gives a group with the limits asked for: one that has them, else any that is free, else a new one.
 func (s *slots) take(l cgroup.Limits) (slot, error) {
@@ -65,7 +68,7 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 		go s.stock()
 	}
 	s.mu.Unlock()
-	err := got.make()
+	err := got.make(s.threads)
 	switch {
 	case err != nil:
 	case got.limits == cgroup.Limits{}:
@@ -81,13 +84,13 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 }
 
 // make makes the group and sits a thread down in it, unless that is so.
-func (g *slot) make() (err error) {
+func (g *slot) make(p *threads) (err error) {
 	if !g.there {
 		err = g.group.Make()
 	}
 	if err == nil && g.thread == nil {
 		g.there = true
-		g.thread, err = parkThread(g.group)
+		g.thread, err = p.park(g.group)
 	}
 	return err
 }
@@ -132,7 +135,7 @@ func (s *slots) stock() {
 		got := slot{group: s.tree.Group(s.nameLocked())}
 		s.used[got.group.Name()] = true
 		s.mu.Unlock()
-		err := got.make()
+		err := got.make(s.threads)
 		s.mu.Lock()
 		ok := err == nil && !s.closed
 		if ok {

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group.
@@ -21,36 +19,28 @@ type parkedThread struct {
 // threadPatience is how long a machine must live for its parked thread to be given up.
 const threadPatience = time.Second
 
-// parkThread puts a thread into g; nil where none is needed.
-func parkThread(g cgroup.Group) (*parkedThread, error) {
-	if !g.NeedsEnter() {
-		return nil, nil
-	}
+// newThread makes one that is in no group yet.
+func newThread() *parkedThread {
 	s := &parkedThread{jobs: make(chan func())}
-	entered := make(chan error)
-	go s.sit(g, entered)
-	if err := <-entered; err != nil {
-		return nil, err
-	}
-	return s, nil
+	sits := make(chan struct{})
+	go s.sit(sits)
+	<-sits
+	return s
 }
 
-func (s *parkedThread) sit(g cgroup.Group, entered chan<- error) {
+func (s *parkedThread) sit(sits chan<- struct{}) {
 	runtime.LockOSThread()
 	if syscall.Gettid() == os.Getpid() {
 		// The first thread cannot end before the process does: it would stay in the group.
-		go s.sit(g, entered)
+		go s.sit(sits)
 		runtime.UnlockOSThread()
 		return
 	}
-	if err := g.Enter(); err != nil {
-		entered <- err // Enter has left again what it had entered
-		return         // not unlocked: the thread ends, wherever it is
-	}
-	entered <- nil
+	close(sits)
 	for job := range s.jobs {
 		job()
 	}
+	// Not unlocked: the thread ends, wherever it is.
 }
 
 // run has job done in the group.
