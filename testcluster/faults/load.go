@@ -28,16 +28,17 @@ const (
 
 // load is the clients at work.
 type load struct {
-	ms    []*member
-	o     *Options
-	rec   *history.Recorder
-	soon  time.Duration
-	stop  chan struct{} // no new calls
-	until time.Time     // set before stop is closed: when calls without an answer are given up
-	wg    sync.WaitGroup
-	count atomic.Int64 // launches
-	mu    sync.Mutex
-	odd   []string
+	ms      []*member
+	o       *Options
+	rec     *history.Recorder
+	command []string // that each machine runs
+	soon    time.Duration
+	stop    chan struct{} // no new calls
+	until   time.Time     // set before stop is closed: when calls without an answer are given up
+	wg      sync.WaitGroup
+	count   atomic.Int64 // launches
+	mu      sync.Mutex
+	odd     []string
 }
 
 func (l *load) stopped() bool {
@@ -215,10 +216,10 @@ func (c *caller) oddAnswer(text string) {
 	}
 }
 
-func launchOf(id string) *machine.Launch {
+func (l *load) launchOf(id string) *machine.Launch {
 	return &machine.Launch{
 		ID: id,
-		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"/bin/sleep", "1000000"}},
+		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: l.command},
 			Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB},
 			Restart: &machine.Restart{Policy: "always"}},
 	}
@@ -260,10 +261,10 @@ func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
 
 func (l *launching) create(ctx context.Context) history.Op {
 	op := history.Op{Kind: history.Create, Gateway: l.at.id}
-	m, o := launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
+	m, o := l.launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
 	if l.caller.number%5 == 0 {
 		// a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
-		m, o = launchOf(l.id()), client.LaunchOptions{}
+		m, o = l.launchOf(l.id()), client.LaunchOptions{}
 		op.Machine = m.ID
 	}
 	l.ask(ctx, &op, func(ctx context.Context) error {
@@ -281,7 +282,7 @@ func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
 	bid := api.Bid{
 		App:    app,
-		Launch: launchOf(l.id()),
+		Launch: l.launchOf(l.id()),
 		Hold:   fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number),
 		TTL:    holdFor.Seconds(),
 	}

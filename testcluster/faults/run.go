@@ -20,7 +20,8 @@ import (
 
 // The phases around a fault, and the bounds of what comes behind it.
 const (
-	before   = time.Second      // of clients at work before the fault
+	before   = time.Second // of clients at work before the fault
+	askPause = 100 * time.Millisecond
 	after    = time.Second      // and behind it
 	resolve  = 60 * time.Second // until calls without an answer are given up
 	agreeIn  = 45 * time.Second // until all members must know the same
@@ -40,16 +41,17 @@ func (r *run) explain() {
 
 // run is one run.
 type run struct {
-	o     Options
-	hosts netns.Hosts
-	ms    []*member
-	rng   *rand.Rand
-	rec   *history.Recorder
-	load  *load
-	rep   Report
-	begin time.Time
-	from  time.Time // of the fault
-	till  time.Time
+	o       Options
+	hosts   netns.Hosts
+	ms      []*member
+	rng     *rand.Rand
+	rec     *history.Recorder
+	load    *load
+	witness witness
+	rep     Report
+	begin   time.Time
+	from    time.Time // of the fault
+	till    time.Time
 
 	smaller []string // members on the smaller side of a partition
 }
@@ -97,6 +99,9 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		}
 		end(r.ms)
 	}()
+	if r.witness, err = newWitness(o.Dir); err != nil {
+		return r.rep, err
+	}
 	if r.ms, err = build(ctx, &r.o, r.hosts); err != nil {
 		return r.rep, err
 	}
@@ -149,7 +154,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // breakIt has the clients work before, during and after the fault, and mends it.
 func (r *run) breakIt(ctx context.Context) error {
-	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, soon: soon, stop: make(chan struct{})}
+	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, command: r.witness.command(), soon: soon, stop: make(chan struct{})}
 	r.load.work(ctx)
 	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
 	r.from = time.Now()
@@ -231,6 +236,9 @@ func (r *run) judge(ctx context.Context) error {
 		m.mu.Unlock()
 	}
 	if err := r.doctor(ctx); err != nil {
+		return err
+	}
+	if err := r.outside(ctx, ops); err != nil {
 		return err
 	}
 	slots := r.o.Slots
