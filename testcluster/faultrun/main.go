@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,6 +77,8 @@ func (o *options) flags() {
 	flag.Var(o.lasts, "for", "how long a fault lasts; also for one of them: 8s,partition=60s (default 10s)")
 	flag.IntVar(&o.Most, "launches", 0, "launches of a run at most (default: as many as there is time for)")
 	flag.StringVar(&o.Exe, "souk", "", "the program (default: built from this directory)")
+	flag.StringVar(&o.Old, "old", "",
+		"another build of it, which half of the members run in mixed (default: one of 60 commits before)")
 	flag.IntVar(&o.runs, "runs", 1, "runs of each fault, with a seed each")
 	flag.StringVar(&o.keep, "keep", "", "directory for the members' directories, logs and histories, which then stay")
 	flag.BoolVar(&o.asJSON, "json", false, "print each report as a line of JSON")
@@ -176,8 +179,13 @@ func (o *options) here() error {
 	return nil
 }
 
-// build builds the program, unless there is one.
+// build builds the program, unless there is one, and the one before it where builds are mixed.
 func (o *options) build(ctx context.Context, dir string) error {
+	if o.Old == "" && slices.Contains(o.all(), faults.Mixed) {
+		if err := o.buildOld(ctx, dir); err != nil {
+			return err
+		}
+	}
 	if o.Exe != "" {
 		return nil
 	}
@@ -185,6 +193,20 @@ func (o *options) build(ctx context.Context, dir string) error {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-o", o.Exe,
 		"./cmd/souk").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/souk: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// oldCommit is the build that is mixed with this one.
+const oldCommit = "HEAD~60"
+
+func (o *options) buildOld(ctx context.Context, dir string) error {
+	source := filepath.Join(dir, "old")
+	o.Old = filepath.Join(dir, "souk-old")
+	script := `mkdir "$1" && git archive "$2" | tar -x -C "$1" && cd "$1" && go build -o "$3" ./cmd/souk && rm -rf "$1"`
+	cmd := exec.CommandContext(ctx, "sh", "-c", script, "sh", source, oldCommit, o.Old)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("the program of %s cannot be built: %w\n%s", oldCommit, err, out)
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ const (
 // member is one agent on one host.
 type member struct {
 	id   string
+	exe  string // that its agent runs
 	dir  string
 	host *netns.Host
 	o    *Options
@@ -55,7 +56,7 @@ type member struct {
 func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, m.o.Exe, argv...)
+	cmd := exec.CommandContext(ctx, m.exe, argv...)
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "SOUK_ADDR="+apiAddr, "SOUK_TOKEN="+m.token(), "XDG_STATE_HOME="+m.o.Dir)
 	var out, errs strings.Builder
@@ -89,7 +90,7 @@ func (m *member) launch() error {
 	if m.cmd != nil {
 		return nil
 	}
-	cmd := exec.Command(m.o.Exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip",
+	cmd := exec.Command(m.exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip",
 		m.host.Addr+gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB), "--log", "info")
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	if err := m.host.Do(cmd.Start); err != nil {
@@ -131,15 +132,27 @@ func (m *member) kill(hard bool) {
 		_ = cmd.Process.Kill() // it may have ended by itself
 		<-ended
 	}
-	if !hard {
-		return
+	if hard {
+		m.signal("reaper", syscall.SIGKILL)
 	}
+}
+
+// signal sends a signal to the host's souk processes of a kind: "agent" or "reaper". One that has ended has none.
+func (m *member) signal(kind string, sig syscall.Signal) {
+	for _, pid := range m.pids(kind) {
+		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
+	}
+}
+
+// pids lists the host's souk processes of a kind.
+func (m *member) pids(kind string) (out []int) {
 	for _, pid := range m.host.Processes() {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if argv := strings.Split(string(raw), "\x00"); err == nil && len(argv) > 1 && argv[1] == "reaper" {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		if argv := strings.Split(string(raw), "\x00"); err == nil && len(argv) > 1 && argv[1] == kind {
+			out = append(out, pid)
 		}
 	}
+	return out
 }
 
 // powerOff kills everything on the host.
@@ -199,7 +212,10 @@ func (m *member) dump() {
 func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error) {
 	var ms []*member
 	for i, h := range hosts {
-		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o}
+		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o, exe: o.Exe}
+		if o.Fault == Mixed && i%2 == 1 {
+			m.exe = o.Old
+		}
 		m.dir = filepath.Join(o.Dir, m.id)
 		var err error
 		if m.log, err = os.Create(m.dir + ".log"); err != nil {
@@ -208,6 +224,11 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		ms = append(ms, m)
 		if o.Fault == DiskFull && i == len(hosts)-1 {
 			if err := smallDisk(m.dir); err != nil {
+				return ms, err
+			}
+		}
+		if o.Fault == PowerLoss {
+			if err := volatileDisk(ctx, m.dir); err != nil {
 				return ms, err
 			}
 		}

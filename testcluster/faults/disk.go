@@ -1,10 +1,14 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,3 +54,66 @@ func fill(dir string) error {
 }
 
 func empty(dir string) error { return os.Remove(filepath.Join(dir, ballast)) }
+
+// volatileDisk makes a directory the root of a file system of its own, on a file beside it, that can lose what it was
+// not told to sync.
+func volatileDisk(ctx context.Context, dir string) error {
+	image := dir + ".img"
+	f, err := os.Create(image)
+	if err == nil {
+		err = errors.Join(f.Truncate(diskMB<<20), f.Close())
+	}
+	if err == nil {
+		err = command("mkfs.ext4", "-q", "-F", image)
+	}
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "disk", "a disk of %d MiB cannot be made at %s", diskMB, dir)
+	}
+	if err := mountAgain(ctx, dir); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// mountAgain mounts a volatile disk, once nobody uses it as it was before; the file system replays its log.
+func mountAgain(ctx context.Context, dir string) error {
+	for {
+		err := unix.Unmount(dir, 0)
+		if errors.Is(err, syscall.EINVAL) {
+			return command("mount", "-o", "loop", dir+".img", dir) // it is not mounted
+		}
+		if err != nil && !errors.Is(err, syscall.EBUSY) {
+			return fault.Wrap(err, fault.Internal, "disk", "the disk at %s cannot be taken away", dir)
+		}
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// The ioctl that stops a file system (FS_IOC_SHUTDOWN of fs.h), and the flag with which nothing more is written, not
+// even its log.
+const (
+	ioctlShutdown   = 0x8004587d
+	shutdownNoFlush = 2
+)
+
+// cutPower stops a volatile disk as a power loss does: nothing more gets to it.
+func cutPower(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.IoctlSetPointerInt(int(f.Fd()), ioctlShutdown, shutdownNoFlush), f.Close())
+}
+
+func command(argv ...string) error {
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "disk", "%s: %s", strings.Join(argv, " "), strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -25,16 +25,31 @@ const (
 	Power     = "power"     // every process of every host is killed, machines too; all boot, another boot id
 	DiskFull  = "diskfull"  // the disk of a member is full
 	OldDisk   = "olddisk"   // a host dies, and comes back with a copy of its disk that is as old as the fault
+
+	Stall      = "stall"      // agents, reapers or both stand still (SIGSTOP) for 5 to 60 s, one member after another
+	Reaper     = "reaper"     // reapers are killed with SIGKILL, one after another
+	Flap       = "flap"       // the links of some hosts are cut and come back, each second
+	Slow       = "slow"       // what each host receives is 500 ms late, and a fifth of it is lost
+	Firewall   = "firewall"   // a member gossips and cannot be called; another every few seconds
+	LostFile   = "lostfile"   // a file of a member's disk is gone when its agent starts again
+	Exhaustion = "exhaustion" // a member's agent and reaper may open no more files
+	// every process of some hosts is killed, and what their disks were not told to keep is gone
+	PowerLoss = "powerloss"
+	Mixed     = "mixed" // half of the members run Options.Old
 )
 
 // All lists the faults.
-func All() []string { return []string{Kill, Partition, OneWay, Loss, Delay, Power, DiskFull, OldDisk} }
+func All() []string {
+	return []string{Kill, Partition, OneWay, Loss, Delay, Power, DiskFull, OldDisk, Stall, Reaper, Flap, Slow, Firewall,
+		LostFile, Exhaustion, PowerLoss, Mixed}
+}
 
 // Options say what a run is. Exe and Dir are needed.
 type Options struct {
 	Fault   string
 	Seed    uint64
 	Exe     string        // souk
+	Old     string        // another build of it; needed for Mixed
 	Dir     string        // of this run alone; the members' directories come below it
 	Nodes   int           // members; 0: 5
 	Slots   int           // machines that a member has room for; 0: 24
@@ -56,6 +71,9 @@ func (o *Options) settle() error {
 		if *d.n == 0 {
 			*d.n = d.or
 		}
+	}
+	if o.Fault == Mixed && o.Old == "" {
+		return fmt.Errorf("two builds cannot be mixed: there is one")
 	}
 	if o.Nodes < 2 {
 		return fmt.Errorf("a cluster of %d cannot be broken; 2 is the least", o.Nodes)

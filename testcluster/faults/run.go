@@ -229,7 +229,7 @@ func (r *run) judge(ctx context.Context) error {
 			return nil
 		}
 		m.mu.Lock()
-		if m.exits > 0 && r.o.Fault != DiskFull {
+		if m.exits > 0 && r.o.Fault != DiskFull && r.o.Fault != LostFile {
 			r.rep.Violations = append(r.rep.Violations,
 				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
 		}
@@ -242,7 +242,8 @@ func (r *run) judge(ctx context.Context) error {
 		return err
 	}
 	slots := r.o.Slots
-	if r.o.Fault == Power || r.o.Fault == OldDisk || r.o.Fault == DiskFull {
+	switch r.o.Fault {
+	case Power, OldDisk, DiskFull, PowerLoss, LostFile:
 		slots = 0 // a machine that is down has no room, and the history does not tell which are
 	}
 	res := history.Check(ops, slots, searchIn)

@@ -18,6 +18,12 @@ const late = 300 * time.Millisecond
 // lossPercent is how much each host loses of what it receives.
 const lossPercent = 30
 
+// How bad the network of Slow is.
+const (
+	slowLate        = 500 * time.Millisecond
+	slowLossPercent = 20
+)
+
 // fault does the run's fault for as long as it is to last. The network is mended afterwards by the caller.
 func (r *run) fault(ctx context.Context) error {
 	switch r.o.Fault {
@@ -33,16 +39,47 @@ func (r *run) fault(ctx context.Context) error {
 		return r.diskFull(ctx)
 	case OldDisk:
 		return r.oldDisk(ctx)
+	case Stall:
+		return r.stall(ctx)
+	case Reaper:
+		return r.killReapers(ctx)
+	case Flap:
+		return r.flap(ctx)
+	case Firewall:
+		return r.firewall(ctx)
+	case LostFile:
+		return r.lostFile(ctx)
+	case Exhaustion:
+		return r.exhaust(ctx)
+	case PowerLoss:
+		return r.powerLoss(ctx)
+	case Mixed:
+		return wait(ctx, r.o.For)
+	}
+	return r.badNetwork(ctx)
+}
+
+// badNetwork makes what every host receives late, or loses some of it, or both.
+func (r *run) badNetwork(ctx context.Context) error {
+	percent, by := 0, time.Duration(0)
+	switch r.o.Fault {
+	case Loss:
+		percent = lossPercent
+	case Delay:
+		by = late
+	case Slow:
+		percent, by = slowLossPercent, slowLate
 	}
 	for _, h := range r.hosts {
-		var err error
-		if r.o.Fault == Loss {
-			err = h.Lose(lossPercent)
-		} else {
-			err = h.Delay(late)
+		if percent > 0 {
+			if err := h.Lose(percent); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
+		if by > 0 {
+			if err := h.Delay(by); err != nil {
+				return err
+			}
 		}
 	}
 	return wait(ctx, r.o.For)

@@ -41,9 +41,15 @@ func (h *Host) Delay(d time.Duration) (err error) {
 	})
 }
 
+// Shut makes a TCP port of the host unreachable for all others, as a firewall does: what they send there is dropped.
+func (h *Host) Shut(port int) error {
+	h.shut = port
+	return h.apply()
+}
+
 // Heal takes back every fault of the network.
 func (h *Host) Heal() error {
-	h.cuts, h.loss = nil, 0
+	h.cuts, h.loss, h.shut = nil, 0, 0
 	if h.late != nil {
 		if err := h.Do(func() error {
 			return command("iptables", "-w", "10", "-t", "mangle", "-F",
@@ -90,6 +96,9 @@ func (h *Host) apply() error {
 	b.WriteString("add chain inet fault in { type filter hook input priority 0; policy accept; }\n")
 	if len(h.cuts) > 0 {
 		fmt.Fprintf(&b, "add rule inet fault in iifname eth0 ip saddr { %s } drop\n", strings.Join(h.cuts, ", "))
+	}
+	if h.shut > 0 {
+		fmt.Fprintf(&b, "add rule inet fault in iifname eth0 tcp dport %d drop\n", h.shut)
 	}
 	if h.loss > 0 {
 		fmt.Fprintf(&b, "add rule inet fault in iifname eth0 numgen random mod 100 < %d drop\n", h.loss)

@@ -26,6 +26,7 @@ type Host struct {
 	Addr string // IPv4, without the length of its prefix
 	ns   *os.File
 	cuts []string // whom it does not hear
+	shut int      // the TCP port that nobody reaches; 0: none
 	loss int      // percent of what it does not hear
 	late *delayer // nil: nothing is late
 }
