@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal"
 )
 
 // AgentDir returns the directory of a member's state.
@@ -144,6 +145,9 @@ func WriteWhole(file, text string, mode fs.FileMode) error {
 	}
 	if err == nil {
 		err = os.Rename(tmp, file)
+	}
+	if err == nil {
+		err = journal.SyncDir(file)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)

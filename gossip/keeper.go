@@ -78,13 +78,14 @@ func (k *keeper) put(o registry.Object) error {
 	return <-k.do(func(b *batch) { b.objects, b.sync = append(b.objects, o), true })
 }
 
-// keep hands over objects that others wrote: who wrote them has them on disk.
+// keep hands over objects that others wrote. Who wrote them has them on disk; they are synced here too, though nobody
+// waits for that, for a host that lost its power must know its tokens and apps before it has heard of anybody.
 func (k *keeper) keep(objs []registry.Object, all func() []registry.Object) {
 	if len(objs) == 0 {
 		return
 	}
 	k.do(func(b *batch) {
-		b.unheard = true
+		b.unheard, b.sync = true, true
 		if len(b.objects)+len(objs) > maxWaiting {
 			b.all, b.whole = all, true
 			return
