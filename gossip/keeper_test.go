@@ -184,6 +184,16 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 	}
 }
 
+// TestWhatOthersWroteIsSyncedToo: a host that loses its power a minute after it heard of a token still knows it.
+func TestWhatOthersWroteIsSyncedToo(t *testing.T) {
+	d := &countedDisk{}
+	k := newKeeper(d, saved{}, nil)
+	k.keep([]registry.Object{{Kind: "token", Key: "x"}}, nil)
+	if err := k.close(); err != nil || d.objects != 1 || d.syncs != 1 {
+		t.Errorf("%d objects were kept with %d fsyncs: %v", d.objects, d.syncs, err)
+	}
+}
+
 // countedDisk keeps nothing, and counts.
 type countedDisk struct {
 	objects, syncs, rewrites, writes int

@@ -111,6 +111,22 @@ func (s *lives) adopt(r *row, l Life) {
 	s.dirty[r.Machine.ID] = true
 }
 
+// giveUpStarts takes the starts that were under way, and of which the runtime knows nothing, as lives that were begun
+// and have been lost: nobody can say that they were not, and an attempt is begun once.
+func (s *lives) giveUpStarts(seen map[string]Life) {
+	s.engine.Each(func(run *fsm.Run) {
+		if !launches(run) || run.Undoing || run.Step() != stepLaunch {
+			return
+		}
+		r, attempt := s.of(run), argsOf(run).Attempt
+		if attempt == 0 || r.Life != nil || seen[r.Machine.ID].Attempt == attempt {
+			return
+		}
+		r.Life, r.Launched = &Life{Machine: r.Machine.ID, Attempt: attempt, StartedAt: run.StepBegan}, true
+		s.dirty[r.Machine.ID] = true
+	})
+}
+
 // settleStates brings the machines that no operation works on to the states that their facts add up to, at start-up.
 func (s *lives) settleStates() {
 	for _, id := range sortedKeys(s.rows) {

@@ -52,7 +52,7 @@ func TestCordon(t *testing.T) {
 	if err := again.Restore(journal); err != nil {
 		t.Fatal(err)
 	}
-	if again.Recover(later, nil); again.Record(later).State != cluster.Cordoned {
+	if again.Recover(later, nil, false); again.Record(later).State != cluster.Cordoned {
 		t.Fatal("the cordon was lost")
 	}
 	over := at.Add(2 * time.Hour)

@@ -35,7 +35,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s.Recover(epoch, nil)
+		s.Recover(epoch, nil, false)
 		s.Tick(epoch)
 		if next := s.Next(); !next.IsZero() {
 			s.Tick(next)

@@ -147,7 +147,7 @@ func dead(r *row, _ opArgs) bool { return r.Life == nil }
 func createStep() step {
 	launch, prepare := launchStep(), want(EffPrepare, nil)
 	return step{
-		Name: "launch", Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true,
+		Name: stepLaunch, Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true,
 		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
 			if argsOf(r).Attempt == 0 {
 				return prepare(s, now, r)
@@ -173,11 +173,14 @@ func prepareStep() step {
 	return step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
 }
 
+// stepLaunch is the name of the step that starts an attempt, in every operation that does.
+const stepLaunch = "launch"
+
 // launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
 // as it takes: a machine at rest has no process.
 func launchStep() step {
 	return step{
-		Name: "launch", Deadline: 30 * time.Second, InsistsUndo: true,
+		Name: stepLaunch, Deadline: 30 * time.Second, InsistsUndo: true,
 		Do: want(EffLaunch, func(r *row, a opArgs) bool {
 			return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
 		}),

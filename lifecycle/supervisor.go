@@ -105,11 +105,17 @@ func (s *Supervisor) Restore(rec fsm.Record) error {
 
 // Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
 // adopted, those that ended unseen are ended, and what the journal does not know is removed.
-func (s *Supervisor) Recover(now time.Time, list []Life) Out {
+//
+// rebooted says that the host has booted since. What the runtime had noted of a start just before may then be lost with
+// the page cache, so a start that was under way and that it does not know counts as a life that has ended.
+func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 	s.open(now)
 	seen := byMachine(list)
 	s.machines.dropRowless()
 	s.lives.parkMisfits()
+	if rebooted {
+		s.lives.giveUpStarts(seen)
+	}
 	s.machines.resume(func(r *row) bool {
 		s.lives.adopt(r, seen[r.Machine.ID])
 		return s.machines.occupies(r) || s.lives.keepStray(r, seen[r.Machine.ID])

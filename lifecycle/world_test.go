@@ -241,7 +241,7 @@ func (d *driver) boot() {
 	for _, name := range slices.Sorted(maps.Keys(d.w.tasks)) {
 		d.sup.TaskKnown(name, d.w.tasks[name].Want)
 	}
-	d.take(d.sup.Recover(d.now, d.w.lives()))
+	d.take(d.sup.Recover(d.now, d.w.lives(), false))
 	for _, id := range slices.Sorted(maps.Keys(d.w.exits)) { // told again until acknowledged
 		d.take(d.sup.Exited(d.now, d.w.exits[id]))
 	}

@@ -70,9 +70,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	w, err := worker.New(
 		ctx,
-		worker.Options{ID: p.ID, Observer: observer, Region: n.o.Region, Dir: p.Dir, Capacity: p.Capacity,
-			Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks, Log: n.o.Log,
-			Pace: n.o.Pace},
+		worker.Options{ID: p.ID, Boot: bootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
+			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
+			Log: n.o.Log, Pace: n.o.Pace},
 	)
 	if err != nil {
 		return err

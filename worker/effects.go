@@ -136,6 +136,12 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 				return nil, err
 			}
 			st, err := rt.Start(ctx, spec)
+			if fault.Is(err, fault.NotFound) && !spec.Fresh {
+				// The journal has the machine and the runtime's disk lost it: a power loss came before it was synced.
+				e.log.Warn("a machine is prepared anew, for the runtime has forgotten it", "machine", a.ID)
+				spec.Fresh = true
+				st, err = rt.Start(ctx, spec)
+			}
 			if err != nil {
 				return nil, launchError(a.Machine, err)
 			}

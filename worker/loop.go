@@ -21,6 +21,7 @@ type loop struct {
 	sup      *lifecycle.Supervisor
 	inputs   chan input
 	first    lifecycle.Out // of the recovery, carried out by run
+	rebooted bool          // the host has booted since the worker last began
 	pending  []fsm.Record  // not yet committed, none of them promised
 	held     []fsm.Effect  // wait for the commit of pending
 	observed uint64        // version of the record that the observer knows

@@ -18,6 +18,7 @@ const selfBucket = "worker"
 type self struct {
 	ID          cluster.WorkerID `json:"id"`
 	Incarnation uint64           `json:"incarnation"`
+	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last began; "": it was not known
 }
 
 // load gives the supervisor every record, and counts this start of the worker.
@@ -40,6 +41,8 @@ func (l *loop) load() error {
 			"this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
 	}
 	me.Incarnation++
+	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1
+	me.Boot = l.o.Boot
 	b, err := json.Marshal(me)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "journal", "the worker's own record does not encode")
@@ -80,7 +83,7 @@ func (l *loop) recover(ctx context.Context) error {
 		}
 	}
 	l.tasks.known(asked, tasks)
-	l.first = l.sup.Recover(time.Now(), lives(known))
+	l.first = l.sup.Recover(time.Now(), lives(known), l.rebooted)
 	rec := l.sup.Record(time.Now())
 	l.record.Store(&rec)
 	l.publish(l.first)
