@@ -31,7 +31,7 @@ bench:
 # off goes on, and the document made anew.
 FAULTS ?= all
 RUNS ?= 20
-FOR ?= 8s,partition=60s
+FOR ?= 8s,partition=60s,stall=60s,diskfull=60s
 faults:
 	@mkdir -p bin
 	$(GO) run ./testcluster/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --parallel 3 --results bin/fault-runs; \
