@@ -28,8 +28,8 @@ type Options struct {
 	Offer       Offer // what else its record says of it
 	MaxStarting int   // machines on their way up at once; 0: 256
 	Pace
-	// the kernel's name for this boot of the host: another one than before means that what was not synced is gone. "": it
-	// is not known
+	// the kernel's name for this boot of the host: another one than before means that what was not synced is gone. "":
+	// it is not known
 	Boot     string
 	Journal  journal.Journal
 	Runtime  runtime.Runtime

@@ -164,7 +164,8 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "--fault", j.fault, "--seed", fmt.Sprint(j.seed), "--nodes",
 		fmt.Sprint(o.Nodes), "--clients", fmt.Sprint(o.Clients), "--rate", fmt.Sprint(o.Rate), "--launches",
-		fmt.Sprint(o.Most), "--for", o.lasts.of(j.fault).String(), "--souk", o.Exe, "--old", o.Old, "--keep", dir, "--json")
+		fmt.Sprint(o.Most), "--for", o.lasts.of(j.fault).String(), "--souk", o.Exe, "--old", o.Old,
+		"--keep", dir, "--json")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var out, said bytes.Buffer

@@ -113,7 +113,8 @@ func cutPower(dir string) error {
 func command(argv ...string) error {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "%s: %s", strings.Join(argv, " "), strings.TrimSpace(string(out)))
+		return fault.Wrap(err, fault.Internal, "disk", "%s: %s", strings.Join(argv, " "),
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }
