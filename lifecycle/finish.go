@@ -18,6 +18,7 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 	early := r.early
 	r.early = nil
 	if err != nil {
+		s.core.unlaunched(run)
 		r.Failure = err.Error()
 		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
 	}
@@ -31,6 +32,10 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 		s.lives.exited(r, *early)
 	}
 }
+
+// unlaunched has the end of a launch that failed written down at once: the room that it gives back may go to a task,
+// which writes nothing, and a restart must not find it taken twice.
+func (c *core) unlaunched(run *fsm.Run) { c.out.Sync = c.out.Sync || launches(run) }
 
 // phases returns what the steps of a run took, as a machine shows it.
 func phases(run *fsm.Run, now time.Time) map[string]string {
@@ -58,6 +63,7 @@ func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 		return
 	}
 	r := s.machines.of(run)
+	s.core.unlaunched(run)
 	r.Failure = err.Error()
 	s.machines.note(r, "launch_failed", machine.Destroyed, machine.SourceFlyd, r.Failure)
 	s.evictions.cancelWait(r)

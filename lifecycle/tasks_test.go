@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/quota"
@@ -261,4 +262,29 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	d.now = d.now.Add(3 * time.Hour) // what was owed is made good
 	d.settle(quota.Every)
 	near("rate when it is paid for again", spent().Rate, 0.3)
+}
+
+// TestAFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes nothing;
+// souk crashes before anything else is written, and its ledger does not have both.
+func TestAFailedLaunchGivesItsRoomOnce(t *testing.T) {
+	w := newWorld()
+	d := newDriver(w)
+	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
+		g.Launch.SkipLaunch, g.Request.Resources.CPU = true, capacity.CPU
+	}))
+	d.settle(time.Second)
+	d.do(lifecycle.Command{Verb: lifecycle.Start, App: "app", Machine: m1})
+	d.silent(31 * time.Second)
+	d.now = d.now.Add(time.Minute)
+	d.take(d.sup.Tick(d.now)) // the kill that takes it back is asked for again
+	e := d.effects[0]
+	d.effects = nil
+	d.take(d.sup.Effected(d.now, fsm.Result{Key: e.Key, Seq: e.Seq}))
+	if err := d.begin(taskOf("t0001", "jobs", machine.BandBatch, capacity.CPU)); err != nil {
+		t.Fatal(err)
+	}
+	d.boot()
+	if rec := d.sup.Record(d.now); !rec.Used.Fits(capacity) {
+		t.Fatalf("over-granted: %v of %v", rec.Used, capacity)
+	}
 }
