@@ -264,8 +264,8 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	near("rate when it is paid for again", spent().Rate, 0.3)
 }
 
-// TestAFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes nothing;
-// souk crashes before anything else is written, and its ledger does not have both.
+// TestAFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes
+// nothing; souk crashes before anything else is written, and its ledger does not have both.
 func TestAFailedLaunchGivesItsRoomOnce(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

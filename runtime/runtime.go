@@ -110,7 +110,8 @@ type Usage struct {
 }
 
 // Runtime runs machines. Every method may be called from many goroutines; calls for one machine are made one after
-// the other, but for Exec, Processes, Logs and Kill.
+// the other, but for Exec, Processes, Logs and Kill. A call that was given up may be carried out all the same, but not
+// after one for the same machine that was made later has been answered.
 type Runtime interface {
 	// Name is the technology: "process", "fake".
 	Name() string

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -116,4 +117,56 @@ func groupOf(t *testing.T, pid int) string {
 	}
 	lacking(t, "a cgroup2 tree")
 	return ""
+}
+
+// TestAKillDoesNotOvertake: a start that was given up may still lie in the socket of a reaper that stands still. The
+// kill that takes it back comes behind it: what it has answered stays so.
+func TestAKillDoesNotOvertake(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	pid := reaperPID(t, o.Dir)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	nothing := func(k int) {
+		t.Helper()
+		all, err := r.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range all {
+			if st.Running {
+				t.Fatalf("round %d: %+v runs after it was killed", k, st)
+			}
+		}
+	}
+	for k := range 20 {
+		id := fmt.Sprintf("m%d", k)
+		if err := r.Prepare(t.Context(), limited(id, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		given, end := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := r.Start(given, limited(id, 1, lasting...)); !fault.Is(err, fault.Timeout) {
+			t.Fatalf("%v; want none in time", err)
+		}
+		end()
+		given, end = context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := r.Kill(given, id); !fault.Is(err, fault.Timeout) {
+			t.Fatalf("%v; want none in time", err)
+		}
+		end()
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Kill(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		nothing(k)
+		if err := r.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		nothing(k)
+	}
 }

@@ -74,6 +74,7 @@ type Reaper struct {
 	compact    sync.RWMutex
 	rewrite    chan struct{}
 	pool       *workerPool
+	turns      turns
 	startSlots chan struct{} // one is held by each start that is under way, see maxStarting
 
 	forkPatience time.Duration // see there

@@ -224,7 +224,7 @@ func (c *conn) welcome(id uint32, h *frame.Hello) {
 	}
 }
 
-// loop serves requests until the worker goes. They are carried out beside each other.
+// loop serves requests until the worker goes. Those of different machines are carried out beside each other.
 func (c *conn) loop() {
 	slots := make(chan struct{}, maxRequests)
 	for {
@@ -236,8 +236,14 @@ func (c *conn) loop() {
 			return
 		}
 		slots <- struct{}{}
+		wait, done := c.r.turns.take(&q)
 		c.r.pool.do(func() {
 			defer func() { <-slots }()
+			defer done()
+			if err := wait(); err != nil {
+				c.fail(f.ID, err)
+				return
+			}
 			c.request(f, q)
 		})
 	}
