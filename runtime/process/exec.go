@@ -48,15 +48,14 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		return 0, gone(err)
 	}
 	p.pump(q)
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() { hangUp(conn) })
 	defer stop()
 	f, err := frame.Read(bufio.NewReader(conn))
 	if err != nil {
 		p.closeNear()
 		p.out.Wait()
 		if ctx.Err() != nil {
-			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
-				"the command did not end in the time given and was killed")
+			return 0, killed(ctx)
 		}
 		return 0, fault.Wrap(err, fault.Unavailable, "exec_lost",
 			"the reaper went away while the command ran, so how it ended is not known")
@@ -66,7 +65,25 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		return 0, fault.Wrap(err, fault.Internal, "protocol", "the reaper's answer cannot be understood")
 	}
 	p.drain()
+	if ctx.Err() != nil && a.Code == 128+int(syscall.SIGKILL) {
+		return 0, killed(ctx)
+	}
 	return a.Code, a.Error.Err()
+}
+
+// endPatience bounds how long a command that is given up is asked how it ended.
+const endPatience = time.Second
+
+// hangUp has a command killed, and lets it be heard how it ended: it may have, by itself, while souk stood still.
+func hangUp(conn *net.UnixConn) {
+	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(endPatience))); err != nil {
+		_ = conn.Close()
+	}
+}
+
+func killed(ctx context.Context) error {
+	return fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
+		"the command did not end in the time given and was killed")
 }
 
 // plumbing is the pipes of one command: far ends for it, near ends for souk.

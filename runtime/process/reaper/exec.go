@@ -1,7 +1,10 @@
 package reaper
 
 import (
+	"errors"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -17,6 +20,9 @@ type execution struct {
 // exec runs a command whose stdin, stdout and stderr came along with the request: its output never passes through the
 // reaper. When the worker closes the connection first, the command and its process group are killed.
 func (c *conn) exec(id uint32, q frame.Request) {
+	if c.hungUp() {
+		return // it was given up while this process stood still, and souk has said so
+	}
 	c.r.gate.RLock() // until it is registered: then an upgrade sees it
 	x, err := c.r.execute(q.Machine, q.Argv, c.fds)
 	c.r.gate.RUnlock()
@@ -111,4 +117,18 @@ func (r *Reaper) end(x *execution) {
 		_ = syscall.Kill(-x.pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
 		_ = syscall.Kill(x.pid, syscall.SIGKILL)
 	}
+}
+
+// hungUp reports whether the worker has closed its end, and sends nothing more.
+func (c *conn) hungUp() bool {
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return true
+	}
+	over := false
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		over = n == 0 && err == nil || errors.Is(err, unix.ECONNRESET)
+	})
+	return over || err != nil
 }
