@@ -145,3 +145,48 @@ func TestNoLineIsLostOrDoubled(t *testing.T) {
 	}
 	t.Logf("%d kills, %v lines", kills, count)
 }
+
+// TestAReaperWithNothingToDoEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
+// cgroups, and the next one still has what nobody had been told.
+func TestAReaperWithNothingToDoEnds(t *testing.T) {
+	for _, noCgroups := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
+			o := options(filepath.Join(t.TempDir(), "process"))
+			o.NoCgroups, o.ReaperIdle = noCgroups, 100*time.Millisecond
+			t.Cleanup(func() { stopReaper(t, o) })
+			r := reopen(t, o)
+			st := start(t, r, script("m", 1, "echo said; exec sleep 100000"))
+			pid := reaperPID(t, o.Dir)
+			wait := func() {
+				begin := time.Now()
+				until(t, "time has passed", func() bool { return time.Since(begin) > 500*time.Millisecond })
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+			wait()
+			if !alive(pid) {
+				t.Fatal("the reaper ended while a machine ran")
+			}
+			if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the reaper has ended", func() bool { return !alive(pid) })
+			if groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + reaper.TreeName(o.Dir)); len(groups) > 0 {
+				t.Errorf("cgroups are left: %v", groups)
+			}
+			r = reopen(t, o)
+			if x := next(t, r, "m"); x.Code != 137 || x.Lost {
+				t.Errorf("the exit is %+v", x)
+			}
+			if got := texts(t, r, "m"); !slices.Equal(got, []string{"said"}) {
+				t.Errorf("it said %q", got)
+			}
+			pid = reaperPID(t, o.Dir)
+			wait()
+			if !alive(pid) {
+				t.Error("the reaper ended while somebody was connected")
+			}
+		})
+	}
+}

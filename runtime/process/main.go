@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
@@ -18,6 +19,7 @@ import (
 const (
 	envReady   = "SOUK_REAPER_READY"   // a descriptor that gets one line: "ok", or what went wrong
 	envCgroups = "SOUK_REAPER_CGROUPS" // "off"
+	envIdle    = "SOUK_REAPER_IDLE"    // reaper.Options.Idle
 )
 
 // ReaperMain is the reaper of dir, the whole of the hidden command `souk reaper DIR`. It returns when ctx ends.
@@ -38,11 +40,12 @@ func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 			_ = f.Close()
 		}
 	}
+	idle, _ := time.ParseDuration(os.Getenv(envIdle)) // set by souk, or not at all
 	dir, err := filepath.Abs(dir)
 	if err == nil {
 		err = reaper.Run(ctx, reaper.Options{
 			Dir: dir, NoCgroups: os.Getenv(envCgroups) == "off", Build: Build(), Log: log,
-			Ready: func() { ready("ok") }, At: at,
+			Ready: func() { ready("ok") }, At: at, Idle: idle,
 		})
 	}
 	if err != nil {

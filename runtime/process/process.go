@@ -40,6 +40,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
@@ -55,9 +56,10 @@ type Options struct {
 	// is added as the last argument and set as SOUK_REAPER_DIR, for ReaperHook.
 	ReaperCommand []string
 
-	LogFileBytes int64 // of one log file; 0: 1 MiB
-	LogFiles     int   // kept per machine; 0: 4
-	NoCgroups    bool  // do as on a host where no cgroup can be made; counts when the reaper is started
+	LogFileBytes int64         // of one log file; 0: 1 MiB
+	LogFiles     int           // kept per machine; 0: 4
+	ReaperIdle   time.Duration // how long a reaper stays that has nothing to do; 0: a minute; counts when it is started
+	NoCgroups    bool          // do as on a host where no cgroup can be made; counts when the reaper is started
 }
 
 // Defaults and bounds.

@@ -77,6 +77,9 @@ func (l *link) spawn() error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = "/"
 	cmd.Env = []string{reaper.EnvDir + "=" + l.o.Dir, envReady + "=3", "PATH=" + os.Getenv("PATH")}
+	if l.o.ReaperIdle > 0 {
+		cmd.Env = append(cmd.Env, envIdle+"="+l.o.ReaperIdle.String())
+	}
 	if l.o.NoCgroups {
 		cmd.Env = append(cmd.Env, envCgroups+"=off")
 	}

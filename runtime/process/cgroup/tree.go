@@ -219,6 +219,15 @@ func (t *Tree) Adopt(pid int) error {
 	return errors.Join(errs...)
 }
 
+// Leave moves a process out of the tree, into the groups above it.
+func (t *Tree) Leave(pid int) error {
+	var errs []error
+	for _, dir := range t.dirs() {
+		errs = append(errs, write(filepath.Join(filepath.Dir(dir), "cgroup.procs"), fmt.Sprint(pid)))
+	}
+	return errors.Join(errs...)
+}
+
 // Destroy removes souk's directories and the groups that are empty. A group that is in use keeps them.
 func (t *Tree) Destroy() error {
 	var errs []error

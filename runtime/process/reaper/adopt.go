@@ -17,8 +17,6 @@ import (
 	"github.com/soukhq/souk/runtime/process/proc"
 )
 
-func (r *Reaper) boot() string { return proc.BootID() }
-
 // adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
 // that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
 func (r *Reaper) adoptAll() error {
@@ -27,7 +25,7 @@ func (r *Reaper) adoptAll() error {
 			return fmt.Errorf("make the machines' directories: %w", err)
 		}
 	}
-	file, all, sameBoot, err := openLives(r.dir, r.boot())
+	file, all, sameBoot, err := openLives(r.dir, proc.BootID())
 	if err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (r *Reaper) adoptAll() error {
 			m.life = l
 			found = append(found, l)
 		case k.life != nil:
-			x := r.unseen(id, k, sameBoot)
+			x := unseen(id, k, sameBoot)
 			m.exits[x.Attempt] = x
 			lost = append(lost, x)
 		}
@@ -95,7 +93,7 @@ func (r *Reaper) adoptAll() error {
 
 // unseen tells of a life that ended while there was no reaper. When nobody has waited for the process yet, the kernel
 // still says how.
-func (r *Reaper) unseen(id string, k *known, sameBoot bool) runtime.Exit {
+func unseen(id string, k *known, sameBoot bool) runtime.Exit {
 	x := runtime.Exit{Machine: id, Attempt: k.seen, Code: -1, Lost: true, At: time.Now()}
 	if !sameBoot {
 		return x

@@ -28,14 +28,16 @@ import (
 
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // Options of a reaper.
 type Options struct {
-	Dir       string // of the worker's process runtime; absolute
-	NoCgroups bool   // behave as on a host where none can be written
-	Build     string // names the program, so that a newer one can tell
-	Ready     func() // called once the socket listens; may be nil
+	Dir       string        // of the worker's process runtime; absolute
+	NoCgroups bool          // behave as on a host where none can be written
+	Build     string        // names the program, so that a newer one can tell
+	Ready     func()        // called once the socket listens; may be nil
+	Idle      time.Duration // how long it stays with nothing to do; 0: a minute
 	Log       *slog.Logger
 
 	// At is called where a kill -9 of the reaper would hurt most, for tests; may be nil.
@@ -96,7 +98,8 @@ const (
 	LogFile    = "reaper.log"
 )
 
-// Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case.
+// Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case. It also returns when
+// there is nothing to do for it any more.
 func Run(ctx context.Context, o Options) error {
 	restoreSignals()
 	old, upgraded, err := takeOver()
@@ -134,7 +137,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
 	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
 		"upgraded", upgraded)
 	r.stock.restock(r.pool)
@@ -142,16 +144,17 @@ func Run(ctx context.Context, o Options) error {
 	if o.Ready != nil {
 		o.Ready()
 	}
+	idle := newIdleness(r, ln, o.Idle)
+	defer idle.close()
 	for {
 		r.reap()
 		select {
 		case <-ctx.Done():
-			r.closeConns()
-			r.stock.close()
-			if r.slots != nil {
-				r.slots.close()
+			return r.shut()
+		case <-idle.tick.C:
+			if idle.over() {
+				return r.shut()
 			}
-			return r.lives.close()
 		case <-children:
 		case <-hup:
 		case <-r.rewrite:
@@ -250,7 +253,7 @@ func (r *Reaper) rewriteLives() error {
 }
 
 func (r *Reaper) linesLocked() []line {
-	out := []line{{Kind: lineBoot, ID: r.boot()}}
+	out := []line{{Kind: lineBoot, ID: proc.BootID()}}
 	for id, m := range r.machines {
 		if m.seen > 0 {
 			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen, At: m.started})

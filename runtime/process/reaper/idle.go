@@ -1,0 +1,105 @@
+package reaper
+
+import (
+	"net"
+	"os"
+	"time"
+)
+
+// idlePatience is how long a reaper that has nothing to do waits for somebody who has something.
+const idlePatience = time.Minute
+
+// idleness ends a reaper that nobody is connected to while nothing runs: souk is gone, and the next one starts another
+// reaper. That finds all it must know in the file of lives, the exits that nobody has acknowledged too.
+type idleness struct {
+	r     *Reaper
+	ln    *net.UnixListener
+	after time.Duration
+	since time.Time // zero: it is not idle
+	tick  *time.Ticker
+}
+
+func newIdleness(r *Reaper, ln *net.UnixListener, after time.Duration) *idleness {
+	if after == 0 {
+		after = idlePatience
+	}
+	return &idleness{r: r, ln: ln, after: after, tick: time.NewTicker(max(after/4, time.Millisecond))}
+}
+
+// over reports whether the reaper is to end, and if so has closed its socket: nobody can connect any more.
+func (i *idleness) over() bool {
+	r := i.r
+	now := time.Now()
+	switch {
+	case i.wanted():
+		i.since = time.Time{}
+		return false
+	case i.since.IsZero():
+		i.since = now
+	}
+	if now.Sub(i.since) < i.after {
+		return false
+	}
+	i.since = time.Time{} // should it not come to it, it is not tried again at once
+	if err := r.rewriteLives(); err != nil {
+		r.log.Warn("the reaper has nothing to do and stays, since what it knows cannot be written", "err", err)
+		return false
+	}
+	_ = i.ln.Close() // accept ends with it
+	if !i.wanted() {
+		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", i.after)
+		return true
+	}
+	ln, err := r.listen() // somebody came at the last moment
+	if err != nil {
+		r.log.Error("the reaper cannot listen any more, and ends", "err", err)
+		return true
+	}
+	i.ln = ln
+	go r.accept(ln)
+	return false
+}
+
+func (i *idleness) close() {
+	i.tick.Stop()
+	_ = i.ln.Close()
+}
+
+// wanted reports whether anybody is connected or anything runs.
+func (i *idleness) wanted() bool {
+	r := i.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns) > 0 || r.runsLocked()
+}
+
+func (r *Reaper) runsLocked() bool {
+	for _, m := range r.machines {
+		if m.intent != 0 || m.life != nil && !m.life.over {
+			return true
+		}
+	}
+	return len(r.procs) > 0
+}
+
+// shut lets go of everything at the end of the reaper. Its cgroups go with it, unless something runs in them.
+func (r *Reaper) shut() error {
+	r.closeConns()
+	r.stock.close()
+	if r.slots != nil {
+		r.slots.close()
+	}
+	r.mu.Lock()
+	runs := r.runsLocked()
+	r.mu.Unlock()
+	if r.tree != nil && !runs {
+		err := r.tree.Leave(os.Getpid())
+		if err == nil {
+			err = r.tree.Destroy()
+		}
+		if err != nil {
+			r.log.Warn("the cgroups could not be removed; the next reaper uses them", "err", err)
+		}
+	}
+	return r.lives.close()
+}
