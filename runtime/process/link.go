@@ -116,13 +116,36 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	l.mu.Unlock()
 	go l.receive(s, in)
 	go s.watch()
-	if s.welcome.Build != Build() && !l.asked {
+	switch moved := l.moved(s.welcome.Dir); {
+	case moved:
+		if n := l.upgrade(ctx, s); n != nil {
+			return n, nil
+		}
+		_ = s.conn.Close()
+		return nil, fault.New(fault.Precondition, "moved",
+			"the directory %s was moved to %s while its reaper ran, which cannot follow now: end the commands that "+
+				"run in its machines, or move it back", s.welcome.Dir, l.o.Dir)
+	case s.welcome.Build != Build() && !l.asked:
 		l.asked = true // once: it either works now or with the next start of souk
 		if n := l.upgrade(ctx, s); n != nil {
 			return n, nil
 		}
 	}
 	return s, nil
+}
+
+// moved reports whether the reaper takes another directory for its own than the one that its socket is in: that was
+// renamed, and nothing is where the reaper looks for it. Two names of one directory are no move.
+func (l *link) moved(said string) bool {
+	if said == "" || said == l.o.Dir {
+		return false
+	}
+	here, err := os.Stat(l.o.Dir)
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(said)
+	return err != nil || !os.SameFile(here, there)
 }
 
 // upgrade asks a reaper of another build to become this one, and gives the connection to it. nil when it stays what

@@ -58,6 +58,7 @@ type Welcome struct {
 	Version int          `json:"version"`
 	Build   string       `json:"build"`
 	PID     int          `json:"pid"`
+	Dir     string       `json:"dir,omitempty"`  // "": of a reaper that does not say
 	Tree    *cgroup.Tree `json:"tree,omitempty"` // nil: no cgroups
 	Lacks   []string     `json:"lacks,omitempty"`
 }

@@ -20,25 +20,18 @@ import (
 // adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
 // that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
 func (r *Reaper) adoptAll() error {
-	for _, d := range []string{machinesDir(r.dir), logsDir(r.dir)} {
-		if err := makeApart(d); err != nil {
-			return fmt.Errorf("make the machines' directories: %w", err)
-		}
+	if err := r.listDirs(); err != nil {
+		return err
 	}
-	file, all, sameBoot, err := openLives(r.dir, proc.BootID())
+	file, all, was, err := openLives(r.dir)
 	if err != nil {
 		return err
 	}
+	if err := r.home.check(was, all); err != nil {
+		return err
+	}
+	sameBoot := r.home.same(was)
 	r.lives = file
-	es, err := os.ReadDir(machinesDir(r.dir))
-	if err != nil {
-		return fmt.Errorf("list the machines: %w", err)
-	}
-	for _, e := range es {
-		if CheckID(e.Name()) == nil && e.IsDir() {
-			r.machines[e.Name()] = &machine{id: e.Name()}
-		}
-	}
 	var found []*life
 	var lost []runtime.Exit
 	var unrecorded []string
@@ -87,6 +80,25 @@ func (r *Reaper) adoptAll() error {
 	if len(found)+len(lost)+len(unrecorded) > 0 {
 		r.log.Info("machines of an earlier reaper", "running", len(found), "ended unseen", len(lost),
 			"lost in their start", unrecorded)
+	}
+	return nil
+}
+
+// listDirs makes the directories, and knows of the machines that have one.
+func (r *Reaper) listDirs() error {
+	for _, d := range []string{machinesDir(r.dir), logsDir(r.dir)} {
+		if err := makeApart(d); err != nil {
+			return fmt.Errorf("make the machines' directories: %w", err)
+		}
+	}
+	es, err := os.ReadDir(machinesDir(r.dir))
+	if err != nil {
+		return fmt.Errorf("list the machines: %w", err)
+	}
+	for _, e := range es {
+		if CheckID(e.Name()) == nil && e.IsDir() {
+			r.machines[e.Name()] = &machine{id: e.Name()}
+		}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 
 // The kinds of line.
 const (
-	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to
+	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to; Tree, Dir, Node: see home
 	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that need not run
 	lineIntent  = "intent"  // Machine, Attempt, At: about to fork
 	lineAbandon = "abandon" // Machine, Attempt: the fork failed, the attempt never was
@@ -41,6 +41,9 @@ const (
 type line struct {
 	Kind    string        `json:"k"`
 	ID      string        `json:"id,omitempty"`
+	Tree    string        `json:"tree,omitempty"`
+	Dir     string        `json:"dir,omitempty"`
+	Node    string        `json:"node,omitempty"`
 	Machine string        `json:"m,omitempty"`
 	Attempt uint64        `json:"a,omitempty"`
 	Life    *lifeRecord   `json:"l,omitempty"`
@@ -105,29 +108,29 @@ type lives struct {
 
 const livesFile = "lives"
 
-// openLives reads the file and opens it for appending. sameBoot is false when the host has been down since: then no
-// life in it runs any more.
-func openLives(dir, boot string) (l *lives, all map[string]*known, sameBoot bool, err error) {
+// openLives reads the file and opens it for appending. was is its line of the boot: when that was another one, the host
+// has been down since, and no life in the file runs any more.
+func openLives(dir string) (l *lives, all map[string]*known, was line, err error) {
 	l = &lives{path: filepath.Join(dir, livesFile)}
 	b, err := os.ReadFile(l.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, false, fmt.Errorf("read the lives file: %w", err)
+		return nil, nil, was, fmt.Errorf("read the lives file: %w", err)
 	}
-	all, was := replay(b)
+	all, was = replay(b)
 	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, nil, false, fmt.Errorf("open the lives file: %w", err)
+		return nil, nil, was, fmt.Errorf("open the lives file: %w", err)
 	}
 	if len(b) > 0 && b[len(b)-1] != '\n' { // a torn last line must not swallow the next
 		if _, err := l.file.Write([]byte("\n")); err != nil {
-			return nil, nil, false, fmt.Errorf("mend the lives file: %w", err)
+			return nil, nil, was, fmt.Errorf("mend the lives file: %w", err)
 		}
 	}
-	return l, all, was == boot, nil
+	return l, all, was, nil
 }
 
 // replay applies the lines one after the other.
-func replay(b []byte) (all map[string]*known, boot string) {
+func replay(b []byte) (all map[string]*known, boot line) {
 	all = make(map[string]*known)
 	for raw := range bytes.Lines(b) {
 		n, ok := decodeLine(raw)
@@ -135,7 +138,7 @@ func replay(b []byte) (all map[string]*known, boot string) {
 			continue
 		}
 		if n.Kind == lineBoot {
-			boot = n.ID
+			boot = n
 			continue
 		}
 		k := all[n.Machine]

@@ -63,8 +63,8 @@ func TestReplay(t *testing.T) {
 			exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
 		"d": {seen: 1, started: at},
 	}
-	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty()); d != "" || boot != "boot" {
-		t.Errorf("boot %q (-want +got):\n%s", boot, d)
+	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty()); d != "" || boot.ID != "boot" {
+		t.Errorf("boot %q (-want +got):\n%s", boot.ID, d)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestReplay(t *testing.T) {
 // attempt that ended keeps the time of its start.
 func TestRewriteKeepsIntents(t *testing.T) {
 	dir := t.TempDir()
-	file, _, _, err := openLives(dir, "boot")
+	file, _, _, err := openLives(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRewriteKeepsIntents(t *testing.T) {
 	if err := r.rewriteLives(); err != nil {
 		t.Fatal(err)
 	}
-	_, all, _, err := openLives(dir, "boot")
+	_, all, _, err := openLives(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestTorn(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, livesFile), b[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l, before, _, err := openLives(dir, "boot")
+		l, before, _, err := openLives(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestTorn(t *testing.T) {
 		if err := l.close(); err != nil {
 			t.Fatal(err)
 		}
-		_, after, _, err := openLives(dir, "boot")
+		_, after, _, err := openLives(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

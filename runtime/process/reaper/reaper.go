@@ -28,7 +28,6 @@ import (
 
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
-	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // Options of a reaper.
@@ -56,6 +55,7 @@ const (
 // Reaper is the running state. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
 	dir   string
+	home  home
 	build string
 	log   *slog.Logger
 	ctx   context.Context
@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer lock.Close()
 	r := &Reaper{
-		dir: o.Dir, build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
+		dir: o.Dir, home: findHome(o.Dir), build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
 		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(), at: o.At,
@@ -191,7 +191,7 @@ func (r *Reaper) settle(o Options) error {
 	if err != nil {
 		return err
 	}
-	r.tree, r.lacks = cgroup.Open(mounts, TreeName(o.Dir))
+	r.tree, r.lacks = cgroup.Open(mounts, r.home.tree)
 	if r.tree == nil {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (r *Reaper) rewriteLives() error {
 }
 
 func (r *Reaper) linesLocked() []line {
-	out := []line{{Kind: lineBoot, ID: proc.BootID()}}
+	out := []line{r.home.line()}
 	for id, m := range r.machines {
 		if m.seen > 0 {
 			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen, At: m.started})

@@ -203,7 +203,7 @@ func (c *conn) next() (frame.Frame, frame.Request, error) {
 func (c *conn) welcome(id uint32, h *frame.Hello) {
 	r := c.r
 	c.send(id, frame.KindReply, frame.Reply{Welcome: &frame.Welcome{
-		Version: frame.Version, Build: r.build, PID: os.Getpid(), Tree: r.tree, Lacks: r.lacks,
+		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
 	}})
 	if !h.Exits {
 		return

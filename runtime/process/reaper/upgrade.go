@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,6 +62,11 @@ func (r *Reaper) upgrade(argv []string) error {
 	}
 	_ = lockShared(r.held, true) // nobody else has it: nothing is forked now
 	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
+	for i, kv := range env { // it may have been moved
+		if strings.HasPrefix(kv, EnvDir+"=") {
+			env[i] = EnvDir + "=" + argv[len(argv)-1]
+		}
+	}
 	err = syscall.Exec(argv[0], argv, env)
 	_ = unix.Close(fd)
 	_ = lockShared(r.held, false)

@@ -1,0 +1,99 @@
+package process_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/reaper"
+)
+
+// TestAMovedDirectory: the directory is renamed while a machine runs and souk does not, whether the reaper runs on or
+// not. All goes on where the directory is now, in the cgroups that it had.
+func TestAMovedDirectory(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		for _, noCgroups := range []bool{false, true} {
+			t.Run(fmt.Sprintf("killed=%v,cgroups=%v", killed, !noCgroups), func(t *testing.T) {
+				o := options(filepath.Join(t.TempDir(), "process"))
+				o.NoCgroups = noCgroups
+				r := reopen(t, o)
+				st := start(t, r, script("m", 1, `while :; do [ -e say ] && cat say && rm say; sleep 0.01; done`))
+				if err := r.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if pid := reaperPID(t, o.Dir); killed {
+					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+					until(t, "the reaper has ended", func() bool { return !alive(pid) })
+				}
+				old := o.Dir
+				o.Dir = filepath.Join(filepath.Dir(old), "moved")
+				if err := os.Rename(old, o.Dir); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { stopReaper(t, o) })
+				r = reopen(t, o)
+				all, err := r.List(t.Context())
+				if err != nil || len(all) != 1 || all[0].PID != st.PID || !all[0].Running {
+					t.Fatalf("%+v, %v; want process %d", all, err, st.PID)
+				}
+				say := filepath.Join(reaper.RootDir(o.Dir, "m"), "say")
+				if err := os.WriteFile(say, []byte("hello\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "its output is in the log", func() bool { return len(texts(t, r, "m")) == 1 })
+				if st := start(t, r, limited("other", 1, lasting...)); !st.Running {
+					t.Errorf("another: %+v", st)
+				}
+				if err := r.Kill(t.Context(), "m"); err != nil {
+					t.Fatal(err)
+				}
+				if alive(st.PID) {
+					t.Errorf("process %d was not ended", st.PID)
+				}
+				if _, err := os.Stat(old); err == nil {
+					t.Errorf("something was made at %s again", old)
+				}
+				if err := r.Remove(t.Context(), "m"); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// TestACopiedDirectory: a copy of a directory whose machines run is refused, and what runs is left alone.
+func TestACopiedDirectory(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	st := start(t, r, limited("m", 1, lasting...))
+	again := o
+	again.Dir = filepath.Join(filepath.Dir(o.Dir), "copy")
+	if err := os.MkdirAll(filepath.Join(again.Dir, "machines", "m"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(o.Dir, "lives"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(again.Dir, "lives"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := process.Open(again)
+	if err == nil {
+		_ = c.Close()
+		stopReaper(t, again)
+	}
+	if err == nil || !strings.Contains(err.Error(), "is a copy of "+o.Dir) {
+		t.Errorf("%v, want a refusal that names the original", err)
+	}
+	if all, err := r.List(t.Context()); err != nil || len(all) != 1 || !all[0].Running || !alive(st.PID) {
+		t.Errorf("the original: %+v, %v", all, err)
+	}
+}

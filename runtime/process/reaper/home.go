@@ -1,0 +1,68 @@
+package reaper
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+// home is where a reaper lives: its directory, and the cgroups of that. A directory that was renamed is still the same
+// (its Node), and what runs is in the cgroups that are named after where it was. One that was copied is another, and
+// what the copy says to run is not its own.
+type home struct {
+	dir  string
+	node string // the directory's device and inode; "" when they cannot be seen
+	tree string // the name of its cgroups
+}
+
+// findHome reads what the reaper before this one wrote down.
+func findHome(dir string) home {
+	h := home{dir: dir, tree: TreeName(dir)}
+	if st, err := os.Stat(dir); err == nil {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			h.node = fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, livesFile))
+	if err != nil {
+		return h // it is the first
+	}
+	defer f.Close()
+	raw, err := bufio.NewReader(f).ReadBytes('\n')
+	if was, ok := decodeLine(raw); err == nil && ok && h.same(was) && was.Tree != "" {
+		h.tree = was.Tree
+	}
+	return h
+}
+
+// same reports whether a file of lives was written in this directory since the host is up.
+func (h home) same(was line) bool {
+	return was.Kind == lineBoot && was.ID == proc.BootID() && !h.copied(was)
+}
+
+func (h home) copied(was line) bool { return was.Node != "" && h.node != "" && was.Node != h.node }
+
+// check refuses a copy of a directory whose machines run: they would run twice.
+func (h home) check(was line, all map[string]*known) error {
+	if !h.copied(was) || was.ID != proc.BootID() {
+		return nil
+	}
+	for id, k := range all {
+		if k.life != nil && proc.Running(k.life.PID, k.life.Ticks) {
+			return fault.New(fault.Precondition, "copied",
+				"the directory %s is a copy of %s, whose machine %s still runs as process %d and would run twice; "+
+					"stop the machines there before the copy is used, or go on with the original", h.dir, was.Dir, id,
+				k.life.PID)
+		}
+	}
+	return nil
+}
+
+func (h home) line() line {
+	return line{Kind: lineBoot, ID: proc.BootID(), Tree: h.tree, Dir: h.dir, Node: h.node}
+}
