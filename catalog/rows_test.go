@@ -61,7 +61,7 @@ func (x *teller) hear(t *testing.T, rows ...told) int {
 	t.Helper()
 	before := len(x.journal.all)
 	for _, r := range rows {
-		if err := x.Import(r.bucket, r.key, r.value); err != nil {
+		if err := x.Import(r.bucket, r.key, known(r.value)); err != nil {
 			t.Fatalf("%s/%s: %v", r.bucket, r.key, err)
 		}
 	}
@@ -232,7 +232,7 @@ func TestImportRefusesOddRows(t *testing.T) {
 		{bucketPolicy, "/00000001", []byte(`{"version":1}`)},
 		{bucketKey, "web/k", []byte("{}")},
 	} {
-		if err := c.Import(x.bucket, x.key, x.value); err == nil {
+		if err := c.Import(x.bucket, x.key, known(x.value)); err == nil {
 			t.Errorf("%s/%s = %s is imported", x.bucket, x.key, x.value)
 		}
 	}

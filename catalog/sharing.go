@@ -60,12 +60,19 @@ func (c *Catalog) tell(r fsm.Record) {
 // where it is not here already as it stands; an app that is gone takes what hangs on it along. An error of kind
 // NotFound or Precondition says that the row cannot be used yet (a secret of an app that is not known), any other
 // that it never can.
-func (c *Catalog) Import(bucket, key string, value []byte) error {
+//
+// newest returns the row as all know it, and whether there is one. It is asked while nobody writes here: a row that was
+// read before could be one that has been deleted here since, and would come back.
+func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there bool)) error {
 	if !slices.Contains(SharedBuckets(), bucket) {
 		return fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", fault.Clip(bucket, 40))
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
+	value, there := newest()
+	if !there {
+		return nil
+	}
 	if value == nil {
 		return c.importRemoval(bucket, key)
 	}

@@ -28,7 +28,7 @@ func sharers(t *testing.T, n int) []*Catalog {
 			Put: func(bucket, key string, value []byte) error {
 				for k, other := range all {
 					if k != i && other.sharing != nil {
-						if err := other.Import(bucket, key, value); err != nil {
+						if err := other.Import(bucket, key, known(value)); err != nil {
 							t.Errorf("import of %s/%s: %v", bucket, key, err)
 						}
 					}
@@ -86,14 +86,14 @@ func TestImportRefuses(t *testing.T) {
 	c := sharers(t, 1)[0]
 	for _, x := range [][3]string{{"app", "web", "{"}, {"nonsense", "x", "{}"}, {"policy", "p/1", `"x"`},
 		{"secret", "nobody/TOKEN", "{}"}, {"secret", "x", "{}"}} {
-		if err := c.Import(x[0], x[1], []byte(x[2])); err == nil {
+		if err := c.Import(x[0], x[1], known([]byte(x[2]))); err == nil {
 			t.Errorf("%v is imported", x)
 		}
 	}
 	if _, err := c.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Import("secret", "web/TOKEN", []byte(`{"digest":"x","sealed":"AAAA"}`)); err == nil {
+	if err := c.Import("secret", "web/TOKEN", known([]byte(`{"digest":"x","sealed":"AAAA"}`))); err == nil {
 		t.Error("a secret that nobody of us sealed is imported")
 	}
 }
@@ -112,9 +112,9 @@ func TestQuotasAreShared(t *testing.T) {
 		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
 	}
 	raw, err := json.Marshal(n)
-	if err != nil || b.Import(bucketNamespace, "ml", raw) != nil ||
-		b.Import(bucketNamespace, "x", []byte("{")) == nil ||
-		b.Import(bucketPrice, keyPrice, []byte("[]")) == nil {
+	if err != nil || b.Import(bucketNamespace, "ml", known(raw)) != nil ||
+		b.Import(bucketNamespace, "x", known([]byte("{"))) == nil ||
+		b.Import(bucketPrice, keyPrice, known([]byte("[]"))) == nil {
 		t.Fatal(err)
 	}
 	if err := a.DeleteNamespace("ml"); err != nil {
@@ -127,5 +127,33 @@ func TestQuotasAreShared(t *testing.T) {
 	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 ||
 		again.Price().PerHour["cpu"] != 7 {
 		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
+	}
+}
+
+// known is a row that all know.
+func known(value []byte) func() ([]byte, bool) { return func() ([]byte, bool) { return value, true } }
+
+// TestAnImportUndoesNothingWrittenHereMeanwhile: an object of an app is being imported while the app is deleted here.
+// It came back, and its name was taken.
+func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
+	c, _ := newCatalog(t)
+	objects := map[string][]byte{}
+	if err := c.Share(Sharing{Put: func(bucket, key string, value []byte) error {
+		objects[bucket+"/"+key] = value
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := c.CreateApp("web", "", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteApp("web"); err != nil {
+			t.Fatal(err)
+		}
+		// who imports was told of the app when it was made, and comes to it now
+		if err := c.Import(bucketApp, "web", func() ([]byte, bool) { return objects[bucketApp+"/web"], true }); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -319,3 +319,27 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 		t.Error("m2 is not known")
 	}
 }
+
+// TestADeletedAppStaysDeleted: a member that hears of its own app while the app is deleted again does not bring it back.
+func TestADeletedAppStaysDeleted(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	shared, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Share(shared); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bool)
+	go func() { a.Import(t.Context(), shared); close(done) }()
+	t.Cleanup(func() { <-done })
+	for i := range 300 {
+		if _, err := shared.CreateApp("web", "", "", ""); err != nil {
+			t.Fatalf("the app that was deleted %d times: %v", i, err)
+		}
+		if err := shared.DeleteApp("web"); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+}

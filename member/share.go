@@ -84,7 +84,7 @@ func (i *importer) all() {
 	clear(i.waiting)
 	for _, bucket := range catalog.SharedBuckets() {
 		for _, o := range i.objects.All(registry.Kind(bucket)) {
-			i.row(o)
+			i.row(rowKey{bucket, o.Key})
 		}
 	}
 	i.retry()
@@ -97,26 +97,25 @@ func (i *importer) changes(changes []registry.Change) {
 		if x.Owner != "" || !slices.Contains(catalog.SharedBuckets(), string(x.Kind)) {
 			continue
 		}
-		if o, there := i.objects.Get(x.Kind, x.Key); there {
-			i.row(o)
-			some = true
-		}
+		i.row(rowKey{string(x.Kind), x.Key})
+		some = true
 	}
 	if some {
 		i.retry()
 	}
 }
 
-func (i *importer) row(o registry.Object) {
-	row := rowKey{string(o.Kind), o.Key}
-	value := o.Payload
-	switch {
-	case o.Deleted:
-		value = nil
-	case value == nil:
-		value = []byte{} // an object without content is not one that is gone
-	}
-	err := i.catalog.Import(row.bucket, row.key, value)
+func (i *importer) row(row rowKey) {
+	err := i.catalog.Import(row.bucket, row.key, func() ([]byte, bool) {
+		o, there := i.objects.Get(registry.Kind(row.bucket), row.key)
+		switch {
+		case !there || o.Deleted:
+			return nil, there
+		case o.Payload == nil:
+			return []byte{}, true // an object without content is not one that is gone
+		}
+		return o.Payload, true
+	})
 	delete(i.waiting, row)
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Precondition) {
 		i.waiting[row] = true
@@ -130,10 +129,6 @@ func (i *importer) row(o registry.Object) {
 func (i *importer) retry() {
 	byKey := func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }
 	for _, row := range slices.SortedFunc(maps.Keys(i.waiting), byKey) {
-		if o, there := i.objects.Get(registry.Kind(row.bucket), row.key); there {
-			i.row(o)
-		} else {
-			delete(i.waiting, row)
-		}
+		i.row(row)
 	}
 }

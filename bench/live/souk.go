@@ -132,7 +132,7 @@ func (s *Souk) End() {
 
 // EndReapers ends the reapers below a directory. It is a clean-up: what fails is passed over.
 func EndReapers(dir string) {
-	for _, pid := range reapersBelow(dir) {
+	for _, pid := range ReapersBelow(dir) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 }
@@ -144,8 +144,8 @@ func (s *Souk) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// reapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it.
-func reapersBelow(dir string) []int {
+// ReapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it.
+func ReapersBelow(dir string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
 	var pids []int
 	for _, f := range files {
@@ -164,7 +164,7 @@ func reapersBelow(dir string) []int {
 }
 
 // Processes returns souk and its reapers.
-func (s *Souk) Processes() []int { return append(reapersBelow(s.State), s.Cmd.Process.Pid) }
+func (s *Souk) Processes() []int { return append(ReapersBelow(s.State), s.Cmd.Process.Pid) }
 
 // DestroyAll destroys every machine of an app, or of all apps.
 func DestroyAll(ctx context.Context, cl *client.Client, app string) error {

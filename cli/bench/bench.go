@@ -63,7 +63,7 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchPropagation(c),
 		cmdBenchForward(c),
 		cmdBenchDecide(c),
-		cmdBenchChurn(c),
+		cmdBenchChurn(c), cmdBenchSoak(c),
 		cmdBenchPlace(c),
 	)
 }
