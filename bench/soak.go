@@ -86,7 +86,7 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	defer os.RemoveAll(dir)
 	done := to.Working("starting an agent")
 	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
-		[]string{"--cpus", "100000", "--memory", "100000000"}, nil)
+		[]string{"--cpus", "100000", "--memory", "100000000", "--decision-log-mb", "1"}, nil)
 	done()
 	if err != nil {
 		return failure(err, "the agent did not come up")

@@ -41,6 +41,8 @@ type agentConfig struct {
 	DNS    string   `toml:"dns"`
 	Pace   string   `toml:"pace"`
 	Level  string   `toml:"log"`
+
+	DecisionMB int64 `toml:"decision-log-mb"`
 }
 
 // agentFlags are the flags of souk agent.
@@ -101,6 +103,8 @@ func Agent(c *cli.Env) *cobra.Command {
 	f.StringArrayVar(&o.Peers, "peer", nil,
 		"HOST:PORT of the gossip of a member to look for, beside those that are known from before; repeatable")
 	f.StringVar(&o.Pace, "pace", "lan", cli.PaceHelp)
+	f.Int64Var(&o.DecisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
+		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.StringVar(&o.Region, "region", "local", "the region of the worker")
 	f.IntVar(&o.CPUs, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Int64Var(&o.Memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
@@ -149,7 +153,7 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs },
 		"memory": func() { o.Memory = flags.Memory },
 		"dns":    func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace },
-		"log": func() { o.Level = flags.Level },
+		"log": func() { o.Level = flags.Level }, "decision-log-mb": func() { o.DecisionMB = flags.DecisionMB },
 	} {
 		if f.Changed(name) {
 			keep()
@@ -210,7 +214,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
-			DNS: dns, DecisionMB: decisionlog.DefaultMaxBytes >> 20, Member: m, Version: cli.Version(),
+			DNS: dns, DecisionMB: o.DecisionMB, Member: m, Version: cli.Version(),
 			Grace: shutdownGrace},
 	)
 	if err != nil {
