@@ -37,11 +37,11 @@ type SoakOptions struct {
 type SoakRow struct {
 	Name   string  `json:"name"` // e.g. "agent rss", "worker/journal bytes"
 	Unit   string  `json:"unit"`
-	Median float64 `json:"median"`            // behind the warm-up
-	Most   float64 `json:"most"`              // at all
-	Slope  float64 `json:"percent_a_minute"`  // of the median; the median of the slopes between all pairs of looks
-	Grown  float64 `json:"grown"`             // what the slope makes of the time looked at, in the unit
-	Spare  float64 `json:"growth_that_is_ok"` // what counts as none, as so little has no slope
+	Median float64 `json:"median"`           // behind the warm-up
+	Most   float64 `json:"most"`             // at all
+	Slope  float64 `json:"percent_a_minute"` // of the median; the median of the slopes between all pairs of looks
+	Grown  float64 `json:"grown"`            // what the slope makes of the time looked at, in the unit
+	Noise  float64 `json:"noise"`            // so little more counts as none
 	Met    bool    `json:"met"`
 }
 
@@ -111,8 +111,8 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	}
 	to.Row(SoakDone{s.rounds.Load(), o.For.Minutes(), s.looks, grows})
 	if grows > 0 {
-		return fault.New(fault.Internal, "grows", "%d things grow with the time by more than %g %% of themselves a minute",
-			grows, soakLimit)
+		return fault.New(fault.Internal, "grows",
+			"%d things grow with the time by more than %g %% of themselves a minute", grows, soakLimit)
 	}
 	return nil
 }
@@ -298,9 +298,9 @@ func (s *soak) rows() (rows []SoakRow) {
 func soakRow(name string, seen []look, warmUp time.Duration) SoakRow {
 	at := strings.LastIndex(name, ", ")
 	what, unit := name[:at], name[at+2:]
-	r := SoakRow{Name: what, Unit: unit, Spare: 2, Met: true}
+	r := SoakRow{Name: what, Unit: unit, Noise: 2, Met: true}
 	if unit == "bytes" {
-		r.Spare = 256 << 10
+		r.Noise = 256 << 10
 	}
 	var values, slopes []float64
 	var behind []look
@@ -326,6 +326,6 @@ func soakRow(name string, seen []look, warmUp time.Duration) SoakRow {
 	if r.Median > 0 {
 		r.Slope = 100 * slope / r.Median
 	}
-	r.Met = r.Slope < soakLimit || r.Grown <= r.Spare
+	r.Met = r.Slope < soakLimit || r.Grown <= r.Noise
 	return r
 }

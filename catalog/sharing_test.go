@@ -152,7 +152,8 @@ func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		// who imports was told of the app when it was made, and comes to it now
-		if err := c.Import(bucketApp, "web", func() ([]byte, bool) { return objects[bucketApp+"/web"], true }); err != nil {
+		newest := func() ([]byte, bool) { return objects[bucketApp+"/web"], true }
+		if err := c.Import(bucketApp, "web", newest); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -320,7 +320,7 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestADeletedAppStaysDeleted: a member that hears of its own app while the app is deleted again does not bring it back.
+// TestADeletedAppStaysDeleted: a member that hears of its own app while the app is deleted does not bring it back.
 func TestADeletedAppStaysDeleted(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1")
