@@ -94,18 +94,18 @@ func (c *Claimant) over(ctx context.Context, app, id string) bool {
 }
 
 // Key binds a key, and waits for another create with the same key: it may make the machine that this one is to answer.
-func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (string, func(refused bool), error) {
+func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (Bound, func(cluster.Creation), error) {
 	unlock, err := c.locks.lock(ctx, "key/"+app+"/"+key)
 	if err != nil {
-		return "", nil, err
+		return Bound{}, nil, err
 	}
 	claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: id, Holder: c.holder(id), Hash: hash}
 	for tries := 0; ; tries++ {
 		got, at, err := c.take(ctx, claim)
 		if err == nil && got.Granted {
-			return got.Machine, func(refused bool) {
+			return Bound{got.Machine, got.Made, got.Bound, got.Other}, func(came cluster.Creation) {
 				defer unlock()
-				if claim.Step = cluster.ClaimSettle; refused {
+				if claim.Step, claim.Came = cluster.ClaimSettle, came; came == cluster.NotMade {
 					claim.Step = cluster.ClaimDrop
 				}
 				c.end(ctx, at, claim)
@@ -116,7 +116,7 @@ func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (string, 
 		}
 		if err != nil {
 			unlock()
-			return "", nil, err
+			return Bound{}, nil, err
 		}
 	}
 }

@@ -2,12 +2,18 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
@@ -194,5 +200,125 @@ func TestANameIsFreeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// forget has the workers forget what is destroyed, as they do when much has been destroyed since.
+func (w *town) forget() {
+	for _, x := range w.fleet.workers {
+		x.mu.Lock()
+		maps.DeleteFunc(x.rows, func(_ string, m *machine.Machine) bool { return m.State == machine.Destroyed })
+		x.mu.Unlock()
+	}
+}
+
+// made counts the grants that made a machine.
+func (w *town) made() (n int) {
+	for _, x := range w.fleet.workers {
+		x.mu.Lock()
+		n += len(x.granted)
+		x.mu.Unlock()
+	}
+	return n
+}
+
+// TestOnceMeansOnce: the machine of a key, or of a client's own id, is over, and no worker remembers it. The same
+// create, at any member, says so, and makes no other. What made nothing may be asked for again.
+func TestOnceMeansOnce(t *testing.T) {
+	w := newTown(t, "w1", "w2", "w3")
+	own := idle("")
+	own.ID = "0123456789abcd"
+	for what, in := range map[string]Intent{"key": keyed(1)(), "own id": {App: "a", Launch: own},
+		"both": {App: "a", Launch: ownLaunch("0123456789abce"), Key: "both"}} {
+		before := w.made()
+		placed, err := w.brokers["w1"].Place(t.Context(), in)
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		m := placed.Machines[0]
+		if err := destroy(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.forget()
+		for id, b := range w.brokers {
+			again, err := b.Place(t.Context(), in)
+			if err != nil || again.Machines[0].ID != m.ID || again.Machines[0].State != machine.Destroyed {
+				t.Errorf("%s: %s answers %+v, %v", what, id, again, err)
+			}
+		}
+		if n := w.made() - before; n != 1 {
+			t.Errorf("%s: %d machines were made", what, n)
+		}
+	}
+	own.Config.Env = map[string]string{"OTHER": "1"}
+	if _, err := w.brokers["w2"].Place(t.Context(), Intent{App: "a", Launch: own}); fault.CodeOf(err) != "id_taken" {
+		t.Errorf("an id that was used is given to another machine: %v", err)
+	}
+}
+
+func ownLaunch(id string) *machine.Launch {
+	l := idle("")
+	l.ID = id
+	return l
+}
+
+// TestAKeyWhoseEndIsOpen: nobody knows what became of a create, since its member died. Its key makes the machine for
+// as long as it can still be on its way, and later says that it may be over.
+func TestAKeyWhoseEndIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeFleet("w1")
+		j, file := mem.New(), filepath.Join(t.TempDir(), "key")
+		start := func(j *mem.Journal) *Broker {
+			rows, err := catalog.Open(j, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f,
+				Claims: NewClaimant("", nil, NewDecider(f, rows), f), Region: "local",
+				Rand: rand.NewChaCha8([32]byte{1})})
+		}
+		dead := start(j)
+		for _, key := range []string{"key-1", "key-2"} {
+			if _, _, err := dead.claims.Key(t.Context(), "a", key, hashOf(t, keyed(1)().Launch),
+				machine.NewID(dead.rand)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead.Close()
+		b := start(j.Reopen())
+		defer b.Close()
+		if placed, err := b.Place(t.Context(), keyed(1)()); err != nil || placed.Machines[0].State != machine.Created {
+			t.Fatalf("%+v, %v", placed, err)
+		}
+		<-time.After(keyPatience + 2*time.Second)
+		if _, err := b.Place(t.Context(), keyed(2)()); fault.CodeOf(err) != "key_open" {
+			t.Errorf("a machine that may have run is made again: %v", err)
+		}
+	})
+}
+
+func hashOf(t *testing.T, l *machine.Launch) string {
+	t.Helper()
+	raw, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// TestAKeyOfWhatIsRefusedIsFree: not only for want of room. What was asked of no worker has made nothing.
+func TestAKeyOfWhatIsRefusedIsFree(t *testing.T) {
+	w := newTown(t, "w1")
+	wrong := idle("")
+	wrong.Region = "mars"
+	huge := launchOf(1 << 20)
+	for _, l := range []*machine.Launch{wrong, huge} {
+		if _, err := w.brokers["w1"].Place(t.Context(), Intent{App: "a", Launch: l, Key: "k"}); err == nil {
+			t.Fatal("it was to be refused")
+		}
+	}
+	if _, err := w.brokers["w1"].Place(t.Context(), Intent{App: "a", Launch: idle(""), Key: "k"}); err != nil {
+		t.Error(err)
 	}
 }

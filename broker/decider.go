@@ -78,7 +78,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 	d.sweep(now)
 	h := d.held[claimKey(c)]
 	if h != nil && h.over(now, c) {
-		d.drop(claimKey(c), h, false)
+		d.drop(claimKey(c), h, cluster.MayBeMade)
 		h = nil
 	}
 	switch {
@@ -88,7 +88,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		return cluster.Claimed{Machine: known, Made: true}, nil
 	case h != nil:
 		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
-		return cluster.Claimed{Granted: true, Machine: h.machine}, nil
+		return h.granted(), nil
 	case len(d.held) >= maxClaims:
 		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_claims", RetryAfter: time.Second,
 			Text: "65536 named creates are under way or just over, the most that are remembered; try again in a second"}
@@ -102,7 +102,16 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		h.machine = h.key.Machine
 	}
 	d.held[claimKey(c)] = h
-	return cluster.Claimed{Granted: true, Machine: h.machine}, nil
+	return h.granted(), nil
+}
+
+// granted is the answer to the create that has the claim.
+func (h *heldClaim) granted() cluster.Claimed {
+	out := cluster.Claimed{Granted: true, Machine: h.machine}
+	if h.key != nil {
+		out.Made, out.Bound, out.Other = h.key.Made, h.key.Bound, h.key.Other
+	}
+	return out
 }
 
 // over reports whether a held claim stands in nobody's way any more.
@@ -124,12 +133,16 @@ func (d *Decider) end(c cluster.Claim) cluster.Claimed {
 		h.machine, h.made, h.until = c.Machine, true, time.Now().Add(cluster.KeepClaim)
 		return cluster.Claimed{}
 	}
-	d.drop(key, h, c.Step == cluster.ClaimDrop)
+	came := c.Came
+	if c.Step == cluster.ClaimDrop {
+		came = cluster.NotMade
+	}
+	d.drop(key, h, came)
 	return cluster.Claimed{}
 }
 
-func (d *Decider) drop(key string, h *heldClaim, refused bool) {
-	h.key.End(refused)
+func (d *Decider) drop(key string, h *heldClaim, came cluster.Creation) {
+	h.key.End(came)
 	delete(d.held, key)
 }
 
@@ -141,7 +154,7 @@ func (d *Decider) sweep(now time.Time) {
 	d.swept = now
 	for key, h := range d.held {
 		if now.After(h.until) {
-			d.drop(key, h, false)
+			d.drop(key, h, cluster.MayBeMade)
 		}
 	}
 }

@@ -101,6 +101,7 @@ type Purchase struct {
 	Shadow  *machine.Shadow  // what the policy that only watches would have chosen
 	Machine *machine.Machine // once it is made
 	fresh   bool             // its id was drawn for this order: nobody else can have a machine of it
+	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder
 }
@@ -126,7 +127,7 @@ func (b *Broker) order(in Intent) *Order {
 	}
 	for i := range n {
 		l := *in.Launch
-		p := &Purchase{Launch: &l}
+		p := &Purchase{Launch: &l, came: cluster.NotMade}
 		if l.ID == "" || in.Gang != nil {
 			l.ID, p.fresh = machine.NewID(b.rand), true
 		}

@@ -84,10 +84,18 @@ type Claims interface {
 	// Name keeps a name for the machine that is about to be made. Where another machine has it, or is about to, it is a
 	// Conflict. release is called with the machine once it is made, and with nil where it was not.
 	Name(ctx context.Context, app, name, machineID string) (release func(made *machine.Machine), err error)
-	// Key binds an Idempotency-Key to a machine's id, durably, and returns the id that the key is bound to. hash is of
-	// the request: another one under the same key is a Conflict. release is called when the order is over, and told
-	// whether it was refused: then the key may be used for another request.
-	Key(ctx context.Context, app, key, hash, machineID string) (bound string, release func(refused bool), err error)
+	// Key binds an Idempotency-Key, or a client's own id (cluster.OwnID), to a machine's id, and returns what it is
+	// bound to. hash is of the request: another one under the same key is a Conflict. release is called when the order
+	// is over, and told what it came to: where nothing was made, the key may be used for another request.
+	Key(ctx context.Context, app, key, hash, machineID string) (bound Bound, release func(cluster.Creation), err error)
+}
+
+// Bound is what a key is bound to.
+type Bound struct {
+	Machine string
+	Made    bool      // the machine was made, though it may be over
+	At      time.Time // of the create that bound it; zero: this one has
+	Other   bool      // of a client's own id: that create asked for another machine
 }
 
 // Log is where decisions are recorded.

@@ -8,24 +8,30 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
+// keyPatience is for how long the machine of a key may not be there yet, where nobody knows what became of the create
+// that bound it: as long as a create may take.
+const keyPatience = createTimeout
+
 // once binds the order's key, and returns the machine that there is of its id already: a create that is repeated, after
-// a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id.
+// a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id. What was
+// made once is never made again while its key is kept, wherever it has gone: the binding says so, not a worker.
 func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	p := o.Purchases[0]
 	if o.Gang != nil || o.Bid != nil || o.Key == "" && p.fresh {
 		return nil, nil // nobody else has the id, or the worker itself knows it
 	}
-	if o.Key != "" {
-		if err := b.bindKey(ctx, o, p); err != nil {
-			return nil, err
-		}
+	bound, err := b.bind(ctx, o, p)
+	if err != nil {
+		return nil, err
 	}
 	unlock, err := b.creates.lock(ctx, "id/"+o.App+"/"+p.Launch.ID)
 	if err != nil {
@@ -35,8 +41,10 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	w, old, err := b.directory.Find(ctx, o.App, p.Launch.ID)
 	switch {
 	case err == nil:
+		p.came = cluster.IsMade
 		return again(ctx, w, old, p)
 	case fault.Is(err, fault.NotFound):
+		return bound.over(o.App, p.Launch)
 	case p.fresh && fault.Is(err, fault.Unavailable):
 		// A machine of a fresh id can only have been made here, while this waited.
 	default:
@@ -45,28 +53,70 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	return nil, nil
 }
 
-// bindKey gives the purchase the id that the order's key is bound to.
-func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase) error {
+// bind binds the order's key, and its machine's id where the client chose that.
+func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, err error) {
 	raw, err := json.Marshal(o.Launch) // with the client's own id in it, if any
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
+		return bound, fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
 	}
 	sum := sha256.Sum256(raw)
-	drawn := p.Launch.ID
-	bound, release, err := b.claims.Key(ctx, o.App, o.Key, hex.EncodeToString(sum[:]), drawn)
-	if err != nil {
-		return err
+	hash, drawn, own := hex.EncodeToString(sum[:]), p.Launch.ID, !p.fresh && o.Replaces == nil
+	if o.Key != "" {
+		if bound, err = b.bindKey(ctx, o, p, o.Key, hash); err != nil {
+			return bound, err
+		}
+		p.fresh = p.fresh && bound.Machine == drawn
+		p.rename(bound.Machine)
 	}
-	o.releases = append(o.releases, func() { release(p.Machine == nil && refused(o.err)) })
-	p.fresh = p.fresh && bound == drawn
-	p.rename(bound)
-	return nil
+	if own && !bound.Made {
+		return b.bindKey(ctx, o, p, cluster.OwnID(drawn), hash)
+	}
+	return bound, nil
+}
+
+func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase, key, hash string) (Bound, error) {
+	bound, release, err := b.claims.Key(ctx, o.App, key, hash, p.Launch.ID)
+	if err == nil {
+		o.releases = append(o.releases, func() { release(p.outcome(o.err)) })
+	}
+	return bound, err
+}
+
+// outcome says what the order's purchase came to.
+func (p *Purchase) outcome(err error) cluster.Creation {
+	switch {
+	case p.Machine != nil || p.came == cluster.IsMade:
+		return cluster.IsMade
+	case refused(err) || p.came == cluster.NotMade:
+		return cluster.NotMade
+	}
+	return cluster.MayBeMade
 }
 
 // refused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
-// that is not sure: a machine whose program is not there is made, and fails.
+// that is not sure once a worker was asked: a machine whose program is not there is made, and fails.
 func refused(err error) bool {
 	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == "name_taken"
+}
+
+// over answers a create whose machine no worker knows: with what is known of it, where it was made and has been
+// forgotten. nil says that it is to be made.
+func (bound Bound) over(app string, l *machine.Launch) (*machine.Machine, error) {
+	at := bound.At.UTC().Format(time.RFC3339)
+	switch {
+	case bound.Made && bound.Other:
+		return nil, fault.New(fault.Conflict, "id_taken",
+			"machine id %s was used for another machine at %s, which is over; choose another", l.ID, at)
+	case bound.Made:
+		return &machine.Machine{ID: l.ID, Name: l.Name, App: app, State: machine.Destroyed, Region: l.Region,
+			ImageRef: machine.ParseImage(l.Config.Image), CreatedAt: at, UpdatedAt: at, Config: l.Config,
+			HostStatus: "ok", Events: []machine.Event{}, Scheduling: l.Scheduling}, nil
+	case !bound.At.IsZero() && time.Since(bound.At) > keyPatience:
+		return nil, fault.New(fault.Conflict, "key_open",
+			"a create with this key was begun at %s and nobody knows how it ended; no worker has its machine %s, "+
+				"which may have run and be over; see what it has done, and use a new key to make another", at, l.ID)
+	}
+	return nil, nil
 }
 
 // again answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits for

@@ -73,6 +73,7 @@ func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machin
 func (b *Broker) grant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string,
 	evict bool) reply {
 	began := time.Now()
+	p.came = cluster.MayBeMade
 	m, err := w.Grant(ctx, p.grant(why, p.before(w.ID()).Region, token, evict))
 	got := reply{Answer: answerOf(err), machine: m, took: time.Since(began)}
 	b.metrics.bid(got.Answer)

@@ -10,6 +10,7 @@ package catalog
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
@@ -63,7 +64,7 @@ func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 	if err := j.Load(c.load); err != nil {
 		return nil, err
 	}
-	c.keys.sort()
+	c.keys.sort(func(app string) string { return c.apps.all[app].Namespace })
 	c.policies.compileAll()
 	s, err := openSealer(keyFile, len(c.secrets.byApp) == 0)
 	if err != nil {
@@ -104,8 +105,11 @@ func (c *Catalog) load(r fsm.Record) error {
 // started again.
 func (c *Catalog) Failed() <-chan struct{} { return c.failed }
 
-// Close closes the journal.
-func (c *Catalog) Close() error { return c.journal.Close() }
+// Close writes what is pending of keys, and closes the journal.
+func (c *Catalog) Close() error {
+	c.settleKeys(time.Now())
+	return c.journal.Close()
+}
 
 // change is one row that is to be written, and what then enters it in its table.
 type change struct {

@@ -1,276 +1,365 @@
 package catalog
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/quota"
 )
 
-// Bounds of idempotency keys.
+// Bounds of idempotency keys. An id that a client chose itself counts as one.
 const (
-	KeyLife      = 24 * time.Hour // how long a key is remembered
-	MaxKeys      = 100_000
-	MaxKeyLength = 255
+	KeyLife          = 24 * time.Hour // how long a key is remembered
+	MaxKeys          = 1_000_000
+	MaxNamespaceKeys = MaxKeys / 2 // of one namespace, which so leaves room for others
+	MaxKeyLength     = 255
 
-	expiredAtOnce = 1000 // keys whose time is over that one claim takes out
+	keysAtOnce = 1000 // keys that one claim takes out or writes beside its own
 )
 
-// keyRow is an idempotency key's promise: whoever asks with it gets this machine, if the request is the same.
-type keyRow struct {
-	Hash    string    `json:"hash"` // of the request
-	Machine string    `json:"machine"`
-	At      time.Time `json:"at"`
-}
-
-// keys is the table of idempotency keys. Their names are app/key. They are never shared.
+// keys is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
+// is entered here at once, and is on disk with the next claim or Tend: see pending.
 type keys struct {
-	byApp  map[string]map[string]keyRow // by app, then by app/key
-	n      int
-	oldest []boundKey          // in the order in which they were bound; some are gone or bound anew
-	freed  map[string]struct{} // keys of refused creates, gone here and not yet on disk
-
-	ending sync.Mutex         // guards claims; taken after the catalog's locks
-	claims map[string]*keyUse // keys that were bound in this process, while creates with them are under way
-}
-
-type boundKey struct {
-	name string
-	at   time.Time
+	mu     sync.Mutex // guards all; taken after the catalog's locks
+	byApp  map[string]map[string]*keyRow
+	all    keyList             // the oldest first
+	spaces map[string]*keyList // by namespace, the oldest first
+	dirty  map[string]struct{} // names whose rows are not on disk as they are here
+	claims map[string]*keyUse  // by name, while creates are under way
+	loaded []*keyRow           // while the journal is read
 }
 
 // keyUse counts the creates under way with one key.
 type keyUse struct {
 	creates int
+	first   bool // the key was bound by the first of them, in this process
 	kept    bool // one of them did more than to be refused
 }
 
 func newKeys() *keys {
-	return &keys{byApp: map[string]map[string]keyRow{}, claims: map[string]*keyUse{}, freed: map[string]struct{}{}}
+	return &keys{byApp: map[string]map[string]*keyRow{}, all: keyList{links: linksOfAll}, spaces: map[string]*keyList{},
+		dirty: map[string]struct{}{}, claims: map[string]*keyUse{}}
 }
 
-func appOfKey(name string) string {
-	app, _, _ := strings.Cut(name, "/")
-	return app
+func nameOfKey(app, key string) string { return app + "/" + key }
+
+func (t *keys) get(name string) *keyRow {
+	app, key, _ := strings.Cut(name, "/")
+	return t.byApp[app][key]
 }
 
-func (t *keys) get(name string) (keyRow, bool) {
-	row, there := t.byApp[appOfKey(name)][name]
-	return row, there
-}
-
-func (t *keys) enter(name string, row keyRow) {
-	app := appOfKey(name)
-	if t.byApp[app] == nil {
-		t.byApp[app] = map[string]keyRow{}
+// enter adds a row as the newest one of its namespace.
+func (t *keys) enter(r *keyRow, space string) {
+	t.leave(t.get(nameOfKey(r.app, r.key)))
+	if t.byApp[r.app] == nil {
+		t.byApp[r.app] = map[string]*keyRow{}
 	}
-	if _, there := t.byApp[app][name]; !there {
-		t.n++
+	t.byApp[r.app][r.key] = r
+	space = cmp.Or(space, quota.Default)
+	if t.spaces[space] == nil {
+		t.spaces[space] = &keyList{links: linksOfSpace}
 	}
-	t.byApp[app][name] = row
-	delete(t.freed, name)
-	t.oldest = append(t.oldest, boundKey{name, row.At})
-	if len(t.oldest) > 2*t.n+expiredAtOnce {
-		t.sort()
-	}
+	r.space = t.spaces[space]
+	t.all.push(r)
+	r.space.push(r)
 }
 
-func (t *keys) leave(name string) {
-	app := appOfKey(name)
-	if _, there := t.byApp[app][name]; !there {
+func (t *keys) leave(r *keyRow) {
+	if r == nil {
 		return
 	}
-	t.n--
-	if delete(t.byApp[app], name); len(t.byApp[app]) == 0 {
-		delete(t.byApp, app)
+	t.all.remove(r)
+	r.space.remove(r)
+	if delete(t.byApp[r.app], r.key); len(t.byApp[r.app]) == 0 {
+		delete(t.byApp, r.app)
 	}
-}
-
-// sort makes the order of all keys anew.
-func (t *keys) sort() {
-	t.oldest = t.oldest[:0]
-	for _, of := range t.byApp {
-		for name, row := range of {
-			t.oldest = append(t.oldest, boundKey{name, row.At})
-		}
-	}
-	slices.SortFunc(t.oldest, func(a, b boundKey) int { return a.at.Compare(b.at) })
-}
-
-func (t *keys) put(name string, row keyRow) change {
-	return change{fsm.Record{Bucket: bucketKey, Key: name, Value: encode(row)}, func() { t.enter(name, row) }}
 }
 
 func (t *keys) load(name string, value []byte) error {
-	var row keyRow
-	err := json.Unmarshal(value, &row)
-	t.enter(name, row)
-	return err
+	app, key, _ := strings.Cut(name, "/")
+	r := &keyRow{app: app, key: key}
+	t.loaded = append(t.loaded, r)
+	return r.decode(value)
 }
 
-func (t *keys) accept(name string, _ []byte) (x change, same bool, err error) {
+// sort enters what was loaded, in the order in which it was bound.
+func (t *keys) sort(spaceOf func(app string) string) {
+	slices.SortFunc(t.loaded, func(a, b *keyRow) int { return cmp.Compare(a.at, b.at) })
+	for _, r := range t.loaded {
+		t.enter(r, spaceOf(r.app))
+	}
+	t.loaded = nil
+}
+
+func (t *keys) accept(string, []byte) (x change, same bool, err error) {
 	return x, false, fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", bucketKey)
 }
 
 func (t *keys) remove(name string) (change, bool) {
-	_, there := t.get(name)
-	return change{fsm.Record{Bucket: bucketKey, Key: name}, func() { t.leave(name); delete(t.freed, name) }}, there
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return change{fsm.Record{Bucket: bucketKey, Key: name}, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.leave(t.get(name))
+		delete(t.dirty, name)
+	}}, t.get(name) != nil
 }
 
 // removeApp returns the changes that take out the keys of an app.
 func (t *keys) removeApp(app string) (out []change) {
-	for name := range t.byApp[app] {
+	t.mu.Lock()
+	var names []string
+	for key := range t.byApp[app] {
+		names = append(names, nameOfKey(app, key))
+	}
+	t.mu.Unlock()
+	for _, name := range names {
 		x, _ := t.remove(name)
 		out = append(out, x)
 	}
 	return out
 }
 
-// expired returns the changes that take out the oldest keys whose time is over, and those of refused creates, and how
-// many of them still count. Its cost is that of what it returns.
-func (t *keys) expired(now time.Time) (out []change, counted int) {
-	for name := range t.freed {
-		if len(out) == expiredAtOnce {
+// expire takes out the oldest keys whose time is over. Its cost is that of what it takes out.
+func (t *keys) expire(now time.Time) {
+	for range keysAtOnce {
+		r := t.all.oldest
+		if r == nil || now.Sub(r.bound()) < KeyLife {
+			return
+		}
+		t.forget(r)
+	}
+}
+
+// forget takes a row out, here at once and later on disk.
+func (t *keys) forget(r *keyRow) {
+	if r != nil {
+		t.leave(r)
+		t.dirty[nameOfKey(r.app, r.key)] = struct{}{}
+	}
+}
+
+// pending returns some of the changes that are not on disk yet. The caller holds the catalog's write, and commits them.
+func (t *keys) pending() (out []change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.dirty {
+		if len(out) == keysAtOnce {
 			break
 		}
-		x, _ := t.remove(name)
+		x := change{fsm.Record{Bucket: bucketKey, Key: name}, func() {}}
+		if r := t.get(name); r != nil {
+			x.record.Value = r.encode()
+		}
+		delete(t.dirty, name)
 		out = append(out, x)
 	}
-	for len(t.oldest) > 0 && counted < expiredAtOnce && now.Sub(t.oldest[0].at) >= KeyLife {
-		k := t.oldest[0]
-		t.oldest = t.oldest[1:]
-		if row, there := t.get(k.name); there && row.At.Equal(k.at) {
-			x, _ := t.remove(k.name)
-			out, counted = append(out, x), counted+1
-		}
+	return out
+}
+
+// bounded refuses one more key of a namespace where there are as many as are remembered, and says when there is room.
+func (t *keys) bounded(now time.Time, space string) error {
+	space = cmp.Or(space, quota.Default)
+	switch of := t.spaces[space]; {
+	case of != nil && of.n >= MaxNamespaceKeys:
+		wait := of.oldest.bound().Add(KeyLife).Sub(now)
+		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+			Text: fmt.Sprintf("namespace %s has used %d idempotency keys and ids of its own within %v, the most that "+
+				"are remembered of one; ask without, or again in %v", space, of.n, KeyLife, wait.Round(time.Second))}
+	case t.all.n >= MaxKeys:
+		wait := t.all.oldest.bound().Add(KeyLife).Sub(now)
+		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+			Text: fmt.Sprintf("%d idempotency keys and ids of clients' own were used within %v, the most that are "+
+				"remembered; ask without, or again in %v", t.all.n, KeyLife, wait.Round(time.Second))}
 	}
-	return out, counted
+	return nil
 }
 
 // Claim is the use of an idempotency key by one create. End must be called when the create is answered.
 type Claim struct {
-	Machine string // the id that the key is bound to
+	Machine string    // the id that the key is bound to
+	Made    bool      // its machine was made, though it may be over
+	Bound   time.Time // when the key was bound; zero: just now
+	Other   bool      // the key is a client's own id, and was used for another request
 
-	c    *Catalog
-	name string // of the key; "" where it was bound before
+	c          *Catalog
+	name, hash string
 }
 
 // Claim binds a key of an app to a machine id, durably, before anything is granted: a gateway that dies between the
 // grant and the answer gives the same id to the request's repetition, and a worker makes a machine of one id once.
 // A key that is known gives the id it was bound to, and a Conflict when the request is another.
+//
+// A client's own id (cluster.OwnID) needs no binding before, as its repetition has the same id: it is remembered from
+// when its machine is made.
 func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if len(key) > MaxKeyLength {
 		return nil, fault.New(fault.Invalid, "key_length",
 			"an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
 	}
-	now, name, t := time.Now().UTC(), app+"/"+key, c.keys
+	if !machine.ValidID(machineID) {
+		return nil, fault.New(fault.Invalid, "id", "a key is bound to a machine's id, not to %q",
+			fault.Clip(machineID, 40))
+	}
+	k := &Claim{Machine: machineID, c: c, name: nameOfKey(app, key), hash: hash}
+	now, t := time.Now().UTC(), c.keys
 	c.write.Lock()
 	defer c.write.Unlock()
-	if k, there := t.get(name); there && now.Sub(k.At) < KeyLife {
-		if k.Hash != hash {
-			return nil, fault.New(fault.Conflict, "idempotency_key",
-				"this Idempotency-Key was used for another request; use a new key for a new machine")
+	known, err := t.known(now, k, c.apps.all[app].Namespace)
+	if known || err != nil {
+		return k, err
+	}
+	if !cluster.IsOwnID(key) {
+		r := newKeyRow(app, key, k, now)
+		put := change{fsm.Record{Bucket: bucketKey, Key: k.name, Value: r.encode()}, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.dirty, k.name)
+			t.enter(r, c.apps.all[app].Namespace)
+		}}
+		if err := c.commit(append(t.pending(), put)...); err != nil {
+			return nil, err
 		}
-		return t.join(c, name, k.Machine), nil
 	}
-	batch, counted := t.expired(now)
-	if t.n-counted >= MaxKeys {
-		return nil, &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: time.Minute,
-			Text: fmt.Sprintf(
-				"%d idempotency keys were used within %v, the most that are remembered; ask with an id of your own "+
-					"instead",
-				t.n, KeyLife)}
-	}
-	row := keyRow{Hash: hash, Machine: machineID, At: now}
-	if err := c.commit(append(batch, t.put(name, row))...); err != nil {
-		return nil, err
-	}
-	return t.begin(c, name, machineID), nil
+	t.begin(k.name, true)
+	return k, nil
 }
 
-// begin counts one more create of a key that was bound just now.
-func (t *keys) begin(c *Catalog, name, machine string) *Claim {
-	t.ending.Lock()
-	defer t.ending.Unlock()
+// known looks a key up, and where it is bound counts one more create of it. It is an error where the key is of another
+// request, or is unknown and there is no room for it.
+func (t *keys) known(now time.Time, k *Claim, space string) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.get(k.name)
+	if r == nil || now.Sub(r.bound()) >= KeyLife {
+		t.forget(r)
+		t.expire(now)
+		return false, t.bounded(now, space)
+	}
+	k.Other = r.hash != shortHash(k.hash)
+	if k.Other && !cluster.IsOwnID(r.key) {
+		return true, fault.New(fault.Conflict, "idempotency_key",
+			"this Idempotency-Key was used for another request; use a new key for a new machine")
+	}
+	k.Machine, k.Made, k.Bound = r.id(), r.made, r.bound()
+	t.count(k.name, false)
+	return true, nil
+}
+
+// begin counts one more create of a key.
+func (t *keys) begin(name string, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count(name, first)
+}
+
+func (t *keys) count(name string, first bool) {
 	if t.claims[name] == nil {
-		t.claims[name] = &keyUse{}
+		t.claims[name] = &keyUse{first: first}
 	}
 	t.claims[name].creates++
-	return &Claim{machine, c, name}
 }
 
-// join counts one more create of a key that is bound. The caller holds the catalog's write.
-func (t *keys) join(c *Catalog, name, machine string) *Claim {
-	t.ending.Lock()
-	defer t.ending.Unlock()
-	use := t.claims[name]
-	if use == nil {
-		return &Claim{Machine: machine}
+// End says that the create is over, and what came of it. A key whose creates all made nothing for sure is unbound
+// again: it does not count towards MaxKeys, and its next create is a new one. One whose machine was made never makes
+// another, wherever that machine has gone. Neither is worth a commit of its own: see Tend.
+func (k *Claim) End(came cluster.Creation) {
+	if k == nil || k.c == nil {
+		return
 	}
-	use.creates++
-	return &Claim{machine, c, name}
-}
-
-// end counts one create less, and reports whether the key has no more, and all of them were refused.
-func (t *keys) end(name string, refused bool) (unused bool) {
-	t.ending.Lock()
-	defer t.ending.Unlock()
-	use := t.claims[name]
-	use.kept = use.kept || !refused
-	if use.creates--; use.creates > 0 {
-		return false
+	t := k.c.keys
+	k.c.mu.RLock()
+	app, key, _ := strings.Cut(k.name, "/")
+	space := k.c.apps.all[app].Namespace
+	k.c.mu.RUnlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	use := t.claims[k.name]
+	use.kept = use.kept || came != cluster.NotMade
+	if use.creates--; use.creates == 0 {
+		delete(t.claims, k.name)
 	}
-	delete(t.claims, name)
-	return !use.kept
-}
-
-// End says that the create is over. A key whose creates were all refused is unbound again: it does not count towards
-// MaxKeys, and its next create is a new one. That is not worth a commit of its own, so it is on disk with the next
-// claim.
-func (k *Claim) End(refused bool) {
+	r := t.get(k.name)
 	switch {
-	case k == nil || k.name == "":
-		return
-	case !refused:
-		k.c.keys.end(k.name, false) // waits for no commit
+	case came == cluster.IsMade && r == nil && cluster.IsOwnID(key):
+		r = newKeyRow(app, key, k, time.Now())
+		r.made = true
+		t.enter(r, space)
+	case came == cluster.IsMade && r != nil && !r.made:
+		r.made = true
+	case r != nil && use.creates == 0 && use.first && !use.kept && !r.made:
+		t.leave(r)
+	default:
 		return
 	}
-	c, t := k.c, k.c.keys
+	t.dirty[k.name] = struct{}{}
+}
+
+// Tend writes every second what keys came to, and takes out those whose time is over, until ctx ends. What it does not
+// come to Close does.
+func (c *Catalog) Tend(ctx context.Context) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-each.C:
+			c.settleKeys(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settleKeys writes what is pending of keys. An error of the disk is told by Failed.
+func (c *Catalog) settleKeys(now time.Time) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if !t.end(k.name, true) {
-		return
+	for range MaxKeys / keysAtOnce {
+		c.keys.mu.Lock()
+		c.keys.expire(now)
+		c.keys.mu.Unlock()
+		batch := c.keys.pending()
+		if len(batch) == 0 || c.keep(batch...) != nil {
+			return
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.leave(k.name)
-	t.freed[k.name] = struct{}{}
 }
 
 // BoundKey returns the machine that a key of an app is bound to here; "" where it is not.
 func (c *Catalog) BoundKey(app, key string) string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if row, there := c.keys.get(app + "/" + key); there && time.Since(row.At) < KeyLife {
-		return row.Machine
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	if r := c.keys.get(nameOfKey(app, key)); r != nil && time.Since(r.bound()) < KeyLife {
+		return r.id()
 	}
 	return ""
 }
 
 // BoundKeys calls f with every key that is bound here, in no order, until f returns false. f must not call the catalog.
 func (c *Catalog) BoundKeys(f func(app, key, machine string) bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for app, of := range c.keys.byApp {
-		for name, row := range of {
-			if time.Since(row.At) < KeyLife && !f(app, strings.TrimPrefix(name, app+"/"), row.Machine) {
-				return
-			}
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	for r := c.keys.all.oldest; r != nil; r = r.next(linksOfAll) {
+		if time.Since(r.bound()) < KeyLife && !cluster.IsOwnID(r.key) && !f(r.app, r.key, r.id()) {
+			return
 		}
 	}
+}
+
+// shortHash returns what is kept of a request's hash: enough to tell two requests of one key apart.
+func shortHash(hash string) uint64 {
+	sum := sha256.Sum256([]byte(hash))
+	return binary.BigEndian.Uint64(sum[:8])
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -41,15 +42,37 @@ type Claim struct {
 	Machine string    `json:"machine,omitempty"` // that is to be made; of ClaimSettle: that was made
 	Over    string    `json:"over,omitempty"`    // a machine that has the name and is destroyed, as its worker says
 	Hash    string    `json:"hash,omitempty"`    // of a key's request
+	Came    Creation  `json:"came,omitempty"`    // of ClaimSettle of a key: what its create came to
 }
 
 // Claimed is the answer to a claim.
 type Claimed struct {
-	Granted bool    `json:"granted,omitempty"` // it is the holder's
-	Machine string  `json:"machine,omitempty"` // the id that a key is bound to; of a name that is another's: whose
-	Made    bool    `json:"made,omitempty"`    // Machine is there; false: it is about to be
-	Stood   []Claim `json:"stood,omitempty"`
+	Granted bool   `json:"granted,omitempty"` // it is the holder's
+	Machine string `json:"machine,omitempty"` // the id that a key is bound to; of a name that is another's: whose
+	// Machine is there; false: it is about to be. Of a key: it was made, and may be over.
+	Made  bool      `json:"made,omitempty"`
+	Bound time.Time `json:"bound,omitzero"`  // of a key that another create has bound: when
+	Other bool      `json:"other,omitempty"` // of a client's own id: it was used for another request
+	Stood []Claim   `json:"stood,omitempty"`
 }
+
+// Creation is what a create came to.
+type Creation int
+
+// What a create can come to.
+const (
+	MayBeMade Creation = iota // nobody knows whether there is a machine
+	NotMade                   // for sure
+	IsMade
+)
+
+// OwnID returns the key that stands for a machine's id which a client chose itself: no header can have it.
+func OwnID(machine string) string { return ownID + machine }
+
+const ownID = "\x00"
+
+// IsOwnID reports whether a key stands for a client's own id.
+func IsOwnID(key string) bool { return strings.HasPrefix(key, ownID) }
 
 // Deciders returns the members in the order in which they decide a claim (rendezvous hashing; Thaler and Ravishankar,
 // 1998): the first that can be asked does. Every member that knows the same others finds the same order, and one more

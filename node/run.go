@@ -35,6 +35,7 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	g.Go(func() error { return n.watchCatalog(gctx) })
+	g.Go(func() error { n.catalog.Tend(gctx); return nil })
 	g.Go(func() error { <-gctx.Done(); return n.shutdown(ctx) })
 	return g.Wait()
 }
