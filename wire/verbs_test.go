@@ -349,3 +349,22 @@ func TestACopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
 	defer feed.Close()
 	wantFault(t, far(t, k).CopyIn(t.Context(), "a", testID, "/", stalled), fault.NotFound, "path")
 }
+
+// TestBegunOfTheVersionBefore: a worker of the version before answers what has only begun with a state that passes. It
+// is not taken for done.
+func TestBegunOfTheVersionBefore(t *testing.T) {
+	for _, c := range []struct {
+		verb lifecycle.Verb
+		now  machine.State
+		want *machine.Begun
+	}{
+		{lifecycle.Destroy, machine.Destroying, &machine.Begun{Operation: "destroy", Until: machine.Destroyed}},
+		{lifecycle.Restart, machine.Stopping, &machine.Begun{Operation: "restart", Until: machine.Started}},
+		{lifecycle.Stop, machine.Stopped, nil},
+		{lifecycle.Cordon, machine.Starting, nil},
+	} {
+		if d := cmp.Diff(c.want, begunBefore(c.verb, c.now)); d != "" {
+			t.Errorf("%s, %s: %s", c.verb, c.now, d)
+		}
+	}
+}

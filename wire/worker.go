@@ -73,8 +73,23 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 
 // Do carries out a verb.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (o lifecycle.Outcome, err error) {
-	err = w.call(ctx, pathDo, changeTime, c, &o)
+	if err = w.call(ctx, pathDo, changeTime, c, &o); err == nil && o.Begun == nil && o.Machine != nil {
+		o.Begun = begunBefore(c.Verb, o.Machine.State)
+		o.Machine.Begun = o.Begun
+	}
 	return o, err
+}
+
+// begunBefore says what a worker of the version before leaves out: it answers with a state that passes what has only
+// begun. nil when it is done.
+func begunBefore(v lifecycle.Verb, now machine.State) *machine.Begun {
+	until := map[lifecycle.Verb]machine.State{lifecycle.Start: machine.Started, lifecycle.Restart: machine.Started,
+		lifecycle.Update: machine.Started, lifecycle.Stop: machine.Stopped, lifecycle.Suspend: machine.Suspended,
+		lifecycle.Destroy: machine.Destroyed}[v]
+	if until == "" || !now.Transient() {
+		return nil
+	}
+	return &machine.Begun{Operation: string(v), Until: until}
 }
 
 // Lease takes, refreshes or releases.

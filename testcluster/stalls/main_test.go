@@ -98,9 +98,18 @@ type souk struct {
 func start(t *testing.T, by int) *souk {
 	t.Helper()
 	s := &souk{t: t, dir: t.TempDir(), haste: by}
+	t.Cleanup(s.end)
+	s.begin()
+	return s
+}
+
+// begin starts the process, also once it has ended.
+func (s *souk) begin() {
+	t, by := s.t, s.haste
+	t.Helper()
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), envNode+"="+s.dir, envHaste+"="+strconv.Itoa(by))
-	said, err := os.Create(filepath.Join(s.dir, "log"))
+	said, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +122,12 @@ func start(t *testing.T, by int) *souk {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.end)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		b, _ := os.ReadFile(said.Name())
 		t.Fatalf("souk did not begin: %v\n%s", err, b)
 	}
 	s.addr = strings.TrimSpace(line)
-	return s
 }
 
 // end ends souk, the machines that are left, and the reaper.
