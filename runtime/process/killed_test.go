@@ -190,3 +190,27 @@ func TestAReaperWithNothingToDoEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestAReaperWithoutADirectoryEnds: the directory was removed, and made anew for another worker. The reaper of the
+// first ends all the same, and leaves the other's cgroups alone.
+func TestAReaperWithoutADirectoryEnds(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	o.ReaperIdle = 300 * time.Millisecond
+	if err := reopen(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	first := reaperPID(t, o.Dir)
+	if err := os.RemoveAll(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	start(t, r, script("m", 1, "exit 0")) // its group is kept for the next
+	next(t, r, "m")
+	until(t, "the first reaper has ended", func() bool { return !alive(first) })
+	for i := range 20 {
+		if st := start(t, r, limited(fmt.Sprintf("m%d", i), 1, lasting...)); !st.Running {
+			t.Errorf("%+v", st)
+		}
+	}
+}

@@ -22,12 +22,7 @@ type home struct {
 
 // findHome reads what the reaper before this one wrote down.
 func findHome(dir string) home {
-	h := home{dir: dir, tree: TreeName(dir)}
-	if st, err := os.Stat(dir); err == nil {
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-			h.node = fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
-		}
-	}
+	h := home{dir: dir, node: nodeOf(dir), tree: TreeName(dir)}
 	f, err := os.Open(filepath.Join(dir, livesFile))
 	if err != nil {
 		return h // it is the first
@@ -38,6 +33,25 @@ func findHome(dir string) home {
 		h.tree = was.Tree
 	}
 	return h
+}
+
+func nodeOf(dir string) string {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return ""
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
+}
+
+// replaced reports whether the directory was removed and made anew: then it has another reaper, whose cgroups have the
+// same name.
+func (h home) replaced() bool {
+	now := nodeOf(h.dir)
+	return now != "" && now != h.node
 }
 
 // same reports whether a file of lives was written in this directory since the host is up.

@@ -41,6 +41,10 @@ func (i *idleness) over() bool {
 		return false
 	}
 	i.since = time.Time{} // should it not come to it, it is not tried again at once
+	if nodeOf(r.dir) != r.home.node {
+		r.log.Info("the reaper ends: its directory was removed, and nothing runs")
+		return true
+	}
 	if err := r.rewriteLives(); err != nil {
 		r.log.Warn("the reaper has nothing to do and stays, since what it knows cannot be written", "err", err)
 		return false
@@ -92,7 +96,7 @@ func (r *Reaper) shut() error {
 	r.mu.Lock()
 	runs := r.runsLocked()
 	r.mu.Unlock()
-	if r.tree != nil && !runs {
+	if r.tree != nil && !runs && !r.home.replaced() {
 		err := r.tree.Leave(os.Getpid())
 		if err == nil {
 			err = r.tree.Destroy()
