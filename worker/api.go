@@ -228,7 +228,7 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 }
 
 // Silence returns why the worker cannot do anything now, as far as it has noticed; nil when it can.
-func (w *Worker) Silence() error { return w.loop.pulse.silence() }
+func (w *Worker) Silence() error { return w.loop.pulse.silence(unready * w.o.Pulse) }
 
 // Stats are counters for metrics. They are zero once the worker has stopped.
 func (w *Worker) Stats() (s lifecycle.Stats) {

@@ -190,7 +190,7 @@ func (l *loop) untilNext() time.Duration {
 	if len(l.pending) > 0 {
 		d = min(d, lazyFlush)
 	}
-	if l.pulse.silence() != nil {
+	if l.pulse.silence(l.o.Pulse) != nil {
 		d = max(d, l.o.Pulse/beatsPerPeriod) // what comes due meanwhile moves away as time passes
 	}
 	return max(d, 0)

@@ -124,15 +124,18 @@ func (p *pulse) take(now time.Time) time.Duration {
 	return d
 }
 
-// silence returns why a worker cannot do anything now; nil when it can.
-func (p *pulse) silence() error {
+// unready is after how many periods without an answer a worker counts as not ready. One is too few on a busy host.
+const unready = 5
+
+// silence returns why a worker has not been able to do anything for longer than d; nil when it was.
+func (p *pulse) silence(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, who := range []string{asksLoop, asksRuntime} {
 		since, owes := p.asked[who]
-		if d := time.Since(since); owes && d > p.period {
+		if ago := time.Since(since); owes && ago > d {
 			return fault.New(fault.Unavailable, "silent", "the %s of worker %s has not answered for %v",
-				who, p.worker, d.Round(time.Second/10))
+				who, p.worker, ago.Round(time.Second/10))
 		}
 	}
 	return nil

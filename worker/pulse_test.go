@@ -39,13 +39,13 @@ func TestPulse(t *testing.T) {
 		p.ask(t.Context(), &asking, asksRuntime, p.runtime)
 		pass(time.Second)
 		missed(0) // it may yet answer
-		if err := p.silence(); err != nil {
+		if err := p.silence(p.period); err != nil {
 			t.Error(err)
 		}
 		pass(29 * time.Second)
 		p.ask(t.Context(), &asking, asksRuntime, p.runtime) // one question at a time
 		missed(30 * time.Second)
-		if p.silence() == nil {
+		if p.silence(p.period) == nil {
 			t.Error("the runtime's silence is not told")
 		}
 		answer <- errors.New("the connection broke after a long time") // no answer
@@ -57,7 +57,7 @@ func TestPulse(t *testing.T) {
 		asking.Wait()
 		pass(time.Minute)
 		missed(0)
-		if err := p.silence(); err != nil {
+		if err := p.silence(p.period); err != nil {
 			t.Error(err)
 		}
 	})
