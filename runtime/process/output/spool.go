@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Spool is where output lies between a machine's pipe and its log, so that nothing is lost or doubled when the
@@ -56,7 +58,12 @@ func OpenSpool(dir string) (*Spool, error) {
 			continue
 		}
 		s.made = max(s.made, n)
-		f, err := openSpoolFile(filepath.Join(dir, e.Name()))
+		path := filepath.Join(dir, e.Name())
+		if st, err := e.Info(); err == nil && st.Size() < contentAt {
+			_ = os.Remove(path) // nothing was ever in it
+			continue
+		}
+		f, err := openSpoolFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -129,10 +136,17 @@ func (s *Spool) take() *spoolFile {
 	if err == nil {
 		err = f.clear()
 	}
-	if err != nil {
-		return nil // no descriptor or no room: it is tried again with the next piece
+	if err == nil {
+		return f
 	}
-	return f
+	if f != nil {
+		f.close()
+	}
+	_ = os.Remove(path) // or many stay behind a disk that was full for a while
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) {
+		s.off.Store(true)
+	}
+	return nil // no descriptor or a full disk: it is tried again with the next piece
 }
 
 // put takes a file back whose content nobody needs any more.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -95,6 +96,60 @@ func TestKilledAnywhere(t *testing.T) {
 			t.Fatalf("%d lines, want %d: %.200q, want %.200q", len(got), len(want), got, want)
 		}
 	})
+}
+
+// TestNoSpoolToBeHad: on a full disk, and where the spool is gone, output is carried in memory, and no file is left by
+// each piece.
+func TestNoSpoolToBeHad(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	gone := filepath.Join(dir, "gone")
+	spools := []string{gone}
+	if err := unix.Mount("none", full, "tmpfs", 0, "size=4096"); err == nil {
+		defer func() { _ = unix.Unmount(full, 0) }()
+		if err := os.WriteFile(filepath.Join(full, "all"), make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spools = append(spools, filepath.Join(full, "spool"))
+	}
+	for i, at := range spools {
+		spool, err := output.OpenSpool(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at == gone {
+			if err := os.Remove(gone); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := filepath.Join(dir, "log"+strconv.Itoa(i))
+		l := output.Open(log, 1<<20, 4, func() {})
+		s, err := spool.Sink(l, output.Source{Machine: "m", Attempt: 1, Stream: "stdout"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPipe(t)
+		for range 50 {
+			p.write(t, []byte("line\n"))
+			if err := s.Take(p[0], make([]byte, 1<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.close()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, log, machine.LogQuery{}); len(got) != 50 {
+			t.Errorf("%d lines in the log", len(got))
+		}
+		if es, _ := os.ReadDir(at); len(es) > 0 {
+			t.Errorf("%d files are left in %s", len(es), at)
+		}
+		spool.Close()
+	}
 }
 
 func newSink(t *rapid.T, dir string, src output.Source, grown func()) (*output.Sink, *output.Log) {
