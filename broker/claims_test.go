@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -320,5 +321,28 @@ func TestAKeyOfWhatIsRefusedIsFree(t *testing.T) {
 	}
 	if _, err := w.brokers["w1"].Place(t.Context(), Intent{App: "a", Launch: idle(""), Key: "k"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestADrawnNameThatIsTaken: two members drew the same name at once. Who sent none gets another, and no error.
+func TestADrawnNameThatIsTaken(t *testing.T) {
+	w := newTown(t, "w1", "w2")
+	var names []string
+	for _, x := range w.fleet.workers {
+		x.grant = func(g lifecycle.Grant) error {
+			if names = append(names, g.Launch.Name); len(names) < 3 {
+				return NameInUse(g.Launch.Name, "0123456789abcd")
+			}
+			return nil
+		}
+	}
+	placed, err := w.brokers["w1"].Place(t.Context(), Intent{App: "a", Launch: idle("")})
+	if err != nil || placed.Machines[0].Name != names[2] || names[0] == names[1] {
+		t.Errorf("%+v, %v; the names were %v", placed, err, names)
+	}
+	names = nil
+	if _, err := w.brokers["w1"].Place(t.Context(), Intent{App: "a", Launch: idle("mine")}); len(names) != 1 ||
+		fault.CodeOf(err) != "name_taken" {
+		t.Errorf("a name that was sent is asked for as %v: %v", names, err)
 	}
 }

@@ -101,6 +101,7 @@ type Purchase struct {
 	Shadow  *machine.Shadow  // what the policy that only watches would have chosen
 	Machine *machine.Machine // once it is made
 	fresh   bool             // its id was drawn for this order: nobody else can have a machine of it
+	drawn   bool             // so was its name
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder

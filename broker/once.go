@@ -161,7 +161,7 @@ func (b *Broker) claimName(ctx context.Context, o *Order, p *Purchase) error {
 }
 
 // drawName gives a machine a name that no other of its app has. Two that draw at the same moment differ, as there are
-// millions.
+// millions; see redraw.
 func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 	for p.Launch.Name == "" {
 		name := machine.NewName(entropy{b.rand})
@@ -170,10 +170,24 @@ func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 			return err
 		}
 		if id == "" {
-			p.Launch.Name = name
+			p.Launch.Name, p.drawn = name, true
 		}
 	}
 	return nil
+}
+
+// maxDraws bounds how often a name is drawn for one order.
+const maxDraws = 8
+
+// redraw gives the order's machine another name where the one that was drawn turned out to be taken, and reports
+// whether it has: who sent no name is not to hear of one.
+func (b *Broker) redraw(ctx context.Context, o *Order, bought error) bool {
+	p := o.Purchases[0]
+	if fault.CodeOf(bought) != "name_taken" || !p.drawn || len(o.Purchases) > 1 {
+		return false
+	}
+	p.Launch.Name = ""
+	return b.drawName(ctx, o, p) == nil
 }
 
 // NameInUse is the error of a name that another machine has.

@@ -93,6 +93,9 @@ func (b *Broker) prepare(ctx context.Context, o *Order) error {
 func (b *Broker) buy(ctx context.Context, o *Order) error {
 	began := time.Now()
 	err := o.strategy.Buy(ctx, o)
+	for draws := 1; draws < maxDraws && b.redraw(ctx, o, err); draws++ {
+		err = o.strategy.Buy(ctx, o)
+	}
 	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {
 		err = direct{b}.Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
 	}

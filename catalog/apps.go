@@ -12,8 +12,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MaxApps bounds the apps of one catalog.
-const MaxApps = 100_000
+// MaxApps bounds the apps of one catalog. They are shared, each as an object of the registry, beside what else is:
+// secrets, policies, namespaces, and what was deleted lately.
+const MaxApps = 50_000
 
 // App is an app as it is stored.
 type App struct {

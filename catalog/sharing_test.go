@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/registry"
 )
 
 // sharers are catalogs that hear each other at once.
@@ -156,5 +157,13 @@ func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 		if err := c.Import(bucketApp, "web", newest); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestWhatIsBoundedCanBeShared: as many apps as a catalog takes are no more than members can tell each other, and there
+// is room for other things beside them.
+func TestWhatIsBoundedCanBeShared(t *testing.T) {
+	if MaxApps > registry.MaxObjects*4/5 {
+		t.Errorf("a catalog takes %d apps, and members share %d objects", MaxApps, registry.MaxObjects)
 	}
 }

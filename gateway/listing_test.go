@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -107,4 +109,40 @@ func TestLines(t *testing.T) {
 	s.want(404, "GET", "/v1/souk/machines?app=nope", nil)
 	s.want(400, "GET", "/v1/souk/machines?limit=0", nil)
 	s.want(400, "GET", "/v1/souk/machines?include_deleted=maybe", nil)
+}
+
+// TestAPageIsBoundedInBytes: machines with large configs fill a page before its limit does, and the next page goes on
+// after them.
+func TestAPageIsBoundedInBytes(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 20, Memory: 1 << 20, Disk: 1 << 20})).open()
+	launch := &machine.Launch{Config: &machine.Config{Image: "demo:1", Env: map[string]string{}}}
+	for i := range 4 {
+		launch.Config.Env[fmt.Sprint("LARGE", i)] = strings.Repeat("x", 120<<10)
+	}
+	body, err := json.Marshal(launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 40
+	for range n {
+		s.launch(string(body))
+	}
+	seen, query := map[string]bool{}, "?limit=1000"
+	for pages := 1; ; pages++ {
+		got := s.want(200, "GET", "/v1/orgs/personal/machines"+query, nil)
+		if size := len(got.raw); size > pageBytes+1<<20 {
+			t.Fatalf("a page has %d bytes", size)
+		}
+		var page api.MachinePage
+		got.into(t, &page)
+		for _, m := range page.Machines {
+			seen[m.ID] = true
+		}
+		if query = "?limit=1000&cursor=" + page.NextCursor; page.NextCursor == "" {
+			if len(seen) != n || pages < 2 {
+				t.Errorf("%d machines on %d pages, want %d on more than one", len(seen), pages, n)
+			}
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"time"
@@ -267,7 +268,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := firstByID(all, limit)
+	page := withinBytes(firstByID(all, limit))
 	out := api.MachinePage{Machines: []*machine.Machine{}}
 	if n := len(page); n > 0 {
 		out.LastMachineID, out.LastUpdatedAt = page[n-1].ID, page[n-1].UpdatedAt
@@ -278,6 +279,25 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	head, tail := around(out)
 	answerListed(w, head, page, tail)
 	return nil
+}
+
+// pageBytes bounds the machines of a page that are written, whatever limit says: clients read no more than 64 MiB.
+const pageBytes = 16 << 20
+
+// withinBytes returns the first machines of a page that have pageBytes together, at least one.
+func withinBytes(page []listed) []listed {
+	sum := 0
+	for i, m := range page {
+		b, err := m.text.MarshalJSON()
+		if err != nil {
+			panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
+		}
+		if sum += len(b); sum > pageBytes && i > 0 {
+			return page[:i]
+		}
+		page[i].text = json.RawMessage(b)
+	}
+	return page
 }
 
 // linesPerPage bounds a page of lines: each has some 250 bytes.
@@ -307,7 +327,7 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := firstByID(all, limit)
+	page := withinBytes(firstByID(all, limit))
 	out := api.MachineLines{Machines: make([]machine.Line, len(page))}
 	for i, m := range page {
 		out.Machines[i] = m.Line()
