@@ -43,7 +43,11 @@ func TestAMovedDirectory(t *testing.T) {
 					t.Fatalf("%+v, %v; want process %d", all, err, st.PID)
 				}
 				say := filepath.Join(reaper.RootDir(o.Dir, "m"), "say")
-				if err := os.WriteFile(say, []byte("hello\n"), 0o600); err != nil {
+				err = os.WriteFile(say+".new", []byte("hello\n"), 0o600)
+				if err == nil {
+					err = os.Rename(say+".new", say) // it is not seen before it is whole
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 				until(t, "its output is in the log", func() bool { return len(texts(t, r, "m")) == 1 })

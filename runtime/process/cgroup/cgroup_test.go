@@ -232,3 +232,25 @@ func TestNone(t *testing.T) {
 		}
 	}
 }
+
+// TestDestroyHalfATree: what a reaper that ended has left is removed, also where it got as far as one hierarchy.
+func TestDestroyHalfATree(t *testing.T) {
+	dir := t.TempDir()
+	tree := &cgroup.Tree{V2: filepath.Join(dir, "unified", "souk"), V1: map[string]string{
+		"cpu": filepath.Join(dir, "cpu", "souk"), "pids": filepath.Join(dir, "pids", "souk")}}
+	for _, c := range tree.V1 {
+		for _, g := range []string{"reaper", "s1"} {
+			if err := os.MkdirAll(filepath.Join(c, g), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := tree.Destroy(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range tree.V1 {
+		if _, err := os.Stat(c); err == nil {
+			t.Errorf("%s is left", c)
+		}
+	}
+}

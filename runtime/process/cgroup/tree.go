@@ -197,6 +197,9 @@ func (t *Tree) Groups() ([]string, error) {
 	var out []string
 	for _, dir := range t.dirs() {
 		es, err := os.ReadDir(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // half of the tree is gone
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the cgroups: %w", err)
 		}
@@ -232,7 +235,7 @@ func (t *Tree) Leave(pid int) error {
 func (t *Tree) Destroy() error {
 	var errs []error
 	names, err := t.Groups()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil {
 		errs = append(errs, err)
 	}
 	for _, n := range names {
