@@ -105,6 +105,10 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 		if r.Reason == "" {
 			r.Reason = text
 		}
+		if s.Late != nil && !r.late {
+			r.late = true
+			s.Late(e.host, now, r)
+		}
 		e.advance(now, r, o)
 		return
 	}

@@ -62,7 +62,9 @@ type Step[H any] struct {
 	// Insists has it asked for again whenever its deadline has passed, until it is done: the run does not fail over it.
 	// InsistsUndo is the same for Undo.
 	Insists, InsistsUndo bool
-	Tries                int // the most tries; 0: as many as the deadline allows
+	// Late tells the host that a step which insists has taken too long, once. nil: nobody wants to know.
+	Late  func(h H, now time.Time, r *Run)
+	Tries int // the most tries; 0: as many as the deadline allows
 	// Do says what to ask for; nil when there is nothing (left) to do.
 	Do func(h H, now time.Time, r *Run) *Effect
 	// Done folds the result in. nil: nothing to fold.

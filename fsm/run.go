@@ -41,6 +41,7 @@ type Run struct {
 	out     bool      // an effect is being carried out
 	retryAt time.Time // zero: no retry is waiting
 	took    time.Duration
+	late    bool // the host was told
 }
 
 // Cause is an error as a journal keeps it.
@@ -80,7 +81,7 @@ func (r *Run) Step() string {
 
 // restep begins the time of a step.
 func (r *Run) restep(now time.Time) {
-	r.StepBegan, r.Extra, r.Tries, r.retryAt = now, 0, 0, time.Time{}
+	r.StepBegan, r.Extra, r.Tries, r.retryAt, r.late = now, 0, 0, time.Time{}, false
 }
 
 func (r *Run) err() error {

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,8 @@ func TestStopAndDestroyInsist(t *testing.T) {
 			}
 			if m := d.sup.Machine("app", m1); !m.State.Transient() || !w.procs[m1].running {
 				t.Fatalf("%s: it is said to be %s while it runs", verb, m.State)
+			} else if e := m.Events[0]; e.Type != string(verb)+"_late" || !strings.Contains(e.Message, "longer than") {
+				t.Fatalf("%s: nobody is told why it takes so long: %+v", verb, e)
 			}
 			d.silent(time.Second)
 			d.settle(time.Minute)

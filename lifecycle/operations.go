@@ -147,7 +147,7 @@ func dead(r *row, _ opArgs) bool { return r.Life == nil }
 func createStep() step {
 	launch, prepare := launchStep(), want(EffPrepare, nil)
 	return step{
-		Name: stepLaunch, Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true,
+		Name: stepLaunch, Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true, Late: noteLate,
 		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
 			if argsOf(r).Attempt == 0 {
 				return prepare(s, now, r)
@@ -180,7 +180,7 @@ const stepLaunch = "launch"
 // as it takes: a machine at rest has no process.
 func launchStep() step {
 	return step{
-		Name: stepLaunch, Deadline: 30 * time.Second, InsistsUndo: true,
+		Name: stepLaunch, Deadline: 30 * time.Second, InsistsUndo: true, Late: noteLate,
 		Do: want(EffLaunch, func(r *row, a opArgs) bool {
 			return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
 		}),
@@ -220,12 +220,12 @@ func stopSteps() []step {
 }
 
 func killStep() step {
-	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Do: want(EffKill, dead)}
+	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Late: noteLate, Do: want(EffKill, dead)}
 }
 
 // goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
 func goneStep(bestEffort bool) step {
-	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort,
+	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort, Late: noteLate,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 			if s.machines.of(r).Life == nil {
 				return nil
@@ -264,11 +264,18 @@ func pauseStep() step {
 			row.Life = &life
 			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
 		},
-		Undo: want(EffResume, dead), InsistsUndo: true}
+		Undo: want(EffResume, dead), InsistsUndo: true, Late: noteLate}
+}
+
+// noteLate says in a machine's events why an operation that goes on until it is done is not done yet.
+func noteLate(s *Supervisor, _ time.Time, r *fsm.Run) {
+	row := s.machines.of(r)
+	s.machines.note(row, r.Op+"_late", row.Machine.State, machine.SourceFlyd,
+		"step "+r.Step()+" is tried until it is done: "+r.Reason)
 }
 
 func removeStep() step {
-	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Do: want(EffRemove, nil)}
+	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Late: noteLate, Do: want(EffRemove, nil)}
 }
 
 func sendStep() step {
