@@ -130,3 +130,9 @@ type AgedRecord struct {
 	Age    float64        `json:"age_ms"`
 	Record cluster.Record `json:"record"`
 }
+
+// LivesRequest is who says that a member is the one that lives of those with its id, and why.
+type LivesRequest struct {
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}

@@ -16,6 +16,7 @@ const (
 	ListMembers    Op = "GET /v1/souk/members"
 	ClusterHealth  Op = "GET /v1/souk/health"
 	Leave          Op = "POST /v1/souk/leave"
+	Lives          Op = "POST /v1/souk/lives"
 	RemoveMember   Op = "DELETE /v1/souk/members/{member}"
 	ListRemoved    Op = "GET /v1/souk/removed"
 	GetVersion     Op = "GET /v1/souk/version"
@@ -48,6 +49,9 @@ func fleetRoutes() []Route {
 			Query: "thorough member", Out: Health{}},
 		{Op: Leave, Verb: VerbOperate, Kind: KindMember,
 			About: "Have the member that answers say goodbye and end; its machines go on.", Out: OK{}},
+		{Op: Lives, Verb: VerbOperate, Kind: KindMember,
+			About: "Say that the member that answers is the one that lives, of those with its id.", In: LivesRequest{},
+			Out: OK{}},
 		{Op: RemoveMember, Verb: VerbDelete, Kind: KindMember, About: "Make a member one that may not come back.",
 			Query: "force by reason", Out: OK{}},
 		{Op: ListRemoved, Verb: VerbList, Kind: KindMember, About: "List members that may not come back.",

@@ -42,6 +42,11 @@ func (c ClusterCalls) Leave(ctx context.Context) error {
 	return c.do(ctx, newCall(api.Leave), nil)
 }
 
+// Lives says that the member that answers is the one that lives, of those with its id.
+func (c ClusterCalls) Lives(ctx context.Context, by, reason string) error {
+	return c.do(ctx, newCall(api.Lives).withBody(api.LivesRequest{By: by, Reason: reason}), nil)
+}
+
 // RemoveMember makes a member one that may not come back.
 func (c ClusterCalls) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
 	q := url.Values{"by": {by}, "reason": {reason}, "force": {strconv.FormatBool(force)}}

@@ -134,7 +134,7 @@ func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *brok
 		b.Log = o.Decisions
 	}
 	if o.Cluster != nil {
-		b.Unfit = o.Cluster.Unfit
+		b.Unfit = func() error { return twinOf(o.Cluster) }
 	}
 	return broker.New(b)
 }

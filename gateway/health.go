@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
 )
@@ -79,8 +80,13 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 // reported finds what a worker has told of itself, and what calls of it have shown.
 func (a *healthAPI) reported(x *fleet.Worker) (out []api.HealthFinding) {
 	if c := x.Record.Cordon; c != nil && x.Ready() {
-		out = append(out, api.HealthFinding{Member: x.ID, Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
-			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")})
+		f := api.HealthFinding{Member: x.ID, Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
+			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")}
+		if c.Owner == lifecycle.HaltOwner {
+			f.Check, f.Have = "twin", c.Reason
+			f.Advice = "look which of the two hosts is meant to be, then say so there"
+		}
+		out = append(out, f)
 	}
 	if since, lost := a.directory.contact.Lost(x.ID); lost && x.Reachable() {
 		out = append(out, api.HealthFinding{Member: x.ID, Check: "calls",

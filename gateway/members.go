@@ -42,8 +42,10 @@ type Cluster interface {
 	// Remove makes a member one that may not come back, unless it joins anew.
 	Remove(r cluster.Removal, force bool) error
 	Removed() []cluster.Removal
-	// Unfit returns why this member may serve no more; nil: it may.
+	// Unfit returns why this member is not to be relied on; nil: it is.
 	Unfit() error
+	// Lives has this member be the one that lives, of all that have its id.
+	Lives(ctx context.Context, by cluster.Removal) error
 }
 
 // membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
@@ -60,6 +62,7 @@ func (a *membersAPI) handlers() handlers {
 		"PUT /v1/souk/workers/{worker}/cordon":    a.cordonWorker,
 		"DELETE /v1/souk/workers/{worker}/cordon": a.uncordonWorker,
 		"POST /v1/souk/leave":                     a.leave,
+		"POST /v1/souk/lives":                     a.lives,
 		"GET /v1/souk/removed":                    a.listRemoved,
 		"DELETE /v1/souk/members/{member}":        a.removeMember,
 		"GET /v1/souk/top":                        a.top,
@@ -108,6 +111,22 @@ func (a *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := c.Leave(context.WithoutCancel(r.Context())); err != nil {
+		return err
+	}
+	return answerOK(w)
+}
+
+func (a *membersAPI) lives(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.member()
+	if err != nil {
+		return err
+	}
+	var in api.LivesRequest
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	by := cluster.Removal{By: clip(in.By, 256), Reason: clip(in.Reason, 256)}
+	if err := c.Lives(r.Context(), by); err != nil {
 		return err
 	}
 	return answerOK(w)
@@ -167,5 +186,14 @@ func (a *membersAPI) top(w http.ResponseWriter, _ *http.Request) error {
 		return u, nil
 	})
 	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// twinOf returns why nothing may be made through this member: another of its id is alive. One that was removed goes on
+// with its own worker, as one that is cut off does: whoever has the key of gossip can write that it was removed.
+func twinOf(c Cluster) error {
+	if err := c.Unfit(); fault.CodeOf(err) == "twin" {
+		return err
+	}
 	return nil
 }

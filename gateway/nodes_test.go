@@ -177,6 +177,10 @@ func (c *reportingCluster) Remove(r cluster.Removal, _ bool) error {
 }
 func (c *reportingCluster) Removed() []cluster.Removal { return c.removed }
 func (c *reportingCluster) Unfit() error               { return c.unfit }
+func (c *reportingCluster) Lives(_ context.Context, by cluster.Removal) error {
+	c.removed = append(c.removed, by)
+	return nil
+}
 func (c *reportingCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.Greeting, error) {
 	if id == "deaf" {
 		return wire.Greeting{}, errors.New("no route")

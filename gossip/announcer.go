@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/registry"
@@ -20,6 +21,8 @@ type announcer struct {
 	writer sync.Mutex // of who writes records of our own: held over signatures and the disk; guards what follows
 	begun  bool
 	mended time.Time // when we last began a new incarnation because of a contest
+
+	yields atomic.Bool // somebody else who speaks as us is not outbid
 
 	budget time.Time // until when the bytes broadcast so far take at Rate; guarded by the registry's lock
 }
@@ -93,6 +96,9 @@ const contestEvery = 5 * time.Second
 
 // mindContest begins anew when somebody was heard speaking as us: ourselves, before an old disk came back, most likely.
 func (a *announcer) mindContest() {
+	if a.yields.Load() {
+		return
+	}
 	a.writer.Lock()
 	defer a.writer.Unlock()
 	a.c.mu.Lock()
@@ -109,6 +115,19 @@ func (a *announcer) mindContest() {
 	if err := a.begin(mine, inc+1); err != nil {
 		a.c.o.Log.Error("this worker's records could not be told anew", "err", err)
 	}
+}
+
+// Yield has this member no longer outbid somebody else who speaks as it does, or with on false do so again.
+func (c *Cluster) Yield(on bool) { c.announcer.yields.Store(on) }
+
+// BeginAnew tells all that this member has anew, in an incarnation that is at least as great as the one given.
+func (c *Cluster) BeginAnew(atLeast uint64) error {
+	c.announcer.writer.Lock()
+	defer c.announcer.writer.Unlock()
+	c.mu.Lock()
+	mine := c.reg.OwnRecords()
+	c.mu.Unlock()
+	return c.announcer.begin(mine, atLeast)
 }
 
 // beginEmpty announces that this member has nothing, where nobody has begun.

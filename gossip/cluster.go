@@ -43,6 +43,8 @@ type Cluster struct {
 	ml      *memberlist.Memberlist // set when ready is closed
 	ready   chan struct{}
 	leaving atomic.Bool
+	met     sync.Once
+	contact chan struct{} // closed when another member has first told whom it knows
 	loops   [loopCount]loop
 
 	mu      sync.Mutex
@@ -72,7 +74,7 @@ func New(o Options) (*Cluster, error) {
 	}
 	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members),
 		moved: newSignal(),
-		ready: make(chan struct{}), watches: map[*Watch]bool{}}
+		ready: make(chan struct{}), contact: make(chan struct{}), watches: map[*Watch]bool{}}
 	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
 	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}
 	c.upkeep = &upkeep{c: c, saves: newWake(), suspects: newWake()}
@@ -118,6 +120,7 @@ func (c *Cluster) config() *memberlist.Config {
 	conf.LogOutput = logWriter{c}
 	d := delegate{c}
 	conf.Delegate, conf.Events, conf.Ping, conf.Alive = d, d, d, d
+	conf.Conflict = d
 	conf.ProbeInterval, conf.ProbeTimeout, conf.IndirectChecks = k.Probe, k.ProbeTimeout, k.Indirect
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult, conf.RetransmitMult = k.Suspicion, k.SuspicionMax, k.Retransmit
 	conf.GossipInterval, conf.GossipNodes, conf.PushPullInterval = k.Gossip, k.Fanout, k.PushPull
@@ -159,6 +162,12 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // Ready is closed when the member can join others.
 func (c *Cluster) Ready() <-chan struct{} { return c.ready }
+
+// Contact is closed when another member has told whom it knows, for the first time.
+func (c *Cluster) Contact() <-chan struct{} { return c.contact }
+
+// Alone reports whether nobody is known who could be another member.
+func (c *Cluster) Alone() bool { return len(c.before) == 0 && len(c.o.Peers) == 0 }
 
 // Join makes us a member of the cluster that the addresses belong to. One that answers is enough.
 func (c *Cluster) Join(ctx context.Context, addrs []string) error {

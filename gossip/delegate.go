@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -43,8 +44,9 @@ func (d delegate) GetBroadcasts(int, int) [][]byte { return nil }
 // LocalState is our part of memberlist's full exchange: the hash of what we know, and who we are.
 func (d delegate) LocalState(bool) []byte { return append(d.AckPayload(), d.c.o.Self...) }
 
-// MergeRemoteState takes the other's part.
+// MergeRemoteState takes the other's part. All that the other believes of members has been taken in before.
 func (d delegate) MergeRemoteState(b []byte, _ bool) {
+	d.c.met.Do(func() { close(d.c.contact) })
 	if len(b) > 8 {
 		d.compare(cluster.WorkerID(b[8:]), binary.BigEndian.Uint64(b))
 	}
@@ -79,3 +81,16 @@ func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noted(n, cluste
 
 // NotifyLeave is memberlist telling that a member is gone.
 func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberDead) }
+
+// NotifyConflict is memberlist telling that somebody has a member's name and another address. Where the name is ours,
+// it may be what others remember of an earlier life of ours, or another who is us.
+func (d delegate) NotifyConflict(_, other *memberlist.Node) {
+	if other.Name != string(d.c.o.Self) {
+		return
+	}
+	var m meta
+	if err := json.Unmarshal(other.Meta, &m); err != nil {
+		m = meta{} // of another version: nobody can be asked
+	}
+	d.c.o.Conflict(other.Address(), m.API)
+}

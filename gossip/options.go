@@ -37,7 +37,9 @@ type Options struct {
 	Sign     func(signed []byte) []byte
 	Verify   registry.Verify
 	Registry registry.Options
-	Log      *slog.Logger                               // nil: silent
+	Log      *slog.Logger // nil: silent
+	// Conflict is told that somebody is alive with our name at another address, and where its API is. It must not wait.
+	Conflict func(addr, api string)
 	Stuck    func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
 }
 
@@ -127,6 +129,9 @@ func (o *Options) check() error {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Conflict == nil {
+		o.Conflict = func(string, string) {}
 	}
 	if o.Stuck == nil {
 		o.Stuck = func(string, time.Duration) {}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -89,6 +90,7 @@ func (u *upkeep) save() error {
 // reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all
 // that are not met yet after a restart. memberlist itself forgets who is dead.
 func (u *upkeep) reconnect(ctx context.Context, l *loop) {
+	l.do(func() { u.meet(ctx) }, u.c.o)
 	wait := u.c.o.Knobs.Reconnect / 4
 	for pause(ctx, jitter(wait)) {
 		wait = u.c.o.Knobs.Reconnect
@@ -97,6 +99,23 @@ func (u *upkeep) reconnect(ctx context.Context, l *loop) {
 		}
 	}
 }
+
+// meet tries several addresses at once: a worker that has just begun waits until it has heard somebody, and must not
+// wait for those that are gone.
+func (u *upkeep) meet(ctx context.Context) {
+	addrs := u.lost()
+	var all sync.WaitGroup
+	for _, addr := range addrs[:min(len(addrs), meetAtOnce)] {
+		all.Go(func() {
+			if err := u.c.Join(ctx, []string{addr}); err != nil && ctx.Err() == nil {
+				u.c.o.Log.Debug("a member does not answer yet", "addr", addr, "err", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+const meetAtOnce = 8
 
 // seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster
 // of hundreds must not answer so many exchanges of everything for one member that is gone for good.

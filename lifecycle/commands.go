@@ -34,6 +34,9 @@ func (s *commands) do(ticket uint64, c Command) {
 	if err == nil && leased(c.Verb) {
 		err = s.leases.check(c.Machine, c.Nonce)
 	}
+	if err == nil && c.Verb.starts() {
+		err = s.halt.refuse()
+	}
 	if err != nil {
 		s.reply(ticket, nil, "", err)
 		return

@@ -31,6 +31,9 @@ func (s *cordon) restore(rec fsm.Record) error {
 
 // next returns when the cordon ends by itself; zero when it does not.
 func (s *cordon) next() time.Time {
+	if s.halt.why != "" {
+		return time.Time{}
+	}
 	if c := s.seller.Cordon(); c != nil {
 		return c.Until
 	}
@@ -56,6 +59,9 @@ func (s *cordon) set(c *cluster.Cordon) {
 
 // change carries out a command. The same again renews the time, and keeps since when the worker is cordoned.
 func (s *cordon) change(c CordonCommand) error {
+	if err := s.halt.refuse(); err != nil {
+		return err
+	}
 	old := s.seller.Record(s.now).Cordon
 	switch {
 	case c.End && old == nil:

@@ -21,6 +21,7 @@ type core struct {
 	lastID string
 	now    time.Time // of the input
 	out    Out       // of the input
+	halt   halt
 }
 
 // Out is what one input asks of the owner. See the package comment for the order.

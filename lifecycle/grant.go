@@ -13,6 +13,9 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	if r := s.rows[id]; r != nil {
 		return s.grantedBefore(ticket, r, app)
 	}
+	if err := s.halt.refuse(); err != nil {
+		return err
+	}
 	if err := s.engine.Free(machineKey(id)); err != nil { // what is left of a machine that the journal has lost
 		return err
 	}

@@ -92,6 +92,9 @@ func restartWait(restarts int) time.Duration {
 
 // next returns when a machine has a restart, a return or a schedule to come; zero when none has.
 func (s *lives) next() (first time.Time) {
+	if s.halt.why != "" {
+		return first
+	}
 	for id := range s.timed {
 		if r := s.rows[id]; s.run(id) == nil {
 			first = sooner(sooner(sooner(first, r.RestartAt), r.ReturnAt), r.ScheduleAt)
@@ -110,6 +113,9 @@ func sooner(a, b time.Time) time.Time {
 
 // step begins the lives that have come due.
 func (s *lives) step() {
+	if s.halt.why != "" {
+		return
+	}
 	for _, id := range sortedKeys(s.timed) {
 		r := s.rows[id]
 		if r.destroyed() || s.run(id) != nil {

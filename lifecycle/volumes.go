@@ -263,7 +263,13 @@ func volumeDisk(sizeGB int) cluster.Resources { return cluster.Resources{Disk: i
 // Volume takes a command on a volume. The reply is durable.
 func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	s.open(now)
-	v, begun, err := s.volumes.command(c)
+	v, begun, err := machine.Volume{}, false, error(nil)
+	if c.Verb == "create" {
+		err = s.halt.refuse()
+	}
+	if err == nil {
+		v, begun, err = s.volumes.command(c)
+	}
 	if begun && s.engine.Active(volumeKey(c.Volume)) != nil {
 		s.waiters.add(volumeKey(c.Volume), ticket, "")
 	} else {

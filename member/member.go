@@ -70,6 +70,7 @@ type Member struct {
 	removals atomic.Pointer[map[string]cluster.Removal]
 	// removed members that were forgotten, by when they were removed; follow's own
 	forgotten map[cluster.WorkerID]time.Time
+	twins     *twins
 	outcast   atomic.Bool // an issuer has said that this member was removed
 	issuers   *issuers
 	begunAt   time.Time
@@ -105,6 +106,7 @@ func New(o Options) (m *Member, err error) {
 	}
 	m.client = wire.NewClient(m.identity, o.Now)
 	m.api = reachable(m.listener.Addr().String(), o.Host)
+	m.twins = openTwins(m)
 	if err := m.openGossip(); err != nil {
 		return nil, errors.Join(err, m.listener.Close())
 	}
@@ -130,6 +132,7 @@ func (m *Member) openGossip() (err error) {
 		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
 		Knobs: m.o.Knobs, Log: m.o.Log,
 		Sign: sign, Verify: m.verify, Incarnation: m.born(),
+		Conflict: m.twins.claim,
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
 		},
@@ -240,14 +243,15 @@ func (m *Member) Run(ctx context.Context) error {
 		Signer:  m.signer(),
 		Members: m.addresses,
 		Known:   m.known, Denied: func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }, Claims: m.decider,
-		Log: m.o.Log, Now: m.o.Now})
+		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet})
 	if err != nil {
 		return err
 	}
-	upkeep := &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer()}
+	upkeep := upkeepOf(m)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
-	g.Go(func() error { return m.cluster.Run(ctx) })
+	g.Go(func() error { return m.twins.gossip(ctx) })
+	g.Go(func() error { m.twins.run(ctx); return nil })
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { remover{m}.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })

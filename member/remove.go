@@ -159,13 +159,23 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 	return out, err
 }
 
-// Unfit returns why this member may serve no more; nil: it may. One that was removed is told so by gossip, or where it
-// hears none any more by the issuer that it asks.
+// Unfit returns why this member is not to be relied on; nil: it is. One that was removed is told so by gossip, or where
+// it hears none any more by the issuer that it asks.
 func (m *Member) Unfit() error {
 	r, removed := m.removal(string(m.ID()))
 	removed = removed && m.denied(string(m.ID()), m.identity.Begins())
+	if why := m.twins.why(); why != "" && !m.twins.displaced() {
+		return fault.New(fault.Precondition, "twin", "%s", why)
+	}
 	if !removed && !m.outcast.Load() {
 		return nil
+	}
+	if m.twins.displaced() {
+		return fault.New(fault.Precondition, "removed",
+			"the id %s lives on another host, as was said on %s by %s (%s): nothing is granted or started here, and "+
+				"nobody else can ask for what runs here; let it join anew with another id (souk token join), or end "+
+				"its agent", m.ID(), r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
+			cmp.Or(r.Reason, "no reason given"))
 	}
 	why := ""
 	if removed {
@@ -173,8 +183,8 @@ func (m *Member) Unfit() error {
 			cmp.Or(r.Reason, "no reason given"))
 	}
 	return fault.New(fault.Precondition, "removed",
-		"member %s was removed from the cluster%s: nothing is made through it, and nobody can ask for what runs here; "+
-			"let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
+		"member %s was removed from the cluster%s: the others refuse it, and nobody else can ask for what runs "+
+			"here; let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
 }
 
 // stateOf tells whether a member can be heard; "" where none of the id is known.

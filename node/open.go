@@ -68,11 +68,15 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if n.o.Member != nil { // it tells the fleet, and the other members
 		observer = n.o.Member
 	}
+	var mayBegin func(context.Context, bool) string
+	if n.o.Member != nil {
+		mayBegin = n.o.Member.MayBegin
+	}
 	w, err := worker.New(
 		ctx,
 		worker.Options{ID: p.ID, Boot: bootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
 			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
-			Log: n.o.Log, Pace: n.o.Pace},
+			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace},
 	)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ import (
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/wire"
 )
@@ -135,6 +136,62 @@ func (c *Cluster) Join() int {
 	c.members = append(c.members, x)
 	c.Restart(i)
 	return i
+}
+
+// Clone brings up a copy of a member's disk beside the original, on a host of its own where nothing runs, and returns
+// its index. The original is down while it is copied, as a host of which a template is made, and runs afterwards. Of
+// Meet it is nothing more: two of one id are not one more member.
+func (c *Cluster) Clone(i int) int {
+	c.t.Helper()
+	c.Kill(i)
+	x, k := c.members[i], len(c.members)
+	copied := &host{id: x.id, dir: x.dir + "-copy", wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0",
+		world: fake.New(fake.Options{})}
+	if err := os.CopyFS(copied.dir, os.DirFS(x.dir)); err != nil {
+		c.t.Fatal(err)
+	}
+	made, err := x.world.List(c.t.Context()) // the directories of its machines are copied, and none of them runs
+	for _, s := range made {
+		err = errors.Join(err, copied.world.Prepare(c.t.Context(), runtime.Spec{Machine: s.Machine}))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	keys, err := filepath.Glob(filepath.Join(copied.dir, "*", "*.key"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, key := range append(keys, filepath.Join(copied.dir, "secrets.key")) { // CopyFS lets the group read
+		if err := os.Chmod(key, 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.Restart(i)
+	c.members = append(c.members, copied)
+	c.Restart(k)
+	return k
+}
+
+// Move has a member that does not run come back at other addresses.
+func (c *Cluster) Move(i int) {
+	c.t.Helper()
+	c.members[i].wire, c.members[i].gossip = "127.0.0.1:0", "127.0.0.1:0"
+	c.Restart(i)
+}
+
+// Runs counts the machines that run on a member's host, as the host knows it.
+func (c *Cluster) Runs(i int) (n int) {
+	c.t.Helper()
+	all, err := c.members[i].world.List(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Running {
+			n++
+		}
+	}
+	return n
 }
 
 // Rejoin has a member that does not run join anew, as on a host whose disk was lost: by a token, at the first member.

@@ -19,6 +19,7 @@ const (
 // Headers of every request and answer. Names are as net/http writes them, so that maps may be used directly.
 const (
 	capabilityHeader = "Souk-Capability" // "20261121 20261121": what is spoken, and the oldest that is understood
+	bootHeader       = "Souk-Boot"       // which process of its id the caller is
 	askHeader        = "Souk-Ask"        // the number of a grant's ask
 	endTrailer       = "Souk-End"        // after a copied stream: "ok", or a problem
 )

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type Client struct {
 	now      func() time.Time
 	speaks   capability
 	asked    atomic.Uint64
+	boot     string                    // drawn anew in each process
 	calls    map[string]*atomic.Uint64 // by path; see Calls
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -47,7 +49,7 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	if now == nil {
 		now = time.Now
 	}
-	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest},
+	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, boot: rand.Text(),
 		dial:  (&net.Dialer{Timeout: dialTime}).DialContext,
 		calls: map[string]*atomic.Uint64{}}
 	for path := range routes() {
@@ -58,6 +60,9 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	c.asked.Store(uint64(now().UnixMicro()))
 	return c
 }
+
+// Boot tells this process from others of its id: no two have the same.
+func (c *Client) Boot() string { return c.boot }
 
 // Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine"
 // and so on. Each is one round trip. What was never asked is not in it.
@@ -103,7 +108,7 @@ type wires struct {
 func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
 	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
-		"User-Agent": {"souk"}}
+		"User-Agent": {"souk"}, bootHeader: {c.boot}}
 	l.now.Store(&wires{l.transport(), l.transport(), c.ends()})
 	return l
 }

@@ -136,6 +136,9 @@ func (u *Upkeep) Look(ctx context.Context) error {
 	return nil
 }
 
+// Renew gets another certificate now.
+func (u *Upkeep) Renew(ctx context.Context) error { return u.renew(ctx, u.Client.now()) }
+
 func (u *Upkeep) renew(ctx context.Context, now time.Time) error {
 	if u.Local == nil {
 		return u.any(ctx, u.Client.Renew)

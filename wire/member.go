@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"net/http"
 	"time"
 
@@ -11,16 +14,52 @@ import (
 // Greeting is what a member says of itself.
 type Greeting struct {
 	pki.Name
-	Speaks int       `json:"speaks"` // its Capability
-	Now    time.Time `json:"now"`    // by its clock
-	Ends   time.Time `json:"ends"`   // of its certificate
+	Speaks int       `json:"speaks"`         // its Capability
+	Now    time.Time `json:"now"`            // by its clock
+	Ends   time.Time `json:"ends"`           // of its certificate
+	Boot   string    `json:"boot,omitempty"` // see Client.Boot
+}
+
+// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds; since is
+// when that began.
+func (c *Client) WhoIs(ctx context.Context, addr, id string) (g Greeting, since time.Time, err error) {
+	l := c.Link(id, "", func() string { return addr })
+	defer l.Close()
+	conf := c.identity.ClientTLS(c.now, id, "", "h2")
+	verify := conf.VerifyConnection
+	conf.VerifyConnection = func(cs tls.ConnectionState) error {
+		err := verify(cs)
+		if err == nil {
+			since = cs.PeerCertificates[0].NotBefore
+		}
+		return err
+	}
+	door := transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialTLS(ctx, c.dial, addr, conf)
+	})
+	l.now.Store(&wires{door, door, c.ends()})
+	g, err = l.Hello(ctx)
+	return g, since, err
+}
+
+// meetsItself reports whether a caller has this member's own id and is another process: its address is returned.
+func (s *Server) meetsItself(r *http.Request, by Peer) (addr string, another bool) {
+	if by.ID != s.o.Identity.Name().ID || s.o.Boot == "" || r.Header.Get(bootHeader) == s.o.Boot {
+		return "", false
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host, true
 }
 
 func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if err := s.read(w, r, &none{}); err != nil {
 		return err
 	}
-	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends()})
+	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends(),
+		s.o.Boot})
 }
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {

@@ -61,6 +61,9 @@ type Options struct {
 	Limits Limits
 	Log    *slog.Logger
 	Now    func() time.Time // nil: time.Now
+	Boot   string           // of this process; see Client.Boot
+	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
+	Twin func(addr string)
 }
 
 // Server offers a member's part to the others.
@@ -189,6 +192,9 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 		if by, err = s.peer(r.TLS); err != nil {
 			return rt, by, err
 		}
+	}
+	if addr, another := s.meetsItself(r, by); another && s.o.Twin != nil {
+		s.o.Twin(addr)
 	}
 	switch {
 	case !known:

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type effects struct {
 	mu     sync.Mutex
 	queues map[string]*effectQueue
 	done   sync.WaitGroup
+	halted atomic.Pointer[string] // why nothing is started; nil: it is
 }
 
 func newEffects(o *Options, a *acks, result func(fsm.Result)) *effects {
@@ -131,6 +133,9 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			}
 			return nil, rt.Prepare(ctx, spec)
 		case lifecycle.EffLaunch:
+			if err := e.mayStart(); err != nil {
+				return nil, err
+			}
 			spec, err := e.spec(a, true)
 			if err != nil {
 				return nil, err

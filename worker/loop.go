@@ -28,6 +28,8 @@ type loop struct {
 	commits  commitStats
 	stopped  chan struct{}
 	stopOnce sync.Once
+	goesOn   bool   // lives of the worker ran here when it began
+	halt     string // why it was halted when it began
 
 	view    *view
 	record  atomic.Pointer[cluster.Record]
@@ -78,10 +80,16 @@ func (l *loop) run(ctx context.Context) error {
 		cancel()
 		l.effects.wait()
 	}()
+	l.settleWhoItIs(ctx)
 	if err := l.settle(ctx, []lifecycle.Out{l.first}); err != nil {
 		return err
 	}
 	l.first = lifecycle.Out{}
+	if l.halt != "" {
+		if err := l.settle(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}); err != nil {
+			return err
+		}
+	}
 	l.effects.done.Go(func() { l.audit(ctx) })
 	l.effects.done.Go(func() { l.acks.run(ctx) })
 	l.effects.done.Go(func() { l.pulse.run(ctx) })

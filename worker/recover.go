@@ -76,6 +76,9 @@ func (l *loop) recover(ctx context.Context) error {
 		return fault.Wrap(err, fault.KindOf(err), "runtime",
 			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
 	}
+	for _, s := range known {
+		l.goesOn = l.goesOn || s.Running
+	}
 	known, tasks := l.tasks.split(known)
 	for _, s := range tasks {
 		if want, _ := l.tasks.occupies(s.Machine); s.Exit == nil { // it runs, or is about to

@@ -36,6 +36,9 @@ type Options struct {
 	Secrets  func(app string) (map[string]string, error) // nil: none
 	Tasks    Tasks                                       // nil: none
 	Observer Observer                                    // nil: none
+	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
+	// may. goesOn says that lives of the worker run here. nil: it always may
+	MayBegin func(ctx context.Context, goesOn bool) (why string)
 	Log      *slog.Logger
 	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }

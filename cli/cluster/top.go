@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/lifecycle"
 )
 
 // Top makes the command "souk top".
@@ -124,6 +125,11 @@ func printTop(c *cli.Env, u api.UsageList, last *api.UsageList) {
 	fmt.Fprintf(c.Out, "souk top  %s  %d workers, %d heard, %d machines\n", u.At.Format(time.TimeOnly), len(u.Workers),
 		heard, machines)
 	c.Table([]string{"WORKER", "STATE", "CPU", "MEMORY", "DISK", "MACHINES", "STARTING", "STARTS/S", "AGE"}, rows)
+	for _, w := range u.Workers {
+		if r := w.Record; r != nil && r.Cordon != nil && r.Cordon.Owner == lifecycle.HaltOwner {
+			fmt.Fprintf(c.Out, "%s takes nothing: %s\n", w.Worker, strings.Map(cli.Printable, r.Cordon.Reason))
+		}
+	}
 }
 
 func share(r *cluster.Record, dim string) string {

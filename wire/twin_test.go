@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// TestOneMeetsItself: a caller with the server's own id that is another process is told of, and nobody else: neither
+// the process itself, nor another member, nor one whose certificate is refused.
+func TestOneMeetsItself(t *testing.T) {
+	c := newCast(t, time.Now())
+	var told []string
+	denied := false
+	mine, copied, other := NewClient(c.all["w2"], nil), NewClient(c.all["w2"], nil), NewClient(c.all["g1"], nil)
+	addr := c.serve(t, "w2", Options{Worker: newStub(), Boot: mine.Boot(),
+		Denied: func(Peer) bool { return denied },
+		Twin:   func(addr string) { told = append(told, addr) }}, nil)
+	ask := func(by *Client) (Greeting, error) {
+		g, since, err := by.WhoIs(t.Context(), addr, "w2")
+		if err == nil && (since.IsZero() || time.Since(since) < time.Minute) {
+			t.Errorf("its certificate is as of %v", since)
+		}
+		return g, err
+	}
+	for by, want := range map[*Client]int{mine: 0, other: 0} {
+		if g, err := ask(by); err != nil || g.Boot != mine.Boot() || len(told) != want {
+			t.Errorf("%+v, %v: told %v", g, err, told)
+		}
+	}
+	denied = true
+	if _, err := ask(copied); !fault.Is(err, fault.Denied) || len(told) != 0 {
+		t.Errorf("one that is refused: %v, told %v", err, told)
+	}
+	denied = false
+	if g, err := ask(copied); err != nil || g.Boot == copied.Boot() || len(told) != 1 || told[0] != "127.0.0.1" {
+		t.Errorf("another process of one id: %+v, %v, told %v", g, err, told)
+	}
+	if _, _, err := other.WhoIs(t.Context(), addr, "w3"); err == nil {
+		t.Error("somebody else answers for w3")
+	}
+}

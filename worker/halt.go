@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// Halt has the worker grant nothing and begin no life any more, for the reason given; "" ends that. What runs goes on.
+func (w *Worker) Halt(ctx context.Context, why string) error {
+	if why != "" {
+		w.loop.effects.halted.Store(&why) // first: what is on its way must not start either
+	}
+	err := w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.Halt(now, why) })
+	if err == nil && why == "" {
+		w.loop.effects.halted.Store(nil)
+	}
+	return err
+}
+
+// settleWhoItIs waits until it is known whether the worker may begin, and halts it where it may not. Where lives of the
+// worker run here it goes on with them at once: it is no copy that has just been brought up.
+func (l *loop) settleWhoItIs(ctx context.Context) {
+	if l.o.MayBegin == nil {
+		return
+	}
+	if why := l.o.MayBegin(ctx, l.goesOn); why != "" {
+		l.effects.halted.Store(&why)
+		l.halt = why
+	}
+}
+
+// mayStart returns why nothing may be started now; nil: it may.
+func (e *effects) mayStart() error {
+	if why := e.halted.Load(); why != nil {
+		return fault.New(fault.Unavailable, lifecycle.CodeHalted, "nothing is started here: %s", *why)
+	}
+	return nil
+}
