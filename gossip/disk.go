@@ -14,6 +14,12 @@ import (
 	"github.com/soukhq/souk/registry"
 )
 
+// The files of the directory.
+const (
+	MembersFile = "members.json"
+	ObjectsFile = "objects"
+)
+
 // saved is the file members.json: how to find the others after a restart, and what incarnation we have used.
 type saved struct {
 	Incarnation uint64                      `json:"incarnation"`
@@ -49,20 +55,26 @@ func (d *disk) open() error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err
 	}
-	raw, err := os.ReadFile(filepath.Join(d.dir, "members.json"))
+	raw, err := os.ReadFile(filepath.Join(d.dir, MembersFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := json.Unmarshal(raw, &d.saved); err != nil {
 		d.saved = saved{} // the others, once found, will tell both again
 	}
-	if raw, err = os.ReadFile(filepath.Join(d.dir, "objects")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if raw, err = os.ReadFile(filepath.Join(d.dir, ObjectsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	latest := map[string]int{}
 	for len(raw) >= 8 {
 		n := binary.BigEndian.Uint32(raw)
-		if n > maxFrame || int(n) > len(raw)-8 || crc32.ChecksumIEEE(raw[8:8+n]) != binary.BigEndian.Uint32(raw[4:]) {
+		if !wholeFrame(raw) {
+			if another(raw[1:]) {
+				return fault.New(fault.Internal, "objects_damaged",
+					"the file %s is damaged in its middle and was left as it is: restore it from a backup, or give up "+
+						"what it holds and the other members do not know: souk agent without %s",
+					filepath.Join(d.dir, ObjectsFile), filepath.Join(d.dir, ObjectsFile))
+			}
 			break // cut off by a crash: nothing after it was acknowledged
 		}
 		if o, err := registry.DecodeObject(raw[8 : 8+n]); err == nil {
@@ -81,6 +93,23 @@ func (d *disk) open() error {
 	return d.rewrite(d.objects)
 }
 
+// wholeFrame reports whether b begins with a frame that was written whole. None is empty.
+func wholeFrame(b []byte) bool {
+	n := binary.BigEndian.Uint32(b)
+	return n > 0 && n <= maxFrame && int(n) <= len(b)-8 &&
+		crc32.ChecksumIEEE(b[8:8+n]) == binary.BigEndian.Uint32(b[4:])
+}
+
+// another reports whether a frame that was written whole begins anywhere in b.
+func another(b []byte) bool {
+	for ; len(b) > 8; b = b[1:] {
+		if wholeFrame(b) {
+			return true
+		}
+	}
+	return false
+}
+
 // rewrite makes the file of objects anew, with these alone.
 func (d *disk) rewrite(objs []registry.Object) error {
 	if d.dir == "" {
@@ -90,7 +119,7 @@ func (d *disk) rewrite(objs []registry.Object) error {
 	for _, o := range objs {
 		raw = appendFrame(raw, o)
 	}
-	path := filepath.Join(d.dir, "objects")
+	path := filepath.Join(d.dir, ObjectsFile)
 	if err := replace(path, raw); err != nil {
 		return err
 	}
@@ -144,7 +173,7 @@ func (d *disk) write(s saved) error {
 	}
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		err = replace(filepath.Join(d.dir, "members.json"), raw)
+		err = replace(filepath.Join(d.dir, MembersFile), raw)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "disk", "the members of the cluster cannot be saved")
