@@ -102,7 +102,8 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fault.New(fault.Internal, "journal_damaged",
-			"the journal %s is not a regular file: move it away and start again", path)
+			"the journal %s is not a regular file: restore it from a backup, or give up all it held: souk agent "+
+				"without %s", path, path)
 	}
 	st, err := verify(f, info.Size(), nil)
 	if err != nil {
@@ -264,8 +265,8 @@ func (j *Journal) recoverFault(err *error) {
 
 func damaged(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, "journal_damaged",
-		"the journal %s is damaged and was left as it is: restore it from a backup, or move it away and start again "+
-			"(the machines it knew are then removed as orphans)", path)
+		"the journal %s is damaged and was left as it is: restore it from a backup, or give up all it holds: souk "+
+			"agent without %s", path, path)
 }
 
 func refuse(err error, path string) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
@@ -45,6 +47,9 @@ func readKnown(inner journal.Journal) (k known, err error) {
 
 // recover gives what the logs hold that the journal does not have.
 func (j *Journal) recover(k known) ([]fsm.Record, error) {
+	if err := j.strays(k); err != nil {
+		return nil, err
+	}
 	m := newMerged()
 	for g := k.Applied + 1; g <= k.Prepared; g++ {
 		path := j.pathOf(g)
@@ -59,7 +64,35 @@ func (j *Journal) recover(k known) ([]fsm.Record, error) {
 			return nil, damaged(path, err)
 		}
 	}
+	if w := readMark(j.markPath()); w.generation > k.Applied && w.number > m.last {
+		return nil, damaged(j.pathOf(w.generation),
+			fmt.Errorf("frame %d was promised, and the last that is there is %d", w.number, m.last))
+	}
 	return m.records(), nil
+}
+
+// strays refuses logs that were written behind this journal: then it is another one, or new while its logs are not.
+func (j *Journal) strays(k known) error {
+	for g := range uint64(2) {
+		raw, err := os.ReadFile(j.pathOf(g))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return openError(err, j.pathOf(g))
+		}
+		if int64(len(raw)) <= headerSize || allZero(raw[headerSize:]) {
+			continue // made for a start that was broken off
+		}
+		of, whole := decodeHeader(raw)
+		if k.Prepared == 0 || whole && of > k.Prepared {
+			return apart(j.base, j.pathOf(g))
+		}
+	}
+	if w := readMark(j.markPath()); w.generation > k.Prepared {
+		return apart(j.base, j.markPath())
+	}
+	return nil
 }
 
 // checkpoints brings each full log into the journal and makes its file the next standby, until Close or a failure.
@@ -93,7 +126,11 @@ func (j *Journal) checkpoint(full *logFile, newest uint64) (*logFile, error) {
 		return nil, err
 	}
 	m := newMerged()
-	if err := m.read(raw, applied); err != nil {
+	err = m.read(raw, applied)
+	if err == nil && m.last != full.number-1 {
+		err = fmt.Errorf("frame %d was promised, and the last that is there is %d", full.number-1, m.last)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the log %s does not read back as it was written: %w", full.f.Name(), err)
 	}
 	if err := j.inner.Commit(append(m.records(), known{applied, newest}.record())); err != nil {
@@ -130,7 +167,14 @@ func (m *merged) add(r fsm.Record) {
 func damaged(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, "journal_damaged",
 		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, "+
-			"or move them away together and start again (the machines they knew are then removed as orphans)", path)
+			"or give up all they hold: souk agent without %s", path, strings.TrimSuffix(path, filepath.Ext(path)))
+}
+
+// apart says that a journal and what lies beside it are not of one time.
+func apart(base, log string) error {
+	return fault.New(fault.Internal, "journal_damaged",
+		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+
+			"time back, restore both from one backup, or give up all they hold: souk agent without %s", log, base, base)
 }
 
 func openError(err error, path string) error {

@@ -72,10 +72,19 @@ func encodeHeader(generation uint64) []byte {
 	return b
 }
 
+// decodeHeader reads a log's generation; whole is false where the header is not.
+func decodeHeader(raw []byte) (generation uint64, whole bool) {
+	if int64(len(raw)) < headerSize {
+		return 0, false
+	}
+	generation = binary.LittleEndian.Uint64(raw[8:])
+	return generation, bytes.Equal(raw[:headerSize], encodeHeader(generation))
+}
+
 // read adds a whole log, as it lies on disk, to what m holds, which keeps raw. The log must be of the generation. It
 // changes m also where it fails.
 func (m *merged) read(raw []byte, generation uint64) error {
-	if int64(len(raw)) < headerSize || !bytes.Equal(raw[:headerSize], encodeHeader(generation)) {
+	if of, whole := decodeHeader(raw); !whole || of != generation {
 		return fmt.Errorf("it does not begin as log %d does", generation)
 	}
 	for at := int(headerSize); at < len(raw); {

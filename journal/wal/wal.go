@@ -8,6 +8,9 @@
 // which it has everything, and the generation up to which logs exist. So neither a log that was taken away nor one that
 // was put back from a copy goes unseen.
 //
+// A third file, the mark, names the newest frame that is on disk: frames that are missing at a log's end cannot be told
+// from frames that were never written otherwise.
+//
 // A log is filled with zeros before it is used, so that appending changes no metadata, and so that what was never
 // written can be told from what was damaged. Each write is one frame. A last frame that lacks whole sectors is a commit
 // that was under way when the power went, and was promised to nobody; anything else that is not whole is damage, and
@@ -59,6 +62,9 @@ type Journal struct {
 	drained bool      // the checkpointer has nothing more to do
 	failed  error     // the first; nothing is promised after it
 	ended   sync.WaitGroup
+
+	marks   *os.File // says which frame is the newest; written by who writes the log
+	markBuf []byte
 }
 
 var _ journal.Journal = (*Journal)(nil)
@@ -96,6 +102,9 @@ func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 	}
 	known.Prepared = second
 	if err := inner.Commit([]fsm.Record{known.record()}); err != nil {
+		return nil, errors.Join(err, j.log.close(), j.standby.close())
+	}
+	if err := j.openMark(); err != nil {
 		return nil, errors.Join(err, j.log.close(), j.standby.close())
 	}
 	j.ended.Go(j.checkpoints)
@@ -186,6 +195,9 @@ func (j *Journal) write() {
 	j.waiting = append([][]byte(nil), j.waiting[n:]...)
 	j.mu.Unlock()
 	err := l.append(group)
+	if err == nil {
+		err = j.note(mark{l.generation, l.number - 1})
+	}
 	j.mu.Lock()
 	if err != nil {
 		j.fail(err)
@@ -323,12 +335,13 @@ func (j *Journal) end(whole bool) error {
 		}
 	}
 	if !whole {
-		return errors.Join(errs...)
+		return errors.Join(append(errs, j.endMark(false))...)
 	}
 	known := known{Applied: j.log.generation + 1, Prepared: j.log.generation + 1} // the standby is empty
 	if err := j.inner.Commit([]fsm.Record{known.record()}); err != nil {
-		return errors.Join(append(errs, err)...)
+		return errors.Join(append(errs, err, j.endMark(false))...)
 	}
+	errs = append(errs, j.endMark(true))
 	for g := range uint64(2) {
 		if err := os.Remove(j.pathOf(g)); err != nil && !errors.Is(err, syscall.ENOENT) {
 			errs = append(errs, fault.Wrap(err, fault.Internal, "journal_open",

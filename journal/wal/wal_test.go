@@ -2,6 +2,7 @@ package wal_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -199,6 +200,10 @@ func TestTornWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["b/before"] = "value before"
+	mark, err := os.ReadFile(filepath.Join(dir, "journal.mark")) // a write that was cut off was noted nowhere
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := j.Commit([]fsm.Record{{Bucket: "b", Key: "torn",
 		Value: []byte(strings.Repeat("value torn ", 500))}}); err != nil {
 		t.Fatal(err)
@@ -224,7 +229,8 @@ func TestTornWrite(t *testing.T) {
 		}
 		work := t.TempDir()
 		copyAll(t, dir, work)
-		if err := os.WriteFile(filepath.Join(work, filepath.Base(path)), bad, 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(work, filepath.Base(path)), bad, 0o600),
+			os.WriteFile(filepath.Join(work, "journal.mark"), mark, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		if got := read(t, work, size); !same(got, want) {
@@ -245,4 +251,59 @@ func TestPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "a log of before", later, size)
+}
+
+// TestZeroedMiddle writes zeros over a stretch of the log in use, from anywhere to anywhere, after kill -9: frames that
+// were promised are gone, so it is refused, also where they were the last.
+func TestZeroedMiddle(t *testing.T) {
+	const size = 64 << 10
+	dir, _ := crashed(t, 24, size)
+	path, raw := usedLog(t, dir)
+	end := bytes.LastIndex(raw, []byte("value"))
+	for from := 512; from < end-512; from += 1024 {
+		for _, to := range []int{from + 512, from + 4096, len(raw)} {
+			bad := bytes.Clone(raw)
+			clear(bad[from:min(to, len(raw))])
+			work := t.TempDir()
+			copyAll(t, dir, work)
+			if err := os.WriteFile(filepath.Join(work, filepath.Base(path)), bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, fmt.Sprintf("zeros from byte %d to %d of %d", from, to, end), work, size)
+		}
+	}
+}
+
+// TestLostJournal takes the journal away from its logs: a new one must not begin beside them.
+func TestLostJournal(t *testing.T) {
+	const size = 64 << 10
+	for _, commits := range []int{1, 24, 200} {
+		dir, want := crashed(t, commits, size)
+		path := filepath.Join(dir, "journal")
+		if err := os.Rename(path, path+".away"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "the journal gone", dir, size)
+		if err := os.Rename(path+".away", path); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, dir, size); !same(got, want) {
+			t.Errorf("put back, there is %v, wanted %v", got, want)
+		}
+	}
+}
+
+// TestOlderJournal puts a journal of before beside logs that went on.
+func TestOlderJournal(t *testing.T) {
+	const size = 8 << 10
+	old, _ := crashed(t, 4, size)
+	later, _ := crashed(t, 300, size)
+	raw, err := os.ReadFile(filepath.Join(old, "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(later, "journal"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "a journal of before", later, size)
 }
