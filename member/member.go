@@ -35,6 +35,12 @@ const (
 	gossipDir   = "gossip"
 )
 
+// Pieces returns the names, below a member's directory, of the files that it must find again when it starts.
+func Pieces() []string {
+	return []string{filepath.Join(IdentityDir, pki.MemberFile), filepath.Join(gossipDir, gossip.ObjectsFile),
+		filepath.Join(gossipDir, gossip.MembersFile)}
+}
+
 // Options make a member. Dir, Wire and Gossip are needed.
 type Options struct {
 	Dir    string

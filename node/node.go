@@ -108,6 +108,9 @@ func New(ctx context.Context, o Options) (*Node, error) {
 }
 
 func (n *Node) open(ctx context.Context) error {
+	if err := CheckPieces(n.o.Dir); err != nil {
+		return err
+	}
 	if err := n.openCatalog(); err != nil {
 		return err
 	}
@@ -123,7 +126,10 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.openGateway(ctx, decisions)
+	if err := n.openGateway(ctx, decisions); err != nil {
+		return err
+	}
+	return n.notePieces()
 }
 
 // Running counts the machines that run or are about to: of a machine that was being started when souk was killed, the

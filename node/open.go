@@ -62,6 +62,10 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.closers = append(n.closers, r.Close)
+	anew, err := n.anew(p)
+	if err != nil {
+		return err
+	}
 	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log})
 	own := n.fleet.Own(p.ID)
 	var observer worker.Observer = own
@@ -76,7 +80,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		ctx,
 		worker.Options{ID: p.ID, Boot: bootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
 			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
-			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace},
+			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace, Anew: anew},
 	)
 	if err != nil {
 		return err

@@ -190,7 +190,7 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	other, err := NewRequest(t.TempDir())
 	must(t, err)
 	wantCode(t, i.Accept(other, wrong, now), "credentials")
-	must(t, os.WriteFile(filepath.Join(dir, memberFile),
+	must(t, os.WriteFile(filepath.Join(dir, MemberFile),
 		[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600))
 	wantCode(t, i.Reload(), "file")
 	if i.Name().ID != "w1" {

@@ -19,7 +19,7 @@ import (
 
 // The files of a member's directory. All that belongs together is in one file, so that it is replaced in one step.
 const (
-	memberFile  = "member.pem"  // key, certificate, roots, keys of gossip
+	MemberFile  = "member.pem"  // key, certificate, roots, keys of gossip
 	pendingFile = "pending.pem" // the key of a request that is not answered yet
 )
 
@@ -63,7 +63,7 @@ func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(dir, memberFile), h.pem(r.key)); err != nil {
+	if err := writeWhole(filepath.Join(dir, MemberFile), h.pem(r.key)); err != nil {
 		return err
 	}
 	os.Remove(filepath.Join(dir, pendingFile)) // left over it costs nothing but a key used for two certificates
@@ -141,7 +141,7 @@ func Load(dir string) (*Identity, error) {
 func (i *Identity) Reload() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	file := filepath.Join(i.dir, memberFile)
+	file := filepath.Join(i.dir, MemberFile)
 	raw, err := readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, "not_joined", "%s holds no certificate; `souk join` gets one", i.dir)
@@ -216,7 +216,7 @@ func (i *Identity) Trust(c Credentials, now time.Time) error {
 	if _, err := verify(next.tls.Leaf, next.roots, now); err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(i.dir, memberFile),
+	if err := writeWhole(filepath.Join(i.dir, MemberFile),
 		next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
 		return err
 	}

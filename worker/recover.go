@@ -3,12 +3,14 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/runtime"
 )
 
 // selfBucket of the journal holds self under the key "self".
@@ -21,8 +23,8 @@ type self struct {
 	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last began; "": it was not known
 }
 
-// load gives the supervisor every record, and counts this start of the worker.
-func (l *loop) load() error {
+// load gives the supervisor every record, and counts this start of the worker. known is what the runtime has.
+func (l *loop) load(known []runtime.Status) error {
 	var records []fsm.Record
 	me := self{ID: l.o.ID}
 	err := l.o.Journal.Load(func(r fsm.Record) error {
@@ -39,6 +41,13 @@ func (l *loop) load() error {
 	if me.ID != l.o.ID {
 		return fault.New(fault.Conflict, "worker_id",
 			"this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
+	}
+	if me.Incarnation == 0 && len(known) > 0 && !l.o.Anew {
+		return fault.New(fault.Internal, "journal_missing",
+			"the journal of worker %s is new, and its runtime knows %d machines, of which the first is %s: put the "+
+				"journal back, restore one from a backup, or, if it is lost for good, have them ended: souk agent "+
+				"without %s", l.o.ID, len(known), known[0].Machine,
+			filepath.Join(l.o.Dir, "journal"))
 	}
 	me.Incarnation++
 	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1
@@ -75,6 +84,9 @@ func (l *loop) recover(ctx context.Context) error {
 	if err != nil {
 		return fault.Wrap(err, fault.KindOf(err), "runtime",
 			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
+	}
+	if err := l.load(known); err != nil {
+		return err
 	}
 	for _, s := range known {
 		l.goesOn = l.goesOn || s.Running

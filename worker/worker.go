@@ -39,8 +39,10 @@ type Options struct {
 	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
 	// may. goesOn says that lives of the worker run here. nil: it always may
 	MayBegin func(ctx context.Context, goesOn bool) (why string)
-	Log      *slog.Logger
-	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
+	// Anew says that the journal was given up: it may be empty although the runtime knows machines, which are ended.
+	Anew bool
+	Log  *slog.Logger
+	Rand *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
 
 // Pace says for how long a worker waits. Zero is what a worker of users has; tests may be in haste.
@@ -96,9 +98,6 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 		o.Rand = systemRand()
 	}
 	l := newLoop(o)
-	if err := l.load(); err != nil {
-		return nil, err
-	}
 	if err := l.recover(ctx); err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func Agent(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Run this host as a member of a cluster", Long: agentLong,
 		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host " +
 			"10.0.0.7 --attr zone=a", Args: cli.Args(0, 0, "no argument")}
-	cmd.AddCommand(cmdAgentLeave(c), cmdAgentLives(c))
+	cmd.AddCommand(cmdAgentLeave(c), cmdAgentLives(c), cmdAgentWithout(c))
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
 	f.StringVar(&o.Dir, "dir", "",
@@ -188,6 +188,9 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		return err
 	}
 	defer lock.Close()
+	if err := node.CheckPieces(dir); err != nil {
+		return err
+	}
 	token, err := tokenOf(dir)
 	if err != nil {
 		return err

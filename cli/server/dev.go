@@ -95,6 +95,9 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		return err
 	}
 	defer lock.Close()
+	if err := node.CheckPieces(dir); err != nil {
+		return err
+	}
 	token, err := tokenOf(dir)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ type home struct {
 // findHome reads what the reaper before this one wrote down.
 func findHome(dir string) home {
 	h := home{dir: dir, node: nodeOf(dir), tree: TreeName(dir)}
-	f, err := os.Open(filepath.Join(dir, livesFile))
+	f, err := os.Open(filepath.Join(dir, LivesFile))
 	if err != nil {
 		return h // it is the first
 	}

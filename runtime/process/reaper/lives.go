@@ -106,12 +106,13 @@ type lives struct {
 	buf   []byte
 }
 
-const livesFile = "lives"
+// LivesFile is the name of the lives file in the directory.
+const LivesFile = "lives"
 
 // openLives reads the file and opens it for appending. was is its line of the boot: when that was another one, the host
 // has been down since, and no life in the file runs any more.
 func openLives(dir string) (l *lives, all map[string]*known, was line, err error) {
-	l = &lives{path: filepath.Join(dir, livesFile)}
+	l = &lives{path: filepath.Join(dir, LivesFile)}
 	b, err := os.ReadFile(l.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, was, fmt.Errorf("read the lives file: %w", err)

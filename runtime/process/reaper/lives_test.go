@@ -102,7 +102,7 @@ func TestTorn(t *testing.T) {
 	b := encoded(t, story()...)
 	for n := range len(b) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, livesFile), b[:n], 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, LivesFile), b[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		l, before, _, err := openLives(dir)
