@@ -18,6 +18,13 @@ const (
 	MaxHoldTTL = 60 * time.Second
 )
 
+// MaxMachines bounds the machines of one worker, started or not. It announces each of them, and beside them those that
+// were destroyed lately, and can announce registry.MaxRecords in all.
+const MaxMachines = 24_000
+
+// codeMachines is the clause of a worker that has MaxMachines.
+const codeMachines = "machines"
+
 // Seller is the only authority over one worker's capacity. It keeps the ledger: what has been granted, what is held,
 // and so what is free. It answers at once and never waits; all of its answers are functions of what it was asked before
 // and of now. It is not safe for concurrent use: a worker asks it from one place.
@@ -182,6 +189,10 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 		s.release(token)
 	}
 	s.fund(now, &r)
+	if s.rec.Machines >= MaxMachines {
+		return s.refuse(now, r, placement.Verdict{Failing: []machine.Clause{{Code: codeMachines,
+			Wanted: "1 more machine", Had: fmt.Sprintf("%d, the most of one worker", s.rec.Machines)}}}, "")
+	}
 	if v := s.judge(r); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
