@@ -346,3 +346,33 @@ func TestADrawnNameThatIsTaken(t *testing.T) {
 		t.Errorf("a name that was sent is asked for as %v: %v", names, err)
 	}
 }
+
+// TestAKeyWhoseEndWasNotHeardIsTheMembersAgain: the decider cannot be reached when a create has ended, and is back. The
+// same key at the same member is answered at once, with the first one's machine; it waited for two and a half minutes.
+func TestAKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, "a", "b", "c")
+		for i := range 20 { // so that some key is decided at another member
+			key := fmt.Sprint("key-", i)
+			first, release, err := w.members["a"].Key(t.Context(), "app", key, "hash", fmt.Sprintf("%014x", 2*i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.setCut(func(x, y cluster.WorkerID) bool { return x != y })
+			release(cluster.MayBeMade)
+			w.setCut(nil)
+			began := time.Now()
+			second, release, err := w.members["a"].Key(t.Context(), "app", key, "hash", fmt.Sprintf("%014x", 2*i+1))
+			if err != nil || second.Machine != first.Machine || time.Since(began) > time.Second {
+				t.Fatalf("%+v after %v, not %+v: %v", second, time.Since(began), first, err)
+			}
+			release(cluster.IsMade)
+		}
+	})
+}
+
+func (w *town) setCut(cut func(a, b cluster.WorkerID) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+}

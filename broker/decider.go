@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,10 +115,16 @@ func (h *heldClaim) granted() cluster.Claimed {
 	return out
 }
 
-// over reports whether a held claim stands in nobody's way any more.
+// over reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
+// the key for another create: a member has one create of a key under way (Claimant.Key), so its word that the one before
+// has ended was lost.
 func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
-	return now.After(h.until) || h.made && h.machine == c.Over
+	next := c.Kind == cluster.ClaimKey && h.holder != c.Holder && memberOf(h.holder) == memberOf(c.Holder)
+	return next || now.After(h.until) || h.made && h.machine == c.Over
 }
+
+// memberOf returns the member that a holder names: see Claimant.holder.
+func memberOf(holder string) string { return holder[strings.LastIndexByte(holder, '@')+1:] }
 
 // end takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard of
 // the machine.
