@@ -25,7 +25,7 @@ type attemptLog struct {
 
 const (
 	attemptsFile    = "given"
-	maxAttemptLines = 200_000 // lines, until the file is written anew with what still counts
+	maxAttemptLines = 20_000 // lines, until the file is written anew with what still counts
 )
 
 // openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.

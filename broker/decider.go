@@ -116,8 +116,8 @@ func (h *heldClaim) granted() cluster.Claimed {
 }
 
 // over reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
-// the key for another create: a member has one create of a key under way (Claimant.Key), so its word that the one before
-// has ended was lost.
+// the key for another create: a member has one create of a key under way (Claimant.Key), so its word that the one
+// before has ended was lost.
 func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
 	next := c.Kind == cluster.ClaimKey && h.holder != c.Holder && memberOf(h.holder) == memberOf(c.Holder)
 	return next || now.After(h.until) || h.made && h.machine == c.Over
