@@ -47,6 +47,8 @@ type Options struct {
 	Workers []Worker
 	Version string // that the API tells
 
+	// Reserve keeps room on the disk of Dir with which a process can start and destroy machines when it is full.
+	Reserve    bool
 	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
 	DNS        *names.Server  // nil: none
 	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone

@@ -24,11 +24,12 @@ const (
 
 // process is a souk process over a fake runtime that can be ended and started again.
 type process struct {
-	t     *testing.T
-	dir   string
-	world *fake.Runtime
-	cl    *client.Client
-	end   func()
+	t       *testing.T
+	dir     string
+	world   *fake.Runtime
+	reserve bool
+	cl      *client.Client
+	end     func()
 }
 
 func start(t *testing.T) *process {
@@ -52,6 +53,7 @@ func (p *process) options() node.Options {
 		Workers:    []node.Worker{w},
 		Version:    "test",
 		DecisionMB: 1,
+		Reserve:    p.reserve,
 		Runtime:    func(node.Worker, string) (node.Runtime, error) { return p.world.Reopen(), nil },
 	}
 }

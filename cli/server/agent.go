@@ -183,14 +183,11 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
-	lock, err := lockMember(dir)
+	lock, err := claimDir(dir, lockMember)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := node.CheckPieces(dir); err != nil {
-		return err
-	}
 	token, err := tokenOf(dir)
 	if err != nil {
 		return err
@@ -218,7 +215,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
 			DNS: dns, DecisionMB: o.DecisionMB, Member: m, Version: cli.Version(),
-			Grace: shutdownGrace},
+			Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
 		ln.Close()

@@ -90,14 +90,11 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
 	}
-	lock, err := lockDir(dir)
+	lock, err := claimDir(dir, lockDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := node.CheckPieces(dir); err != nil {
-		return err
-	}
 	token, err := tokenOf(dir)
 	if err != nil {
 		return err
@@ -122,7 +119,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace},
+			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
 		ln.Close()

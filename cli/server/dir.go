@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/node"
 )
 
 // lockMember makes this process the only one with a member's directory.
@@ -23,6 +24,21 @@ func lockMember(dir string) (*os.File, error) {
 			dir)
 	}
 	return lockDir(dir)
+}
+
+// claimDir makes this process the only one with the directory, by lock, once it has room and all that must be there.
+func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, error) {
+	if err := node.GiveUpReserve(dir); err != nil {
+		return nil, err
+	}
+	f, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := node.CheckPieces(dir); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // lockDir makes this process the only one with the directory. The lock ends with the process, however it ends.

@@ -1,0 +1,94 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait"
+)
+
+// TestFullDisk: a process is started on a disk that has no byte left, and lists and destroys. Once there is room again,
+// it is kept for the next time.
+func TestFullDisk(t *testing.T) {
+	p := &process{t: t, dir: t.TempDir(), world: fake.New(fake.Options{}), reserve: true}
+	if err := unix.Mount("tmpfs", p.dir, "tmpfs", 0, "size=256m,mode=700"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("a small disk cannot be made: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(p.dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	p.start()
+	if _, err := p.cl.CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.cl.Launch(t.Context(), app, launch(), client.LaunchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.waitReserve()
+	p.end()
+	ballast := filepath.Join(p.dir, "ballast")
+	fill(t, ballast)
+	if err := node.GiveUpReserve(p.dir); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	if list, err := p.cl.Machines(t.Context(), app, client.ListOptions{}); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := p.cl.Destroy(t.Context(), app, m.ID, "", true); err != nil {
+		t.Error(err)
+	}
+	p.end()
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	p.waitReserve()
+	p.end()
+}
+
+// waitReserve waits until room is kept.
+func (p *process) waitReserve() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := wait.Until(ctx, 10*time.Millisecond, func() bool {
+		info, err := os.Stat(filepath.Join(p.dir, "reserve"))
+		return err == nil && info.Size() > 0
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// fill writes until nothing more goes.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
