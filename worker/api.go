@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -30,18 +29,15 @@ func (w *Worker) Record(context.Context) (cluster.Record, error) {
 }
 
 // Quote returns what Grant would say now, and reserves nothing.
-func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
-	err = w.loop.inspect(ctx, func(now time.Time) { q = w.loop.sup.Ask(now, r) })
-	return q, err
+func (w *Worker) Quote(ctx context.Context, r placement.Request) (market.Quote, error) {
+	return read(ctx, w.loop, func(now time.Time) (market.Quote, error) { return w.loop.sup.Ask(now, r), nil })
 }
 
 // Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
 // that restarts has none, which costs a buyer a refusal and nobody room.
 func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (
 	until time.Time, err error) {
-	var refused error
-	err = w.loop.inspect(ctx, func(now time.Time) { until, refused = w.loop.sup.Hold(now, r, token, ttl) })
-	return until, cmp.Or(err, refused)
+	return read(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, r, token, ttl) })
 }
 
 // Release ends a hold.
@@ -111,10 +107,10 @@ func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.L
 }
 
 // CurrentLease returns the lease in force; NotFound when there is none.
-func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
-	var none error
-	err = w.loop.inspect(ctx, func(now time.Time) { l, none = w.loop.sup.CurrentLease(now, app, id) })
-	return l, cmp.Or(err, none)
+func (w *Worker) CurrentLease(ctx context.Context, app, id string) (machine.Lease, error) {
+	return read(ctx, w.loop, func(now time.Time) (machine.Lease, error) {
+		return w.loop.sup.CurrentLease(now, app, id)
+	})
 }
 
 // Versions lists the configs a machine has had, newest first.

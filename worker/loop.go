@@ -222,6 +222,17 @@ func (l *loop) inspect(ctx context.Context, f func(now time.Time)) error {
 	return l.change(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
 }
 
+// read runs f where the supervisor may be read, and returns what it returned. Who goes before that reads nothing of it:
+// it is the loop's then.
+func read[T any](ctx context.Context, l *loop, f func(now time.Time) (T, error)) (T, error) {
+	var got, none T
+	var refused error
+	if err := l.inspect(ctx, func(now time.Time) { got, refused = f(now) }); err != nil {
+		return none, err
+	}
+	return got, refused
+}
+
 // change runs f where the supervisor may be stepped, and waits until what came of it is settled.
 func (l *loop) change(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
 	done := make(chan struct{})

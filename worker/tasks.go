@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -33,7 +32,10 @@ func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 		out, refused = w.loop.sup.AdmitTask(now, t)
 		return out
 	})
-	return cmp.Or(err, refused)
+	if err != nil {
+		return err // and refused is still the loop's
+	}
+	return refused
 }
 
 // AdoptTask tells whose a task is that has run since before this process.

@@ -398,3 +398,17 @@ func TestSlowListenersAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWhoGoesReadsNothing: a caller that goes away while the loop is at work on what it asked reads nothing of that. It
+// is for the race detector, which found it in a run that ended while a task was admitted.
+func TestWhoGoesReadsNothing(t *testing.T) {
+	b := open(t, mem.New(), fake.New(fake.Options{}))
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		_ = b.AdmitTask(ctx, lifecycle.Task{Name: "task"})
+		_, _ = b.Hold(ctx, grant(id(1)).Request, "token", time.Second)
+		_, _ = b.Quote(ctx, grant(id(1)).Request)
+		_, _ = b.CurrentLease(ctx, "app", id(1))
+	}
+}
