@@ -184,7 +184,9 @@ func (f *Fleet) drop(m *Machine) {
 	f.next.machines.Delete(m)
 	f.next.names.Delete(m)
 	f.changed.machines, f.changed.any = true, true
-	f.shareName(m)
+	if f.next.shared.Len() > 0 {
+		f.shareName(m)
+	}
 	if f.next.disputed.Len() > 0 && claims(f.next.machines, m.ID) < 2 {
 		f.next.disputed.Delete(m.ID)
 		f.changed.disputed = true
