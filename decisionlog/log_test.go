@@ -3,6 +3,7 @@ package decisionlog_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decision/decisiontest"
 	"github.com/soukhq/souk/decisionlog"
@@ -412,4 +414,40 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	s := l.Stats()
 	b.ReportMetric(float64(s.Bytes)/float64(s.Recorded), "bytes/decision")
+}
+
+// TestADecisionThatRefersToOldAndNew: a buyer that waited refers to what a worker was nine changes ago, and to what it
+// is now. To tell the new version pushed the old one out of the readers' caches.
+func TestADecisionThatRefersToOldAndNew(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, 1<<20)
+	version := func(n int) *cluster.Record {
+		return &cluster.Record{Worker: "w1", Incarnation: 1, Version: uint64(n), Machines: n}
+	}
+	var id string
+	tell := func(records ...*cluster.Record) {
+		id = machine.NextULID(id, decisiontest.Epoch(), rand.New(rand.NewPCG(1, 1)))
+		l.Append(&decision.Decision{ID: id, At: decisiontest.Epoch(), Records: records})
+	}
+	for n := range decision.CacheDepth {
+		tell(version(n))
+	}
+	tell(version(0), version(decision.CacheDepth))
+	if err := errors.Join(l.Flush(t.Context()), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	there := 0
+	_, err := decisionlog.Scan(dir, func(x *decision.Line, records *decision.RecordCache) error {
+		if x.Decision != nil && x.Decision.ID == id {
+			for _, n := range []int{0, decision.CacheDepth} {
+				if r, ok := records.Get("w1", decision.RefOf(version(n))); ok && r.Machines == n {
+					there++
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || there != 2 {
+		t.Errorf("%d of 2 records are there: %v", there, err)
+	}
 }

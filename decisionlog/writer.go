@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 )
@@ -86,14 +87,25 @@ func (w *writer) decision(d *decision.Decision) {
 	if w.encoder == nil {
 		w.encoder = decision.NewLineEncoder()
 	}
-	for i := range d.Records {
-		if line, fresh := w.encoder.Line(d.Records[i]); fresh {
-			w.line(line)
-		}
+	// The second time tells again what the first pushed out of the readers' caches: an old version that this decision
+	// refers to beside new ones of the same worker.
+	if w.records(d.Records) {
+		w.records(d.Records)
 	}
 	w.line(decision.Line{Decision: d})
 	w.about(d.At, d.Request.App, d.Request.Machine)
 	w.count++
+}
+
+// records tells the records that readers lack, and reports whether there was one.
+func (w *writer) records(rs []*cluster.Record) (told bool) {
+	for _, r := range rs {
+		if line, fresh := w.encoder.Line(r); fresh {
+			w.line(line)
+			told = true
+		}
+	}
+	return told
 }
 
 // line appends one line to the frame.
