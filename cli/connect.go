@@ -1,12 +1,13 @@
 package cli
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,6 +130,14 @@ func (c *Env) DevDir(given string) (string, error) {
 	return filepath.Join(home, ".local", "state", "souk", "dev"), nil
 }
 
+// WhoAmI returns the name of the user, for those who ask later who did something.
+func WhoAmI() string {
+	if u, err := user.Current(); err == nil {
+		return cmp.Or(u.Username, "somebody")
+	}
+	return "somebody"
+}
+
 // ReadLine returns a file's text without the space around it.
 func ReadLine(path string) (string, error) {
 	raw, err := os.ReadFile(path)
@@ -137,19 +146,7 @@ func ReadLine(path string) (string, error) {
 
 // WriteWhole writes a file so that it is there whole or not at all, also after a crash.
 func WriteWhole(file, text string, mode fs.FileMode) error {
-	tmp := file + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err == nil {
-		_, err = f.WriteString(text)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(tmp, file)
-	}
-	if err == nil {
-		err = journal.SyncDir(file)
-	}
-	if err != nil {
+	if err := journal.WriteWhole(file, []byte(text), mode); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal"
 )
 
 // issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any
@@ -36,7 +37,7 @@ func openIssuers(m *Member) *issuers {
 func JoinedAt(dir, addr string) error {
 	raw, err := json.Marshal(map[cluster.WorkerID]string{"": addr})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, issuersFile), raw, 0o600)
+		err = journal.WriteWhole(filepath.Join(dir, issuersFile), raw, 0o600)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "issuers", "where this member joined cannot be kept")
@@ -78,12 +79,8 @@ func (s *issuers) look() (lost []string) {
 // save writes the file whole or not at all. Where it cannot be written the next change tries again.
 func (s *issuers) save() {
 	raw, err := json.Marshal(s.at)
-	file := filepath.Join(s.m.o.Dir, issuersFile)
 	if err == nil {
-		err = os.WriteFile(file+".new", raw, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
+		err = journal.WriteWhole(filepath.Join(s.m.o.Dir, issuersFile), raw, 0o600)
 	}
 	if err != nil {
 		s.m.o.Log.Warn("the addresses of the issuers are not saved", "err", err)

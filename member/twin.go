@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -128,7 +129,7 @@ func (t *twins) meet(addr string) {
 		return
 	}
 	t.m.cluster.Yield(true)
-	err := os.WriteFile(t.file(), mustJSON(x), 0o600)
+	err := journal.WriteWhole(t.file(), mustJSON(x), 0o600)
 	t.m.o.Log.Error("another of this member's id is alive; nothing is granted or started here any more", "at", addr,
 		"err", err)
 	t.raise()

@@ -3,9 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/catalog"
@@ -16,6 +14,7 @@ import (
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -78,7 +77,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	w, err := worker.New(
 		ctx,
-		worker.Options{ID: p.ID, Boot: bootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
+		worker.Options{ID: p.ID, Boot: proc.BootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
 			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
 			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace, Anew: anew},
 	)
@@ -95,7 +94,8 @@ func (n *Node) openBuyer() error {
 	if err != nil {
 		return err
 	}
-	n.buyer, err = batch.OpenBuyer(batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: bootID(), Log: n.o.Log})
+	n.buyer, err = batch.OpenBuyer(
+		batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: proc.BootID(), Log: n.o.Log})
 	if err != nil {
 		return err
 	}
@@ -104,15 +104,6 @@ func (n *Node) openBuyer() error {
 		n.buyer.Attach(r)
 	}
 	return nil
-}
-
-// bootID returns the kernel's name for this boot, or "", which only leaves the number of an attempt in doubt.
-func bootID() string {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(raw))
 }
 
 // openDecisions opens the decision log; it returns nil where it is switched off.

@@ -77,15 +77,7 @@ func (p *pieces) write() error {
 	}
 	fmt.Fprintf(&b, "sum %s\n", checksum(b.Bytes()))
 	path := filepath.Join(p.dir, piecesFile)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = f.Write(b.Bytes())
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = errors.Join(os.Rename(path+".new", path), journal.SyncDir(path))
-	}
-	if err != nil {
+	if err := journal.WriteWhole(path, b.Bytes(), 0o600); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "pieces", "the list of files %s cannot be written", path)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -211,14 +210,7 @@ func (o *cordonFlags) cordon() (api.WorkerCordon, error) {
 	if o.ttl < 0 {
 		return api.WorkerCordon{}, cli.Usagef("--for is a time from now on, not %v", o.ttl)
 	}
-	return api.WorkerCordon{Owner: cmp.Or(o.owner, whoami()), Reason: o.reason, TTL: o.ttl.Seconds()}, nil
-}
-
-func whoami() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return "somebody"
+	return api.WorkerCordon{Owner: cmp.Or(o.owner, cli.WhoAmI()), Reason: o.reason, TTL: o.ttl.Seconds()}, nil
 }
 
 func cmdNodeCordon(c *cli.Env) *cobra.Command {
@@ -304,7 +296,7 @@ authority is), who has its disk can listen to gossip, and speak in it.`,
 		if err != nil {
 			return err
 		}
-		if err := cl.RemoveMember(cmd.Context(), argv[0], whoami(), reason, force); err != nil {
+		if err := cl.RemoveMember(cmd.Context(), argv[0], cli.WhoAmI(), reason, force); err != nil {
 			return err
 		}
 		c.Say("removed", argv[0], "%s is removed; it must join anew to come back", argv[0])

@@ -25,15 +25,11 @@ node drain.`,
 		if err != nil {
 			return err
 		}
-		addr, err := cli.ReadLine(filepath.Join(d, "addr"))
+		cl, err := agentOf(d)
 		if err != nil {
-			return fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", d)
+			return err
 		}
-		token, err := cli.ReadLine(filepath.Join(d, "token"))
-		if err != nil {
-			return fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", d)
-		}
-		if err := client.New(addr, token).Leave(cmd.Context()); err != nil {
+		if err := cl.Leave(cmd.Context()); err != nil {
 			return err
 		}
 		if err := agentEnds(cmd.Context(), c, d); err != nil {
@@ -43,6 +39,19 @@ node drain.`,
 		return nil
 	}
 	return cmd
+}
+
+// agentOf returns a client of the agent that runs with a directory.
+func agentOf(dir string) (*client.Client, error) {
+	addr, err := cli.ReadLine(filepath.Join(dir, "addr"))
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", dir)
+	}
+	token, err := cli.ReadLine(filepath.Join(dir, "token"))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", dir)
+	}
+	return client.New(addr, token), nil
 }
 
 const leaveWait = 15 * time.Second

@@ -1,15 +1,9 @@
 package server
 
 import (
-	"cmp"
-	"os/user"
-	"path/filepath"
-
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/fault"
 )
 
 func cmdAgentLives(c *cli.Env) *cobra.Command {
@@ -38,19 +32,11 @@ agent, remove its directory, and let it join with an id of its own.`,
 		if err != nil {
 			return err
 		}
-		addr, err := cli.ReadLine(filepath.Join(d, "addr"))
+		cl, err := agentOf(d)
 		if err != nil {
-			return fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", d)
+			return err
 		}
-		token, err := cli.ReadLine(filepath.Join(d, "token"))
-		if err != nil {
-			return fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", d)
-		}
-		who := "somebody"
-		if u, err := user.Current(); err == nil {
-			who = cmp.Or(u.Username, who)
-		}
-		if err := client.New(addr, token).Lives(cmd.Context(), who, reason); err != nil {
+		if err := cl.Lives(cmd.Context(), cli.WhoAmI(), reason); err != nil {
 			return err
 		}
 		c.Say("lives", d, "the member of %s is the one that lives; the other must join with another id", d)
