@@ -71,16 +71,7 @@ func (e *encoder) some(name string, there bool, v any) {
 	}
 }
 
-// text writes a string; one with anything to escape is left to encoding/json.
-func (e *encoder) text(s string) {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			e.other(s)
-			return
-		}
-	}
-	e.b = append(append(append(e.b, '"'), s...), '"')
-}
+func (e *encoder) text(s string) { e.b = machine.AppendText(e.b, s) }
 
 func (e *encoder) key(name string) {
 	e.raw(`,"`)
@@ -279,14 +270,10 @@ func (e *encoder) terms(terms machine.Terms) {
 		return
 	}
 	e.key("terms")
-	at := len(e.b)
-	for i := range terms {
-		e.raw(",")
-		e.text(terms[i].Name)
-		e.raw(":")
-		e.number(terms[i].Value)
+	b, err := terms.AppendJSON(e.b)
+	if e.b = b; err != nil && e.err == nil {
+		e.err = err
 	}
-	e.object(at)
 }
 
 // counts writes a map of counts, which is not empty.

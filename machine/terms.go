@@ -42,8 +42,11 @@ func (ts Terms) Set(name string, value float64) Terms {
 }
 
 // MarshalJSON returns the object.
-func (ts Terms) MarshalJSON() ([]byte, error) {
-	out := append(make([]byte, 0, 32*len(ts)+2), '{')
+func (ts Terms) MarshalJSON() ([]byte, error) { return ts.AppendJSON(make([]byte, 0, 32*len(ts)+2)) }
+
+// AppendJSON appends the object. It is an error where a part is no finite number.
+func (ts Terms) AppendJSON(out []byte) ([]byte, error) {
+	out = append(out, '{')
 	for i, t := range ts {
 		if i > 0 {
 			out = append(out, ',')
@@ -55,7 +58,7 @@ func (ts Terms) MarshalJSON() ([]byte, error) {
 		}
 		value, err := json.Marshal(t.Value)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out = append(out, value...)
 	}
