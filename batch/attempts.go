@@ -20,12 +20,13 @@ type attemptLog struct {
 	path  string
 	f     *os.File
 	lines int
+	live  int // lines that counted when it was last written anew
 	buf   []byte
 }
 
 const (
 	attemptsFile    = "given"
-	maxAttemptLines = 20_000 // lines, until the file is written anew with what still counts
+	maxAttemptLines = 20_000 // of the past, until the file is written anew with what still counts
 )
 
 // openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.
@@ -68,6 +69,9 @@ func (g *attemptLog) note(orders []*jobs.Orders) error {
 	return nil
 }
 
+// grown reports whether most of the file is of the past.
+func (g *attemptLog) grown() bool { return g.lines > 2*g.live+maxAttemptLines }
+
 // rewrite puts the attempts that still count in place of the file.
 func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) error {
 	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
@@ -86,7 +90,7 @@ func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) 
 		return g.fault(errors.Join(err, f.Close()))
 	}
 	err = g.close()
-	g.f, g.lines = f, lines
+	g.f, g.lines, g.live = f, lines, lines
 	return err
 }
 

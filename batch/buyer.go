@@ -182,11 +182,6 @@ func (b *Buyer) Run(ctx context.Context) error {
 // Close lets go of files. Run must have ended.
 func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.attempts.close()) }
 
-func (b *Buyer) unfinished() (n int) {
-	b.dispatcher.EachAttempt(func(string, int, int) { n++ })
-	return n
-}
-
 func (b *Buyer) drain(f func(time.Time), now time.Time) {
 	for n := 0; ; n++ {
 		f(now)
@@ -217,7 +212,7 @@ func (b *Buyer) settle() error {
 	if err := b.attempts.note(out.Orders); err != nil {
 		return err
 	}
-	if b.attempts.lines > maxAttemptLines && b.attempts.lines > 2*b.unfinished() {
+	if b.attempts.grown() {
 		if err := b.attempts.rewrite(b.dispatcher.EachAttempt); err != nil {
 			return err
 		}
