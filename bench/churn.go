@@ -65,24 +65,13 @@ func (r ChurnRow) Text() string {
 
 // Churn launches and destroys machines through an agent of its own, and reads what memory is left to it.
 func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
-	dir, err := os.MkdirTemp("", "souk-bench-*")
+	agent, _, end, err := roomyAgent(ctx, to)
 	if err != nil {
-		return failure(err, "no temporary directory can be made")
+		return err
 	}
-	defer os.RemoveAll(dir)
-	done := to.Working("starting an agent")
-	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
-		[]string{"--cpus", "100000", "--memory", "100000000"}, nil)
-	done()
-	if err != nil {
-		return failure(err, "the agent did not come up")
-	}
-	defer agents.Close()
-	if _, err := agents.List[0].Client.CreateApp(ctx, live.App); err != nil {
-		return failure(err, "the app could not be made")
-	}
-	c := &churn{o: o, agent: agents.List[0]}
-	done = to.Working("launching and destroying %d machines", o.Machines)
+	defer end()
+	c := &churn{o: o, agent: agent}
+	done := to.Working("launching and destroying %d machines", o.Machines)
 	r, err := c.measure(ctx)
 	done()
 	if ctx.Err() != nil {
@@ -93,6 +82,28 @@ func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 	}
 	to.Row(r)
 	return nil
+}
+
+// roomyAgent starts an agent that has room for whatever comes, in a directory of its own below dir, with the app of all
+// machines. end ends it and removes the directory.
+func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agent, dir string, end func(), err error) {
+	if dir, err = os.MkdirTemp("", "souk-bench-*"); err != nil {
+		return nil, "", nil, failure(err, "no temporary directory can be made")
+	}
+	done := to.Working("starting an agent")
+	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
+		append([]string{"--cpus", "100000", "--memory", "100000000"}, flags...), nil)
+	done()
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, "", nil, failure(err, "the agent did not come up")
+	}
+	end = func() { agents.Close(); os.RemoveAll(dir) }
+	if _, err := agents.List[0].Client.CreateApp(ctx, live.App); err != nil {
+		end()
+		return nil, "", nil, failure(err, "the app could not be made")
+	}
+	return agents.List[0], dir, end, nil
 }
 
 // churn is an agent that is measured.

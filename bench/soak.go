@@ -79,24 +79,13 @@ func (d SoakDone) Text() string {
 // Soak has machines, jobs, commands, leases, secrets and apps come and go at an agent of its own, and fails when
 // something of it grows with the time: memory, descriptors, threads, goroutines, a file or the number of them.
 func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
-	dir, err := os.MkdirTemp("", "souk-bench-*")
+	agent, dir, end, err := roomyAgent(ctx, to, "--decision-log-mb", "1")
 	if err != nil {
-		return failure(err, "no temporary directory can be made")
+		return err
 	}
-	defer os.RemoveAll(dir)
-	done := to.Working("starting an agent")
-	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
-		[]string{"--cpus", "100000", "--memory", "100000000", "--decision-log-mb", "1"}, nil)
-	done()
-	if err != nil {
-		return failure(err, "the agent did not come up")
-	}
-	defer agents.Close()
-	s := &soak{o: o, dir: dir, agent: agents.List[0], seen: map[string][]look{}}
-	if _, err := s.agent.Client.CreateApp(ctx, live.App); err != nil {
-		return failure(err, "the app could not be made")
-	}
-	done = to.Working("working for %v, and looking every %v", o.For, o.Every)
+	defer end()
+	s := &soak{o: o, dir: dir, agent: agent, seen: map[string][]look{}}
+	done := to.Working("working for %v, and looking every %v", o.For, o.Every)
 	err = s.run(ctx)
 	done()
 	if err != nil {
@@ -219,8 +208,7 @@ var oneOfMany = sync.OnceValue(func() *regexp.Regexp {
 // look reads all that may grow.
 func (s *soak) look(ctx context.Context, at time.Duration) error {
 	now := map[string]float64{}
-	pids := append(live.ReapersBelow(s.dir), s.agent.PID())
-	for _, pid := range pids {
+	for _, pid := range append(live.ReapersBelow(s.dir), s.agent.PID()) {
 		who := "reaper"
 		if pid == s.agent.PID() {
 			who = "agent"
@@ -240,7 +228,7 @@ func (s *soak) look(ctx context.Context, at time.Duration) error {
 			now[who+" "+what+", number"] = float64(len(list))
 		}
 	}
-	counted, err := s.agent.Counters(ctx, "go_goroutines", "go_memstats_heap_objects")
+	counted, err := s.agent.Counters(ctx, "go_goroutines")
 	if err != nil {
 		return err
 	}
