@@ -307,13 +307,7 @@ func removeGroups(mounts []cgroup.Mount, name string) bool {
 }
 
 // copyTree copies a directory as it is now.
-func copyTree(from, to string) error {
-	out, err := exec.Command("cp", "-a", "--", from, to).CombinedOutput()
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "copy", "%s cannot be copied: %s", from, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
+func copyTree(from, to string) error { return command("cp", "-a", "--", from, to) }
 
 // lockedWriter is a writer for several goroutines.
 type lockedWriter struct {

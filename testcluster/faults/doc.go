@@ -39,9 +39,11 @@ const (
 )
 
 // All lists the faults.
-func All() []string {
-	return []string{Kill, Partition, OneWay, Loss, Delay, Power, DiskFull, OldDisk, Stall, Reaper, Flap, Slow, Firewall,
-		LostFile, Exhaustion, PowerLoss, Mixed}
+func All() (names []string) {
+	for _, s := range scenarios() {
+		names = append(names, s.fault)
+	}
+	return names
 }
 
 // Options say what a run is. Exe and Dir are needed.

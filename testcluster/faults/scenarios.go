@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/check/history"
@@ -24,40 +25,33 @@ const (
 	slowLossPercent = 20
 )
 
-// fault does the run's fault for as long as it is to last. The network is mended afterwards by the caller.
-func (r *run) fault(ctx context.Context) error {
-	switch r.o.Fault {
-	case Kill:
-		return r.killing(ctx)
-	case Partition:
-		return r.partition(ctx)
-	case OneWay:
-		return r.oneWay(ctx)
-	case Power:
-		return r.power(ctx)
-	case DiskFull:
-		return r.diskFull(ctx)
-	case OldDisk:
-		return r.oldDisk(ctx)
-	case Stall:
-		return r.stall(ctx)
-	case Reaper:
-		return r.killReapers(ctx)
-	case Flap:
-		return r.flap(ctx)
-	case Firewall:
-		return r.firewall(ctx)
-	case LostFile:
-		return r.lostFile(ctx)
-	case Exhaustion:
-		return r.exhaust(ctx)
-	case PowerLoss:
-		return r.powerLoss(ctx)
-	case Mixed:
-		return wait(ctx, r.o.For)
-	}
-	return r.badNetwork(ctx)
+// scenario is a way to break a cluster. It lasts as long as the run says; the network is mended afterwards by the
+// caller.
+type scenario struct {
+	fault string
+	do    func(*run, context.Context) error
 }
+
+// scenarios lists all there are.
+func scenarios() []scenario {
+	return []scenario{
+		{Kill, (*run).killing}, {Partition, (*run).partition}, {OneWay, (*run).oneWay}, {Loss, (*run).badNetwork},
+		{Delay, (*run).badNetwork}, {Power, (*run).power}, {DiskFull, (*run).diskFull}, {OldDisk, (*run).oldDisk},
+		{Stall, (*run).stall}, {Reaper, (*run).killReapers}, {Flap, (*run).flap}, {Slow, (*run).badNetwork},
+		{Firewall, (*run).firewall}, {LostFile, (*run).lostFile}, {Exhaustion, (*run).exhaust},
+		{PowerLoss, (*run).powerLoss}, {Mixed, (*run).asItIs},
+	}
+}
+
+// fault does the run's fault.
+func (r *run) fault(ctx context.Context) error {
+	all := scenarios()
+	i := slices.IndexFunc(all, func(s scenario) bool { return s.fault == r.o.Fault })
+	return all[i].do(r, ctx) // Options.settle knows it
+}
+
+// asItIs leaves alone what is broken from the beginning.
+func (r *run) asItIs(ctx context.Context) error { return wait(ctx, r.o.For) }
 
 // badNetwork makes what every host receives late, or loses some of it, or both.
 func (r *run) badNetwork(ctx context.Context) error {
