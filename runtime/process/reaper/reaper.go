@@ -86,6 +86,7 @@ type Reaper struct {
 	procs    map[int]any // pid -> *life or *execution, children only
 	subs     map[*conn]bool
 	conns    map[*conn]bool
+	places   map[string]int // conns by what they are for
 }
 
 // EnvDir is set to the directory for every reaper.
@@ -114,7 +115,8 @@ func Run(ctx context.Context, o Options) error {
 	r := &Reaper{
 		dir: o.Dir, home: findHome(o.Dir), build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
-		subs: make(map[*conn]bool), conns: make(map[*conn]bool), rewrite: make(chan struct{}, 1),
+		subs: make(map[*conn]bool), conns: make(map[*conn]bool), places: make(map[string]int),
+		rewrite:    make(chan struct{}, 1),
 		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(), at: o.At,
 		forkPatience: forkPatience,
 	}

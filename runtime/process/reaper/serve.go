@@ -19,15 +19,22 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 )
 
-// Bounds of what one worker can have under way.
-const (
-	maxConns    = 2048 // each exec and each followed log has one
-	maxRequests = 512  // at once on one connection; more wait in the socket
-)
+// maxRequests bounds the requests at once of one connection; more wait in the socket.
+const maxRequests = 512
+
+// places are how many connections there may be at once, by what they are for. Each kind has its own, so that who
+// follows logs leaves commands theirs, and neither keeps a souk out that wants to stop a machine.
+var places = map[string]int{
+	"":            2048, // has said nothing yet, and must within frame.HelloTimeout
+	frame.OpHello: 64,   // a souk: one, and those that it has left and that are not closed yet
+	frame.OpWatch: 2048,
+	frame.OpExec:  2048,
+}
 
 // conn is one connection of a worker.
 type conn struct {
 	r    *Reaper
+	op   string // what it is for, by which it has its place; guarded by r.mu
 	unix *net.UnixConn
 	in   *bufio.Reader
 	fds  *fdReader
@@ -110,14 +117,8 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 		}
 		c := &conn{r: r, unix: u, fds: &fdReader{c: u}}
 		c.in = bufio.NewReaderSize(c.fds, 4096)
-		r.mu.Lock()
-		full := len(r.conns) >= maxConns
-		if !full {
-			r.conns[c] = true
-		}
-		r.mu.Unlock()
-		if err := CheckPeer(u); err != nil || full {
-			r.log.Warn("a connection was refused", "err", err, "full", full)
+		if err := errors.Join(CheckPeer(u), c.enter("")); err != nil {
+			r.log.Warn("a connection was refused", "err", err)
 			c.close()
 			continue
 		}
@@ -129,8 +130,41 @@ func (c *conn) close() {
 	_ = c.unix.Close()
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	delete(c.r.conns, c)
+	c.leaveLocked()
 	delete(c.r.subs, c)
+}
+
+// enter gives the connection a place among those of an operation, instead of the one that it has.
+func (c *conn) enter(op string) error {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := places[op]; r.places[op] >= most {
+		return fault.New(fault.Exhausted, "connections", "%s; try again when some have ended", fullText(op, most))
+	}
+	c.leaveLocked()
+	c.op, r.conns[c] = op, true
+	r.places[op]++
+	return nil
+}
+
+// leaveLocked gives the place back; r.mu is held.
+func (c *conn) leaveLocked() {
+	if c.r.conns[c] {
+		delete(c.r.conns, c)
+		c.r.places[c.op]--
+	}
+}
+
+// fullText says which places are taken.
+func fullText(op string, most int) string {
+	switch op {
+	case frame.OpWatch:
+		return fmt.Sprintf("%d logs of the worker's machines are followed already, the most at once", most)
+	case frame.OpExec:
+		return fmt.Sprintf("%d commands run beside the worker's machines already, the most at once", most)
+	}
+	return fmt.Sprintf("the reaper has %d connections of this kind already, the most at once", most)
 }
 
 func (r *Reaper) closeConns() {
@@ -172,6 +206,13 @@ func (c *conn) serve() {
 			"the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
 			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
 		return
+	}
+	if _, known := places[q.Op]; known {
+		if err := c.enter(q.Op); err != nil {
+			c.r.log.Warn("a connection was refused", "err", err)
+			c.fail(f.ID, err)
+			return
+		}
 	}
 	switch q.Op {
 	case frame.OpHello:
