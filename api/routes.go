@@ -117,6 +117,12 @@ type Route struct {
 	Open  bool   // it needs no token
 }
 
+// KeptHere reports whether the operation makes something that the process that answers keeps itself: of the others a
+// worker decides whether it has room.
+func (r Route) KeptHere() bool {
+	return r.Verb == VerbCreate && slices.Contains([]Kind{KindApp, KindJob, KindNamespace}, r.Kind)
+}
+
 // Routes returns the whole API.
 func Routes() []Route {
 	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), volumeRoutes(), placingRoutes(), jobRoutes(),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/journal"
 )
 
 // attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of
@@ -18,7 +19,9 @@ import (
 // what write(2) took; a host that goes down takes all that runs along, which Boot tells.
 type attemptLog struct {
 	path  string
+	write journal.Writing
 	f     *os.File
+	size  int64
 	lines int
 	live  int // lines that counted when it was last written anew
 	buf   []byte
@@ -30,8 +33,9 @@ const (
 )
 
 // openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.
-func openAttemptLog(dir string, f func(job string, index, attempt int)) (*attemptLog, error) {
-	g := &attemptLog{path: filepath.Join(dir, attemptsFile)}
+func openAttemptLog(dir string, write journal.Writing,
+	f func(job string, index, attempt int)) (*attemptLog, error) {
+	g := &attemptLog{path: filepath.Join(dir, attemptsFile), write: write}
 	raw, err := os.ReadFile(g.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, g.fault(err)
@@ -63,10 +67,20 @@ func (g *attemptLog) note(orders []*jobs.Orders) error {
 	if len(g.buf) == 0 {
 		return nil
 	}
-	if _, err := g.f.Write(g.buf); err != nil {
+	if err := g.write(g.append); err != nil {
 		return g.fault(err)
 	}
 	return nil
+}
+
+// append writes buf behind the others, whole or not at all: half a line would hide what comes after it.
+func (g *attemptLog) append() error {
+	n, err := g.f.Write(g.buf)
+	if err != nil && n > 0 {
+		return errors.Join(err, g.f.Truncate(g.size))
+	}
+	g.size += int64(n)
+	return err
 }
 
 // grown reports whether most of the file is of the past.
@@ -74,14 +88,18 @@ func (g *attemptLog) grown() bool { return g.lines > 2*g.live+maxAttemptLines }
 
 // rewrite puts the attempts that still count in place of the file.
 func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) error {
+	return g.write(func() error { return g.rewriteOnce(each) })
+}
+
+func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int))) error {
 	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return g.fault(err)
 	}
-	w, lines := bufio.NewWriter(f), 0
+	w, lines, size := bufio.NewWriter(f), 0, 0
 	each(func(job string, index, attempt int) {
-		fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt)
-		lines++
+		n, _ := fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt) // Flush tells
+		lines, size = lines+1, size+n
 	})
 	if err = w.Flush(); err == nil {
 		err = os.Rename(g.path+".new", g.path)
@@ -90,7 +108,7 @@ func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) 
 		return g.fault(errors.Join(err, f.Close()))
 	}
 	err = g.close()
-	g.f, g.lines, g.live = f, lines, lines
+	g.f, g.size, g.lines, g.live = f, int64(size), lines, lines
 	return err
 }
 

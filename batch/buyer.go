@@ -33,8 +33,9 @@ type BuyerOptions struct {
 	Journal journal.Journal
 	Dir     string // for output; made when it does not exist
 	// Boot names this boot of the host that the workers are on: after another, what ran has been lost. "" is not known.
-	Boot string
-	Log  *slog.Logger // nil: nothing is logged
+	Boot  string
+	Write journal.Writing // carries out writes of files that are not the journal's; nil: once
+	Log   *slog.Logger    // nil: nothing is logged
 }
 
 // Buyer owns jobs. Its methods may be called from many goroutines, once Run works.
@@ -69,6 +70,9 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Write == nil {
+		o.Write = journal.Once
+	}
 	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)),
 		inputs: make(chan func(time.Time), maxInputs),
 		saved:  make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{},
@@ -89,7 +93,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.dispatcher.Resume()
-	if b.attempts, err = openAttemptLog(o.Dir, b.dispatcher.NoteAttempt); err != nil {
+	if b.attempts, err = openAttemptLog(o.Dir, o.Write, b.dispatcher.NoteAttempt); err != nil {
 		return nil, err
 	}
 	if boot != "" && o.Boot != "" && boot != o.Boot {

@@ -13,6 +13,18 @@ type Cordon struct {
 	Drain  bool      `json:"drain,omitempty"`
 }
 
+// DiskOwner is the owner of the cordon of a worker whose disk is full.
+const DiskOwner = "souk, for its disk"
+
+// Text says a worker's state with this cordon, nil for none, and of a full disk why: who wants something of the worker
+// can see to that.
+func (c *Cordon) Text() string {
+	if c != nil && c.Owner == DiskOwner {
+		return string(c.State()) + ": " + c.Reason
+	}
+	return string(c.State())
+}
+
 // State is that of a worker with this cordon; nil is none.
 func (c *Cordon) State() State {
 	switch {

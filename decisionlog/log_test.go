@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
@@ -449,5 +450,57 @@ func TestADecisionThatRefersToOldAndNew(t *testing.T) {
 	})
 	if err != nil || there != 2 {
 		t.Errorf("%d of 2 records are there: %v", there, err)
+	}
+}
+
+// TestFullDisk: while the disk takes nothing, decisions are dropped, no file is left that has none, and what was
+// recorded before and afterwards is whole.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("a small disk cannot be made: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	all := history(rand.New(rand.NewPCG(1, 2)), 30)
+	log, ballast := filepath.Join(dir, "log"), filepath.Join(dir, "ballast")
+	l := open(t, log, decisionlog.MinMaxBytes)
+	record := func(ds []*decision.Decision) (failed int) {
+		for _, d := range ds {
+			l.Append(d)
+			if err := l.Flush(t.Context()); err != nil {
+				failed++
+			}
+		}
+		return failed
+	}
+	if failed := record(all[:10]); failed > 0 {
+		t.Fatalf("%d decisions are not recorded", failed)
+	}
+	if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	failed := record(all[10:20])
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if lost := record(all[20:]); failed == 0 || lost > 0 {
+		t.Errorf("on the full disk %d decisions failed, afterwards %d", failed, lost)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := decisionlog.Files(log)
+	if err != nil || len(names) > 2 {
+		t.Errorf("there are %d files, %v", len(names), err)
+	}
+	if ids := verifyAll(t, log); len(ids) != len(all)-failed {
+		t.Errorf("%d decisions are recorded of %d, %d failed", len(ids), len(all), failed)
 	}
 }

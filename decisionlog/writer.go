@@ -168,13 +168,25 @@ func (w *writer) write(frame []byte) error {
 		}
 	}
 	n, err := w.file.Write(frame)
+	if err != nil {
+		return errors.Join(err, w.leave(n > 0))
+	}
 	w.size += int64(n)
 	w.l.bytes.Add(int64(n))
-	if err != nil {
-		// The file has a torn end now: leave it, and begin another.
-		w.file.Close()
-		w.file, w.encoder = nil, nil
+	return nil
+}
+
+// leave ends a file that could not be written, with what was written before, and removes it where that is nothing: what
+// its lines refer to may have been in the frame that is lost, so another one is begun.
+func (w *writer) leave(torn bool) (err error) {
+	if w.size == 0 {
+		err = os.Remove(w.file.Name())
+		w.l.files.Add(-1)
+	} else if torn {
+		err = w.file.Truncate(w.size)
 	}
+	err = errors.Join(err, w.file.Close())
+	w.file, w.encoder = nil, nil
 	return err
 }
 

@@ -42,6 +42,7 @@ type Options struct {
 	Policy placement.Policy
 	// Decisions is where each placement is recorded; nil: nowhere.
 	Decisions *decisionlog.Log
+	Full      func() error // why nothing new is kept here; nil: it always is
 	Log       *slog.Logger // nil: nothing is logged
 	Rand      io.Reader    // nil: crypto/rand
 	Version   string       // of souk, for /v1/souk/version
@@ -76,7 +77,7 @@ func New(o Options) (*Gateway, error) {
 	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
 	metrics := newMetrics(append(g.broker.Collectors(),
 		workerCollector{g.directory}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
-	front := &front{o.Authenticate, o.Log, metrics}
+	front := &front{o.Authenticate, o.Full, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
 		return nil, err
@@ -95,6 +96,9 @@ func (o *Options) fill() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Full == nil {
+		o.Full = func() error { return nil }
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
@@ -123,7 +127,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
 		&healthAPI{o.Cluster, d, g.claims},
-		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics},
+		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full},
 	}
 }
 

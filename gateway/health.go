@@ -86,6 +86,10 @@ func (a *healthAPI) reported(x *fleet.Worker) (out []api.HealthFinding) {
 			f.Check, f.Have = "twin", c.Reason
 			f.Advice = "look which of the two hosts is meant to be, then say so there"
 		}
+		if c.Owner == cluster.DiskOwner {
+			f.Check, f.Have = "disk", c.Reason
+			f.Advice = "list, stop and destroy work; it takes new things by itself once there is room"
+		}
 		out = append(out, f)
 	}
 	if since, lost := a.directory.contact.Lost(x.ID); lost && x.Reachable() {

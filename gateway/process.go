@@ -28,6 +28,7 @@ type processAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
 	metrics   http.Handler
+	full      func() error
 }
 
 // handlers returns what it serves.
@@ -103,6 +104,9 @@ func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
 				return plainText(w, http.StatusServiceUnavailable, err.Error()+"\n")
 			}
 		}
+	}
+	if err := a.full(); err != nil { // room is made through this API, so it is ready
+		return plainText(w, http.StatusOK, "ok, and takes nothing new: "+err.Error()+"\n")
 	}
 	return plainText(w, http.StatusOK, "ok\n")
 }

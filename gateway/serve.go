@@ -67,6 +67,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // front is what stands between the server and the nouns.
 type front struct {
 	allow   func(token string) bool
+	full    func() error // why nothing new is kept here
 	log     *slog.Logger
 	metrics *metrics
 }
@@ -235,6 +236,9 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 			return nil, fault.New(fault.Internal, "routes", "nothing serves %s", rt.Op)
 		}
 		delete(served, rt.Op)
+		if rt.KeptHere() {
+			do = f.unlessFull(do)
+		}
 		mux.Handle(string(rt.Op), f.handle(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
 		if rt.Op.Method() == http.MethodGet {
@@ -255,6 +259,16 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 	}
 	mux.Handle("/", f.handle("unmatched", func(http.ResponseWriter, *http.Request) error { return noSuchPath() }))
 	return mux, nil
+}
+
+// unlessFull refuses what would have to be kept here while the disk is full.
+func (f *front) unlessFull(do handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := f.full(); err != nil {
+			return err
+		}
+		return do(w, r)
+	}
 }
 
 // refuseUnimplemented registers the parts of the Machines API that souk does not serve.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
@@ -193,8 +194,20 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 	}
 	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion,
 		Resource: "disk", Detail: ranked,
-		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB; ask for less, or "+
-			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB)}
+		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB%s; ask for less, or "+
+			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB, fullDisk(ranked))}
+}
+
+// fullDisk says of the first candidate whose disk is full that it is; "" where there is none.
+func fullDisk(ranked []machine.Candidate) string {
+	for _, x := range ranked {
+		for _, c := range x.Failing {
+			if state, why, ok := strings.Cut(c.Had, ": "); ok && c.Code == placement.CodeState {
+				return fmt.Sprintf("; %s is %s: %s", x.Worker, state, why)
+			}
+		}
+	}
+	return ""
 }
 
 func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeCommand,

@@ -19,3 +19,10 @@ type Journal interface {
 	Load(f func(fsm.Record) error) error
 	Close() error
 }
+
+// Writing carries out a write that leaves all as it was when it fails, or something that its repetition replaces: it
+// may be done again, where the disk was full.
+type Writing func(write func() error) error
+
+// Once does a write once. It is the Writing of those who are given none.
+func Once(write func() error) error { return write() }

@@ -17,15 +17,33 @@ const (
 	MaxCordon     = 366 * 24 * time.Hour // that one with an end may last
 )
 
-// cordon is whether the worker takes anything new. What it is stands in the ledger's record.
-type cordon struct{ *core }
+// cordon is whether the worker takes anything new. What holds stands in the ledger's record.
+type cordon struct {
+	*core
+	own *cluster.Cordon // that somebody set; nil: none
+}
+
+// show has the ledger's record say why nothing new is taken: a halt goes before a cordon, and that before a full disk.
+func (s *cordon) show() {
+	c := s.own
+	switch {
+	case s.halt.why != "":
+		c = &cluster.Cordon{Owner: HaltOwner, Reason: s.halt.why, Since: s.halt.since.UTC()}
+	case c == nil && s.full.why != nil:
+		c = &cluster.Cordon{Owner: cluster.DiskOwner, Reason: s.full.why.Error(), Since: s.full.since.UTC()}
+	}
+	if !c.Same(s.seller.Cordon()) {
+		s.seller.SetCordon(c)
+	}
+}
 
 func (s *cordon) restore(rec fsm.Record) error {
 	var c cluster.Cordon
 	if err := decode(rec, &c, "the cordon"); err != nil {
 		return err
 	}
-	s.seller.SetCordon(&c)
+	s.own = &c
+	s.show()
 	return nil
 }
 
@@ -34,8 +52,8 @@ func (s *cordon) next() time.Time {
 	if s.halt.why != "" {
 		return time.Time{}
 	}
-	if c := s.seller.Cordon(); c != nil {
-		return c.Until
+	if s.own != nil {
+		return s.own.Until
 	}
 	return time.Time{}
 }
@@ -48,7 +66,8 @@ func (s *cordon) step() {
 }
 
 func (s *cordon) set(c *cluster.Cordon) {
-	s.seller.SetCordon(c)
+	s.own = c
+	s.show()
 	if c != nil {
 		s.put(CordonBucket, "worker", c)
 	} else {
@@ -62,7 +81,7 @@ func (s *cordon) change(c CordonCommand) error {
 	if err := s.halt.refuse(); err != nil {
 		return err
 	}
-	old := s.seller.Record(s.now).Cordon
+	old := s.own
 	switch {
 	case c.End && old == nil:
 		return nil

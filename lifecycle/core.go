@@ -22,6 +22,7 @@ type core struct {
 	now    time.Time // of the input
 	out    Out       // of the input
 	halt   halt
+	full   full
 }
 
 // Out is what one input asks of the owner. See the package comment for the order.

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"time"
 
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -16,8 +15,15 @@ const CodeHalted = "halted"
 // halt is why the worker may begin nothing: another one of its id is alive, most likely. Its record then has a cordon
 // of souk's own, which is not in the journal; what runs goes on, and may be stopped and destroyed.
 type halt struct {
-	why    string          // "": it is not halted
-	before *cluster.Cordon // that the worker had
+	why   string // "": it is not halted
+	since time.Time
+}
+
+// full is why the worker takes nothing new while its disk is full. Its record has a cordon for that, too, where nobody
+// has set another.
+type full struct {
+	why   error // nil: it is not
+	since time.Time
 }
 
 // refuse returns the error of what a worker that is halted does not begin; nil while it is not.
@@ -35,17 +41,24 @@ func (v Verb) starts() bool { return v == Start || v == Restart || v == Update }
 // durable: who halts it does so again at each start.
 func (s *Supervisor) Halt(now time.Time, why string) Out {
 	s.open(now)
-	switch h := &s.halt; {
-	case why == h.why:
-	case why == "":
-		s.seller.SetCordon(h.before)
-		s.halt = halt{}
-	default:
-		if h.why == "" {
-			h.before = s.seller.Cordon()
+	if s.halt.why != why {
+		if s.halt.why == "" {
+			s.halt.since = s.now
 		}
-		h.why = why
-		s.seller.SetCordon(&cluster.Cordon{Owner: HaltOwner, Reason: why, Since: now.UTC()})
+		s.halt.why = why
+		s.cordon.show()
 	}
+	return s.close()
+}
+
+// Full has the worker take nothing new, for the reason given: its disk is full. "" ends that. What it has goes on, and
+// may be started. Nothing of it is durable.
+func (s *Supervisor) Full(now time.Time, why error) Out {
+	s.open(now)
+	if s.full.why == nil && why != nil {
+		s.full.since = s.now
+	}
+	s.full.why = why
+	s.cordon.show()
 	return s.close()
 }

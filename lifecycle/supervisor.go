@@ -66,7 +66,7 @@ type recorder interface {
 // New makes the supervisor of a worker that has nothing yet. rec says who it is and its capacity.
 func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	c := &core{seller: market.NewSeller(rec), rand: rng}
-	s := &Supervisor{core: c, accounts: newAccounts(c), cordon: &cordon{c}, leases: newLeases(c)}
+	s := &Supervisor{core: c, accounts: newAccounts(c), cordon: &cordon{core: c}, leases: newLeases(c)}
 	s.volumes = newVolumes(c, s.accounts)
 	s.tasks = newTasks(c, s.accounts)
 	s.machines = newMachines(c, s.volumes, s.leases, s.accounts)

@@ -267,6 +267,9 @@ func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	if c.Verb == "create" {
 		err = s.halt.refuse()
 	}
+	if err == nil && (c.Verb == "create" || c.Verb == "snapshot") {
+		err = s.full.why
+	}
 	if err == nil {
 		v, begun, err = s.volumes.command(c)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/machine"
@@ -47,7 +48,7 @@ type Options struct {
 	Workers []Worker
 	Version string // that the API tells
 
-	// Reserve keeps room on the disk of Dir with which a process can start and destroy machines when it is full.
+	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
 	Reserve    bool
 	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
 	DNS        *names.Server  // nil: none
@@ -85,6 +86,7 @@ type Node struct {
 	catalog *catalog.Catalog
 	gateway *gateway.Gateway
 	server  *http.Server
+	reserve *disk.Reserve  // nil: none is kept
 	closers []func() error // in the order of opening
 }
 
@@ -112,6 +114,9 @@ func New(ctx context.Context, o Options) (*Node, error) {
 func (n *Node) open(ctx context.Context) error {
 	if err := CheckPieces(n.o.Dir); err != nil {
 		return err
+	}
+	if n.o.Reserve {
+		n.reserve = disk.Open(n.o.Dir, n.o.Log)
 	}
 	if err := n.openCatalog(); err != nil {
 		return err

@@ -28,7 +28,7 @@ func (n *Node) openCatalog() error {
 }
 
 func (n *Node) openJournal(path string) (journal.Journal, error) {
-	j, err := bolt.Open(path, bolt.Options{})
+	j, err := bolt.Open(path, bolt.Options{Write: n.reserve.Write})
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,12 @@ func (n *Node) openJournal(path string) (journal.Journal, error) {
 }
 
 // openWorkerJournal opens a journal whose commits somebody waits for: a log in front halves what one costs.
-func openWorkerJournal(path string) (journal.Journal, error) {
-	inner, err := bolt.Open(path, bolt.Options{})
+func openWorkerJournal(path string, write journal.Writing) (journal.Journal, error) {
+	inner, err := bolt.Open(path, bolt.Options{Write: write})
 	if err != nil {
 		return nil, err
 	}
-	j, err := wal.Open(inner, path, wal.Options{})
+	j, err := wal.Open(inner, path, wal.Options{Write: write})
 	if err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}
@@ -51,7 +51,7 @@ func openWorkerJournal(path string) (journal.Journal, error) {
 
 // openWorker opens one worker, with its journal, its runtime and its runner of tasks.
 func (n *Node) openWorker(ctx context.Context, p Worker) error {
-	j, err := openWorkerJournal(filepath.Join(p.Dir, workerJournal))
+	j, err := openWorkerJournal(filepath.Join(p.Dir, workerJournal), n.reserve.Write)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		ctx,
 		worker.Options{ID: p.ID, Boot: proc.BootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
 			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
-			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace, Anew: anew},
+			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace, Anew: anew, Full: n.reserve.Full},
 	)
 	if err != nil {
 		return err
@@ -95,7 +95,8 @@ func (n *Node) openBuyer() error {
 		return err
 	}
 	n.buyer, err = batch.OpenBuyer(
-		batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: proc.BootID(), Log: n.o.Log})
+		batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: proc.BootID(),
+			Write: n.reserve.Write, Log: n.o.Log})
 	if err != nil {
 		return err
 	}
@@ -131,6 +132,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		Catalog:   n.catalog,
 		Jobs:      n.buyer,
 		Decisions: decisions,
+		Full:      n.reserve.Full,
 		Token:     n.o.Token,
 		Region:    n.o.Region,
 		Log:       n.o.Log,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/wait"
 )
@@ -44,7 +44,7 @@ func TestFullDisk(t *testing.T) {
 	p.end()
 	ballast := filepath.Join(p.dir, "ballast")
 	fill(t, ballast)
-	if err := node.GiveUpReserve(p.dir); err != nil {
+	if err := disk.GiveUp(p.dir); err != nil {
 		t.Fatal(err)
 	}
 	p.start()

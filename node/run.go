@@ -24,7 +24,7 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { return n.o.DNS.Run(gctx) })
 	}
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
-	g.Go(func() error { n.keepReserve(gctx); return nil })
+	g.Go(func() error { n.reserve.Keep(gctx); return nil })
 	if m := n.o.Member; m != nil {
 		g.Go(func() error { return m.Run(gctx) })
 		g.Go(func() error { return m.FollowTwins(gctx, n.workers[0].Halt) })

@@ -104,7 +104,11 @@ func (j *judging) no(never bool, code, wanted, had string) {
 
 func (j *judging) judge(r *Request, w *cluster.Record) {
 	if w.State != cluster.Ready && j.refuse() {
-		j.no(false, CodeState, string(cluster.Ready), string(w.State))
+		had := string(w.State)
+		if w.State == w.Cordon.State() {
+			had = w.Cordon.Text()
+		}
+		j.no(false, CodeState, string(cluster.Ready), had)
 	}
 	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 && j.refuse() {
 		j.no(true, CodeRegion, RegionText(r.Regions), string(w.Region))

@@ -215,6 +215,10 @@ func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, er
 // Examine is the worker's own part of `souk doctor`.
 func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 	out := w.loop.pulse.examine(ctx)
+	if why := w.o.Full(); why != nil {
+		out = append(out, cluster.Finding{Name: "worker: its disk has room", Have: why.Error(),
+			Advice: "list, stop and destroy work; souk takes new things by itself once there is room"})
+	}
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
 		bounded, cancel := context.WithTimeout(ctx, examineTime)
 		defer cancel()

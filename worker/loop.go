@@ -30,6 +30,7 @@ type loop struct {
 	stopOnce sync.Once
 	goesOn   bool   // lives of the worker ran here when it began
 	halt     string // why it was halted when it began
+	full     error  // why nothing new is taken, as the supervisor knows it
 
 	view    *view
 	record  atomic.Pointer[cluster.Record]
@@ -174,6 +175,10 @@ func (l *loop) take(ctx context.Context, batch []input) error {
 	outs := make([]lifecycle.Out, 0, len(batch)+1)
 	if missed := l.pulse.take(now); missed > 0 {
 		outs = append(outs, l.sup.Missed(now, missed))
+	}
+	if why := l.o.Full(); why != l.full { //nolint:errorlint // the same one as before
+		l.full = why
+		outs = append(outs, l.sup.Full(now, why))
 	}
 	for _, in := range batch {
 		outs = append(outs, in.f(now))

@@ -41,6 +41,8 @@ type Options struct {
 	MayBegin func(ctx context.Context, goesOn bool) (why string)
 	// Anew says that the journal was given up: it may be empty although the runtime knows machines, which are ended.
 	Anew bool
+	// Full is asked often, and returns why nothing new is taken; nil: it is. nil: it always is
+	Full func() error
 	Log  *slog.Logger
 	Rand *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
@@ -92,6 +94,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Full == nil {
+		o.Full = func() error { return nil }
 	}
 	o.Log = o.Log.With("worker", o.ID)
 	if o.Rand == nil {

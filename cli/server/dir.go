@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
 )
@@ -28,7 +29,7 @@ func lockMember(dir string) (*os.File, error) {
 
 // claimDir makes this process the only one with the directory, by lock, once it has room and all that must be there.
 func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, error) {
-	if err := node.GiveUpReserve(dir); err != nil {
+	if err := disk.GiveUp(dir); err != nil {
 		return nil, err
 	}
 	f, err := lock(dir)

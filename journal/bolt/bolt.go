@@ -36,7 +36,8 @@ import (
 
 // Options adjust Open. The zero value is what a worker uses.
 type Options struct {
-	LockTimeout time.Duration // how long to wait for another process to let go of the file; 0: one second
+	LockTimeout time.Duration   // how long to wait for another process to let go of the file; 0: one second
+	Write       journal.Writing // carries out a transaction; nil: once
 }
 
 // The sizes the file is mapped and grown by. Growing costs one more fsync, so not too small; a fresh journal is one
@@ -60,6 +61,8 @@ type Journal struct {
 	waiting []*commit // bounded by the number of callers: each waits for its own
 	leading bool      // somebody writes
 
+	writing journal.Writing
+
 	// Only the leader touches these.
 	state  state
 	failed error // after the first failed write nothing more is written: what is on disk is unknown
@@ -75,6 +78,9 @@ var _ journal.Journal = (*Journal)(nil)
 func Open(path string, o Options) (*Journal, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = time.Second
+	}
+	if o.Write == nil {
+		o.Write = journal.Once
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := create(path); err != nil {
@@ -114,7 +120,7 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 		return nil, openError(err, path)
 	}
 	db.AllocSize = growBy
-	j := &Journal{path: path, file: f, db: db, state: st}
+	j := &Journal{path: path, file: f, db: db, state: st, writing: o.Write}
 	j.left.L = &j.mu
 	return j, nil
 }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"fmt"
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
@@ -53,7 +54,7 @@ func (j *Journal) lead(c *commit) {
 	group := j.takeGroup()
 	err := j.failed
 	if err == nil {
-		err = j.write(group)
+		err = j.writing(func() error { return j.write(group) })
 		j.failed = err
 	}
 	for _, o := range group {
@@ -89,12 +90,14 @@ func (j *Journal) takeGroup() []*commit {
 	return group
 }
 
-// write puts a group into one transaction of the file.
+// write puts a group into one transaction of the file. Where that fails before the transaction's last page, which makes
+// it count, the file is as it was; later it may be either, and must not be written again.
 func (j *Journal) write(group []*commit) (err error) {
 	defer j.recoverFault(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	st := j.state
+	st, id := j.state, 0
 	err = j.db.Update(func(tx *bbolt.Tx) error {
+		id = tx.ID()
 		buckets := map[string]*bbolt.Bucket{}
 		for _, c := range group {
 			for _, r := range c.batch {
@@ -106,12 +109,25 @@ func (j *Journal) write(group []*commit) (err error) {
 		return putState(tx, st)
 	})
 	if err != nil {
+		if j.counts(id) {
+			err = fmt.Errorf("the transaction was begun: %v", err) //nolint:errorlint // no full disk: it is not repeated
+		}
 		return fault.Wrap(err, fault.Internal, "journal_write",
 			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
 				"disk is well and has room, then start souk again", j.path)
 	}
 	j.state = st
 	return nil
+}
+
+// counts reports whether a transaction that has failed is what the file holds now, for all that is known.
+func (j *Journal) counts(id int) bool {
+	tx, err := j.db.Begin(false)
+	if err != nil {
+		return true
+	}
+	newest := tx.ID()
+	return tx.Rollback() != nil || newest >= id
 }
 
 // apply writes one record and keeps st true of the whole file.

@@ -136,7 +136,7 @@ func (j *Journal) checkpoint(full *logFile, newest uint64) (*logFile, error) {
 	if err := j.inner.Commit(append(m.records(), known{applied, newest}.record())); err != nil {
 		return nil, err
 	}
-	if err := full.reuse(newest + 1); err != nil {
+	if err := j.doing(func() error { return full.reuse(newest + 1) }); err != nil {
 		return nil, err
 	}
 	return full, j.inner.Commit([]fsm.Record{known{applied, newest + 1}.record()})

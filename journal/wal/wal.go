@@ -36,7 +36,8 @@ import (
 
 // Options adjust Open. The zero value is what a worker uses.
 type Options struct {
-	Size int64 // of a log, in bytes; 0: 4 MiB. A batch that does not fit into one goes into the journal itself.
+	Size  int64           // of a log, in bytes; 0: 4 MiB. A batch that fits into none goes into the journal itself.
+	Write journal.Writing // carries out a write of a log; nil: once
 }
 
 const defaultSize = 4 << 20
@@ -46,6 +47,7 @@ type Journal struct {
 	inner journal.Journal
 	base  string // of the logs' paths
 	size  int64
+	doing journal.Writing
 
 	bodies sync.Pool // of *[]byte: room for batches that are encoded
 
@@ -78,7 +80,10 @@ func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 	if o.Size == 0 {
 		o.Size = defaultSize
 	}
-	j := &Journal{inner: inner, base: path, size: o.Size, next: 1, synced: 1}
+	if o.Write == nil {
+		o.Write = journal.Once
+	}
+	j := &Journal{inner: inner, base: path, size: o.Size, doing: o.Write, next: 1, synced: 1}
 	j.change.L = &j.mu
 	known, err := readKnown(inner)
 	if err != nil {
@@ -194,9 +199,9 @@ func (j *Journal) write() {
 	group, l := j.waiting[:n], j.log
 	j.waiting = append([][]byte(nil), j.waiting[n:]...)
 	j.mu.Unlock()
-	err := l.append(group)
+	err := j.doing(func() error { return l.append(group) })
 	if err == nil {
-		err = j.note(mark{l.generation, l.number - 1})
+		err = j.doing(func() error { return j.note(mark{l.generation, l.number - 1}) })
 	}
 	j.mu.Lock()
 	if err != nil {

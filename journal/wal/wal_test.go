@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
@@ -306,4 +308,81 @@ func TestOlderJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "a journal of before", later, size)
+}
+
+// TestFullDisk commits on a disk that is full, and that has a page more each time a write has failed: nothing of it is
+// seen, and all is there afterwards. Where the write is not done again, what was acknowledged before is.
+func TestFullDisk(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		t.Run(fmt.Sprint("patient ", patient), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=700"); err != nil {
+				if os.Getenv("CI") == "true" {
+					t.Fatal(err)
+				}
+				t.Skipf("a small disk cannot be made: %v", err)
+			}
+			defer unix.Unmount(dir, unix.MNT_DETACH)
+			onFullDisk(t, dir, patient)
+		})
+	}
+}
+
+func onFullDisk(t *testing.T, dir string, patient bool) {
+	t.Helper()
+	ballast, failures := filepath.Join(dir, "ballast"), 0
+	left := int64(0)
+	write := func(write func() error) error {
+		err := write()
+		for patient && errors.Is(err, unix.ENOSPC) {
+			failures++
+			left -= 4096
+			if err := os.Truncate(ballast, left); err != nil {
+				return err
+			}
+			err = write()
+		}
+		return err
+	}
+	path := filepath.Join(dir, "journal")
+	inner, err := bolt.Open(path, bolt.Options{Write: write})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := wal.Open(inner, path, wal.Options{Size: 16 << 10, Write: write})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(ballast)
+	for err == nil {
+		var n int
+		n, err = f.Write(make([]byte, 4096))
+		left += int64(n)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for i := range 300 {
+		key, value := fmt.Sprint("k", i), strings.Repeat(fmt.Sprint("value ", i, " "), 40)
+		if err = j.Commit([]fsm.Record{{Bucket: "b", Key: key, Value: []byte(value)}}); err != nil {
+			break
+		}
+		want["b/"+key] = value
+	}
+	closed := j.Close()
+	if patient && (err != nil || closed != nil || failures == 0) {
+		t.Errorf("a commit: %v; the end: %v; %d writes have failed", err, closed, failures)
+	} else if !patient && fault.CodeOf(err) != "journal_write" {
+		t.Errorf("a commit on a full disk that is not repeated: %v", err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, dir, 16<<10)
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s was acknowledged and is %.20q", k, got[k])
+		}
+	}
 }

@@ -229,7 +229,7 @@ func (r *run) judge(ctx context.Context) error {
 			return nil
 		}
 		m.mu.Lock()
-		if m.exits > 0 && r.o.Fault != DiskFull && r.o.Fault != LostFile {
+		if m.exits > 0 && r.o.Fault != LostFile {
 			r.rep.Violations = append(r.rep.Violations,
 				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
 		}

@@ -188,8 +188,8 @@ func (r *run) power(ctx context.Context) error {
 	return wait(ctx, r.o.For)
 }
 
-// diskFull fills the disk of the last member, and empties it at the end. An agent that cannot write ends by itself,
-// and is started again as a service manager does; nobody does anything else.
+// diskFull fills the disk of the last member, and empties it at the end. The agent lives on, and nobody does anything
+// else.
 func (r *run) diskFull(ctx context.Context) error {
 	m := r.ms[len(r.ms)-1]
 	if err := fill(m.dir); err != nil {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -102,6 +104,8 @@ type lives struct {
 
 	mu    sync.Mutex
 	file  *os.File
+	size  int64
+	ahead int64 // bytes of the disk that are the file's already
 	lines int
 	buf   []byte
 }
@@ -126,7 +130,10 @@ func openLives(dir string) (l *lives, all map[string]*known, was line, err error
 		if _, err := l.file.Write([]byte("\n")); err != nil {
 			return nil, nil, was, fmt.Errorf("mend the lives file: %w", err)
 		}
+		l.size++
 	}
+	l.size += int64(len(b))
+	l.takeAhead()
 	return l, all, was, nil
 }
 
@@ -277,11 +284,30 @@ func (l *lives) add(n line) error {
 	if l.buf, err = encodeLine(l.buf[:0], n); err != nil {
 		return err
 	}
-	if _, err := l.file.Write(l.buf); err != nil {
+	if l.size+int64(len(l.buf)) > l.ahead-livesAhead/2 {
+		l.takeAhead()
+	}
+	wrote, err := l.file.Write(l.buf)
+	if err != nil {
+		if wrote > 0 { // half a line must not swallow the next
+			err = errors.Join(err, l.file.Truncate(l.size))
+		}
 		return fmt.Errorf("write the lives file: %w", err)
 	}
+	l.size += int64(wrote)
 	l.lines++
 	return nil
+}
+
+// livesAhead is for how much more of the file it has room on the disk: so that machines can be ended and removed when
+// the disk is full.
+const livesAhead = 256 << 10
+
+// takeAhead has the disk give the file room for what is yet to come. Where it does not, lines find their room one by
+// one.
+func (l *lives) takeAhead() {
+	l.ahead = l.size + livesAhead
+	_ = unix.Fallocate(int(l.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, l.ahead)
 }
 
 // full says whether most lines of the file are out of date.
@@ -314,7 +340,8 @@ func (l *lives) rewrite(now []line) error {
 		return errors.Join(fmt.Errorf("rewrite the lives file: %w", err), f.Close(), os.Remove(tmp))
 	}
 	old := l.file
-	l.file, l.lines = f, 0
+	l.file, l.lines, l.size = f, 0, int64(len(b))
+	l.takeAhead()
 	return old.Close()
 }
 

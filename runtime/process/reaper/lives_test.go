@@ -3,6 +3,8 @@ package reaper
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/runtime"
@@ -220,5 +223,57 @@ func TestOddLines(t *testing.T) {
 		if _, text, _ := bytes.Cut(got, []byte(" ")); string(text) != string(want) {
 			t.Errorf("got  %s\nwant %s", text, want)
 		}
+	}
+}
+
+// TestLivesOnAFullDisk: machines are ended and removed when the disk has no byte left, and a line that was written half
+// hides none that comes after it.
+func TestLivesOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("a small disk cannot be made: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	l, _, _, err := openLives(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	added := 0
+	for err = nil; err == nil; added++ {
+		err = l.add(line{Kind: lineSeen, Machine: fmt.Sprint("m", added), Attempt: 1})
+	}
+	added--
+	if !errors.Is(err, unix.ENOSPC) || added < 1000 {
+		t.Errorf("%d lines were written on a full disk, then: %v", added, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.add(line{Kind: lineSeen, Machine: "last", Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	again, all, _, err := openLives(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != added+1 || all["last"] == nil {
+		t.Errorf("%d machines are known, and the last is %+v; %d lines were written", len(all), all["last"], added+1)
+	}
+	if err := again.close(); err != nil {
+		t.Fatal(err)
 	}
 }

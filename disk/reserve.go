@@ -1,0 +1,221 @@
+// Package disk keeps souk at work while the disk of its state is full: whoever makes room wants to list, stop and
+// destroy, and each of these is written down. So a file beside the journals holds room. A write that finds none gives
+// up a piece of it and is done again; when nothing is left the write waits. Meanwhile nothing new is taken. Once the
+// disk has room the file is made whole again, and new things are taken again.
+//
+// Only souk's own writes give up pieces, one for each write that failed: so a program that writes whatever there is
+// does not get the whole reserve.
+package disk
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+const (
+	file = "reserve"
+	// Bytes is how large a whole reserve is: two new logs of a worker's journal, which a start needs, and room for
+	// journals to grow.
+	Bytes = 32 << 20
+	piece = 1 << 20
+	low   = 8 << 20 // with less room beside the reserve nothing new is taken
+
+	lookEvery  = time.Second            // how often it is looked how full the disk is
+	againEvery = 100 * time.Millisecond // how often a write is done again that waits for room
+)
+
+// GiveUp removes the reserve of a directory where its disk has less than that left. It is called before anything in
+// the directory is opened.
+func GiveUp(dir string) error {
+	path := filepath.Join(dir, file)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	free, err := freeBytes(dir)
+	if err != nil || free >= Bytes {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(err, fault.Unavailable, "reserve",
+			"the disk of %s is full, and the room that is kept for that in %s cannot be given up", dir, path)
+	}
+	return nil
+}
+
+// Reserve is the room that one process keeps back. Its methods may be called from many goroutines; a nil one keeps
+// nothing.
+type Reserve struct {
+	dir  string
+	log  *slog.Logger
+	full atomic.Pointer[fault.Error]
+
+	mu      sync.Mutex    // of the file, and of what is below
+	held    int64         // bytes of the file
+	unable  bool          // the file system cannot keep room
+	keeping chan struct{} // open while Keep looks for room; nil before that
+}
+
+// Open takes the reserve of a directory, as far as its disk has room for that.
+func Open(dir string, log *slog.Logger) *Reserve {
+	r := &Reserve{dir: dir, log: log}
+	if info, err := os.Lstat(r.path()); err == nil {
+		r.held = info.Size()
+	}
+	r.look()
+	return r
+}
+
+func (r *Reserve) path() string { return filepath.Join(r.dir, file) }
+
+// Full returns why nothing new is taken; nil when it is.
+func (r *Reserve) Full() error {
+	if r == nil {
+		return nil
+	}
+	if e := r.full.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Write carries out a write, and does it again as long as it fails because the disk is full. What has failed must have
+// left nothing behind that a repetition does not replace. Without Keep it does not wait for room.
+func (r *Reserve) Write(write func() error) error {
+	err := write()
+	for r != nil && IsFull(err) && r.giveOrWait() {
+		err = write()
+	}
+	return err
+}
+
+// IsFull reports whether a write has failed because the disk, or what its user may have of it, is full.
+func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// giveOrWait gives up a piece, or waits where none is left. It reports whether the write is to be done again.
+func (r *Reserve) giveOrWait() bool {
+	gave, keeping := r.giveUp()
+	if gave {
+		return true
+	}
+	if keeping == nil {
+		return false
+	}
+	again := time.NewTimer(againEvery)
+	defer again.Stop()
+	select {
+	case <-again.C:
+		return true
+	case <-keeping:
+		return false
+	}
+}
+
+func (r *Reserve) giveUp() (gave bool, keeping <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held > 0 {
+		left := max(0, r.held-piece)
+		if err := os.Truncate(r.path(), left); err != nil {
+			r.log.Error("the disk is full, and the room that is kept for that cannot be given up", "dir", r.dir,
+				"err", err)
+		} else {
+			r.held, gave = left, true
+		}
+	}
+	r.judge(0)
+	return gave, r.keeping
+}
+
+// Keep looks how full the disk is, and makes the reserve whole again, until ctx ends. Writes that wait fail then.
+func (r *Reserve) Keep(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	keeping := make(chan struct{})
+	defer close(keeping)
+	r.mu.Lock()
+	r.keeping = keeping
+	r.mu.Unlock()
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			r.look()
+		}
+	}
+}
+
+// look makes the reserve whole where there is room for twice what it lacks, and judges.
+func (r *Reserve) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	free, err := freeBytes(r.dir)
+	if err != nil {
+		r.log.Warn("it is not known how full the disk is", "err", err)
+		return
+	}
+	if lacks := Bytes - r.held; lacks > 0 && free >= lacks+Bytes && !r.unable {
+		if err := r.grow(); err == nil {
+			free -= lacks
+		} else if !IsFull(err) {
+			r.unable = true
+			r.log.Warn("no room can be kept for a full disk", "dir", r.dir, "err", err)
+		}
+	}
+	r.judge(free)
+}
+
+// grow makes the file whole, or leaves it as it was.
+func (r *Reserve) grow() error {
+	f, err := os.OpenFile(r.path(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = unix.Fallocate(int(f.Fd()), 0, 0, Bytes); err != nil {
+		err = errors.Join(err, f.Truncate(r.held))
+	} else {
+		r.held = Bytes
+	}
+	return errors.Join(err, f.Close())
+}
+
+// judge says whether new things are taken. What was said of a full disk stays as it is until they are taken again.
+func (r *Reserve) judge(free int64) {
+	was := r.full.Load()
+	full := r.held < Bytes && !r.unable || free < low || was != nil && free < Bytes
+	switch {
+	case full && was == nil:
+		e := fault.New(fault.Exhausted, "disk_full",
+			"the disk of %s is full: %d MiB are free, and souk has %d of the %d MiB that it keeps back; nothing new "+
+				"is taken until %d MiB are free: destroy machines and volumes, or remove other files",
+			r.dir, free>>20, r.held>>20, Bytes>>20, 2*Bytes>>20)
+		e.Scope, e.Resource, e.RetryAfter = fault.ScopeHost, "disk", 5*time.Second
+		r.full.Store(e)
+		r.log.Error("the disk is full: nothing new is taken", "dir", r.dir, "free_mb", free>>20, "kept_mb", r.held>>20)
+	case !full && was != nil:
+		r.full.Store(nil)
+		r.log.Info("the disk has room again: new things are taken", "dir", r.dir, "free_mb", free>>20)
+	}
+}
+
+func freeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "reserve", "the disk of %s does not tell how full it is", dir)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
