@@ -221,7 +221,6 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestHalfConnectionsEnd(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "w1", Options{Worker: newStub()}, func(s *Server) { s.headTime = 50 * time.Millisecond })
-	member := NewClient(c.all["g1"], nil)
 	conf := c.all["g1"].ClientTLS(time.Now, "w1", pki.Worker, "h2")
 	plain := c.all["g1"].ClientTLS(time.Now, "w1", pki.Worker, "http/1.1")
 	none := c.all["g1"].ClientTLS(time.Now, "w1", pki.Worker)
@@ -235,8 +234,7 @@ func TestHalfConnectionsEnd(t *testing.T) {
 			}
 			conn = secure
 		}
-		_, err = io.WriteString(conn, say)
-		must(t, err)
+		_, _ = io.WriteString(conn, say) // it may have been cut off already
 		return conn
 	}
 	for name, conn := range map[string]net.Conn{
@@ -256,9 +254,11 @@ func TestHalfConnectionsEnd(t *testing.T) {
 		} // it returns: the other end closed
 		conn.Close()
 	}
-	w := member.Worker("w1", func() string { return addr })
-	defer w.Close()
+	w := c.worker(t, "g1", addr, nil)
 	_, err := w.Record(t.Context())
+	for fault.Is(err, fault.Unavailable) { // where members too are slow, one may be cut off in its handshake
+		_, err = w.Record(t.Context())
+	}
 	must(t, err)
 }
 

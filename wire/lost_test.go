@@ -83,12 +83,12 @@ func TestLostAnswers(t *testing.T) {
 	slow := make(chan struct{})
 	k.give["Grant"] = func(context.Context, lifecycle.Grant) (*machine.Machine, error) {
 		<-slow
-		return aMachine(),
-			nil
+		return aMachine(), nil
 	}
+	fresh := c.worker(t, "g1", ln.Addr().String(), nil) // the first may not have noticed yet that all was cut
 	short, done := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer done()
-	_, err = w.Grant(short, aGrant(testID))
+	_, err = fresh.Grant(short, aGrant(testID))
 	wantFault(t, err, fault.Timeout, "deadline")
 	close(slow)
 }
