@@ -8,6 +8,8 @@ import (
 
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
+
+	"github.com/soukhq/souk/wait"
 )
 
 func (s *market) acquire(t *testing.T, app, id string, ttl int) *fly.MachineLeaseData {
@@ -28,24 +30,30 @@ func leaseTests() tests {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			_, err := s.FindLease(t.Context(), app, m.ID)
 			refused(t, err, 404)
-			l := s.acquire(t, app, m.ID, 60)
-			if left := l.ExpiresAt - time.Now().Unix(); left < 50 || left > 62 || l.Version != m.InstanceID {
+			l := s.acquire(t, app, m.ID, 3600)
+			if left := l.ExpiresAt - time.Now().Unix(); left < 1800 || left > 3602 || l.Version != m.InstanceID {
 				t.Errorf("the lease is %+v, %d s to go, of %s", l, left, m.InstanceID)
 			}
 			found, err := s.FindLease(t.Context(), app, m.ID)
 			if err != nil || found.Data == nil || found.Data.Nonce != l.Nonce {
 				t.Error(found, err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			// The client asks again and again until it gets it.
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			go func() {
+				defer cancel()
+				_ = wait.Until(ctx, time.Millisecond, func() bool {
+					return s.answered("POST", "/v1/apps/"+app+"/machines/"+m.ID+"/lease", 409) > 0
+				})
+			}()
 			_, err = s.AcquireLease(ctx, app, m.ID, nil)
-			if err == nil || s.answered("POST", "/v1/apps/"+app+"/machines/"+m.ID+"/lease", 409) == 0 {
+			if err == nil || !errors.Is(context.Cause(ctx), context.Canceled) {
 				t.Fatal("the second was not refused:", err)
 			}
 		},
 		"keeps others off": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			l := s.acquire(t, app, m.ID, 60)
+			l := s.acquire(t, app, m.ID, 600)
 			for _, nonce := range []string{"", "wrong"} {
 				refused(t, s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, nonce), 409)
 				refused(t, s.Cordon(t.Context(), app, m.ID, nonce), 409)
@@ -68,7 +76,7 @@ func leaseTests() tests {
 		},
 		"refresh and release": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			l := s.acquire(t, app, m.ID, 30)
+			l := s.acquire(t, app, m.ID, 300)
 			long := 600
 			r, err := s.RefreshLease(t.Context(), app, m.ID, &long, l.Nonce)
 			if err != nil || r.Data.Nonce != l.Nonce || r.Data.ExpiresAt <= l.ExpiresAt {
@@ -84,10 +92,10 @@ func leaseTests() tests {
 		},
 		"who waits gets it": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			l := s.acquire(t, app, m.ID, 60)
+			l := s.acquire(t, app, m.ID, 600)
 			got := make(chan error, 1)
 			go func() {
-				ttl := 60
+				ttl := 600
 				_, err := s.AcquireLease(t.Context(), app, m.ID, &ttl)
 				got <- err
 			}()
@@ -101,14 +109,14 @@ func leaseTests() tests {
 		"expires": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
 			l := s.acquire(t, app, m.ID, 1)
-			next := s.acquire(t, app, m.ID, 60) // the client asks until the first has expired
+			next := s.acquire(t, app, m.ID, 600) // the client asks until the first has expired
 			if next.Nonce == l.Nonce {
 				t.Error("the lease that expired is still there")
 			}
 			refused(t, s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, l.Nonce), 409)
 		},
 		"given back counts as none": func(t *testing.T, s *market, app string) { // as after each canary of a deploy
-			in := fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 60}
+			in := fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 600}
 			m := s.launch(t, app, in)
 			if err := s.ReleaseLease(t.Context(), app, m.ID, m.LeaseNonce); err != nil {
 				t.Fatal(err)
@@ -117,7 +125,7 @@ func leaseTests() tests {
 				s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, m.LeaseNonce)); err != nil {
 				t.Error(err)
 			}
-			next := s.acquire(t, app, m.ID, 60)
+			next := s.acquire(t, app, m.ID, 600)
 			if next.Nonce == m.LeaseNonce {
 				t.Error("the next lease has the nonce of the last")
 			}
@@ -132,7 +140,7 @@ func leaseTests() tests {
 			}
 		},
 		"taken at create": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 60})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 600})
 			if m.LeaseNonce == "" {
 				t.Fatal("the create answers no nonce")
 			}

@@ -89,7 +89,7 @@ func variantTests() tests {
 				}
 				return n
 			}
-			for deadline := time.Now().Add(2 * limit); count() < 3 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(limit); count() < 3 && time.Now().Before(deadline); {
 				s.await(t, app, m.ID, "stopped", "started", "starting", "restarting")
 			}
 			s.await(t, app, m.ID, "stopped")
@@ -117,14 +117,10 @@ func refuseTests() tests {
 		"huge create": func(t *testing.T, s *market, app string) {
 			c := sleeper()
 			c.Guest = hugeGuest()
-			begin := time.Now()
 			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			refused(t, err, 422)
 			if status := flaps.GetErrorStatusCode(err); status == nil || *status != "insufficient_capacity" {
 				t.Errorf("the status is %v", status)
-			}
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("it took %v", took)
 			}
 			if n := s.times("POST", "/v1/apps/"+app+"/machines"); n != 1 {
 				t.Errorf("it was sent %d times", n)
