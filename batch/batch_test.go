@@ -18,7 +18,9 @@ import (
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -111,7 +113,7 @@ func (s *shop) submit(id string, spec jobs.Spec) jobs.Job {
 
 func (s *shop) end(id string) jobs.Job {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	j, err := s.Wait(ctx, id, jobs.MaxTasks)
 	if err != nil || !j.State.Final() {
@@ -123,18 +125,33 @@ func (s *shop) end(id string) jobs.Job {
 // until waits until so many tasks of a job run.
 func (s *shop) until(id string, running int) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	s.job(id, fmt.Sprintf("%d tasks run", running), func(j jobs.Job) bool {
+		tasks, _, err := s.Tasks(s.t.Context(), id, jobs.TaskQuery{Limit: 100, States: []string{"running"}})
+		return err == nil && len(tasks) == running && j.Running == running &&
+			slices.IndexFunc(tasks, func(t jobs.Task) bool { return t.TookMS == 0 }) < 0
+	})
+}
+
+// job waits until a job is as is wants it.
+func (s *shop) job(id, what string, is func(jobs.Job) bool) (j jobs.Job) {
+	s.t.Helper()
+	await(s.t, what, func() bool {
+		var err error
+		if j, err = s.Status(s.t.Context(), id); err != nil {
+			s.t.Fatal(err)
+		}
+		return is(j)
+	})
+	return j
+}
+
+// await looks again and again until so reports true. The pause leaves the processor to what is waited for.
+func await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for {
-		j, err := s.Status(ctx, id)
-		if err != nil {
-			s.t.Fatalf("it does not come to run %d tasks: %+v, %v", running, j, err)
-		}
-		tasks, _, err := s.Tasks(ctx, id, jobs.TaskQuery{Limit: 100, States: []string{"running"}})
-		if err == nil && len(tasks) == running && j.Running == running &&
-			slices.IndexFunc(tasks, func(t jobs.Task) bool { return t.TookMS == 0 }) < 0 {
-			return
-		}
+	if err := wait.Until(ctx, time.Millisecond, so); err != nil {
+		t.Fatalf("it never came to be that %s: %v", what, err)
 	}
 }
 
@@ -202,17 +219,10 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	if _, err := s.Submit(t.Context(), job1, spec(2, "true")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for { // the buyer may have granted by an older record: it is refused, and learns
-		j, err := s.Status(ctx, job1)
-		if err != nil {
-			t.Fatalf("%+v, %v", j, err)
-		}
-		if j.State == jobs.Waiting && strings.Contains(j.Why, "cpu: wanted 1000m, had 500m free of 2000m") {
-			break
-		}
-	}
+	// The buyer may have granted by an older record: it is refused, and learns.
+	s.job(job1, "it waits and says why", func(j jobs.Job) bool {
+		return j.State == jobs.Waiting && strings.Contains(j.Why, "cpu: wanted 1000m, had 500m free of 2000m")
+	})
 	if err := h.ReleaseTask(t.Context(), "held"); err != nil {
 		t.Fatal(err)
 	}
@@ -255,20 +265,15 @@ func TestTheBuyerDies(t *testing.T) {
 // endOne ends one of the tasks that run, with 0; one that is said to run may be about to. not names what is no task.
 func endOne(t *testing.T, h *host, not ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for ctx.Err() == nil {
-		lives, err := h.rt.List(ctx)
+	await(t, "something runs", func() bool {
+		lives, err := h.rt.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range lives {
-			if l.Running && !slices.Contains(not, l.Machine) && h.rt.End(l.Machine, 0) == nil {
-				return
-			}
-		}
-	}
-	t.Fatal("nothing runs")
+		return slices.ContainsFunc(lives, func(l runtime.Status) bool {
+			return l.Running && !slices.Contains(not, l.Machine) && h.rt.End(l.Machine, 0) == nil
+		})
+	})
 }
 
 func started(h *host) map[string]int {

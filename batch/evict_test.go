@@ -24,7 +24,7 @@ func (h *host) service(n int, band machine.Band) (*machine.Machine, error) {
 		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}}}}
 	req := placement.Request{App: "shop", Machine: fmt.Sprintf("%014x", n), Resources: cluster.Resources{CPU: 1000},
 		Start: true, Scheduling: *launch.Scheduling}
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
 	return h.Grant(ctx, lifecycle.Grant{Request: req, Launch: launch, Region: "local", Evict: true, Source: "user"})
 }
@@ -77,17 +77,7 @@ func TestTasksMakeRoomForAMachine(t *testing.T) {
 // evicted waits until so many attempts of a job have been evicted.
 func (s *shop) evicted(id string, n int) jobs.Job {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		j, err := s.Status(ctx, id)
-		if err != nil {
-			s.t.Fatalf("%d are evicted, not %d: %v", j.Evicted, n, err)
-		}
-		if j.Evicted == n {
-			return j
-		}
-	}
+	return s.job(id, fmt.Sprintf("%d are evicted", n), func(j jobs.Job) bool { return j.Evicted == n })
 }
 
 // evictions gives what was evicted for a machine, as its events tell.
@@ -132,13 +122,7 @@ func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 	}
 	s.Attach(h2.runner)
 	h2.run()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for ml(h2).Rate != want {
-		if ctx.Err() != nil {
-			t.Fatalf("%+v", ml(h2))
-		}
-	}
+	await(t, "they are charged again", func() bool { return ml(h2).Rate == want })
 	m, err := h2.service(1, machine.BandService)
 	if err != nil || m.State != machine.Started {
 		t.Fatalf("%+v, %v", m, err)
@@ -157,17 +141,9 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 	if _, err := s.Submit(t.Context(), job1, sp); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		j, err := s.Status(ctx, job1)
-		if err != nil {
-			t.Fatalf("%+v, %v", j, err)
-		}
-		if j.Waiting == 3 && strings.Contains(j.Why, "namespace ml cannot pay for another task of it now") {
-			break
-		}
-	}
+	s.job(job1, "it waits for money", func(j jobs.Job) bool {
+		return j.Waiting == 3 && strings.Contains(j.Why, "namespace ml cannot pay for another task of it now")
+	})
 	h.Budgets(quota.Limits{Price: quota.DefaultPrice(),
 		Budgets: map[string]quota.Budget{"ml": {PerHour: 100, Burst: 100}}})
 	if j := s.end(job1); j.State != jobs.Succeeded {
