@@ -37,7 +37,7 @@ func (s *shop) listen() string {
 
 func (s *shop) dial(method, url string, body io.Reader) *http.Response {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	s.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {

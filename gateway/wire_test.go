@@ -34,7 +34,10 @@ func TestTheAPIOverTheWire(t *testing.T) {
 	if os.Getenv(overWireEnv) != "" {
 		return // this is that run
 	}
-	args := []string{"-test.timeout=5m"}
+	var args []string
+	if deadline, ok := t.Deadline(); ok { // a little earlier, so that it says where it stood
+		args = append(args, "-test.timeout="+(time.Until(deadline)*9/10).String())
+	}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}

@@ -65,7 +65,7 @@ func TestAFeedHasWhatChanged(t *testing.T) {
 	if err := a.Announce(a.record(7)); err != nil { // its own: the reader knows that better
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(a.Machines("x")) != machines/2 || a.Root() != b.Root() {
 		moved := a.Moved()
 		select {

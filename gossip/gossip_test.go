@@ -107,7 +107,7 @@ func (m *member) machine(id, state string) {
 // await waits for what comes to be, looking again whenever anything changes.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for !is() {

@@ -64,7 +64,7 @@ func promptly(t *testing.T, what string, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s waits", what)
 	}
 }

@@ -223,7 +223,7 @@ func (x *town) meet() {
 
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	late, tick := time.NewTimer(20*time.Second), time.NewTicker(5*time.Millisecond)
+	late, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
 	defer late.Stop()
 	defer tick.Stop()
 	for !is() {

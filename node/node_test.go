@@ -109,7 +109,7 @@ func TestWhatWasAnsweredIsThereAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job, err = p.cl.WaitJob(t.Context(), job.ID, job.Tasks, 20*time.Second); err != nil ||
+	if job, err = p.cl.WaitJob(t.Context(), job.ID, job.Tasks, time.Minute); err != nil ||
 		job.State != jobs.Succeeded {
 		t.Fatalf("the job is %+v, %v", job, err)
 	}

@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 // waitReserve waits until room is kept.
 func (p *process) waitReserve() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	if err := wait.Until(ctx, 10*time.Millisecond, func() bool {
 		info, err := os.Stat(filepath.Join(p.dir, "reserve"))

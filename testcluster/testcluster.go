@@ -51,8 +51,8 @@ const token = "a token of the test cluster"
 // region is every member's.
 const region = "local"
 
-// patience bounds every wait of this package.
-const patience = 20 * time.Second
+// patience bounds every wait of this package; it matters only when something is wrong.
+const patience = time.Minute
 
 // Cluster is one. Its methods are for the test's goroutine; they end the test when something goes wrong.
 type Cluster struct {

@@ -69,7 +69,7 @@ func TestAnyMemberAnswers(t *testing.T) {
 		if _, err := other.Stop(t.Context(), app, m.ID, "", client.StopOptions{}); err != nil {
 			t.Error(err)
 		}
-		if err := third.Wait(t.Context(), app, m.ID, 20*time.Second, machine.Stopped); err != nil {
+		if err := third.Wait(t.Context(), app, m.ID, time.Minute, machine.Stopped); err != nil {
 			t.Error(err)
 		}
 		if _, err := third.Destroy(t.Context(), app, m.ID, "", true); err != nil {
@@ -210,7 +210,7 @@ func TestColdStart(t *testing.T) {
 	c.Meet()
 	for i, m := range ms {
 		cl := c.Client((i + 1) % 3)
-		if err := cl.Wait(t.Context(), app, m.ID, 20*time.Second, machine.Started); err != nil {
+		if err := cl.Wait(t.Context(), app, m.ID, time.Minute, machine.Started); err != nil {
 			t.Errorf("machine %s of %s: %v", m.ID, m.Worker, err)
 		}
 	}

@@ -195,7 +195,7 @@ func TestReadsWaitForNobody(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Errorf("the reads wait for the %s", slow)
 			}
 			close(release)

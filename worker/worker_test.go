@@ -71,7 +71,7 @@ func id(n int) string { return fmt.Sprintf("%014x", n) }
 // until waits for a machine to be in a state.
 func (b *bench) until(id string, want machine.State) *machine.Machine {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	var last *machine.Machine
 	err := b.Watch(ctx, "app", id, func(m *machine.Machine) bool { last = m; return m.State != want })
@@ -259,7 +259,7 @@ func reaches(b *bench, m *machine.Machine, want machine.State) bool {
 	if m.State == want {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	return b.Watch(ctx, "app", m.ID, func(m *machine.Machine) bool { return m.State != want }) == nil
 }
@@ -273,7 +273,7 @@ func checkLives(t *testing.T, b *bench, rt *fake.Runtime, n int) {
 	}
 	known := map[string]bool{}
 	for _, m := range machines {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := b.Watch(ctx, "app", m.ID, func(m *machine.Machine) bool {
 			known[m.ID] = m.State == machine.Started
 			return m.State.Transient()

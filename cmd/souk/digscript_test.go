@@ -85,7 +85,7 @@ func sendOdd(addr string, raw []byte) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(raw))), raw...)); err != nil {
 		return nil //nolint:nilerr // closed before all was sent
 	}

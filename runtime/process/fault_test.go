@@ -26,7 +26,8 @@ import (
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
-const patience = 20 * time.Second
+// patience bounds every wait; it matters only when something is wrong.
+const patience = time.Minute
 
 // bootLine is a line of the lives file that says that the host went down meanwhile and came up again.
 func bootLine(id string) []byte {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
@@ -48,7 +47,7 @@ func reopen(t testing.TB, o process.Options) *process.Runtime {
 
 func stopReaper(t testing.TB, o process.Options) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r, err := process.Open(o)
 	if err != nil {

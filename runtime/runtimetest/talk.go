@@ -59,12 +59,8 @@ func testExecTimeout(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	ctx, cancel := context.WithTimeout(h.Context(), 50*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
 	_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"sleep", "1000"}, Stdout: &bytes.Buffer{}})
 	h.want(err, fault.Timeout)
-	if d := time.Since(begin); d > 5*time.Second {
-		h.Errorf("it took %v", d)
-	}
 	if st, _ := h.status("m"); !st.Running {
 		h.Errorf("status %+v", st)
 	}

@@ -23,7 +23,7 @@ func TestSilenceIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := (&http.Client{Timeout: 30 * time.Second}).Do(req)
+		resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestSilenceIsTold(t *testing.T) {
 	}
 	until := func(code int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); get("/readyz", nil) != code; s.sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); get("/readyz", nil) != code; s.sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("/readyz is not %d", code)
 			}

@@ -129,7 +129,7 @@ func TestStockOfPipes(t *testing.T) {
 		}
 		select {
 		case <-pumps.rested():
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a pipe whose ends are closed has no end")
 		}
 		if err := log.Close(); err != nil {
