@@ -238,7 +238,7 @@ func TestATornEndCostsItsOwnFrameOnly(t *testing.T) {
 	raw, ids := written(t, 12, 3, false)
 	file := filepath.Join(t.TempDir(), "decisions-1"+decisionlog.Suffix)
 	before := 0
-	for n := 0; n < len(raw); n += 11 {
+	for n := 0; n < len(raw); n += 29 {
 		got, torn, err := readBytes(t, file, raw[:n])
 		if err != nil {
 			t.Fatalf("cut at %d of %d: %v", n, len(raw), err)
@@ -263,7 +263,7 @@ func TestATornEndCostsItsOwnFrameOnly(t *testing.T) {
 func TestDamageIsRefused(t *testing.T) {
 	raw, ids := written(t, 12, 3, true)
 	file := filepath.Join(t.TempDir(), "decisions-1"+decisionlog.Suffix)
-	for n := 0; n < len(raw); n += 23 {
+	for n := 0; n < len(raw); n += 61 {
 		spoilt := bytes.Clone(raw)
 		spoilt[n] ^= 1 << (n % 8)
 		got, torn, err := readBytes(t, file, spoilt)
