@@ -18,6 +18,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -187,17 +188,34 @@ func (j *Journal) Load(f func(fsm.Record) error) (err error) {
 	})
 }
 
+// Values are cut from pieces of this size: a million small ones are soon made.
+const (
+	piece     = 32 << 10
+	fromPiece = piece / 8 // what is larger has memory of its own
+)
+
 func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
+	var s sums
+	var room []byte
 	c := b.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		key := string(k)
-		value, _, err := unseal(name, key, v)
+		value, _, err := s.unseal(name, k, v)
 		if err != nil {
 			return err
 		}
-		// A fresh slice: v lies in the map and is gone with the transaction.
-		if err := f(fsm.Record{Bucket: name, Key: key,
-			Value: append(make([]byte, 0, len(value)), value...)}); err != nil {
+		// A copy: v lies in the map and is gone with the transaction.
+		switch {
+		case len(value) > fromPiece:
+			value = bytes.Clone(value)
+		default:
+			if len(value) > cap(room)-len(room) || room == nil {
+				room = make([]byte, 0, piece)
+			}
+			from := len(room)
+			room = append(room, value...)
+			value = room[from:len(room):len(room)]
+		}
+		if err := f(fsm.Record{Bucket: name, Key: string(k), Value: value}); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,8 @@ func parseState(raw []byte) (state, error) {
 
 // seal gives the value as it lies on disk, and its CRC.
 func seal(bucket, key string, value []byte) ([]byte, uint32) {
-	sum := checksum(bucket, key, value)
+	var s sums
+	sum := s.of(bucket, []byte(key), value)
 	out := make([]byte, sealSize, sealSize+len(value))
 	out[0] = valueFormat
 	binary.LittleEndian.PutUint32(out[1:], sum)
@@ -75,10 +76,14 @@ func split(sealed []byte) (value []byte, sum uint32, err error) {
 	return sealed[sealSize:], binary.LittleEndian.Uint32(sealed[1:]), nil
 }
 
+// sums makes checksums, one after the other. It keeps its buffer, as a million records are checked when a journal is
+// opened.
+type sums struct{ head []byte }
+
 // unseal takes a value apart and checks its CRC.
-func unseal(bucket, key string, sealed []byte) (value []byte, sum uint32, err error) {
+func (s *sums) unseal(bucket string, key, sealed []byte) (value []byte, sum uint32, err error) {
 	value, sum, err = split(sealed)
-	if err == nil && sum != checksum(bucket, key, value) {
+	if err == nil && sum != s.of(bucket, key, value) {
 		err = fmt.Errorf("the checksum of a record is wrong")
 	}
 	if err != nil {
@@ -87,13 +92,13 @@ func unseal(bucket, key string, sealed []byte) (value []byte, sum uint32, err er
 	return value, sum, nil
 }
 
-// checksum covers where a value lies as well as the value, each part with its length.
-func checksum(bucket, key string, value []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	head := make([]byte, 0, 128)
-	head = binary.AppendUvarint(head, uint64(len(bucket)))
-	head = append(head, bucket...)
-	head = binary.AppendUvarint(head, uint64(len(key)))
-	head = append(head, key...)
-	return crc32.Update(crc32.Update(0, table, head), table, value)
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
+
+// of covers where a value lies as well as the value, each part with its length.
+func (s *sums) of(bucket string, key, value []byte) uint32 {
+	s.head = binary.AppendUvarint(s.head[:0], uint64(len(bucket)))
+	s.head = append(s.head, bucket...)
+	s.head = binary.AppendUvarint(s.head, uint64(len(key)))
+	s.head = append(s.head, key...)
+	return crc32.Update(crc32.Update(0, castagnoli, s.head), castagnoli, value)
 }

@@ -35,8 +35,10 @@ type verifier struct {
 	pageSize uint64
 	high     uint64 // pages below this may be used
 	seen     []uint64
-	visit    visitor
-	got      state // of the records met
+	unused   [][]byte // pages that are read no more
+	sums     sums
+	visit    visitor // nil: none
+	got      state   // of the records met
 	want     *state
 }
 
@@ -48,9 +50,6 @@ func verify(r io.ReaderAt, size int64, visit visitor) (state, error) {
 		return state{}, err
 	}
 	v := &verifier{r: r, pageSize: m.pageSize, high: m.high, visit: visit, seen: make([]uint64, m.high/64+1)}
-	if v.visit == nil {
-		v.visit = func(string, string, []byte) {}
-	}
 	if err := v.page(m.root, 0, bounds{}, v.topLeaf); err != nil {
 		return state{}, err
 	}
@@ -154,6 +153,7 @@ func (v *verifier) page(id uint64, depth int, in bounds, leaf leafFunc) error {
 	if err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
+	v.unused = append(v.unused, p[:v.pageSize])
 	return nil
 }
 
@@ -162,7 +162,12 @@ func (v *verifier) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= v.high {
 		return nil, fmt.Errorf("page %d lies outside the file", id)
 	}
-	p := make([]byte, v.pageSize)
+	var p []byte
+	if n := len(v.unused); n > 0 {
+		p, v.unused = v.unused[n-1], v.unused[:n-1]
+	} else {
+		p = make([]byte, v.pageSize)
+	}
 	if _, err := v.r.ReadAt(p, int64(id*v.pageSize)); err != nil {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
@@ -275,18 +280,19 @@ func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 }
 
 // record takes an element of a bucket: each is a sealed value.
-func (v *verifier) record(bucket string, flags uint32, k, sealed []byte) error {
-	key := string(k)
+func (v *verifier) record(bucket string, flags uint32, key, sealed []byte) error {
 	if flags != 0 {
 		return fmt.Errorf("bucket %.40q, key %.80q is not a record", bucket, key)
 	}
-	value, sum, err := unseal(bucket, key, sealed)
+	value, sum, err := v.sums.unseal(bucket, key, sealed)
 	if err != nil {
 		return err
 	}
 	if bucket != stateBucket {
 		v.got.note(sum)
-		v.visit(bucket, key, value)
+		if v.visit != nil {
+			v.visit(bucket, string(key), value)
+		}
 		return nil
 	}
 	st, err := parseState(value)
