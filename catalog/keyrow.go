@@ -5,6 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
+	"sort"
+	"strings"
 	"time"
 )
 
@@ -12,58 +15,97 @@ import (
 // be a million of them, so it is small, here and on disk.
 type keyRow struct {
 	app, key string
-	space    *keyList // of its namespace when it was bound
-	links    [2]keyLinks
-	hash     uint64 // of the request
-	at       uint32 // when it was bound, in seconds since 1970
+	space    *keyQueue // of its namespace when it was bound
+	hash     uint64    // of the request
+	at       uint32    // when it was bound, in seconds since 1970
 	machine  [7]byte
 	made     bool // the machine was made; else that is open
+	loaded   bool // it is in the list of what was loaded
+	left     bool // it is in the table no more
 }
 
-// The lists that a row is in.
-const (
-	linksOfAll = iota
-	linksOfSpace
-)
-
-type keyLinks struct{ older, newer *keyRow }
-
-// keyList is a list of rows in the order in which they were bound.
+// keyList has the rows of one app that were loaded, by key. A million of them are entered in a map, and each made for
+// itself, in four times the time.
 type keyList struct {
-	links          int // of each row
-	n              int
-	oldest, newest *keyRow
+	app     string
+	n, here int // rows in all, and of them those that have not left
+	pieces  [][]keyRow
 }
 
-func (l *keyList) push(r *keyRow) {
-	at := &r.links[l.links]
-	at.older, at.newer = l.newest, nil
-	if l.newest == nil {
-		l.oldest = r
-	} else {
-		l.newest.links[l.links].newer = r
+const keysOfPiece = 1000
+
+func (l *keyList) at(i int) *keyRow { return &l.pieces[i/keysOfPiece][i%keysOfPiece] }
+
+func (l *keyList) len() int {
+	if l == nil {
+		return 0
 	}
-	l.newest = r
+	return l.n
+}
+
+// add makes the row of the next key.
+func (l *keyList) add(key string) (*keyRow, error) {
+	if l.n > 0 && l.at(l.n-1).key >= key {
+		return nil, errors.New("it is not behind the row before")
+	}
+	if l.n%keysOfPiece == 0 {
+		l.pieces = append(l.pieces, make([]keyRow, 0, keysOfPiece))
+	}
+	of := &l.pieces[len(l.pieces)-1]
+	*of = append(*of, keyRow{app: l.app, key: key, loaded: true})
 	l.n++
+	l.here++
+	return l.at(l.n - 1), nil
 }
 
-func (l *keyList) remove(r *keyRow) {
-	at := &r.links[l.links]
-	if at.older == nil {
-		l.oldest = at.newer
-	} else {
-		at.older.links[l.links].newer = at.newer
+// get returns the row of a key, or nil.
+func (l *keyList) get(key string) *keyRow {
+	i, there := sort.Find(l.len(), func(i int) int { return strings.Compare(key, l.at(i).key) })
+	if !there || l.at(i).left {
+		return nil
 	}
-	if at.newer == nil {
-		l.newest = at.older
-	} else {
-		at.newer.links[l.links].older = at.older
-	}
-	*at = keyLinks{}
-	l.n--
+	return l.at(i)
 }
 
-func (r *keyRow) next(links int) *keyRow { return r.links[links].newer }
+// each calls f with every row that has not left.
+func (l *keyList) each(f func(*keyRow)) {
+	for i := range l.len() {
+		if r := l.at(i); !r.left {
+			f(r)
+		}
+	}
+}
+
+// keyQueue has rows in the order in which they were bound, and among them some that have left the table.
+type keyQueue struct {
+	n    int // that have not left
+	rows []*keyRow
+}
+
+func (q *keyQueue) push(r *keyRow) {
+	q.rows = append(q.rows, r)
+	q.n++
+}
+
+// lose notes that a row of the queue has left, and now and then lets go of all that have: more often than it has rows
+// it never looks at one.
+func (q *keyQueue) lose() {
+	if q.n--; len(q.rows) > 2*q.n+keysAtOnce {
+		q.rows = slices.DeleteFunc(q.rows, func(r *keyRow) bool { return r.left })
+	}
+}
+
+// oldest returns the row that was bound first, or nil.
+func (q *keyQueue) oldest() *keyRow {
+	for len(q.rows) > 0 && q.rows[0].left {
+		q.rows[0] = nil
+		q.rows = q.rows[1:]
+	}
+	if len(q.rows) == 0 {
+		return nil
+	}
+	return q.rows[0]
+}
 
 func newKeyRow(app, key string, k *Claim, now time.Time) *keyRow {
 	r := &keyRow{app: app, key: key, hash: shortHash(k.hash), at: seconds(now)}

@@ -31,13 +31,13 @@ const (
 // keys is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
 // is entered here at once, and is on disk with the next claim or Tend: see pending.
 type keys struct {
-	mu     sync.Mutex // guards all; taken after the catalog's locks
-	byApp  map[string]map[string]*keyRow
-	all    keyList             // the oldest first
-	spaces map[string]*keyList // by namespace, the oldest first
-	dirty  map[string]struct{} // names whose rows are not on disk as they are here
-	claims map[string]*keyUse  // by name, while creates are under way
-	loaded []*keyRow           // while the journal is read
+	mu     sync.Mutex                    // guards all; taken after the catalog's locks
+	byApp  map[string]map[string]*keyRow // what was bound since
+	all    keyQueue
+	spaces map[string]*keyQueue // by namespace
+	dirty  map[string]struct{}  // names whose rows are not on disk as they are here
+	claims map[string]*keyUse   // by name, while creates are under way
+	loaded map[string]*keyList  // by app, what the journal had when it was opened
 }
 
 // keyUse counts the creates under way with one key.
@@ -48,7 +48,7 @@ type keyUse struct {
 }
 
 func newKeys() *keys {
-	return &keys{byApp: map[string]map[string]*keyRow{}, all: keyList{links: linksOfAll}, spaces: map[string]*keyList{},
+	return &keys{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{}, spaces: map[string]*keyQueue{},
 		dirty: map[string]struct{}{}, claims: map[string]*keyUse{}}
 }
 
@@ -56,7 +56,10 @@ func nameOfKey(app, key string) string { return app + "/" + key }
 
 func (t *keys) get(name string) *keyRow {
 	app, key, _ := strings.Cut(name, "/")
-	return t.byApp[app][key]
+	if r := t.byApp[app][key]; r != nil {
+		return r
+	}
+	return t.loaded[app].get(key)
 }
 
 // enter adds a row as the newest one of its namespace.
@@ -66,40 +69,77 @@ func (t *keys) enter(r *keyRow, space string) {
 		t.byApp[r.app] = map[string]*keyRow{}
 	}
 	t.byApp[r.app][r.key] = r
-	space = cmp.Or(space, quota.Default)
-	if t.spaces[space] == nil {
-		t.spaces[space] = &keyList{links: linksOfSpace}
-	}
-	r.space = t.spaces[space]
+	r.space = t.queueOf(space)
 	t.all.push(r)
 	r.space.push(r)
+}
+
+// queueOf returns the rows of a namespace.
+func (t *keys) queueOf(space string) *keyQueue {
+	space = cmp.Or(space, quota.Default)
+	if t.spaces[space] == nil {
+		t.spaces[space] = &keyQueue{}
+	}
+	return t.spaces[space]
 }
 
 func (t *keys) leave(r *keyRow) {
 	if r == nil {
 		return
 	}
-	t.all.remove(r)
-	r.space.remove(r)
+	r.left = true
+	t.all.lose()
+	r.space.lose()
+	if of := t.loaded[r.app]; r.loaded {
+		if of.here--; of.here == 0 {
+			delete(t.loaded, r.app)
+		}
+		return
+	}
 	if delete(t.byApp[r.app], r.key); len(t.byApp[r.app]) == 0 {
 		delete(t.byApp, r.app)
 	}
 }
 
+// load takes a row of the journal, which gives them by name.
 func (t *keys) load(name string, value []byte) error {
 	app, key, _ := strings.Cut(name, "/")
-	r := &keyRow{app: app, key: key}
-	t.loaded = append(t.loaded, r)
+	of := t.loaded[app]
+	if of == nil {
+		of = &keyList{app: app}
+		t.loaded[app] = of
+	}
+	r, err := of.add(key)
+	if err != nil {
+		return err
+	}
 	return r.decode(value)
 }
 
 // sort enters what was loaded, in the order in which it was bound.
 func (t *keys) sort(spaceOf func(app string) string) {
-	slices.SortFunc(t.loaded, func(a, b *keyRow) int { return cmp.Compare(a.at, b.at) })
-	for _, r := range t.loaded {
-		t.enter(r, spaceOf(r.app))
+	n := 0
+	for _, of := range t.loaded {
+		n += of.n
 	}
-	t.loaded = nil
+	all := make([]*keyRow, 0, n)
+	order := make([]uint64, 0, n) // when a row was bound, and which of all it is
+	for _, of := range t.loaded {
+		space := t.queueOf(spaceOf(of.app))
+		for i := range of.n {
+			r := of.at(i)
+			r.space = space
+			order = append(order, uint64(r.at)<<32|uint64(len(all)))
+			all = append(all, r)
+		}
+	}
+	slices.Sort(order)
+	t.all.rows = make([]*keyRow, 0, n)
+	for _, o := range order {
+		r := all[uint32(o)]
+		t.all.push(r)
+		r.space.push(r)
+	}
 }
 
 func (t *keys) accept(string, []byte) (x change, same bool, err error) {
@@ -124,6 +164,7 @@ func (t *keys) removeApp(app string) (out []change) {
 	for key := range t.byApp[app] {
 		names = append(names, nameOfKey(app, key))
 	}
+	t.loaded[app].each(func(r *keyRow) { names = append(names, nameOfKey(app, r.key)) })
 	t.mu.Unlock()
 	for _, name := range names {
 		x, _ := t.remove(name)
@@ -135,7 +176,7 @@ func (t *keys) removeApp(app string) (out []change) {
 // expire takes out the oldest keys whose time is over. Its cost is that of what it takes out.
 func (t *keys) expire(now time.Time) {
 	for range keysAtOnce {
-		r := t.all.oldest
+		r := t.all.oldest()
 		if r == nil || now.Sub(r.bound()) < KeyLife {
 			return
 		}
@@ -174,12 +215,12 @@ func (t *keys) bounded(now time.Time, space string) error {
 	space = cmp.Or(space, quota.Default)
 	switch of := t.spaces[space]; {
 	case of != nil && of.n >= MaxNamespaceKeys:
-		wait := of.oldest.bound().Add(KeyLife).Sub(now)
+		wait := of.oldest().bound().Add(KeyLife).Sub(now)
 		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
 			Text: fmt.Sprintf("namespace %s has used %d idempotency keys and ids of its own within %v, the most that "+
 				"are remembered of one; ask without, or again in %v", space, of.n, KeyLife, wait.Round(time.Second))}
 	case t.all.n >= MaxKeys:
-		wait := t.all.oldest.bound().Add(KeyLife).Sub(now)
+		wait := t.all.oldest().bound().Add(KeyLife).Sub(now)
 		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
 			Text: fmt.Sprintf("%d idempotency keys and ids of clients' own were used within %v, the most that are "+
 				"remembered; ask without, or again in %v", t.all.n, KeyLife, wait.Round(time.Second))}
@@ -351,8 +392,8 @@ func (c *Catalog) BoundKey(app, key string) string {
 func (c *Catalog) BoundKeys(f func(app, key, machine string) bool) {
 	c.keys.mu.Lock()
 	defer c.keys.mu.Unlock()
-	for r := c.keys.all.oldest; r != nil; r = r.next(linksOfAll) {
-		if time.Since(r.bound()) < KeyLife && !cluster.IsOwnID(r.key) && !f(r.app, r.key, r.id()) {
+	for _, r := range c.keys.all.rows {
+		if !r.left && time.Since(r.bound()) < KeyLife && !cluster.IsOwnID(r.key) && !f(r.app, r.key, r.id()) {
 			return
 		}
 	}

@@ -3,9 +3,13 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +134,65 @@ func TestAKeyIsKeptOverARestart(t *testing.T) {
 	})
 }
 
+// TestKeysOfBeforeAndSince: what was loaded and what was bound since are one table, whatever is bound, unbound and
+// opened again, and its oldest is the one that was bound first.
+func TestKeysOfBeforeAndSince(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	spaceOf := func(app string) string { return map[string]string{"a": "ml"}[app] }
+	table, want := newKeys(), map[string]uint32{}
+	now := time.Unix(1_000_000, 0)
+	for round := range 60_000 {
+		app, key := []string{"a", "a-b", "b"}[rng.IntN(3)], fmt.Sprint(rng.IntN(1500))
+		name := nameOfKey(app, key)
+		switch n := rng.IntN(6000); {
+		case n == 0:
+			again := newKeys()
+			for _, name := range slices.Sorted(maps.Keys(want)) {
+				if err := again.load(name, table.get(name).encode()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again.sort(spaceOf)
+			table = again
+		case n == 1:
+			for _, x := range table.removeApp(app) {
+				x.apply()
+				delete(want, x.record.Key)
+			}
+		case n < 3500:
+			now = now.Add(time.Second)
+			r := newKeyRow(app, key, &Claim{Machine: id(round)}, now)
+			table.enter(r, spaceOf(app))
+			want[name] = r.at
+		default:
+			table.forget(table.get(name))
+			delete(want, name)
+		}
+		if r := table.get(name); (r != nil) != (want[name] != 0) || r != nil && r.at != want[name] {
+			t.Fatalf("round %d: %s is %+v, want it bound at %d", round, name, r, want[name])
+		}
+		if table.all.n != len(want) || len(table.all.rows) > 2*len(want)+2*keysAtOnce {
+			t.Fatalf("round %d: %d keys count of %d in the queue, want %d", round, table.all.n, len(table.all.rows),
+				len(want))
+		}
+		if round%100 == 0 && len(want) > 0 {
+			if at := slices.Min(slices.Collect(maps.Values(want))); table.all.oldest().at != at {
+				t.Fatalf("round %d: the oldest was bound at %d, want %d", round, table.all.oldest().at, at)
+			}
+		}
+	}
+	spaces := 0
+	for _, of := range table.spaces {
+		spaces += of.n
+	}
+	if spaces != len(want) {
+		t.Errorf("the namespaces have %d keys, want %d", spaces, len(want))
+	}
+	if err := table.load("b/1", nil); err == nil {
+		t.Error("a row that is none is taken")
+	}
+}
+
 // TestOldRowsAreRead: keys that a souk before has bound are kept.
 func TestOldRowsAreRead(t *testing.T) {
 	j := mem.New()
@@ -239,7 +302,8 @@ func TestAMillionKeys(t *testing.T) {
 		for n := range 500 {
 			// as long as a UUID, and as little in order
 			key := fmt.Sprintf("%016x-%019d", uint64(i*500+n)*0x9e3779b97f4a7c15, i)
-			r := newKeyRow("web", key, &Claim{Machine: id(i*500 + n), hash: key}, began)
+			at := began.Add(-rand.N(20 * time.Hour))
+			r := newKeyRow("web", key, &Claim{Machine: id(i*500 + n), hash: key}, at)
 			r.made = true
 			batch = append(batch, change{fsm.Record{Bucket: bucketKey, Key: nameOfKey("web", key), Value: r.encode()},
 				func() { c.keys.enter(r, "") }})
@@ -259,16 +323,33 @@ func TestAMillionKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began = time.Now()
+	c = nil
+	before = heap()
+	began, busy := time.Now(), cpu(t)
 	c = open()
-	t.Logf("%d keys: %d MB on disk, %d MB in memory, opened in %v; a claim takes %v of none and %v of all", MaxKeys,
-		at.Size()>>20, used>>20, time.Since(began).Round(time.Millisecond), empty, full)
+	took, busy := time.Since(began), cpu(t)-busy
+	opened := heap() - before
+	c.keys.spaces[quota.Default].n -= MaxKeys
+	c.keys.all.n -= MaxKeys
+	t.Logf("%d keys: %d MB on disk, %d MB in memory, opened in %v with %v of CPU and then %d MB; a claim takes %v of "+
+		"none, %v of all, %v of all that were loaded", MaxKeys, at.Size()>>20, used>>20, took.Round(time.Millisecond),
+		busy.Round(time.Millisecond), opened>>20, empty, full, claims())
 	if at.Size() >= 150e6 {
 		t.Errorf("the journal has %d bytes", at.Size())
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// cpu returns what this process has taken.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func heap() uint64 {
