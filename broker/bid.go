@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -78,7 +79,7 @@ func (b *Broker) Hold(ctx context.Context, of Offer, token string, ttl time.Dura
 	if token == "" {
 		token = b.token()
 	}
-	until, err := w.Hold(ctx, req, token, ttl)
+	until, err := w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: token, TTL: ttl})
 	return Held{token, until, req.Machine}, err
 }
 

@@ -81,8 +81,7 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 	return m, nil
 }
 
-func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string,
-	ttl time.Duration) (time.Time, error) {
+func (w *fakeWorker) Hold(ctx context.Context, c lifecycle.HoldCommand) (time.Time, error) {
 	if w.hold != nil {
 		if err := w.hold(ctx); err != nil {
 			return time.Time{}, err
@@ -90,7 +89,7 @@ func (w *fakeWorker) Hold(ctx context.Context, r placement.Request, token string
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	until, err := w.sell.Hold(time.Now(), r, token, ttl)
+	until, err := w.sell.Hold(time.Now(), "", c.Request, c.Token, c.TTL)
 	if err == nil {
 		w.held++
 	}

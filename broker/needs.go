@@ -115,7 +115,7 @@ type Granter interface {
 	// Grant makes a machine; the answer is durable.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
 	// Hold keeps room for a while, and returns until when.
-	Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error)
+	Hold(ctx context.Context, c lifecycle.HoldCommand) (time.Time, error)
 	// Release gives held room back. One that is not held is released already.
 	Release(ctx context.Context, token string) error
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -52,7 +53,7 @@ func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machin
 	}
 	switch a.Act {
 	case market.ActHold:
-		until, err := w.Hold(ctx, p.Request, a.Token, a.TTL)
+		until, err := w.Hold(ctx, lifecycle.HoldCommand{Request: p.Request, Token: a.Token, TTL: a.TTL})
 		got.Answer = answerOf(err)
 		got.Expires = until
 	case market.ActRelease:

@@ -21,13 +21,13 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-func (w *memWorker) Hold(_ context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
+func (w *memWorker) Hold(_ context.Context, c lifecycle.HoldCommand) (time.Time, error) {
 	w.mu.Lock()
 	defer w.told("")
 	if w.down != nil {
 		return time.Time{}, w.down
 	}
-	return w.sell.Hold(time.Now(), r, token, ttl)
+	return w.sell.Hold(time.Now(), "", c.Request, c.Token, c.TTL)
 }
 
 func (w *memWorker) Release(_ context.Context, token string) error {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
@@ -75,6 +76,14 @@ type LeaseCommand struct {
 	Owner   string        `json:"owner,omitempty"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"` // 0: defaultLease
 	Release bool          `json:"release,omitempty"`
+}
+
+// HoldCommand reserves capacity for a request for a while.
+type HoldCommand struct {
+	Request placement.Request
+	Token   string
+	TTL     time.Duration
+	By      cluster.WorkerID // the member that asks, as its certificate says; "" is the worker's own
 }
 
 // VolumeCommand makes or changes a volume.
@@ -169,4 +178,78 @@ func (c *CordonCommand) UnmarshalJSON(b []byte) error {
 		c.TTL = in.Old
 	}
 	return err
+}
+
+// What another member asks of a worker is held against the same rules as what a client asks of a gateway: a member that
+// is broken, or in other hands, must not do more with a worker than a client could.
+
+// Check returns what is wrong with a grant that came from elsewhere: the launch must be one that a gateway would take,
+// and the ledger is charged for what the launch says, whatever the request says.
+func (g *Grant) Check() error {
+	if !machine.ValidID(g.Request.Machine) || !machine.ValidApp(g.Request.App) {
+		return fault.New(fault.Invalid, "id",
+			"a grant needs a machine id of 14 hexadecimal digits and the name of an app")
+	}
+	if g.Launch == nil || g.Launch.Config == nil {
+		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+	}
+	if err := validLaunch(g.Launch); err != nil {
+		return err
+	}
+	if s := g.Launch.Scheduling; s != nil &&
+		(s.Rank() != g.Request.Scheduling.Rank() || s.Lent != g.Request.Scheduling.Lent) {
+		return fault.New(fault.Invalid, "scheduling",
+			"the request is of another band, priority or terms than the launch that comes with it")
+	}
+	return sameResources(&g.Request.Resources, g.Launch.Config)
+}
+
+// Check returns what is wrong with a command that came from elsewhere.
+func (c *Command) Check() error {
+	if c.Verb != Update {
+		return nil
+	}
+	if c.Launch == nil || c.Launch.Config == nil || c.Resources == nil {
+		return fault.New(fault.Invalid, "config", "an update needs the whole new config")
+	}
+	if err := validLaunch(c.Launch); err != nil {
+		return err
+	}
+	return sameResources(c.Resources, c.Launch.Config)
+}
+
+// validLaunch checks what a worker acts upon of a launch. Its region may be a list here, which says nothing any more.
+func validLaunch(l *machine.Launch) error {
+	of := *l
+	of.Region = ""
+	return of.Validate()
+}
+
+// sameResources holds what is to be charged against a config. Where nothing is named it is filled in: a member that
+// repeats a grant need not say it again.
+func sameResources(charged *cluster.Resources, c *machine.Config) error {
+	want := machine.Resources(c)
+	if charged.IsZero() {
+		*charged = want
+	}
+	if diff := want.Sub(*charged); !diff.IsZero() {
+		return fault.New(fault.Invalid, "resources", "the request names other resources than its config: %v, not %v",
+			*charged, want)
+	}
+	return nil
+}
+
+// Check returns what is wrong with a volume's command that came from elsewhere. Ids become names of directories.
+func (c *VolumeCommand) Check() error {
+	switch {
+	case !machine.ValidVolumeID(c.Volume):
+		return fault.New(fault.Invalid, "volume", "a volume's id is vol_ and letters and digits")
+	case c.SourceVol != "" && !machine.ValidVolumeID(c.SourceVol):
+		return fault.New(fault.Invalid, "volume", "the id of the volume to copy is vol_ and letters and digits")
+	case c.Snapshot != "" && !machine.ValidSnapshotID(c.Snapshot):
+		return fault.New(fault.Invalid, "snapshot", "a snapshot's id is vs_ and letters and digits")
+	case !machine.ValidApp(c.App):
+		return fault.New(fault.Invalid, "app", "a volume needs the name of an app")
+	}
+	return nil
 }

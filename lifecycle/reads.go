@@ -41,8 +41,8 @@ func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
 }
 
 // Hold reserves room until it expires; see market.Seller.
-func (s *Supervisor) Hold(now time.Time, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
-	return s.seller.Hold(now, r, token, ttl)
+func (s *Supervisor) Hold(now time.Time, c HoldCommand) (time.Time, error) {
+	return s.seller.Hold(now, string(c.By), c.Request, c.Token, c.TTL)
 }
 
 // Release ends a hold; see market.Seller.

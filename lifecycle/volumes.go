@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -159,6 +161,9 @@ func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
 		return machine.Volume{}, false, err
 	}
+	if err := s.mayCopy(c); err != nil {
+		return machine.Volume{}, false, err
+	}
 	r := placement.Request{App: c.App, Machine: c.Volume, Resources: volumeDisk(c.Spec.SizeGB), Namespace: c.Namespace}
 	if err := s.seller.GrantVolume(s.now, r); err != nil {
 		return machine.Volume{}, false, hostFull(err)
@@ -172,6 +177,27 @@ func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	s.meter(v)
 	s.seller.SetVolume(c.Volume, "", false)
 	return v.public(), true, s.begin(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot, Source: c.SourceVol})
+}
+
+// mayCopy returns an error where what a new volume is to be a copy of is not here, or is another app's.
+func (s *volumes) mayCopy(c VolumeCommand) error {
+	if c.Snapshot == "" && c.SourceVol == "" {
+		return nil
+	}
+	for id, v := range s.rows {
+		if v.Volume.App != c.App {
+			continue
+		}
+		if c.Snapshot != "" && slices.ContainsFunc(v.Volume.Snapshots,
+			func(x machine.Snapshot) bool { return x.ID == c.Snapshot }) {
+			return nil
+		}
+		if c.Snapshot == "" && id == c.SourceVol && !v.destroyed() {
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, "source_not_found", "volume not found: this app has no volume or snapshot %s on "+
+		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
 }
 
 func (s *volumes) extend(v *volumeRow, sizeGB int) error {

@@ -45,6 +45,11 @@ func ValidVolumeID(s string) bool {
 	return len(s) > 4 && len(s) <= 64 && s[:4] == "vol_" && only(s[4:], lowerOrDigit)
 }
 
+// ValidSnapshotID reports whether s has the form of a snapshot's id.
+func ValidSnapshotID(s string) bool {
+	return len(s) > 3 && len(s) <= 64 && s[:3] == "vs_" && only(s[3:], lowerOrDigit)
+}
+
 // ValidName says whether s can name a machine: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&

@@ -150,7 +150,7 @@ func (b *bazaar) carryOut(g *gangRun, a market.Ask) market.Answer {
 	in := market.Answer{Done: true}
 	switch a.Act {
 	case market.ActHold:
-		in.Expires, err = s.Hold(b.now, r, a.Token, a.TTL)
+		in.Expires, err = s.Hold(b.now, "b", r, a.Token, a.TTL)
 	case market.ActGrant:
 		if err = s.Grant(b.now, r, a.Token, true); err == nil {
 			g.granted[r.Machine] = a.Worker

@@ -32,9 +32,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 			return nil, err
 		}
 	}
-	if h, ok := s.holds[token]; ok && h.machine == r.Machine {
-		s.release(token)
-	}
+	s.endHold(now, token, r.Machine)
 	rec := s.recordWithout(r.Machine)
 	if here { // it has its place: only room is asked for
 		grown := s.requestOf(r.Machine, old.want)

@@ -171,7 +171,7 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 			case 10:
 				q := ranked("x", "held", "", rapid.Int64Range(0, 300).Draw(t, "cpu"))
 				q.Resources.GPU = rapid.SampledFrom([]int64{0, 500, 1000}).Draw(t, "gpu")
-				_, _ = c.s.Hold(c.now, q, "token", time.Minute)
+				_, _ = c.s.Hold(c.now, "b", q, "token", time.Minute)
 			case 11:
 				before := c.s.Record(c.now)
 				c.s.Release(c.now, "token")

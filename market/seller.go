@@ -12,12 +12,6 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Bounds of a seller's holds: without them a hostile buyer could hold a worker empty.
-const (
-	MaxHolds   = 1024
-	MaxHoldTTL = 60 * time.Second
-)
-
 // MaxMachines bounds the machines of one worker, started or not. It announces each of them, and beside them those that
 // were destroyed lately, and can announce registry.MaxRecords in all.
 const MaxMachines = 24_000
@@ -35,8 +29,7 @@ type Seller struct {
 	EvictionHistory
 	rec      cluster.Record // Used and the GPUs' Free count grants and holds
 	grants   map[string]*grant
-	holds    map[string]hold
-	expired  uint64
+	holds    holds
 	refusals map[string]uint64 // by failing clause
 
 	leaving   map[string]string // machines that are being evicted -> the machine that gets their room
@@ -71,12 +64,6 @@ func (g *grant) occupies() amount {
 // asleep gives what it takes while it is down.
 func (g *grant) asleep() amount { return amount{res: cluster.Resources{Disk: g.want.Disk}} }
 
-type hold struct {
-	machine string
-	amount  amount
-	expires time.Time
-}
-
 // NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
 	rec.Used, rec.Machines, rec.Starting, rec.Evictable = cluster.Resources{}, 0, 0, nil
@@ -84,8 +71,8 @@ func NewSeller(rec cluster.Record) *Seller {
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
-	return &Seller{rec: rec, grants: map[string]*grant{}, holds: map[string]hold{}, refusals: map[string]uint64{},
-		leaving:         map[string]string{},
+	return &Seller{rec: rec, grants: map[string]*grant{}, holds: newHolds(),
+		refusals: map[string]uint64{}, leaving: map[string]string{},
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
 		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
 }
@@ -142,41 +129,6 @@ func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 	return out
 }
 
-// Hold reserves room for a request under a token until now+ttl, when it ends by itself. The same token again renews it.
-func (s *Seller) Hold(now time.Time, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
-	s.expire(now)
-	if token == "" || ttl <= 0 || ttl > MaxHoldTTL {
-		return time.Time{}, fault.New(fault.Invalid, "hold", "a hold needs a token and a time of at most %v; got %v",
-			MaxHoldTTL, ttl)
-	}
-	if old, ok := s.holds[token]; ok {
-		if old.machine != r.Machine {
-			return time.Time{},
-				fault.New(fault.Conflict, "hold", "the token is in use for another machine; choose another")
-		}
-		s.release(token)
-	}
-	if len(s.holds) >= MaxHolds {
-		return time.Time{}, s.refuse(now, r, placement.Verdict{},
-			"the worker has %d holds already, the most it keeps; try again when they end", MaxHolds)
-	}
-	s.fund(now, &r)
-	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
-	if v := placement.Judge(r, s.rec); !v.Fits {
-		return time.Time{}, s.refuse(now, r, v, "")
-	}
-	h := hold{r.Machine, amount{r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)}, now.Add(ttl)}
-	s.holds[token] = h
-	s.use(h.amount, 1)
-	return h.expires, nil
-}
-
-// Release ends a hold. It is nil when there is none (any more).
-func (s *Seller) Release(now time.Time, token string) {
-	s.expire(now)
-	s.release(token)
-}
-
 // Grant gives the request its room for as long as the machine exists; up is whether it occupies it now, or only its
 // disk. A grant for a machine that has one already changes nothing and is nil: grants may be repeated. A hold token
 // redeems the hold; one that has expired counts for nothing, and the request is judged like any other.
@@ -185,9 +137,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	if g, here := s.grants[r.Machine]; here {
 		return sameApp(g, r)
 	}
-	if h, ok := s.holds[token]; ok && h.machine == r.Machine {
-		s.release(token)
-	}
+	s.endHold(now, token, r.Machine)
 	s.fund(now, &r)
 	if s.rec.Machines >= MaxMachines {
 		return s.refuse(now, r, placement.Verdict{Failing: []machine.Clause{{Code: codeMachines,
@@ -380,20 +330,9 @@ func (s *Seller) SetVolume(id, holder string, gone bool) {
 	s.touch()
 }
 
-// NextExpiry gives when the next hold ends; zero when there is none.
-func (s *Seller) NextExpiry() time.Time {
-	var first time.Time
-	for _, h := range s.holds {
-		if first.IsZero() || h.expires.Before(first) {
-			first = h.expires
-		}
-	}
-	return first
-}
-
 // Counters gives how many holds have expired, and the refusals by failing clause.
 func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
-	return s.expired, maps.Clone(s.refusals)
+	return s.holds.expired, maps.Clone(s.refusals)
 }
 
 // Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
@@ -402,7 +341,7 @@ func (s *Seller) Check() {
 	for _, g := range s.grants {
 		sum = sum.add(g.occupies())
 	}
-	for _, h := range s.holds {
+	for _, h := range s.holds.byToken {
 		sum = sum.add(h.amount)
 	}
 	if diff := sum.res.Sub(s.rec.Used); !diff.IsZero() {
@@ -415,23 +354,6 @@ func (s *Seller) Check() {
 		}
 	}
 	s.checkClaims()
-}
-
-func (s *Seller) expire(now time.Time) {
-	for token, h := range s.holds {
-		if !now.Before(h.expires) {
-			s.release(token)
-			s.expired++
-		}
-	}
-}
-
-func (s *Seller) release(token string) {
-	h, ok := s.holds[token]
-	if ok {
-		delete(s.holds, token)
-		s.use(h.amount, -1)
-	}
 }
 
 func (s *Seller) touch() { s.rec.Version++ }

@@ -162,7 +162,7 @@ func TestBadQuestions(t *testing.T) {
 		{"64 KB machine id", pathGrant, "id", strings.NewReader(`{"request":{"machine":"` + long + `"}}`), -1, nil},
 		{"100 MB told", pathGrant, "too_large", strings.NewReader("{"), 100 << 20, nil},
 		{"100 MB untold", pathGrant, "too_large", io.LimitReader(zeros{}, 100<<20), -1, nil},
-		{"an ask that is no number", pathGrant, "ask", strings.NewReader(`{"request":{"machine":"` + testID + `"}}`),
+		{"an ask that is no number", pathGrant, "ask", bytes.NewReader(grantBody(t, testID)),
 			-1, []string{askHeader, "-1"}},
 		{"a frame of 4 GB", pathExec, "frame", bytes.NewReader([]byte{'o', 255, 255, 255, 255}), -1, nil},
 		{"no order", pathExec, "frame", bytes.NewReader([]byte{'i', 0, 0, 0, 0}), -1, nil},

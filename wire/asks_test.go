@@ -18,9 +18,19 @@ import (
 )
 
 func aGrant(id string) lifecycle.Grant {
-	return lifecycle.Grant{Request: placement.Request{App: "a", Machine: id},
-		Launch: &machine.Launch{Config: &machine.Config{Image: "i"}}}
+	c := &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}}, Guest: aGuest()}
+	return lifecycle.Grant{Request: placement.Request{App: "a", Machine: id, Resources: machine.Resources(c)},
+		Launch: &machine.Launch{Config: c}}
 }
+
+// grantBody is aGrant as it travels.
+func grantBody(t *testing.T, id string) []byte {
+	raw, err := marshal(aGrant(id))
+	must(t, err)
+	return raw
+}
+
+func aGuest() *machine.Guest { return &machine.Guest{CPUKind: "shared", CPUs: 4, MemoryMB: 1024} }
 
 func refusal() error {
 	return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "full",
@@ -30,9 +40,7 @@ func refusal() error {
 // numberedAsk asks as a buyer would whose ask had this number, however late it arrives.
 func numberedAsk(t *testing.T, w *Worker, number uint64) error {
 	t.Helper()
-	raw, err := marshal(aGrant(testID))
-	must(t, err)
-	r := w.request(t.Context(), pathGrant, raw)
+	r := w.request(t.Context(), pathGrant, grantBody(t, testID))
 	r.Header = w.numbered(number)
 	return w.ask(t.Context(), r, nil)
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -30,9 +31,8 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if err := s.read(w, r, &g); err != nil {
 		return err
 	}
-	if !machine.ValidID(g.Request.Machine) || short(g.Request.App, g.Hold, g.Source, g.Region) != nil {
-		return fault.New(fault.Invalid, "id",
-			"a grant needs a machine id of 14 hexadecimal digits, and names of at most %d bytes", maxName)
+	if err := cmp.Or(short(g.Request.App, g.Hold, g.Source, g.Region), g.Check()); err != nil {
+		return err
 	}
 	number, err := askNumber(r.Header)
 	if err != nil {

@@ -81,8 +81,8 @@ func (s *stub) Record(context.Context) (cluster.Record, error) {
 func (s *stub) Quote(_ context.Context, r placement.Request) (market.Quote, error) {
 	return answer[market.Quote](s, "Quote", r)
 }
-func (s *stub) Hold(_ context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
-	return answer[time.Time](s, "Hold", holdArgs{r, token, ttl})
+func (s *stub) Hold(_ context.Context, c lifecycle.HoldCommand) (time.Time, error) {
+	return answer[time.Time](s, "Hold", c)
 }
 func (s *stub) Release(_ context.Context, token string) error {
 	_, err := answer[none](s, "Release", token)

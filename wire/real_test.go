@@ -23,25 +23,11 @@ import (
 
 // TestAMachinesLifeOverTheWire is one machine's life on a real worker, with its journal and ledger, over a socket.
 func TestAMachinesLifeOverTheWire(t *testing.T) {
-	k, err := worker.New(t.Context(), worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(), Journal: mem.New(),
-		Runtime:  fake.New(fake.Options{}),
-		Capacity: cluster.Resources{CPU: 1000, Memory: 1000, Disk: 1000}})
-	must(t, err)
-	run, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := k.Run(run); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(wg.Wait)
-	t.Cleanup(stop)
+	k := realWorker(t, t.TempDir())
 	w, ctx := far(t, k), t.Context()
 	ask := func(id string) lifecycle.Grant {
 		g := aGrant(id)
-		g.Request.Resources = cluster.Resources{CPU: 600, Memory: 10}
-		g.Launch.Config = &machine.Config{Image: "souk/host", Init: machine.Init{Exec: []string{"sleep", "1000"}},
-			Restart: &machine.Restart{Policy: "no"}}
+		g.Launch.Config.Restart = &machine.Restart{Policy: "no"}
 		return g
 	}
 	m, err := w.Grant(ctx, ask(testID))
@@ -59,12 +45,12 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 		t.Errorf("%d machines after the same ask twice", rec.Machines)
 	}
 	_, err = w.Grant(ctx, ask("00000000000000"))
-	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Used.CPU != 600 || len(r.Verdict.Failing) == 0 ||
-		!fault.Is(err, fault.Exhausted) {
+	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Used.CPU != 4*machine.SharedMilli ||
+		len(r.Verdict.Failing) == 0 || !fault.Is(err, fault.Exhausted) {
 		t.Errorf("a refusal became %v with %+v", err, fault.As(err).Detail)
 	}
-	_, err = w.Hold(ctx, placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 400}},
-		"token", time.Second)
+	_, err = w.Hold(ctx, lifecycle.HoldCommand{Token: "token", TTL: time.Second,
+		Request: placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 100}}})
 	must(t, err)
 	must(t, w.Release(ctx, "token"))
 
@@ -78,7 +64,9 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 	_, err = w.Do(ctx, lifecycle.Command{Verb: lifecycle.Stop, App: "a", Machine: testID})
 	wantFault(t, err, fault.Conflict, "lease_held")
 	states := make(chan machine.State, 16)
-	wg.Go(func() {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
 		_ = w.Watch(ctx, "a", testID,
 			func(m *machine.Machine) bool { states <- m.State; return m.State != machine.Stopped })
 		close(states)
@@ -104,4 +92,23 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 	if _, err = w.Machine(ctx, "b", testID); fault.CodeOf(err) != "machine_not_found" {
 		t.Errorf("another app's: %v", err)
 	}
+}
+
+// realWorker is a worker with its journal and ledger, which runs until the test has ended.
+func realWorker(t *testing.T, dir string) *worker.Worker {
+	t.Helper()
+	k, err := worker.New(t.Context(), worker.Options{ID: "w1", Region: "local", Dir: dir, Journal: mem.New(),
+		Runtime:  fake.New(fake.Options{}),
+		Capacity: cluster.Resources{CPU: 400, Memory: 2000, Disk: 10_000}})
+	must(t, err)
+	run, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := k.Run(run); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(wg.Wait)
+	t.Cleanup(stop)
+	return k
 }

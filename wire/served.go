@@ -38,7 +38,7 @@ type Granter interface {
 	// Detail = market.Refusal.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
 	// Hold keeps room for a while, and returns until when.
-	Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (time.Time, error)
+	Hold(ctx context.Context, c lifecycle.HoldCommand) (time.Time, error)
 	// Release gives held room back. What is not held is released already.
 	Release(ctx context.Context, token string) error
 	// Cordon makes the worker take nothing new, or ends that, and returns its record afterwards.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -112,7 +113,9 @@ func (a *pathArgs) check() error {
 
 type commandArgs struct{ lifecycle.Command }
 
-func (a *commandArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Signal, a.Source) }
+func (a *commandArgs) check() error {
+	return cmp.Or(short(a.App, a.Machine, a.Nonce, a.Signal, a.Source), a.Check())
+}
 
 type leaseArgs struct{ lifecycle.LeaseCommand }
 
@@ -121,7 +124,7 @@ func (a *leaseArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Ow
 type volumeArgs struct{ lifecycle.VolumeCommand }
 
 func (a *volumeArgs) check() error {
-	return short(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name)
+	return cmp.Or(short(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name), a.Check())
 }
 
 // routes gives everything that a server answers, with who may ask it.
@@ -150,8 +153,9 @@ func verbs() map[string]route {
 			r placement.Request) (market.Quote, error) {
 			return k.Quote(ctx, r)
 		}),
-		pathHold: unary(change, func(ctx context.Context, k Served, a holdArgs) (time.Time, error) {
-			return k.Hold(ctx, a.Request, a.Token, a.TTL)
+		pathHold: unaryBy(change, func(ctx context.Context, k Served, by Peer, a holdArgs) (time.Time, error) {
+			return k.Hold(ctx, lifecycle.HoldCommand{Request: a.Request, Token: a.Token, TTL: a.TTL,
+				By: cluster.WorkerID(by.ID)})
 		}),
 		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
 			// never busy: it makes room
@@ -228,6 +232,11 @@ func streams() map[string]route {
 
 // unary is a verb of the worker with one answer.
 func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
+	return unaryBy(c, func(ctx context.Context, k Served, _ Peer, in In) (Out, error) { return f(ctx, k, in) })
+}
+
+// unaryBy is unary where it matters who asks.
+func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer, in In) (Out, error)) route {
 	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		by Peer) error {
 		var in In
@@ -241,7 +250,7 @@ func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (O
 			}
 			defer g.leave(by.ID)
 		}
-		out, err := f(r.Context(), s.o.Worker, in)
+		out, err := f(r.Context(), s.o.Worker, by, in)
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func aMachine() *machine.Machine {
 	return &machine.Machine{ID: testID, Name: "n", State: machine.Started, Region: "iad", InstanceID: "I", App: "a",
 		Worker: "w1", Nonce: "s", HostStatus: "ok",
 		Config: &machine.Config{Image: "souk/host", Env: map[string]string{"A": "<&>\u2028\""},
-			Init: machine.Init{Exec: []string{"sleep", "1"}}},
+			Init: machine.Init{Exec: []string{"sleep", "1"}}, Guest: aGuest()},
 		Events: []machine.Event{{ID: "E", Type: "exit", Timestamp: 7,
 			Request: &machine.EventRequest{ExitEvent: &machine.ExitEvent{ExitCode: 137, ExitedAt: when()}}}}}
 }
@@ -48,7 +48,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	req := placement.Request{App: "a", Machine: testID, Regions: []cluster.Region{"iad", "any"},
-		Resources: cluster.Resources{CPU: 5}, Image: "i", Volumes: []string{"v"}, Start: true}
+		Resources: machine.Resources(aMachine().Config), Image: "i", Volumes: []string{"v"}, Start: true}
 	launch := &machine.Launch{Name: "n", Config: aMachine().Config, LeaseTTL: 4, SkipLaunch: true}
 	value := "v"
 	grant := lifecycle.Grant{Request: req, Hold: "h", Launch: launch, Region: "iad", Source: "user",
@@ -57,7 +57,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 				Terms: machine.Terms{{Name: "x", Value: 0.1}}}}}}
 	command := lifecycle.Command{Verb: lifecycle.Update, App: "a", Machine: testID, Nonce: "x", Timeout: time.Minute,
 		Launch:    launch,
-		Resources: &cluster.Resources{Memory: 7}, Metadata: map[string]*string{"set": &value, "delete": nil}}
+		Resources: &req.Resources, Metadata: map[string]*string{"set": &value, "delete": nil}}
 	lease := lifecycle.LeaseCommand{App: "a", Machine: testID, TTL: time.Second, Owner: "o", Release: true}
 	volume := lifecycle.VolumeCommand{Verb: "extend", App: "a", Volume: "vol_1", Spec: machine.Volume{SizeGB: 3}}
 	quote := market.Quote{Record: aRecord(),
@@ -73,8 +73,10 @@ func TestEveryVerbCrosses(t *testing.T) {
 	}{
 		{"Record", nil, aRecord(), func() (any, error) { return w.Record(ctx) }},
 		{"Quote", req, quote, func() (any, error) { return w.Quote(ctx, req) }},
-		{"Hold", holdArgs{req, "tok", time.Second}, when(),
-			func() (any, error) { return w.Hold(ctx, req, "tok", time.Second) }},
+		{"Hold", lifecycle.HoldCommand{Request: req, Token: "tok", TTL: time.Second, By: "g1"}, when(),
+			func() (any, error) {
+				return w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: "tok", TTL: time.Second})
+			}},
 		{"Release", "tok", nil, func() (any, error) { return nil, w.Release(ctx, "tok") }},
 		{"Cordon", lifecycle.CordonCommand{Owner: "o", Reason: "r"}, aRecord(), func() (any, error) {
 			return w.Cordon(ctx, lifecycle.CordonCommand{Owner: "o", Reason: "r"})

@@ -42,9 +42,8 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 }
 
 // Hold reserves room for a request until the time it gives back.
-func (w *Worker) Hold(ctx context.Context, r placement.Request, token string,
-	ttl time.Duration) (until time.Time, err error) {
-	err = w.call(ctx, pathHold, readTime, holdArgs{r, token, ttl}, &until)
+func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
+	err = w.call(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL}, &until)
 	return until, err
 }
 

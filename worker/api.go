@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -35,9 +36,9 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (market.Quote, 
 
 // Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
 // that restarts has none, which costs a buyer a refusal and nobody room.
-func (w *Worker) Hold(ctx context.Context, r placement.Request, token string, ttl time.Duration) (
-	until time.Time, err error) {
-	return read(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, r, token, ttl) })
+func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
+	c.By = cmp.Or(c.By, w.o.ID)
+	return read(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, c) })
 }
 
 // Release ends a hold.

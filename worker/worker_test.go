@@ -407,7 +407,7 @@ func TestWhoGoesReadsNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
 		_ = b.AdmitTask(ctx, lifecycle.Task{Name: "task"})
-		_, _ = b.Hold(ctx, grant(id(1)).Request, "token", time.Second)
+		_, _ = b.Hold(ctx, lifecycle.HoldCommand{Request: grant(id(1)).Request, Token: "token", TTL: time.Second})
 		_, _ = b.Quote(ctx, grant(id(1)).Request)
 		_, _ = b.CurrentLease(ctx, "app", id(1))
 	}

@@ -147,7 +147,7 @@ func (g *gang) carryOut(i int) {
 	r.call(w, func() (err error) {
 		switch a.Act {
 		case market.ActHold:
-			in.Expires, err = w.seller.Hold(r.time(), q, a.Token, a.TTL)
+			in.Expires, err = w.seller.Hold(r.time(), g.id, q, a.Token, a.TTL)
 		case market.ActGrant:
 			err = r.grant(w, q, a.Token, false)
 		case market.ActRelease:
