@@ -7,14 +7,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// grant makes a machine, or answers with the one that is there.
+// grant makes a machine, or answers with the one that is there. A worker that is halted refuses it by its ledger, as a
+// cordoned one does, so that who asks goes on to another one.
 func (s *commands) grant(ticket uint64, g Grant) error {
 	id, app := g.Request.Machine, g.Request.App
 	if r := s.rows[id]; r != nil {
 		return s.grantedBefore(ticket, r, app)
-	}
-	if err := s.halt.refuse(); err != nil {
-		return err
 	}
 	if err := s.engine.Free(machineKey(id)); err != nil { // what is left of a machine that the journal has lost
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 )
 
 // TestAHaltedWorkerBeginsNothing: it grants nothing and begins no life, whoever asks for it and whatever is due; what
@@ -36,8 +37,9 @@ func TestAHaltedWorkerBeginsNothing(t *testing.T) {
 		t.Errorf("what ended is %s, what runs is %s", s, state(v1))
 	}
 	const fresh = "1234567890abcd"
+	evicting := func(g *lifecycle.Grant) { g.Evict, g.Request.Start = true, true }
+	grants := []uint64{d.grant(grantOf(fresh)), d.grant(grantOf(fresh, evicting))}
 	refused := map[string]uint64{
-		"grant":   d.grant(grantOf(fresh)),
 		"start":   d.do(lifecycle.Command{Verb: lifecycle.Start, App: "app", Machine: m1}),
 		"restart": d.do(lifecycle.Command{Verb: lifecycle.Restart, App: "app", Machine: v1}),
 		"volume": d.volume(lifecycle.VolumeCommand{Verb: "create", App: "app", Volume: "vol_9",
@@ -47,6 +49,13 @@ func TestAHaltedWorkerBeginsNothing(t *testing.T) {
 	for what, ticket := range refused {
 		if r := d.replies[ticket]; fault.CodeOf(r.Err) != lifecycle.CodeHalted {
 			t.Errorf("%s: %v", what, r.Err)
+		}
+	}
+	for _, ticket := range grants { // with what a buyer needs to go on to another worker
+		err := d.replies[ticket].Err
+		if r, ok := fault.As(err).Detail.(market.Refusal); !ok || !fault.Is(err, fault.Exhausted) ||
+			r.Record.State != cluster.Cordoned || r.Record.Cordon.Owner != lifecycle.HaltOwner {
+			t.Errorf("a grant: %v, %+v", err, r)
 		}
 	}
 	if _, err := d.sup.Cordon(d.now, lifecycle.CordonCommand{End: true}); fault.CodeOf(err) != lifecycle.CodeHalted {
