@@ -154,6 +154,7 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 		}
 		return catalog.NoApp()
 	}
+	v.Warnings = machine.VolumeWarnings()
 	answer(w, http.StatusOK, v)
 	return nil
 }
@@ -340,6 +341,7 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	v.Warnings = machine.VolumeWarnings()
 	answer(w, http.StatusOK, api.Extended{Volume: v})
 	return nil
 }

@@ -202,6 +202,7 @@ type Volume struct {
 	App       string           `json:"app,omitempty"`
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
 	Snapshots []Snapshot       `json:"snapshots,omitempty"`
+	Warnings  []string         `json:"warnings,omitempty"` // only of an answer that gives it a size
 }
 
 // Snapshot is a copy of a volume at one moment.

@@ -21,6 +21,8 @@ func Warnings(c *Config) []string {
 			"guest.persist_rootfs \"never\" has no effect: a machine's own files are kept until it is destroyed.")
 	}
 	if r := c.Rootfs; r != nil {
+		warn(r.SizeGB > 0, "rootfs.size_gb is counted when the machine is placed, and is not held: what it writes may "+
+			"grow beyond it.")
 		warn(r.Persist == "never",
 			"rootfs.persist \"never\" has no effect: a machine's own files are kept until it is destroyed.")
 	}
@@ -42,4 +44,10 @@ func Warnings(c *Config) []string {
 	warn(c.Spot != nil, "spot has no effect: souk has no prices.")
 	warn(c.Restart != nil && c.Restart.GPUBidPrice != 0, "restart.gpu_bid_price has no effect: souk has no prices.")
 	return out
+}
+
+// VolumeWarnings says, one sentence each, what a volume's size does not do.
+func VolumeWarnings() []string {
+	return []string{"size_gb is counted when the volume is placed, and is not held: what is written may grow beyond " +
+		"it, and fill the disk of its worker."}
 }

@@ -220,6 +220,8 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 		out = append(out, cluster.Finding{Name: "worker: its disk has room", Have: why.Error(),
 			Advice: "list, stop and destroy work; souk takes new things by itself once there is room"})
 	}
+	out = append(out, cluster.Finding{Name: "worker: sizes of volumes and machines' files", OK: true,
+		Have: "counted when they are placed, and not held: each may fill the disk"})
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
 		bounded, cancel := context.WithTimeout(ctx, examineTime)
 		defer cancel()

@@ -61,7 +61,8 @@ func Volumes(c *cli.Env) *cobra.Command {
 		return printVolume(c, v, "is created")
 	}
 	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
-		Long:    "A volume is a directory that outlives the machines it is attached to. It is on one worker for life.",
+		Long: "A volume is a directory that outlives the machines it is attached to. It is on one worker for life.\n" +
+			"Its size is counted when it is placed. It is not held: what is written may grow beyond it.",
 		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
 		Args:    cli.Args(0, 0, "no argument, or one of its commands"), RunE: list},
 		create, cmdVolumeExtend(c), cmdVolumeSnapshot(c), cmdVolumeDestroy(c))
@@ -169,6 +170,9 @@ func printVolume(c *cli.Env, v machine.Volume, what string) error {
 		return nil
 	}
 	fmt.Fprintf(c.Out, "volume %s (%s) %s, on worker %s\n", v.Name, v.ID, what, v.Worker)
+	for _, w := range v.Warnings {
+		fmt.Fprintln(c.Err, "warning:", w)
+	}
 	return nil
 }
 
