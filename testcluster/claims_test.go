@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/testcluster"
 )
 
-const raced = 300
+const raced = 100
 
 // patient is a fast pace at which nobody is taken for dead who is only slow: a name that two members decide is what
 // this must not be about.
