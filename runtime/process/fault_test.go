@@ -395,6 +395,12 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 	}
 	var zombies []string
+	n := 0
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last look found the children %q and %d descriptors; before there were %d", zombies, n, empty)
+		}
+	}()
 	until(t, "no children and descriptors are left", func() bool {
 		zombies = nil
 		all, err := proc.All()
@@ -406,7 +412,8 @@ func TestNothingIsLeft(t *testing.T) {
 				zombies = append(zombies, fmt.Sprintf("%d %s %c", s.PID, s.Name, s.State))
 			}
 		}
-		return len(zombies) == 0 && fds() <= empty+1
+		n = fds()
+		return len(zombies) == 0 && n <= empty+1
 	})
 	if err := r.StopReaper(t.Context()); err != nil {
 		t.Error(err)
