@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/journal/mem"
@@ -257,5 +258,20 @@ func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
 	left := 0
 	if err := b.journal.Load(func(fsm.Record) error { left++; return nil }); err != nil || left != 0 {
 		t.Errorf("%d rows are left, %v", left, err)
+	}
+}
+
+// TestASecretCanBeAVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
+func TestASecretCanBeAVariable(t *testing.T) {
+	c := newTeller(t)
+	if _, err := c.CreateApp("web", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	zero, good := "a\x00b", "v"
+	if _, _, err := c.SetSecrets("web", map[string]*string{"A": &good, "S": &zero}); fault.CodeOf(err) != "secret_value" {
+		t.Fatalf("a secret with a zero byte: %v", err)
+	}
+	if all, version, err := c.Secrets("web"); err != nil || len(all) != 0 || version != 0 {
+		t.Errorf("%d secrets at version %d, %v", len(all), version, err)
 	}
 }

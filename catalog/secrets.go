@@ -111,6 +111,10 @@ func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []S
 					"begin with a digit",
 				fault.Clip(name, 80))
 		}
+		if v != nil && strings.IndexByte(*v, 0) >= 0 {
+			return 0, nil, fault.New(fault.Invalid, "secret_value",
+				"the secret %s holds a zero byte, which no variable of a machine can: encode it (base64)", name)
+		}
 		if v != nil && len(*v) > MaxSecretValue {
 			return 0, nil, fault.New(fault.Invalid, "secret_size",
 				"the secret %s has %d bytes; at most %d are kept", name, len(*v), MaxSecretValue)

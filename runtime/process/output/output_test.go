@@ -179,3 +179,12 @@ func BenchmarkSink(b *testing.B) {
 		s.Write(chunk, time.Now())
 	}
 }
+
+// TestNoCursor: what was never given with a line is refused, however it looks.
+func TestNoCursor(t *testing.T) {
+	for _, cursor := range []string{"1", ":", "0:0", "1:-1", "1:9223372036854775807", "18446744073709551616:0", "a:b"} {
+		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: cursor}); fault.CodeOf(err) != "cursor" {
+			t.Errorf("%q: %v", cursor, err)
+		}
+	}
+}

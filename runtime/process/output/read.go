@@ -24,6 +24,9 @@ type Reader struct {
 	off int64
 }
 
+// maxOffset is far behind the end of any file of a log, and far from what no file can have.
+const maxOffset = 1 << 40
+
 // NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning.
 func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	r := &Reader{dir: dir}
@@ -31,7 +34,7 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 		g, o, ok := strings.Cut(q.Cursor, ":")
 		gen, err1 := strconv.ParseUint(g, 10, 64)
 		off, err2 := strconv.ParseInt(o, 10, 64)
-		if !ok || err1 != nil || err2 != nil || gen == 0 || off < 0 {
+		if !ok || err1 != nil || err2 != nil || gen == 0 || off < 0 || off > maxOffset {
 			return nil, fault.New(fault.Invalid, "cursor",
 				"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 		}

@@ -80,6 +80,9 @@ func execFault(err error, name, dir string, o *owner) error {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fault.New(fault.Precondition, "program",
 			"%s is not a program for this worker (another architecture, or a script without a #! line)", name)
+	case errors.Is(err, syscall.EINVAL): // before the fork: the strings cannot be handed to the kernel
+		return fault.New(fault.Invalid, "argv",
+			"the command or the environment holds a zero byte, which no program can be given: encode the value")
 	case errors.Is(err, syscall.E2BIG):
 		return fault.New(fault.Invalid, "argv",
 			"the command and environment are larger than the kernel takes (about 2 MB): make them smaller, or use "+
