@@ -213,19 +213,8 @@ func (s *soak) look(ctx context.Context, at time.Duration) error {
 		if pid == s.agent.PID() {
 			who = "agent"
 		}
-		for what, field := range map[string]string{"rss": "VmRSS", "anon": "RssAnon"} {
-			b, _, err := live.FieldOf(pid, "status", field)
-			if err != nil {
-				return err
-			}
-			now[who+" "+what+", bytes"] = float64(b)
-		}
-		for what, in := range map[string]string{"descriptors": "fd", "threads": "task"} {
-			list, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, in))
-			if err != nil {
-				return err
-			}
-			now[who+" "+what+", number"] = float64(len(list))
+		if err := lookAtProcess(now, who, pid); err != nil && (pid == s.agent.PID() || !errors.Is(err, fs.ErrNotExist)) {
+			return err // a reaper that has nothing left may end
 		}
 	}
 	counted, err := s.agent.Counters(ctx, "go_goroutines")
@@ -244,6 +233,25 @@ func (s *soak) look(ctx context.Context, at time.Duration) error {
 	}
 	for name, v := range now {
 		s.seen[name] = append(s.seen[name], look{at, v})
+	}
+	return nil
+}
+
+// lookAtProcess adds what one process has.
+func lookAtProcess(now map[string]float64, who string, pid int) error {
+	for what, field := range map[string]string{"rss": "VmRSS", "anon": "RssAnon"} {
+		b, _, err := live.FieldOf(pid, "status", field)
+		if err != nil {
+			return err
+		}
+		now[who+" "+what+", bytes"] = float64(b)
+	}
+	for what, in := range map[string]string{"descriptors": "fd", "threads": "task"} {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, in))
+		if err != nil {
+			return err
+		}
+		now[who+" "+what+", number"] = float64(len(list))
 	}
 	return nil
 }

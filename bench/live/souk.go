@@ -10,8 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // Souk is a souk dev in a process of its own, for measurements and tests.
@@ -144,22 +144,27 @@ func (s *Souk) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ReapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it.
+// ReapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it. A
+// child that has not come to its program yet has the command line of the reaper that forked it, and is none.
 func ReapersBelow(dir string) []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
-	var pids []int
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		argv := strings.Split(string(raw), "\x00")
+	all, err := proc.All()
+	if err != nil {
+		return nil
+	}
+	reapers := map[int]proc.Stat{}
+	for _, st := range all {
+		argv := proc.Command(st.PID)
 		if len(argv) > 2 && argv[1] == "reaper" && strings.HasPrefix(argv[2], dir+"/") {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
-				pids = append(pids, pid)
-			}
+			reapers[st.PID] = st
 		}
 	}
+	var pids []int
+	for pid, st := range reapers {
+		if _, forked := reapers[st.Parent]; !forked {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
 	return pids
 }
 
