@@ -213,8 +213,12 @@ func (s *soak) look(ctx context.Context, at time.Duration) error {
 		if pid == s.agent.PID() {
 			who = "agent"
 		}
-		if err := lookAtProcess(now, who, pid); err != nil && (pid == s.agent.PID() || !errors.Is(err, fs.ErrNotExist)) {
-			return err // a reaper that has nothing left may end
+		err := lookAtProcess(now, who, pid)
+		if who == "reaper" && errors.Is(err, fs.ErrNotExist) {
+			continue // one that has nothing left may end
+		}
+		if err != nil {
+			return err
 		}
 	}
 	counted, err := s.agent.Counters(ctx, "go_goroutines")

@@ -268,7 +268,8 @@ func TestASecretCanBeAVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	zero, good := "a\x00b", "v"
-	if _, _, err := c.SetSecrets("web", map[string]*string{"A": &good, "S": &zero}); fault.CodeOf(err) != "secret_value" {
+	_, _, err := c.SetSecrets("web", map[string]*string{"A": &good, "S": &zero})
+	if fault.CodeOf(err) != "secret_value" {
 		t.Fatalf("a secret with a zero byte: %v", err)
 	}
 	if all, version, err := c.Secrets("web"); err != nil || len(all) != 0 || version != 0 {
