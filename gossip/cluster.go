@@ -120,7 +120,7 @@ func (c *Cluster) config() *memberlist.Config {
 	conf.LogOutput = logWriter{c}
 	d := delegate{c}
 	conf.Delegate, conf.Events, conf.Ping, conf.Alive = d, d, d, d
-	conf.Conflict = d
+	conf.Conflict, conf.Merge = d, d
 	conf.ProbeInterval, conf.ProbeTimeout, conf.IndirectChecks = k.Probe, k.ProbeTimeout, k.Indirect
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult, conf.RetransmitMult = k.Suspicion, k.SuspicionMax, k.Retransmit
 	conf.GossipInterval, conf.GossipNodes, conf.PushPullInterval = k.Gossip, k.Fanout, k.PushPull
@@ -183,6 +183,16 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	}
 	poke(c.antiEntropy.wake)
 	return nil
+}
+
+// Exchange has another member, by chance, and this one tell each other who the members are, and where: memberlist does
+// so by itself only every half minute. It does nothing where nobody is known to be alive.
+func (c *Cluster) Exchange(ctx context.Context) error {
+	addr := c.members.anyPeer()
+	if addr == "" {
+		return nil
+	}
+	return c.Join(ctx, []string{addr})
 }
 
 // Leave tells the others that this member goes on purpose, so that they need not find out.

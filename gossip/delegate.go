@@ -88,6 +88,21 @@ func (d delegate) NotifyConflict(_, other *memberlist.Node) {
 	if other.Name != string(d.c.o.Self) {
 		return
 	}
+	d.conflict(other)
+}
+
+// NotifyMerge is memberlist telling whom another knows, before it is taken in. Of whom that one suspects at the moment,
+// who was held up, memberlist tells in no other way.
+func (d delegate) NotifyMerge(known []*memberlist.Node) error {
+	for _, n := range known {
+		if n.Name == string(d.c.o.Self) && n.State == memberlist.StateSuspect && n.Address() != d.c.Addr() {
+			d.conflict(n)
+		}
+	}
+	return nil
+}
+
+func (d delegate) conflict(other *memberlist.Node) {
 	var m meta
 	if err := json.Unmarshal(other.Meta, &m); err != nil {
 		m = meta{} // of another version: nobody can be asked

@@ -311,6 +311,16 @@ func (s *membership) toSave() (addrs map[cluster.WorkerID]string, changed bool) 
 	return out, true
 }
 
+// anyPeer returns the address of a member that is alive; "": there is none.
+func (s *membership) anyPeer() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.peers) == 0 {
+		return ""
+	}
+	return s.peers[rand.IntN(len(s.peers))].Addr
+}
+
 // notSaved says that what toSave returned is not on disk.
 func (s *membership) notSaved() {
 	s.mu.Lock()

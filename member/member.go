@@ -258,6 +258,7 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
 	g.Go(func() error { return m.twins.gossip(ctx) })
 	g.Go(func() error { m.twins.run(ctx); return nil })
+	g.Go(func() error { m.twins.tell(ctx); return nil })
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { remover{m}.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })

@@ -38,6 +38,8 @@ type twins struct {
 	m     *Member
 	found atomic.Pointer[Twin] // nil: none
 	wake  chan struct{}        // somebody was claimed to be at another address
+	// others may remember the member at an address where nobody is it: a twin that died, or is not to live
+	elsewhere chan struct{}
 
 	mu       sync.Mutex
 	claimed  map[string]bool // addresses of wires, not looked at yet
@@ -49,7 +51,8 @@ type twins struct {
 const maxClaimed = 16
 
 func openTwins(m *Member) *twins {
-	t := &twins{m: m, wake: make(chan struct{}, 1), claimed: map[string]bool{}, changed: make(chan struct{})}
+	t := &twins{m: m, wake: make(chan struct{}, 1), elsewhere: make(chan struct{}, 1), claimed: map[string]bool{},
+		changed: make(chan struct{})}
 	raw, err := os.ReadFile(t.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		return t
@@ -70,8 +73,13 @@ func (t *twins) claim(_, api string) {
 		return
 	}
 	t.claimed[api] = true
+	poke(t.wake)
+}
+
+// poke wakes a loop; one that was woken already looks again.
+func poke(ch chan struct{}) {
 	select {
-	case t.wake <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -89,6 +97,29 @@ func (t *twins) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(t.m.o.Knobs.Probe):
+		}
+	}
+}
+
+// tell tells others where this member is, when they may remember it where nobody is it any more, until ctx ends. They
+// believe it once they have lost who was there, which takes them some seconds, and by themselves they would ask only
+// with one of memberlist's exchanges, half a minute later.
+func (t *twins) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.elsewhere:
+		}
+		for pause := t.m.o.Knobs.Probe; pause < t.m.o.Knobs.PushPull && !t.displaced(); pause *= 2 {
+			if err := t.m.cluster.Exchange(ctx); err != nil && ctx.Err() == nil {
+				t.m.o.Log.Debug("another member could not be told where this one is", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
 		}
 	}
 }
@@ -116,7 +147,10 @@ func (t *twins) ask(ctx context.Context, api string) {
 	case err != nil:
 		t.m.o.Log.Warn("others remember a member of this id at another address, where nobody answers as it",
 			"address", api, "err", err)
-	case who.Boot == t.m.client.Boot() || t.m.denied(string(t.m.ID()), since): // itself, or one that was removed
+		poke(t.elsewhere)
+	case who.Boot == t.m.client.Boot(): // itself
+	case t.m.denied(string(t.m.ID()), since):
+		poke(t.elsewhere) // it was removed
 	default:
 		t.meet(api)
 	}
@@ -235,6 +269,7 @@ func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 	m.o.Log.Warn("this member was said to be the one that lives of those with its id", "by", by.By, "reason", by.Reason)
 	t.found.Store(nil)
 	t.raise()
+	poke(t.elsewhere)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/testcluster"
 )
 
@@ -60,7 +61,6 @@ func TestACopiedDisk(t *testing.T) {
 			}
 		}
 	}
-	nothing("first")
 	c.Until("the others see that it takes nothing, and why", func() bool {
 		w, err := c.Client(0).Workers(t.Context())
 		for _, r := range w.Workers {
@@ -70,6 +70,7 @@ func TestACopiedDisk(t *testing.T) {
 		}
 		return false
 	})
+	nothing("first")
 	if h, err := c.Client(original).Health(t.Context(), "m3"); err != nil || h.OK {
 		t.Errorf("its health: %+v, %v", h, err)
 	}
@@ -112,6 +113,32 @@ func TestACopiedDisk(t *testing.T) {
 	if ok, text := c.Ready(original); !ok {
 		t.Error("the original after the copy's restart: ", text)
 	}
+}
+
+// TestTheCopyLives: the original's host dies, and its copy is said to live. The others find it as soon as they have
+// lost the original; no exchange of memberlist's own, which may come half a minute later, is needed for it.
+func TestTheCopyLives(t *testing.T) {
+	k := gossiptest.Fast()
+	k.PushPull = time.Hour
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	const original = 2
+	twin := c.Clone(original)
+	c.Until("both say that they are two", func() bool { return halted(c, original)() && halted(c, twin)() })
+	c.PowerOff(original)
+	c.Until("somebody says that the copy lives", func() bool {
+		err := c.Client(twin).Lives(t.Context(), "ann", "the other's host is dead")
+		if err != nil && !fault.Is(err, fault.Unavailable) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	c.Until("the others have the copy take machines", func() bool {
+		m, err := c.Client(0).Launch(t.Context(), app, launch(""), client.LaunchOptions{})
+		return err == nil && m.Worker == c.Worker(original)
+	})
 }
 
 // TestAMemberMoves: one that comes back at another address is the same, and nobody takes it for two.

@@ -1,0 +1,27 @@
+package gossip
+
+import (
+	"net"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// TestASuspectOfOurNameIsToldOf: another member suspects one of our name, elsewhere, which was held up. That is told
+// before the other counts as heard, for who is about to begin asks there first.
+func TestASuspectOfOurNameIsToldOf(t *testing.T) {
+	var told []string
+	m := start(t, Options{Self: "a", Conflict: func(_, api string) { told = append(told, api) }})
+	node := func(name, ip string, state memberlist.NodeStateType) *memberlist.Node {
+		return &memberlist.Node{Name: name, Addr: net.ParseIP(ip), Port: 1, State: state,
+			Meta: []byte(`{"a":"https://` + name + `-` + ip + `"}`)}
+	}
+	err := delegate{m.Cluster}.NotifyMerge([]*memberlist.Node{node("a", "10.0.0.1", memberlist.StateSuspect),
+		node("a", "10.0.0.2", memberlist.StateDead), node("b", "10.0.0.3", memberlist.StateSuspect)})
+	if err != nil || len(told) != 1 || told[0] != "https://a-10.0.0.1" {
+		t.Errorf("told of %v, %v", told, err)
+	}
+	if conf := m.config(); conf.Merge == nil {
+		t.Error("memberlist does not tell whom others know")
+	}
+}
