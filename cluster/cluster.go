@@ -51,6 +51,19 @@ type Record struct {
 	At        time.Time   `json:"at"`                  // when the worker said so
 
 	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
+	Full     []Full              `json:"full,omitempty"`     // whose machines it takes no more of
+}
+
+// DefaultNamespace is the namespace of an app that names none.
+const DefaultNamespace = "default"
+
+// Full says that a worker keeps as many machines as it may, of an app, of a namespace, or, where neither is named, of
+// all. It takes no other until some are over.
+type Full struct {
+	App       string `json:"app,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Machines  int    `json:"machines"`       // that there are; of an app or a namespace: that are not started
+	Bytes     int64  `json:"bytes,omitzero"` // of configs of machines that are not started
 }
 
 // GPU is one device.

@@ -51,6 +51,7 @@ func (e *encoder) record(r *cluster.Record) {
 	e.optInt("backlog", r.Backlog)
 	e.when("at", r.At)
 	e.some("spending", len(r.Spending) > 0, r.Spending)
+	e.some("full", len(r.Full) > 0, r.Full)
 	e.object(at)
 }
 

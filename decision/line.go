@@ -149,7 +149,7 @@ func diff(old, r *cluster.Record) (*Changed, bool) {
 		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) ||
 		!slices.Equal(old.Images, r.Images) ||
 		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) ||
-		!slices.Equal(old.Reserved, r.Reserved) ||
+		!slices.Equal(old.Reserved, r.Reserved) || !slices.Equal(old.Full, r.Full) ||
 		!sameLists(old, r) {
 		return nil, false
 	}

@@ -87,6 +87,8 @@ func other(f reflect.Value) bool {
 		*v = append(*v, cluster.GPU{Kind: "t4", Free: 1})
 	case *[]cluster.Evictable:
 		*v = append(*v, cluster.Evictable{Rank: 9})
+	case *[]cluster.Full:
+		*v = append(*v, cluster.Full{App: "b", Machines: 9})
 	case *[]cluster.Requirement:
 		*v = append(*v, cluster.Requirement{Attribute: "x", Op: cluster.Exists})
 	case *[]cluster.Preference:

@@ -142,7 +142,7 @@ func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c
 			add(Step{Kind: AddRegion, Name: string(w.Region)})
 		case placement.CodeGPUKind:
 			add(Step{Kind: AnyGPU})
-		case placement.CodeVolume, placement.CodeAttached, placement.CodePolicy, CodeQuota:
+		case placement.CodeVolume, placement.CodeAttached, placement.CodePolicy, placement.CodeMachines, CodeQuota:
 			return false
 		}
 	}

@@ -25,6 +25,11 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	if err := sameDevices(r, l.Config); err != nil {
 		return false, err
 	}
+	if l.SkipLaunch {
+		if err := s.seller.KeepMore(s.now, r.Machine.ID); err != nil {
+			return false, hostFull(err)
+		}
+	}
 	if err := s.grow(r, c); err != nil {
 		return false, hostFull(err)
 	}

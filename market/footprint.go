@@ -21,9 +21,10 @@ func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
 	return asPlaced(without(rec, amount{o.Has, o.GPUs}))
 }
 
-// asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes is not asked.
+// asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes, and how many,
+// is not asked.
 func asPlaced(rec cluster.Record) cluster.Record {
-	rec.State, rec.Require, rec.Reserved = cluster.Ready, nil, nil
+	rec.State, rec.Require, rec.Reserved, rec.Full = cluster.Ready, nil, nil, nil
 	return rec
 }
 

@@ -29,16 +29,19 @@ const (
 	costSpell = time.Hour
 )
 
-// Tenant is what the seller must know of a granted machine to judge who may evict it and what that would cost. Its
+// Tenant is what the seller must know of a granted machine: to judge who may evict it, what that would cost, and of whom
+// it keeps too many. Its
 // owner tells it (Describe); nothing of it is a fact of the ledger.
 type Tenant struct {
-	Rank    int       // machine.Scheduling.Rank
-	Since   time.Time // its work would be lost from here on: its start or its newest checkpoint; zero: it has none
-	Lost    int       // lives that it has lost already
-	Gang    string    // machines of an app that are worth nothing without each other; "" is alone
-	Budget  machine.EvictionBudget
-	GPUKind string
-	Evicted bool // it was evicted and has not run since: it evicts nobody (cascades are one deep)
+	Namespace string
+	Bytes     int64     // of its configs, older versions included
+	Rank      int       // machine.Scheduling.Rank
+	Since     time.Time // its work would be lost from here on: its start or its newest checkpoint; zero: it has none
+	Lost      int       // lives that it has lost already
+	Gang      string    // machines of an app that are worth nothing without each other; "" is alone
+	Budget    machine.EvictionBudget
+	GPUKind   string
+	Evicted   bool // it was evicted and has not run since: it evicts nobody (cascades are one deep)
 }
 
 // Victim is a machine that is to be evicted.
@@ -73,8 +76,10 @@ func (s *Seller) Describe(id string, t Tenant) {
 		return
 	}
 	s.tally(id, g, -1)
+	s.keep(g, -1)
 	g.tenant = t
 	s.tally(id, g, 1)
+	s.keep(g, 1)
 	s.touch()
 }
 

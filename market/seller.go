@@ -12,13 +12,6 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// MaxMachines bounds the machines of one worker, started or not. It announces each of them, and beside them those that
-// were destroyed lately, and can announce registry.MaxRecords in all.
-const MaxMachines = 24_000
-
-// codeMachines is the clause of a worker that has MaxMachines.
-const codeMachines = "machines"
-
 // Seller is the only authority over one worker's capacity. It keeps the ledger: what has been granted, what is held,
 // and so what is free. It answers at once and never waits; all of its answers are functions of what it was asked before
 // and of now. It is not safe for concurrent use: a worker asks it from one place.
@@ -35,6 +28,7 @@ type Seller struct {
 	leaving   map[string]string // machines that are being evicted -> the machine that gets their room
 	ready     []string          // see Ready
 	evictable evictableRanks
+	kept      keptMachines
 	busy      func(machine string) bool // see Busy; nil: none is
 	funds     Funding                   // nil: everything can be paid for
 }
@@ -66,13 +60,14 @@ func (g *grant) asleep() amount { return amount{res: cluster.Resources{Disk: g.w
 
 // NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
-	rec.Used, rec.Machines, rec.Starting, rec.Evictable = cluster.Resources{}, 0, 0, nil
+	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
 	rec.Apps, rec.Volumes, rec.GPUs = map[string]int{}, map[string]string{}, slices.Clone(rec.GPUs)
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
 	return &Seller{rec: rec, grants: map[string]*grant{}, holds: newHolds(),
 		refusals: map[string]uint64{}, leaving: map[string]string{},
+		kept:            keptMachines{of: map[keptOf]kept{}, full: map[keptOf]bool{}},
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
 		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
 }
@@ -105,7 +100,9 @@ func (s *Seller) judge(r placement.Request) placement.Verdict {
 // recordWithout returns the record as it would be without what one machine occupies.
 func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
-		return without(s.rec, g.occupies())
+		rec := without(s.rec, g.occupies())
+		rec.Full = nil // it is no machine more
+		return rec
 	}
 	return s.rec
 }
@@ -139,10 +136,6 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	}
 	s.endHold(now, token, r.Machine)
 	s.fund(now, &r)
-	if s.rec.Machines >= MaxMachines {
-		return s.refuse(now, r, placement.Verdict{Failing: []machine.Clause{{Code: codeMachines,
-			Wanted: "1 more machine", Had: fmt.Sprintf("%d, the most of one worker", s.rec.Machines)}}}, "")
-	}
 	if v := s.judge(r); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
@@ -163,7 +156,7 @@ func sameApp(g *grant, r placement.Request) error {
 
 func grantOf(r placement.Request, up bool) *grant {
 	return &grant{app: r.App, want: r.Resources, up: up,
-		tenant: Tenant{Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
+		tenant: Tenant{Namespace: r.Namespace, Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
 }
 
 // Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
@@ -190,6 +183,8 @@ func (s *Seller) enter(id string, g *grant) {
 	if !g.volume {
 		s.rec.Machines++
 		s.rec.Apps[g.app]++
+		s.noteFull(keptOf{})
+		s.keep(g, 1)
 	}
 }
 
@@ -199,9 +194,11 @@ func (s *Seller) edit(id string, f func(g *grant)) {
 	g := s.grants[id]
 	before := g.occupies()
 	s.tally(id, g, -1)
+	s.keep(g, -1)
 	f(g)
 	after := g.occupies()
 	s.tally(id, g, 1)
+	s.keep(g, 1)
 	s.use(before, -1)
 	s.use(after, 1)
 	s.pass(id, before.sub(before.least(after)), !g.up)
@@ -291,7 +288,9 @@ func (s *Seller) Free(machine string) {
 	if g.volume {
 		return
 	}
+	s.keep(g, -1)
 	s.rec.Machines--
+	s.noteFull(keptOf{})
 	if s.rec.Apps[g.app]--; s.rec.Apps[g.app] <= 0 {
 		delete(s.rec.Apps, g.app)
 	}

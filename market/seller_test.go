@@ -1,7 +1,6 @@
 package market_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/registry"
 )
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -204,23 +202,4 @@ func drawResources(t *rapid.T, label string, most int64) cluster.Resources {
 		r.Named = map[string]int64{"licence": x}
 	}
 	return r
-}
-
-// TestAWorkerIsFull: one machine more than a worker can announce is refused, one that is there is not.
-func TestAWorkerIsFull(t *testing.T) {
-	s := newSeller(cluster.Resources{CPU: 1000})
-	for i := range market.MaxMachines {
-		s.Restore(fmt.Sprint("m", i), "a", cluster.Resources{}, false)
-	}
-	err := s.Grant(epoch, request("one more", cluster.Resources{}), "", false)
-	if r, refused := fault.As(err).Detail.(market.Refusal); !refused || fault.As(err).Kind != fault.Exhausted ||
-		len(r.Verdict.Failing) != 1 || r.Verdict.Failing[0].Code != "machines" {
-		t.Errorf("%v", err)
-	}
-	if err := s.Grant(epoch, request("m7", cluster.Resources{}), "", false); err != nil {
-		t.Errorf("a machine that is there is refused: %v", err)
-	}
-	if market.MaxMachines > registry.MaxRecords*3/4 {
-		t.Errorf("a worker takes %d machines, and can announce %d records", market.MaxMachines, registry.MaxRecords)
-	}
 }

@@ -32,7 +32,9 @@ func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error 
 		return nil
 	}
 	s.fund(now, &r)
-	if v := s.judge(r); !v.Fits {
+	rec := s.rec
+	rec.Full = nil // it is no machine
+	if v := placement.Judge(r, rec); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
 	s.enter(r.Machine, g)

@@ -62,6 +62,7 @@ const (
 	CodeHeadroom       = "headroom"
 	CodeGPUKind        = "gpu_kind"
 	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on devices that fit
+	CodeMachines       = "machines"   // there are as many machines as the worker keeps
 )
 
 // Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It is total: any
@@ -125,6 +126,7 @@ func (j *judging) judge(r *Request, w *cluster.Record) {
 		j.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+
 			" starting")
 	}
+	judgeFull(r, w, j)
 	judgeResources(r, w, j)
 	if j.brief && j.refused {
 		return // what follows looks words up

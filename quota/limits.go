@@ -7,7 +7,7 @@ import (
 )
 
 // Default is the namespace of an app that names none.
-const Default = "default"
+const Default = cluster.DefaultNamespace
 
 // MaxNamespaces bounds the namespaces of a cluster: each is a few numbers in the record of every worker where it runs.
 const MaxNamespaces = 1000

@@ -61,6 +61,9 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 				Memory: w.Used.Memory / 3}},
 				{Rank: 1000, Machines: 3, Resources: cluster.Resources{CPU: w.Used.CPU / 3, Memory: w.Used.Memory / 2}}}
 		}
+		if i%8 == 5 {
+			w.Full = []cluster.Full{{App: "b", Machines: 6000}}
+		}
 		v.Workers = append(v.Workers, w)
 	}
 	return v

@@ -27,7 +27,7 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used",
 			"Machines", "Starting", "MaxStarting",
 			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable",
-			"Cordon", "Backlog", "Spending", "At"}},
+			"Cordon", "Backlog", "Spending", "Full", "At"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)
