@@ -33,8 +33,9 @@ func machineRoutes() []Route {
 			About: "Create a machine, and start it unless skip_launch is set.",
 			In:    machine.Launch{}, Out: machine.Machine{}},
 		{Op: ListMachines, Verb: VerbList, Kind: KindMachine,
-			About: "List an app's machines; metadata.KEY=VALUE filters.",
-			Query: "include_deleted region state summary", Out: []machine.Machine{}},
+			About: "List an app's machines; metadata.KEY=VALUE filters. With cursor or limit a page of them, in the " +
+				"order of their ids; Souk-Next-Cursor names the next.",
+			Query: "include_deleted region state summary cursor limit", Out: []machine.Machine{}},
 		{Op: GetMachine, Verb: VerbGet, Kind: KindMachine, About: "Describe a machine.", Out: machine.Machine{}},
 		{Op: UpdateMachine, Verb: VerbUpdate, Kind: KindMachine,
 			About: "Replace a machine's config: a new instance.", In: machine.Launch{}, Out: machine.Machine{}},

@@ -122,11 +122,22 @@ func (k call) withHeader(name, value string) call {
 
 // do makes the request and decodes the answer into out (nil: the answer's body does not matter).
 func (c transport) do(ctx context.Context, k call, out any) error {
+	_, err := c.page(ctx, k, out)
+	return err
+}
+
+// page is do for a list that is an array: it also returns the cursor of the next page; "": there is none.
+func (c transport) page(ctx context.Context, k call, out any) (string, error) {
 	resp, err := c.send(ctx, k)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
+	return resp.Header.Get(api.NextCursorHeader), decode(ctx, c.base, resp, k, out)
+}
+
+// decode reads an answer into out.
+func decode(ctx context.Context, base string, resp *http.Response, k call, out any) error {
 	var b bytes.Buffer
 	if n := resp.ContentLength; n > 0 && n <= MaxAnswer {
 		b.Grow(int(n) + bytes.MinRead) // a long list is read without growing step by step
@@ -147,7 +158,7 @@ func (c transport) do(ctx context.Context, k call, out any) error {
 	}
 	if err := unmarshal(b.Bytes()); err != nil {
 		return fault.Wrap(err, fault.Internal, "answer",
-			"the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, c.base)
+			"the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, base)
 	}
 	return nil
 }

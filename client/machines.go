@@ -57,16 +57,32 @@ type ListOptions struct {
 
 // Machines lists an app's machines, oldest first.
 func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*machine.Machine, error) {
-	q := url.Values{}
+	q := url.Values{"limit": {"1000"}}
 	if o.Destroyed {
 		q.Set("include_deleted", "true")
 	}
 	if o.Region != "" {
 		q.Set("region", o.Region)
 	}
-	var ms []*machine.Machine
-	err := c.do(ctx, newCall(api.ListMachines, app).withQuery(q), &ms)
-	return ms, err
+	all := []*machine.Machine{}
+	for range maxPages {
+		var page []*machine.Machine
+		next, err := c.page(ctx, newCall(api.ListMachines, app).withQuery(q), &page)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); next == "" {
+			break
+		}
+		q.Set("cursor", next)
+	}
+	slices.SortFunc(all, older)
+	return all, nil
+}
+
+// older orders machines by age.
+func older(a, b *machine.Machine) int {
+	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
 // LineOptions choose machines that are listed in one line each. The zero value is "all that are not destroyed".
@@ -127,9 +143,7 @@ func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Mac
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *machine.Machine) int {
-		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(all, older)
 	return all, nil
 }
 

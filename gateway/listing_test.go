@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -111,9 +112,9 @@ func TestLines(t *testing.T) {
 	s.want(400, "GET", "/v1/souk/machines?include_deleted=maybe", nil)
 }
 
-// TestAPageIsBoundedInBytes: machines with large configs fill a page before its limit does, and the next page goes on
-// after them.
-func TestAPageIsBoundedInBytes(t *testing.T) {
+// launchLarge makes n machines with configs of half a MiB.
+func launchLarge(t *testing.T, n int) *shop {
+	t.Helper()
 	s := newShop(t, newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 20, Memory: 1 << 20, Disk: 1 << 20})).open()
 	launch := &machine.Launch{Config: &machine.Config{Image: "demo:1", Env: map[string]string{}}}
 	for i := range 4 {
@@ -123,10 +124,63 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 40
 	for range n {
 		s.launch(string(body))
 	}
+	return s
+}
+
+// TestAnAppsListIsBoundedInBytes: pages of an app's machines are arrays that name the next; the plain list has all, or
+// is refused where that is too much, and never a part.
+func TestAnAppsListIsBoundedInBytes(t *testing.T) {
+	const n = 40
+	s := launchLarge(t, n)
+	seen, query, pages := map[string]int{}, "?limit=1000", 0
+	for next := "first"; next != ""; pages++ {
+		r := s.want(200, "GET", "/v1/apps/a/machines"+query, nil)
+		if size := len(r.raw); size > pageBytes+1<<20 {
+			t.Fatalf("a page has %d bytes", size)
+		}
+		var page []machine.Machine
+		r.into(t, &page)
+		for _, m := range page {
+			seen[m.ID]++
+		}
+		next = r.header.Get(api.NextCursorHeader)
+		query = "?cursor=" + next
+	}
+	if len(seen) != n || pages != 2 {
+		t.Errorf("%d machines on %d pages", len(seen), pages)
+	}
+	for id, times := range seen {
+		if times != 1 {
+			t.Errorf("machine %s is on %d pages", id, times)
+		}
+	}
+	var list []machine.Machine
+	r := s.want(200, "GET", "/v1/apps/a/machines?summary=false", nil)
+	if r.into(t, &list); len(list) != n || r.header.Get(api.NextCursorHeader) != "" {
+		t.Errorf("the plain list has %d of %d machines, and goes on at %q", len(list), n,
+			r.header.Get(api.NextCursorHeader))
+	}
+	all := someListed(rand.New(rand.NewPCG(5, 6)), 10)
+	one, err := all[0].text.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := whole(all, 10*len(one)); err != nil {
+		t.Error(err)
+	}
+	if err := whole(all, 10*len(one)-1); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a list that is too large: %v", err)
+	}
+}
+
+// TestAPageIsBoundedInBytes: machines with large configs fill a page before its limit does, and the next page goes on
+// after them.
+func TestAPageIsBoundedInBytes(t *testing.T) {
+	const n = 40
+	s := launchLarge(t, n)
 	seen, query := map[string]bool{}, "?limit=1000"
 	for pages := 1; ; pages++ {
 		got := s.want(200, "GET", "/v1/orgs/personal/machines"+query, nil)

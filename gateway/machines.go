@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
@@ -63,18 +64,47 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	all, silent, err := a.directory.listing(r.Context(), app, deleted, listFilter(r))
+	limit, err := queryInt(r, "limit", maxPage, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	a.directory.nameMissing(w, silent)
+	query, keep := r.URL.Query(), listFilter(r)
+	cursor := query.Get("cursor")
+	all, silent, err := a.directory.listing(r.Context(), app, deleted,
+		func(m *machine.Machine) bool { return m.ID > cursor && keep(m) })
+	if err != nil {
+		return err
+	}
 	if summary {
 		for i, m := range all {
 			all[i].text = (*plain)(m.Summary())
 		}
 	}
+	if query.Has("cursor") || query.Has("limit") {
+		page := withinBytes(firstByID(all, limit), pageBytes)
+		if n := len(page); n < len(all) {
+			w.Header().Set(api.NextCursorHeader, page[n-1].ID)
+		}
+		all = page
+	} else if err := whole(all, listBytes); err != nil {
+		return err
+	}
+	a.directory.nameMissing(w, silent)
 	answerListed(w, "", all, "\n")
 	return nil
+}
+
+// listBytes bounds the list of an app's machines where no page is asked for.
+const listBytes = 64 << 20
+
+// whole refuses a list with more than most bytes: a part of it would look like all there is.
+func whole(all []listed, most int) error {
+	if len(withinBytes(all, most)) == len(all) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "list_size", "the app's %d machines are more than %d MiB together, the most of one "+
+		"answer; ask for summary=true, or for pages with limit and cursor: each names the next in %s", len(all),
+		most>>20, api.NextCursorHeader)
 }
 
 // listFilter reads region=, state= and metadata.K=V.

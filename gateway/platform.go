@@ -268,7 +268,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := withinBytes(firstByID(all, limit))
+	page := withinBytes(firstByID(all, limit), pageBytes)
 	out := api.MachinePage{Machines: []*machine.Machine{}}
 	if n := len(page); n > 0 {
 		out.LastMachineID, out.LastUpdatedAt = page[n-1].ID, page[n-1].UpdatedAt
@@ -284,15 +284,15 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 // pageBytes bounds the machines of a page that are written, whatever limit says: clients read no more than 64 MiB.
 const pageBytes = 16 << 20
 
-// withinBytes returns the first machines of a page that have pageBytes together, at least one.
-func withinBytes(page []listed) []listed {
+// withinBytes returns the first machines of a list that have most bytes together, at least one.
+func withinBytes(page []listed, most int) []listed {
 	sum := 0
 	for i, m := range page {
 		b, err := m.text.MarshalJSON()
 		if err != nil {
 			panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
 		}
-		if sum += len(b); sum > pageBytes && i > 0 {
+		if sum += len(b); sum > most && i > 0 {
 			return page[:i]
 		}
 		page[i].text = json.RawMessage(b)
@@ -327,7 +327,7 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := withinBytes(firstByID(all, limit))
+	page := withinBytes(firstByID(all, limit), pageBytes)
 	out := api.MachineLines{Machines: make([]machine.Line, len(page))}
 	for i, m := range page {
 		out.Machines[i] = m.Line()
