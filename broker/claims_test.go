@@ -223,14 +223,15 @@ func (w *town) made() (n int) {
 	return n
 }
 
-// TestOnceMeansOnce: the machine of a key, or of a client's own id, is over, and no worker remembers it. The same
+// TestOnceMeansOnce: the machine of a key, or of a client's own id, also in a bid, is over, and no worker remembers it. The same
 // create, at any member, says so, and makes no other. What made nothing may be asked for again.
 func TestOnceMeansOnce(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	own := idle("")
 	own.ID = "0123456789abcd"
 	for what, in := range map[string]Intent{"key": keyed(1)(), "own id": {App: "a", Launch: own},
-		"both": {App: "a", Launch: ownLaunch("0123456789abce"), Key: "both"}} {
+		"both": {App: "a", Launch: ownLaunch("0123456789abce"), Key: "both"},
+		"bid":  {App: "a", Launch: ownLaunch("0123456789abcf"), Bid: &Bid{Worker: "w2"}}} {
 		before := w.made()
 		placed, err := w.brokers["w1"].Place(t.Context(), in)
 		if err != nil {

@@ -26,8 +26,8 @@ const keyPatience = createTimeout
 // made once is never made again while its key is kept, wherever it has gone: the binding says so, not a worker.
 func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	p := o.Purchases[0]
-	if o.Gang != nil || o.Bid != nil || o.Key == "" && p.fresh {
-		return nil, nil // nobody else has the id, or the worker itself knows it
+	if o.Gang != nil || o.Key == "" && p.fresh {
+		return nil, nil // nobody else has the id
 	}
 	bound, err := b.bind(ctx, o, p)
 	if err != nil {

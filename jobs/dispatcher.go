@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/soukhq/souk/auction"
@@ -12,8 +13,13 @@ import (
 const (
 	MaxJobs     = 1000      // that have not finished
 	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
-	MaxAllTasks = 1_000_000 // of all jobs that are kept
-	MaxLost     = 8         // attempts of one task that may be lost before it counts as failed
+	MaxAllTasks = 1_000_000 // of all jobs that have not finished; finished ones make room for them
+
+	// MaxNamespaceJobs and MaxNamespaceTasks are what one namespace may have of these, so that it leaves others room.
+	MaxNamespaceJobs  = MaxJobs / 2
+	MaxNamespaceTasks = MaxAllTasks / 2
+
+	MaxLost = 8 // attempts of one task that may be lost before it counts as failed
 )
 
 // LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age
@@ -176,19 +182,43 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if old := d.jobs[id]; old != nil {
 		return nil
 	}
-	if active := len(d.order) - len(d.done); active >= MaxJobs || d.tasks+spec.Tasks() > MaxAllTasks {
-		e := fault.New(fault.Exhausted, "jobs",
-			"there are %d unfinished jobs and %d tasks kept, and at most %d and %d can be; try again when some have "+
-				"finished",
-			active, d.tasks, MaxJobs, MaxAllTasks)
-		e.Scope, e.RetryAfter = fault.ScopeQuota, 5*time.Second
-		return e
+	if err := d.bounded(&spec); err != nil {
+		return err
 	}
 	j := d.enter(id, spec, now)
 	j.headDirty, j.fresh = true, true
 	d.dirty[j] = true
 	d.changed(j)
 	return nil
+}
+
+// bounded refuses a job where there are as many unfinished ones, or as many tasks of these, as there may be.
+func (d *Dispatcher) bounded(spec *Spec) error {
+	space := cmp.Or(spec.Namespace, cluster.DefaultNamespace)
+	jobs, tasks, own, ownTasks := 0, 0, 0, 0
+	for _, j := range d.order {
+		if j.over() {
+			continue
+		}
+		jobs, tasks = jobs+1, tasks+len(j.tasks)
+		if cmp.Or(j.spec.Namespace, cluster.DefaultNamespace) == space {
+			own, ownTasks = own+1, ownTasks+len(j.tasks)
+		}
+	}
+	var e *fault.Error
+	switch more := spec.Tasks(); {
+	case jobs >= MaxJobs || tasks+more > MaxAllTasks:
+		e = fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs with %d tasks, and at most %d with %d can "+
+			"be; try again when some have finished", jobs, tasks, MaxJobs, MaxAllTasks)
+	case own >= MaxNamespaceJobs || ownTasks+more > MaxNamespaceTasks:
+		e = fault.New(fault.Exhausted, "jobs", "namespace %s has %d unfinished jobs with %d tasks, and one namespace "+
+			"can have at most %d with %d; try again when some have finished", space, own, ownTasks, MaxNamespaceJobs,
+			MaxNamespaceTasks)
+	default:
+		return nil
+	}
+	e.Scope, e.RetryAfter = fault.ScopeQuota, 5*time.Second
+	return e
 }
 
 // enter makes a job's record, without any of its tasks in a queue.

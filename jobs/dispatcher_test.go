@@ -8,6 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/auction"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 )
 
@@ -41,6 +43,37 @@ func (w *world) submit(n int, s jobs.Spec) string {
 	w.flush()()
 	w.obey()
 	return id
+}
+
+// TestANamespaceLeavesOthersRoom: the unfinished jobs of one namespace, and their tasks, are half of what there can be,
+// and when some have ended there is room for more.
+func TestANamespaceLeavesOthersRoom(t *testing.T) {
+	for what, c := range map[string]struct{ jobs, tasks int }{
+		"tasks": {jobs.MaxNamespaceTasks / jobs.MaxTasks, jobs.MaxTasks}, "jobs": {jobs.MaxNamespaceJobs, 1}} {
+		d, now := jobs.NewDispatcher(auction.DefaultRules(64)), time.Unix(1e9, 0)
+		n := 0
+		submit := func(space string, tasks int) error {
+			n++
+			return d.Submit(now, jobs.ID(uint64(n)), settled(t, jobs.Spec{Namespace: space, Last: tasks - 1}))
+		}
+		for range c.jobs {
+			if err := submit("greedy", c.tasks); err != nil {
+				t.Fatal(what, err)
+			}
+		}
+		if err := submit("greedy", 1); !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), "greedy") {
+			t.Errorf("one more of %s: %v", what, err)
+		}
+		if err := submit("", c.tasks); err != nil {
+			t.Errorf("another namespace, %s: %v", what, err)
+		}
+		if err := d.Cancel(now, jobs.ID(1), "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if err := submit("greedy", 1); err != nil {
+			t.Errorf("when a job has ended, %s: %v", what, err)
+		}
+	}
 }
 
 // TestALargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until
