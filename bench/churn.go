@@ -87,11 +87,21 @@ func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 // roomyAgent starts an agent that has room for whatever comes, in a directory of its own below dir, with the app of all
 // machines. end ends it and removes the directory.
 func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agent, dir string, end func(), err error) {
+	agents, dir, end, err := roomyAgents(ctx, to, flags...)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return agents.List[0], dir, end, nil
+}
+
+// roomyAgents is roomyAgent for who ends and starts the agent itself.
+func roomyAgents(ctx context.Context, to Reporter, flags ...string) (agents *live.Agents, dir string, end func(),
+	err error) {
 	if dir, err = os.MkdirTemp("", "souk-bench-*"); err != nil {
 		return nil, "", nil, failure(err, "no temporary directory can be made")
 	}
 	done := to.Working("starting an agent")
-	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
+	agents, err = live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
 		append([]string{"--cpus", "100000", "--memory", "100000000"}, flags...), nil)
 	done()
 	if err != nil {
@@ -103,7 +113,7 @@ func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agen
 		end()
 		return nil, "", nil, failure(err, "the app could not be made")
 	}
-	return agents.List[0], dir, end, nil
+	return agents, dir, end, nil
 }
 
 // churn is an agent that is measured.

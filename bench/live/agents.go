@@ -32,6 +32,7 @@ type Agents struct {
 type Agent struct {
 	id     string
 	Client *client.Client
+	args   []string
 	cmd    *exec.Cmd
 	said   struct {
 		Addr  string `json:"addr"`
@@ -74,24 +75,37 @@ func (c *Agents) add(ctx context.Context, i int, id string, flags []string) erro
 			return err
 		}
 	}
-	a := &Agent{id: id}
 	const any = "127.0.0.1:0"
-	a.cmd = exec.Command(
-		c.exe,
-		append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any, "--gossip", any}, flags...)...)
-	a.cmd.Stderr = c.err
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var err error
-	a.token, err = startServing(a.cmd, "souk agent "+id, &a.said, &a.said.Token)
+	a := &Agent{id: id, args: append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any,
+		"--gossip", any}, flags...)}
+	err := c.start(a)
 	if a.cmd.Process != nil {
 		c.List = append(c.List, a) // to be ended, whether or not it became ready
 	}
-	if err != nil {
+	return err
+}
+
+// start starts an agent's process, and answers when it serves.
+func (c *Agents) start(a *Agent) error {
+	a.cmd = exec.Command(c.exe, a.args...)
+	a.cmd.Stderr = c.err
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	if a.token, err = startServing(a.cmd, "souk agent "+a.id, &a.said, &a.said.Token); err != nil {
 		return err
 	}
 	a.Client = client.New(a.said.Addr, a.token)
 	return nil
 }
+
+// Kill ends an agent's process at once, as kill -9 does. Its machines go on.
+func (c *Agents) Kill(a *Agent) {
+	_ = a.cmd.Process.Kill() // it may have ended by itself
+	_ = a.cmd.Wait()
+}
+
+// Restart starts an agent anew that was killed, and answers when it serves.
+func (c *Agents) Restart(a *Agent) error { return c.start(a) }
 
 // souk runs a command of this program and gives what it prints.
 func (c *Agents) souk(ctx context.Context, args ...string) (string, error) {
@@ -144,20 +158,30 @@ func (c *Agents) Close() {
 // PID returns the id of the agent's process.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
-// Counters returns the lines of the agent's metrics that begin with one of these names, by name with labels.
-func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float64, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+"/metrics", nil)
+// Get asks the agent for a path of its API, and returns the body of what it answers. Another status than 200 is an
+// error.
+func (a *Agent) Get(ctx context.Context, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+path, nil)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "own", "the metrics of %s cannot be asked for", a.id)
+		return nil, fault.Wrap(err, fault.Internal, "own", "%s of %s cannot be asked for", path, a.id)
 	}
 	r.Header.Set("Authorization", "Bearer "+a.token)
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "own", "the metrics of %s cannot be read", a.id)
+		return nil, fault.Wrap(err, fault.Unavailable, "own", "%s of %s cannot be read", path, a.id)
 	}
-	raw, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 1<<30))
 	if err = errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != http.StatusOK {
-		return nil, fault.Wrap(err, fault.Unavailable, "own", "the metrics of %s cannot be read: %s", a.id, res.Status)
+		return nil, fault.Wrap(err, fault.Unavailable, "own", "%s of %s cannot be read: %s", path, a.id, res.Status)
+	}
+	return raw, nil
+}
+
+// Counters returns the lines of the agent's metrics that begin with one of these names, by name with labels.
+func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float64, error) {
+	raw, err := a.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
 	}
 	out := map[string]float64{}
 	for line := range strings.Lines(string(raw)) {

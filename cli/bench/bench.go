@@ -63,7 +63,7 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchPropagation(c),
 		cmdBenchForward(c),
 		cmdBenchDecide(c),
-		cmdBenchChurn(c), cmdBenchSoak(c),
+		cmdBenchChurn(c), cmdBenchSoak(c), cmdBenchRestart(c),
 		cmdBenchPlace(c),
 	)
 }

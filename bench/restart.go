@@ -1,0 +1,192 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// RestartOptions say what an agent has when it is killed, and how often it is.
+type RestartOptions struct {
+	Machines    int
+	Running     int // of them
+	Changes     int // of machines, after the last was made
+	Concurrency int
+	Rounds      int
+}
+
+// RestartRow tells how long an agent is away that was killed, in ms since its new process was asked for, and what CPU
+// that process had taken by then.
+type RestartRow struct {
+	Name     string  `json:"name"`
+	Machines int     `json:"machines"`
+	Running  int     `json:"running"`
+	Serves   float64 `json:"serves_ms"`  // its API listens
+	Ready    float64 `json:"ready_ms"`   // /readyz says so
+	Listed   float64 `json:"listed_ms"`  // the list of all machines was read
+	Created  float64 `json:"created_ms"` // one more machine was made
+	CPU      float64 `json:"cpu_ms"`     // of the agent, until then
+	Floor    float64 `json:"floor_ms"`   // one exec of the program, the same bytes read and the list decoded
+	Ratio    float64 `json:"ratio"`      // created_ms / floor_ms
+	Wanted   string  `json:"wanted"`
+	Met      bool    `json:"met"`
+}
+
+// restartLimit is how long an agent with 20,000 machines may be away, in ms.
+const restartLimit = 2000
+
+// Text returns the row as it is printed for people.
+func (r RestartRow) Text() string {
+	text := fmt.Sprintf("%s: %d machines, %d of them running; serves after %.0f ms, ready after %.0f ms, all listed "+
+		"after %.0f ms, one made after %.0f ms with %.0f ms of CPU; floor %.0f ms, ratio %.2f; wanted: %s", r.Name,
+		r.Machines, r.Running, r.Serves, r.Ready, r.Listed, r.Created, r.CPU, r.Floor, r.Ratio, r.Wanted)
+	if !r.Met {
+		text += "  MISSED"
+	}
+	return text
+}
+
+// Restart fills an agent of its own with machines, kills it, and measures how long it takes to be back, again and
+// again.
+func Restart(ctx context.Context, o RestartOptions, to Reporter) error {
+	agents, dir, end, err := roomyAgents(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer end()
+	b := &restart{o: o, dir: dir, agents: agents, agent: agents.List[0]}
+	done := to.Working("making %d machines", o.Machines)
+	err = b.fill(ctx)
+	done()
+	for round := 0; err == nil && round < o.Rounds; round++ {
+		done := to.Working("killing the agent and starting it anew")
+		var r RestartRow
+		r, err = b.measure(ctx)
+		done()
+		if err == nil {
+			to.Row(r)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return failure(err, "the agent or a machine of it did not do as it should")
+	}
+	return nil
+}
+
+// restart is an agent that is killed and comes back.
+type restart struct {
+	o      RestartOptions
+	dir    string
+	agents *live.Agents
+	agent  *live.Agent
+	made   int
+}
+
+// fill makes the machines, and then changes some of them: the journal's log is not empty when it is needed.
+func (b *restart) fill(ctx context.Context) error {
+	var mu sync.Mutex
+	var ids []string
+	if _, err := timed(b.o.Concurrency, b.o.Machines, func(i int) error {
+		m, err := b.launch(ctx, i < b.o.Running)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, m.ID)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	b.made = b.o.Machines
+	_, err := timed(b.o.Concurrency, b.o.Changes, func(i int) error {
+		value := fmt.Sprint(i)
+		return b.agent.Client.PatchMetadata(ctx, live.App, ids[i%len(ids)], "", map[string]*string{"changed": &value})
+	})
+	return err
+}
+
+func (b *restart) launch(ctx context.Context, runs bool) (*machine.Machine, error) {
+	return b.agent.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), !runs), client.LaunchOptions{})
+}
+
+// measure kills the agent, and starts it anew.
+func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
+	r = RestartRow{Name: "restart", Machines: b.made, Running: b.o.Running,
+		Wanted: fmt.Sprintf("<= %d ms with 20000 machines", restartLimit)}
+	b.agents.Kill(b.agent)
+	began := time.Now()
+	since := func() float64 { return float64(time.Since(began)) / float64(time.Millisecond) }
+	if err := b.agents.Restart(b.agent); err != nil {
+		return r, err
+	}
+	r.Serves = since()
+	if err := live.Until(ctx, func() bool { _, err := b.agent.Get(ctx, "/readyz"); return err == nil }); err != nil {
+		return r, err
+	}
+	r.Ready = since()
+	list, err := b.agent.Get(ctx, "/v1/apps/"+live.App+"/machines")
+	if err != nil {
+		return r, err
+	}
+	r.Listed = since()
+	if _, err := b.launch(ctx, false); err != nil {
+		return r, err
+	}
+	r.Created = since()
+	b.made++
+	used, err := live.CPU(b.agent.PID())
+	if err != nil {
+		return r, err
+	}
+	r.CPU = float64(used) / float64(time.Millisecond)
+	floor, err := b.floor(ctx, list, r.Machines)
+	r.Floor = float64(floor) / float64(time.Millisecond)
+	r.Ratio = r.Created / r.Floor
+	r.Met = r.Machines > 20_100 || r.Created <= restartLimit
+	return r, err
+}
+
+// floor does what no restart can avoid, one after the other: the program is executed, the bytes of the agent's journals
+// are read, and its machines are decoded once. They must be as many as there are.
+func (b *restart) floor(ctx context.Context, list []byte, machines int) (time.Duration, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := exec.CommandContext(ctx, exe, "version", "--help").Run(); err != nil {
+		return 0, err
+	}
+	if err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(d.Name(), "journal") {
+			_, err = os.ReadFile(path)
+		}
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	var decoded []*machine.Machine
+	if err := json.Unmarshal(list, &decoded); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	if len(decoded) != machines {
+		return 0, fault.New(fault.Internal, "bench", "the agent lists %d machines of %d", len(decoded), machines)
+	}
+	return took, nil
+}
