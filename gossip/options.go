@@ -33,8 +33,8 @@ type Options struct {
 	Dir      string   // where members and objects are kept over restarts; "": nowhere
 	Peers    []string // host:port of members to join at the beginning, beside those that are saved
 	Knobs    Knobs
-	Puller   Puller // nil: our own
-	Sign     func(signed []byte) []byte
+	Puller   Puller                     // nil: our own
+	Sign     func(signed []byte) []byte // is called from several goroutines at once
 	Verify   registry.Verify
 	Registry registry.Options
 	Log      *slog.Logger // nil: silent

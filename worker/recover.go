@@ -101,6 +101,10 @@ func (l *loop) recover(ctx context.Context) error {
 	l.first = l.sup.Recover(time.Now(), lives(known), l.rebooted)
 	rec := l.sup.Record(time.Now())
 	l.record.Store(&rec)
-	l.publish(l.first)
+	l.showVolumes(l.first.Volumes)
+	for _, id := range l.first.Changed {
+		l.show(id)
+	}
+	l.first.Changed, l.first.Volumes = nil, nil // run need not show them again: these are all there are
 	return nil
 }

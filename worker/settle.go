@@ -84,24 +84,33 @@ func (l *loop) answer(outs []lifecycle.Out) {
 
 // publish makes what an Out has changed visible, tells the observer of it, and wakes who watches.
 func (l *loop) publish(out lifecycle.Out) {
-	for _, id := range out.Volumes {
-		vol, exists := l.sup.VolumeOf(id)
-		l.view.setVolume(id, vol, exists)
-	}
+	l.showVolumes(out.Volumes)
 	for _, id := range out.Changed {
-		m := l.sup.MachineOf(id)
-		var e *entry
-		if m != nil {
-			e = &entry{m: m, versions: l.sup.Versions(id), changed: make(chan struct{})}
-		}
-		if old := l.view.set(id, e); old != nil {
-			close(old.changed)
-		}
-		l.tell(id, m)
+		l.tell(id, l.show(id))
 	}
 	for _, e := range out.Events {
 		l.feed.send(e)
 	}
+}
+
+func (l *loop) showVolumes(ids []string) {
+	for _, id := range ids {
+		vol, exists := l.sup.VolumeOf(id)
+		l.view.setVolume(id, vol, exists)
+	}
+}
+
+// show makes a machine visible as it is now, wakes who watches it, and returns it; nil: it is no longer kept.
+func (l *loop) show(id string) *machine.Machine {
+	m := l.sup.MachineOf(id)
+	var e *entry
+	if m != nil {
+		e = &entry{m: m, versions: l.sup.Versions(id), changed: make(chan struct{})}
+	}
+	if old := l.view.set(id, e); old != nil {
+		close(old.changed)
+	}
+	return m
 }
 
 // tell tells the observer of a machine; nil: it is no longer kept.

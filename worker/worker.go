@@ -58,7 +58,7 @@ type Pace struct {
 
 // Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It
 // is called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines do not wait
-// for it.
+// for it. What the worker has when it is made is not told: whoever observes it asks for that before Run.
 type Observer interface {
 	Worker(cluster.Record)
 	Machine(*machine.Machine) // also one that is destroyed, which is kept for a while
