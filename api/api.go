@@ -52,9 +52,10 @@ const (
 	NonceHeader       = "fly-machine-lease-nonce" // of a request: the nonce of the machine's lease
 	IdempotencyHeader = "Idempotency-Key"         // of a create: repeated, it answers the machine of the first time
 	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
-	NextCursorHeader  = "Souk-Next-Cursor"        // of a page that is an array: the cursor of the next; none: it was the last
-	PreferHeader      = "Prefer"
-	RespondAsync      = "respond-async" // as Prefer: answer when an operation has begun, not when it is done
+	// NextCursorHeader is of a page that is an array: the cursor of the next one; none: it was the last.
+	NextCursorHeader = "Souk-Next-Cursor"
+	PreferHeader     = "Prefer"
+	RespondAsync     = "respond-async" // as Prefer: answer when an operation has begun, not when it is done
 )
 
 // SetValue is the body that sets one value: of a secret, or of a key of metadata.

@@ -223,8 +223,8 @@ func (w *town) made() (n int) {
 	return n
 }
 
-// TestOnceMeansOnce: the machine of a key, or of a client's own id, also in a bid, is over, and no worker remembers it. The same
-// create, at any member, says so, and makes no other. What made nothing may be asked for again.
+// TestOnceMeansOnce: the machine of a key, or of a client's own id, also in a bid, is over, and no worker remembers it.
+// The same create, at any member, says so, and makes no other. What made nothing may be asked for again.
 func TestOnceMeansOnce(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	own := idle("")

@@ -102,8 +102,8 @@ func whole(all []listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "list_size", "the app's %d machines are more than %d MiB together, the most of one "+
-		"answer; ask for summary=true, or for pages with limit and cursor: each names the next in %s", len(all),
+	return fault.New(fault.Invalid, "list_size", "the app's %d machines are more than %d MiB together, the most of "+
+		"one answer; ask for summary=true, or for pages with limit and cursor: each names the next in %s", len(all),
 		most>>20, api.NextCursorHeader)
 }
 

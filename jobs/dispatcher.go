@@ -208,8 +208,8 @@ func (d *Dispatcher) bounded(spec *Spec) error {
 	var e *fault.Error
 	switch more := spec.Tasks(); {
 	case jobs >= MaxJobs || tasks+more > MaxAllTasks:
-		e = fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs with %d tasks, and at most %d with %d can "+
-			"be; try again when some have finished", jobs, tasks, MaxJobs, MaxAllTasks)
+		e = fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs with %d tasks, and at most %d with %d "+
+			"can be; try again when some have finished", jobs, tasks, MaxJobs, MaxAllTasks)
 	case own >= MaxNamespaceJobs || ownTasks+more > MaxNamespaceTasks:
 		e = fault.New(fault.Exhausted, "jobs", "namespace %s has %d unfinished jobs with %d tasks, and one namespace "+
 			"can have at most %d with %d; try again when some have finished", space, own, ownTasks, MaxNamespaceJobs,

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
@@ -38,40 +37,15 @@ type row struct {
 	versions []machine.Version // newest last; journalled apart
 	early    *Exit             // an exit heard of before the launch it belongs to
 	changed  time.Time         // when it was last written
-	size     configSize
 }
 
-// configSize is how many bytes a machine's configs have as JSON, as far as they are those that it names.
-type configSize struct {
-	config  *machine.Config
-	version string // the newest of the older ones
-	bytes   int64  // of config
-	older   int64  // of all others
-}
-
-// configBytes returns how many bytes the machine's config and its older versions have.
+// configBytes returns about how many bytes the machine's config and its older versions have.
 func (r *row) configBytes() int64 {
-	count := func(c *machine.Config) int64 {
-		raw, err := json.Marshal(c)
-		if err != nil {
-			panic("lifecycle: a config does not encode: " + err.Error()) // plain data: cannot happen
-		}
-		return int64(len(raw))
+	n := r.Machine.Config.Bytes()
+	for i := range r.versions {
+		n += r.versions[i].Config.Bytes()
 	}
-	if r.size.config != r.Machine.Config {
-		r.size.config, r.size.bytes = r.Machine.Config, count(r.Machine.Config)
-	}
-	newest := ""
-	if n := len(r.versions); n > 0 {
-		newest = r.versions[n-1].Version
-	}
-	if r.size.version != newest {
-		r.size.version, r.size.older = newest, 0
-		for i := range r.versions {
-			r.size.older += count(&r.versions[i].Config)
-		}
-	}
-	return r.size.bytes + r.size.older
+	return n
 }
 
 // footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than
@@ -183,8 +157,8 @@ func (r *row) scheduling() machine.Scheduling {
 // tenant returns what the ledger is to know of the machine.
 func (r *row) tenant() market.Tenant {
 	sc := r.scheduling()
-	t := market.Tenant{Namespace: r.namespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(), Lost: r.Evictions,
-		Gang:    r.Machine.Config.Metadata[MetaGang],
+	t := market.Tenant{Namespace: r.namespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
+		Lost: r.Evictions, Gang: r.Machine.Config.Metadata[MetaGang],
 		Evicted: r.Machine.Preempted != nil}
 	if g := r.Machine.Config.Guest; g != nil {
 		t.GPUKind = g.GPUKind

@@ -38,7 +38,8 @@ func TestUnstartedConfigsAreBound(t *testing.T) {
 	}
 	full := func(what string, err error) {
 		t.Helper()
-		if !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), "machines: wanted 1 machine more of app app") {
+		if !fault.Is(err, fault.Exhausted) ||
+			!strings.Contains(err.Error(), "machines: wanted 1 machine more of app app") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

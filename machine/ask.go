@@ -119,3 +119,40 @@ func Secrets(c *Config, all map[string]string) (env map[string]string, missing [
 	}
 	return env, missing
 }
+
+// fieldBytes is about what the short fields of a config take as JSON.
+const fieldBytes = 256
+
+// Bytes returns about how many bytes the config has as JSON: those of all its texts that may be long, and fieldBytes.
+func (c *Config) Bytes() int64 {
+	n := fieldBytes + len(c.Image)
+	list := func(texts []string) {
+		for _, t := range texts {
+			n += len(t)
+		}
+	}
+	pairs := func(of map[string]string) {
+		for k, v := range of {
+			n += len(k) + len(v)
+		}
+	}
+	list(c.Init.Exec)
+	list(c.Init.Entrypoint)
+	list(c.Init.Cmd)
+	pairs(c.Env)
+	pairs(c.Metadata)
+	for _, f := range c.Files {
+		n += len(f.GuestPath)
+		if f.RawValue != nil {
+			n += len(*f.RawValue)
+		}
+	}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		list(p.Exec)
+		list(p.Entrypoint)
+		list(p.Cmd)
+		pairs(p.Env)
+	}
+	return int64(n)
+}

@@ -36,23 +36,69 @@ type kept struct {
 
 // keptMachines is what a seller counts to know whose machines its worker takes no more of.
 type keptMachines struct {
+	all  int // machines, up or not
 	of   map[keptOf]kept
 	full map[keptOf]bool
 }
 
-// keep enters a machine in the counts (sign 1), or takes it out (-1).
-func (s *Seller) keep(g *grant, sign int) {
+func newKeptMachines() keptMachines {
+	return keptMachines{of: map[keptOf]kept{}, full: map[keptOf]bool{}}
+}
+
+// come enters a machine more in the record (sign 1), or one less (-1).
+func (k *keptMachines) come(g *grant, sign int, rec *cluster.Record) {
+	k.all += sign
+	k.note(keptOf{}, rec)
+	k.rest(g, sign, rec)
+}
+
+// rest enters a machine in the counts of those that are not up (sign 1), or takes it out (-1).
+func (k *keptMachines) rest(g *grant, sign int, rec *cluster.Record) {
 	if g.volume || g.up {
 		return
 	}
 	for _, of := range keptOfs(g) {
-		k := s.kept.of[of]
-		k.machines, k.bytes = k.machines+sign, k.bytes+int64(sign)*g.tenant.Bytes
-		if s.kept.of[of] = k; k.machines == 0 {
-			delete(s.kept.of, of)
+		n := k.of[of]
+		n.machines, n.bytes = n.machines+sign, n.bytes+int64(sign)*g.tenant.Bytes
+		if k.of[of] = n; n.machines == 0 {
+			delete(k.of, of)
 		}
-		s.noteFull(of)
+		k.note(of, rec)
 	}
+}
+
+// note brings the record's Full up to date with the counts of one.
+func (k *keptMachines) note(of keptOf, rec *cluster.Record) {
+	f := k.count(of)
+	machines, bytes := mostOf(of)
+	is := f.Machines >= machines || f.Bytes >= bytes
+	if !is && !k.full[of] {
+		return
+	}
+	if k.full[of] = is; !is {
+		delete(k.full, of)
+	}
+	list := make([]cluster.Full, 0, len(k.full)) // nobody's record is changed
+	for of := range k.full {
+		list = append(list, k.count(of))
+	}
+	slices.SortFunc(list, func(a, b cluster.Full) int {
+		return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	if rec.Full = list; len(list) == 0 {
+		rec.Full = nil
+	}
+	rec.Version++
+}
+
+// count returns what there is of one. Of all, machines that are up count too.
+func (k *keptMachines) count(of keptOf) cluster.Full {
+	n := k.of[of]
+	f := cluster.Full{App: of.app, Namespace: of.namespace, Machines: n.machines, Bytes: n.bytes}
+	if of == (keptOf{}) {
+		f.Machines = k.all
+	}
+	return f
 }
 
 // keptOfs lists whose machines a machine counts among.
@@ -71,39 +117,6 @@ func mostOf(of keptOf) (machines int, bytes int64) {
 	return MaxMachines, MaxUnstartedBytes
 }
 
-// noteFull brings the record's Full up to date with the counts of one.
-func (s *Seller) noteFull(of keptOf) {
-	f := s.fullOf(of)
-	machines, bytes := mostOf(of)
-	is := f.Machines >= machines || f.Bytes >= bytes
-	if !is && !s.kept.full[of] {
-		return
-	}
-	if s.kept.full[of] = is; !is {
-		delete(s.kept.full, of)
-	}
-	list := make([]cluster.Full, 0, len(s.kept.full)) // nobody's record is changed
-	for of := range s.kept.full {
-		list = append(list, s.fullOf(of))
-	}
-	slices.SortFunc(list, func(a, b cluster.Full) int {
-		return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Namespace, b.Namespace))
-	})
-	if s.rec.Full = list; len(list) == 0 {
-		s.rec.Full = nil
-	}
-	s.touch()
-}
-
-func (s *Seller) fullOf(of keptOf) cluster.Full {
-	k := s.kept.of[of]
-	f := cluster.Full{App: of.app, Namespace: of.namespace, Machines: k.machines, Bytes: k.bytes}
-	if of == (keptOf{}) {
-		f.Machines = s.rec.Machines
-	}
-	return f
-}
-
 // KeepMore refuses another config of a machine that is here and not up, where its worker keeps as many bytes of them as
 // it may.
 func (s *Seller) KeepMore(now time.Time, id string) error {
@@ -113,7 +126,7 @@ func (s *Seller) KeepMore(now time.Time, id string) error {
 	}
 	var v placement.Verdict
 	for _, of := range keptOfs(g) {
-		f := s.fullOf(of)
+		f := s.kept.count(of)
 		if _, bytes := mostOf(of); f.Bytes >= bytes {
 			v.Failing = append(v.Failing, placement.FullClause(&f))
 		}

@@ -29,9 +29,8 @@ const (
 	costSpell = time.Hour
 )
 
-// Tenant is what the seller must know of a granted machine: to judge who may evict it, what that would cost, and of whom
-// it keeps too many. Its
-// owner tells it (Describe); nothing of it is a fact of the ledger.
+// Tenant is what the seller must know of a granted machine: to judge who may evict it, what that would cost, and of
+// whom it keeps too many. Its owner tells it (Describe); nothing of it is a fact of the ledger.
 type Tenant struct {
 	Namespace string
 	Bytes     int64     // of its configs, older versions included
@@ -76,10 +75,10 @@ func (s *Seller) Describe(id string, t Tenant) {
 		return
 	}
 	s.tally(id, g, -1)
-	s.keep(g, -1)
+	s.kept.rest(g, -1, &s.rec)
 	g.tenant = t
 	s.tally(id, g, 1)
-	s.keep(g, 1)
+	s.kept.rest(g, 1, &s.rec)
 	s.touch()
 }
 

@@ -176,7 +176,7 @@ func (s *Seller) drop(id string) {
 	had := s.grants[id].occupies()
 	s.use(had, -1)
 	s.grants[id].claim, s.grants[id].up, s.grants[id].gpus = nil, false, nil
-	s.keep(s.grants[id], 1)
+	s.kept.rest(s.grants[id], 1, &s.rec)
 	s.use(s.grants[id].occupies(), 1)
 }
 

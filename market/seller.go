@@ -67,7 +67,7 @@ func NewSeller(rec cluster.Record) *Seller {
 	}
 	return &Seller{rec: rec, grants: map[string]*grant{}, holds: newHolds(),
 		refusals: map[string]uint64{}, leaving: map[string]string{},
-		kept:            keptMachines{of: map[keptOf]kept{}, full: map[keptOf]bool{}},
+		kept:            newKeptMachines(),
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
 		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
 }
@@ -85,19 +85,15 @@ func (s *Seller) Record(now time.Time) cluster.Record {
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	s.expire(now)
 	s.fund(now, &r)
-	q := Quote{Verdict: s.judge(r), Record: s.Record(now)}
+	q := Quote{Verdict: placement.Judge(r, s.recordWithout(r.Machine)), Record: s.Record(now)}
 	if !q.Verdict.Fits {
 		q.Evict = s.search(now, &r, s.recordWithout(r.Machine))
 	}
 	return q
 }
 
-// judge is placement.Judge on the ledger itself. A machine that is already here needs only what it does not yet occupy.
-func (s *Seller) judge(r placement.Request) placement.Verdict {
-	return placement.Judge(r, s.recordWithout(r.Machine))
-}
-
-// recordWithout returns the record as it would be without what one machine occupies.
+// recordWithout returns the record as it would be without what one machine occupies: one that is here already needs
+// only what it does not yet occupy.
 func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
 		rec := without(s.rec, g.occupies())
@@ -136,7 +132,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	}
 	s.endHold(now, token, r.Machine)
 	s.fund(now, &r)
-	if v := s.judge(r); !v.Fits {
+	if v := placement.Judge(r, s.recordWithout(r.Machine)); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
 	g := grantOf(r, up)
@@ -156,7 +152,8 @@ func sameApp(g *grant, r placement.Request) error {
 
 func grantOf(r placement.Request, up bool) *grant {
 	return &grant{app: r.App, want: r.Resources, up: up,
-		tenant: Tenant{Namespace: r.Namespace, Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(), GPUKind: r.GPUKind}}
+		tenant: Tenant{Namespace: r.Namespace, Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(),
+			GPUKind: r.GPUKind}}
 }
 
 // Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
@@ -183,8 +180,7 @@ func (s *Seller) enter(id string, g *grant) {
 	if !g.volume {
 		s.rec.Machines++
 		s.rec.Apps[g.app]++
-		s.noteFull(keptOf{})
-		s.keep(g, 1)
+		s.kept.come(g, 1, &s.rec)
 	}
 }
 
@@ -194,11 +190,11 @@ func (s *Seller) edit(id string, f func(g *grant)) {
 	g := s.grants[id]
 	before := g.occupies()
 	s.tally(id, g, -1)
-	s.keep(g, -1)
+	s.kept.rest(g, -1, &s.rec)
 	f(g)
 	after := g.occupies()
 	s.tally(id, g, 1)
-	s.keep(g, 1)
+	s.kept.rest(g, 1, &s.rec)
 	s.use(before, -1)
 	s.use(after, 1)
 	s.pass(id, before.sub(before.least(after)), !g.up)
@@ -288,9 +284,8 @@ func (s *Seller) Free(machine string) {
 	if g.volume {
 		return
 	}
-	s.keep(g, -1)
+	s.kept.come(g, -1, &s.rec)
 	s.rec.Machines--
-	s.noteFull(keptOf{})
 	if s.rec.Apps[g.app]--; s.rec.Apps[g.app] <= 0 {
 		delete(s.rec.Apps, g.app)
 	}
