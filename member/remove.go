@@ -55,6 +55,8 @@ func (m *Member) denied(id string, since time.Time) bool {
 	return removed && !since.Add(clockSlack).After(r.At)
 }
 
+func (m *Member) deniedPeer(p wire.Peer) bool { return m.denied(p.ID, p.Since) }
+
 // Removed lists the members that may not come back, by id.
 func (m *Member) Removed() []cluster.Removal {
 	return slices.DeleteFunc(remover{m}.removalList(), func(r cluster.Removal) bool { return !m.removedFor(r.Member) })

@@ -140,17 +140,16 @@ func (t *twins) examine(ctx context.Context) {
 	all.Wait()
 }
 
-// ask asks at an address who is there. What answers is to have the member's own id, by its certificate.
+// ask asks at an address who is there. What answers is to have the member's own id, by a certificate that is not of
+// before its removal.
 func (t *twins) ask(ctx context.Context, api string) {
-	who, since, err := t.m.client.WhoIs(ctx, api, string(t.m.ID()))
+	who, err := t.m.client.WhoIs(ctx, api, string(t.m.ID()))
 	switch {
 	case err != nil:
 		t.m.o.Log.Warn("others remember a member of this id at another address, where nobody answers as it",
 			"address", api, "err", err)
 		poke(t.elsewhere)
 	case who.Boot == t.m.client.Boot(): // itself
-	case t.m.denied(string(t.m.ID()), since):
-		poke(t.elsewhere) // it was removed
 	default:
 		t.meet(api)
 	}

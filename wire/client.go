@@ -42,6 +42,7 @@ type Client struct {
 	boot     string                    // drawn anew in each process
 	calls    map[string]*atomic.Uint64 // by path; see Calls
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	denied   atomic.Pointer[func(Peer) bool] // see Deny
 }
 
 // NewClient makes a client. now is nil for time.Now.
@@ -59,6 +60,20 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	// between an ask may be taken for a late one, which costs a refusal.
 	c.asked.Store(uint64(now().UnixMicro()))
 	return c
+}
+
+// Deny has members not be asked, nor believed, of whose certificates denied says so: those that were removed. It may be
+// called at any time.
+func (c *Client) Deny(denied func(Peer) bool) { c.denied.Store(&denied) }
+
+// denies reports whether who is at the other end of a connection is not to be asked.
+func (c *Client) denies(cs *tls.ConnectionState) bool {
+	denied := c.denied.Load()
+	if denied == nil || cs == nil || len(cs.PeerCertificates) == 0 {
+		return false
+	}
+	n, err := c.identity.NameOf(cs, c.now())
+	return err == nil && (*denied)(Peer{n, cs.PeerCertificates[0].NotBefore})
 }
 
 // Boot tells this process from others of its id: no two have the same.
@@ -101,6 +116,7 @@ type Link struct {
 type wires struct {
 	calls, streams *http.Transport
 	ends           time.Time
+	there          atomic.Pointer[tls.ConnectionState] // of the newest connection
 }
 
 // Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port,
@@ -109,36 +125,53 @@ func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
 	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
 		"User-Agent": {"souk"}, bootHeader: {c.boot}}
-	l.now.Store(&wires{l.transport(), l.transport(), c.ends()})
+	l.now.Store(l.lay(c.ends()))
 	return l
 }
 
-// wires gives the connections to use now: others, once there is another certificate. What is under way ends on the old
-// ones; so no connection is asked over when the certificate it was made with has ended.
+// wires gives the connections to use now: others, once there is another certificate, or who was there is not to be asked
+// any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was made with
+// has ended.
 func (l *Link) wires() *wires {
-	w, ends := l.now.Load(), l.client.ends()
-	if w.ends.Equal(ends) {
+	ends := l.client.ends()
+	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.denies(w.there.Load()) }
+	w := l.now.Load()
+	if good(w) {
 		return w
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w = l.now.Load(); !w.ends.Equal(ends) {
+	if w = l.now.Load(); !good(w) {
 		l.Close()
-		w = &wires{l.transport(), l.transport(), ends}
+		w = l.lay(ends)
 		l.now.Store(w)
 	}
 	return w
 }
 
-func (l *Link) transport() *http.Transport {
+// lay makes wires without a connection yet.
+func (l *Link) lay(ends time.Time) *wires {
+	w := &wires{ends: ends}
 	conf := l.client.identity.ClientTLS(l.client.now, l.id, l.role, "h2")
-	return transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		addr := l.addr()
 		if addr == "" {
 			return nil, &unreachable{errors.New("its address is not known")}
 		}
-		return dialTLS(ctx, l.client.dial, addr, conf)
-	})
+		conn, err := dialTLS(ctx, l.client.dial, addr, conf)
+		if err != nil {
+			return nil, err
+		}
+		there := conn.ConnectionState()
+		if l.client.denies(&there) {
+			conn.Close()
+			return nil, &unreachable{errors.New("who is there was removed from the cluster")}
+		}
+		w.there.Store(&there)
+		return conn, nil
+	}
+	w.calls, w.streams = transport(dial), transport(dial)
+	return w
 }
 
 func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
@@ -162,7 +195,7 @@ func (u *unreachable) Error() string { return u.err.Error() }
 func (u *unreachable) Unwrap() error { return u.err }
 
 func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string,
-	conf *tls.Config) (net.Conn, error) {
+	conf *tls.Config) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTime)
 	defer cancel()
 	raw, err := dial(ctx, "tcp", addr)
@@ -250,6 +283,10 @@ func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (
 	res, err := via.RoundTrip(r)
 	if err != nil {
 		return nil, l.lost(ctx, err)
+	}
+	if l.client.denies(res.TLS) {
+		res.Body.Close()
+		return nil, fault.New(fault.Unavailable, "lost", "%s was removed from the cluster while it was asked", l.name())
 	}
 	if err := l.client.speaks.understands(res.Header, l.name()); err != nil {
 		res.Body.Close()

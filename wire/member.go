@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
@@ -20,26 +19,12 @@ type Greeting struct {
 	Boot   string    `json:"boot,omitempty"` // see Client.Boot
 }
 
-// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds; since is
-// when that began.
-func (c *Client) WhoIs(ctx context.Context, addr, id string) (g Greeting, since time.Time, err error) {
+// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is not
+// denied.
+func (c *Client) WhoIs(ctx context.Context, addr, id string) (Greeting, error) {
 	l := c.Link(id, "", func() string { return addr })
 	defer l.Close()
-	conf := c.identity.ClientTLS(c.now, id, "", "h2")
-	verify := conf.VerifyConnection
-	conf.VerifyConnection = func(cs tls.ConnectionState) error {
-		err := verify(cs)
-		if err == nil {
-			since = cs.PeerCertificates[0].NotBefore
-		}
-		return err
-	}
-	door := transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return dialTLS(ctx, c.dial, addr, conf)
-	})
-	l.now.Store(&wires{door, door, c.ends()})
-	g, err = l.Hello(ctx)
-	return g, since, err
+	return l.Hello(ctx)
 }
 
 // meetsItself reports whether a caller has this member's own id and is another process: its address is returned.
