@@ -111,7 +111,7 @@ func New(o Options) (m *Member, err error) {
 		return nil, fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for other members", o.Wire)
 	}
 	m.client = wire.NewClient(m.identity, o.Now)
-	m.client.Deny(m.deniedPeer)
+	m.client.Deny(deniedAt(m))
 	m.api = reachable(m.listener.Addr().String(), o.Host)
 	m.twins = openTwins(m)
 	if err := m.openGossip(); err != nil {
@@ -249,7 +249,7 @@ func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.signer(),
 		Members: m.addresses,
-		Known:   m.known, Denied: m.deniedPeer, Claims: m.decider,
+		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet})
 	if err != nil {
 		return err

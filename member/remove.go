@@ -55,7 +55,10 @@ func (m *Member) denied(id string, since time.Time) bool {
 	return removed && !since.Add(clockSlack).After(r.At)
 }
 
-func (m *Member) deniedPeer(p wire.Peer) bool { return m.denied(p.ID, p.Since) }
+// deniedAt returns what tells whether a member is denied, for whoever serves or asks it.
+func deniedAt(m *Member) func(wire.Peer) bool {
+	return func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }
+}
 
 // Removed lists the members that may not come back, by id.
 func (m *Member) Removed() []cluster.Removal {

@@ -129,9 +129,9 @@ func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	return l
 }
 
-// wires gives the connections to use now: others, once there is another certificate, or who was there is not to be asked
-// any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was made with
-// has ended.
+// wires gives the connections to use now: others, once there is another certificate, or who was there is not to be
+// asked any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was
+// made with has ended.
 func (l *Link) wires() *wires {
 	ends := l.client.ends()
 	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.denies(w.there.Load()) }

@@ -19,8 +19,8 @@ type Greeting struct {
 	Boot   string    `json:"boot,omitempty"` // see Client.Boot
 }
 
-// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is not
-// denied.
+// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is
+// not denied.
 func (c *Client) WhoIs(ctx context.Context, addr, id string) (Greeting, error) {
 	l := c.Link(id, "", func() string { return addr })
 	defer l.Close()
