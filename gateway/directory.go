@@ -113,11 +113,13 @@ func couldNotAsk(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 }
 
-// How long "not found" is held back for a worker that could not be asked: one that has told what it has, whose word
-// of what it made last is here by then; and one that has told nothing, which may yet come.
+// How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
+// has, whose word of what it made last is here by then; one that is heard of and has told nothing, which may yet come;
+// and one that is not heard of, which may have made anything on the other side of a cut.
 const (
 	patienceReported   = 10 * time.Second
 	patienceUnreported = time.Minute
+	patienceUnheard    = 5 * time.Minute
 )
 
 // nowhere is the error of what none of those has that could be asked. While a worker could not be asked for a short
@@ -133,8 +135,11 @@ func (d *directory) nowhere(missing string, silent []unanswered) error {
 			if x.Reported {
 				patience = patienceReported
 			}
-			if !x.Reachable() && !x.Since.IsZero() && (!lost || x.Since.Before(since)) {
-				since, lost = x.Since, true
+			if !x.Reachable() && !x.Since.IsZero() {
+				patience = patienceUnheard
+				if !lost || x.Since.Before(since) {
+					since, lost = x.Since, true
+				}
 			}
 		}
 		if !lost || time.Since(since) < patience {

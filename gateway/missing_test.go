@@ -77,7 +77,7 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 			s.options.Fleet.Update(func(e *fleet.Edit) {
 				e.Member(fleet.Member{ID: w.id, State: cluster.MemberDead, Since: time.Now()})
 			})
-		}, patienceReported},
+		}, patienceUnheard},
 		"it has told nothing": {func(s *shop, w *memWorker) {
 			w.set(func() { w.down = unavailable() })
 			s.options.Fleet.Update(func(e *fleet.Edit) {
