@@ -32,6 +32,7 @@ const DefaultApp = "default"
 
 // Run carries out a command line and returns the program's exit code.
 func (c *Env) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	c.guard()
 	root.SetArgs(args)
 	root.SetIn(c.In)
 	root.SetOut(c.Out)

@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
-	"os"
+	"strings"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/soukhq/souk/machine"
 )
@@ -22,6 +19,11 @@ type Cell struct {
 
 // Table prints rows in columns as wide as their widest cell. Colours do not count.
 func (c *Env) Table(head []string, rows [][]Cell) {
+	for _, r := range rows {
+		for i := range r {
+			r[i].Text = strings.Map(Printable, r[i].Text)
+		}
+	}
 	width := make([]int, len(head))
 	for i, h := range head {
 		width[i] = utf8.RuneCountInString(h)
@@ -32,7 +34,7 @@ func (c *Env) Table(head []string, rows [][]Cell) {
 		}
 	}
 	colour := c.coloured()
-	out := bufio.NewWriterSize(c.Out, 1<<16) // not a system call for each line
+	out := bufio.NewWriterSize(Raw(c.Out), 1<<16) // not a system call for each line
 	defer out.Flush()
 	var b []byte
 	line := func(r []Cell) {
@@ -68,12 +70,6 @@ func Cells(texts ...string) []Cell {
 
 // coloured reports whether stdout is a terminal whose user has not asked for no colour (no-color.org).
 func (c *Env) coloured() bool { return c.Getenv("NO_COLOR") == "" && IsTerminal(c.Out) }
-
-// IsTerminal reports whether what is written to w is seen on a terminal.
-func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
 
 // StateCell returns a machine's state in its colour.
 func StateCell(s machine.State) Cell {

@@ -62,14 +62,6 @@ func LineCommand(m *machine.Line, most int) string {
 	return text
 }
 
-// Printable replaces what would move the cursor: a machine's config must not write on its reader's terminal.
-func Printable(r rune) rune {
-	if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-		return ' '
-	}
-	return r
-}
-
 // Pairs returns names and values in the order of the names: "a=1 b=2".
 func Pairs(kv map[string]string) string {
 	parts := make([]string, 0, len(kv))

@@ -68,17 +68,18 @@ func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Dur
 			}()
 		}
 	}
-	fmt.Fprint(c.Out, "\x1b[?25l")
-	defer fmt.Fprint(c.Out, "\x1b[?25h\r\n")
+	screen := cli.Raw(c.Out)
+	fmt.Fprint(screen, "\x1b[?25l")
+	defer fmt.Fprint(screen, "\x1b[?25h\r\n")
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last *api.UsageList
 	for {
 		page := new(strings.Builder)
-		shown := &cli.Env{Out: page, Err: page, Getenv: c.Getenv}
+		shown := &cli.Env{Out: cli.Guarded(page), Err: page, Getenv: c.Getenv}
 		u, err := cl.Top(ctx)
 		if err != nil {
-			fmt.Fprintln(page, err)
+			fmt.Fprintln(shown.Out, err)
 		} else {
 			printTop(shown, u, last)
 			last = &u
@@ -86,7 +87,7 @@ func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Dur
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // q
 		}
-		fmt.Fprint(c.Out, "\x1b[H\x1b[2J"+strings.ReplaceAll(page.String(), "\n", "\r\n"))
+		fmt.Fprint(screen, "\x1b[H\x1b[2J"+strings.ReplaceAll(page.String(), "\n", "\r\n"))
 		select {
 		case <-ctx.Done():
 			return nil

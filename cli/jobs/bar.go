@@ -23,13 +23,13 @@ const (
 	barEvery = 100 * time.Millisecond
 )
 
-func newBar(c *cli.Env) *bar { return &bar{w: c.Err, on: !c.JSON && cli.IsTerminal(c.Err)} }
+func newBar(c *cli.Env) *bar { return &bar{w: cli.Raw(c.Err), on: !c.JSON && cli.IsTerminal(c.Err)} }
 
 func (b *bar) show(j *jobs.Job) {
 	if !b.on {
 		return
 	}
-	line := barText(j)
+	line := strings.Map(cli.Printable, barText(j))
 	pad := max(0, b.shown-len(line))
 	fmt.Fprintf(b.w, "\r%s%s", line, strings.Repeat(" ", pad))
 	b.shown = len(line)

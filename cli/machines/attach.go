@@ -105,9 +105,9 @@ func PrintLog(c *cli.Env, l machine.LogLine) error {
 		c.JSONLine(c.Out, l)
 		return nil
 	}
-	w := c.Out
+	w := cli.Raw(c.Out)
 	if l.Stream == "stderr" {
-		w = c.Err
+		w = cli.Raw(c.Err)
 	}
 	_, err := io.WriteString(w, l.Text+"\n")
 	return err

@@ -159,7 +159,7 @@ func (w execWriter) Write(p []byte) (int, error) {
 
 func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string,
 	interactive bool) error {
-	r := client.Command{Argv: argv, Stdout: c.Out, Stderr: c.Err}
+	r := client.Command{Argv: argv, Stdout: cli.Raw(c.Out), Stderr: cli.Raw(c.Err)}
 	if interactive {
 		r.Stdin = c.In
 	}

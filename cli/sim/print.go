@@ -186,8 +186,8 @@ func (p *simProgress) watch(ctx context.Context, name string) func(ticks.Time, i
 		}
 		all := (float64(p.done) + part) / float64(p.total)
 		left := time.Duration(float64(time.Since(p.began)) * (1 - all) / max(all, 1e-6))
-		fmt.Fprintf(p.c.Err, "\r\x1b[K%s: run %d of %d, %.0f%%, about %v left", name, p.done+1, p.total, 100*all,
-			left.Round(time.Second))
+		fmt.Fprintf(cli.Raw(p.c.Err), "\r\x1b[K%s: run %d of %d, %.0f%%, about %v left", name, p.done+1, p.total,
+			100*all, left.Round(time.Second))
 		p.wrote = true
 		return nil
 	}
@@ -195,7 +195,7 @@ func (p *simProgress) watch(ctx context.Context, name string) func(ticks.Time, i
 
 func (p *simProgress) clear() {
 	if p.wrote {
-		fmt.Fprint(p.c.Err, "\r\x1b[K")
+		fmt.Fprint(cli.Raw(p.c.Err), "\r\x1b[K")
 	}
 }
 
