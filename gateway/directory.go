@@ -135,7 +135,13 @@ func (d *directory) nowhere(missing string, silent []unanswered) error {
 			if x.Reported {
 				patience = patienceReported
 			}
-			if !x.Reachable() && !x.Since.IsZero() {
+			switch {
+			case x.Since.IsZero():
+			case x.Reachable():
+				if x.Since.After(since) {
+					since = x.Since // it is back, and what it made meanwhile is yet to be heard of
+				}
+			default:
 				patience = patienceUnheard
 				if !lost || x.Since.Before(since) {
 					since, lost = x.Since, true

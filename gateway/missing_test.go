@@ -78,6 +78,20 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 				e.Member(fleet.Member{ID: w.id, State: cluster.MemberDead, Since: time.Now()})
 			})
 		}, patienceUnheard},
+		"it was not heard of, and is again": {func(s *shop, w *memWorker) {
+			uncallable(s, w)
+			state := func(st cluster.MemberState) {
+				s.options.Fleet.Update(func(e *fleet.Edit) {
+					e.Member(fleet.Member{ID: w.id, State: st, Since: time.Now()})
+				})
+			}
+			state(cluster.MemberDead)
+			for range 12 { // calls fail all the while
+				s.want(500, "GET", "/v1/apps/a/machines/00000000000000", nil)
+				<-time.After(5 * time.Second)
+			}
+			state(cluster.MemberAlive)
+		}, patienceReported},
 		"it has told nothing": {func(s *shop, w *memWorker) {
 			w.set(func() { w.down = unavailable() })
 			s.options.Fleet.Update(func(e *fleet.Edit) {
