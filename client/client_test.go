@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,3 +202,52 @@ func TestAllMachinesPages(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestAnAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked of
+// every page.
+func TestAnAppsMachinesPages(t *testing.T) {
+	pages := map[string]struct{ body, next string }{
+		"":    {`[{"id":"c","created_at":"2026-01-03T00:00:00Z"},{"id":"a","created_at":"2026-01-01T00:00:00Z"}]`, "c/1"},
+		"c/1": {`[]`, "c 2"}, // none of this page is there any more, and the list goes on
+		"c 2": {`[{"id":"b","created_at":"2026-01-02T00:00:00Z"}]`, ""},
+	}
+	var asked []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.URL.Path != "/v1/apps/x/machines" || q.Get("limit") != "1000" || q.Get("region") != "fra" ||
+			q.Get("include_deleted") != "true" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		asked = append(asked, q.Get("cursor"))
+		page, known := pages[q.Get("cursor")]
+		if !known {
+			t.Errorf("a cursor that was not given: %q", q.Get("cursor"))
+		}
+		if page.next != "" {
+			w.Header().Set("Souk-Next-Cursor", page.next)
+		}
+		_, _ = io.WriteString(w, page.body)
+	})
+	ms, err := c.Machines(t.Context(), "x", client.ListOptions{Destroyed: true, Region: "fra"})
+	if err != nil || len(ms) != 3 || ms[0].ID != "a" || ms[1].ID != "b" || ms[2].ID != "c" {
+		t.Errorf("got %v, %v", ms, err)
+	}
+	if !slices.Equal(asked, []string{"", "c/1", "c 2"}) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// TestAHalfListIsNoList: where a later page fails, what came before is not taken for all.
+func TestAHalfListIsNoList(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("cursor") != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Souk-Next-Cursor", "a")
+		_, _ = io.WriteString(w, `[{"id":"a"}]`)
+	})
+	if ms, err := c.Machines(t.Context(), "x", client.ListOptions{}); !fault.Is(err, fault.Unavailable) || ms != nil {
+		t.Errorf("got %v, %v", ms, err)
+	}
+}
