@@ -11,7 +11,13 @@ import (
 
 // Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
-	err = b.durably(ctx, func(now time.Time) error { return b.dispatcher.Submit(now, id, spec) })
+	err = b.durably(ctx, func(now time.Time) error {
+		err := b.dispatcher.Submit(now, id, spec)
+		if err == nil {
+			b.files.enter(id, spec.Namespace, 0)
+		}
+		return err
+	})
 	if err != nil {
 		return s, err
 	}
@@ -105,8 +111,8 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQue
 			return err
 		}
 		return nil // it has not written yet, or has just ended
-	case p.result == nil || p.result.Bytes == 0:
+	case p.result == nil:
 		return nil
 	}
-	return b.files.read(id, p.result.Offset, p.result.Bytes, q.Tail, emit)
+	return b.files.read(p.result, id, q.Tail, emit)
 }

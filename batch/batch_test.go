@@ -3,6 +3,8 @@ package batch_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -176,6 +178,53 @@ func TestAnArrayRunsAndIsReadable(t *testing.T) {
 	tasks, next, err := s.Tasks(t.Context(), job1, jobs.TaskQuery{Limit: 30})
 	if err != nil || next != 31 || len(tasks) != 30 {
 		t.Fatalf("%d tasks, next %d, %v", len(tasks), next, err)
+	}
+}
+
+// TestOutputMakesRoom: when the jobs of a namespace have written as much as is kept of them, also before souk began,
+// the output of the one that ended first goes, which whoever asks for it is told. Its result stays.
+func TestOutputMakesRoom(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	j, dir := mem.New(), t.TempDir()
+	s := openShop(t, j, dir, "boot", h)
+	h.run()
+	hello := func(namespace string, n int) string {
+		sp := spec(1, "sh", "-c", "echo hello; exit 0")
+		sp.Namespace = namespace
+		s.submit(jobs.ID(uint64(n)), sp)
+		return jobs.ID(uint64(n))
+	}
+	written := func(id string) (text string, err error) {
+		err = s.Logs(t.Context(), id, 1, machine.LogQuery{}, func(l machine.LogLine) error {
+			text += l.Text
+			return nil
+		})
+		return text, err
+	}
+	other := hello("", 100)
+	for n := range 8 {
+		if err := os.Truncate(filepath.Join(dir, hello("greedy", n)+".ndjson"), 256<<20); err != nil { // holes
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the second time nothing is written any more, and all is as it was
+		s.stop()
+		s = openShop(t, s.j.Reopen(), dir, "boot", h)
+		if text, err := written(hello("greedy", 8)); text != "hello" || err != nil {
+			t.Errorf("the new output is %q, %v", text, err)
+		}
+		text, err := written(jobs.ID(0))
+		if text != "" || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "made room") {
+			t.Errorf("the output of the oldest job is %q, %v", text, err)
+		}
+		for _, id := range []string{jobs.ID(1), other} {
+			if text, err := written(id); text != "hello" || err != nil {
+				t.Errorf("the output of job %s is %q, %v", id, text, err)
+			}
+		}
+	}
+	if got, err := s.Status(t.Context(), jobs.ID(0)); err != nil || got.State != jobs.Succeeded {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

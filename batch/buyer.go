@@ -93,6 +93,9 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.dispatcher.Resume()
+	if err := b.files.restore(b.dispatcher.List(time.Time{}, "")); err != nil {
+		return nil, err
+	}
 	if b.attempts, err = openAttemptLog(o.Dir, o.Write, b.dispatcher.NoteAttempt); err != nil {
 		return nil, err
 	}
@@ -229,6 +232,7 @@ func (b *Buyer) settle() error {
 			s.Order(o)
 		}
 	}
+	b.files.end(out.Ended)
 	b.changes.tell(out.Changed)
 	if b.busy {
 		return nil

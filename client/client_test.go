@@ -203,8 +203,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestAnAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked of
-// every page.
+// TestAnAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked
+// of every page.
 func TestAnAppsMachinesPages(t *testing.T) {
 	pages := map[string]struct{ body, next string }{
 		"":    {`[{"id":"c","created_at":"2026-01-03T00:00:00Z"},{"id":"a","created_at":"2026-01-01T00:00:00Z"}]`, "c/1"},

@@ -131,6 +131,7 @@ type Watch struct {
 type Out struct {
 	Orders  []*Orders
 	Changed map[string]bool // jobs whose status is another
+	Ended   []string        // jobs whose end is durable since, oldest first
 	Purged  []string        // jobs that are kept no longer
 }
 

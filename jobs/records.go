@@ -82,7 +82,10 @@ func (d *Dispatcher) Saved(now time.Time) {
 			o.Recorded = append(o.Recorded, r.Life())
 		}
 		j.saving = nil
-		j.sealed = j.sealed || j.ending
+		if j.ending && !j.sealed {
+			j.sealed = true
+			d.out.Ended = append(d.out.Ended, j.id)
+		}
 		if j.fresh && j.why == "" {
 			queue := d.queueOf(j.terms.Shape).queue
 			queue.Observe(j.tasksOf())

@@ -41,8 +41,9 @@ those of the job with the least work left first; a task occupies its CPU and mem
 
 Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of
 its own that is gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept
-(the last 64 KiB of each) for "souk job logs"; its exit code is kept until the job is the oldest of a thousand
-finished ones.
+(the last 64 KiB of each, and of a job 256 MiB) for "souk job logs", until newer output needs the room: the jobs of a
+namespace have 2 GiB, all together 4 GiB, and those that ended first make room. Its exit code is kept until the job
+is the oldest of a thousand finished ones.
 
 A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when
 its worker was lost before its result was recorded, and when it had to make room for a machine of a higher band.
