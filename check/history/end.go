@@ -18,7 +18,7 @@ type Machine struct {
 }
 
 // End says what must be there after a history, by id. Of a worker that came back from an old disk nothing is known
-// that it did after the copy was made.
+// that it did after the copy was made, nor of a machine that was made by nobody knows whom and is gone.
 func End(ops []Op) []Machine {
 	restored := map[cluster.WorkerID]int64{} // -> when the copy was made that it came back from last
 	all := map[string]*Machine{}
@@ -50,7 +50,7 @@ func End(ops []Op) []Machine {
 	}
 	for _, o := range ops {
 		copied, old := restored[o.Worker]
-		if m := all[o.Machine]; old && m != nil && o.Return >= copied {
+		if m := all[o.Machine]; m != nil && (old && o.Return >= copied || forgotten(o, restored)) {
 			m.Must, m.MustNot = false, false
 		}
 	}
@@ -60,4 +60,18 @@ func End(ops []Op) []Machine {
 	}
 	slices.SortFunc(out, func(a, b Machine) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+// forgotten reports whether a create was acknowledged without a worker, as one that was made and has gone is, after
+// one of the workers that came back, by when their copies were made, may have forgotten it.
+func forgotten(o Op, restored map[cluster.WorkerID]int64) bool {
+	if o.Kind != Create || o.Outcome != Yes || o.Worker != "" {
+		return false
+	}
+	for _, copied := range restored {
+		if o.Return >= copied {
+			return true
+		}
+	}
+	return false
 }

@@ -149,6 +149,8 @@ func TestEnd(t *testing.T) {
 		create(1, 2, "unsure", "", "", history.Unsure), create(1, 2, "refused", "", "", history.No),
 		create(10, 12, "after the copy", "w2", "i", history.Yes),
 		create(1, 2, "before the copy", "w2", "i", history.Yes),
+		create(1, 4, "nowhere before the copy", "", "", history.Yes),
+		create(4, 12, "made and forgotten", "", "", history.Yes),
 		op(history.Restored, 5, 20, "", "w2", history.Yes),
 	} {
 		r.Add(o)
@@ -167,6 +169,9 @@ func TestEnd(t *testing.T) {
 		"refused":         {false, true},
 		"after the copy":  {},
 		"before the copy": {true, false},
+
+		"nowhere before the copy": {true, false},
+		"made and forgotten":      {},
 	}
 	for _, m := range history.End(ops) {
 		if got := [2]bool{m.Must, m.MustNot}; got != want[m.ID] {

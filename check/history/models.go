@@ -42,20 +42,21 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 			res.Unknown++
 		}
 	}
-	restored := map[cluster.WorkerID]bool{}
+	restored := map[cluster.WorkerID]int64{} // -> when the copy was made that it came back from last
 	for _, o := range ops {
 		if o.Kind == Restored {
-			restored[o.Worker] = true
+			restored[o.Worker] = o.Call
 		}
 	}
 	machines, workers := map[string][]Op{}, map[cluster.WorkerID][]Op{}
-	odd := map[string]bool{} // it was on a worker that forgot
+	odd := map[string]bool{} // it was, or may have been, on a worker that forgot
 	for _, o := range ops {
+		_, forgot := restored[o.Worker]
 		if o.Machine != "" && o.Kind != Hold && o.Kind != Release {
 			machines[o.Machine] = append(machines[o.Machine], o)
-			odd[o.Machine] = odd[o.Machine] || restored[o.Worker]
+			odd[o.Machine] = odd[o.Machine] || forgot || forgotten(o, restored)
 		}
-		if o.Worker != "" && !restored[o.Worker] {
+		if o.Worker != "" && !forgot {
 			workers[o.Worker] = append(workers[o.Worker], o)
 		}
 	}
