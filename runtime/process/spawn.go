@@ -94,7 +94,7 @@ func (l *link) spawn() error {
 	err = cmd.Start()
 	_ = told.Close()
 	if err != nil {
-		return fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0])
+		return startFault(err, argv[0])
 	}
 	l.mu.Lock()
 	l.pid = cmd.Process.Pid
@@ -110,6 +110,15 @@ func (l *link) spawn() error {
 			filepath.Join(l.o.Dir, reaper.LogFile))
 	}
 	return nil
+}
+
+// startFault tells why the program of a reaper was not executed. What the kernel lacks now it may have later.
+func startFault(err error, name string) error {
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
+		return fault.Wrap(err, fault.Unavailable, "reaper",
+			"this worker has no room for the process of its reaper now; it is tried again with the next request")
+	}
+	return fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", name)
 }
 
 // reapChild waits for a reaper that was this process's child and has ended, so that no zombie stays. It never waits
