@@ -157,7 +157,7 @@ func (o *options) here() error {
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 32)
 	}
-	hosts, err := netns.New(o.Nodes)
+	hosts, err := netns.New(o.Nodes + faults.Extra)
 	if err != nil {
 		return err
 	}

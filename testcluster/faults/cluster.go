@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,7 +45,13 @@ type member struct {
 	host *netns.Host
 	o    *Options
 	cl   *client.Client
+	http *http.Client // of cl
 	log  *os.File
+	pids string // the group that its agent is in and that counts processes; "": none is made for it
+	boot string // the file of a boot id of its own; "": it has the one of all hosts
+
+	// api is where cl finds the member: its host, or the one of its copy that lives in its stead
+	api atomic.Pointer[netns.Host]
 
 	mu     sync.Mutex
 	wanted bool // it is started again when it ends by itself, as a service manager would
@@ -90,8 +98,18 @@ func (m *member) launch() error {
 	if m.cmd != nil {
 		return nil
 	}
-	cmd := exec.Command(m.exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr+wirePort, "--gossip",
-		m.host.Addr+gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB), "--log", "info")
+	argv := []string{m.exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr + wirePort, "--gossip",
+		m.host.Addr + gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots * slotMB), "--log", "info"}
+	var err error
+	if m.boot != "" {
+		if argv, err = netns.AnotherBoot(m.boot, argv...); err != nil {
+			return err
+		}
+	}
+	if m.pids != "" {
+		argv = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, m.pids}, argv...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	if err := m.host.Do(cmd.Start); err != nil {
 		return fault.Wrap(err, fault.Internal, "agent", "the agent of %s cannot be started", m.id)
@@ -139,13 +157,13 @@ func (m *member) kill(hard bool) {
 
 // signal sends a signal to the host's souk processes of a kind: "agent" or "reaper". One that has ended has none.
 func (m *member) signal(kind string, sig syscall.Signal) {
-	for _, pid := range m.pids(kind) {
+	for _, pid := range m.processes(kind) {
 		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
 	}
 }
 
-// pids lists the host's souk processes of a kind.
-func (m *member) pids(kind string) (out []int) {
+// processes lists the host's souk processes of a kind.
+func (m *member) processes(kind string) (out []int) {
 	for _, pid := range m.host.Processes() {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if argv := strings.Split(string(raw), "\x00"); err == nil && len(argv) > 1 && argv[1] == kind {
@@ -208,6 +226,16 @@ func (m *member) dump() {
 	}
 }
 
+// connect makes the member's client.
+func (m *member) connect() {
+	m.api.Store(m.host)
+	m.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return m.api.Load().Dial(ctx, network, addr)
+		}}}
+	m.cl = client.WithHTTP(apiAddr, m.token(), m.http)
+}
+
 // build makes a cluster of members that know each other.
 func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error) {
 	var ms []*member
@@ -249,8 +277,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		if err := m.hasToken(ctx); err != nil {
 			return ms, err
 		}
-		m.cl = client.WithHTTP(apiAddr, m.token(),
-			&http.Client{Transport: &http.Transport{DialContext: h.Dial, MaxIdleConnsPerHost: 32}})
+		m.connect()
 		if i > 0 {
 			continue // all at once
 		}
@@ -273,7 +300,7 @@ func end(ms []*member) {
 		m.powerOff()
 		_ = m.log.Close()
 		if dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run")); err == nil {
-			trees = append(trees, reaper.TreeName(dir))
+			trees = append(trees, reaper.TreeName(dir), reaper.TreeName(dir)+agentGroup)
 		}
 		bigDisk(m.dir)
 	}

@@ -36,6 +36,8 @@ const (
 	// every process of some hosts is killed, and what their disks were not told to keep is gone
 	PowerLoss = "powerloss"
 	Mixed     = "mixed" // half of the members run Options.Old
+	Clone     = "clone" // a copy of a member's disk is brought up on another host, beside the member
+	PIDs      = "pids"  // a member's agent, its reaper and machines, or both, may have no more processes and threads
 )
 
 // All lists the faults.
@@ -45,6 +47,9 @@ func All() (names []string) {
 	}
 	return names
 }
+
+// Extra is how many hosts a run needs beside those of its members: for the copy of one of them.
+const Extra = 1
 
 // Options say what a run is. Exe and Dir are needed.
 type Options struct {

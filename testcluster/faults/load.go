@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -189,6 +190,11 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 		case op.Tries > 1 && op.Kind == history.Lease:
 			// the holder may be we ourselves, by a try whose answer was lost
 			op.Outcome, op.Code = history.Unsure, f.Code
+		case doubtful(f):
+			op.Outcome, op.Code = history.No, f.Code
+			if op.Tries > 1 { // of the tries before nothing is said
+				op.Outcome = history.Unsure
+			}
 		default:
 			op.Outcome, op.Code = history.No, f.Code
 			if f.Kind != fault.Exhausted && op.Kind != history.Lease {
@@ -207,6 +213,9 @@ func unanswered(f *fault.Error) bool {
 	return f != nil &&
 		(f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == "busy")
 }
+
+// doubtful says that the member or the worker begins nothing, for there are two of its id.
+func doubtful(f *fault.Error) bool { return f.Code == "twin" || f.Code == lifecycle.CodeHalted }
 
 func (c *caller) oddAnswer(text string) {
 	c.mu.Lock()

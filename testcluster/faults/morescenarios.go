@@ -190,7 +190,7 @@ func filesBelow(dir string) (out []string, err error) {
 func (r *run) exhaust(ctx context.Context) error {
 	m := r.ms[r.rng.IntN(len(r.ms))]
 	before := map[int]unix.Rlimit{}
-	for _, pid := range slices.Concat(m.pids("agent"), m.pids("reaper")) {
+	for _, pid := range slices.Concat(m.processes("agent"), m.processes("reaper")) {
 		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		if err != nil {
 			continue // it has ended

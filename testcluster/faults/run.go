@@ -54,6 +54,9 @@ type run struct {
 	till    time.Time
 
 	smaller []string // members on the smaller side of a partition
+	forgot  bool     // a worker's disk went back in time
+	extra   *netns.Host
+	ended   []*member // copies of members, or the members, that were not to live
 }
 
 // Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did
@@ -62,9 +65,9 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 	if err := o.settle(); err != nil {
 		return rep, fault.Wrap(err, fault.Invalid, "fault", "there can be no such run")
 	}
-	if len(hosts) < o.Nodes {
-		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts; there are %d", o.Nodes,
-			len(hosts))
+	if len(hosts) < o.Nodes+Extra {
+		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts and %d more; there are %d",
+			o.Nodes, Extra, len(hosts))
 	}
 	o.Log = &lockedWriter{w: o.Log}
 	file, err := os.Create(filepath.Join(o.Dir, "history"))
@@ -78,6 +81,7 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 	r := &run{
 		o:     o,
 		hosts: hosts[:o.Nodes],
+		extra: hosts[o.Nodes],
 		rng:   rand.New(rand.NewPCG(o.Seed, 1)),
 		rec:   history.NewRecorder(file),
 		begin: time.Now(),
@@ -97,7 +101,7 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		if err != nil {
 			r.explain()
 		}
-		end(r.ms)
+		end(append(r.ms, r.ended...))
 	}()
 	if r.witness, err = newWitness(o.Dir); err != nil {
 		return r.rep, err
@@ -154,7 +158,8 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // breakIt has the clients work before, during and after the fault, and mends it.
 func (r *run) breakIt(ctx context.Context) error {
-	r.load = &load{ms: r.ms, o: &r.o, rec: r.rec, command: r.witness.command(), soon: soon, stop: make(chan struct{})}
+	r.load = &load{ms: slices.Clone(r.ms), o: &r.o, rec: r.rec, command: r.witness.command(), soon: soon,
+		stop: make(chan struct{})}
 	r.load.work(ctx)
 	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
 	r.from = time.Now()
@@ -228,13 +233,8 @@ func (r *run) judge(ctx context.Context) error {
 			r.rep.Violations = append(r.rep.Violations, err.Error())
 			return nil
 		}
-		m.mu.Lock()
-		if m.exits > 0 && r.o.Fault != LostFile {
-			r.rep.Violations = append(r.rep.Violations,
-				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, m.exits, m.log.Name()))
-		}
-		m.mu.Unlock()
 	}
+	r.exits()
 	if err := r.doctor(ctx); err != nil {
 		return err
 	}
@@ -246,12 +246,35 @@ func (r *run) judge(ctx context.Context) error {
 	case Power, OldDisk, DiskFull, PowerLoss, LostFile:
 		slots = 0 // a machine that is down has no room, and the history does not tell which are
 	}
+	if r.o.Fault == PIDs && r.rep.Kills > 0 {
+		slots = 0 // an agent that ended has forgotten its holds
+	}
+	if r.forgot {
+		slots = 0 // neither does it tell which the worker forgot
+	}
 	res := history.Check(ops, slots, searchIn)
 	r.rep.Histories, r.rep.Undecided = res.Parts, res.Unknown
 	r.rep.Violations = append(r.rep.Violations, res.Violations...)
 	r.rep.Answers = append(r.rep.Answers, r.load.odd...)
 	r.say("%d histories searched, %d violations in all", res.Parts, len(r.rep.Violations))
 	return nil
+}
+
+// exits holds against agents that they ended by themselves, where the fault does not make them.
+func (r *run) exits() {
+	for _, m := range slices.Concat(r.ms, r.ended) {
+		m.mu.Lock()
+		n := m.exits
+		m.mu.Unlock()
+		switch {
+		case n == 0 || r.o.Fault == LostFile:
+		case m.pids != "": // Go ends a program for which the kernel makes no thread; it is to come back alone
+			r.rep.Kills += n
+		default:
+			r.rep.Violations = append(r.rep.Violations,
+				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, n, m.log.Name()))
+		}
+	}
 }
 
 // doctor runs the checker that users have, on a member's host.

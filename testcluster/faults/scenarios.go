@@ -39,7 +39,7 @@ func scenarios() []scenario {
 		{Delay, (*run).badNetwork}, {Power, (*run).power}, {DiskFull, (*run).diskFull}, {OldDisk, (*run).oldDisk},
 		{Stall, (*run).stall}, {Reaper, (*run).killReapers}, {Flap, (*run).flap}, {Slow, (*run).badNetwork},
 		{Firewall, (*run).firewall}, {LostFile, (*run).lostFile}, {Exhaustion, (*run).exhaust},
-		{PowerLoss, (*run).powerLoss}, {Mixed, (*run).asItIs},
+		{PowerLoss, (*run).powerLoss}, {Mixed, (*run).asItIs}, {Clone, (*run).clone}, {PIDs, (*run).noProcesses},
 	}
 }
 
@@ -224,6 +224,7 @@ func (r *run) oldDisk(ctx context.Context) error {
 	}
 	m.powerOff()
 	r.rep.Kills++
+	r.forgot = true
 	r.say("%s is dead, its disk is the one of %v ago", m.id, r.o.For)
 	if err := errors.Join(os.RemoveAll(m.dir), os.Rename(backup, m.dir), m.start(), m.ready(ctx)); err != nil {
 		return err

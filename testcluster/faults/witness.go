@@ -146,11 +146,11 @@ func (w witness) differ(ms []*machine.Machine, sure map[string]bool) (out []stri
 func (r *run) outside(ctx context.Context, ops []history.Op) error {
 	sure := map[string]bool{}
 	for _, o := range ops {
-		if o.Kind == history.Destroy && o.Outcome == history.Yes && r.o.Fault != OldDisk {
+		if o.Kind == history.Destroy && o.Outcome == history.Yes && !r.forgot {
 			sure[o.Machine] = true
 		}
 	}
-	said, err := r.witness.said(r.o.Fault != OldDisk)
+	said, err := r.witness.said(!r.forgot)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "witness", "what the witnesses say cannot be read")
 	}

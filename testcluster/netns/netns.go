@@ -144,6 +144,21 @@ func initMain() (int, error) {
 	}
 }
 
+// AnotherBoot returns a command that does what argv says under a boot id of its own, which it writes to file: hosts
+// share one kernel, and who looks finds what runs on another.
+func AnotherBoot(file string, argv ...string) ([]string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	if err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "boot_id", "another boot id cannot be written to %s", file)
+	}
+	// the kernel mounts nothing over a file that was removed, as ours is
+	script := `umount ` + bootID + ` && mount --bind "$0" ` + bootID + ` && exec "$@"`
+	return append([]string{"unshare", "--mount", "sh", "-c", script, file}, argv...), nil
+}
+
 // NewBoot makes the kernel's boot id another one for all processes inside, as after a power loss.
 func NewBoot() error {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/uuid")
