@@ -6,8 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/jobs"
 )
 
@@ -15,17 +14,7 @@ import (
 // lost.
 func TestAttemptsOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, dir, "64k")
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 56<<10), 0o600); err != nil {
 		t.Fatal(err)

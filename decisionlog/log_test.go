@@ -20,6 +20,7 @@ import (
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/decision/decisiontest"
 	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
@@ -457,17 +458,7 @@ func TestADecisionThatRefersToOldAndNew(t *testing.T) {
 // recorded before and afterwards is whole.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, dir, "1m")
 	all := history(rand.New(rand.NewPCG(1, 2)), 30)
 	log, ballast := filepath.Join(dir, "log"), filepath.Join(dir, "ballast")
 	l := open(t, log, decisionlog.MinMaxBytes)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/disk"
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/wait"
 )
@@ -20,17 +21,7 @@ import (
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128m,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, dir, "128m")
 	return dir
 }
 

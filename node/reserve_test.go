@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/disk"
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/wait"
 )
@@ -21,17 +20,7 @@ import (
 // it is kept for the next time.
 func TestFullDisk(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir(), world: fake.New(fake.Options{}), reserve: true}
-	if err := unix.Mount("tmpfs", p.dir, "tmpfs", 0, "size=256m,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(p.dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, p.dir, "256m")
 	p.start()
 	if _, err := p.cl.CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
@@ -190,17 +189,7 @@ func (l *load) end() []*machine.Machine {
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256m,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, dir, "256m")
 	return dir
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
@@ -316,13 +317,7 @@ func TestFullDisk(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprint("patient ", patient), func(t *testing.T) {
 			dir := t.TempDir()
-			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=700"); err != nil {
-				if os.Getenv("CI") == "true" {
-					t.Fatal(err)
-				}
-				t.Skipf("a small disk cannot be made: %v", err)
-			}
-			defer unix.Unmount(dir, unix.MNT_DETACH)
+			disktest.Mount(t, dir, "2m")
 			onFullDisk(t, dir, patient)
 		})
 	}

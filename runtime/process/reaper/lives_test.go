@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -230,17 +231,7 @@ func TestOddLines(t *testing.T) {
 // hides none that comes after it.
 func TestLivesOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("a small disk cannot be made: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disktest.Mount(t, dir, "1m")
 	l, _, _, err := openLives(dir)
 	if err != nil {
 		t.Fatal(err)
