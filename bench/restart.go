@@ -9,13 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 )
 
 // RestartOptions say what an agent has when it is killed, and how often it is.
@@ -68,7 +68,9 @@ func Restart(ctx context.Context, o RestartOptions, to Reporter) error {
 	defer end()
 	b := &restart{o: o, dir: dir, agents: agents, agent: agents.List[0]}
 	done := to.Working("making %d machines", o.Machines)
-	err = b.fill(ctx)
+	if err = b.makeApps(ctx); err == nil {
+		err = b.fill(ctx)
+	}
 	done()
 	for round := 0; err == nil && round < o.Rounds; round++ {
 		done := to.Working("killing the agent and starting it anew")
@@ -94,34 +96,62 @@ type restart struct {
 	dir    string
 	agents *live.Agents
 	agent  *live.Agent
+	apps   []string
 	made   int
+}
+
+// A worker keeps only so many machines of an app and of a namespace that do not run (market.MaxAppUnstarted,
+// market.MaxNamespaceUnstarted), so a fleet of many is made of several.
+const (
+	machinesOfApp   = market.MaxAppUnstarted - market.MaxAppUnstarted/6
+	appsOfNamespace = market.MaxNamespaceUnstarted / market.MaxAppUnstarted
+)
+
+// makeApps makes the apps that hold the machines, beside live.App, which is there.
+func (b *restart) makeApps(ctx context.Context) error {
+	b.apps = []string{live.App}
+	for k := 1; k <= b.o.Machines/machinesOfApp; k++ {
+		app, namespace := fmt.Sprintf("%s-%d", live.App, k), fmt.Sprintf("%s-%d", live.App, k/appsOfNamespace)
+		if _, err := b.agent.Client.CreateApp(ctx, app); err != nil {
+			return err
+		}
+		b.apps = append(b.apps, app)
+		if k < appsOfNamespace {
+			continue // those of the namespace default
+		}
+		if k%appsOfNamespace == 0 {
+			if _, err := b.agent.Client.CreateNamespace(ctx, namespace); err != nil {
+				return err
+			}
+		}
+		if err := b.agent.Client.SetAppNamespace(ctx, app, namespace); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fill makes the machines, and then changes some of them: the journal's log is not empty when it is needed.
 func (b *restart) fill(ctx context.Context) error {
-	var mu sync.Mutex
-	var ids []string
+	made := make([]*machine.Machine, b.o.Machines)
 	if _, err := timed(b.o.Concurrency, b.o.Machines, func(i int) error {
-		m, err := b.launch(ctx, i < b.o.Running)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			ids = append(ids, m.ID)
-		}
+		m, err := b.launch(ctx, b.apps[i/machinesOfApp], i < b.o.Running)
+		made[i] = m
 		return err
 	}); err != nil {
 		return err
 	}
 	b.made = b.o.Machines
 	_, err := timed(b.o.Concurrency, b.o.Changes, func(i int) error {
-		value := fmt.Sprint(i)
-		return b.agent.Client.PatchMetadata(ctx, live.App, ids[i%len(ids)], "", map[string]*string{"changed": &value})
+		at, value := i%len(made), fmt.Sprint(i)
+		return b.agent.Client.PatchMetadata(ctx, b.apps[at/machinesOfApp], made[at].ID, "",
+			map[string]*string{"changed": &value})
 	})
 	return err
 }
 
-func (b *restart) launch(ctx context.Context, runs bool) (*machine.Machine, error) {
-	return b.agent.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), !runs), client.LaunchOptions{})
+func (b *restart) launch(ctx context.Context, app string, runs bool) (*machine.Machine, error) {
+	return b.agent.Client.Launch(ctx, app, live.LaunchOf(live.Stays(), !runs), client.LaunchOptions{})
 }
 
 // measure kills the agent, and starts it anew.
@@ -139,12 +169,14 @@ func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
 		return r, err
 	}
 	r.Ready = since()
-	list, err := b.agent.Get(ctx, "/v1/apps/"+live.App+"/machines")
-	if err != nil {
-		return r, err
+	lists := make([][]byte, len(b.apps))
+	for i, app := range b.apps {
+		if lists[i], err = b.agent.Get(ctx, "/v1/apps/"+app+"/machines"); err != nil {
+			return r, err
+		}
 	}
 	r.Listed = since()
-	if _, err := b.launch(ctx, false); err != nil {
+	if _, err := b.launch(ctx, b.apps[len(b.apps)-1], false); err != nil {
 		return r, err
 	}
 	r.Created = since()
@@ -154,7 +186,7 @@ func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
 		return r, err
 	}
 	r.CPU = float64(used) / float64(time.Millisecond)
-	floor, err := b.floor(ctx, list, r.Machines)
+	floor, err := b.floor(ctx, lists, r.Machines)
 	r.Floor = float64(floor) / float64(time.Millisecond)
 	r.Ratio = r.Created / r.Floor
 	r.Met = r.Machines > 20_100 || r.Created <= restartLimit
@@ -163,7 +195,7 @@ func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
 
 // floor does what no restart can avoid, one after the other: the program is executed, the bytes of the agent's journals
 // are read, and its machines are decoded once. They must be as many as there are.
-func (b *restart) floor(ctx context.Context, list []byte, machines int) (time.Duration, error) {
+func (b *restart) floor(ctx context.Context, lists [][]byte, machines int) (time.Duration, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return 0, err
@@ -180,13 +212,17 @@ func (b *restart) floor(ctx context.Context, list []byte, machines int) (time.Du
 	}); err != nil {
 		return 0, err
 	}
-	var decoded []*machine.Machine
-	if err := json.Unmarshal(list, &decoded); err != nil {
-		return 0, err
+	listed := 0
+	for _, list := range lists {
+		var decoded []*machine.Machine
+		if err := json.Unmarshal(list, &decoded); err != nil {
+			return 0, err
+		}
+		listed += len(decoded)
 	}
 	took := time.Since(began)
-	if len(decoded) != machines {
-		return 0, fault.New(fault.Internal, "bench", "the agent lists %d machines of %d", len(decoded), machines)
+	if listed != machines {
+		return 0, fault.New(fault.Internal, "bench", "the agent lists %d machines of %d", listed, machines)
 	}
 	return took, nil
 }

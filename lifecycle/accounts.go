@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
@@ -41,7 +40,8 @@ type standing struct {
 
 func newAccounts(c *core) *accounts { return &accounts{core: c, Accounts: quota.NewAccounts()} }
 
-func (s *accounts) restore(rec fsm.Record) error {
+func (s *accounts) restore(d Decoded) error {
+	rec := d.rec
 	var v quota.Saved
 	if err := decode(rec, &v, "what namespace "+rec.Key+" has spent"); err != nil {
 		return err

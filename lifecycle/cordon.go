@@ -5,7 +5,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
 )
 
 // CordonBucket holds the worker's cordon under the key "worker"; nothing is there while it has none.
@@ -37,7 +36,8 @@ func (s *cordon) show() {
 	}
 }
 
-func (s *cordon) restore(rec fsm.Record) error {
+func (s *cordon) restore(d Decoded) error {
+	rec := d.rec
 	var c cluster.Cordon
 	if err := decode(rec, &c, "the cordon"); err != nil {
 		return err

@@ -49,7 +49,7 @@ func TestCordon(t *testing.T) {
 	_ = out
 
 	again := bareSupervisor()
-	if err := again.Restore(journal); err != nil {
+	if err := again.Restore(lifecycle.Decode(journal)); err != nil {
 		t.Fatal(err)
 	}
 	if again.Recover(later, nil, false); again.Record(later).State != cluster.Cordoned {
@@ -61,8 +61,8 @@ func TestCordon(t *testing.T) {
 		out.Records[0].Value != nil {
 		t.Fatalf("%+v, %+v", rec.Cordon, out.Records)
 	}
-	if err := again.Restore(fsm.Record{Bucket: lifecycle.CordonBucket, Key: "worker",
-		Value: []byte("{")}); !fault.Is(err, fault.Internal) {
+	if err := again.Restore(lifecycle.Decode(fsm.Record{Bucket: lifecycle.CordonBucket, Key: "worker",
+		Value: []byte("{")})); !fault.Is(err, fault.Internal) {
 		t.Fatal(err)
 	}
 	if out, err := again.Cordon(over, lifecycle.CordonCommand{End: true}); err != nil || len(out.Records) > 0 {

@@ -35,7 +35,8 @@ type evictions struct {
 	count uint64 // since the worker started
 }
 
-func (s *evictions) restore(rec fsm.Record) error {
+func (s *evictions) restore(d Decoded) error {
+	rec := d.rec
 	var list []machine.Preemption
 	if err := decode(rec, &list, "the evictions of app "+rec.Key); err != nil {
 		return err

@@ -31,7 +31,7 @@ func FuzzRestore(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bucket, key string, value []byte) {
 		s := lifecycle.New(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: capacity},
 			rand.New(rand.NewPCG(1, 2)))
-		err := s.Restore(fsm.Record{Bucket: bucket, Key: key, Value: value})
+		err := s.Restore(lifecycle.Decode(fsm.Record{Bucket: bucket, Key: key, Value: value}))
 		if err != nil {
 			return
 		}

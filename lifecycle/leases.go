@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -25,7 +24,8 @@ type leases struct {
 
 func newLeases(c *core) *leases { return &leases{core: c, held: map[string]machine.Lease{}} }
 
-func (s *leases) restore(rec fsm.Record) error {
+func (s *leases) restore(d Decoded) error {
+	rec := d.rec
 	var l machine.Lease
 	if err := decode(rec, &l, "the lease of "+rec.Key); err != nil {
 		return err

@@ -45,31 +45,24 @@ func newMachines(c *core, v *volumes, l *leases, a *accounts) *machines {
 		launching: map[string]bool{}, timed: map[string]bool{}, dirty: map[string]bool{}}
 }
 
-func (s *machines) restore(rec fsm.Record) error {
-	if rec.Bucket == VersionBucket {
-		return s.restoreVersion(rec)
+func (s *machines) restore(d Decoded) error {
+	if d.err != nil {
+		return d.err
 	}
-	r, err := decodeRow(rec)
-	if err != nil {
-		return err
+	if d.row != nil {
+		if old := s.rows[d.rec.Key]; old != nil {
+			d.row.versions = old.versions
+		}
+		s.rows[d.rec.Key] = d.row
+		return nil
 	}
-	if old := s.rows[rec.Key]; old != nil {
-		r.versions = old.versions
+	id, _, _ := strings.Cut(d.rec.Key, "|")
+	switch known := s.rows[id]; known {
+	case nil:
+		s.rows[id] = &row{versions: []machine.Version{d.version}}
+	default:
+		known.versions = append(known.versions, d.version)
 	}
-	s.rows[rec.Key] = r
-	return nil
-}
-
-func (s *machines) restoreVersion(rec fsm.Record) error {
-	var v machine.Version
-	if err := decode(rec, &v, "version "+rec.Key); err != nil {
-		return err
-	}
-	id, _, _ := strings.Cut(rec.Key, "|")
-	if s.rows[id] == nil {
-		s.rows[id] = &row{}
-	}
-	s.rows[id].versions = append(s.rows[id].versions, v)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
 
@@ -49,7 +50,7 @@ type Supervisor struct {
 
 // A restorer takes back what it has written into its buckets of the journal.
 type restorer interface {
-	restore(rec fsm.Record) error
+	restore(d Decoded) error
 }
 
 // A stepper acts by itself when the time has come.
@@ -89,14 +90,42 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	return s
 }
 
+// Decoded is a record of the journal that was decoded.
+type Decoded struct {
+	rec fsm.Record
+
+	// of a machine's record its row, of a version's that version, and why there is none; others are decoded when they
+	// are restored
+	row     *row
+	version machine.Version
+	err     error
+}
+
+// Decode decodes a record of the journal for Restore. It is most of the work of a start and needs nothing else, so
+// several records may be decoded at once.
+func Decode(rec fsm.Record) Decoded {
+	d := Decoded{rec: rec}
+	switch rec.Bucket {
+	case MachineBucket:
+		d.row, d.err = decodeRow(rec)
+	case VersionBucket:
+		d.err = decode(rec, &d.version, "version "+rec.Key)
+	}
+	return d
+}
+
+// Key returns the key of the record that it was.
+func (d Decoded) Key() string { return d.rec.Key }
+
 // Restore takes back one record of the journal; call it for each before Recover. An error of kind Internal with code
 // "replay" parks one machine and is otherwise harmless; any other means the journal cannot be trusted.
-func (s *Supervisor) Restore(rec fsm.Record) error {
+func (s *Supervisor) Restore(d Decoded) error {
+	rec := d.rec
 	if rec.Bucket == fsm.RunBucket || rec.Bucket == fsm.HistoryBucket {
 		return s.engine.Restore(rec)
 	}
 	if r := s.restorers[rec.Bucket]; r != nil {
-		return r.restore(rec)
+		return r.restore(d)
 	}
 	return fault.New(fault.Internal, "journal_damaged",
 		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one",

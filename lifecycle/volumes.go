@@ -7,7 +7,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
@@ -53,7 +52,8 @@ func newVolumes(c *core, a *accounts) *volumes {
 	return &volumes{core: c, accounts: a, rows: map[string]*volumeRow{}}
 }
 
-func (s *volumes) restore(rec fsm.Record) error {
+func (s *volumes) restore(d Decoded) error {
+	rec := d.rec
 	var v volumeRow
 	if err := decode(rec, &v, "volume "+rec.Key); err != nil {
 		return err

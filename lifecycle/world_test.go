@@ -227,7 +227,7 @@ func (d *driver) boot() {
 		rand.New(rand.NewPCG(d.seed, 7)))
 	d.pending, d.effects, d.held, d.replies = nil, nil, nil, map[uint64]lifecycle.Reply{}
 	for _, r := range d.w.records() {
-		switch err := d.sup.Restore(r); {
+		switch err := d.sup.Restore(lifecycle.Decode(r)); {
 		case fault.CodeOf(err) == "replay":
 			d.trace("  parked: %v\n", err)
 		case err != nil:

@@ -226,11 +226,11 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 	for i, x := range ms {
 		summaries[i] = summary(x)
 	}
-	if err := m.cluster.Begin(&rec, summaries); err != nil {
-		return err
-	}
 	m.own = m.fleet.Own(m.ID())
-	if err := m.own.Begin(ctx, w); err != nil {
+	var begin errgroup.Group
+	begin.Go(func() error { return m.cluster.Begin(&rec, summaries) })
+	begin.Go(func() error { return m.own.Begin(ctx, w) })
+	if err := begin.Wait(); err != nil {
 		return err
 	}
 	m.begun.Store(true)

@@ -85,6 +85,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
+	if n.o.Member != nil {
+		return nil // Attach enters what it has
+	}
 	return own.Begin(ctx, w)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"path/filepath"
+	goruntime "runtime"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -66,15 +68,31 @@ func (l *loop) load(known []runtime.Status) error {
 		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs},
 		l.o.Rand)
 	l.sup.Hasten(l.o.Haste)
-	for _, r := range records {
-		switch err := l.sup.Restore(r); {
+	for _, d := range decodeAll(records) {
+		switch err := l.sup.Restore(d); {
 		case fault.CodeOf(err) == "replay":
-			l.o.Log.Error("an operation is parked", "key", r.Key, "err", err)
+			l.o.Log.Error("an operation is parked", "key", d.Key(), "err", err)
 		case err != nil:
 			return err
 		}
 	}
 	return nil
+}
+
+// decodeAll decodes records on all processors: 20,000 machines are a third of a second of one.
+func decodeAll(records []fsm.Record) []lifecycle.Decoded {
+	out := make([]lifecycle.Decoded, len(records))
+	var each sync.WaitGroup
+	n := goruntime.GOMAXPROCS(0)
+	for first := range n {
+		each.Go(func() {
+			for i := first; i < len(records); i += n {
+				out[i] = lifecycle.Decode(records[i])
+			}
+		})
+	}
+	each.Wait()
+	return out
 }
 
 // recover brings what the journal has and what the runtime has together.
