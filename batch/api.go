@@ -66,8 +66,12 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 	for {
 		changed := b.changes.next(id)
 		s, err := b.Status(context.WithoutCancel(ctx), id)
-		if err != nil || s.State.Final() || s.Done() > done {
+		if err != nil || s.State.Final() {
+			b.changes.over(id)
 			return s, err
+		}
+		if s.Done() > done {
+			return s, nil
 		}
 		select {
 		case <-changed:

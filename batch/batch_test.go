@@ -458,3 +458,17 @@ func BenchmarkTurnaround(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(1000*n), "us/task")
 }
+
+// TestWaitingLeavesNothing: who has waited for a job that ended, before or meanwhile, leaves nothing in memory.
+func TestWaitingLeavesNothing(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	s.submit(job1, spec(2, "true"))
+	for range 3 {
+		s.end(job1)
+	}
+	if n := s.Waited(); n != 0 {
+		t.Errorf("%d jobs are waited for", n)
+	}
+}

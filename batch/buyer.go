@@ -334,6 +334,9 @@ type changes struct {
 	of map[string]chan struct{} // closed at the job's next change; none when nobody waits
 }
 
+// over forgets a job that does not change any more. Who waits for it meanwhile is woken, and sees that it has ended.
+func (c *changes) over(id string) { c.tell(map[string]bool{id: true}) }
+
 func (c *changes) next(id string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

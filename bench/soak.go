@@ -111,6 +111,7 @@ type soak struct {
 	o      SoakOptions
 	dir    string
 	agent  *live.Agent
+	rests  sync.RWMutex // read by who works on a round, written by who looks
 	rounds atomic.Int64
 	looks  int
 	seen   map[string][]look
@@ -130,7 +131,10 @@ func (s *soak) run(ctx context.Context) error {
 		g.Go(func() error {
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			for working.Err() == nil {
-				if err := s.round(working, n, rng); err != nil && working.Err() == nil {
+				s.rests.RLock()
+				err := s.round(working, n, rng)
+				s.rests.RUnlock()
+				if err != nil && working.Err() == nil {
 					return err
 				}
 				s.rounds.Add(1)
@@ -205,8 +209,11 @@ var oneOfMany = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9a-f]{14}|[0-9A-HJKMNP-TV-Z]{26}|[0-9]+`)
 })
 
-// look reads all that may grow.
+// look reads all that may grow, between two rounds of all: how many machines there are at once says more about what
+// else the host does than about souk.
 func (s *soak) look(ctx context.Context, at time.Duration) error {
+	s.rests.Lock()
+	defer s.rests.Unlock()
 	now := map[string]float64{}
 	for _, pid := range append(live.ReapersBelow(s.dir), s.agent.PID()) {
 		who := "reaper"

@@ -103,6 +103,7 @@ func (d *Dispatcher) purge() []fsm.Record {
 	var out []fsm.Record
 	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
 		j := d.done[0]
+		d.done[0] = nil // the array below lives on
 		d.done = d.done[1:]
 		d.order = slices.DeleteFunc(d.order, func(o *job) bool { return o == j })
 		delete(d.jobs, j.id)

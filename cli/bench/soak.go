@@ -12,9 +12,9 @@ import (
 const soakLong = `Have work of every kind come and go for a while, and fail when something grows with the time.
 
 An agent of its own gets machines that are started, used, leased, stopped, started and destroyed, apps with secrets,
-and arrays of tasks, as fast as it takes them. Meanwhile memory, descriptors, threads and goroutines of the agent and
-its reaper are looked at, and the size of each file and the number of entries of each directory below theirs; files of
-one kind count together.
+and arrays of tasks, as fast as it takes them. Now and then all of that pauses, and memory, descriptors, threads and
+goroutines of the agent and its reaper are looked at, and the size of each file and the number of entries of each
+directory below theirs; files of one kind count together.
 
 The first third of the time is warm-up. Behind it a slope of more than 0.1 % of the median a minute is growth: of the
 slopes between all pairs of looks the median counts, so a log that is cut now and then does not grow.`

@@ -1,0 +1,8 @@
+package batch
+
+// Waited counts the jobs that somebody is said to wait for.
+func (b *Buyer) Waited() int {
+	b.changes.mu.Lock()
+	defer b.changes.mu.Unlock()
+	return len(b.changes.of)
+}
