@@ -9,6 +9,9 @@
 // Every request needs a token: "Authorization: Bearer T", also "FlyV1 T", several separated by commas. Only /livez and
 // /readyz need none. There is no cookie and no session.
 //
+// A token has a role. An admin may do everything; an operator everything but tokens, and policies it may only read; a
+// viewer reads, but not who has tokens. What a role may not do is refused with 403 and the code "role".
+//
 // # Names and ids
 //
 // Paths below /v1/souk are souk's own, all others are the Machines API's. The {id} of a machine in souk's own paths may

@@ -52,6 +52,7 @@ func examples() map[Kind]example {
 			body: `{"owner": "ops", "reason": "new disk", "ttl": 3600}`},
 		KindMember: {op: ListMembers},
 		KindServer: {op: GetVersion},
+		KindToken:  {op: MakeToken, body: `{"name": "ci", "role": "operator", "expires": 86400}`},
 	}
 }
 

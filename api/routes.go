@@ -88,12 +88,14 @@ const (
 	KindWorker    Kind = "worker"
 	KindMember    Kind = "member"
 	KindServer    Kind = "server" // the process that answers
+	KindToken     Kind = "token"
 )
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{KindApp, KindSecret, KindMachine, KindLog, KindVolume, KindSnapshot, KindRegion, KindHold,
-		KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindMember, KindServer}
+		KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindMember, KindServer,
+		KindToken}
 }
 
 // The media types of answers that are not one JSON value.
@@ -126,7 +128,7 @@ func (r Route) KeptHere() bool {
 // Routes returns the whole API.
 func Routes() []Route {
 	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), volumeRoutes(), placingRoutes(), jobRoutes(),
-		quotaRoutes(), fleetRoutes())
+		quotaRoutes(), fleetRoutes(), tokenRoutes())
 	for i := range all {
 		if all[i].Code == 0 {
 			all[i].Code = 200

@@ -28,6 +28,7 @@ const MaxAnswer = 64 << 20
 type Client struct {
 	transport
 	ClusterCalls
+	TokenCalls
 	PolicyCalls
 	NamespaceCalls
 	AppCalls
@@ -79,7 +80,7 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 func newClient(t transport) *Client {
 	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t},
 		NamespaceCalls: NamespaceCalls{t},
-		AppCalls:       AppCalls{t}}
+		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}}
 }
 
 // Addr returns the base URL the client talks to.

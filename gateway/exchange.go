@@ -166,7 +166,7 @@ func queryDuration(r *http.Request, name string, max time.Duration) (time.Durati
 // answer may have done is known only to who asks.
 func statusOf(e *fault.Error) (int, string) {
 	switch e.Code { // the cases in which the Machines API is narrower than a kind
-	case "unauthenticated":
+	case "unauthenticated", "token_ended", "token_revoked", "token_removed":
 		return http.StatusUnauthorized, ""
 	case "app_name_taken":
 		return http.StatusUnprocessableEntity, "name_taken"

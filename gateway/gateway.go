@@ -1,3 +1,10 @@
+// Package gateway serves the API of package api over HTTP: it checks who asks, reads the request, asks the workers, and
+// says what they said. It holds no machine: apps, secrets and idempotency keys live in its Catalog, all else with the
+// workers.
+//
+// What it serves is api.Routes, and nothing else; docs/reference/api.md lists it. There is no cookie and no session, so
+// a browser has no ambient right that a foreign page could use; a request that a browser says comes from another site
+// is refused all the same.
 package gateway
 
 import (
@@ -8,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
@@ -18,7 +26,7 @@ import (
 	"github.com/soukhq/souk/quota"
 )
 
-// Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Authenticate must be set.
+// Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Tokens must be set.
 type Options struct {
 	// Fleet is what is known of the workers and their machines.
 	Fleet *fleet.Fleet
@@ -33,9 +41,9 @@ type Options struct {
 	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
 	Peers broker.Peers
 	Self  cluster.WorkerID
-	// Token is the one bearer token that is let in. Authenticate takes its place when it is set.
-	Token        string
-	Authenticate func(token string) bool
+	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
+	Token  string
+	Tokens Tokens
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
 	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
@@ -64,7 +72,7 @@ func New(o Options) (*Gateway, error) {
 	switch {
 	case o.Fleet == nil || o.Worker == nil || o.Catalog == nil:
 		return nil, fault.New(fault.Internal, "options", "a gateway needs a Fleet, its Workers and a Catalog")
-	case o.Token == "" && o.Authenticate == nil:
+	case o.Token == "" && o.Tokens == nil:
 		return nil, fault.New(fault.Invalid, "token",
 			"a gateway needs a token: without one anybody could run programs here")
 	}
@@ -77,7 +85,7 @@ func New(o Options) (*Gateway, error) {
 	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
 	metrics := newMetrics(append(g.broker.Collectors(),
 		workerCollector{g.directory}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
-	front := &front{o.Authenticate, o.Full, o.Log, metrics}
+	front := &front{o.judge(), o.Full, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
 		return nil, err
@@ -88,9 +96,6 @@ func New(o Options) (*Gateway, error) {
 
 // fill sets what has a default.
 func (o *Options) fill() {
-	if o.Authenticate == nil {
-		o.Authenticate = oneToken(o.Token)
-	}
 	if o.Region == "" {
 		o.Region = "local"
 	}
@@ -103,6 +108,14 @@ func (o *Options) fill() {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+}
+
+// judge returns what says of which token a secret is, or why it is not let in.
+func (o *Options) judge() func(secret string) (api.Token, error) {
+	if o.Tokens == nil {
+		return oneToken(o.Token)
+	}
+	return o.Tokens.Judge
 }
 
 // nouns returns all that is served, each with what it needs.
@@ -126,6 +139,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
+		&tokensAPI{o.Tokens},
 		&healthAPI{o.Cluster, d, g.claims},
 		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full},
 	}

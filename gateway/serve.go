@@ -26,6 +26,7 @@ type requestKey struct{}
 type request struct {
 	id    string
 	route string // the pattern that matched, for metrics and the log: never the path, which is without bound
+	who   []api.Token
 }
 
 func of(r *http.Request) *request {
@@ -66,7 +67,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // front is what stands between the server and the nouns.
 type front struct {
-	allow   func(token string) bool
+	judge   func(secret string) (api.Token, error)
 	full    func() error // why nothing new is kept here
 	log     *slog.Logger
 	metrics *metrics
@@ -102,7 +103,8 @@ func (f *front) admit(r *http.Request) error {
 	if r.URL.Path == "/livez" || r.URL.Path == "/readyz" {
 		return nil
 	}
-	if err := f.authenticate(r); err != nil {
+	var err error
+	if of(r).who, err = f.authenticate(r); err != nil {
 		return err
 	}
 	if err := sameSite(r); err != nil {
@@ -159,30 +161,57 @@ func clip(s string, n int) string {
 const maxTokens = 16 // tokens of one Authorization header that are looked at
 
 // oneToken lets exactly one token in. Digests are compared, so that neither content nor length shows in the time.
-func oneToken(want string) func(string) bool {
+func oneToken(want string) func(string) (api.Token, error) {
 	sum := sha256.Sum256([]byte(want))
-	return func(got string) bool {
+	return func(got string) (api.Token, error) {
 		have := sha256.Sum256([]byte(got))
-		return subtle.ConstantTimeCompare(sum[:], have[:]) == 1
+		if subtle.ConstantTimeCompare(sum[:], have[:]) == 1 {
+			return api.Token{Name: "own", Role: api.RoleAdmin, Own: true, State: api.TokenGood}, nil
+		}
+		return api.Token{}, fault.New(fault.Denied, "unauthenticated",
+			"the token is not valid here; look for the current one where this souk was started")
 	}
 }
 
-// authenticate lets a request in when any of its tokens is good. The Machines API's client sends several, separated by
-// commas, behind "Bearer" or "FlyV1".
-func (f *front) authenticate(r *http.Request) error {
+// authenticate returns the tokens of a request that are good, of which there must be one. The Machines API's client
+// sends several, separated by commas, behind "Bearer" or "FlyV1".
+func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 	values := r.Header.Values("Authorization")
-	if len(values) == 0 {
-		return fault.New(fault.Denied, "unauthenticated",
-			"a token is needed: send the header \"Authorization: Bearer TOKEN\"")
-	}
+	failed = fault.New(fault.Denied, "unauthenticated",
+		"a token is needed: send the header \"Authorization: Bearer TOKEN\"")
 	tokens := strings.SplitN(strings.Join(values, ","), ",", maxTokens+1)
 	for _, t := range tokens[:min(len(tokens), maxTokens)] {
-		if t = bareToken(t); t != "" && f.allow(t) {
-			return nil
+		if t = bareToken(t); t == "" {
+			continue
+		}
+		x, err := f.judge(t)
+		if err == nil {
+			good = append(good, x)
+		} else if fault.CodeOf(failed) == "unauthenticated" { // one that ended says more than one that nobody knows
+			failed = err
 		}
 	}
-	return fault.New(fault.Denied, "unauthenticated",
-		"the token is not valid here; look for the current one where this souk was started")
+	if len(good) > 0 {
+		return good, nil
+	}
+	return nil, failed
+}
+
+// forWhoMay refuses who has no token whose role may do what the route does.
+func forWhoMay(to api.Route, do handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		who := of(r).who
+		if to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.Role.May(to) }) {
+			return do(w, r)
+		}
+		t := api.Token{}
+		if len(who) > 0 {
+			t = who[0]
+		}
+		return fault.New(fault.Denied, "role",
+			"the token %s has the role %s, which does not cover %s %s; use one with the role %s",
+			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
+	}
 }
 
 func bareToken(s string) string {
@@ -239,6 +268,7 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 		if rt.KeptHere() {
 			do = f.unlessFull(do)
 		}
+		do = forWhoMay(rt, do)
 		mux.Handle(string(rt.Op), f.handle(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
 		if rt.Op.Method() == http.MethodGet {

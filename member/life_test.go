@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
@@ -143,7 +144,7 @@ func TestOddObjects(t *testing.T) {
 	done := make(chan bool)
 	go func() { a.Import(t.Context(), shared); close(done) }()
 	t.Cleanup(func() { <-done })
-	kinds := []registry.Kind{KindRemoved, KindIssuer, KindKeys, KindToken}
+	kinds := []registry.Kind{KindRemoved, KindIssuer, KindKeys, KindToken, KindRevoked}
 	for _, bucket := range catalog.SharedBuckets() {
 		kinds = append(kinds, registry.Kind(bucket))
 	}
@@ -162,15 +163,19 @@ func TestOddObjects(t *testing.T) {
 	}
 	x.meet()
 	await(t, "the odd removal lets nobody in", func() bool { return a.denied("m9", time.Now().Add(time.Hour)) })
-	if a.Allowed("") || a.Allowed("k") {
-		t.Error("a token that nobody made is good")
+	tokens, hers := NewTokens(a.Member, nil), NewTokens(b.Member, nil)
+	for _, d := range append(hers.List(), api.Token{Digest: digest("")}, api.Token{Digest: "k"}) {
+		if x, err := tokens.JudgeDigest(d.Digest); err == nil {
+			t.Errorf("a token that nobody made is good: %+v", x)
+		}
 	}
-	if err := a.AllowToken("good"); err != nil {
+	if err := tokens.Own("good"); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a token made at one member is good at the other", func() bool {
-		return b.Allowed("good") &&
-			!b.Allowed("bad")
+		_, good := hers.Judge("good")
+		_, bad := hers.Judge("bad")
+		return good == nil && bad != nil
 	})
 	if _, err := shared.CreateApp("after", "personal", "", ""); err != nil {
 		t.Fatal(err)

@@ -42,11 +42,13 @@ const (
 
 // Options say what runs in one process. Dir, Token and at least one of Workers are needed.
 type Options struct {
-	Dir     string // exists; of one process at a time
-	Token   string // that the API lets in
-	Region  cluster.Region
-	Workers []Worker
-	Version string // that the API tells
+	Dir   string // exists; of one process at a time
+	Token string // that the API lets in; in a cluster the member's own
+	// KeepToken is given each token that takes the place of Token, for who may read it; nil: none ever does.
+	KeepToken func(token string) error
+	Region    cluster.Region
+	Workers   []Worker
+	Version   string // that the API tells
 
 	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
 	Reserve    bool
@@ -84,6 +86,7 @@ type Node struct {
 	runners []*batch.Runner // of workers, in the same order
 	buyer   *batch.Buyer
 	catalog *catalog.Catalog
+	tokens  *member.Tokens // nil: this process is alone
 	gateway *gateway.Gateway
 	server  *http.Server
 	reserve *disk.Reserve  // nil: none is kept

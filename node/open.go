@@ -146,7 +146,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 			return err
 		}
 		own[m.ID()] = ownWorker{n.workers[0], m}
-		options.Authenticate, options.Members = m.Allowed, m.Cluster().Members
+		options.Tokens, options.Members = n.tokens, m.Cluster().Members
 		options.Cluster, options.Peers, options.Self = m, m, m.ID()
 	}
 	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {
@@ -175,7 +175,8 @@ func (n *Node) enter(ctx context.Context, m *member.Member) error {
 	if err := m.Share(n.catalog); err != nil {
 		return err
 	}
-	return m.AllowToken(n.o.Token)
+	n.tokens = member.NewTokens(m, n.o.KeepToken)
+	return n.tokens.Own(n.o.Token)
 }
 
 // ownWorker is a member's own worker, whose examination tells what the member knows of the others, too.

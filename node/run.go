@@ -29,6 +29,7 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { return m.Run(gctx) })
 		g.Go(func() error { return m.FollowTwins(gctx, n.workers[0].Halt) })
 		g.Go(func() error { m.Import(gctx, n.catalog); return nil })
+		g.Go(func() error { n.tokens.Keep(gctx); return nil })
 	}
 	g.Go(func() error {
 		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

@@ -45,9 +45,6 @@ type Options struct {
 	Log      io.Writer         // of all members; nil: nowhere
 }
 
-// token is what every member lets in.
-const token = "a token of the test cluster"
-
 // region is every member's.
 const region = "local"
 
@@ -70,6 +67,7 @@ type host struct {
 	wire   string // as first listened on
 	gossip string
 	api    string
+	token  string // the member's own, which every member lets in
 	world  *fake.Runtime
 
 	m        *member.Member
@@ -120,7 +118,7 @@ func (c *Cluster) Join() int {
 		api:    "127.0.0.1:0",
 		world:  fake.New(fake.Options{}),
 	}
-	x.dir = filepath.Join(c.dir, x.id)
+	x.dir, x.token = filepath.Join(c.dir, x.id), "a token of the test cluster of "+x.id
 	name := pki.Name{ID: x.id, Roles: []pki.Role{pki.Gateway, pki.Worker}}
 	if i == 0 { // it has the CA
 		name.Roles = []pki.Role{pki.Gateway, pki.Issuer, pki.Worker}
@@ -145,8 +143,8 @@ func (c *Cluster) Clone(i int) int {
 	c.t.Helper()
 	c.Kill(i)
 	x, k := c.members[i], len(c.members)
-	copied := &host{id: x.id, dir: x.dir + "-copy", wire: "127.0.0.1:0", gossip: "127.0.0.1:0", api: "127.0.0.1:0",
-		world: fake.New(fake.Options{})}
+	copied := &host{id: x.id, token: x.token, dir: x.dir + "-copy", wire: "127.0.0.1:0", gossip: "127.0.0.1:0",
+		api: "127.0.0.1:0", world: fake.New(fake.Options{})}
 	if err := os.CopyFS(copied.dir, os.DirFS(x.dir)); err != nil {
 		c.t.Fatal(err)
 	}
@@ -237,6 +235,14 @@ func (c *Cluster) CA() *pki.CA { return c.ca }
 // Client talks to the API of the member with this index.
 func (c *Cluster) Client(i int) *client.Client { return c.members[i].cl }
 
+// ClientWith talks to the API of the member with this index, with a token that is not its own.
+func (c *Cluster) ClientWith(i int, token string) *client.Client {
+	return client.New(c.members[i].api, token)
+}
+
+// Token returns the own token of the member with this index, as it lies on its disk.
+func (c *Cluster) Token(i int) string { return c.members[i].token }
+
 // Member returns a member that runs.
 func (c *Cluster) Member(i int) *member.Member { return c.members[i].m }
 
@@ -288,7 +294,7 @@ func (c *Cluster) start(x *host) error {
 		return err
 	}
 	transport := &http.Transport{}
-	x.cl = client.WithHTTP(x.api, token, &http.Client{Transport: transport})
+	x.cl = client.WithHTTP(x.api, x.token, &http.Client{Transport: transport})
 	var all errgroup.Group
 	all.Go(func() error { return n.Run(ctx, ln) })
 	x.stop = func() {
@@ -326,7 +332,7 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	}
 	n, err = node.New(
 		ctx,
-		node.Options{Dir: x.dir, Token: token, Region: region, Workers: []node.Worker{w}, Version: "test",
+		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w}, Version: "test",
 			DecisionMB: 1, Member: x.m, Log: log,
 			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
 	)

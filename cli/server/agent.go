@@ -215,7 +215,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
 			DNS: dns, DecisionMB: o.DecisionMB, Member: m, Version: cli.Version(),
-			Grace: shutdownGrace, Reserve: true},
+			Grace: shutdownGrace, Reserve: true, KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {
 		ln.Close()

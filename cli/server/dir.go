@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/node"
 )
 
@@ -78,8 +77,11 @@ func tokenOf(dir string) (string, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
 	}
-	raw := make([]byte, 32)
-	rand.Read(raw) // never fails: the program is ended instead
-	token = "souk_" + base64.RawURLEncoding.EncodeToString(raw)
-	return token, cli.WriteWhole(file, token+"\n", 0o600)
+	token = member.NewSecret()
+	return token, keepToken(dir, token)
+}
+
+// keepToken writes the directory's token, for who may read it.
+func keepToken(dir, token string) error {
+	return cli.WriteWhole(filepath.Join(dir, "token"), token+"\n", 0o600)
 }

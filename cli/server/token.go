@@ -44,5 +44,7 @@ also says by which root the agent is known, so the member that joins sends nothi
 		fmt.Fprintln(c.Out, t.String())
 		return nil
 	}
-	return cli.Parent(&cobra.Command{Use: "token", Short: "Make tokens", Example: "  souk token join"}, join)
+	return cli.Parent(&cobra.Command{Use: "token", Short: "Make, list and revoke tokens", Long: tokenLong,
+		Example: "  souk token join\n  souk token create ci --role operator\n  souk token ls"},
+		join, cmdTokenCreate(c), cmdTokenLs(c), cmdTokenRevoke(c))
 }

@@ -1,0 +1,32 @@
+package client
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/soukhq/souk/api"
+)
+
+// TokenCalls are what a client asks about the tokens of the API.
+type TokenCalls struct{ transport }
+
+// Tokens lists the tokens, without their secrets.
+func (c TokenCalls) Tokens(ctx context.Context) ([]api.Token, error) {
+	var out api.TokenList
+	err := c.do(ctx, newCall(api.ListTokens), &out)
+	return out.Tokens, err
+}
+
+// MakeToken makes a token, and returns its secret, which is told this once.
+func (c TokenCalls) MakeToken(ctx context.Context, in api.NewToken) (out api.MadeToken, err error) {
+	err = c.do(ctx, newCall(api.MakeToken).withBody(in), &out)
+	return out, err
+}
+
+// RevokeToken lets the tokens of an id or a name in no more, and returns them.
+func (c TokenCalls) RevokeToken(ctx context.Context, ref, by, reason string) ([]api.Token, error) {
+	var out api.TokenList
+	q := url.Values{"by": {by}, "reason": {reason}}
+	err := c.do(ctx, newCall(api.RevokeToken, ref).withQuery(q), &out)
+	return out.Tokens, err
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+)
+
+// Tokens are those of the API, as all members of a cluster let them in.
+type Tokens interface {
+	// Judge returns the token that a secret is of, or why it is not let in.
+	Judge(secret string) (api.Token, error)
+	List() []api.Token
+	// Make makes a token for who has the token by.
+	Make(by api.Token, in api.NewToken) (api.MadeToken, error)
+	// Revoke lets the tokens of an id or a name in no more, nor what was made with them.
+	Revoke(ref, by, reason string) ([]api.Token, error)
+}
+
+// tokensAPI serves the tokens.
+type tokensAPI struct {
+	tokens Tokens // nil: this souk is alone, and has one
+}
+
+// handlers returns what it serves.
+func (a *tokensAPI) handlers() handlers {
+	return handlers{
+		api.ListTokens:  a.list,
+		api.MakeToken:   a.make,
+		api.RevokeToken: a.revoke,
+	}
+}
+
+func (a *tokensAPI) all() (Tokens, error) {
+	if a.tokens == nil {
+		return nil, fault.New(fault.Precondition, "alone",
+			"this souk is alone, and has the one token in its directory; a cluster has several (\"souk init\")")
+	}
+	return a.tokens, nil
+}
+
+func (a *tokensAPI) list(w http.ResponseWriter, _ *http.Request) error {
+	t, err := a.all()
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, t.List()...)})
+	return nil
+}
+
+func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.all()
+	if err != nil {
+		return err
+	}
+	var in api.NewToken
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	out, err := t.Make(admin(r), in)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusCreated, out)
+	return nil
+}
+
+// admin returns the token with which a request of an admin was let in.
+func admin(r *http.Request) (t api.Token) {
+	for _, x := range of(r).who {
+		if x.Role == api.RoleAdmin {
+			return x
+		}
+	}
+	return t
+}
+
+func (a *tokensAPI) revoke(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.all()
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	by := clip(cmp.Or(q.Get("by"), admin(r).Name), 256)
+	gone, err := t.Revoke(r.PathValue("token"), by, clip(q.Get("reason"), 256))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, gone...)})
+	return nil
+}

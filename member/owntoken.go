@@ -1,0 +1,137 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/registry"
+)
+
+// keepTokensPause bounds how often the tokens are looked after while much changes.
+const keepTokensPause = 100 * time.Millisecond
+
+// forgetEvery is how often it is looked for what is over: it goes through all objects.
+const forgetEvery = time.Hour
+
+// Own lets this member's own token in at every member. One that nobody knows was put there by hand, or made because the
+// one before was taken away: that one is let in no more.
+func (t *Tokens) Own(secret string) error {
+	d := digest(secret)
+	t.mu.Lock()
+	t.own = d
+	t.mu.Unlock()
+	o, there := t.m.cluster.Objects().Get(KindToken, d)
+	if there && o.Schema >= schemaToken {
+		return t.renewOwn()
+	}
+	for _, x := range t.List() {
+		if x.Own && x.Member == t.m.ID() && x.Digest != d && x.State == api.TokenGood {
+			if err := t.revoke(x, string(t.m.ID()), "the member has another one"); err != nil {
+				return err
+			}
+		}
+	}
+	return t.put(d, t.ownRow())
+}
+
+func (t *Tokens) ownRow() tokenRow {
+	now := t.now().UTC()
+	return tokenRow{Member: string(t.m.ID()), Name: ownPrefix + string(t.m.ID()), Role: api.RoleAdmin, Own: true,
+		Made: now, Ends: now.Add(TokenLife)}
+}
+
+// Keep keeps this member's own token one that is let in, and forgets what is over, until ctx ends.
+func (t *Tokens) Keep(ctx context.Context) {
+	every := time.NewTicker(t.m.o.Knobs.Reconnect)
+	defer every.Stop()
+	var forgot time.Time
+	for {
+		moved := t.m.cluster.Moved()
+		err := t.renewOwn()
+		if now := time.Now(); now.Sub(forgot) >= forgetEvery {
+			forgot, err = now, errors.Join(err, t.forget())
+		}
+		if err != nil {
+			t.m.o.Log.Warn("the tokens could not be looked after", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		case <-moved:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(keepTokensPause):
+		}
+	}
+}
+
+// renewOwn makes another token of this member's own when a third of its life is over, or when the others let it in no
+// more. The one before stays good until its end, for who has read it already.
+func (t *Tokens) renewOwn() error {
+	t.mu.Lock()
+	own, pending := t.own, t.pending
+	t.mu.Unlock()
+	if t.keep == nil || !t.due(own) {
+		return nil
+	}
+	if m := t.m; m.denied(string(m.ID()), m.identity.Begins()) {
+		return nil // it was removed, and no token of its own is let in elsewhere
+	}
+	if pending == "" {
+		secret, err := t.tell(t.ownRow())
+		if err != nil {
+			return err
+		}
+		pending = secret
+	}
+	t.mu.Lock()
+	t.pending = pending
+	t.mu.Unlock()
+	if err := t.keep(pending); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.own, t.pending = digest(pending), ""
+	return nil
+}
+
+// due reports whether another one is to take an own token's place.
+func (t *Tokens) due(own string) bool {
+	o, there := t.m.cluster.Objects().Get(KindToken, own)
+	if own == "" || !there {
+		return own != ""
+	}
+	r, now := t.rowOf(o), t.now()
+	_, revoked := t.revocation(own)
+	return revoked || r.err != nil || !now.Before(r.row.Made.Add(ownRenewed)) ||
+		t.m.denied(string(o.Stamp.Writer), r.since)
+}
+
+// forget deletes the tokens that ended long ago, and revocations of what would be over anyway: each its own, and those
+// of others where the CA is.
+func (t *Tokens) forget() (failed error) {
+	now := t.now()
+	over := func(o registry.Object) bool {
+		if o.Kind == KindToken {
+			r := t.rowOf(o)
+			return r.err == nil && now.After(r.row.Ends.Add(keepEnded))
+		}
+		var r revokedRow
+		return json.Unmarshal(o.Payload, &r) == nil && !r.Until.IsZero() && now.After(r.Until)
+	}
+	for _, kind := range []registry.Kind{KindToken, KindRevoked} {
+		for _, o := range t.m.cluster.Objects().List(kind) {
+			if (o.Stamp.Writer == t.m.ID() || t.m.issuer != nil) && over(o) {
+				failed = errors.Join(failed, t.m.cluster.Objects().Delete(kind, o.Key))
+			}
+		}
+	}
+	return failed
+}

@@ -1,0 +1,362 @@
+package member
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/registry"
+)
+
+// The kinds of objects that say who may use the API. The keys of both are digests of tokens: any member lets in whoever
+// has a token that one of them made, and nobody who has one that was revoked. A revocation is an object of its own, so
+// that no older word of the token undoes it, and stays for as long as the token, or one made with it, would be good.
+const (
+	KindToken   = registry.Kind("token")
+	KindRevoked = registry.Kind("token-revoked")
+)
+
+const (
+	schemaToken   = 2 // 1: {"member"}, with all rights and without an end
+	schemaRevoked = 1
+)
+
+// How long tokens last.
+const (
+	TokenLife    = 720 * time.Hour  // where nobody says otherwise, and of a member's own
+	MaxTokenLife = 8784 * time.Hour // a leap year
+	ownRenewed   = TokenLife / 3    // a member's own is made anew after that; the one before stays good until its end
+	keepEnded    = 7 * 24 * time.Hour
+	minTokenLife = time.Minute
+)
+
+const (
+	maxTokens = 10_000 // of a cluster
+	maxLine   = 8      // tokens of which each was made with the one before
+	idDigits  = 16
+	ownPrefix = "member-" // of the names of members' own tokens
+)
+
+// tokenRow is what is kept of a token.
+type tokenRow struct {
+	Member string     `json:"member"` // for a souk of before: who made it is who signed it
+	Name   string     `json:"name,omitempty"`
+	Role   api.Role   `json:"role,omitempty"`
+	By     string     `json:"by,omitempty"`
+	Own    bool       `json:"own,omitempty"`
+	Made   time.Time  `json:"made,omitzero"`
+	Ends   time.Time  `json:"ends,omitzero"`
+	Line   []forebear `json:"line,omitempty"` // the tokens that it was made with, the first one first
+}
+
+// forebear is a token that another was made with: when it is let in no more, so is the other. Since is when the
+// certificate of the member that made it began.
+type forebear struct {
+	Token  string    `json:"token"`
+	Member string    `json:"member"`
+	Since  time.Time `json:"since"`
+}
+
+// revokedRow is what is kept of a revocation.
+type revokedRow struct {
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until"` // nothing that was made with the token can be good any more
+}
+
+// Tokens are the tokens of the API, of all members.
+type Tokens struct {
+	m    *Member
+	now  func() time.Time
+	keep func(secret string) error // nil: this member's own token is never another one
+
+	mu      sync.Mutex
+	own     string // digest of this member's own token
+	pending string // an own token that is told already, and not yet kept
+	read    map[string]readToken
+}
+
+// readToken is a token as it was read and verified.
+type readToken struct {
+	stamp registry.Stamp
+	row   tokenRow
+	since time.Time // when the certificate of who signed it began
+	err   error
+}
+
+// NewTokens returns the tokens as this member knows them. keep is given each new token of its own, to be found by who
+// may read it.
+func NewTokens(m *Member, keep func(secret string) error) *Tokens {
+	return &Tokens{m: m, now: m.o.Now, keep: keep, read: map[string]readToken{}}
+}
+
+func digest(token string) string {
+	sum := sha256.Sum256([]byte("souk token " + token))
+	return hex.EncodeToString(sum[:])
+}
+
+// Judge returns the token that a secret is of, or why it is not let in. Only digests are compared, and those of whoever
+// guesses differ in all places, so how long it takes tells nothing.
+func (t *Tokens) Judge(secret string) (api.Token, error) { return t.JudgeDigest(digest(secret)) }
+
+// JudgeDigest is Judge for who knows of the secret no more than its digest.
+func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
+	x, there := t.find(d)
+	switch {
+	case !there:
+		return x, fault.New(fault.Denied, "unauthenticated",
+			"the token is not valid here; look for the current one where this souk was started")
+	case x.State == api.TokenGood:
+		return x, nil
+	}
+	return x, fault.New(fault.Denied, "token_"+string(x.State), "the token %s is let in no more: %s; use another one",
+		x.Name, x.Why)
+}
+
+// find returns what is known of a token.
+func (t *Tokens) find(d string) (x api.Token, there bool) {
+	o, there := t.m.cluster.Objects().Get(KindToken, d)
+	if !there {
+		return x, false
+	}
+	r := t.rowOf(o)
+	if r.err != nil {
+		return x, false
+	}
+	x = api.Token{ID: d[:min(len(d), idDigits)], Name: r.row.Name, Role: r.row.Role, Member: o.Stamp.Writer,
+		By: r.row.By, Own: r.row.Own, Made: r.row.Made, Ends: r.row.Ends, State: api.TokenGood, Digest: d}
+	x.State, x.Why = t.stateOf(x, r)
+	return x, true
+}
+
+// stateOf says whether a token is let in, and if not why.
+func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
+	if why, revoked := t.revocation(x.Digest); revoked {
+		return api.TokenRevoked, why.text()
+	}
+	if t.isOwn(x.Digest) { // as long as this member runs it is to be asked, whatever the others hold of it
+		return api.TokenGood, ""
+	}
+	if !t.now().Before(x.Ends) {
+		return api.TokenEnded, "it ended on " + x.Ends.UTC().Format(time.RFC3339)
+	}
+	if t.m.denied(string(x.Member), r.since) {
+		return api.TokenRemoved, fmt.Sprintf("member %s, which made it, was removed", x.Member)
+	}
+	for _, f := range r.row.Line {
+		if why, revoked := t.revocation(f.Token); revoked {
+			return api.TokenRevoked, "one that it was made with: " + why.text()
+		}
+		if t.m.denied(f.Member, f.Since) {
+			return api.TokenRemoved, fmt.Sprintf("member %s, with whose token it was made, was removed", f.Member)
+		}
+	}
+	return api.TokenGood, ""
+}
+
+func (t *Tokens) isOwn(d string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return d == t.own
+}
+
+// rowOf reads and verifies a token, once for each of its writes.
+func (t *Tokens) rowOf(o registry.Object) readToken {
+	t.mu.Lock()
+	r, known := t.read[o.Key]
+	t.mu.Unlock()
+	if known && r.stamp == o.Stamp {
+		return r
+	}
+	r = readToken{stamp: o.Stamp}
+	if r.since, r.err = t.signed(o); r.err == nil {
+		r.err = json.Unmarshal(o.Payload, &r.row)
+	}
+	if r.err == nil && o.Schema < schemaToken { // of a souk before: it has an end all the same
+		made := time.UnixMilli(o.Stamp.Wall)
+		r.row = tokenRow{Name: ownPrefix + string(o.Stamp.Writer), Role: api.RoleAdmin, Own: true, Made: made,
+			Ends: made.Add(TokenLife)}
+	}
+	if r.err == nil && (len(r.row.Line) > maxLine || !slices.Contains(api.Roles(), r.row.Role)) {
+		r.err = fault.New(fault.Invalid, "token", "the token %s has a role or a line that is not known here", o.Key)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.read) >= maxTokens {
+		clear(t.read)
+	}
+	t.read[o.Key] = r
+	return r
+}
+
+// signed returns when the certificate began with which an object of tokens was signed: by who wrote it, which must be
+// one that serves the API or issues certificates.
+func (t *Tokens) signed(o registry.Object) (since time.Time, err error) {
+	if len(o.Sig) <= ed25519.SignatureSize {
+		return since, fault.New(fault.Denied, "signature", "a token of %s is not signed", o.Stamp.Writer)
+	}
+	s := pki.Signature{Signature: o.Sig[:ed25519.SignatureSize], Certificate: o.Sig[ed25519.SignatureSize:]}
+	who, err := t.m.identity.Authored(signContext, o.SigningBytes(), s, t.now())
+	if err != nil {
+		return since, err
+	}
+	if who.ID != string(o.Stamp.Writer) || !who.Has(pki.Gateway) && !who.Has(pki.Issuer) {
+		return since, fault.New(fault.Denied, "signature", "member %s writes of tokens, which it may not", who.ID)
+	}
+	c, err := x509.ParseCertificate(s.Certificate)
+	if err != nil {
+		return since, fault.Wrap(err, fault.Denied, "signature", "the certificate of %s cannot be read", who.ID)
+	}
+	return c.NotBefore, nil
+}
+
+// revocation returns what is written of a token that was revoked. What a member wrote after it was removed counts for
+// nothing; what it wrote before stays.
+func (t *Tokens) revocation(d string) (r revokedRow, revoked bool) {
+	o, there := t.m.cluster.Objects().Get(KindRevoked, d)
+	if !there {
+		return r, false
+	}
+	since, err := t.signed(o)
+	if err != nil || json.Unmarshal(o.Payload, &r) != nil {
+		return r, false
+	}
+	removal, _ := t.m.removal(string(o.Stamp.Writer))
+	return r, !t.m.denied(string(o.Stamp.Writer), since) || o.Stamp.Wall <= removal.At.UnixMilli()
+}
+
+func (r revokedRow) text() string {
+	return fmt.Sprintf("it was revoked on %s by %s (%s)", r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
+		cmp.Or(r.Reason, "no reason given"))
+}
+
+// List returns all tokens that are known, by name.
+func (t *Tokens) List() (out []api.Token) {
+	for _, o := range t.m.cluster.Objects().List(KindToken) {
+		if x, there := t.find(o.Key); there {
+			out = append(out, x)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b api.Token) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Made.Compare(b.Made))
+	})
+	return out
+}
+
+// Make makes a token with the rights of another one, by.
+func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err error) {
+	life := TokenLife
+	if in.Expires != 0 {
+		life = time.Duration(min(max(in.Expires, 0), 2*MaxTokenLife.Seconds()) * float64(time.Second))
+	}
+	in.Role = cmp.Or(in.Role, api.RoleViewer)
+	all := t.List()
+	same := func(x api.Token) bool { return x.Name == in.Name && x.State == api.TokenGood }
+	switch {
+	case !pki.ValidID(in.Name) || strings.HasPrefix(in.Name, ownPrefix):
+		return out, fault.New(fault.Invalid, "token_name",
+			"%q cannot name a token: use lower-case letters, digits and dashes, and do not begin with %q", in.Name,
+			ownPrefix)
+	case !slices.Contains(api.Roles(), in.Role):
+		return out, fault.New(fault.Invalid, "token_role", "%q is no role; it is admin, operator or viewer", in.Role)
+	case life < minTokenLife || life > MaxTokenLife:
+		return out, fault.New(fault.Invalid, "token_life", "a token lasts from %v to %v, not %v", minTokenLife,
+			MaxTokenLife, life)
+	case slices.ContainsFunc(all, same):
+		return out, fault.New(fault.Conflict, "token_exists",
+			"there is a token %s that is good; revoke it first, or choose another name", in.Name)
+	case len(all) >= maxTokens:
+		return out, fault.New(fault.Exhausted, "tokens", "%d tokens are kept, the most; revoke some", len(all))
+	}
+	line, err := t.lineOf(by.Digest)
+	if err != nil {
+		return out, err
+	}
+	now := t.now().UTC()
+	row := tokenRow{Member: string(t.m.ID()), Name: in.Name, Role: in.Role, By: by.Name, Made: now, Ends: now.Add(life),
+		Line: line}
+	if out.Secret, err = t.tell(row); err == nil {
+		out.Token, _ = t.find(digest(out.Secret))
+	}
+	return out, err
+}
+
+// lineOf returns the line of a token that is made with another.
+func (t *Tokens) lineOf(d string) ([]forebear, error) {
+	o, there := t.m.cluster.Objects().Get(KindToken, d)
+	if !there {
+		return nil, nil
+	}
+	r := t.rowOf(o)
+	if len(r.row.Line) >= maxLine {
+		return nil, fault.New(fault.Precondition, "token_line",
+			"the token was made with one that was made with one, %d times; use one nearer to a member's own", maxLine)
+	}
+	return append(slices.Clone(r.row.Line), forebear{d, string(o.Stamp.Writer), r.since}), nil
+}
+
+// NewSecret returns the secret of a new token.
+func NewSecret() string {
+	raw := make([]byte, 32)
+	rand.Read(raw) // never fails: the program is ended instead
+	return "souk_" + base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// tell draws a secret, and tells all members of its token.
+func (t *Tokens) tell(row tokenRow) (secret string, err error) {
+	secret = NewSecret()
+	return secret, t.put(digest(secret), row)
+}
+
+func (t *Tokens) put(d string, row tokenRow) error {
+	raw, err := json.Marshal(row)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "token", "the token cannot be written")
+	}
+	_, err = t.m.cluster.Objects().Put(KindToken, d, schemaToken, raw)
+	return err
+}
+
+// Revoke lets the tokens of an id or a name in no more, nor what was made with them.
+func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
+	for _, x := range t.List() {
+		if x.Name != ref && x.ID != ref || x.State != api.TokenGood {
+			continue
+		}
+		if err := t.revoke(x, by, reason); err != nil {
+			return out, err
+		}
+		x, _ = t.find(x.Digest)
+		out = append(out, x)
+	}
+	if len(out) == 0 {
+		return out, fault.New(fault.NotFound, "token_not_found", "there is no token %s that is good", ref)
+	}
+	return out, nil
+}
+
+func (t *Tokens) revoke(x api.Token, by, reason string) error {
+	now := t.now().UTC()
+	raw, err := json.Marshal(revokedRow{By: by, Reason: reason, At: now, Until: now.Add(MaxTokenLife)})
+	if err == nil {
+		_, err = t.m.cluster.Objects().Put(KindRevoked, x.Digest, schemaRevoked, raw)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.KindOf(err), "token", "the token %s could not be revoked", x.Name)
+	}
+	return nil
+}
