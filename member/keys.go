@@ -57,7 +57,7 @@ const keysPatience = 12
 // keepKeys does once what is due now.
 func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
-	if err := m.leadKeys(); err != nil {
+	if err := m.leadKeys(ctx); err != nil {
 		failed = err
 	}
 	if k := m.identity.GossipKeys(); m.keysOf(m.ID()) != k.Generation {
@@ -125,7 +125,7 @@ func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 
 // leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of
 // it.
-func (m gossipKeys) leadKeys() error {
+func (m gossipKeys) leadKeys(ctx context.Context) error {
 	if m.issuer == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (m gossipKeys) leadKeys() error {
 	if mine.Generation > k.Generation { // another copy of the CA has rotated
 		return m.issuer.AdoptGossip(mine)
 	}
-	if k.Step != "" && m.allHaveKeys(k.Generation) {
+	if k.Step != "" && m.allHaveKeys(ctx, k) {
 		if k, err = m.issuer.AdvanceGossip(k.Generation); err != nil {
 			return err
 		}
@@ -161,35 +161,4 @@ func (m gossipKeys) leadKeys() error {
 	}
 	_, err = m.cluster.Objects().Put(KindKeys, string(m.ID()), schemaKeys, raw)
 	return err
-}
-
-// allHaveKeys says whether every member has the keys of a generation. One that was removed does not get them, and is
-// not waited for; nor is one that left, or was not heard for keysPatience: it asks for them when it is back. While
-// nobody else is heard at all it is we who are cut off, or have just begun, and nothing is decided.
-func (m gossipKeys) allHaveKeys(generation int) bool {
-	patience := keysPatience * m.o.Knobs.Reconnect
-	others, heard := 0, 0
-	states := map[cluster.WorkerID]cluster.Member{}
-	for _, id := range m.cluster.Expected() {
-		states[id] = cluster.Member{ID: id, State: cluster.MemberDead}
-	}
-	for _, x := range m.cluster.Members() {
-		states[x.ID] = x
-	}
-	for id, x := range states {
-		if m.removedFor(id) || x.Self || x.State == cluster.MemberLeft {
-			continue
-		}
-		others++
-		switch since := time.Since(x.Since); {
-		case x.State == cluster.MemberAlive, x.State == cluster.MemberSuspect:
-			heard++
-			if x.Keys < generation {
-				return false
-			}
-		case min(since, time.Since(m.begunAt)) < patience:
-			return false
-		}
-	}
-	return heard > 0 || others == 0
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
 )
 
@@ -306,12 +307,13 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	}
 	x.run(a)
 	await(t, "m1 has the next key, and tells so", func() bool { return gossipKeys{a.Member}.keysOf("m1") == 1 })
-	if (gossipKeys{a.Member}).allHaveKeys(1) {
+	k := pki.GossipKeys{Generation: 1, Step: pki.StepInstalled}
+	if (gossipKeys{a.Member}).allHaveKeys(t.Context(), k) {
 		t.Error("it goes on though m2, which it knows, was not heard")
 	}
 	a.end()
 	a.begunAt = a.begunAt.Add(-time.Hour)
-	if (gossipKeys{a.Member}).allHaveKeys(1) {
+	if (gossipKeys{a.Member}).allHaveKeys(t.Context(), k) {
 		t.Error("it goes on though it has heard nobody for an hour")
 	}
 	x.run(a)

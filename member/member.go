@@ -81,6 +81,7 @@ type Member struct {
 	issuers   *issuers
 	begunAt   time.Time
 	keysAsked time.Time // when an issuer was last asked for keys in vain; followKeys' own
+	holders   keyHolders
 }
 
 // Worker is the member's own worker.
@@ -250,7 +251,8 @@ func (m *Member) Run(ctx context.Context) error {
 		Signer:  m.signer(),
 		Members: m.addresses,
 		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
-		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet})
+		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet,
+		Keys: func() int { return gossipKeys{m}.keysOf(m.ID()) }})
 	if err != nil {
 		return err
 	}

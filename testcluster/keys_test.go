@@ -1,11 +1,14 @@
 package testcluster_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/testcluster"
 )
 
@@ -99,4 +102,44 @@ func dead(c *testcluster.Cluster, i, k int) func() bool {
 		x, _ := c.Member(i).Cluster().Member(c.Worker(k))
 		return x.State == cluster.MemberDead || x.State == ""
 	}
+}
+
+// ghost is somebody in gossip who has the key and no certificate, under any name.
+func ghost(t *testing.T, c *testcluster.Cluster, name cluster.WorkerID, key []byte) {
+	t.Helper()
+	g, err := gossip.New(gossip.Options{Self: name, Role: "worker", API: "127.0.0.1:1", Bind: "127.0.0.1:0",
+		Keys: [][]byte{key}, Dir: t.TempDir(), Knobs: gossiptest.Fast(), Incarnation: 1,
+		Peers: []string{c.Member(0).GossipAddress()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = g.Run(ctx) }()
+	t.Cleanup(func() { end(); <-done })
+	c.Until("the others hear "+string(name), func() bool {
+		x, _ := c.Member(0).Cluster().Member(name)
+		return x.State == cluster.MemberAlive
+	})
+}
+
+// TestAGhostDoesNotHoldUpARotation: who has the old key, and so names in gossip, is no member without a certificate
+// (security H6).
+func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
+	c := testcluster.New(t, 3, testcluster.Options{})
+	const issuer, other, down = 0, 1, 2
+	old := c.Member(issuer).Identity().GossipKeys().Keys[0]
+	c.Kill(down)
+	c.Until("one is dead", dead(c, issuer, down))
+	ghost(t, c, "ghost6", old)
+	ghost(t, c, c.Worker(down), old) // in the name of one that has a certificate, and is away
+	if _, err := c.CA().RotateGossip(); err != nil {
+		t.Fatal(err)
+	}
+	c.Until("the rotation is over", func() bool {
+		k, err := c.CA().Gossip()
+		return err == nil && k.Generation == 3 && k.Step == "" && c.Member(other).Cluster().Keys() == 3
+	})
+	c.Restart(down)
+	c.Until("the one that was away has the new key", func() bool { return c.Member(down).Cluster().Keys() == 3 })
 }

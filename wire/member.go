@@ -17,6 +17,7 @@ type Greeting struct {
 	Now    time.Time `json:"now"`            // by its clock
 	Ends   time.Time `json:"ends"`           // of its certificate
 	Boot   string    `json:"boot,omitempty"` // see Client.Boot
+	Keys   int       `json:"keys,omitempty"` // the generation of its keys of gossip
 }
 
 // WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is
@@ -44,7 +45,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return err
 	}
 	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends(),
-		s.o.Boot})
+		s.o.Boot, s.o.Keys()})
 }
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {

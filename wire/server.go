@@ -62,6 +62,7 @@ type Options struct {
 	Log    *slog.Logger
 	Now    func() time.Time // nil: time.Now
 	Boot   string           // of this process; see Client.Boot
+	Keys   func() int       // the generation of the keys of gossip that this member has taken; nil: 0
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
 }
@@ -99,6 +100,9 @@ func NewServer(o Options) (*Server, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Keys == nil {
+		o.Keys = func() int { return 0 }
 	}
 	l := o.Limits.orDefaults()
 	o.Limits = l

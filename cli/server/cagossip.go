@@ -22,7 +22,9 @@ for when a host was removed (souk node rm) and its disk is lost or in other hand
 to gossip, and speak in it.
 
 It goes in three steps, each once every member has taken the one before: all read the new key; all write with it;
-the old one is forgotten. So nothing is interrupted. A member that was not heard for a minute is not waited for.
+the old one is forgotten. So nothing is interrupted. A member that was not heard for a minute is not waited for, nor
+is anybody in gossip who has no certificate. With --force the next step of a rotation under way is taken at once, one
+step each time: who had not taken the one before is cut off until it has asked for the keys, some seconds.
 The agent with the authority's directory must run, and carries it on by itself, whether or not this command waits.
 Keys go to members with a certificate, over the wire, and not to removed ones.
 
@@ -32,6 +34,7 @@ role issuer follow.`,
 		Example: "  souk node rm fra-2 --reason stolen --yes\n  souk ca rotate-gossip-key",
 		Args:    cli.Args(0, 0, "no argument"),
 	}
+	force := cmd.Flags().Bool("force", false, "take the next step of the rotation under way, whoever lags behind")
 	patience := cmd.Flags().Duration("wait", 2*time.Minute, "how long to wait for the members; 0: not at all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ca, err := open()
@@ -41,9 +44,30 @@ role issuer follow.`,
 		if *patience < 0 {
 			return cli.Usagef("--wait is a time from now on, not %v", *patience)
 		}
+		if *force {
+			return forceRotation(c, ca)
+		}
 		return rotateGossip(cmd.Context(), c, ca, *patience)
 	}
 	return cmd
+}
+
+// forceRotation takes the next step of the rotation that is under way.
+func forceRotation(c *cli.Env, ca *pki.CA) error {
+	k, err := ca.Gossip()
+	if err != nil {
+		return err
+	}
+	if k, err = ca.AdvanceGossip(k.Generation); err != nil {
+		return err
+	}
+	if k.Step == "" {
+		c.Say("rotated", "gossip-key", "gossip has another key; the old one opens nothing any more")
+		return nil
+	}
+	c.Say("advanced", "gossip-key", "the new key is %s now; members that had not taken the step before ask for it",
+		k.Step)
+	return nil
 }
 
 // lookAgain is how often the command looks how far the rotation has come: the agent writes it into the directory.
@@ -80,7 +104,8 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 				"rotation",
 				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who "+
 					"lags behind %d "+
-					"under KEYS; it goes on by itself while the agent with this directory runs",
+					"under KEYS; it goes on by itself while the agent with this directory runs, and --force takes the "+
+					"next step without them",
 				patience,
 				k.Step,
 				k.Generation,
