@@ -5,6 +5,9 @@ const (
 	ListTokens  Op = "GET /v1/souk/tokens"
 	MakeToken   Op = "POST /v1/souk/tokens"
 	RevokeToken Op = "DELETE /v1/souk/tokens/{token}"
+
+	EvictMember   Op = "POST /v1/souk/members/{member}/evict"
+	CheckEviction Op = "GET /v1/souk/members/{member}/eviction"
 )
 
 func tokenRoutes() []Route {
@@ -17,5 +20,11 @@ func tokenRoutes() []Route {
 		{Op: RevokeToken, Verb: VerbDelete, Kind: KindToken,
 			About: "Let a token in no more, by its id or its name, nor what was made with it.", Query: "by reason",
 			Out: TokenList{}},
+		{Op: EvictMember, Verb: VerbOperate, Kind: KindMember,
+			About: "Take from who has a member's disk all that it lets them do; asked again, it carries on.",
+			In:    EvictRequest{}, Out: MemberEviction{}},
+		{Op: CheckEviction, Verb: VerbGet, Kind: KindMember,
+			About: "Try at every member what the disk of a member that was removed lets who has it do.",
+			Out:   EvictionCheck{}},
 	}
 }

@@ -87,3 +87,42 @@ type MadeToken struct {
 type TokenList struct {
 	Tokens []Token `json:"tokens"`
 }
+
+// EvictRequest is who wants a member to be evicted, and why.
+type EvictRequest struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Force  bool   `json:"force,omitempty"` // take the next step of the rotation of the gossip key, whoever lags behind
+	Again  bool   `json:"again,omitempty"` // also when it has joined anew since it was removed
+}
+
+// MemberEviction says how far it has come that who has a member's disk can do nothing with it. Asking again carries on.
+type MemberEviction struct {
+	Member cluster.WorkerID `json:"member"`
+	Done   bool             `json:"done"`
+	Steps  []EvictionStep   `json:"steps"` // in their order, up to the first that is not done
+}
+
+// EvictionStep is one thing that is taken from who has the disk.
+type EvictionStep struct {
+	Name    string             `json:"name"` // removed, tokens, gossip-key or secrets
+	Done    bool               `json:"done"`
+	Text    string             `json:"text"`
+	Waiting []cluster.WorkerID `json:"waiting,omitempty"` // members that have not taken it yet
+}
+
+// EvictionCheck is what came of trying all that a member's disk lets who has it do.
+type EvictionCheck struct {
+	Member cluster.WorkerID `json:"member"`
+	OK     bool             `json:"ok"` // everything was tried, and refused
+	Tries  []EvictionTry    `json:"tries"`
+	Left   []string         `json:"left"` // what is left to do for people
+}
+
+// EvictionTry is one thing that was tried at one member.
+type EvictionTry struct {
+	At      cluster.WorkerID `json:"at"`
+	What    string           `json:"what"` // tokens, certificate or gossip-key
+	Refused bool             `json:"refused"`
+	Have    string           `json:"have"`
+}

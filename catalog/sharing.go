@@ -100,6 +100,46 @@ func (c *Catalog) importRemoval(bucket, key string) error {
 	return c.keep(x)
 }
 
+// Resealed returns the row of a secret as it travels between gateways, sealed with the key that is in use, and reports
+// whether it was sealed with one of before.
+func (c *Catalog) Resealed(key string, value []byte) (out []byte, anew bool, err error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	row, bound, err := c.secretOf(key, value)
+	if err != nil || c.sharing == nil {
+		return nil, false, err
+	}
+	plain, at, err := c.unseal(bound, row.Sealed)
+	if err != nil || at == 0 {
+		return value, false, err
+	}
+	s, err := sealerBetweenGateways(c.sharing.Keys()[0])
+	if err == nil {
+		row.Sealed, err = s.seal(bound, plain)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	out, err = json.Marshal(row)
+	return out, true, err
+}
+
+// unseal opens what travelled, with the first key that fits: at is its place.
+func (c *Catalog) unseal(bound string, sealed []byte) (plain string, at int, err error) {
+	err = fault.New(fault.Precondition, "no_shared_key",
+		"members share no key, so a secret of another gateway cannot be opened")
+	for i, k := range c.sharing.Keys() {
+		var s sealer
+		if s, err = sealerBetweenGateways(k); err != nil {
+			return "", 0, err
+		}
+		if plain, err = s.open(bound, sealed); err == nil {
+			return plain, i, nil
+		}
+	}
+	return "", 0, err
+}
+
 // outbound makes a secret's row one that the other gateways can open.
 func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
 	row, bound, err := c.secretOf(r.Key, r.Value)
@@ -131,18 +171,7 @@ func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var plain string
-	err = fault.New(fault.Precondition, "no_shared_key",
-		"members share no key, so a secret of another gateway cannot be opened")
-	for _, k := range c.sharing.Keys() {
-		var s sealer
-		if s, err = sealerBetweenGateways(k); err != nil {
-			return nil, err
-		}
-		if plain, err = s.open(bound, row.Sealed); err == nil {
-			break
-		}
-	}
+	plain, _, err := c.unseal(bound, row.Sealed)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TokenCalls are what a client asks about the tokens of the API.
+// TokenCalls are what a client asks about the tokens of the API, and about members that are to lose theirs.
 type TokenCalls struct{ transport }
 
 // Tokens lists the tokens, without their secrets.
@@ -29,4 +29,17 @@ func (c TokenCalls) RevokeToken(ctx context.Context, ref, by, reason string) ([]
 	q := url.Values{"by": {by}, "reason": {reason}}
 	err := c.do(ctx, newCall(api.RevokeToken, ref).withQuery(q), &out)
 	return out.Tokens, err
+}
+
+// Evict takes from who has a member's disk all that it lets them do, as far as that goes now. Asked again it carries
+// on.
+func (c TokenCalls) Evict(ctx context.Context, member string, in api.EvictRequest) (out api.MemberEviction, err error) {
+	err = c.do(ctx, newCall(api.EvictMember, member).withBody(in), &out)
+	return out, err
+}
+
+// CheckEviction tries at every member what the disk of a removed one lets who has it do.
+func (c TokenCalls) CheckEviction(ctx context.Context, member string) (out api.EvictionCheck, err error) {
+	err = c.do(ctx, newCall(api.CheckEviction, member), &out)
+	return out, err
 }

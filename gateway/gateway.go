@@ -44,6 +44,8 @@ type Options struct {
 	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
 	Token  string
 	Tokens Tokens
+	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
+	Evictions Evictions
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
 	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
@@ -139,7 +141,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
-		&tokensAPI{o.Tokens},
+		&tokensAPI{o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},
 		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full},
 	}

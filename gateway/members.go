@@ -99,10 +99,14 @@ func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.
 // member gives the cluster that this process is a member of.
 func (a *membersAPI) member() (Cluster, error) {
 	if a.cluster == nil {
-		return nil, fault.New(fault.Precondition, "alone",
-			"this souk is alone and no member of a cluster; \"souk init\" makes one")
+		return nil, noMember()
 	}
 	return a.cluster, nil
+}
+
+func noMember() error {
+	return fault.New(fault.Precondition, "alone",
+		"this souk is alone and no member of a cluster; \"souk init\" makes one")
 }
 
 func (a *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -19,9 +21,18 @@ type Tokens interface {
 	Revoke(ref, by, reason string) ([]api.Token, error)
 }
 
-// tokensAPI serves the tokens.
+// Evictions take from who has a member's disk all that it lets them do.
+type Evictions interface {
+	// Evict does what is due now, and says how far it has come.
+	Evict(ctx context.Context, id cluster.WorkerID, in api.EvictRequest) (api.MemberEviction, error)
+	// Check tries what a removed member's disk lets who has it do.
+	Check(ctx context.Context, id cluster.WorkerID) (api.EvictionCheck, error)
+}
+
+// tokensAPI serves the tokens, and what takes them and all else from members.
 type tokensAPI struct {
-	tokens Tokens // nil: this souk is alone, and has one
+	tokens    Tokens    // nil: this souk is alone, and has one
+	evictions Evictions // nil: this souk is alone
 }
 
 // handlers returns what it serves.
@@ -30,6 +41,9 @@ func (a *tokensAPI) handlers() handlers {
 		api.ListTokens:  a.list,
 		api.MakeToken:   a.make,
 		api.RevokeToken: a.revoke,
+
+		api.EvictMember:   a.evict,
+		api.CheckEviction: a.checkEviction,
 	}
 }
 
@@ -89,5 +103,34 @@ func (a *tokensAPI) revoke(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, gone...)})
+	return nil
+}
+
+func (a *tokensAPI) evict(w http.ResponseWriter, r *http.Request) error {
+	if a.evictions == nil {
+		return noMember()
+	}
+	var in api.EvictRequest
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	in.By, in.Reason = clip(in.By, 256), clip(in.Reason, 256)
+	out, err := a.evictions.Evict(r.Context(), cluster.WorkerID(r.PathValue("member")), in)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (a *tokensAPI) checkEviction(w http.ResponseWriter, r *http.Request) error {
+	if a.evictions == nil {
+		return noMember()
+	}
+	out, err := a.evictions.Check(r.Context(), cluster.WorkerID(r.PathValue("member")))
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out)
 	return nil
 }

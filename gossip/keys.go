@@ -2,10 +2,14 @@ package gossip
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net"
 	"slices"
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/registry"
 )
 
 // tellTime bounds how long the others' hearing of something is waited for.
@@ -57,3 +61,23 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 
 // Keys returns the generation of the keys that this member has.
 func (c *Cluster) Keys() int { return int(c.keys.Load()) }
+
+// Knock reports whether the gossip at an address answers who has a key, and nothing else of a member. It tells nothing
+// there and becomes no member. An error says that nobody was there to answer.
+func Knock(ctx context.Context, addr string, key []byte) (answered bool, err error) {
+	s, err := newSealer([][]byte{key})
+	if err != nil {
+		return false, fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+	}
+	conn, err := (&net.Dialer{Timeout: tellTime}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false, fault.Wrap(err, fault.Unavailable, "unreachable", "the gossip at %s cannot be reached", addr)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(tellTime))
+	if err := s.write(conn, []byte{pullByte}, question, registry.EncodeDigest(registry.Digest{})); err != nil {
+		return false, fault.Wrap(err, fault.Unavailable, "unreachable", "the gossip at %s takes no question", addr)
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1)) // it is closed, or silent, to whose question it cannot open
+	return err == nil, nil
+}

@@ -37,10 +37,13 @@ func (h *keyHolders) about(k pki.GossipKeys) {
 	}
 }
 
-// waiting returns the members that a rotation waits for, as of when it was last looked.
-func (h *keyHolders) waiting() []cluster.WorkerID {
+// waiting returns the members that lack the keys of a generation, as of when it was last looked.
+func (h *keyHolders) waiting(generation int) []cluster.WorkerID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.generation != generation {
+		return nil
+	}
 	return slices.Clone(h.lack)
 }
 

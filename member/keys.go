@@ -37,6 +37,7 @@ func (m gossipKeys) followKeys(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
+		case <-m.keysDue:
 		case <-moved: // and not before keysPause is over: much changes that is no key
 		}
 		select {

@@ -302,7 +302,7 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	})
 	a.end()
 	b.end()
-	if _, err := x.ca.RotateGossip(); err != nil {
+	if _, err := x.ca.RotateGossip(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	x.run(a)

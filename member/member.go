@@ -80,8 +80,10 @@ type Member struct {
 	outcast   atomic.Bool // an issuer has said that this member was removed
 	issuers   *issuers
 	begunAt   time.Time
-	keysAsked time.Time // when an issuer was last asked for keys in vain; followKeys' own
+	keysAsked time.Time     // when an issuer was last asked for keys in vain; followKeys' own
+	keysDue   chan struct{} // somebody waits for a rotation to go on
 	holders   keyHolders
+	tokens    atomic.Pointer[Tokens] // nil: there are none yet
 }
 
 // Worker is the member's own worker.
@@ -98,8 +100,8 @@ func New(o Options) (m *Member, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m = &Member{o: o, begunAt: time.Now(), tell: reporter{wake: make(chan struct{}, 1)},
-		forgotten: map[cluster.WorkerID]time.Time{}}
+	m = &Member{o: o, begunAt: time.Now(), keysDue: make(chan struct{}, 1),
+		tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
 	m.removals.Store(&map[string]cluster.Removal{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
@@ -252,7 +254,8 @@ func (m *Member) Run(ctx context.Context) error {
 		Members: m.addresses,
 		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet,
-		Keys: func() int { return gossipKeys{m}.keysOf(m.ID()) }})
+		LetsIn: func(digests []string) []string { return m.tokens.Load().letIn(digests) },
+		Keys:   func() int { return gossipKeys{m}.keysOf(m.ID()) }})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
@@ -101,7 +102,9 @@ type readToken struct {
 // NewTokens returns the tokens as this member knows them. keep is given each new token of its own, to be found by who
 // may read it.
 func NewTokens(m *Member, keep func(secret string) error) *Tokens {
-	return &Tokens{m: m, now: m.o.Now, keep: keep, read: map[string]readToken{}}
+	t := &Tokens{m: m, now: m.o.Now, keep: keep, read: map[string]readToken{}}
+	m.tokens.Store(t)
+	return t
 }
 
 func digest(token string) string {
@@ -254,6 +257,32 @@ func (t *Tokens) List() (out []api.Token) {
 	slices.SortStableFunc(out, func(a, b api.Token) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Made.Compare(b.Made))
 	})
+	return out
+}
+
+// letIn returns those of some digests whose tokens are let in here.
+func (t *Tokens) letIn(digests []string) (in []string) {
+	for _, d := range digests {
+		if t == nil {
+			break
+		}
+		if _, err := t.JudgeDigest(d); err == nil {
+			in = append(in, d)
+		}
+	}
+	return in
+}
+
+// endedWith returns the tokens that are let in no more and were made by a member, or with one of its tokens.
+func (t *Tokens) endedWith(id cluster.WorkerID) (out []api.Token) {
+	for _, o := range t.m.cluster.Objects().List(KindToken) {
+		r := t.rowOf(o)
+		its := o.Stamp.Writer == id ||
+			slices.ContainsFunc(r.row.Line, func(f forebear) bool { return f.Member == string(id) })
+		if x, there := t.find(o.Key); there && its && x.State != api.TokenGood {
+			out = append(out, x)
+		}
+	}
 	return out
 }
 

@@ -147,6 +147,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		}
 		own[m.ID()] = ownWorker{n.workers[0], m}
 		options.Tokens, options.Members = n.tokens, m.Cluster().Members
+		options.Evictions = member.NewEvictions(m, n.tokens, n.catalog)
 		options.Cluster, options.Peers, options.Self = m, m, m.ID()
 	}
 	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {

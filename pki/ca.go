@@ -263,6 +263,31 @@ func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	return req.Accept(dir, cred, now)
 }
 
+// Imitate returns a member as who has taken its disk is one: with a certificate that begins at now, and a key of its
+// own, in memory alone. It is for trying whether the others refuse it.
+func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
+	n, err := n.check()
+	if err != nil {
+		return nil, err
+	}
+	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
+	cred, err := c.issue(now, pub, n)
+	if err != nil {
+		return nil, err
+	}
+	b, err := parseBlocks(slices.Concat(cred.Certificate, cred.Roots), "an imitated certificate")
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHeld(key, b.certs, cred.gossip())
+	if err != nil {
+		return nil, err
+	}
+	i := &Identity{}
+	i.now.Store(h)
+	return i, nil
+}
+
 // requestKey gives the key of a certificate request whose signature holds.
 func requestKey(csr []byte) (ed25519.PublicKey, error) {
 	r, err := x509.ParseCertificateRequest(csr)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -21,6 +22,8 @@ type GossipKeys struct {
 	Keys       [][]byte // of 32 bytes; all decrypt, the first one encrypts
 	Retired    [][]byte // of before: secrets at rest may be sealed with them, gossip never is
 	Step       Step     // in the file of the CA that rotates them; members do not know it
+	// when the newest key was made, as that file has it; zero: by another copy of the CA, or never
+	Made time.Time
 }
 
 // Step says how far a rotation has come. "" is that there is none.
@@ -41,6 +44,7 @@ const (
 	headerGeneration = "Generation"
 	headerRetired    = "Retired"
 	headerStep       = "Step"
+	headerMade       = "Made"
 )
 
 // pem writes the keys; generation and step stand in the first block.
@@ -53,6 +57,9 @@ func (k GossipKeys) pem() []byte {
 		}
 		if i == 0 && k.Step != "" {
 			b.Headers[headerStep] = string(k.Step)
+		}
+		if i == 0 && !k.Made.IsZero() {
+			b.Headers[headerMade] = k.Made.UTC().Format(time.RFC3339Nano)
 		}
 		if i >= len(k.Keys) {
 			b.Headers[headerRetired] = "yes"
@@ -74,6 +81,11 @@ func (k *GossipKeys) read(p *pem.Block) (err error) {
 	}
 	if s := p.Headers[headerStep]; s != "" {
 		k.Step = Step(s)
+	}
+	if at := p.Headers[headerMade]; at != "" {
+		if k.Made, err = time.Parse(time.RFC3339Nano, at); err != nil {
+			return err
+		}
 	}
 	if p.Headers[headerRetired] != "" {
 		k.Retired = append(k.Retired, p.Bytes)
@@ -110,7 +122,7 @@ func (c *CA) Gossip() (k GossipKeys, err error) {
 }
 
 // RotateGossip makes the next key and installs it: the first step of a rotation. Conflict while one is under way.
-func (c *CA) RotateGossip() (GossipKeys, error) {
+func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	unlock, err := c.lockGossip()
 	if err != nil {
 		return GossipKeys{}, err
@@ -131,7 +143,7 @@ func (c *CA) RotateGossip() (GossipKeys, error) {
 	rand.Read(key)
 	k.Keys = append(k.Keys, key)
 	k.Generation++
-	k.Step = StepInstalled
+	k.Step, k.Made = StepInstalled, now
 	return k, writeWhole(c.path(gossipFile), k.pem())
 }
 
@@ -180,7 +192,7 @@ func (c *CA) AdoptGossip(k GossipKeys) error {
 	if have.Generation >= k.Generation {
 		return nil
 	}
-	k.Step = ""
+	k.Step, k.Made = "", time.Time{}
 	return writeWhole(c.path(gossipFile), k.pem())
 }
 

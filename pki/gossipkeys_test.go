@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -40,7 +41,7 @@ func TestGossipKeysRotate(t *testing.T) {
 			keys, retired string
 		}{{StepInstalled, "ab", ""}, {StepUsed, "ba", ""}, {"", "b", "a"}} {
 			if want.step == StepInstalled {
-				k, err = ca.RotateGossip()
+				k, err = ca.RotateGossip(time.Now())
 				known = append(known, k.Keys[len(k.Keys)-1])
 			} else {
 				k, err = ca.AdvanceGossip(before.Generation)
@@ -65,7 +66,7 @@ func TestGossipKeysRotate(t *testing.T) {
 			if on, err := ca.Gossip(); err != nil || cmp.Diff(k, on) != "" {
 				t.Errorf("on disk: %v %s", err, cmp.Diff(k, on))
 			}
-			if _, err := ca.RotateGossip(); (k.Step != "") != fault.Is(err, fault.Conflict) {
+			if _, err := ca.RotateGossip(time.Now()); (k.Step != "") != fault.Is(err, fault.Conflict) {
 				t.Errorf("another rotation at step %q: %v", k.Step, err)
 			}
 			if k.Step == "" {
@@ -90,7 +91,7 @@ func TestOlderGossipKeysAreNotTaken(t *testing.T) {
 	must(t, err)
 	stale := &CA{dir: t.TempDir()}
 	must(t, os.CopyFS(stale.dir, os.DirFS(ca.dir)))
-	_, err = ca.RotateGossip()
+	_, err = ca.RotateGossip(time.Now())
 	must(t, err)
 	next, err := ca.Bundle()
 	must(t, err)

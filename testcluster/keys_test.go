@@ -31,7 +31,7 @@ func TestGossipKeyRotation(t *testing.T) {
 	}
 	c.Until("the other member knows of it too, and places nothing there any more",
 		func() bool { return len(c.Member(other).Removed()) == 1 })
-	k, err := c.CA().RotateGossip()
+	k, err := c.CA().RotateGossip(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
 	c.Until("one is dead", dead(c, issuer, down))
 	ghost(t, c, "ghost6", old)
 	ghost(t, c, c.Worker(down), old) // in the name of one that has a certificate, and is away
-	if _, err := c.CA().RotateGossip(); err != nil {
+	if _, err := c.CA().RotateGossip(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	c.Until("the rotation is over", func() bool {

@@ -41,7 +41,7 @@ func TestWhoMayAskWhat(t *testing.T) {
 		b []byte) ([]byte, error) {
 		return b, nil
 	}}, nil)
-	anyone := []string{pathHello, pathPull, pathJoin, pathRenew, pathBundle}
+	anyone := []string{pathHello, pathPull, pathJoin, pathRenew, pathBundle, pathTokens}
 	for _, id := range []string{"w2", "g1", "b1", "i1"} {
 		l := NewClient(c.all[id], nil).Link("i1", pki.Worker, func() string { return addr })
 		t.Cleanup(l.Close)

@@ -48,6 +48,38 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		s.o.Boot, s.o.Keys()})
 }
 
+// maxDigests bounds the tokens that may be asked about at once.
+const maxDigests = 10_000
+
+type tokenArgs struct {
+	Digests []string `json:"digests"`
+}
+
+func (a *tokenArgs) check() error {
+	if len(a.Digests) > maxDigests {
+		return fault.New(fault.Invalid, "tokens", "%d tokens are asked about; at most %d", len(a.Digests), maxDigests)
+	}
+	return short(a.Digests...)
+}
+
+// LetsIn returns which of some tokens of the API the member lets in, all by their digests.
+func (l *Link) LetsIn(ctx context.Context, digests []string) (in []string, err error) {
+	err = l.call(ctx, pathTokens, readTime, tokenArgs{digests}, &in)
+	return in, err
+}
+
+func (s *Server) tokens(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in tokenArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	out := []string{}
+	if s.o.LetsIn != nil {
+		out = append(out, s.o.LetsIn(in.Digests)...)
+	}
+	return s.answer(w, out)
+}
+
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Pull == nil {
 		return fault.New(fault.Unimplemented, "pull", "%s exchanges no records", s.o.Identity.Name().ID)

@@ -63,6 +63,8 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	Boot   string           // of this process; see Client.Boot
 	Keys   func() int       // the generation of the keys of gossip that this member has taken; nil: 0
+	// LetsIn returns which of some tokens of the API are let in here, all by their digests; nil: none are.
+	LetsIn func(digests []string) []string
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
 }

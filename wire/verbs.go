@@ -23,6 +23,7 @@ const (
 	pathJoin   = "/wire/join"
 	pathRenew  = "/wire/renew"
 	pathBundle = "/wire/bundle"
+	pathTokens = "/wire/tokens"
 
 	pathRecord    = "/wire/record"
 	pathQuote     = "/wire/quote"
@@ -135,6 +136,7 @@ func routes() map[string]route {
 		pathJoin:   {serve: (*Server).join, open: true},
 		pathRenew:  {serve: (*Server).renew},
 		pathBundle: {serve: (*Server).bundle},
+		pathTokens: {serve: (*Server).tokens},
 		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
 	}
 	maps.Copy(all, verbs())

@@ -25,9 +25,11 @@ func Node(c *cli.Env) *cobra.Command {
   cordon    it takes nothing new; what it has stays and runs
   drain     it is cordoned, and its machines are made anew elsewhere
   uncordon  it takes things again
-  rm        it is gone for good, and may come back only by joining anew`,
+  rm        it is gone for good, and may come back only by joining anew
+  evict     its disk is in other hands: it is removed, and all keys and tokens that it had open nothing`,
 		Example: "  souk node ls\n  souk node drain fra-2 --reason 'new disks' --yes"},
-		cmdNodeLs(c), cmdNodeInspect(c), cmdNodeCordon(c), cmdNodeUncordon(c), cmdNodeDrain(c), cmdNodeRm(c))
+		cmdNodeLs(c), cmdNodeInspect(c), cmdNodeCordon(c), cmdNodeUncordon(c), cmdNodeDrain(c), cmdNodeRm(c),
+		cmdNodeEvict(c))
 }
 
 // nodeInfo is one host: what is believed of the member, and what its worker says.
@@ -281,9 +283,10 @@ and forgets its machines. A host that is alive is refused: drain it, and let it 
 With --force it is cut off while its machines run on, and nobody can ask for them any more.
 
 A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.
+Its tokens, and those made with them, are let in no more. A host that nobody here remembers is removed with --force.
 
-One thing a removed host keeps is the key of gossip: until that is rotated (souk ca rotate-gossip-key, where the
-authority is), who has its disk can listen to gossip, and speak in it.`,
+One thing a removed host keeps is the key of gossip. When its disk is in other hands use souk node evict, which rotates
+that too.`,
 		Example: "  souk node rm fra-2 --reason 'sold' --yes", Args: cli.Args(1, 1, "the id of a node")}
 	cmd.Flags().BoolVar(&force, "force", false, "also when it is alive")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
@@ -303,8 +306,7 @@ authority is), who has its disk can listen to gossip, and speak in it.`,
 		if !c.JSON {
 			fmt.Fprintln(
 				c.Out,
-				"  next  if its disk is lost or in other hands: souk ca rotate-gossip-key, on the host with the "+
-					"cluster's "+
+				"  next  if its disk is in other hands: souk node evict "+argv[0]+", on the host with the cluster's "+
 					"authority",
 			)
 		}

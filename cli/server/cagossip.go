@@ -74,7 +74,7 @@ func forceRotation(c *cli.Env, ca *pki.CA) error {
 const lookAgain = 100 * time.Millisecond
 
 func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Duration) error {
-	k, err := ca.RotateGossip()
+	k, err := ca.RotateGossip(time.Now())
 	if err != nil {
 		return err
 	}
