@@ -167,3 +167,47 @@ func TestWhatIsBoundedCanBeShared(t *testing.T) {
 		t.Errorf("a catalog takes %d apps, and members share %d objects", MaxApps, registry.MaxObjects)
 	}
 }
+
+// TestResealed: a secret that travels sealed with a key of before is sealed with the one in use, and opens with no
+// other; it stays the same secret.
+func TestResealed(t *testing.T) {
+	c, err := Open(mem.New(), filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, told := [][]byte{[]byte("the key of before")}, map[string][]byte{}
+	err = c.Share(Sharing{Keys: func() [][]byte { return keys }, Failed: func(_, _ string, err error) { t.Error(err) },
+		Put: func(bucket, key string, value []byte) error { told[bucket+"/"+key] = value; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateApp("web", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	value := "hush"
+	if _, _, err := c.SetSecrets("web", map[string]*string{"TOKEN": &value}); err != nil {
+		t.Fatal(err)
+	}
+	row := told["secret/web/TOKEN"]
+	if _, anew, err := c.Resealed("web/TOKEN", row); err != nil || anew {
+		t.Error(anew, err)
+	}
+	keys = [][]byte{[]byte("the new key"), keys[0]}
+	sealed, anew, err := c.Resealed("web/TOKEN", row)
+	if err != nil || !anew {
+		t.Fatal(anew, err)
+	}
+	if err := c.Import("secret", "web/TOKEN", known(sealed)); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.OpenSecrets("web"); err != nil || got["TOKEN"] != "hush" {
+		t.Error(got, err)
+	}
+	keys = keys[1:]
+	if _, _, err := c.Resealed("web/TOKEN", sealed); err == nil {
+		t.Error("the key of before opens it")
+	}
+	if _, _, err := c.Resealed("gone/TOKEN", row); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
+	}
+}

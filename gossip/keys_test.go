@@ -82,3 +82,43 @@ func TestOddKeys(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestKnock: who has a key that opens nothing is not answered, and who has one becomes no member by it.
+func TestKnock(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	for what, want := range map[string]bool{string(key): true, "fedcba9876543210": false} {
+		if got, err := Knock(t.Context(), a.Addr(), []byte(what)); err != nil || got != want {
+			t.Errorf("answered: %v, not %v (%v)", got, want, err)
+		}
+	}
+	if _, err := Knock(t.Context(), "127.0.0.1:1", key); !fault.Is(err, fault.Unavailable) {
+		t.Error("nobody is there, and that is told as", err)
+	}
+	if n := len(a.Members()); n != 1 {
+		t.Errorf("%d members", n)
+	}
+}
+
+// TestAmend: an object that is written anew with the same meaning loses to whoever has changed it meanwhile.
+func TestAmend(t *testing.T) {
+	a := start(t, Options{Self: "a"})
+	o, err := a.Objects().Put("secret", "x", 1, []byte("old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Objects().Amend(o, []byte("sealed anew")); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := a.Objects().Get("secret", "x"); string(got.Payload) != "sealed anew" || got.Schema != 1 {
+		t.Errorf("%+v", got)
+	}
+	if _, err := a.Objects().Put("secret", "x", 1, []byte("newer")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Objects().Amend(o, []byte("of an old view")); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := a.Objects().Get("secret", "x"); string(got.Payload) != "newer" {
+		t.Errorf("what was written meanwhile is lost: %s", got.Payload)
+	}
+}
