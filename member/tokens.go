@@ -157,18 +157,32 @@ func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
 	if !t.now().Before(x.Ends) {
 		return api.TokenEnded, "it ended on " + x.Ends.UTC().Format(time.RFC3339)
 	}
-	if t.m.denied(string(x.Member), r.since) {
+	if t.denied(string(x.Member), r.since) {
 		return api.TokenRemoved, fmt.Sprintf("member %s, which made it, was removed", x.Member)
 	}
 	for _, f := range r.row.Line {
 		if why, revoked := t.revocation(f.Token); revoked {
 			return api.TokenRevoked, "one that it was made with: " + why.text()
 		}
-		if t.m.denied(f.Member, f.Since) {
+		if t.denied(f.Member, f.Since) {
 			return api.TokenRemoved, fmt.Sprintf("member %s, with whose token it was made, was removed", f.Member)
 		}
 	}
 	return api.TokenGood, ""
+}
+
+// denied reports whether what a member made with a certificate that began at since counts no more, as it was removed.
+// One that was said to live, of two of one id, wrote a removal of itself: its tokens stay, and it makes its own anew.
+func (t *Tokens) denied(id string, since time.Time) bool {
+	if !t.m.denied(id, since) {
+		return false
+	}
+	o, _ := t.m.cluster.Objects().Get(KindRemoved, id)
+	if string(o.Stamp.Writer) != id {
+		return true
+	}
+	by, err := t.signed(o)
+	return err != nil || t.m.denied(id, by)
 }
 
 func (t *Tokens) isOwn(d string) bool {

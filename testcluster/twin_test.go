@@ -139,6 +139,13 @@ func TestTheCopyLives(t *testing.T) {
 		m, err := c.Client(0).Launch(t.Context(), app, launch(""), client.LaunchOptions{})
 		return err == nil && m.Worker == c.Worker(original)
 	})
+	c.Until("the others hear of what was said", func() bool {
+		_, told := c.Member(0).Cluster().Objects().Get("removed", string(c.Worker(original)))
+		return told
+	})
+	if _, err := c.ClientWith(0, c.Token(twin)).Apps(t.Context()); err != nil {
+		t.Error("who uses a token of the member that lives is shut out:", err)
+	}
 }
 
 // TestAMemberMoves: one that comes back at another address is the same, and nobody takes it for two.
