@@ -1,0 +1,180 @@
+package users
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// maxDepth bounds the directories in directories that are followed: each is held open.
+const maxDepth = 512
+
+// maxShared bounds the files whose other names are looked for at once, for the same reason; those that are more stay
+// as they are.
+const maxShared = 2048
+
+// HandOver gives a directory and what its owner has below it to another user. It costs one look where that is so
+// already: the directory itself comes last, so that one half done is begun again. What belongs to others than the owner
+// stays theirs.
+//
+// Whoever worked there before may have left anything. No link is followed, no other file system entered, and a file
+// that has a name outside the directory too stays as it is.
+func HandOver(dir string, uid, gid int) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return handFault(err, dir, uid)
+	}
+	if int(st.Uid) == uid {
+		return nil
+	}
+	was := int(st.Uid)
+	if err := chownTree(dir, uid, gid, func(u int) bool { return u == was }, false); err != nil {
+		return handFault(err, dir, uid)
+	}
+	if err := unix.Lchown(dir, uid, gid); err != nil {
+		return handFault(err, dir, uid)
+	}
+	return nil
+}
+
+func handFault(err error, dir string, uid int) error {
+	return fault.Wrap(err, fault.Unavailable, "hand_over", "the directory %s cannot be given to user %d", dir, uid)
+}
+
+// chowning is a walk.
+type chowning struct {
+	uid, gid int
+	whose    func(uid int) bool
+	dev      uint64
+	shared   map[uint64]*names // files of several names, by inode
+	lenient  bool              // what changes meanwhile or cannot be read is left out
+}
+
+// names are those of one file that were found.
+type names struct {
+	found, all uint64
+	dir        int // a directory that has one, open
+	name       string
+}
+
+// chownTree gives what is below dir to a user, where whose says of its owner that it is to be; dir itself it leaves.
+// nil where there is no dir.
+func chownTree(dir string, uid, gid int, whose func(uid int) bool, lenient bool) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || lenient && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	c := &chowning{uid: uid, gid: gid, whose: whose, dev: st.Dev, shared: make(map[uint64]*names), lenient: lenient}
+	defer func() { // what is held open
+		for _, n := range c.shared {
+			_ = unix.Close(n.dir) // it has names elsewhere, and stays as it is
+		}
+	}()
+	return c.below(fd, 0)
+}
+
+// below takes what is in one directory, and closes it.
+func (c *chowning) below(fd, depth int) error {
+	f := os.NewFile(uintptr(fd), "directory")
+	defer f.Close()
+	if depth == maxDepth {
+		if c.lenient {
+			return nil
+		}
+		return errors.New("directories lie too deep in each other")
+	}
+	for {
+		list, err := f.Readdirnames(1024)
+		if errors.Is(err, io.EOF) || c.lenient && err != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range list {
+			if err := c.entry(int(f.Fd()), name, depth); err != nil && !c.lenient {
+				return err
+			}
+		}
+	}
+}
+
+func (c *chowning) entry(dir int, name string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return err
+	}
+	if st.Dev != c.dev {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if err := c.below(fd, depth+1); err != nil {
+			return err
+		}
+	}
+	if !c.whose(int(st.Uid)) {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 && !c.lenient {
+		return c.several(dir, name, &st)
+	}
+	return c.give(dir, name)
+}
+
+// several counts the names of a file: when all are below the directory, it goes with it.
+func (c *chowning) several(dir int, name string, st *unix.Stat_t) error {
+	n := c.shared[st.Ino]
+	if n == nil && len(c.shared) == maxShared {
+		return nil
+	}
+	if n == nil {
+		fd, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		n = &names{all: uint64(st.Nlink), dir: fd, name: name}
+		c.shared[st.Ino] = n
+	}
+	n.found++
+	if n.found == n.all {
+		err := errors.Join(c.give(n.dir, n.name), unix.Close(n.dir))
+		delete(c.shared, st.Ino)
+		return err
+	}
+	return nil
+}
+
+// give looks at what the name leads to once more, for it may be another's meanwhile.
+func (c *chowning) give(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || !c.whose(int(st.Uid)) {
+		return err
+	}
+	return unix.Fchownat(fd, "", c.uid, c.gid, unix.AT_EMPTY_PATH)
+}

@@ -1,0 +1,289 @@
+// Package users gives each machine a user of its own: a number that no person and no other machine of the host has.
+//
+// A worker owns a range of numbers, which it claims once among all workers of the host and keeps in its directory. It
+// gives them out in turn, so that a number comes again only after all others, and then only once nothing is left that
+// belongs to it. Which are taken is told by the machines' directories, whose owners they are.
+package users
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// The numbers that machines have. Neither people nor systemd's dynamic users, its containers or subordinate users are
+// in there.
+const (
+	First  = 0x70000000
+	size   = 1 << 17 // of one range
+	ranges = (0x7F000000 - First) / size
+	block  = 1 << 12 // numbers that are looked after together
+)
+
+// Is reports whether a number is one of a machine, of this worker or another.
+func Is(uid int) bool { return uid >= First && uid < First+ranges*size }
+
+// ClaimsDir is where the workers of a host note which ranges are theirs.
+const ClaimsDir = "/var/lib/souk-users"
+
+// recordFile is the worker's own note, in its directory.
+const recordFile = "users"
+
+// record is what a worker remembers.
+type record struct {
+	Range int  `json:"range"`
+	Block int  `json:"block"` // the last that numbers were given from
+	Again bool `json:"again"` // the range was in use before: what is left of its numbers must be looked for
+}
+
+// Pool is the numbers of one worker.
+type Pool struct {
+	dir   string
+	sweep func(low, high int) error // finds what belongs to these and nobody, and gives it to root
+
+	mu    sync.Mutex
+	rec   record
+	next  int            // of the block
+	swept map[int]*sweep // by block
+	used  map[int]bool
+}
+
+// sweep is one look for what is left.
+type sweep struct {
+	done chan struct{}
+	err  error
+}
+
+// Open claims a range for the worker of dir, or finds the one that it has. used are the numbers of its machines.
+func Open(dir string, used []int) (*Pool, error) { return open(dir, ClaimsDir, used, nil) }
+
+func open(dir, claims string, used []int, look func(low, high int) error) (*Pool, error) {
+	p := &Pool{dir: dir, sweep: look, swept: make(map[int]*sweep), used: make(map[int]bool, len(used))}
+	if look == nil {
+		p.sweep = func(low, high int) error { return Disown(low, high, p.living) }
+	}
+	for _, u := range used {
+		p.used[u] = true
+	}
+	if err := p.claim(claims); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "users",
+			"no users can be had for machines, because %s cannot be kept; make it writable, or give machines a user "+
+				"of their own with --user", claims)
+	}
+	if err := p.advance(); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "users", "the users of machines cannot be written down in %s",
+			dir)
+	}
+	return p, nil
+}
+
+// claim finds a range that is this worker's alone. The claims are links from the range's number to the directory whose
+// it is; one that leads nowhere is nobody's.
+func (p *Pool) claim(claims string) error {
+	if err := os.MkdirAll(claims, 0o700); err != nil {
+		return err
+	}
+	d, err := os.Open(claims)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil { // until it is closed
+		return err
+	}
+	had, err := read(p.dir)
+	if err == nil && (had.Range < 0 || had.Range >= ranges) {
+		err = errors.New("the file of users is damaged")
+	}
+	if err == nil {
+		got, _, err := p.try(claims, had.Range)
+		if p.rec = had; got || err != nil {
+			return err
+		}
+	}
+	h := fnv.New32()
+	_, _ = h.Write([]byte(p.dir))
+	for i := range ranges {
+		n := (int(h.Sum32()%ranges) + i) % ranges
+		got, again, err := p.try(claims, n)
+		if err != nil {
+			return err
+		}
+		if got {
+			p.rec = record{Range: n, Block: -1, Again: again}
+			return p.save()
+		}
+	}
+	return fmt.Errorf("all %d ranges are taken by other workers of this host", ranges)
+}
+
+// try claims one range. again says that another had it before.
+func (p *Pool) try(claims string, n int) (got, again bool, err error) {
+	name := filepath.Join(claims, strconv.Itoa(n))
+	holder, err := os.Readlink(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, false, os.Symlink(p.dir, name)
+	case err != nil:
+		return false, false, err
+	case holder == p.dir:
+		return true, true, nil
+	}
+	// A copy of a worker's directory has its record too, and not its claim.
+	if has, err := read(holder); err == nil && has.Range == n || alive(First+n*size, First+(n+1)*size) {
+		return false, false, nil
+	}
+	if err := os.Remove(name); err != nil {
+		return false, false, err
+	}
+	return true, true, os.Symlink(p.dir, name)
+}
+
+// alive reports whether a process runs as one of these users: of a worker whose directory was removed or moved.
+func alive(low, high int) bool {
+	es, err := os.ReadDir("/proc")
+	if err != nil {
+		return true // not known
+	}
+	for _, e := range es {
+		if !strings.ContainsAny(e.Name()[:1], "123456789") {
+			continue
+		}
+		if st, err := os.Stat(filepath.Join("/proc", e.Name())); err == nil {
+			if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) >= low && int(sys.Uid) < high {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func read(dir string) (rec record, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return rec, err
+	}
+	return rec, json.Unmarshal(raw, &rec)
+}
+
+// save writes the record down so that it survives the host's end.
+func (p *Pool) save() error {
+	raw, err := json.Marshal(p.rec)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(p.dir, recordFile)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// advance goes on to the next block. p.mu is held, or nobody else has the pool.
+func (p *Pool) advance() error {
+	was := p.rec
+	p.rec.Block++
+	if p.rec.Block >= size/block {
+		p.rec.Block, p.rec.Again = 0, true
+	}
+	if err := p.save(); err != nil {
+		p.rec = was
+		return err
+	}
+	p.next = 0
+	p.lookLocked(p.rec.Block)
+	return nil
+}
+
+// lookLocked begins to look for what is left of a block's numbers, unless that is so.
+func (p *Pool) lookLocked(b int) {
+	if p.swept[b] != nil {
+		return
+	}
+	s := &sweep{done: make(chan struct{})}
+	p.swept[b] = s
+	low := First + p.rec.Range*size + b*block
+	if !p.rec.Again && b == p.rec.Block {
+		close(s.done)
+		return
+	}
+	go func() {
+		s.err = p.sweep(low, low+block)
+		close(s.done)
+	}()
+}
+
+// Take gives a number that no machine has and that owns nothing.
+func (p *Pool) Take() (int, error) {
+	p.mu.Lock()
+	for range size {
+		if p.next == block {
+			delete(p.swept, p.rec.Block)
+			if err := p.advance(); err != nil {
+				p.mu.Unlock()
+				return 0, fault.Wrap(err, fault.Unavailable, "users",
+					"the users of machines cannot be written down in %s", p.dir)
+			}
+		}
+		uid := First + p.rec.Range*size + p.rec.Block*block + p.next
+		p.next++
+		if p.next == block*3/4 && p.rec.Again { // so that nobody waits for it later
+			p.lookLocked((p.rec.Block + 1) % (size / block))
+		}
+		if p.used[uid] {
+			continue
+		}
+		p.used[uid] = true
+		s := p.swept[p.rec.Block]
+		p.mu.Unlock()
+		if <-s.done; s.err != nil {
+			p.Give(uid)
+			return 0, fault.Wrap(s.err, fault.Unavailable, "users",
+				"it cannot be told what earlier machines have left, so that no machine gets a user now")
+		}
+		return uid, nil
+	}
+	p.mu.Unlock()
+	return 0, fault.New(fault.Exhausted, "users", "all %d users of this worker's machines are taken", size)
+}
+
+// Give takes a number back whose machine is no more.
+func (p *Pool) Give(uid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.used, uid)
+}
+
+// Keep notes that a machine has a number already, and reports whether it is one of this worker's.
+func (p *Pool) Keep(uid int) bool {
+	low := First + p.rec.Range*size
+	if uid < low || uid >= low+size {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used[uid] = true
+	return true
+}
+
+// living reports whether a number is a machine's.
+func (p *Pool) living(uid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used[uid]
+}
