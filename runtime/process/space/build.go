@@ -1,0 +1,258 @@
+package space
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Plan is what a machine is shown. Paths are relative to "/", and are below its directory too, where Volumes have empty
+// directories and Files their contents.
+type Plan struct {
+	Root    string // the machine's directory, in the view
+	Volumes []Volume
+	Files   []string
+}
+
+// Volume shows a directory of the host at a path.
+type Volume struct {
+	Dir  string
+	Path string
+}
+
+// maxEntries bounds what is mounted back for one place that is missing.
+const maxEntries = 2048
+
+// Build makes a space of the view that the calling thread is in, and leaves the thread in it.
+func Build(p *Plan) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	root, err := unix.Open(p.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the machine's directory: %w", err)
+	}
+	defer unix.Close(root)
+	var paths []string
+	for _, v := range p.Volumes {
+		if err := bindAt(v.Dir, root, v.Path); err != nil {
+			return fmt.Errorf("mount a volume: %w", err)
+		}
+		paths = append(paths, v.Path)
+	}
+	return p.show(root, append(paths, p.Files...))
+}
+
+// bindAt mounts what is at from over what is below a directory. No link is followed there: the machine may have made
+// one.
+func bindAt(from string, dir int, path string) error {
+	fd, err := beneath(dir, path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Mount(from, name(fd), "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// beneath opens what is at a path in a directory, and only there.
+func beneath(dir int, path string) (int, error) {
+	return unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+}
+
+// name leads to what is open.
+func name(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// show has each path of the machine's directory be the host's path of the same name, too.
+func (p *Plan) show(root int, paths []string) error {
+	heads := make(map[string]bool) // the part of a path that is mounted: up to the first that the host lacks
+	lacking := make(map[string][]string)
+	slices.Sort(paths) // a directory before what is in it
+	for _, path := range paths {
+		head, parent, err := headOf(path)
+		if err != nil {
+			return err
+		}
+		if covered(heads, head) {
+			continue
+		}
+		heads[head] = true
+		if parent != "" {
+			lacking[parent] = append(lacking[parent], head)
+		}
+	}
+	parents := make([]string, 0, len(lacking))
+	for d := range lacking {
+		parents = append(parents, d)
+	}
+	slices.Sort(parents)
+	for _, d := range parents {
+		if err := p.widen(root, d, lacking[d]); err != nil {
+			return fmt.Errorf("make room in %s: %w", d, err)
+		}
+	}
+	// With another root, the directory that was opened is nowhere any more.
+	root, err := unix.Open(p.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the machine's directory: %w", err)
+	}
+	defer unix.Close(root)
+	all := make([]string, 0, len(heads))
+	for h := range heads {
+		all = append(all, h)
+	}
+	slices.Sort(all)
+	for _, h := range all {
+		fd, err := beneath(root, h)
+		if err != nil {
+			return fmt.Errorf("open %s in the machine's directory: %w", h, err)
+		}
+		err = unix.Mount(name(fd), "/"+h, "", unix.MS_BIND|unix.MS_REC, "")
+		_ = unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("mount /%s: %w", h, err)
+		}
+	}
+	return nil
+}
+
+// covered reports whether a path is one of heads, or below one.
+func covered(heads map[string]bool, path string) bool {
+	for h := range heads {
+		if path == h || strings.HasPrefix(path, h+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// headOf finds how much of a path must be mounted. parent is the directory of the host that lacks it; "" when it is
+// there.
+func headOf(path string) (head, parent string, err error) {
+	at := "/"
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if _, err := os.Stat(filepath.Join(at, part)); none(err) {
+			if at, err = filepath.EvalSymlinks(at); err != nil {
+				return "", "", err
+			}
+			return strings.Join(parts[:i+1], "/"), at, nil
+		} else if err != nil {
+			return "", "", err
+		}
+		at = filepath.Join(at, part)
+	}
+	return path, "", nil
+}
+
+// widen shows a directory of the host anew, with places for more.
+func (p *Plan) widen(root int, dir string, heads []string) error {
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(es) > maxEntries {
+		return fmt.Errorf("it holds %d entries, and with more than %d it takes too long: make the path on the host, "+
+			"or use another", len(es), maxEntries)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("size=4m,mode=%o,uid=%d,gid=%d", st.Mode&0o7777, st.Uid, st.Gid)
+	if err := unix.Mount("souk", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return err
+	}
+	if err := unix.Mount("", stage, "", unix.MS_UNBINDABLE, ""); err != nil { // it is not to be in itself
+		return err
+	}
+	for _, e := range es {
+		if err := again(filepath.Join(dir, e.Name()), filepath.Join(stage, e.Name()), e); err != nil {
+			return err
+		}
+	}
+	for _, h := range heads {
+		if err := p.place(root, h); err != nil {
+			return err
+		}
+	}
+	if dir == "/" {
+		return pivot()
+	}
+	if err := unix.Mount(stage, dir, "", unix.MS_MOVE, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", dir, "", unix.MS_PRIVATE, "")
+}
+
+// again has an entry of a directory in another. One that is gone by now is left out.
+func again(from, to string, e os.DirEntry) error {
+	var err error
+	switch {
+	case e.Type()&os.ModeSymlink != 0:
+		target, err := os.Readlink(from)
+		if none(err) {
+			return nil
+		}
+		return errors.Join(err, unix.Symlink(target, to))
+	case e.IsDir():
+		err = unix.Mkdir(to, 0o755)
+	default:
+		err = touch(to)
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil && !none(err) {
+		return fmt.Errorf("mount %s: %w", from, err)
+	}
+	return nil
+}
+
+func touch(path string) error {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// place makes what is mounted over.
+func (p *Plan) place(root int, head string) error {
+	fd, err := beneath(root, head)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	to := filepath.Join(stage, filepath.Base(head))
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.Mkdir(to, 0o755)
+	}
+	return touch(to)
+}
+
+// old is where the root before stays, for root alone: to unmount it would be waited for on every processor.
+const old = "/.souk"
+
+// pivot makes what is on the stage the root.
+func pivot() error {
+	if err := unix.Mkdir(stage+old, 0o700); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(stage, stage+old); err != nil {
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return err
+	}
+	return unix.Mount("", "/", "", unix.MS_PRIVATE, "")
+}
