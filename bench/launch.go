@@ -44,6 +44,7 @@ func launchSteps(o *LaunchOptions) []launchStep {
 	return []launchStep{
 		{[]string{"idle_cpu", "idle_memory"}, (*rig).idle},
 		{[]string{"launch_sequential"}, (*rig).sequential},
+		{[]string{"launch_volume"}, (*rig).volume},
 		{[]string{"start_stopped"}, (*rig).startStopped},
 		{[]string{named("launch_concurrent", o.Concurrency)}, (*rig).concurrent},
 		{[]string{named("ps", o.Machines), named("memory", o.Machines), fmt.Sprintf("idle_%d_cpu", o.Machines)},
@@ -124,6 +125,8 @@ func wish(r LaunchRow) (string, bool) {
 	switch {
 	case r.Name == "launch_sequential":
 		return "p50 <= 1.8x, p99 <= 6x", at(r.RatioP50) <= 1.8 && at(r.RatioP99) <= 6
+	case r.Name == "launch_volume":
+		return "p50 <= 3x", at(r.RatioP50) <= 3
 	case r.Name == "start_stopped":
 		return "p50 <= 1.5x", at(r.RatioP50) <= 1.5
 	case strings.HasPrefix(r.Name, "launch_concurrent"):

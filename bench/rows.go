@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
@@ -17,7 +18,21 @@ import (
 
 // sequential launches one machine after the other, each in turn with one floor.
 func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
+	return b.oneByOne(ctx, "launch_sequential", live.LaunchOf(live.Stays(), false))
+}
+
+// volume launches one machine after the other with the same volume, at a path that the host lacks.
+func (b *rig) volume(ctx context.Context) ([]LaunchRow, error) {
+	v, err := b.Client.CreateVolume(ctx, live.App, api.NewVolume{Name: "bench", SizeGB: new(1)})
+	if err != nil {
+		return nil, err
+	}
 	l := live.LaunchOf(live.Stays(), false)
+	l.Config.Mounts = []machine.Mount{{Volume: v.ID, Path: "/souk-bench"}}
+	return b.oneByOne(ctx, "launch_volume", l)
+}
+
+func (b *rig) oneByOne(ctx context.Context, name string, l *machine.Launch) ([]LaunchRow, error) {
 	var took, floors []time.Duration
 	for i := range b.o.N + warmups {
 		floor, err := b.floor.once(live.Stays())
@@ -41,7 +56,7 @@ func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
-	return []LaunchRow{timedRow("launch_sequential", took, floors)}, nil
+	return []LaunchRow{timedRow(name, took, floors)}, nil
 }
 
 // warmups are not counted: caches, connections and the heap reach their working size in them.

@@ -19,6 +19,7 @@ loopback, fork and exec of the same program, and one append with fsync, one afte
 Ratios are to the floor's median, also that of the p99: a floor that is slow at times excuses nothing.
 
   launch_sequential      a machine created and answered "started", one at a time: ratio to the floor's median
+  launch_volume          the same with a volume, which as root needs a mount namespace
   start_stopped          a stopped machine started, one at a time
   launch_concurrent_64   launches a second of a program that ends at once, against a bare fork, exec and wait loop
                          of the same concurrency
