@@ -47,7 +47,7 @@ func (r *Runner) granted(g jobs.Grant) {
 	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
 		Image: "souk/host", Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
-		SwapMB: -1}
+		SwapMB: -1, Home: true}
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	st, err := r.o.Runtime.Start(ctx, spec)
 	cancel()

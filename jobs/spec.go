@@ -163,7 +163,7 @@ type Terms struct {
 func (s *Spec) terms(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/",
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})

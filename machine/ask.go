@@ -54,7 +54,7 @@ func Argv(c *Config) []string {
 	return append(append([]string(nil), init.Entrypoint...), init.Cmd...)
 }
 
-// User returns the user a machine runs as, "" for souk's own.
+// User returns the user a machine runs as, "" for one of its own.
 func User(c *Config) string {
 	if len(c.Processes) == 1 {
 		return c.Processes[0].User

@@ -78,7 +78,7 @@ type File struct {
 	RawValue    *string `json:"raw_value,omitempty"`   // base64; "" is an empty file
 	SecretName  *string `json:"secret_name,omitempty"` // whose value is base64
 	ImageConfig *string `json:"image_config,omitempty"`
-	Mode        uint32  `json:"mode,omitempty"` // permission bits; 0: 0644
+	Mode        uint32  `json:"mode,omitempty"` // permission bits; 0: 0644, of a secret 0600
 }
 
 // StopConfig says how to stop a machine.

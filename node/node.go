@@ -52,6 +52,7 @@ type Options struct {
 
 	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
 	Reserve    bool
+	AllowRoot  bool           // machines may ask to be root
 	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
 	DNS        *names.Server  // nil: none
 	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone
@@ -99,9 +100,9 @@ func New(ctx context.Context, o Options) (*Node, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Runtime == nil {
-		log := o.Log
+		log, allowRoot := o.Log, o.AllowRoot
 		o.Runtime = func(_ Worker, dir string) (Runtime, error) {
-			return process.Open(process.Options{Dir: dir, Log: log})
+			return process.Open(process.Options{Dir: dir, Log: log, AllowRoot: allowRoot})
 		}
 	}
 	n := &Node{o: o, fleet: fleet.New()}

@@ -45,7 +45,8 @@ type Spec struct {
 	Image     string
 	Argv      []string
 	Env       []string // KEY=VALUE, complete: nothing of souk's own environment is added
-	User      string   // "" = as souk runs
+	User      string   // "": one of its own where souk is root, else as souk runs
+	Home      bool     // HOME is the machine's directory, unless Env says otherwise
 	Files     []File
 	Mounts    []Mount
 	Resources cluster.Resources

@@ -23,7 +23,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	c := m.Config
 	s := runtime.Spec{
 		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: c.Image,
-		Argv: machine.Argv(c), User: machine.User(c), TTY: c.Init.TTY, Resources: machine.Resources(c),
+		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
 	}
 	if c.Init.SwapSizeMB != nil {
@@ -59,7 +59,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
-		"PATH": defaultPath, "HOME": "/", "LANG": "C.UTF-8",
+		"PATH": defaultPath, "LANG": "C.UTF-8",
 		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID,
 		"FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
 		"FLY_MACHINE_VERSION": m.InstanceID, "FLY_PRIVATE_IP": m.PrivateIP, "FLY_IMAGE_REF": m.Config.Image,
@@ -109,7 +109,11 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 			return nil, fault.New(fault.Invalid, "file", "the content of file %s is not base64", f.GuestPath)
 		}
 		mode := f.Mode
-		if mode == 0 {
+		switch {
+		case mode != 0:
+		case deref(f.SecretName) != "":
+			mode = 0o600
+		default:
 			mode = 0o644
 		}
 		out = append(out, runtime.File{Path: f.GuestPath, Mode: mode, Data: data})

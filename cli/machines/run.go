@@ -39,6 +39,7 @@ type RunFlags struct {
 	noStart  bool
 	id       string
 	gpus     string
+	user     string
 	place    placeFlags
 }
 
@@ -97,6 +98,9 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
 	f.StringArrayVar(&o.volumes, "volume", nil,
 		"VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
+	f.StringVar(&o.user, "user", "",
+		"whom it runs as, USER or USER:GROUP of the worker's host (default: a user of its own, where souk is root); "+
+			"root only where the worker allows it")
 	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
 	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
@@ -188,6 +192,9 @@ func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o 
 	}
 	if o.memory == 0 {
 		cfg.Guest.MemoryMB = LeastMemory(o.cpuKind) * max(o.cpus, 1)
+	}
+	if o.user != "" {
+		cfg.Processes = []machine.ProcessConfig{{User: o.user}}
 	}
 	if o.gpus != "" {
 		kind, count, both := strings.Cut(o.gpus, ":")

@@ -43,6 +43,7 @@ type agentConfig struct {
 	Level  string   `toml:"log"`
 
 	DecisionMB int64 `toml:"decision-log-mb"`
+	AllowRoot  bool  `toml:"allow-root"`
 }
 
 // agentFlags are the flags of souk agent.
@@ -214,8 +215,9 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
-			DNS: dns, DecisionMB: o.DecisionMB, Member: m, Version: cli.Version(),
-			Grace: shutdownGrace, Reserve: true, KeepToken: func(token string) error { return keepToken(dir, token) }},
+			DNS: dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: m,
+			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {
 		ln.Close()
@@ -288,6 +290,7 @@ func printMember(c *cli.Env, m *member.Member, dir, addr string, p node.Worker, 
 	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", m.ID(), cli.Millis(took), dir)
 	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr,
 		filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
+	printUsers(c)
 	if m.Issuer() != nil {
 		fmt.Fprintf(c.Out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
 	}

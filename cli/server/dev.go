@@ -119,6 +119,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
+			AllowRoot:  o.offer.allowRoot,
 			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
@@ -187,6 +188,7 @@ func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node,
 	for _, p := range plans {
 		fmt.Fprintf(c.Out, "  worker %s offers %s\n", p.ID, p.Capacity)
 	}
+	printUsers(c)
 	if running > 0 {
 		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
 	}
@@ -204,6 +206,14 @@ func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node,
 		fmt.Fprint(c.Out,
 			"(souk is not on your PATH: \"go install ./cmd/souk\" puts it there, or write \"go run ./cmd/souk\" for "+
 				"it)\n")
+	}
+}
+
+// printUsers says what machines cannot have where souk is not root.
+func printUsers(c *cli.Env) {
+	if uid := os.Geteuid(); uid != 0 {
+		fmt.Fprintf(c.Out, "  machines run as user %d, as souk does, and can do what it can; volumes and files are "+
+			"below their directories (\"souk doctor\" tells what root would give)\n", uid)
 	}
 }
 

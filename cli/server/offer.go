@@ -20,6 +20,8 @@ type offerFlags struct {
 	reserved []string
 	headroom string
 	gpus     []string
+
+	allowRoot bool
 }
 
 func (o *offerFlags) add(f *pflag.FlagSet) {
@@ -29,6 +31,8 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 		"whom the workers take, over a request's labels: 'team == red', 'band in batch,free'; repeatable")
 	f.StringArrayVar(&o.reserved, "reserve", nil, "NAME: only machines that tolerate NAME come here; repeatable")
 	f.StringVar(&o.headroom, "headroom", "", "what each worker keeps free for large machines: cpu=2,memory=4GiB")
+	f.BoolVar(&o.allowRoot, "allow-root", false,
+		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
 	f.StringArrayVar(&o.gpus, "gpu", nil, "KIND or KIND:COUNT, GPU devices of each worker; repeatable")
 }
 

@@ -208,9 +208,12 @@ func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt
 		default: // not answered: there or not, but never half, and never twice
 			whole := len(machines) == 1 && machines[0].State == machine.Started && len(processes) == 1
 			if !whole && len(machines)+len(processes) > 0 {
-				t.Errorf("%s: the answer to %s was lost; there are %d machines and the processes %v", when, a.mark,
-					len(machines),
-					processes)
+				first := (*machine.Machine)(nil)
+				if len(machines) > 0 {
+					first = machines[0]
+				}
+				t.Errorf("%s: the answer to %s was lost; there are %d machines (%s) and the processes %v", when, a.mark,
+					len(machines), brief(first), processes)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,6 +27,11 @@ func TestJobsOverKill9(t *testing.T) {
 		t.Skip("takes a while")
 	}
 	dir := t.TempDir()
+	ran := filepath.Join(dir, "ran") // one short line for each life: O_APPEND keeps them whole
+	if err := os.WriteFile(ran, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openTo(t, ran)
 	var log syncBuffer
 	own := &live.Souk{
 		Exe:    soukExe(t),
@@ -40,7 +46,6 @@ func TestJobsOverKill9(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	ran := filepath.Join(dir, "ran") // one short line for each life: O_APPEND keeps them whole
 	spec := jobs.Spec{App: "default", Name: "crash", First: 1, Last: jobCrashTasks, Env: map[string]string{"RAN": ran},
 		Command: []string{
 			"/bin/sh",
@@ -79,6 +84,16 @@ func TestJobsOverKill9(t *testing.T) {
 	}
 	checkRuns(t, own, ran)
 	checkNothingLeft(t, own)
+}
+
+// openTo lets machines, which have users of their own, write to a file in a directory of the test.
+func openTo(t *testing.T, file string) {
+	t.Helper()
+	dir := filepath.Dir(file)
+	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755), os.Chmod(file, 0o666))
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkRuns holds what ran against what is recorded.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -25,7 +26,8 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	}
 	root := os.Geteuid() == 0
 	add("process: root", root, fmt.Sprintf("souk runs as user %d", os.Geteuid()),
-		"without root, machines run as souk's own user and a config's user is refused; run souk as root to have them")
+		"without root, machines run as souk's own user and can do what souk can, a config's user is refused, and "+
+			"volumes and files are below a machine's directory only; run souk as root to have them")
 	s, err := r.link.session(ctx)
 	if err != nil {
 		add("process: reaper", false, err.Error(), "machines cannot be started until it runs; see "+reaper.LogFile+
@@ -33,6 +35,13 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 		return append(out, r.disk())
 	}
 	add("process: reaper", true, fmt.Sprintf("pid %d, protocol %d", s.welcome.PID, s.welcome.Version), "")
+	if root {
+		add("process: users of machines", s.welcome.NoUsers == "", cmp.Or(s.welcome.NoUsers, "one for each"),
+			"machines start only with a user that is named (souk run --user)")
+		add("process: view of machines", s.welcome.View, yesNo(s.welcome.View),
+			"machines with volumes or files are refused, and others must be let through to their directories; souk "+
+				"needs CAP_SYS_ADMIN and a /run that can be written; see "+reaper.LogFile+" in "+r.o.Dir)
+	}
 	add("process: reaper is of this build", s.welcome.Build == Build(), s.welcome.Build,
 		"it works; it is replaced the next time it is started")
 	out = append(out, examineTree(s.welcome.Tree, s.welcome.Lacks)...)

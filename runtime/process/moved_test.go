@@ -43,7 +43,7 @@ func TestAMovedDirectory(t *testing.T) {
 					t.Fatalf("%+v, %v; want process %d", all, err, st.PID)
 				}
 				say := filepath.Join(reaper.RootDir(o.Dir, "m"), "say")
-				err = os.WriteFile(say+".new", []byte("hello\n"), 0o600)
+				err = os.WriteFile(say+".new", []byte("hello\n"), 0o644)
 				if err == nil {
 					err = os.Rename(say+".new", say) // it is not seen before it is whole
 				}

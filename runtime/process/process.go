@@ -10,13 +10,15 @@
 // # What a machine gets
 //
 //   - a directory of its own, which is its current directory; files and mounts lie below it, as the paths say
+//   - where souk is root, a user of its own without any right to more, and its files and mounts at their paths too
+//     (packages users and space; docs/decisions/0038-a-machine-is-not-souk.md)
 //   - a session and process group of its own, and exactly the environment it was given
 //   - cgroups where the host lets souk make them: limits on CPU, memory and processes, and an end to all of them at once
 //   - its stdout and stderr kept in files of bounded size
 //
 // When its main process ends, a machine has ended: what it left running is killed.
 //
-// It shares the host's files, network and users. Spec.TTY is without effect here.
+// It shares the host's files and network. Spec.TTY is without effect here.
 //
 // # Directory
 //
@@ -56,6 +58,7 @@ type Options struct {
 	// is added as the last argument and set as SOUK_REAPER_DIR, for ReaperHook.
 	ReaperCommand []string
 
+	AllowRoot    bool          // machines may be root's, where the one who asks for them says so
 	LogFileBytes int64         // of one log file; 0: 1 MiB
 	LogFiles     int           // kept per machine; 0: 4
 	ReaperIdle   time.Duration // how long a reaper stays that has nothing to do; 0: a minute; counts when it is started

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // inside is what runs of a machine.
@@ -37,7 +38,7 @@ func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
 		group := t.Group(g.Name)
 		in.group, in.base, in.pids = &group, *g, group.PIDs()
 	} else {
-		in.pids = proc.Below(st.PID, s.welcome.PID, reaper.RootDir(r.o.Dir, id))
+		in.pids = proc.Below(st.PID, s.welcome.PID, reaper.RootDir(r.o.Dir, id), space.Root(id))
 	}
 	slices.Sort(in.pids)
 	in.pids = slices.DeleteFunc(in.pids, func(p int) bool { return p == st.PID || p == s.welcome.PID })

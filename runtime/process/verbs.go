@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
@@ -19,7 +20,8 @@ func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
 // Start costs one round trip to the reaper and one fork+exec there.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	st := &frame.Start{
-		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh,
+		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
+		Apart: true, Root: r.o.AllowRoot,
 		Limits: cgroup.Limits{
 			CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
 			SwapMiB: int64(s.SwapMB), PIDs: maxPIDs,
@@ -52,12 +54,33 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 				"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use "+
 					"files", size)
 	}
+	if err := r.apart(ctx); err != nil {
+		return runtime.Status{}, err
+	}
 	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st},
 		false, data...)
 	if err != nil {
 		return runtime.Status{}, err
 	}
 	return *a.Status, nil
+}
+
+// apart refuses to start machines by a reaper of an older souk, which would run them as root, and has it asked once
+// more to become this one.
+func (r *Runtime) apart(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	s, err := r.link.session(ctx)
+	if err != nil || s.welcome.Version >= frame.Apart {
+		return err
+	}
+	if err := r.link.askAgain(ctx, s); err != nil {
+		return err
+	}
+	return fault.New(fault.Unavailable, "reaper",
+		"the reaper is still of an older souk, which would run the machine as root: it is replaced once the commands "+
+			"that run in its machines have ended")
 }
 
 // Signal sends sig to the main process.

@@ -31,7 +31,15 @@ const twice = "twice"
 
 func newWitness(dir string) (witness, error) {
 	w := witness{filepath.Join(dir, "witness")}
-	if err := os.Mkdir(w.dir, 0o700); err != nil {
+	err := os.Mkdir(w.dir, 0o700)
+	if err == nil {
+		err = os.Chmod(w.dir, 0o777)
+	}
+	// Machines have users of their own, who must get there.
+	for d := dir; err == nil && (d == dir || strings.HasPrefix(d, os.TempDir()+"/")); d = filepath.Dir(d) {
+		err = os.Chmod(d, 0o711)
+	}
+	if err != nil {
 		return w, fault.Wrap(err, fault.Internal, "witness", "the witnesses have no directory")
 	}
 	return w, nil
@@ -40,7 +48,8 @@ func newWitness(dir string) (witness, error) {
 // command returns what a machine runs. A process that finds its machine's lock taken says so and goes on: what is to be
 // seen is seen.
 func (w witness) command() []string {
-	return []string{"/bin/sh", "-c", `exec 9>>"$0/$SOUK_MACHINE"
+	return []string{"/bin/sh", "-c", `umask 0
+exec 9>>"$0/$SOUK_MACHINE"
 flock -n 9 || echo "$SOUK_MACHINE with the token $SOUK_FENCE at $SOUK_WORKER" >> "$0/twice"
 echo "$SOUK_FENCE" >&9
 exec sleep 1000000`, w.dir}

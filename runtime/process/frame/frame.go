@@ -12,9 +12,11 @@ import (
 	"io"
 )
 
-// Version is the protocol this build speaks; Oldest is the oldest one it still understands.
+// Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
+// gives machines users of their own.
 const (
-	Version = 1
+	Version = 2
+	Apart   = 2
 	Oldest  = 1
 )
 

@@ -61,6 +61,8 @@ type Welcome struct {
 	Dir     string       `json:"dir,omitempty"`  // "": of a reaper that does not say
 	Tree    *cgroup.Tree `json:"tree,omitempty"` // nil: no cgroups
 	Lacks   []string     `json:"lacks,omitempty"`
+	View    bool         `json:"view,omitempty"`     // machines have a mount namespace
+	NoUsers string       `json:"no_users,omitempty"` // why machines have no users of their own
 }
 
 // Start is a runtime.Spec for the wire. The contents of Files are the body, one after the other.
@@ -72,6 +74,12 @@ type Start struct {
 	Mounts []runtime.Mount `json:"mounts,omitempty"`
 	Limits cgroup.Limits   `json:"limits"`
 	Fresh  bool            `json:"fresh,omitempty"` // prepare the machine first
+	Home   bool            `json:"home,omitempty"`  // HOME is the machine's directory, unless Env says otherwise
+
+	// Apart says that a machine is not souk: where souk is root it has a user of its own unless User names one, and its
+	// volumes and files are at their paths. False of a souk that knows nothing of that.
+	Apart bool `json:"apart,omitempty"`
+	Root  bool `json:"root,omitempty"` // User may be root
 
 	LogBytes int64 `json:"log_bytes"` // of one log file
 	LogFiles int   `json:"log_files"`

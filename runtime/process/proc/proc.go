@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,9 +111,9 @@ func All() ([]Stat, error) {
 }
 
 // Below gives the pids of a machine that has no cgroup: the main process, all of its session, all descendants of
-// those, and children of reaper that work below dir. A process that made a session of its own, lost its parents and
-// left dir is not found: only cgroups can.
-func Below(main, reaper int, dir string) []int {
+// those, and children of reaper that work below one of dirs. A process that made a session of its own, lost its parents
+// and left dirs is not found: only cgroups can.
+func Below(main, reaper int, dirs ...string) []int {
 	all, err := All()
 	if err != nil {
 		return []int{main}
@@ -122,7 +123,8 @@ func Below(main, reaper int, dir string) []int {
 		switch {
 		case main > 0 && (s.PID == main || s.Session == main):
 			in[s.PID] = true
-		case reaper > 0 && s.Parent == reaper && dir != "" && within(s.PID, dir):
+		case reaper > 0 && s.Parent == reaper &&
+			slices.ContainsFunc(dirs, func(d string) bool { return within(s.PID, d) }):
 			in[s.PID] = true
 		}
 	}

@@ -23,6 +23,8 @@ func (r *Reaper) adoptAll() error {
 	if err := r.listDirs(); err != nil {
 		return err
 	}
+	r.apart.openUsers(r.machines)
+	r.stock.users = r.apart.users
 	file, all, was, err := openLives(r.dir)
 	if err != nil {
 		return err
@@ -86,10 +88,8 @@ func (r *Reaper) adoptAll() error {
 
 // listDirs makes the directories, and knows of the machines that have one.
 func (r *Reaper) listDirs() error {
-	for _, d := range []string{machinesDir(r.dir), logsDir(r.dir)} {
-		if err := makeApart(d); err != nil {
-			return fmt.Errorf("make the machines' directories: %w", err)
-		}
+	if err := makeApart(logsDir(r.dir)); err != nil {
+		return fmt.Errorf("make the directory of logs: %w", err)
 	}
 	es, err := os.ReadDir(machinesDir(r.dir))
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Reaper) listDirs() error {
 	}
 	for _, e := range es {
 		if CheckID(e.Name()) == nil && e.IsDir() {
-			r.machines[e.Name()] = &machine{id: e.Name()}
+			r.machines[e.Name()] = &machine{id: e.Name(), owned: dirOwner(RootDir(r.dir, e.Name()))}
 		}
 	}
 	return nil
@@ -139,6 +139,7 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 		pids = unexecuted(r.dir)
 		for _, id := range ids {
 			pids = append(pids, proc.Within(RootDir(r.dir, id))...)
+			pids = append(pids, proc.Within(r.apart.workDir(id))...)
 		}
 		return pids
 	}

@@ -2,6 +2,8 @@ package reaper
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +11,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // execution is a command beside a machine's main process.
@@ -56,12 +59,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 				id)
 		}
 	}
-	dir := RootDir(r.dir, id)
-	path, err := program(argv, env, dir)
-	if err != nil {
-		return nil, err
-	}
-	k := &child{path: path, argv: argv, env: env, dir: dir, owner: l.owner}
+	k := &child{argv: argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
 	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
 	defer l.slotMu.Unlock()
 	if err := r.awake(l); err != nil {
@@ -69,14 +67,16 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 	}
 	if r.tree != nil {
 		k.group = &l.slot.group
-		if k.thread, err = r.slots.threads.park(l.slot.group); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "cgroup",
-				"the limits of machine %s cannot be applied to a command", id)
-		}
-		defer k.thread.leave()
 	}
+	if k.join, err = spaceOf(r, l); err != nil {
+		return nil, err
+	}
+	defer k.join.Close() // nil says that it is invalid
 	copy(k.files[:], fds.fds)
 	defer fds.close()
+	if err := givePipes(l.owner, fds.fds...); err != nil {
+		return nil, err
+	}
 	x := &execution{ended: make(chan int, 1)}
 	k.registered = func(pid int, _ uint64) {
 		x.pid = pid
@@ -88,6 +88,47 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	return x, nil
+}
+
+// spaceOf opens the namespace that a life is in; nil where all are in that of the reaper.
+func spaceOf(r *Reaper, l *life) (*os.File, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	r.forkMu.Lock() // it cannot be waited for meanwhile, so the pid is its own
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if ended {
+		return nil, notRunning(l.m.id)
+	}
+	f, err := space.Of(l.rec.PID)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return nil, notRunning(l.m.id)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "namespace", "machine %s's view of files cannot be entered",
+			l.m.id)
+	}
+	return f, nil
+}
+
+// givePipes lets a machine open its stdin, stdout and stderr again by name (/dev/stdout): a pipe is who made it's.
+func givePipes(o *owner, fds ...int) error {
+	if o == nil {
+		return nil
+	}
+	for _, fd := range fds {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			continue
+		}
+		if err := unix.Fchown(fd, o.uid, o.gid); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "pipe", "the output cannot be given to user %d", o.uid)
+		}
+	}
+	return nil
 }
 
 // awake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it

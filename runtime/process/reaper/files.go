@@ -13,12 +13,6 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 )
 
-// owner is whom the files of a machine are given to; nil is whoever the reaper is.
-type owner struct {
-	uid, gid int
-	groups   []uint32
-}
-
 // relative makes a machine's path one below its root: "/etc/app.conf" -> "etc/app.conf". Paths that would leave it
 // are refused, not bent.
 func relative(p, what string) (string, error) {
@@ -36,8 +30,9 @@ func relative(p, what string) (string, error) {
 }
 
 // place writes files and mounts below dir. Everything goes through os.Root: whatever symlinks the machine left there,
-// nothing outside is touched. Mounts come first, so that a file that lies in one is refused, not hidden.
-func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, o *owner) error {
+// nothing outside is touched. Mounts come first, so that a file that lies in one is refused, not hidden. A mount is a
+// link to the volume, or with spaced an empty directory, over which it will be mounted.
+func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, o *owner, spaced bool) error {
 	if len(files) == 0 && len(mounts) == 0 {
 		return nil
 	}
@@ -47,11 +42,14 @@ func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, 
 	}
 	defer root.Close()
 	for _, m := range mounts {
-		if err := placeMount(root, m); err != nil {
+		if err := placeMount(root, m, o, spaced); err != nil {
 			return err
 		}
 	}
 	for _, f := range files {
+		if err := outside(f.Path, mounts); err != nil && spaced {
+			return err
+		}
 		if f.Size < 0 || f.Size > len(data) {
 			return fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came", f.Path, f.Size,
 				len(data))
@@ -76,10 +74,8 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 			"the file %s cannot be written below the machine's directory; a part of its path may be a symlink that "+
 				"leads out of it, a mount, or not a directory", f.Path)
 	}
-	if d := path.Dir(name); d != "." {
-		if err := root.MkdirAll(d, 0o755); err != nil {
-			return refuse(err)
-		}
+	if err := mkdirs(root, path.Dir(name), o); err != nil {
+		return refuse(err)
 	}
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refuse(err)
@@ -105,8 +101,36 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 	return nil
 }
 
-// placeMount makes the symlink root/PATH -> volume.
-func placeMount(root *os.Root, m runtime.Mount) error {
+// outside refuses a file that lies in a volume.
+func outside(file string, mounts []runtime.Mount) error {
+	file = path.Clean("/" + file)
+	for _, m := range mounts {
+		if at := path.Clean("/" + m.Path); file == at || strings.HasPrefix(file, at+"/") {
+			return fault.New(fault.Precondition, "file",
+				"the file %s would lie in the volume that is mounted at %s: name a path outside of it", file, m.Path)
+		}
+	}
+	return nil
+}
+
+// mkdirs makes the directories of a path that are missing, which belong to the machine.
+func mkdirs(root *os.Root, dir string, o *owner) error {
+	at := ""
+	for part := range strings.SplitSeq(dir, "/") {
+		at = path.Join(at, part)
+		err := root.Mkdir(at, 0o755)
+		if err == nil && o != nil {
+			err = root.Lchown(at, o.uid, o.gid)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeMount makes the symlink root/PATH -> volume, or the directory root/PATH.
+func placeMount(root *os.Root, m runtime.Mount, o *owner, spaced bool) error {
 	name, err := relative(m.Path, "mount")
 	if err != nil {
 		return err
@@ -120,18 +144,18 @@ func placeMount(root *os.Root, m runtime.Mount) error {
 			"volume %s cannot be shown at %s; empty that path in the machine's directory, or mount elsewhere", m.Volume,
 			m.Path)
 	}
-	if d := path.Dir(name); d != "." {
-		if err := root.MkdirAll(d, 0o755); err != nil {
-			return refuse(err)
-		}
+	if err := mkdirs(root, path.Dir(name), o); err != nil {
+		return refuse(err)
 	}
 	st, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return refuse(err)
+	case spaced && st.IsDir():
+		return nil
 	case st.Mode()&fs.ModeSymlink != 0:
-		if to, err := root.Readlink(name); err == nil && to == m.Dir {
+		if to, err := root.Readlink(name); err == nil && to == m.Dir && !spaced {
 			return nil
 		}
 		fallthrough
@@ -143,7 +167,12 @@ func placeMount(root *os.Root, m runtime.Mount) error {
 			return refuse(err)
 		}
 	}
-	if err := root.Symlink(m.Dir, name); err != nil {
+	if spaced {
+		err = mkdirs(root, name, o)
+	} else {
+		err = root.Symlink(m.Dir, name)
+	}
+	if err != nil {
 		return refuse(err)
 	}
 	return nil

@@ -11,19 +11,24 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // child is what is to be executed.
 type child struct {
-	path   string
+	path   string // "": to be found where it will run
 	argv   []string
 	env    []string
 	dir    string
 	owner  *owner
+	space  *space.Plan   // what it is shown; nil: what its thread sees
+	join   *os.File      // the namespace to be in; nil: none of its own
 	group  *cgroup.Group // nil: none
 	thread *parkedThread // in the group; nil: none is needed
 	v2     int           // the group's directory on the v2 mount, open; 0: not yet
 	files  [3]int
+
+	spoiled bool // its thread is not where it was
 
 	// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since
 	// boot, if that is known: 0 if not.
@@ -44,14 +49,55 @@ func (r *Reaper) fork(c *child) error {
 		}
 		return err
 	}
-	if c.thread == nil {
+	t := c.thread
+	switch {
+	case r.threads == nil:
 		return job()
+	case t == nil || c.owner.root(): // what waits in a group can fork no root
+		var err error
+		if t, err = r.threads.parkFor(c.owner, c.group); err != nil {
+			return err
+		}
+		defer func() {
+			if c.owner.root() || c.group != nil || c.spoiled {
+				t.leave()
+			} else {
+				r.threads.back(t)
+			}
+		}()
 	}
-	return c.thread.run(job)
+	return t.run(job)
+}
+
+// goThere puts this thread where the child is to be, and finds its program there.
+func (c *child) goThere(v *space.View) (err error) {
+	switch {
+	case c.space != nil:
+		c.spoiled = true
+		if err := space.Build(c.space); err != nil {
+			return fault.Wrap(err, fault.Precondition, "namespace",
+				"volumes and files cannot be shown to the machine at their paths: %s", err)
+		}
+	case c.join != nil:
+		c.spoiled = v != nil
+		if err := v.Join(c.join); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "namespace", "the machine's view of files cannot be entered")
+		}
+	}
+	if c.path == "" {
+		c.path, err = program(c.argv, c.env, c.dir)
+	}
+	return err
 }
 
 // forkHere forks on this thread, and registers what it forked before anybody can wait for it.
 func (r *Reaper) forkHere(c *child) error {
+	if c.space != nil {
+		defer func() { c.spoiled = r.apart.view.Return() != nil }()
+	}
+	if err := c.goThere(r.apart.seen()); err != nil {
+		return err
+	}
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if c.owner != nil {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.owner.uid), Gid: uint32(c.owner.gid), Groups: c.owner.groups}

@@ -62,6 +62,7 @@ type lifeRecord struct {
 	UID       int       `json:"uid,omitempty"` // -1: as the reaper
 	GID       int       `json:"gid,omitempty"`
 	Groups    []uint32  `json:"gs,omitempty"`
+	View      bool      `json:"v,omitempty"` // its directory is where the view has it
 	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
 	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
 	Paused    bool      `json:"p,omitempty"`
@@ -261,6 +262,9 @@ func (n line) appendPlain(b []byte) []byte {
 	at(l.StartedAt)
 	number(`,"uid":`, int64(l.UID))
 	number(`,"gid":`, int64(l.GID))
+	if l.View {
+		b = append(b, `,"v":true`...)
+	}
 	count(`,"o":`, l.Out)
 	count(`,"e":`, l.Err)
 	if l.Paused {

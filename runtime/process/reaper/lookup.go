@@ -90,8 +90,8 @@ func execFault(err error, name, dir string, o *owner) error {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		if o != nil {
 			return fault.New(fault.Precondition, "user",
-				"user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths", o.uid,
-				name, dir)
+				"user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths, or "+
+					"name a user who may with --user", o.uid, name, dir)
 		}
 		return fault.New(fault.Precondition, "program", "souk may not execute %s on this worker", name)
 	}

@@ -23,6 +23,9 @@ type machine struct {
 	id string
 	op sync.Mutex
 
+	uid   int // of its own; 0: none yet. Under op, as owned
+	owned int // whose its directory is; 0: root's or not known
+
 	seen    uint64    // the highest attempt that was started
 	started time.Time // when that was; zero where an older reaper did not write it down
 	intent  uint64    // the attempt that is about to be forked; 0: none
@@ -175,7 +178,8 @@ func (r *Reaper) prepare(id string) error {
 	r.mu.Lock()
 	_, there := r.machines[id]
 	r.mu.Unlock()
-	if err := r.stock.mkdir(id); err != nil {
+	uid, err := r.stock.mkdir(id)
+	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
 	}
 	if there {
@@ -184,7 +188,7 @@ func (r *Reaper) prepare(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.machines[id] == nil {
-		r.machines[id] = &machine{id: id}
+		r.machines[id] = &machine{id: id, uid: uid, owned: uid}
 	}
 	return nil
 }
@@ -293,7 +297,7 @@ func (r *Reaper) pids(l *life) []int {
 	if l.child {
 		reaper = os.Getpid()
 	}
-	return proc.Below(l.rec.PID, reaper, RootDir(r.dir, l.m.id))
+	return proc.Below(l.rec.PID, reaper, r.apart.dirOf(l))
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s/%d", l.m.id, l.attempt) }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
 // Options of a reaper.
@@ -54,22 +55,24 @@ const (
 
 // Reaper is the running state. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
-	dir   string
-	home  home
-	build string
-	log   *slog.Logger
-	ctx   context.Context
-	tree  *cgroup.Tree // nil: no cgroups
-	slots *slots       // nil without tree
-	lacks []string
-	lives *lives
-	out   *outputs
-	stock *stock
-	young *young
-	null  *os.File
-	held  *os.File // the lock of the directory
-	old   handover // of the image before, when there was one
-	at    func(Point)
+	dir     string
+	home    home
+	build   string
+	log     *slog.Logger
+	ctx     context.Context
+	tree    *cgroup.Tree // nil: no cgroups
+	slots   *slots       // nil without tree
+	threads *threads     // that fork; nil only in tests: any does
+	apart   *apart
+	lacks   []string
+	lives   *lives
+	out     *outputs
+	stock   *stock
+	young   *young
+	null    *os.File
+	held    *os.File // the lock of the directory
+	old     handover // of the image before, when there was one
+	at      func(Point)
 
 	gate       sync.RWMutex // held for reading by requests, for writing by an upgrade
 	forkMu     sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
@@ -102,7 +105,7 @@ const (
 // Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case. It also returns when
 // there is nothing to do for it any more.
 func Run(ctx context.Context, o Options) error {
-	restoreSignals()
+	proc.RestoreSignals()
 	old, upgraded, err := takeOver()
 	if err != nil {
 		return err
@@ -185,24 +188,40 @@ func (r *Reaper) settle(o Options) error {
 	if r.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
+	if err := makeApart(machinesDir(r.dir)); err != nil {
+		return fmt.Errorf("make the machines' directories: %w", err)
+	}
+	if r.apart = openApart(r.dir, r.log); r.apart.view == nil && os.Geteuid() == 0 {
+		r.lacks = append(r.lacks, "mount namespaces")
+	}
+	if err := r.settleTree(o); err != nil {
+		return err
+	}
+	r.threads = newThreads(r.ctx, r.tree, r.apart.view, r.log)
+	if r.tree != nil {
+		r.slots = newSlots(r.tree, r.threads)
+	}
+	return nil
+}
+
+// settleTree finds the cgroups that machines are put in.
+func (r *Reaper) settleTree(o Options) error {
 	if o.NoCgroups {
-		r.lacks = []string{"cgroups are switched off"}
+		r.lacks = append(r.lacks, "cgroups are switched off")
 		return nil
 	}
 	mounts, err := cgroup.Mounts()
 	if err != nil {
 		return err
 	}
-	r.tree, r.lacks = cgroup.Open(mounts, r.home.tree)
-	if r.tree == nil {
+	tree, lacks := cgroup.Open(mounts, r.home.tree)
+	if r.tree, r.lacks = tree, append(r.lacks, lacks...); tree == nil {
 		return nil
 	}
 	if err := r.tree.Adopt(os.Getpid()); err != nil {
 		r.lacks = append(r.lacks, "cgroups: "+err.Error())
 		r.tree = nil // without it a thread could not leave a machine's group again
-		return nil
 	}
-	r.slots = newSlots(r.tree, newThreads(r.ctx, r.tree, r.log))
 	return nil
 }
 

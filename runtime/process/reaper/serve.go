@@ -243,9 +243,14 @@ func (c *conn) next() (frame.Frame, frame.Request, error) {
 // as they are announced.
 func (c *conn) welcome(id uint32, h *frame.Hello) {
 	r := c.r
-	c.send(id, frame.KindReply, frame.Reply{Welcome: &frame.Welcome{
+	w := &frame.Welcome{
 		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
-	}})
+		View: r.apart.view != nil,
+	}
+	if r.apart.noUsers != nil {
+		w.NoUsers = r.apart.noUsers.Error()
+	}
+	c.send(id, frame.KindReply, frame.Reply{Welcome: w})
 	if !h.Exits {
 		return
 	}

@@ -1,8 +1,8 @@
 package reaper
 
 import (
-	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // maxStarting is how many starts are under way at once; more wait. They would wait for the fork anyway, each with four
@@ -84,30 +85,39 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 
 // launch does the work of a start. Nothing is left behind when it fails.
 func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
-	dir := RootDir(r.dir, m.id)
-	path, err := program(s.Argv, s.Env, dir)
+	o, err := r.apart.ownerOf(m, s)
 	if err != nil {
 		return err
 	}
-	o, err := lookupUser(s.User)
+	shown, err := r.apart.plan(m, s)
 	if err != nil {
 		return err
 	}
-	if o != nil {
-		if err := r.letIn(m.id, o); err != nil {
+	path := "" // with a space of its own, only that tells what is there
+	if shown == nil {
+		if path, err = r.apart.program(m.id, s); err != nil {
 			return err
 		}
 	}
-	if err := place(dir, s.Files, data, s.Mounts, o); err != nil {
+	if err := r.apart.letIn(m, o); err != nil {
 		return err
 	}
+	if err := place(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
+		return err
+	}
+	if err := handOver(s.Mounts, o); err != nil {
+		return err
+	}
+	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		s.Env = append(s.Env, "HOME="+r.apart.workDir(m.id))
+	}
 	l := &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
-	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	l.rec = lifeRecord{UID: -1, View: r.apart.view != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
 	l.log = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown)
-	if err := r.born(l, path, s, tell); err != nil {
+	if err := r.born(l, path, shown, s, tell); err != nil {
 		_ = l.log.Close()
 		return err
 	}
@@ -115,7 +125,8 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 }
 
 // born makes pipes and cgroup, forks, registers the life, and tells of it.
-func (r *Reaper) born(l *life, path string, s *frame.Start, tell func(runtime.Status)) (err error) {
+func (r *Reaper) born(l *life, path string, shown *space.Plan, s *frame.Start,
+	tell func(runtime.Status)) (err error) {
 	m := l.m
 	pair, err := r.stock.pipes()
 	if err != nil {
@@ -127,6 +138,9 @@ func (r *Reaper) born(l *life, path string, s *frame.Start, tell func(runtime.St
 	fail := func(err error) error {
 		l.closeStreams()
 		return err
+	}
+	if err := givePipes(l.owner, pair[0].end, pair[1].end); err != nil {
+		return fail(err)
 	}
 	var group *cgroup.Group
 	if r.tree != nil {
@@ -146,7 +160,7 @@ func (r *Reaper) born(l *life, path string, s *frame.Start, tell func(runtime.St
 		return fail(err)
 	}
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: RootDir(r.dir, m.id), owner: l.owner, group: group,
+		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(m.id), owner: l.owner, group: group, space: shown,
 		thread: l.slot.thread, v2: l.slot.meter.Dir(),
 		files:      [3]int{int(r.null.Fd()), pair[0].end, pair[1].end},
 		registered: func(pid int, ticks uint64) { r.register(l, pid, ticks) },
@@ -164,6 +178,9 @@ func (r *Reaper) born(l *life, path string, s *frame.Start, tell func(runtime.St
 		}
 		r.abandon(l)
 		return fail(err)
+	}
+	if c.spoiled {
+		r.freeThread(l)
 	}
 	r.attend(l)
 	return nil
@@ -224,21 +241,6 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 		r.procs[pid] = l
 		r.mu.Unlock()
 	}
-}
-
-// letIn lets a user other than souk's through to the machine's directory, which becomes its own.
-func (r *Reaper) letIn(id string, o *owner) error {
-	for _, d := range []string{r.dir, machinesDir(r.dir)} {
-		if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
-			return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d", d,
-				o.uid)
-		}
-	}
-	if err := os.Lchown(filepath.Clean(RootDir(r.dir, id)), o.uid, o.gid); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be given to user %d",
-			id, o.uid)
-	}
-	return nil
 }
 
 func (l *life) closeStreams() {

@@ -14,19 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // stock is what a start needs and is of no machine yet, made beforehand, between two starts: pipes, and empty
 // directories, which only get their names in a start. A start that finds none makes its own.
 type stock struct {
-	dir string // of the machines
+	dir   string      // of the machines
+	users *users.Pool // nil: directories are whoever's the reaper is
 
 	mu     sync.Mutex
 	pairs  []pipePair
-	dirs   []string
+	dirs   []unusedDir
 	next   int
 	making bool
 	closed bool
+}
+
+// unusedDir is an empty directory, and whose it is; 0: the reaper's.
+type unusedDir struct {
+	path string
+	uid  int
 }
 
 // minStock is as many as there are groups for later (minFreeSlots).
@@ -51,27 +59,50 @@ func openStock(dir string) (*stock, error) {
 	return &stock{dir: dir}, nil
 }
 
-// mkdir makes a machine's directory, unless it is there.
-func (s *stock) mkdir(id string) error {
+// mkdir makes a machine's directory, unless it is there, and gives whose it is; 0: the reaper's, or not known.
+func (s *stock) mkdir(id string) (uid int, err error) {
 	path := filepath.Join(s.dir, id)
 	s.mu.Lock()
-	unused := ""
+	var unused unusedDir
 	if n := len(s.dirs); n > 0 {
 		unused, s.dirs = s.dirs[n-1], s.dirs[:n-1]
 	}
 	s.mu.Unlock()
-	if unused != "" {
+	if unused.path != "" {
 		// A directory that is there must not be replaced: a machine may work in it.
-		err := unix.Renameat2(unix.AT_FDCWD, unused, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(unix.AT_FDCWD, unused.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 		if err == nil {
-			return nil
+			return unused.uid, nil
 		}
-		_ = os.Remove(unused) // where it stays, the next reaper removes it
+		s.discard(unused)
 	}
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	uid, err = s.makeDir(path)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
 	}
-	return nil
+	return uid, err
+}
+
+// makeDir makes a directory, and with users one of a user of its own, whom nobody else has.
+func (s *stock) makeDir(path string) (uid int, err error) {
+	if err := os.Mkdir(path, 0o700); err != nil || s.users == nil {
+		return 0, err
+	}
+	if uid, err = s.users.Take(); err != nil {
+		return 0, nil // the start that needs it says why
+	}
+	if err := os.Lchown(path, uid, uid); err != nil {
+		s.users.Give(uid)
+		return 0, nil // so does the start
+	}
+	return uid, nil
+}
+
+// discard removes a directory of the stock.
+func (s *stock) discard(d unusedDir) {
+	if os.Remove(d.path) == nil && s.users != nil { // where it stays, the next reaper removes it
+		s.users.Give(d.uid)
+	}
 }
 
 // pipes gives the pipes for one life.
@@ -114,9 +145,10 @@ func (s *stock) makeOne() bool {
 	s.mu.Unlock()
 	var p pipePair
 	var err error
+	made := unusedDir{path: path}
 	switch {
 	case dir:
-		err = os.Mkdir(path, 0o755)
+		made.uid, err = s.makeDir(path)
 	case pair:
 		p, err = newPipePair()
 	default:
@@ -128,9 +160,9 @@ func (s *stock) makeOne() bool {
 	case err != nil:
 		s.making = false
 	case dir && s.closed:
-		_ = os.Remove(path) // where it stays, the next reaper removes it
+		s.discard(made)
 	case dir:
-		s.dirs = append(s.dirs, path)
+		s.dirs = append(s.dirs, made)
 	default:
 		s.pairs = append(s.pairs, p)
 	}
@@ -142,7 +174,7 @@ func (s *stock) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.dirs {
-		_ = os.Remove(d) // where it stays, the next reaper removes it
+		s.discard(d)
 	}
 	s.dirs, s.closed = nil, true
 }

@@ -38,11 +38,11 @@ func stocked(t *testing.T) *stock {
 func TestStockOfDirectories(t *testing.T) {
 	s := stocked(t)
 	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
-		if err := s.mkdir(id); err != nil {
+		if _, err := s.mkdir(id); err != nil {
 			t.Fatal(err)
 		}
 		st, err := os.Lstat(filepath.Join(s.dir, id))
-		if err != nil || !st.IsDir() || st.Mode().Perm() != 0o755&^umask() {
+		if err != nil || !st.IsDir() || st.Mode().Perm() != 0o700&^umask() {
 			t.Fatalf("the directory of %s is %v, %v", id, st, err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestStockOfDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.mkdir("a"); err != nil {
+	if _, err := s.mkdir("a"); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(at)
@@ -74,7 +74,7 @@ func umask() os.FileMode {
 // directories are not.
 func TestStockOfBefore(t *testing.T) {
 	old := stocked(t)
-	if err := old.mkdir("a"); err != nil {
+	if _, err := old.mkdir("a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(old.dir, "a", "kept"), nil, 0o600); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group.
@@ -26,24 +27,27 @@ type parkedThread struct {
 // threadPatience is how long a machine must live for its parked thread to be given up.
 const threadPatience = time.Second
 
-// newThread makes one that is in no group yet.
-func newThread() *parkedThread {
+// newThread makes one that is in no group yet, once settle has made it what it is to be.
+func newThread(settle func() error) (*parkedThread, error) {
 	s := &parkedThread{jobs: make(chan func())}
-	sits := make(chan struct{})
-	go s.sit(sits)
-	<-sits
-	return s
+	sits := make(chan error)
+	go s.sit(settle, sits)
+	return s, <-sits
 }
 
-func (s *parkedThread) sit(sits chan<- struct{}) {
+func (s *parkedThread) sit(settle func() error, sits chan<- error) {
 	runtime.LockOSThread()
 	if syscall.Gettid() == os.Getpid() {
 		// The first thread cannot end before the process does: it would stay in the group.
-		go s.sit(sits)
+		go s.sit(settle, sits)
 		runtime.UnlockOSThread()
 		return
 	}
-	close(sits)
+	err := settle()
+	sits <- err
+	if err != nil {
+		return
+	}
 	for job := range s.jobs {
 		job()
 	}
@@ -104,8 +108,12 @@ func (y *young) age() {
 // threads makes the threads that are parked in groups, and only while there is room for them: the Go runtime ends a
 // process for which the kernel does not make a thread that it wants, so where machines have taken all there may be, a
 // start would end the reaper in place of being refused.
+//
+// All forks come from such threads, groups or not: what a machine must not gain is taken from the thread that forks it
+// (bounds.go), and not from the reaper.
 type threads struct {
 	headroom func() int64
+	view     *space.View // of the machines; nil: the host's own
 	log      *slog.Logger
 
 	ready chan *parkedThread // made beforehand, in no group yet
@@ -123,9 +131,12 @@ const (
 )
 
 // newThreads gives what parks threads in the groups of a tree.
-func newThreads(ctx context.Context, t *cgroup.Tree, log *slog.Logger) *threads {
-	p := &threads{log: log, ready: make(chan *parkedThread, readyThreads), low: make(chan struct{}, 1)}
-	p.headroom = func() int64 { return min(t.Headroom(), proc.Headroom()) }
+func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Logger) *threads {
+	p := &threads{log: log, view: v, ready: make(chan *parkedThread, readyThreads), low: make(chan struct{}, 1)}
+	p.headroom = proc.Headroom
+	if t != nil {
+		p.headroom = func() int64 { return min(t.Headroom(), proc.Headroom()) }
+	}
 	if p.headroom() > idleThreads+minHeadroom {
 		warm(idleThreads)
 	}
@@ -149,20 +160,37 @@ func warm(n int) {
 	done.Wait()
 }
 
-// park puts a thread into g; nil where none is needed.
+// park puts a thread into g, where groups must be entered.
 func (p *threads) park(g cgroup.Group) (*parkedThread, error) {
-	if !g.NeedsEnter() {
-		return nil, nil
-	}
 	s, err := p.take()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.run(g.Enter); err != nil {
-		s.leave() // Enter has left again what it had entered
+	return s, enter(s, g)
+}
+
+// parkFor is park for what runs as a user. Threads that are ready can fork none who is root.
+func (p *threads) parkFor(o *owner, g *cgroup.Group) (s *parkedThread, err error) {
+	if !o.root() {
+		s, err = p.take()
+	} else if s, err = p.make(p.settleRoot); err != nil {
 		return nil, err
 	}
-	return s, nil
+	if err != nil || g == nil {
+		return s, err
+	}
+	return s, enter(s, *g)
+}
+
+func enter(s *parkedThread, g cgroup.Group) error {
+	if !g.NeedsEnter() {
+		return nil
+	}
+	if err := s.run(g.Enter); err != nil {
+		s.leave() // Enter has left again what it had entered
+		return err
+	}
+	return nil
 }
 
 func (p *threads) take() (*parkedThread, error) {
@@ -175,10 +203,28 @@ func (p *threads) take() (*parkedThread, error) {
 		return s, nil
 	default:
 	}
+	return p.make(p.settle)
+}
+
+// make makes a thread where there is room for one.
+func (p *threads) make(settle func() error) (*parkedThread, error) {
 	if p.headroom() < minHeadroom {
 		return nil, fault.New(fault.Unavailable, "fork", "this worker has no room for another process now")
 	}
-	return newThread(), nil
+	s, err := newThread(settle)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "thread", "no thread can be made that starts machines")
+	}
+	return s, nil
+}
+
+// back takes a thread that is in no group for the next.
+func (p *threads) back(s *parkedThread) {
+	select {
+	case p.ready <- s:
+	default:
+		s.leave()
+	}
 }
 
 // keep makes threads beforehand, so that a start does not wait for it.
@@ -197,7 +243,12 @@ func (p *threads) keep(ctx context.Context) {
 				break
 			}
 			p.short.Store(false)
-			p.ready <- newThread() // nobody else puts any in
+			s, err := newThread(p.settle)
+			if err != nil {
+				p.log.Error("no thread can be made that starts machines", "err", err)
+				break
+			}
+			p.back(s)
 		}
 	}
 }

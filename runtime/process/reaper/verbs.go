@@ -139,6 +139,9 @@ func (r *Reaper) remove(id string) error {
 	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id))); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
 	}
+	if m != nil && m.uid != 0 {
+		r.apart.users.Give(m.uid)
+	}
 	return nil
 }
 

@@ -197,7 +197,7 @@ func (r *Reaper) killMain(ctx context.Context, l *life) bool {
 // end brings the rest here. Once it has ended, what it left is a child of the reaper, which is asked for the children
 // that are nobody's: looking through all of /proc would cost every exit as much as there are processes.
 func (r *Reaper) killTree(l *life) {
-	dir := RootDir(r.dir, l.m.id)
+	dir := r.apart.dirOf(l)
 	r.mu.Lock()
 	ended := l.ended
 	r.mu.Unlock()

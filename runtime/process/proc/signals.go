@@ -1,4 +1,4 @@
-package reaper
+package proc
 
 import (
 	"syscall"
@@ -14,9 +14,9 @@ const (
 	lastSignal = 64
 )
 
-// restoreSignals lets go of what souk was told to ignore by whoever started it (nohup, make), so that machines do not
-// inherit it. Go hands ignored signals on, and has no way to change those of the C library (32 and 33).
-func restoreSignals() {
+// RestoreSignals lets go of what this process was told to ignore by whoever started it (nohup, make), so that machines
+// do not inherit it. Go hands ignored signals on, and has no way to change those of the C library (32 and 33).
+func RestoreSignals() {
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		var old kernelSigaction
 		if _, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0,
