@@ -166,10 +166,19 @@ type Meter interface {
 	Usage(ctx context.Context, machine string) (Usage, error)
 }
 
-// Copier is a runtime that can read and write a machine's files as tar streams. Paths cannot leave the machine.
+// Place is a path of a machine. With a mount it lies in that volume, at Path below it; else below the machine's
+// directory.
+type Place struct {
+	Machine string
+	Mount   *Mount
+	Path    string
+}
+
+// Copier is a runtime that can read and write a machine's files as tar streams. Paths cannot leave the machine's
+// directory, or the volume.
 type Copier interface {
-	CopyOut(ctx context.Context, machine, path string, w io.Writer) error
-	CopyIn(ctx context.Context, machine, path string, r io.Reader) error
+	CopyOut(ctx context.Context, from Place, w io.Writer) error
+	CopyIn(ctx context.Context, to Place, r io.Reader) error
 }
 
 // Doctor is a runtime that can say what it has and lacks on this host.

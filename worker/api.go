@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"io"
+	pathpkg "path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -185,32 +187,46 @@ func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, e
 
 // CopyOut writes a path of the machine to out as a tar stream.
 func (w *Worker) CopyOut(ctx context.Context, app, id, path string, out io.Writer) error {
-	c, err := w.copier(ctx, app, id)
+	c, from, err := w.copier(ctx, app, id, path)
 	if err != nil {
 		return err
 	}
-	return c.CopyOut(ctx, id, path, out)
+	return c.CopyOut(ctx, from, out)
 }
 
 // CopyIn reads a tar stream into a path of the machine.
 func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader) error {
-	c, err := w.copier(ctx, app, id)
+	c, to, err := w.copier(ctx, app, id, path)
 	if err != nil {
 		return err
 	}
-	return c.CopyIn(ctx, id, path, in)
+	return c.CopyIn(ctx, to, in)
 }
 
-func (w *Worker) copier(ctx context.Context, app, id string) (runtime.Copier, error) {
-	if _, err := w.live(ctx, app, id); err != nil {
-		return nil, err
+func (w *Worker) copier(ctx context.Context, app, id, path string) (runtime.Copier, runtime.Place, error) {
+	at := runtime.Place{Machine: id, Path: path}
+	m, err := w.live(ctx, app, id)
+	if err != nil {
+		return nil, at, err
 	}
 	c, ok := w.o.Runtime.(runtime.Copier)
 	if !ok {
-		return nil, fault.New(fault.Unimplemented, "copy",
+		return nil, at, fault.New(fault.Unimplemented, "copy",
 			"the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
 	}
-	return c, nil
+	clean := pathpkg.Clean("/" + path)
+	if slices.Contains(strings.Split(path, "/"), "..") { // the runtime says what is wrong with it
+		return c, at, nil
+	}
+	for _, mt := range m.Config.Mounts {
+		mount := pathpkg.Clean("/" + mt.Path)
+		if rest, in := strings.CutPrefix(clean, mount); in && (rest == "" || rest[0] == '/') {
+			d := disks{w.o.ID, w.o.Dir}
+			at.Mount = &runtime.Mount{Volume: mt.Volume, Dir: d.volumeDir(mt.Volume), Path: mt.Path}
+			at.Path = rest
+		}
+	}
+	return c, at, nil
 }
 
 // Examine is the worker's own part of `souk doctor`.

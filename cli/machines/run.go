@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,6 +310,11 @@ func printLaunch(c *cli.Env, m *machine.Machine, took time.Duration) {
 		fmt.Fprintf(c.Out, "  why    %s\n", m.Placement.Reason)
 	}
 	fmt.Fprintf(c.Out, "  took   %s, %s\n", cli.Millis(took), phasesText(m.Phases))
+	if m.Config != nil && len(m.Config.Mounts) > 0 && os.Geteuid() != 0 && c.Getenv("SOUK_TOKEN") == "" {
+		// The token is this user's own file, so souk runs as this user.
+		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
+			"."+m.Config.Mounts[0].Path, m.Config.Mounts[0].Path)
+	}
 	fmt.Fprintf(c.Out, "  next   souk logs -f %s\n", cli.Label(m))
 }
 

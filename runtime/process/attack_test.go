@@ -195,6 +195,36 @@ func TestAVolumeGoesFromMachineToMachine(t *testing.T) {
 	}
 }
 
+// TestAMachineOfTheBuildBefore: what it has was root's, and is its own user's from its next start on.
+func TestAMachineOfTheBuildBefore(t *testing.T) {
+	asRoot(t)
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	if err := r.Prepare(t.Context(), runtime.Spec{Machine: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StopReaper(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir := reaper.RootDir(o.Dir, "m")
+	for _, err := range []error{os.Chown(dir, 0, 0), os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "d"), 0o700),
+		os.WriteFile(filepath.Join(dir, "d", "f"), []byte("kept\n"), 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = reopen(t, o)
+	launch(t, r, runtime.Spec{Machine: "m", Env: []string{"PATH=/usr/bin:/bin"}})
+	if got := said(t, r, "m", "cat d/f && echo more >> d/f && id -u"); !strings.HasPrefix(got, "kept") ||
+		strings.HasSuffix(got, "\n0") || strings.Contains(got, "enied") {
+		t.Errorf("it says %q", got)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("its directory is %v, %v", st, err)
+	}
+}
+
 // TestRootIsAskedFor: only where the worker allows it.
 func TestRootIsAskedFor(t *testing.T) {
 	asRoot(t)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -22,8 +23,10 @@ const (
 	maxCopyEntries = 200_000
 )
 
-// openRoot opens the machine's directory so that nothing outside it can be reached, and makes p relative to it.
-func (r *Runtime) openRoot(id, p string) (*os.Root, string, error) {
+// openRoot opens the machine's directory, or the volume, so that nothing outside it can be reached, and makes the path
+// relative to it.
+func (r *Runtime) openRoot(at runtime.Place) (*os.Root, string, error) {
+	id, p := at.Machine, at.Path
 	if err := reaper.CheckID(id); err != nil {
 		return nil, "", err
 	}
@@ -35,6 +38,9 @@ func (r *Runtime) openRoot(id, p string) (*os.Root, string, error) {
 	dir := reaper.RootDir(r.o.Dir, id)
 	if err := r.exists(id, dir); err != nil {
 		return nil, "", err
+	}
+	if at.Mount != nil {
+		dir = at.Mount.Dir
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -53,13 +59,14 @@ func pathFault(err error, p string) error {
 		return err
 	}
 	return fault.Wrap(err, fault.Precondition, "path",
-		"%s cannot be copied; symlinks that leave the machine's directory (volumes too) are not followed", p)
+		"%s cannot be copied; symlinks that leave the machine's directory or the volume are not followed", p)
 }
 
 // CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such;
 // devices, sockets and FIFOs are left out.
-func (r *Runtime) CopyOut(ctx context.Context, id, p string, w io.Writer) error {
-	root, rel, err := r.openRoot(id, p)
+func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) error {
+	p := from.Path
+	root, rel, err := r.openRoot(from)
 	if err != nil {
 		return err
 	}
@@ -80,6 +87,8 @@ func (r *Runtime) CopyOut(ctx context.Context, id, p string, w io.Writer) error 
 		shown := name
 		if rel != "." {
 			shown = strings.TrimPrefix(strings.TrimPrefix(name, path.Dir(rel)), "/")
+		} else if from.Mount != nil {
+			shown = path.Join(path.Base(from.Mount.Path), name)
 		}
 		n, err := copyEntry(t, root, name, shown)
 		if size += n; size > maxCopyBytes {
@@ -149,8 +158,9 @@ func (zeros) Read(p []byte) (int, error) {
 
 // CopyIn unpacks a tar stream below p, which is made when it is missing. Files, directories and symlinks are taken;
 // setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as.
-func (r *Runtime) CopyIn(ctx context.Context, id, p string, src io.Reader) error {
-	root, rel, err := r.openRoot(id, p)
+func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) error {
+	p := to.Path
+	root, rel, err := r.openRoot(to)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ func (h *harness) copier() runtime.Copier {
 	return c
 }
 
+func at(id, path string) runtime.Place { return runtime.Place{Machine: id, Path: path} }
+
 // pack makes a tar stream of headers; the data of a file is its name.
 func pack(hs ...tar.Header) io.Reader {
 	var b bytes.Buffer
@@ -69,7 +71,7 @@ func (h *harness) list(r io.Reader) []string {
 
 func testCopy(h *harness) {
 	c := h.copier()
-	h.ok(c.CopyIn(h.ctx(), "m", "/srv", pack(
+	h.ok(c.CopyIn(h.ctx(), at("m", "/srv"), pack(
 		tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o755},
 		tar.Header{Typeflag: tar.TypeReg, Name: "d/f"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "g"},
@@ -84,7 +86,7 @@ func testCopy(h *harness) {
 		{"/srv/d", []string{"0 d/f d/f", "5 d/"}},
 	} {
 		var b bytes.Buffer
-		h.ok(c.CopyOut(h.ctx(), "m", v.path, &b))
+		h.ok(c.CopyOut(h.ctx(), at("m", v.path), &b))
 		if d := cmp.Diff(v.want, h.list(&b)); d != "" {
 			h.Errorf("%s (-want +got):\n%s", v.path, d)
 		}
@@ -94,10 +96,38 @@ func testCopy(h *harness) {
 	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"d/fg"}) {
 		h.Errorf("log %q", got)
 	}
-	h.want(c.CopyOut(h.ctx(), "m", "/none", io.Discard), fault.NotFound)
-	h.want(c.CopyOut(h.ctx(), "ghost", "/", io.Discard), fault.NotFound)
-	h.want(c.CopyIn(h.ctx(), "ghost", "/", pack()), fault.NotFound)
-	h.want(c.CopyIn(h.ctx(), "m", "/", strings.NewReader(strings.Repeat("no tar", 500))), fault.Invalid)
+	h.want(c.CopyOut(h.ctx(), at("m", "/none"), io.Discard), fault.NotFound)
+	h.want(c.CopyOut(h.ctx(), at("ghost", "/"), io.Discard), fault.NotFound)
+	h.want(c.CopyIn(h.ctx(), at("ghost", "/"), pack()), fault.NotFound)
+	h.want(c.CopyIn(h.ctx(), at("m", "/"), strings.NewReader(strings.Repeat("no tar", 500))), fault.Invalid)
+}
+
+// testCopyVolume: what is in a volume is copied from and to the volume, whether its machine runs or not.
+func testCopyVolume(h *harness) {
+	c := h.copier()
+	vol := runtime.Mount{Volume: "v", Dir: h.TempDir(), Path: "/srv/data"}
+	in := func(path string) runtime.Place { return runtime.Place{Machine: "m", Mount: &vol, Path: path} }
+	h.ok(c.CopyIn(h.ctx(), in("d"), pack(tar.Header{Typeflag: tar.TypeReg, Name: "f"})))
+	h.ok(c.CopyIn(h.ctx(), in(""), pack(tar.Header{Typeflag: tar.TypeReg, Name: "g"})))
+	s := sh("m", 1, "cat srv/data/d/f srv/data/g")
+	s.Mounts = []runtime.Mount{vol}
+	h.start(s)
+	h.exitOf("m", 1)
+	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"fg"}) {
+		h.Errorf("log %q", got)
+	}
+	for path, want := range map[string][]string{
+		"":    {"0 data/d/f f", "0 data/g g", "5 data/", "5 data/d/"},
+		"d":   {"0 d/f f", "5 d/"},
+		"d/f": {"0 f f"},
+	} {
+		var b bytes.Buffer
+		h.ok(c.CopyOut(h.ctx(), in(path), &b))
+		if d := cmp.Diff(want, h.list(&b)); d != "" {
+			h.Errorf("%q (-want +got):\n%s", path, d)
+		}
+	}
+	h.want(c.CopyOut(h.ctx(), in("../x"), io.Discard), fault.Invalid)
 }
 
 func testCopyInside(h *harness) {
@@ -110,12 +140,12 @@ func testCopyInside(h *harness) {
 	h.ok(os.Symlink(out, filepath.Join(h.RootOf("m"), "link")))
 	h.ok(os.Symlink(filepath.Join(out, "file"), filepath.Join(h.RootOf("m"), "flink")))
 	for _, p := range []string{"../x", "/../..", "a/../../b"} {
-		h.want(c.CopyOut(h.ctx(), "m", p, io.Discard), fault.Invalid, fault.NotFound)
-		h.want(c.CopyIn(h.ctx(), "m", p, pack()), fault.Invalid)
+		h.want(c.CopyOut(h.ctx(), at("m", p), io.Discard), fault.Invalid, fault.NotFound)
+		h.want(c.CopyIn(h.ctx(), at("m", p), pack()), fault.Invalid)
 	}
-	h.want(c.CopyOut(h.ctx(), "m", "/link/file", io.Discard), fault.Precondition)
+	h.want(c.CopyOut(h.ctx(), at("m", "/link/file"), io.Discard), fault.Precondition)
 	var b bytes.Buffer
-	h.ok(c.CopyOut(h.ctx(), "m", "/", &b))
+	h.ok(c.CopyOut(h.ctx(), at("m", "/"), &b))
 	if bytes.Contains(b.Bytes(), []byte("secret")) {
 		h.Error("a symlink was followed out of the machine")
 	}
@@ -130,11 +160,14 @@ func testCopyInside(h *harness) {
 		{Typeflag: tar.TypeFifo, Name: "fifo"},
 		{Typeflag: tar.TypeLink, Name: "hard", Linkname: "link/file"},
 	} {
-		h.want(c.CopyIn(h.ctx(), "m", "/", pack(e)), fault.Invalid)
+		h.want(c.CopyIn(h.ctx(), at("m", "/"), pack(e)), fault.Invalid)
 	}
-	h.want(c.CopyIn(h.ctx(), "m", "/", pack(tar.Header{Typeflag: tar.TypeReg, Name: "link/file"})), fault.Precondition)
-	h.want(c.CopyIn(h.ctx(), "m", "/link", pack(tar.Header{Typeflag: tar.TypeReg, Name: "file"})), fault.Precondition)
-	h.ok(c.CopyIn(h.ctx(), "m", "/", pack(tar.Header{Typeflag: tar.TypeReg, Name: "flink"}))) // replaced, not followed
+	h.want(c.CopyIn(h.ctx(), at("m", "/"), pack(tar.Header{Typeflag: tar.TypeReg, Name: "link/file"})),
+		fault.Precondition)
+	h.want(c.CopyIn(h.ctx(), at("m", "/link"), pack(tar.Header{Typeflag: tar.TypeReg, Name: "file"})),
+		fault.Precondition)
+	h.ok(c.CopyIn(h.ctx(), at("m", "/"),
+		pack(tar.Header{Typeflag: tar.TypeReg, Name: "flink"}))) // replaced, not followed
 	got, err := os.ReadFile(filepath.Join(out, "file"))
 	h.ok(err)
 	if string(got) != "secret" {

@@ -78,6 +78,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Mounts", true, testMounts},
 		{"Copy", true, testCopy},
 		{"CopyStaysInside", true, testCopyInside},
+		{"CopyOfAVolume", true, testCopyVolume},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
