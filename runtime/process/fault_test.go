@@ -380,7 +380,18 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return n
 	}
+	until(t, "what starts need is made beforehand", func() bool { // beside the answer to Open
+		es, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		pipes := 0
+		for _, e := range es {
+			if to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); strings.HasPrefix(to, "pipe:") {
+				pipes++
+			}
+		}
+		return err == nil && pipes >= 16
+	})
 	empty := fds()
+	t.Logf("%d descriptors before", empty)
 	for i := range 20 {
 		id := fmt.Sprintf("m%d", i)
 		start(t, r, script(id, 1, "(sleep 0.01; echo late) & sleep 100 & echo x; exit 1"))
@@ -416,6 +427,7 @@ func TestNothingIsLeft(t *testing.T) {
 		n = fds()
 		return len(zombies) == 0 && n <= empty+1
 	})
+	t.Logf("%d descriptors behind", n)
 	if err := r.StopReaper(t.Context()); err != nil {
 		t.Error(err)
 	}
