@@ -21,6 +21,7 @@ const (
 	ListRemoved    Op = "GET /v1/souk/removed"
 	GetVersion     Op = "GET /v1/souk/version"
 	GetOpenAPI     Op = "GET /v1/souk/openapi.json"
+	Prove          Op = "GET /v1/souk/proof"
 	Livez          Op = "GET /livez"
 	Readyz         Op = "GET /readyz"
 	Metrics        Op = "GET /metrics"
@@ -58,6 +59,8 @@ func fleetRoutes() []Route {
 			Out: RemovalList{}},
 		{Op: GetVersion, Verb: VerbGet, Kind: KindServer, About: "Describe this souk.", Out: ServerInfo{}},
 		{Op: GetOpenAPI, Verb: VerbGet, Kind: KindServer, About: "Describe this API.", Out: map[string]any{}},
+		{Op: Prove, Verb: VerbGet, Kind: KindServer, Query: "token nonce", Out: Proof{}, Open: true,
+			About: "Prove that this souk knows a token, by its id, to who has not sent it; needs none."},
 		{Op: Livez, Verb: VerbGet, Kind: KindServer, About: "Say that the process serves; needs no token.",
 			Media: Plain, Open: true},
 		{Op: Readyz, Verb: VerbGet, Kind: KindServer, About: "Say whether a worker answers; needs no token.",

@@ -1,6 +1,10 @@
 package api
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -125,4 +129,42 @@ type EvictionTry struct {
 	What    string           `json:"what"` // tokens, certificate or gossip-key
 	Refused bool             `json:"refused"`
 	Have    string           `json:"have"`
+}
+
+// TokenDigest returns what a souk keeps of a token's secret, in hexadecimal digits.
+func TokenDigest(secret string) string {
+	sum := sha256.Sum256([]byte("souk token " + secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// tokenDigits is how many digits of its digest name a token.
+const tokenDigits = 16
+
+// TokenID returns the name of the token with a digest.
+func TokenID(digest string) string { return digest[:min(len(digest), tokenDigits)] }
+
+// Bounds of the nonce of a proof, which is drawn by who wants one.
+const (
+	MinNonce = 16
+	MaxNonce = 128
+)
+
+// Proof is what a souk answers who wants to know, before it sends a token, that it is one that knows the token. Value
+// is HMAC-SHA-256 under the token's digest over the port that it is asked at and the nonce: a program that has taken a
+// port cannot get it from the souk that has another one.
+type Proof struct {
+	Port  string `json:"port"`
+	Value string `json:"value"`
+}
+
+// ProofOf returns the proof of who knows a token's digest.
+func ProofOf(digest, port, nonce string) Proof {
+	mac := hmac.New(sha256.New, []byte(digest))
+	mac.Write([]byte(strings.Join([]string{"souk proof 1", port, nonce}, "\n")))
+	return Proof{port, hex.EncodeToString(mac.Sum(nil))}
+}
+
+// Is reports whether two proofs are the same. How long that takes tells nothing.
+func (p Proof) Is(q Proof) bool {
+	return p.Port == q.Port && hmac.Equal([]byte(p.Value), []byte(q.Value))
 }

@@ -2,19 +2,25 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // AgentDir returns the directory of a member's state.
@@ -29,35 +35,163 @@ func (c *Env) AgentDir(given string) (string, error) {
 	return dir, err
 }
 
-// Client makes the client of the souk that is meant: --addr, SOUK_ADDR, or what souk dev wrote down.
-//
-// The token in the dev directory belongs to the souk of that directory: it is never sent to another address.
+// SocketFile is, below its directory, the socket of a souk for the clients of its host.
+const SocketFile = "souk.sock"
+
+// Client makes the client of the souk that is meant: --addr, SOUK_ADDR, the context that is given or used, or the one
+// that runs on this host.
 func (c *Env) Client() (*client.Client, error) {
-	addr, token := c.addr, c.Getenv("SOUK_TOKEN")
-	if addr == "" {
-		addr = c.Getenv("SOUK_ADDR")
-	}
-	if addr == "" || token == "" {
-		dir, err := c.DevDir("")
-		if err != nil {
-			return nil, err
-		}
-		devAddr, errAddr := ReadLine(filepath.Join(dir, "addr"))
-		if addr == "" {
-			if errAddr != nil {
-				return nil, fault.New(fault.Unavailable, "no_souk",
-					"no souk is known here: start one with \"souk dev\", or set SOUK_ADDR and SOUK_TOKEN")
-			}
-			addr = devAddr
-		}
-		if token == "" && errAddr == nil && addr == devAddr {
-			token, _ = ReadLine(filepath.Join(dir, "token")) // without it the server says that a token is missing
-		}
-	}
-	if err := checkAddr(addr); err != nil {
+	t, err := c.target()
+	if err != nil {
 		return nil, err
 	}
-	return client.New(addr, token).OnMissing(c.noteMissing), nil
+	return c.clientOf(t)
+}
+
+// ClientOf makes the client of a context.
+func (c *Env) ClientOf(name string, k Context) (*client.Client, error) {
+	t, err := c.targetOf(name, k)
+	if err != nil {
+		return nil, err
+	}
+	return c.clientOf(t)
+}
+
+func (c *Env) clientOf(t target) (*client.Client, error) {
+	if err := checkAddr(t.addr); err != nil {
+		return nil, err
+	}
+	conns := client.Transport(t.addr)
+	if t.token != "" && !strings.HasPrefix(t.addr, "https:") && !strings.HasPrefix(t.addr, "unix:") {
+		conns.Proxy, conns.DialContext = nil, proven(t.token)
+	}
+	if len(t.roots) > 0 {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(t.roots) {
+			return nil, fault.New(fault.Invalid, "context", "the roots of context %s are no PEM certificates", t.name)
+		}
+		conns.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return client.WithHTTP(t.addr, t.token, &http.Client{Transport: conns}).OnMissing(c.noteMissing), nil
+}
+
+// target is a souk to talk to.
+type target struct {
+	name  string // of its context; "": it has none
+	addr  string // HOST:PORT, a URL, or unix:PATH
+	token string // "": the server says that one is missing
+	roots []byte // PEM certificates, one of which its certificate must come from; none: the system's
+}
+
+// target finds the souk that is meant.
+func (c *Env) target() (target, error) {
+	token := c.Getenv("SOUK_TOKEN")
+	if addr := cmp.Or(c.addr, c.Getenv("SOUK_ADDR")); addr != "" {
+		if token == "" {
+			token = c.tokenOf(addr)
+		}
+		return target{addr: addr, token: token}, nil
+	}
+	all, err := c.Contexts()
+	if err != nil {
+		return target{}, err
+	}
+	if name := cmp.Or(c.context, c.Getenv("SOUK_CONTEXT"), all.Current); name != "" {
+		return c.named(all, name)
+	}
+	return c.here()
+}
+
+// tokenOf returns the token of the souk of this host that has an address. It is never sent to another.
+func (c *Env) tokenOf(addr string) string {
+	if path, socket := strings.CutPrefix(addr, "unix:"); socket {
+		return tokenIn(filepath.Dir(strings.TrimPrefix(path, "//")))
+	}
+	for _, h := range c.Homes() {
+		if at, err := ReadLine(filepath.Join(h.Dir, "addr")); err == nil && at == addr {
+			return tokenIn(h.Dir)
+		}
+	}
+	return ""
+}
+
+// tokenIn reads the token in a souk's directory; "" where it may not be read, which the server then says.
+func tokenIn(dir string) string {
+	token, err := ReadLine(filepath.Join(dir, "token"))
+	if err != nil {
+		return ""
+	}
+	return token
+}
+
+// Home is where a souk of this host keeps its state unless told otherwise.
+type Home struct{ Name, Dir string }
+
+// Addr returns the address of its socket.
+func (h Home) Addr() string { return "unix:" + filepath.Join(h.Dir, SocketFile) }
+
+// The contexts that need not be made: the souks of this host.
+const (
+	AgentContext = "agent"
+	DevContext   = "dev"
+)
+
+// Homes lists where souks of this host may be.
+func (c *Env) Homes() (out []Home) {
+	if dir, err := c.AgentDir(""); err == nil {
+		out = append(out, Home{AgentContext, dir})
+	}
+	if dir, err := c.DevDir(""); err == nil {
+		out = append(out, Home{DevContext, dir})
+	}
+	return out
+}
+
+func (h Home) target(token string) target {
+	return target{name: h.Name, addr: h.Addr(), token: cmp.Or(token, tokenIn(h.Dir))}
+}
+
+// answers reports whether a souk of this host listens.
+func (h Home) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := unixsock.Dial(ctx, filepath.Join(h.Dir, SocketFile))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// ofBefore reports whether there is an address and no socket, as a souk without one leaves it.
+func (h Home) ofBefore() bool {
+	_, addr := os.Stat(filepath.Join(h.Dir, "addr"))
+	_, socket := os.Stat(filepath.Join(h.Dir, SocketFile))
+	return addr == nil && socket != nil
+}
+
+// here returns the souk that runs on this host. Of an agent and a souk dev it is the agent, and that is said.
+func (c *Env) here() (target, error) {
+	homes := c.Homes()
+	run := slices.DeleteFunc(slices.Clone(homes), func(h Home) bool { return !h.answers() })
+	if len(run) == 0 {
+		dirs := make([]string, len(homes))
+		for i, h := range homes {
+			dirs[i] = h.Dir
+		}
+		if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
+			return target{}, fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build "+
+				"before this one, or was killed; start it again with this one", homes[old].Dir)
+		}
+		return target{}, fault.New(fault.Unavailable, "no_souk",
+			"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+
+				"souk context", strings.Join(dirs, " or "))
+	}
+	if len(run) > 1 {
+		c.note(fmt.Sprintf("two souks run on this host, and the %s of %s is asked; --context %s asks the other, %s",
+			run[0].Name, run[0].Dir, run[1].Name, run[1].Dir), nil)
+	}
+	return run[0].target(c.Getenv("SOUK_TOKEN")), nil
 }
 
 // noteMissing says on stderr, once for each worker, that what is shown lacks what it has.
@@ -72,10 +206,14 @@ func (c *Env) noteMissing(workers []string) {
 	for _, id := range workers {
 		c.missing[id] = true
 	}
-	text := strings.Map(Printable, strings.Join(workers, ", ")) + " could not be asked: of what is there, at most " +
-		"what was last told is shown"
+	c.note(strings.Map(Printable, strings.Join(workers, ", "))+" could not be asked: of what is there, at most "+
+		"what was last told is shown", workers)
+}
+
+// note says something on stderr beside a command's answer.
+func (c *Env) note(text string, missing []string) {
 	if c.JSON {
-		c.JSONLine(c.Err, NoteLine{Note: text, Missing: workers})
+		c.JSONLine(c.Err, NoteLine{Note: text, Missing: missing})
 		return
 	}
 	fmt.Fprintf(c.Err, "souk: %s\n", text)
@@ -89,12 +227,15 @@ type NoteLine struct {
 
 // checkAddr refuses to send the token in clear over a network.
 func checkAddr(addr string) error {
+	if strings.HasPrefix(addr, "unix:") {
+		return nil
+	}
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
 	}
 	u, err := url.Parse(addr)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return Usagef("%q is no address of a souk; write HOST:PORT or https://HOST", addr)
+		return Usagef("%q is no address of a souk; write HOST:PORT, https://HOST or unix:PATH", addr)
 	}
 	if u.Scheme == "http" && !IsLoopback(u.Hostname()) {
 		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address",

@@ -24,6 +24,8 @@ type Env struct {
 	app  string // "" when the user did not say
 	addr string
 
+	context string // "": the one that is used
+
 	missing map[string]bool // workers of which it was said that they could not be asked
 }
 

@@ -16,7 +16,7 @@ answer yes or no at once, and says why.
 
 Begin with "souk dev" in one terminal and "souk run -- /bin/sh -c 'echo hello; sleep 1000'" in another.
 
-Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started here), SOUK_TOKEN, SOUK_APP (instead of
+Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of this host), SOUK_TOKEN, SOUK_APP (instead of
 --app), NO_COLOR. The exit codes stand in docs/reference/exit-codes.md.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -34,7 +34,10 @@ Environment: SOUK_ADDR (HOST:PORT of a souk; else the one "souk dev" started her
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.StringVar(&c.addr, "addr", "",
-		"HOST:PORT or URL of the souk to talk to (default $SOUK_ADDR, else what \"souk dev\" wrote down)")
+		"HOST:PORT, URL or unix:PATH of the souk to talk to (default $SOUK_ADDR, else that of the context)")
+	pf.StringVar(&c.context, "context", "",
+		"the souk to talk to, by the name it has in \"souk context\" (default $SOUK_CONTEXT, else the one that is "+
+			"used, else the souk of this host)")
 	pf.StringVar(&c.app, "app", "",
 		"the app (default $SOUK_APP, else any app for machines that exist and \"default\" for new ones)")
 	return root

@@ -8,10 +8,12 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // MaxAnswer bounds the JSON answer a client reads: 64 MiB, some 20,000 machines.
@@ -36,7 +39,8 @@ type Client struct {
 
 // transport makes the requests of all.
 type transport struct {
-	base  string // http://HOST:PORT, no slash at the end
+	at    string // as people read it: http://HOST:PORT, or unix:PATH
+	base  string // of each URL: http://HOST:PORT, no slash at the end
 	token string
 	http  *http.Client
 	async bool
@@ -58,23 +62,49 @@ func (c *Client) Async() *Client {
 	return newClient(t)
 }
 
-// New returns a client of the souk at addr, which is HOST:PORT or a URL ("https://souk.example").
+// New returns a client of the souk at addr, which is HOST:PORT, a URL ("https://souk.example"), or the socket of a souk
+// of this host ("unix:/var/lib/souk/souk.sock"), whose other end must belong to this user or root.
 func New(addr, token string) *Client {
-	return WithHTTP(addr, token, &http.Client{Transport: &http.Transport{
+	return WithHTTP(addr, token, &http.Client{Transport: Transport(addr)})
+}
+
+// Transport returns the connections that New uses, for who adds to them.
+func Transport(addr string) *http.Transport {
+	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		MaxIdleConns:        128,
 		MaxIdleConnsPerHost: 128,
 		IdleConnTimeout:     90 * time.Second,
-	}})
+	}
+	if path, socket := socketOf(addr); socket {
+		t.Proxy = nil
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := unixsock.Dial(ctx, path)
+			if err != nil {
+				return nil, err // not a nil *net.UnixConn, which would be a connection
+			}
+			return c, nil
+		}
+	}
+	return t
+}
+
+// socketOf returns the path in unix:PATH or unix://PATH.
+func socketOf(addr string) (path string, socket bool) {
+	path, socket = strings.CutPrefix(addr, "unix:")
+	return strings.TrimPrefix(path, "//"), socket
 }
 
 // WithHTTP is New with an http.Client of the caller's own.
 func WithHTTP(addr, token string, h *http.Client) *Client {
+	if _, socket := socketOf(addr); socket {
+		return newClient(transport{at: addr, base: "http://souk", token: token, http: h})
+	}
 	base := strings.TrimRight(addr, "/")
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	return newClient(transport{base: base, token: token, http: h})
+	return newClient(transport{at: base, base: base, token: token, http: h})
 }
 
 func newClient(t transport) *Client {
@@ -83,8 +113,8 @@ func newClient(t transport) *Client {
 		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}}
 }
 
-// Addr returns the base URL the client talks to.
-func (c transport) Addr() string { return c.base }
+// Addr returns the base URL, or unix:PATH, that the client talks to.
+func (c transport) Addr() string { return c.at }
 
 // call is one request.
 type call struct {
@@ -134,7 +164,7 @@ func (c transport) page(ctx context.Context, k call, out any) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	return resp.Header.Get(api.NextCursorHeader), decode(ctx, c.base, resp, k, out)
+	return resp.Header.Get(api.NextCursorHeader), decode(ctx, c.at, resp, k, out)
 }
 
 // decode reads an answer into out.
@@ -184,7 +214,7 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, k.op.Method(), u, body)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "address", "%q is no address of a souk; write HOST:PORT", c.base)
+		return nil, fault.Wrap(err, fault.Invalid, "address", "%q is no address of a souk; write HOST:PORT", c.at)
 	}
 	req.Header.Set("User-Agent", "souk")
 	if k.in != nil {
@@ -222,7 +252,15 @@ func (c transport) unreachable(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		cause = u.Err
 	}
-	return fault.Wrap(cause, fault.Unavailable, "unreachable", "no souk answers at %s", c.base)
+	if fault.Is(cause, fault.Denied) { // the other end is not who it should be
+		return cause
+	}
+	if _, wrong := errors.AsType[*tls.CertificateVerificationError](cause); wrong {
+		return fault.Wrap(cause, fault.Denied, "certificate", "the certificate of %s is not believed; give its root: "+
+			"souk context add NAME %s --root FILE, which is api-root.pem in its directory unless that is your own",
+			c.at, c.at)
+	}
+	return fault.Wrap(cause, fault.Unavailable, "unreachable", "no souk answers at %s", c.at)
 }
 
 // broken is an answer that stopped in the middle.

@@ -11,6 +11,7 @@ import (
 func TestClientLinksLittle(t *testing.T) {
 	allowed := []string{
 		"client", "api", "fault", "machine", "cluster", // the API and its nouns
+		"unixsock",
 		// pure: what it answers with
 		"auction", "backoff", "decision", "jobs", "quota", "market", "placement", "policy/whatif", "fsm",
 		"scheduler/offers",

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/strangers"
 )
 
 // Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Tokens must be set.
@@ -120,6 +121,20 @@ func (o *Options) judge() func(secret string) (api.Token, error) {
 	return o.Tokens.Judge
 }
 
+// digest returns what finds the digest of a token by its id.
+func (o *Options) digest() func(id string) (digest string, err error) {
+	if o.Tokens != nil {
+		return o.Tokens.Digest
+	}
+	digest := api.TokenDigest(o.Token)
+	return func(id string) (string, error) {
+		if id != api.TokenID(digest) {
+			return "", errNotValid()
+		}
+		return digest, nil
+	}
+}
+
 // nouns returns all that is served, each with what it needs.
 func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []noun {
 	d := g.directory
@@ -143,7 +158,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&membersAPI{o.Cluster, o.Members, d},
 		&tokensAPI{o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},
-		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full},
+		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
 	}
 }
 
@@ -181,13 +196,16 @@ const (
 	MaxHeader     = 64 << 10 // bytes of a request's line and headers
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
+	maxStrangers  = 1024 // connections at once on which no token was shown
 )
 
 // Server gives an HTTP server with the gateway's limits, ready for Serve. Bodies have limits of their own, and answers
 // none, since a stream may last.
 func (g *Gateway) Server() *http.Server {
-	return &http.Server{
+	s := &http.Server{
 		Handler: g.handler, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
+	strangers.New(maxStrangers).Attach(s)
+	return s
 }

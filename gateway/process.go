@@ -3,6 +3,7 @@ package gateway
 import (
 	_ "embed"
 	"fmt"
+	"net"
 	"net/http"
 	goruntime "runtime"
 	"strconv"
@@ -29,6 +30,7 @@ type processAPI struct {
 	directory *directory
 	metrics   http.Handler
 	full      func() error
+	digest    func(id string) (digest string, err error) // of a token
 }
 
 // handlers returns what it serves.
@@ -38,6 +40,7 @@ func (a *processAPI) handlers() handlers {
 		"GET /v1/souk/openapi.json": a.getOpenAPI,
 		"GET /v1/souk/workers":      a.listWorkers,
 		"GET /v1/souk/doctor":       a.examine,
+		"GET /v1/souk/proof":        a.prove,
 		"GET /livez":                a.livez,
 		"GET /readyz":               a.readyz,
 		"GET /metrics":              a.serveMetrics,
@@ -82,6 +85,27 @@ func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
 			api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
 	}
 	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// prove answers who does not send a token before it knows to whom. An id says nothing of its token, and a proof of a
+// nonce is good for nothing else.
+func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	nonce := q.Get("nonce")
+	if len(nonce) < api.MinNonce || len(nonce) > api.MaxNonce {
+		return fault.New(fault.Invalid, "nonce", "a nonce has %d to %d characters, not %d", api.MinNonce, api.MaxNonce,
+			len(nonce))
+	}
+	digest, err := a.digest(q.Get("token"))
+	if err != nil {
+		return err
+	}
+	port := ""
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		port = strconv.Itoa(at.Port)
+	}
+	answer(w, http.StatusOK, api.ProofOf(digest, port, nonce))
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/strangers"
 )
 
 type requestKey struct{}
@@ -91,6 +92,9 @@ func (f *front) serve(next http.Handler) http.Handler {
 			f.record(r, rec, time.Since(begin))
 		}()
 		if err := f.admit(r); err != nil {
+			// The server would read the rest of the body before it answers: whoever sends none would stay.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // what cannot has no connection
+			rec.Header().Set("Connection", "close")
 			f.fail(rec, r, err)
 			return
 		}
@@ -100,13 +104,15 @@ func (f *front) serve(next http.Handler) http.Handler {
 
 // admit says whether a request may go on to the routes.
 func (f *front) admit(r *http.Request) error {
-	if r.URL.Path == "/livez" || r.URL.Path == "/readyz" {
+	switch r.URL.Path {
+	case "/livez", "/readyz", "/v1/souk/proof":
 		return nil
 	}
 	var err error
 	if of(r).who, err = f.authenticate(r); err != nil {
 		return err
 	}
+	strangers.Known(r.Context())
 	if err := sameSite(r); err != nil {
 		return err
 	}
@@ -168,9 +174,14 @@ func oneToken(want string) func(string) (api.Token, error) {
 		if subtle.ConstantTimeCompare(sum[:], have[:]) == 1 {
 			return api.Token{Name: "own", Role: api.RoleAdmin, Own: true, State: api.TokenGood}, nil
 		}
-		return api.Token{}, fault.New(fault.Denied, "unauthenticated",
-			"the token is not valid here; look for the current one where this souk was started")
+		return api.Token{}, errNotValid()
 	}
+}
+
+// errNotValid is the error of a token that nobody knows.
+func errNotValid() error {
+	return fault.New(fault.Denied, "unauthenticated",
+		"the token is not valid here; look for the current one where this souk was started")
 }
 
 // authenticate returns the tokens of a request that are good, of which there must be one. The Machines API's client

@@ -14,6 +14,8 @@ import (
 type Tokens interface {
 	// Judge returns the token that a secret is of, or why it is not let in.
 	Judge(secret string) (api.Token, error)
+	// Digest returns the digest of the token with an id, or why it is not let in.
+	Digest(id string) (digest string, err error)
 	List() []api.Token
 	// Make makes a token for who has the token by.
 	Make(by api.Token, in api.NewToken) (api.MadeToken, error)

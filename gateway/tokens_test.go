@@ -23,6 +23,8 @@ func (roleTokens) Judge(secret string) (api.Token, error) {
 	return api.Token{Name: "t", Role: api.Role(secret)}, nil
 }
 
+func (roleTokens) Digest(string) (string, error) { return "d", nil }
+
 func (roleTokens) List() []api.Token { return nil }
 
 func (roleTokens) Make(by api.Token, in api.NewToken) (api.MadeToken, error) {

@@ -165,7 +165,7 @@ func TestOddObjects(t *testing.T) {
 	x.meet()
 	await(t, "the odd removal lets nobody in", func() bool { return a.denied("m9", time.Now().Add(time.Hour)) })
 	tokens, hers := NewTokens(a.Member, nil), NewTokens(b.Member, nil)
-	for _, d := range append(hers.List(), api.Token{Digest: digest("")}, api.Token{Digest: "k"}) {
+	for _, d := range append(hers.List(), api.Token{Digest: api.TokenDigest("")}, api.Token{Digest: "k"}) {
 		if x, err := tokens.JudgeDigest(d.Digest); err == nil {
 			t.Errorf("a token that nobody made is good: %+v", x)
 		}

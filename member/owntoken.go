@@ -19,7 +19,7 @@ const forgetEvery = time.Hour
 // Own lets this member's own token in at every member. One that nobody knows was put there by hand, or made because the
 // one before was taken away: that one is let in no more.
 func (t *Tokens) Own(secret string) error {
-	d := digest(secret)
+	d := api.TokenDigest(secret)
 	t.mu.Lock()
 	t.own = d
 	t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *Tokens) renewOwn() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.own, t.pending = digest(pending), ""
+	t.own, t.pending = api.TokenDigest(pending), ""
 	return nil
 }
 

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -45,9 +43,8 @@ const (
 )
 
 const (
-	maxTokens = 10_000 // of a cluster
-	maxLine   = 8      // tokens of which each was made with the one before
-	idDigits  = 16
+	maxTokens = 10_000    // of a cluster
+	maxLine   = 8         // tokens of which each was made with the one before
 	ownPrefix = "member-" // of the names of members' own tokens
 )
 
@@ -107,14 +104,22 @@ func NewTokens(m *Member, keep func(secret string) error) *Tokens {
 	return t
 }
 
-func digest(token string) string {
-	sum := sha256.Sum256([]byte("souk token " + token))
-	return hex.EncodeToString(sum[:])
-}
-
 // Judge returns the token that a secret is of, or why it is not let in. Only digests are compared, and those of whoever
 // guesses differ in all places, so how long it takes tells nothing.
-func (t *Tokens) Judge(secret string) (api.Token, error) { return t.JudgeDigest(digest(secret)) }
+func (t *Tokens) Judge(secret string) (api.Token, error) {
+	return t.JudgeDigest(api.TokenDigest(secret))
+}
+
+// Digest returns the digest of the token with an id, or why it is not let in.
+func (t *Tokens) Digest(id string) (digest string, err error) {
+	for _, o := range t.m.cluster.Objects().List(KindToken) {
+		if digest == "" && api.TokenID(o.Key) == id {
+			digest = o.Key
+		}
+	}
+	_, err = t.JudgeDigest(digest)
+	return digest, err
+}
 
 // JudgeDigest is Judge for who knows of the secret no more than its digest.
 func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
@@ -140,7 +145,7 @@ func (t *Tokens) find(d string) (x api.Token, there bool) {
 	if r.err != nil {
 		return x, false
 	}
-	x = api.Token{ID: d[:min(len(d), idDigits)], Name: r.row.Name, Role: r.row.Role, Member: o.Stamp.Writer,
+	x = api.Token{ID: api.TokenID(d), Name: r.row.Name, Role: r.row.Role, Member: o.Stamp.Writer,
 		By: r.row.By, Own: r.row.Own, Made: r.row.Made, Ends: r.row.Ends, State: api.TokenGood, Digest: d}
 	x.State, x.Why = t.stateOf(x, r)
 	return x, true
@@ -333,7 +338,7 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 	row := tokenRow{Member: string(t.m.ID()), Name: in.Name, Role: in.Role, By: by.Name, Made: now, Ends: now.Add(life),
 		Line: line}
 	if out.Secret, err = t.tell(row); err == nil {
-		out.Token, _ = t.find(digest(out.Secret))
+		out.Token, _ = t.find(api.TokenDigest(out.Secret))
 	}
 	return out, err
 }
@@ -362,7 +367,7 @@ func NewSecret() string {
 // tell draws a secret, and tells all members of its token.
 func (t *Tokens) tell(row tokenRow) (secret string, err error) {
 	secret = NewSecret()
-	return secret, t.put(digest(secret), row)
+	return secret, t.put(api.TokenDigest(secret), row)
 }
 
 func (t *Tokens) put(d string, row tokenRow) error {

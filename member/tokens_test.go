@@ -115,11 +115,11 @@ func TestATokenEndsByItself(t *testing.T) {
 	refused(t, ci, "token_revoked", ta, tb)
 	later(time.Hour + keepEnded)
 	refused(t, other, "unauthenticated", ta, tb)
-	if _, there := a.cluster.Objects().Get(KindRevoked, digest(ci)); !there {
+	if _, there := a.cluster.Objects().Get(KindRevoked, api.TokenDigest(ci)); !there {
 		t.Error("a revocation is forgotten while what was made with the token may be good")
 	}
 	later(MaxTokenLife + time.Hour)
-	if _, there := a.cluster.Objects().Get(KindRevoked, digest(ci)); there {
+	if _, there := a.cluster.Objects().Get(KindRevoked, api.TokenDigest(ci)); there {
 		t.Error("a revocation is never forgotten")
 	}
 }
@@ -142,7 +142,7 @@ func TestARevocationReachesWhoWasAway(t *testing.T) {
 	x.run(b)
 	tb = NewTokens(b.Member, nil)
 	row := tokenRow{Name: "ci", Role: api.RoleAdmin, Made: time.Now(), Ends: time.Now().Add(time.Hour)}
-	if err := tb.put(digest(ci), row); err != nil { // a newer word of the token itself
+	if err := tb.put(api.TokenDigest(ci), row); err != nil { // a newer word of the token itself
 		t.Fatal(err)
 	}
 	x.meet()
@@ -223,11 +223,11 @@ func TestTokensNeedASignature(t *testing.T) {
 	if err := ta.Own("own"); err != nil {
 		t.Fatal(err)
 	}
-	o, _ := a.cluster.Objects().Get(KindToken, digest("own"))
+	o, _ := a.cluster.Objects().Get(KindToken, api.TokenDigest("own"))
 	for what, forge := range map[string]func(){
 		"unsigned":                   func() { o.Sig = nil },
 		"in the name of another":     func() { o.Stamp.Writer = "m2" },
-		"with a signature of others": func() { o.Key = digest("mine") },
+		"with a signature of others": func() { o.Key = api.TokenDigest("mine") },
 	} {
 		forged := o
 		forge()

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Run serves the API at ln and works until ctx ends or a part fails. Then all of it ends, since a worker without its
-// journal can promise nothing; what runs goes on.
-func (n *Node) Run(ctx context.Context, ln net.Listener) error {
+// Run serves the API at all of at and works until ctx ends or a part fails. Then all of it ends, since a worker without
+// its journal can promise nothing; what runs goes on.
+func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for i, w := range n.workers {
 		g.Go(func() error { return w.Run(gctx) })
@@ -31,12 +31,14 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { m.Import(gctx, n.catalog); return nil })
 		g.Go(func() error { n.tokens.Keep(gctx); return nil })
 	}
-	g.Go(func() error {
-		if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")
-		}
-		return nil
-	})
+	for _, ln := range at {
+		g.Go(func() error {
+			if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+				return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")
+			}
+			return nil
+		})
+	}
 	g.Go(func() error { return n.watchCatalog(gctx) })
 	g.Go(func() error { n.catalog.Tend(gctx); return nil })
 	g.Go(func() error { <-gctx.Done(); return n.shutdown(ctx) })

@@ -28,8 +28,8 @@ import (
 
 // agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
 type agentConfig struct {
+	doorFlags
 	Dir    string   `toml:"dir"`
-	Addr   string   `toml:"addr"`
 	Wire   string   `toml:"wire"`
 	Gossip string   `toml:"gossip"`
 	Host   string   `toml:"host"`
@@ -96,7 +96,7 @@ func Agent(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.Dir, "dir", "",
 		"where the member's state is kept (default: /var/lib/souk, or for others than root souk/agent below "+
 			"$XDG_STATE_HOME)")
-	f.StringVar(&o.Addr, "addr", DefaultAddr, "HOST:PORT of the API; loopback only; port 0 takes any that is free")
+	o.doorFlags.add(f)
 	f.StringVar(&o.Wire, "wire", defaultWire, "HOST:PORT to listen on for other members' calls")
 	f.StringVar(&o.Gossip, "gossip", defaultGossip, "HOST:PORT to listen on for gossip")
 	f.StringVar(&o.Host, "host", "",
@@ -148,6 +148,7 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 	o.agentConfig = set
 	for name, keep := range map[string]func(){
 		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr },
+		"tls-cert": func() { o.Cert = flags.Cert }, "tls-key": func() { o.Key = flags.Key },
 		"wire":   func() { o.Wire = flags.Wire },
 		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host },
 		"peer":   func() { o.Peers = flags.Peers },
@@ -168,7 +169,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	begin := time.Now()
 	ctx, end := context.WithCancel(ctx) // ended by a goodbye, too
 	defer end()
-	if err := checkListen(o.Addr); err != nil {
+	if err := o.doorFlags.check(); err != nil {
 		return err
 	}
 	dir, err := c.AgentDir(o.Dir)
@@ -201,15 +202,14 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", o.Addr)
+	doors, err := openDoors(dir, &o.doorFlags, hostsHere(o.Host), log)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen",
-			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr)
+		return err
 	}
 	var dns *names.Server
 	if o.DNS != "" {
 		if dns, err = names.Listen(o.DNS, m.Names()); err != nil {
-			return errors.Join(err, ln.Close())
+			return errors.Join(err, doors.close())
 		}
 	}
 	n, err := node.New(
@@ -220,17 +220,15 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {
-		ln.Close()
-		return err
+		return errors.Join(err, doors.close())
 	}
-	addrFile := filepath.Join(dir, "addr")
-	if err := cli.WriteWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
-		return errors.Join(err, n.Close())
+	if err := doors.tell(dir); err != nil {
+		return errors.Join(err, doors.close(), n.Close())
 	}
-	printMember(c, m, dir, ln.Addr().String(), plan, time.Since(begin))
+	printMember(c, m, dir, doors, plan, time.Since(begin))
 	keepMemory(ctx, c)
-	err = n.Run(ctx, ln)
-	os.Remove(addrFile)
+	err = n.Run(ctx, doors.listeners...)
+	doors.shut(dir)
 	return errors.Join(err, n.Close())
 }
 
@@ -278,19 +276,20 @@ func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.
 	return p, nil
 }
 
-func printMember(c *cli.Env, m *member.Member, dir, addr string, p node.Worker, took time.Duration) {
+func printMember(c *cli.Env, m *member.Member, dir string, d *doors, p node.Worker, took time.Duration) {
 	if c.JSON {
 		c.JSONLine(
 			c.Out,
-			map[string]any{"addr": addr, "dir": dir, "token_file": filepath.Join(dir, "token"), "member": m.ID(),
-				"wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()},
+			map[string]any{"addr": d.addr, "root": d.root, "dir": dir, "token_file": filepath.Join(dir, "token"),
+				"member": m.ID(), "wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()},
 		)
 		return
 	}
 	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", m.ID(), cli.Millis(took), dir)
-	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, addr,
+	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, d.addr,
 		filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
 	printUsers(c)
+	d.printRoot(c, dir)
 	if m.Issuer() != nil {
 		fmt.Fprintf(c.Out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +24,8 @@ import (
 
 // devFlags are the flags of souk dev.
 type devFlags struct {
+	doorFlags
 	dir     string
-	addr    string
 	workers int
 	region  string
 	cpus    int
@@ -64,7 +63,7 @@ themselves when DIR is the default one.`,
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "dir", "",
 		"where the state is kept (default: souk/dev below $XDG_STATE_HOME or ~/.local/state)")
-	f.StringVar(&o.addr, "addr", DefaultAddr, "HOST:PORT to listen on; loopback only; port 0 takes any that is free")
+	o.doorFlags.add(f)
 	f.IntVar(&o.workers, "workers", 0,
 		"how many workers share this host, each with its own journal (default: as many as before, else 1)")
 	f.StringVar(&o.region, "region", "local", "the region of the workers")
@@ -80,7 +79,7 @@ themselves when DIR is the default one.`,
 
 func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	begin := time.Now()
-	if err := checkListen(o.addr); err != nil {
+	if err := o.doorFlags.check(); err != nil {
 		return err
 	}
 	dir, err := c.DevDir(o.dir)
@@ -103,11 +102,6 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", o.addr)
-	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen",
-			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.addr)
-	}
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}
@@ -116,6 +110,10 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	doors, err := openDoors(dir, &o.doorFlags, hostsHere(""), log)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
@@ -123,17 +121,15 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
-		ln.Close()
-		return err
+		return errors.Join(err, doors.close())
 	}
-	addrFile := filepath.Join(dir, "addr")
-	if err := cli.WriteWhole(addrFile, ln.Addr().String()+"\n", 0o644); err != nil {
-		return errors.Join(err, n.Close())
+	if err := doors.tell(dir); err != nil {
+		return errors.Join(err, doors.close(), n.Close())
 	}
-	printReady(ctx, c, dir, ln.Addr().String(), n, plans, time.Since(begin), o.dir == "")
+	printReady(ctx, c, dir, doors, n, plans, time.Since(begin), o.dir == "")
 	keepMemory(ctx, c)
-	err = n.Run(ctx, ln)
-	os.Remove(addrFile) // an address where nobody listens would only mislead
+	err = n.Run(ctx, doors.listeners...)
+	doors.shut(dir)
 	left := n.Running(context.WithoutCancel(ctx))
 	err = errors.Join(err, n.Close())
 	printStopped(c, left, o)
@@ -145,24 +141,6 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 // journal, reaper), and with a core free Go wakes a thread there for almost each of them.
 func ownCores(cores, workers int) int { return min(cores, max(cores/2, workers)) }
 
-// checkListen lets only loopback addresses pass: the API starts programs, and its token would travel in clear.
-func checkListen(addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return cli.Usagef("--addr is HOST:PORT, as %s, not %q", DefaultAddr, addr)
-	}
-	if !cli.IsLoopback(host) {
-		return cli.Usagef(
-			"souk dev listens on loopback only, not on %q: the API has no TLS yet, so its token would travel in "+
-				"clear; use "+
-				"%s and a tunnel",
-			host,
-			DefaultAddr,
-		)
-	}
-	return nil
-}
-
 // ready is what dev prints in --json.
 type ready struct {
 	Addr      string   `json:"addr"`
@@ -173,18 +151,18 @@ type ready struct {
 	PID       int      `json:"pid"`
 }
 
-func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node, plans []node.Worker,
+func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.Node, plans []node.Worker,
 	took time.Duration, home bool) {
 	running := n.Running(ctx)
 	if c.JSON {
-		r := ready{Addr: addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
+		r := ready{Addr: d.addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
 		for _, p := range plans {
 			r.Workers = append(r.Workers, string(p.ID))
 		}
 		c.JSONLine(c.Out, r)
 		return
 	}
-	fmt.Fprintf(c.Out, "souk is ready on %s after %s; its state is in %s\n", addr, cli.Millis(took), dir)
+	fmt.Fprintf(c.Out, "souk is ready on %s after %s; its state is in %s\n", d.addr, cli.Millis(took), dir)
 	for _, p := range plans {
 		fmt.Fprintf(c.Out, "  worker %s offers %s\n", p.ID, p.Capacity)
 	}
@@ -192,10 +170,13 @@ func printReady(ctx context.Context, c *cli.Env, dir, addr string, n *node.Node,
 	if running > 0 {
 		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
 	}
-	export := fmt.Sprintf("  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n", addr, filepath.Join(dir, "token"))
-	if home { // where souk's own clients look by themselves
-		fmt.Fprintf(c.Out, "Other clients of the Machines API want:\n%s", export)
-		export = ""
+	d.printRoot(c, dir)
+	fmt.Fprintf(c.Out,
+		"Other clients of the Machines API want:\n  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n",
+		d.addr, filepath.Join(dir, "token"))
+	export := ""
+	if !home { // where souk's own clients do not look by themselves
+		export = fmt.Sprintf("  export SOUK_ADDR=unix:%s\n", filepath.Join(dir, cli.SocketFile))
 	}
 	next := "  souk ps\n"
 	if running == 0 {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -43,15 +44,14 @@ node drain.`,
 
 // agentOf returns a client of the agent that runs with a directory.
 func agentOf(dir string) (*client.Client, error) {
-	addr, err := cli.ReadLine(filepath.Join(dir, "addr"))
-	if err != nil {
+	if _, err := os.Stat(filepath.Join(dir, cli.SocketFile)); err != nil {
 		return nil, fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", dir)
 	}
 	token, err := cli.ReadLine(filepath.Join(dir, "token"))
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", dir)
 	}
-	return client.New(addr, token), nil
+	return client.New("unix:"+filepath.Join(dir, cli.SocketFile), token), nil
 }
 
 const leaveWait = 15 * time.Second

@@ -2,16 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 )
 
@@ -24,43 +29,102 @@ func invoke(t *testing.T, env map[string]string, argv ...string) (code int, out,
 	return code, o.String(), e.String()
 }
 
-// The token that souk dev wrote down is for its own address: another server must never see it.
+// taken is a program that has taken a port, and notes what it is sent. With knows it proves that it knows that token.
+type taken struct {
+	*httptest.Server
+	knows string
+	port  string // that it says it has; "": its own
+
+	mu   sync.Mutex
+	seen []string
+}
+
+func takePort(t *testing.T, knows string) *taken {
+	x := &taken{knows: knows}
+	x.Server = httptest.NewServer(x)
+	t.Cleanup(x.Close)
+	return x
+}
+
+// ServeHTTP answers any request, as far as it can.
+func (x *taken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r.URL.Path == api.Prove.Path() && x.knows != "" {
+		port := x.port
+		if port == "" {
+			_, port, _ = net.SplitHostPort(x.Listener.Addr().String())
+		}
+		_ = json.NewEncoder(w).Encode(api.ProofOf(api.TokenDigest(x.knows), port, r.URL.Query().Get("nonce")))
+		return
+	}
+	raw, _ := httputil.DumpRequest(r, true)
+	x.seen = append(x.seen, string(raw))
+	_, _ = io.WriteString(w, `{"apps":[]}`)
+}
+
+// saw reports whether a text was in anything that it was sent.
+func (x *taken) saw(text string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Contains(strings.Join(x.seen, "\n"), text)
+}
+
+// A server sees the token only once it has proved that it knows it: whoever has taken the port of a souk that is down,
+// or of one that was moved, learns nothing (security H7).
 func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
-	var seen []string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = append(seen, r.Header.Get("Authorization"))
-		_, _ = io.WriteString(w, `{"apps":[]}`)
-	}))
-	defer s.Close()
-	addr := s.Listener.Addr().String()
+	own, thief, relay := takePort(t, "secret-token"), takePort(t, ""), takePort(t, "secret-token")
+	other := takePort(t, "another-token")
+	_, relay.port, _ = net.SplitHostPort(own.Listener.Addr().String()) // it passes on what it is asked
+	for _, c := range []struct {
+		name string
+		at   *taken
+		code int
+		says string
+		sees bool
+	}{
+		{"its own", own, 0, "", true},
+		{"another program", thief, 77, "which it was not sent", false},
+		{"another souk", other, 77, "does not know the token", false},
+		{"one that asks its own", relay, 77, "listens on port " + relay.port, false},
+	} {
+		addr := c.at.Listener.Addr().String()
+		env := map[string]string{"SOUK_ADDR": addr, "SOUK_TOKEN": "secret-token", "HTTP_PROXY": thief.URL}
+		code, _, errs := invoke(t, env, "apps")
+		if code != c.code || !strings.Contains(errs, c.says) {
+			t.Errorf("%s: code %d, %s", c.name, code, errs)
+		}
+		if c.at.saw("secret-token") != c.sees || c.at.saw("GET /v1/apps") != c.sees {
+			t.Errorf("%s saw %q", c.name, c.at.seen)
+		}
+	}
+}
+
+// The token in the directory of souk dev is sent to the address that is written there, and nowhere else.
+func TestTokenOfADirectoryIsForItsAddress(t *testing.T) {
+	own, other := takePort(t, "dev-token"), takePort(t, "dev-token")
 	home := t.TempDir()
 	dir := filepath.Join(home, "souk", "dev")
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"addr": own.Listener.Addr().String(), "token": "dev-token"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("addr", "127.0.0.1:1")
-	write("token", "dev-token")
-	env := map[string]string{"XDG_STATE_HOME": home, "SOUK_ADDR": addr}
-	if code, _, errs := invoke(t, env, "apps"); code != 0 {
-		t.Fatalf("code %d: %s", code, errs)
+	for _, x := range []*taken{own, other} {
+		env := map[string]string{"XDG_STATE_HOME": home, "SOUK_ADDR": x.Listener.Addr().String()}
+		if code, _, errs := invoke(t, env, "apps"); code != 0 {
+			t.Fatalf("code %d: %s", code, errs)
+		}
 	}
-	write("addr", addr)
-	delete(env, "SOUK_ADDR")
-	if code, _, errs := invoke(t, env, "apps"); code != 0 {
-		t.Fatalf("code %d: %s", code, errs)
+	if !own.saw("dev-token") || other.saw("dev-token") {
+		t.Errorf("its own saw %q, another %q", own.seen, other.seen)
 	}
-	env["SOUK_TOKEN"] = "own"
-	if code, _, errs := invoke(t, env, "apps", "--addr", addr); code != 0 {
-		t.Fatalf("code %d: %s", code, errs)
-	}
-	if got := strings.Join(seen, "|"); got != "|Bearer dev-token|Bearer own" {
-		t.Errorf("the server saw %q", got)
+	if code, _, errs := invoke(t, map[string]string{"XDG_STATE_HOME": home}, "apps"); code != 69 ||
+		!strings.Contains(errs, "has no socket") {
+		t.Errorf("code %d: %s", code, errs)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/cli/apps"
 	"github.com/soukhq/souk/cli/bench"
 	"github.com/soukhq/souk/cli/cluster"
+	"github.com/soukhq/souk/cli/contexts"
 	"github.com/soukhq/souk/cli/decisions"
 	"github.com/soukhq/souk/cli/doctor"
 	"github.com/soukhq/souk/cli/jobs"
@@ -45,9 +46,10 @@ func sections() []section {
 		{"cluster", "A cluster of several hosts:", []entry{{"init", server.Init}, {"token", server.Token},
 			{"join", server.Join}, {"agent", server.Agent}, {"members", cluster.Members}, {"node", cluster.Node},
 			{"top", cluster.Top}, {"ca", server.CA}}},
-		{"souk", "souk itself:", []entry{{"workers", cluster.Workers}, {"policy", policies.Policy},
-			{"namespace", quota.Namespace}, {"quota", quota.Quota}, {"doctor", doctor.Doctor}, {"bench", bench.Bench},
-			{"sim", sim.Sim}, {"trace", sim.Trace}, {"version", doctor.Version}}},
+		{"souk", "souk itself:", []entry{{"context", contexts.Context}, {"workers", cluster.Workers},
+			{"policy", policies.Policy}, {"namespace", quota.Namespace}, {"quota", quota.Quota},
+			{"doctor", doctor.Doctor}, {"bench", bench.Bench}, {"sim", sim.Sim}, {"trace", sim.Trace},
+			{"version", doctor.Version}}},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // link keeps one connection to the reaper, and the reaper itself alive.
@@ -442,23 +444,5 @@ func (l *link) nextExit(ctx context.Context) (runtime.Exit, bool) {
 
 // dial opens a connection to a reaper that runs.
 func (l *link) dial(ctx context.Context) (*net.UnixConn, error) {
-	path, done, err := reaper.SocketPath(l.o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(os.ErrInvalid, c.Close())
-	}
-	if err := reaper.CheckPeer(u); err != nil {
-		return nil, errors.Join(fault.Wrap(err, fault.Denied, "peer", "the reaper's socket belongs to somebody else"),
-			u.Close())
-	}
-	return u, nil
+	return unixsock.Dial(ctx, filepath.Join(l.o.Dir, reaper.SocketFile))
 }

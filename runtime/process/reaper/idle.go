@@ -3,7 +3,10 @@ package reaper
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/soukhq/souk/unixsock"
 )
 
 // idlePatience is how long a reaper that has nothing to do waits for somebody who has something.
@@ -54,7 +57,7 @@ func (i *idleness) over() bool {
 		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", i.after)
 		return true
 	}
-	ln, err := r.listen() // somebody came at the last moment
+	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile)) // somebody came at the last moment
 	if err != nil {
 		r.log.Error("the reaper cannot listen any more, and ends", "err", err)
 		return true

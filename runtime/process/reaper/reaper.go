@@ -11,12 +11,9 @@ package reaper
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,6 +26,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // Options of a reaper.
@@ -138,7 +136,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := r.adoptAll(); err != nil {
 		return err
 	}
-	ln, err := r.listen()
+	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile))
 	if err != nil {
 		return err
 	}
@@ -228,40 +226,6 @@ func (r *Reaper) settleTree(o Options) error {
 // TreeName names the cgroups of a worker's directory.
 func TreeName(dir string) string {
 	return fmt.Sprintf("souk-%x", sha256.Sum256([]byte(dir)))[:len("souk-")+12]
-}
-
-// listen opens the socket, for this user only.
-func (r *Reaper) listen() (*net.UnixListener, error) {
-	path, done, err := SocketPath(r.dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if err := os.Remove(filepath.Join(r.dir, SocketFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove the old socket: %w", err)
-	}
-	old := syscall.Umask(0o177)
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	syscall.Umask(old)
-	if err != nil {
-		return nil, fmt.Errorf("listen on the reaper's socket: %w", err)
-	}
-	ln.SetUnlinkOnClose(false)
-	return ln, nil
-}
-
-// SocketPath gives a name of the socket that is short enough for the kernel (108 bytes), by way of an open directory
-// when it must be. It is good until done is called.
-func SocketPath(dir string) (path string, done func(), err error) {
-	path = filepath.Join(dir, SocketFile)
-	if len(path) < 100 {
-		return path, func() {}, nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return "", nil, fmt.Errorf("open the worker's directory: %w", err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketFile), func() { _ = d.Close() }, nil
 }
 
 // rewriteLives puts what is true now in place of the history.

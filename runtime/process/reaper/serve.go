@@ -12,11 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // maxRequests bounds the requests at once of one connection; more wait in the socket.
@@ -84,26 +83,6 @@ func (f *fdReader) close() {
 	f.fds = nil
 }
 
-// CheckPeer refuses the other end of a socket unless it is this user or root.
-func CheckPeer(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
-			unix.SO_PEERCRED)
-	})
-	if err = errors.Join(err, cerr); err != nil {
-		return fmt.Errorf("ask who is at the other end: %w", err)
-	}
-	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		return fmt.Errorf("user %d is at the other end of the reaper's socket, want %d or root", cred.Uid, os.Geteuid())
-	}
-	return nil
-}
-
 func (r *Reaper) accept(ln *net.UnixListener) {
 	for {
 		u, err := ln.AcceptUnix()
@@ -117,7 +96,7 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 		}
 		c := &conn{r: r, unix: u, fds: &fdReader{c: u}}
 		c.in = bufio.NewReaderSize(c.fds, 4096)
-		if err := errors.Join(CheckPeer(u), c.enter("")); err != nil {
+		if err := errors.Join(unixsock.CheckPeer(u), c.enter("")); err != nil {
 			r.log.Warn("a connection was refused", "err", err)
 			c.close()
 			continue

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Context is a souk that the user has a name for.
+type Context struct {
+	Addr      string `toml:"addr" json:"addr"`                                 // HOST:PORT, a URL, or unix:PATH
+	Token     string `toml:"token,omitempty" json:"-"`                         // or
+	TokenFile string `toml:"token-file,omitempty" json:"token_file,omitempty"` // where it is
+	Roots     string `toml:"roots,omitempty,multiline" json:"roots,omitempty"` // PEM; "": the system's
+}
+
+// Contexts are the souks that the user has names for, as their file has them.
+type Contexts struct {
+	Current  string             `toml:"current,omitempty"` // "": the souk of this host
+	Contexts map[string]Context `toml:"contexts,omitempty"`
+}
+
+// Names lists the contexts in order.
+func (all Contexts) Names() []string { return slices.Sorted(maps.Keys(all.Contexts)) }
+
+// contextName matches what may name a context.
+var contextName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
+
+// CheckContextName refuses what cannot name a context of the user's.
+func CheckContextName(name string) error {
+	if !contextName().MatchString(name) {
+		return Usagef("%q names no context: take letters, digits, dots and dashes, 63 at most", name)
+	}
+	if name == AgentContext || name == DevContext {
+		return Usagef("the context %s is the souk of this host; take another name", name)
+	}
+	return nil
+}
+
+// ContextsFile returns where the user's contexts are.
+func (c *Env) ContextsFile() (string, error) {
+	if d := c.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "souk", "contexts.toml"), nil
+	}
+	home := c.Getenv("HOME")
+	if home == "" {
+		return "", fault.New(fault.Invalid, "home",
+			"neither XDG_CONFIG_HOME nor HOME is set, so there is no place for contexts")
+	}
+	return filepath.Join(home, ".config", "souk", "contexts.toml"), nil
+}
+
+// Contexts reads the user's contexts. There are none where there is no file, or no place for one. A file with tokens
+// that others may read is refused: Denied.
+func (c *Env) Contexts() (all Contexts, err error) {
+	file, err := c.ContextsFile()
+	if err != nil {
+		return all, nil //nolint:nilerr // who has no home has no contexts
+	}
+	st, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return all, fault.Wrap(err, fault.Invalid, "context", "the contexts in %s cannot be read", file)
+	}
+	if err := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields().Decode(&all); err != nil {
+		return all, fault.Wrap(err, fault.Invalid, "context", "the contexts in %s cannot be read", file)
+	}
+	secret := func(k Context) bool { return k.Token != "" }
+	if st.Mode().Perm()&0o077 != 0 && slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), secret) {
+		return all, fault.New(fault.Denied, "context", "others can read the tokens in %s: chmod 600 %s", file, file)
+	}
+	return all, nil
+}
+
+// SaveContexts writes the user's contexts.
+func (c *Env) SaveContexts(all Contexts) error {
+	file, err := c.ContextsFile()
+	if err != nil {
+		return err
+	}
+	raw, err := toml.Marshal(all)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, "context", "the contexts cannot be written to %s", file)
+	}
+	return WriteWhole(file, string(raw), 0o600)
+}
+
+// named returns the souk of a context.
+func (c *Env) named(all Contexts, name string) (target, error) {
+	for _, h := range c.Homes() {
+		if h.Name == name {
+			return h.target(c.Getenv("SOUK_TOKEN")), nil
+		}
+	}
+	k, there := all.Contexts[name]
+	if !there {
+		return target{}, c.NoContext(all, name)
+	}
+	return c.targetOf(name, k)
+}
+
+// NoContext is the error of a name that no context has.
+func (c *Env) NoContext(all Contexts, name string) error {
+	return fault.New(fault.NotFound, "context", "there is no context %q; there are %s", name,
+		strings.Join(append([]string{AgentContext, DevContext}, all.Names()...), ", "))
+}
+
+func (c *Env) targetOf(name string, k Context) (target, error) {
+	t := target{name: name, addr: k.Addr, token: k.Token, roots: []byte(k.Roots)}
+	if k.TokenFile != "" {
+		token, err := ReadLine(k.TokenFile)
+		if err != nil {
+			return target{}, fault.Wrap(err, fault.Denied, "token", "the token of context %s cannot be read", name)
+		}
+		t.token = token
+	}
+	t.token = cmp.Or(t.token, c.Getenv("SOUK_TOKEN"), c.tokenOf(k.Addr))
+	return t, nil
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+)
+
+// proofPatience is how long a server may take to prove itself.
+const proofPatience = 10 * time.Second
+
+// proven dials servers without TLS, and gives a connection away only when the other end has proved on it that it knows
+// the token. Any program may have taken the port of a souk that is down.
+func proven(token string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	digest := api.TokenDigest(token)
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		if err := demand(ctx, c, addr, digest); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		return c, nil
+	}
+}
+
+// demand has the other end prove that it knows the token with a digest.
+func demand(ctx context.Context, c net.Conn, addr, digest string) error {
+	late, has := ctx.Deadline()
+	if limit := time.Now().Add(proofPatience); !has || limit.Before(late) {
+		late = limit
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		err = c.SetDeadline(late)
+	}
+	if err != nil {
+		return err
+	}
+	nonce := rand.Text()
+	p, err := ask(ctx, c, addr, url.Values{"token": {api.TokenID(digest)}, "nonce": {nonce}})
+	switch {
+	case fault.CodeOf(err) == refused:
+		return err
+	case err != nil:
+		return fault.Wrap(err, fault.Denied, "proof",
+			"%s does not prove that it is a souk that knows the token, which it was not sent: it is another program, "+
+				"a souk that this token is not of, or one of before, which is to be started again with this build",
+			addr)
+	case p.Is(api.ProofOf(digest, port, nonce)):
+		return c.SetDeadline(time.Time{})
+	case p.Is(api.ProofOf(digest, p.Port, nonce)):
+		return fault.New(fault.Denied, "proof",
+			"the souk behind %s listens on port %s: something passes connections on that may keep what it sees; a "+
+				"tunnel is to have the same port at both ends, or to lead to souk.sock (SOUK_ADDR=unix:PATH)", addr,
+			p.Port)
+	}
+	return fault.New(fault.Denied, "proof", "%s does not know the token, which it was not sent; who is it?", addr)
+}
+
+// refused is the code of an answer that the token is not let in, with the server's reason.
+const refused = "unauthenticated"
+
+// ask makes the one request that carries no token, on a connection.
+func ask(ctx context.Context, c net.Conn, addr string, q url.Values) (p api.Proof, err error) {
+	req, err := http.NewRequestWithContext(ctx, api.Prove.Method(), "http://"+addr+api.Prove.Path()+"?"+q.Encode(), nil)
+	if err == nil {
+		err = req.Write(c)
+	}
+	if err != nil {
+		return p, err
+	}
+	in := bufio.NewReader(io.LimitReader(c, 64<<10))
+	resp, err := http.ReadResponse(in, req)
+	if err != nil {
+		return p, err
+	}
+	raw, err := io.ReadAll(resp.Body)
+	var no api.ErrorBody
+	switch {
+	case err != nil:
+		return p, err
+	case resp.StatusCode == http.StatusUnauthorized && json.Unmarshal(raw, &no) == nil && no.Error != "":
+		return p, fault.New(fault.Denied, refused, "%s", strings.Map(Printable, no.Error))
+	case resp.StatusCode != http.StatusOK || resp.Close:
+		return p, errors.New("it answered " + resp.Status)
+	case in.Buffered() > 0:
+		return p, errors.New("it said more than it was asked")
+	}
+	return p, json.Unmarshal(raw, &p)
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/tlscert"
+	"github.com/soukhq/souk/unixsock"
+)
+
+// doorFlags say where the API is served beside the socket of this host.
+type doorFlags struct {
+	Addr string `toml:"addr"`
+	Cert string `toml:"tls-cert"`
+	Key  string `toml:"tls-key"`
+}
+
+func (o *doorFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.Addr, "addr", DefaultAddr, "HOST:PORT of the API; with TLS where it is not loopback; port 0 takes "+
+		"any that is free")
+	f.StringVar(&o.Cert, "tls-cert", "", "a PEM file with the API's certificate, read again when it changes (default: "+
+		"none on loopback, else one of souk's own)")
+	f.StringVar(&o.Key, "tls-key", "", "the PEM file with its key")
+}
+
+// check refuses what cannot be meant.
+func (o *doorFlags) check() error {
+	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
+		return cli.Usagef("--addr is HOST:PORT, as %s, not %q", DefaultAddr, o.Addr)
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return cli.Usagef("--tls-cert and --tls-key go together: the certificate, and the key that it was made for")
+	}
+	return nil
+}
+
+// doors are where the API is served: a socket for the clients of this host, and an address for others. The API starts
+// programs, so its token never travels in clear: on loopback there is no wire, elsewhere there is TLS.
+type doors struct {
+	listeners []net.Listener
+	addr      string // HOST:PORT, or https://HOST:PORT
+	root      string // the file with the root of souk's own certificate; "": there is none
+}
+
+// openDoors opens them. hosts are the names and addresses that this host is reached at, where --addr names none.
+func openDoors(dir string, o *doorFlags, hosts []string, log *slog.Logger) (d *doors, err error) {
+	d = &doors{}
+	conf, err := d.tlsOf(dir, o, hosts, log)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := unixsock.Listen(filepath.Join(dir, cli.SocketFile))
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "listen",
+			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr), socket.Close())
+	}
+	d.addr = ln.Addr().String()
+	if conf != nil {
+		ln, d.addr = tls.NewListener(ln, conf), "https://"+named(d.addr, hosts)
+	}
+	d.listeners = []net.Listener{ln, unixsock.Checked(socket, func(err error) {
+		log.Warn("a connection was refused", "err", err)
+	})}
+	return d, nil
+}
+
+// tell writes the address down for who looks for it. The API is about to be served.
+func (d *doors) tell(dir string) error {
+	return cli.WriteWhole(filepath.Join(dir, addrFile), d.addr+"\n", 0o644)
+}
+
+// addrFile holds the address while the API is served.
+const addrFile = "addr"
+
+// tlsOf returns how the address is served; nil: in clear, on loopback.
+func (d *doors) tlsOf(dir string, o *doorFlags, hosts []string, log *slog.Logger) (*tls.Config, error) {
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Cert != "":
+		return tlscert.Files(o.Cert, o.Key, log)
+	case cli.IsLoopback(host):
+		return nil, nil
+	}
+	var named []string
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		named, hosts = []string{host}, nil
+	}
+	d.root = filepath.Join(dir, tlscert.RootFile)
+	return tlscert.Own(dir, named, append(hosts, "localhost", "127.0.0.1", "::1"), time.Now())
+}
+
+// named puts the first host in the place of an address that means all of them.
+func named(addr string, hosts []string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() || len(hosts) == 0 {
+		return addr
+	}
+	return net.JoinHostPort(hosts[0], port)
+}
+
+// close closes what nobody serves.
+func (d *doors) close() error {
+	var errs []error
+	for _, ln := range d.listeners {
+		errs = append(errs, ln.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// shut forgets the address and the socket: where nobody listens they would only mislead.
+func (d *doors) shut(dir string) {
+	os.Remove(filepath.Join(dir, addrFile))
+	os.Remove(filepath.Join(dir, cli.SocketFile))
+}
+
+// printRoot says what clients on other hosts need.
+func (d *doors) printRoot(c *cli.Env, dir string) {
+	if d.root == "" {
+		return
+	}
+	fmt.Fprintf(c.Out, "  others  copy %s and a token to them, then there: souk context add NAME %s --root "+
+		"api-root.pem --token-file FILE\n", d.root, d.addr)
+}
+
+// hostsHere lists the names and addresses that other hosts may reach this one at, the one given first.
+func hostsHere(given string) (hosts []string) {
+	if given != "" {
+		hosts = append(hosts, given)
+	}
+	addrs, _ := net.InterfaceAddrs() // none: the name must do
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			hosts = append(hosts, n.IP.String())
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	return hosts
+}

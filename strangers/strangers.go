@@ -1,0 +1,120 @@
+// Package strangers keeps those who have not shown who they are from taking the places of others at an HTTP server. A
+// connection is a stranger's until a request on it was let in. There are only so many strangers; one more is taken all
+// the same, and the one that came first goes: of the address that has too many of them, if there is one. Who has a
+// token is a stranger for a moment only, so a flood of those who have none delays others by no more than their turn.
+package strangers
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// Places are those of one server.
+type Places struct {
+	all, each int // strangers at most, at all and of one address
+
+	mu      sync.Mutex
+	order   *list.List // of *stranger, those that came first in front
+	of      map[string]int
+	by      map[net.Conn]*list.Element
+	evicted uint64
+}
+
+// stranger is a connection on which nobody has shown who they are.
+type stranger struct {
+	conn net.Conn
+	addr string
+}
+
+// New returns the places of a server: so many for strangers at all, and a quarter of them for those of one address,
+// where there are several.
+func New(all int) *Places {
+	return &Places{all: all, each: max(1, all/4), order: list.New(), of: map[string]int{},
+		by: map[net.Conn]*list.Element{}}
+}
+
+// Attach has a server keep to the places. Its handler says Known.
+func (p *Places) Attach(s *http.Server) {
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		p.enter(c)
+		return context.WithValue(ctx, connKey{}, func() { p.leave(c) })
+	}
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateClosed || state == http.StateHijacked {
+			p.leave(c)
+		}
+	}
+}
+
+type connKey struct{}
+
+// Known says that who sent a request with this context has shown who they are.
+func Known(ctx context.Context) {
+	if known, ok := ctx.Value(connKey{}).(func()); ok {
+		known()
+	}
+}
+
+// Evicted counts the strangers whose place was wanted by another one.
+func (p *Places) Evicted() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.evicted
+}
+
+func (p *Places) enter(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &stranger{c, addrOf(c)}
+	for p.order.Len() >= p.all {
+		p.evict(s.addr)
+	}
+	p.by[c] = p.order.PushBack(s)
+	p.of[s.addr]++
+}
+
+// evict closes the stranger that came first, of the newcomer's address if that has too many places. Who alone is there
+// has all places.
+func (p *Places) evict(addr string) {
+	e := p.order.Front()
+	if len(p.of) > 1 && p.of[addr] >= p.each {
+		for e.Value.(*stranger).addr != addr {
+			e = e.Next()
+		}
+	}
+	s := e.Value.(*stranger)
+	p.remove(s.conn)
+	p.evicted++
+	_ = s.conn.Close() // the server sees it as gone
+}
+
+func (p *Places) leave(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(c)
+}
+
+// remove is called with the lock.
+func (p *Places) remove(c net.Conn) {
+	e := p.by[c]
+	if e == nil {
+		return
+	}
+	s := p.order.Remove(e).(*stranger)
+	delete(p.by, c)
+	if p.of[s.addr]--; p.of[s.addr] == 0 {
+		delete(p.of, s.addr)
+	}
+}
+
+// addrOf returns the host of the other end; "" where it has none.
+func addrOf(c net.Conn) string {
+	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	return host
+}

@@ -1,0 +1,97 @@
+// Package tlscert has the certificate that the API shows to other hosts: one of the user's files, read again when they
+// change, or one of a root of souk's own.
+package tlscert
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// source gives the certificate that is to be shown at a time.
+type source interface {
+	certificate(now time.Time) (*tls.Certificate, error)
+}
+
+// config serves what a source gives. HTTP/2 is offered beside HTTP/1.1.
+func config(s source) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate(time.Now()) }}
+}
+
+// Files serves a certificate and its key from two PEM files. They are looked at again when somebody connects, at most
+// once a second; while what is there cannot be used, the last that could be is shown and log hears of it.
+func Files(cert, key string, log *slog.Logger) (*tls.Config, error) {
+	f := &files{cert: cert, key: key, log: log}
+	if err := f.load(time.Now()); err != nil {
+		return nil, err
+	}
+	return config(f), nil
+}
+
+// lookEvery bounds how often files are looked at.
+const lookEvery = time.Second
+
+// files are a certificate of the user's.
+type files struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu     sync.Mutex
+	shown  *tls.Certificate
+	looked time.Time
+	of     [2]stamp // the files that shown, or the last failure, came from
+}
+
+// stamp tells two versions of a file apart.
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+func (f *files) certificate(now time.Time) (*tls.Certificate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.looked) >= lookEvery {
+		if err := f.load(now); err != nil {
+			f.log.Error("the API's certificate was not changed", "err", err)
+		}
+	}
+	return f.shown, nil
+}
+
+// load reads the files where they have changed. It is called with the lock, or by who alone knows f.
+func (f *files) load(now time.Time) error {
+	f.looked = now
+	var of [2]stamp
+	for i, name := range []string{f.cert, f.key} {
+		st, err := os.Stat(name)
+		if err != nil {
+			return unusable(f, err)
+		}
+		of[i] = stamp{st.ModTime(), st.Size()}
+	}
+	if of == f.of {
+		return nil
+	}
+	f.of = of
+	c, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err == nil && c.Leaf != nil && now.After(c.Leaf.NotAfter) {
+		err = errors.New("it ended on " + c.Leaf.NotAfter.UTC().Format(time.DateTime) + " UTC")
+	}
+	if err != nil {
+		return unusable(f, err)
+	}
+	f.shown = &c
+	return nil
+}
+
+func unusable(f *files, err error) error {
+	return fault.Wrap(err, fault.Invalid, "tls", "the certificate in %s with the key in %s cannot be used", f.cert,
+		f.key)
+}

@@ -1,0 +1,116 @@
+// Package unixsock lets the programs of one user talk over a socket that is a file: nobody else may open it, and each
+// end sees who is at the other.
+package unixsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// longest is how long a socket's name may be; the kernel takes 108 bytes.
+const longest = 100
+
+// Listen opens the socket at path for this user only, in place of one that was left there. The caller sees to it that
+// no other process still listens. The file stays when the listener is closed.
+func Listen(path string) (*net.UnixListener, error) {
+	name, done, err := short(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Wrap(err, fault.Unavailable, "listen", "the old socket %s cannot be removed", path)
+	}
+	old := syscall.Umask(0o177)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "listen", "the socket %s cannot be made", path)
+	}
+	ln.SetUnlinkOnClose(false) // by then another process may have one of its own there
+	return ln, nil
+}
+
+// Dial connects to the socket at path. An end that belongs to neither this user nor root is refused: Denied.
+func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	name, done, err := short(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	u := c.(*net.UnixConn) // what is dialed as "unix" is one
+	if err := CheckPeer(u); err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	return u, nil
+}
+
+// CheckPeer refuses the other end of a socket unless it is this user or root: Denied.
+func CheckPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *syscall.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(err, cerr); err != nil {
+		return fault.Wrap(err, fault.Denied, "peer", "the system does not say who is at the other end of a socket")
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fault.New(fault.Denied, "peer",
+			"user %d is at the other end of the socket, and only user %d and root may be", cred.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// Checked returns a listener that accepts this user and root only. refused hears of others, whose connections are
+// closed.
+func Checked(ln *net.UnixListener, refused func(error)) net.Listener { return checked{ln, refused} }
+
+type checked struct {
+	*net.UnixListener
+	refused func(error)
+}
+
+// Accept waits for the next connection of this user or root.
+func (l checked) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if err := CheckPeer(c); err != nil {
+			l.refused(errors.Join(err, c.Close()))
+			continue
+		}
+		return c, nil
+	}
+}
+
+// short returns a name of the socket that is short enough for the kernel, by way of an open directory when it must be.
+// It is good until done is called.
+func short(path string) (name string, done func(), err error) {
+	if len(path) < longest {
+		return path, func() {}, nil
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), filepath.Base(path)), func() { _ = d.Close() }, nil
+}
