@@ -327,6 +327,11 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 	for call, n := range c.cluster.Calls() {
 		out <- prometheus.MustNewConstMetric(calls, prometheus.CounterValue, float64(n), call)
 	}
+	refused := prometheus.NewDesc("souk_gossip_refused_total",
+		"What came over gossip and was not believed, by why.", []string{"why"}, nil)
+	for why, n := range c.cluster.Refused() {
+		out <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), why)
+	}
 	for _, w := range c.cluster.Expiry() {
 		emit("souk_expiry_timestamp_seconds", "When this member's certificate and the roots that it trusts end.",
 			"what", w.What, float64(w.Ends.Unix()))

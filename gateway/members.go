@@ -35,6 +35,8 @@ type Cluster interface {
 	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
 	// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
 	Calls() map[string]uint64
+	// Refused counts what came over gossip and was not believed, by why.
+	Refused() map[string]int64
 	// Expiry tells when this member's certificate and the roots end.
 	Expiry() []pki.Warning
 	// Leave says goodbye and has the process end. The machines go on running.

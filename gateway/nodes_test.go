@@ -167,6 +167,7 @@ func (c *reportingCluster) Parts() []gossip.Part {
 }
 func (c *reportingCluster) LastMachines(id cluster.WorkerID) []gossip.Machine { return c.told[id] }
 func (c *reportingCluster) Calls() map[string]uint64                          { return map[string]uint64{"grant": 3} }
+func (c *reportingCluster) Refused() map[string]int64                         { return map[string]int64{"unsigned": 2} }
 func (c *reportingCluster) Expiry() []pki.Warning {
 	return []pki.Warning{{What: "certificate", Level: pki.Fine, Text: "holds"}}
 }

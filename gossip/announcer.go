@@ -67,26 +67,61 @@ func (a *announcer) write(x announcement) error {
 // begin starts an incarnation that is greater than all we know of, and durable before it is used. It is called with the
 // writer's lock.
 func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
-	inc := max(a.c.o.Incarnation, a.c.keeper.incarnation()+1, atLeast)
 	a.c.mu.Lock()
-	if k, ok := a.c.reg.Owner(a.c.o.Self); ok {
-		inc = max(inc, k.Incarnation+1)
-	}
+	inc := a.incarnation(time.Now(), atLeast)
+	err := a.c.reg.CheckOwn(inc, len(recs)) // what would be refused is not written down
 	a.c.mu.Unlock()
-	if err := a.c.keeper.begun(inc); err != nil {
+	if err == nil {
+		err = a.c.keeper.begun(inc)
+	}
+	if err != nil {
 		return err
 	}
 	recs = registry.Numbered(a.c.o.Self, inc, recs)
 	a.signAll(recs)
+	head := registry.FirstHead(inc, len(recs))
+	sig := a.c.sign(func() []byte { return head.SigningBytes(a.c.o.Self) })
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
 	if err := a.c.reg.Own(time.Now(), inc, recs); err != nil {
 		return err
 	}
+	a.c.reg.SetHead(head, sig)
 	a.begun = true
 	a.c.changed()
 	poke(a.flushes)
 	return nil
+}
+
+// incarnation returns one that is greater than all that this member has begun or is said to have begun. A number that
+// nobody else would believe was told to us, or to our disk, by somebody who wished us gone: it does not count, and the
+// clock, which is beyond all that we can have begun, stands in. It is called with the lock.
+func (a *announcer) incarnation(now time.Time, atLeast uint64) uint64 {
+	known, _ := a.c.reg.Owner(a.c.o.Self)
+	inc := max(a.c.o.Incarnation, 1)
+	for _, n := range []uint64{a.c.keeper.incarnation() + 1, atLeast, known.Incarnation + 1} {
+		if n > registry.MostIncarnation(now) {
+			a.c.o.Log.Warn("an incarnation that is far ahead of the clock is not gone on from", "incarnation", n)
+			n = uint64(max(1, now.Unix()))
+		}
+		inc = max(inc, n)
+	}
+	return inc
+}
+
+// signHead signs our head where it has changed, or in any case, and returns it.
+func (a *announcer) signHead(always bool) registry.Head {
+	a.c.mu.Lock()
+	h, due := a.c.reg.OwnHead()
+	a.c.mu.Unlock()
+	if a.c.o.Sign == nil || h.Incarnation == 0 || !due && !always {
+		return registry.Head{}
+	}
+	sig := a.c.sign(func() []byte { return h.SigningBytes(a.c.o.Self) })
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.reg.SetHead(h, sig)
+	return registry.Head{Version: h.Version, Sig: sig}
 }
 
 // signAll signs records on all processors: 20,000 signatures are half a second of one.
@@ -186,6 +221,7 @@ func (a *announcer) flush(ctx context.Context, l *loop) {
 }
 
 func (a *announcer) flushNow() {
+	a.signHead(false)
 	a.c.mu.Lock()
 	runs := a.c.reg.News(messageSize, newsRuns)
 	size := 0
@@ -200,6 +236,9 @@ func (a *announcer) flushNow() {
 	a.c.mu.Unlock()
 	bodies := make([][]byte, len(runs))
 	for i, r := range runs {
+		if a.c.o.Sign != nil && !r.Proven() { // it tells of more than is in it, which no record shows
+			r.Head = a.signHead(true)
+		}
 		bodies[i] = registry.EncodeUpdate(r)
 	}
 	a.c.dissemination.publish(bodies...)

@@ -97,9 +97,10 @@ func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
 			continue
 		}
 		diverged = append(diverged, answer.Diverged...)
-		verified, refused := registry.Verified(e.c.o.Verify, answer)
+		verified, refused := e.c.verified(answer)
 		e.c.mu.Lock()
 		_, err := e.c.reg.Merge(time.Now(), m.ID, verified)
+		e.c.refusals.count(err)
 		e.c.keep(verified.Objects)
 		e.c.changed()
 		e.c.mu.Unlock()

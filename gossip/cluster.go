@@ -23,14 +23,15 @@ import (
 // registry; held for work in memory), and those of membership, roots, outbox, tree, keeper and signal, inside which
 // no other is taken. What memberlist calls takes these last alone.
 type Cluster struct {
-	o       Options
-	net     *transport
-	seal    atomic.Pointer[sealer]
-	ring    *memberlist.Keyring // nil: nothing is encrypted
-	keys    atomic.Int64        // the generation of the keys
-	keeper  *keeper
-	members *membership
-	roots   roots
+	o        Options
+	net      *transport
+	seal     atomic.Pointer[sealer]
+	ring     *memberlist.Keyring // nil: nothing is encrypted
+	keys     atomic.Int64        // the generation of the keys
+	keeper   *keeper
+	members  *membership
+	refusals refusals
+	roots    roots
 
 	announcer     *announcer
 	dissemination *dissemination
@@ -88,6 +89,7 @@ func New(o Options) (*Cluster, error) {
 	if ro.FirstIndex == 0 {
 		ro.FirstIndex = uint64(time.Now().UnixMicro()) // beyond any index of an earlier life
 	}
+	ro.Signed = o.Verify != nil
 	c.reg = registry.New(o.Self, ro)
 	c.cache.reset(c.reg.Index())
 	c.restore(d)
@@ -101,13 +103,14 @@ func New(o Options) (*Cluster, error) {
 
 // restore takes in the objects that were kept.
 func (c *Cluster) restore(d *disk) {
-	kept, refused := registry.Verified(c.o.Verify, registry.Delta{Objects: d.objects})
+	kept, refused := c.verified(registry.Delta{Objects: d.objects})
 	d.objects = nil
 	if _, err := c.reg.Merge(time.Now(), "", kept); err != nil && refused == nil {
 		refused = err
 	}
 	if refused != nil {
 		c.o.Log.Warn("not all objects that were kept are taken in", "err", refused)
+		c.keeper.renew(c.allObjects)
 	}
 }
 
@@ -243,6 +246,8 @@ type Stats struct {
 	Received int64 `json:"received_bytes"`
 	Dropped  int64 `json:"dropped"` // broadcasts that came while too many waited
 	Queued   int   `json:"queued"`  // packets of broadcasts that are not acknowledged
+	// what came and was not believed, by why
+	Refused map[string]int64 `json:"refused,omitempty"`
 
 	Broadcast broadcast.Stats `json:"broadcast"`
 }
@@ -251,5 +256,5 @@ type Stats struct {
 func (c *Cluster) Stats() Stats {
 	counts, waiting := c.dissemination.stats()
 	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(),
-		Dropped: c.dissemination.dropped.Load(), Queued: waiting}
+		Dropped: c.dissemination.dropped.Load(), Queued: waiting, Refused: c.refusals.all()}
 }

@@ -99,6 +99,11 @@ func (k *keeper) compact(all func() []registry.Object) {
 	k.do(func(b *batch) { b.all, b.unheard = all, true })
 }
 
+// renew makes the file of objects anew: it has some that are not believed.
+func (k *keeper) renew(all func() []registry.Object) {
+	k.do(func(b *batch) { b.all, b.whole, b.unheard = all, true, true })
+}
+
 // begun notes an incarnation, and returns when that is on the platter: before it is used.
 func (k *keeper) begun(incarnation uint64) error {
 	return <-k.do(func(b *batch) { k.saved.Incarnation, b.saved = incarnation, true })

@@ -33,9 +33,10 @@ type Options struct {
 	Dir      string   // where members and objects are kept over restarts; "": nowhere
 	Peers    []string // host:port of members to join at the beginning, beside those that are saved
 	Knobs    Knobs
-	Puller   Puller                     // nil: our own
-	Sign     func(signed []byte) []byte // is called from several goroutines at once
-	Verify   registry.Verify
+	Puller   Puller                        // nil: our own
+	Sign     func(signed []byte) []byte    // is called from several goroutines at once
+	Verify   registry.Verify               // where it is set, nothing is believed that is not signed
+	May      func(x registry.Object) error // says why this member may not write an object; nil: it may
 	Registry registry.Options
 	Log      *slog.Logger // nil: silent
 	// Conflict is told that somebody is alive with our name at another address, and where its API is. It must not wait.

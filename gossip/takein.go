@@ -44,7 +44,7 @@ func (d *dissemination) take(raw []byte) {
 			continue
 		}
 		changed, err := d.c.reg.Merge(time.Now(), "", a.delta)
-		if err != nil {
+		if d.c.refusals.count(err); err != nil {
 			d.c.o.Log.Debug("a broadcast is refused", "err", err)
 		}
 		a.good, a.news = err == nil || changed > 0, changed > 0
@@ -107,7 +107,7 @@ func (d *dissemination) judge(a *arrival) {
 	}
 	delta, err := decodeBroadcast(a.Body)
 	if err == nil {
-		delta, err = registry.Verified(d.c.o.Verify, delta)
+		delta, err = d.c.verified(delta)
 	}
 	if err != nil {
 		d.c.o.Log.Debug("a broadcast is refused", "err", err)

@@ -50,6 +50,7 @@ func (u *upkeep) tidy() {
 	drafts, err := u.c.reg.Restamp(now)
 	u.c.changed()
 	u.c.mu.Unlock()
+	u.c.announcer.signHead(false)
 	if err != nil || len(drafts) > 0 {
 		u.c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(drafts), "err", err)
 	}

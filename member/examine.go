@@ -23,7 +23,7 @@ type examinedWorker struct {
 
 // Examine is the worker's, and the member's.
 func (e examinedWorker) Examine(ctx context.Context) []cluster.Finding {
-	return append(e.Worker.Examine(ctx), e.m.Finding())
+	return append(e.Worker.Examine(ctx), e.m.Finding(), doorkeeper{e.m}.finding())
 }
 
 // Finding tells how much the member knows, and its digest.

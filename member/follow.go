@@ -64,6 +64,7 @@ func (m remover) followRemovals(ctx context.Context) {
 		moved := m.cluster.Moved()
 		m.refresh()
 		m.forget()
+		doorkeeper{m.Member}.heedSignedOnly()
 		select {
 		case <-ctx.Done():
 			return

@@ -58,6 +58,10 @@ const keysPatience = 12
 // keepKeys does once what is due now.
 func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
+	remover{m.Member}.adopt()
+	if err := (doorkeeper{m.Member}).leadSignedOnly(); err != nil {
+		failed = err
+	}
 	if err := m.leadKeys(ctx); err != nil {
 		failed = err
 	}

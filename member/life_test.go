@@ -125,9 +125,10 @@ func TestRemovedAndBack(t *testing.T) {
 	if _, known := c.cluster.Machine(hers); known {
 		t.Error("a machine of its life before is known")
 	}
-	if _, err := c.far("m2").Machine(t.Context(), "web", third); err != nil {
-		t.Error(err)
-	}
+	await(t, "m3 asks m2 at its new address", func() bool {
+		_, err := c.far("m2").Machine(t.Context(), "web", third)
+		return err == nil
+	})
 }
 
 // TestOddObjects: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
@@ -154,7 +155,11 @@ func TestOddObjects(t *testing.T) {
 	for _, kind := range kinds {
 		for i, payload := range odd {
 			key := string(rune('a'+i)) + "/" + strings.Repeat("k", i)
-			if _, err := b.cluster.Objects().Put(kind, key, 99, []byte(payload)); err != nil {
+			by := b
+			if kind == KindIssuer || kind == KindKeys {
+				by = a // the issuer
+			}
+			if _, err := by.cluster.Objects().Put(kind, key, 99, []byte(payload)); err != nil {
 				t.Fatal(kind, i, err)
 			}
 		}

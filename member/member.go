@@ -6,10 +6,7 @@
 package member
 
 import (
-	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -25,6 +22,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/registry"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -75,15 +73,16 @@ type Member struct {
 	// as of the newest refresh; read where the registry's lock is held
 	removals atomic.Pointer[map[string]cluster.Removal]
 	// removed members that were forgotten, by when they were removed; follow's own
-	forgotten map[cluster.WorkerID]time.Time
-	twins     *twins
-	outcast   atomic.Bool // an issuer has said that this member was removed
-	issuers   *issuers
-	begunAt   time.Time
-	keysAsked time.Time     // when an issuer was last asked for keys in vain; followKeys' own
-	keysDue   chan struct{} // somebody waits for a rotation to go on
-	holders   keyHolders
-	tokens    atomic.Pointer[Tokens] // nil: there are none yet
+	forgotten  map[cluster.WorkerID]time.Time
+	twins      *twins
+	signedOnly atomic.Bool // an issuer has said that all sign what they tell
+	outcast    atomic.Bool // an issuer has said that this member was removed
+	issuers    *issuers
+	begunAt    time.Time
+	keysAsked  time.Time     // when an issuer was last asked for keys in vain; followKeys' own
+	keysDue    chan struct{} // somebody waits for a rotation to go on
+	holders    keyHolders
+	tokens     atomic.Pointer[Tokens] // nil: there are none yet
 }
 
 // Worker is the member's own worker.
@@ -141,40 +140,17 @@ func (m *Member) openGossip() (err error) {
 		Advertise: advertise(m.o.Gossip, m.o.Host),
 		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
 		Knobs: m.o.Knobs, Log: m.o.Log,
-		Sign: sign, Verify: m.verify, Incarnation: m.born(),
+		Sign: sign, Verify: doorkeeper{m}.verify, May: doorkeeper{m}.may, Incarnation: m.born(),
+		Registry: registry.Options{Reserved: reserved},
 		Conflict: m.twins.claim,
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
 		},
 	})
+	if err == nil {
+		doorkeeper{m}.heedSignedOnly()
+	}
 	return err
-}
-
-const signContext = "souk registry"
-
-// verify keeps out records that their owner has not signed: no member, whatever its role, can speak as another worker.
-// Objects may be written by every member, and only members have the key of gossip, so a signature would prove nothing
-// more.
-func (m *Member) verify(owner cluster.WorkerID, signed, raw []byte) error {
-	if bytes.HasPrefix(signed, []byte("souk object\n")) {
-		return nil
-	}
-	if len(raw) <= ed25519.SignatureSize {
-		return fault.New(fault.Denied, "signature", "what is told of %s is not signed", owner)
-	}
-	s := pki.Signature{Signature: raw[:ed25519.SignatureSize], Certificate: raw[ed25519.SignatureSize:]}
-	who, err := m.identity.Authored(signContext, signed, s, m.o.Now())
-	if err != nil {
-		return err
-	}
-	if c, err := x509.ParseCertificate(s.Certificate); err == nil && m.denied(who.ID, c.NotBefore) {
-		return fault.New(fault.Denied, "removed", "member %s was removed from the cluster; it must join anew", who.ID)
-	}
-	if !who.SpeaksFor(string(owner)) {
-		return fault.New(fault.Denied, "signature", "member %s tells of %s, which only that member itself may", who.ID,
-			owner)
-	}
-	return nil
 }
 
 // advertise gives the address that others are told; "" is as listened on.
@@ -237,7 +213,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 		return err
 	}
 	m.begun.Store(true)
-	if m.issuer == nil {
+	if m.issuer == nil || !m.identity.Name().Has(pki.Issuer) { // with the CA and without the role nobody believes it
 		return nil
 	}
 	if _, told := m.cluster.Objects().Get(KindIssuer, string(m.ID())); told {
@@ -304,4 +280,4 @@ func (m *Member) known(id string) bool {
 }
 
 // KindIssuer is the kind of objects that name the members which sign certificates.
-const KindIssuer = "issuer"
+const KindIssuer = registry.Kind("issuer")

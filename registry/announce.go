@@ -18,16 +18,10 @@ type tombstone struct {
 // where it is over just these: see Numbered. incarnation must be greater than any before; where that is not known (an
 // old disk), others will say so: see Contested.
 func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
-	old := r.owners[r.self]
-	switch {
-	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
-		return fault.New(fault.Invalid, "incarnation",
-			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation),
-			incarnation)
-	case len(recs) > MaxRecords:
-		return fault.New(fault.Exhausted, "owner_full",
-			"this worker has %d records to announce; %d is the most", len(recs), MaxRecords)
+	if err := r.CheckOwn(incarnation, len(recs)); err != nil {
+		return err
 	}
+	old := r.owners[r.self]
 	l := newLedger(r.self)
 	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that having nothing can be told, too
 	for _, rec := range Numbered(r.self, incarnation, recs) {
@@ -45,6 +39,21 @@ func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	}
 	r.owners[r.self], r.tombstones, r.announced, r.contest = l, nil, 0, 0
 	r.settle(l)
+	return nil
+}
+
+// CheckOwn says why Own would refuse an incarnation with so many records, so that nothing is written down before.
+func (r *Registry) CheckOwn(incarnation uint64, records int) error {
+	old := r.owners[r.self]
+	switch {
+	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
+		return fault.New(fault.Invalid, "incarnation",
+			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation),
+			incarnation)
+	case records > MaxRecords:
+		return fault.New(fault.Exhausted, "owner_full",
+			"this worker has %d records to announce; %d is the most", records, MaxRecords)
+	}
 	return nil
 }
 
@@ -206,8 +215,11 @@ func (r *Registry) News(size, updates int) []Update {
 	}
 	var out []Update
 	for r.announced < l.known && len(out) < updates {
-		update := l.since(max(r.announced, l.compacted), size)
-		if update.Size() > size {
+		update, _ := l.since(max(r.announced, l.compacted), size)
+		if update.Size() > size { // those who know the head, which are nearly all, can do without
+			update.Head = Head{}
+		}
+		if update.Size() > size || update.To <= r.announced {
 			break // one record that is too large to be broadcast
 		}
 		out = append(out, update)
@@ -216,6 +228,9 @@ func (r *Registry) News(size, updates int) []Update {
 	if r.announced < l.known {
 		out = append(out, Update{Owner: r.self, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
 			Compacted: l.compacted, Upto: l.known})
+		if l.headHolds() {
+			out[len(out)-1].Head = l.head
+		}
 		r.announced = l.known
 	}
 	return out

@@ -60,7 +60,7 @@ func sizeOfObject(o Object) int {
 
 // Size returns the bytes of the encoded update, or a few more.
 func (r Update) Size() int {
-	n := updateOverhead + len(r.Owner)
+	n := updateOverhead + len(r.Owner) + headSize(r.Head, r.Records)
 	for _, rec := range r.Records {
 		n += sizeOf(rec)
 	}
@@ -79,7 +79,7 @@ func appendUpdate(b []byte, r Update) []byte {
 		scratch = appendRecord(scratch[:0], rec)
 		b = appendBytes(b, scratch)
 	}
-	return b
+	return appendHead(b, r)
 }
 
 func appendObject(b []byte, o Object) []byte {
@@ -337,6 +337,7 @@ func (d *decoder) update() Update {
 		}
 		r.Records = append(r.Records, rec)
 	}
+	r.Head = d.head(r.Records)
 	return r
 }
 

@@ -129,7 +129,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	marks := make(map[cluster.WorkerID]Mark, len(d.Marks))
 	for _, m := range d.Marks {
 		marks[m.Owner] = m
-		if m.Owner == r.self {
+		if m.Owner == r.self && !r.o.Signed { // where it is signed a pull shows it, and an asker's word proves nothing
 			r.contested(m.Incarnation, m.Known) // somebody was told what we never said
 		}
 	}
@@ -143,7 +143,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 			break
 		}
 		l := r.owners[owner]
-		update, diverged := l.answer(marks[owner], owner == r.self, left)
+		update, more, diverged := l.answer(marks[owner], owner == r.self, left)
 		if diverged {
 			out.Diverged = append(out.Diverged, owner)
 		}
@@ -152,7 +152,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 		}
 		left -= update.Size()
 		out.Updates = append(out.Updates, *update)
-		out.More = out.More || update.To < l.known
+		out.More = out.More || more
 	}
 	if !out.More {
 		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)
@@ -161,37 +161,41 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 }
 
 // answer returns what somebody with this mark lacks of the owner, or nil.
-func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, diverged bool) {
+func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, more, diverged bool) {
 	from := m.Known
 	switch {
 	case l.inc == 0 || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Base > l.compacted && m.Known >= l.known:
-		return nil, false
+		return nil, false, false
 	case m.Incarnation < l.inc:
 		from = 0
 	case m.Known > l.known:
-		return nil, false
+		return nil, false, false
 	case m.Known == l.known:
 		if m.Hash == 0 || !l.settled() || m.Hash == max(l.hash, 1) {
 			if m.Hash == 0 && l.complete() && l.settled() { // its resync ends with somebody telling it that this is all
-				return &Update{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
-					Compacted: l.compacted, Upto: l.known}, false
+				out := Update{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
+					Compacted: l.compacted, Upto: l.known}
+				if l.headHolds() {
+					out.Head = l.head
+				}
+				return &out, false, false
 			}
-			return nil, false
+			return nil, false, false
 		}
 		if !owner {
-			return nil, true
+			return nil, false, true
 		}
-		out := l.since(0, most)
+		out, more := l.since(0, most)
 		out.Reset = true
-		return &out, false
+		return &out, more, false
 	case m.Known < l.compacted && m.Base < l.compacted:
 		from = 0
 	}
 	if l.known == 0 {
-		return nil, false
+		return nil, false, false
 	}
-	out := l.since(from, most)
-	return &out, false
+	out, more := l.since(from, most)
+	return &out, more, false
 }
 
 // Behind reports whether an asker's digest shows that it knows something that we do not.

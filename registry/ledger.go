@@ -23,12 +23,17 @@ type ledger struct {
 	known     uint64 // all of inc up to here is known
 	beyond    []span // and these pieces after a gap
 	seen      uint64 // the highest version of inc heard of, known or not
+	rumoured  uint64 // the same, where nothing shows it: it only puts off what must be sure
 	full      uint64
 	compacted uint64    // deletions up to here may have been forgotten, and what they deleted is not here
 	base      uint64    // where it was compacted when knowing began from 0: older deletions need not be told
 	resync    uint32    // counts how often knowing began from 0
 	stale     bool      // entries of earlier resyncs are still here
 	heard     time.Time // when news of it last came
+
+	head          Head   // of inc, if it holds: see headHolds
+	headCompacted uint64 // what it was signed with
+	signed        bool   // the owner signs heads: nothing is believed of it any more without one
 
 	entries map[id]*entry
 	live    int    // entries that are not deleted
@@ -41,7 +46,9 @@ func newLedger(owner cluster.WorkerID) *ledger {
 }
 
 // settled reports whether known tells all there is to say of what is held.
-func (l *ledger) settled() bool { return !l.stale && len(l.beyond) == 0 && l.seen <= l.known }
+func (l *ledger) settled() bool {
+	return !l.stale && len(l.beyond) == 0 && max(l.seen, l.rumoured) <= l.known
+}
 
 // gap reports whether something is missing that was heard of.
 func (l *ledger) gap() bool { return l.seen > l.known || !l.complete() }
@@ -60,7 +67,7 @@ func (l *ledger) summary() uint64 {
 // the new knowledge is complete, so that a reader does not see things vanish and come back.
 func (l *ledger) begin(inc, compacted uint64) {
 	if inc != l.inc {
-		l.inc, l.full, l.compacted, l.seen = inc, 0, 0, 0
+		l.inc, l.full, l.compacted, l.seen, l.rumoured, l.head = inc, 0, 0, 0, 0, Head{}
 	}
 	l.known, l.beyond, l.base, l.compacted = 0, nil, compacted, max(l.compacted, compacted)
 	l.resync++
@@ -117,8 +124,8 @@ func (l *ledger) drop(k id) {
 }
 
 // learn takes what an update says was complete, and gives what therefore is gone.
-func (l *ledger) learn(r Update) (gone []Record) {
-	l.full, l.seen = max(l.full, r.Full), max(l.seen, r.Upto)
+func (l *ledger) learn(r Update, proof uint64) (gone []Record) {
+	l.full, l.seen, l.rumoured = max(l.full, r.Full), max(l.seen, min(r.Upto, proof)), max(l.rumoured, r.Upto)
 	// An update that may lack deletions after From says nothing to somebody who does not know them, and in a resync
 	// only those count who know the deletions that the resync was begun for.
 	if r.From > 0 && r.From < r.Compacted && l.base < r.Compacted || l.stale && r.Compacted < l.base {
@@ -154,22 +161,28 @@ func compareRecords(a, b Record) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 }
 
-// since returns the update after from, with at most max bytes of records but at least one.
-func (l *ledger) since(from uint64, most int) Update {
-	update := Update{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full,
-		Compacted: l.compacted, Upto: max(l.known, l.seen)}
+// since returns the update after from, with at most max bytes of records but at least one, and whether there is more.
+func (l *ledger) since(from uint64, most int) (update Update, more bool) {
+	update = Update{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full,
+		Compacted: l.compacted, Upto: max(l.known, l.seen, l.rumoured)}
 	for _, e := range l.entries {
 		if e.rec.Incarnation == l.inc && e.resync == l.resync && e.rec.Version > from && e.rec.Version <= l.known {
 			update.Records = append(update.Records, e.rec)
 		}
 	}
 	slices.SortFunc(update.Records, compareRecords)
-	size := updateOverhead + len(l.owner)
+	if l.headHolds() {
+		update.Head = l.head
+	}
+	size := updateOverhead + len(l.owner) + headSize(update.Head, update.Records)
 	for i, rec := range update.Records {
 		if size += sizeOf(rec); size > most && i > 0 {
 			update.To, update.Records = update.Records[i-1].Version, update.Records[:i:i]
-			break
+			return update, true
 		}
 	}
-	return update
+	if len(update.Head.Sig) > 0 { // what was known of a version that is replaced beyond a gap cannot be shown
+		update.To = min(update.To, max(update.evidence(), from))
+	}
+	return update, false
 }

@@ -11,8 +11,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// MaxObjects bounds the objects of a cluster, deleted ones among them.
-const MaxObjects = 64 << 10
+// MaxObjects bounds the objects of a cluster, deleted ones among them. Where they are signed one writer has half of
+// them at most, and the last places are for the kinds without which nobody could be shut out.
+const (
+	MaxObjects      = 64 << 10
+	writerObjects   = MaxObjects / 2
+	reservedObjects = 4 << 10
+)
 
 // Stamp orders the writes of an object by all its writers: a hybrid logical clock (Kulkarni, Demirbas, Madeppa, Avva,
 // Leone: "Logical Physical Clocks", OPODIS 2014, section 3) and, between equal ones, the writer.
@@ -41,7 +46,7 @@ type Object struct {
 // SigningBytes returns what a writer signs: the object without its signature.
 func (o Object) SigningBytes() []byte {
 	o.Sig = nil
-	return appendObject([]byte("souk object\n"), o)
+	return appendObject([]byte(ObjectPrefix), o)
 }
 
 // Check refuses an object of odd shape.
@@ -76,12 +81,13 @@ type objects struct {
 	o       Options
 	all     map[id]*object
 	buckets [Buckets]uint64
-	last    Stamp // the greatest that was seen or made here
+	last    Stamp                    // the greatest that was seen or made here
+	writers map[cluster.WorkerID]int // how many each has written of those that are here
 	dead    int
 }
 
 func newObjects(self cluster.WorkerID, o Options) *objects {
-	return &objects{self: self, o: o, all: map[id]*object{}}
+	return &objects{self: self, o: o, all: map[id]*object{}, writers: map[cluster.WorkerID]int{}}
 }
 
 func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
@@ -113,9 +119,10 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	}
 	k := id{o.Kind, o.Key}
 	old := x.all[k]
-	if old == nil && len(x.all) >= MaxObjects {
-		return false, fault.New(fault.Exhausted, "too_many_objects",
-			"%d objects are kept, which is the most; delete some that are not needed", MaxObjects)
+	if old == nil {
+		if err := x.mayAdd(o); err != nil {
+			return false, err
+		}
 	}
 	if old != nil && !o.newer(old.Object) || old == nil && o.Deleted && x.forgotten(now, o) {
 		return false, nil
@@ -126,6 +133,7 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	x.remove(k)
 	n := &object{Object: o, print: o.fingerprint()}
 	x.all[k] = n
+	x.writers[o.Stamp.Writer]++
 	x.buckets[bucketOfObject(k)] ^= n.print
 	if o.Deleted {
 		x.dead++
@@ -133,8 +141,29 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	return true, nil
 }
 
+// mayAdd says why there is no place for one more.
+func (x *objects) mayAdd(o Object) error {
+	most := MaxObjects
+	if x.o.Reserved != nil && !x.o.Reserved(o.Kind) {
+		most -= reservedObjects
+	}
+	if len(x.all) >= most {
+		return fault.New(fault.Exhausted, "too_many_objects",
+			"%d objects are kept, which is the most; delete some that are not needed", len(x.all))
+	}
+	if x.o.Signed && x.writers[o.Stamp.Writer] >= writerObjects {
+		return fault.New(fault.Exhausted, "too_many_objects",
+			"member %s has written %d of the objects that are kept, which is the most for one", o.Stamp.Writer,
+			writerObjects)
+	}
+	return nil
+}
+
 func (x *objects) remove(k id) {
 	if old := x.all[k]; old != nil {
+		if x.writers[old.Stamp.Writer]--; x.writers[old.Stamp.Writer] <= 0 {
+			delete(x.writers, old.Stamp.Writer)
+		}
 		x.buckets[bucketOfObject(k)] ^= old.print
 		if old.Deleted {
 			x.dead--

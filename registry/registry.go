@@ -16,6 +16,9 @@ type Options struct {
 	MaxAhead      time.Duration // how far a stamp may be before our clock; 0: 5 minutes
 	WatchCapacity int           // changes that a watcher may be behind; 0: 8,192
 	FirstIndex    uint64        // of the watch: greater than any index of an earlier life
+	Signed        bool          // updates and objects are verified before they come here: believe what is signed
+	// Kinds of objects for which the last places are kept; nil: none.
+	Reserved func(Kind) bool
 }
 
 // Registry is what one member knows. It is for one goroutine, or under one lock.
@@ -32,6 +35,7 @@ type Registry struct {
 	contest    uint64                    // the highest incarnation under which somebody else spoke as self
 	tombstones []tombstone
 	announced  uint64 // own versions up to here have been given to News
+	signedOnly bool
 }
 
 // New makes an empty registry of the worker self.
@@ -117,8 +121,14 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 	if err := update.Check(); err != nil {
 		return 0, err
 	}
+	proof := update.Upto
+	if r.o.Signed {
+		if proof, err = r.proven(now, update); err != nil {
+			return 0, err
+		}
+	}
 	if update.Owner == r.self {
-		r.contested(update.Incarnation, update.Upto)
+		r.contested(update.Incarnation, min(update.Upto, proof))
 		return 0, nil
 	}
 	if update.Incarnation <= r.forgot[update.Owner] {
@@ -150,13 +160,17 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 	}
 	if update.Incarnation == l.inc {
 		l.heard = now
-		for _, rec := range l.learn(update) {
+		if from == update.Owner { // it knows best what it has said
+			l.rumoured = 0
+		}
+		for _, rec := range l.learn(update, proof) {
 			r.unindex(rec)
 			if !rec.Deleted {
 				r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
 				changed++
 			}
 		}
+		l.keepHead(update)
 	}
 	r.settle(l)
 	return changed, nil
@@ -257,6 +271,7 @@ type Known struct {
 	Gap         bool      // something is missing: ask somebody (Digest, Delta)
 	Heard       time.Time // when an update of it last came
 	Live        int       // records that are not deleted
+	Signed      bool      // it signs heads
 }
 
 // Owners returns what is known of every owner, in order.
@@ -275,7 +290,8 @@ func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	if l == nil {
 		return Known{}, false
 	}
-	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live}, true
+	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live,
+		Signed: l.signed}, true
 }
 
 // OwnerCount returns of how many owners something is known.

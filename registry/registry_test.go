@@ -1,7 +1,9 @@
 package registry_test
 
 import (
+	"bytes"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -84,14 +86,18 @@ type world struct {
 	inc     []uint64
 	air     [][]byte // broadcasts that were sent and may arrive at any time, at anybody, or never
 	pick    func(n int, what string) int
+	signed  bool // nothing is believed that is not signed
 }
 
 func newWorld(t *rapid.T, pick func(int, string) int) *world {
-	w := &world{t: t, now: noon, pick: pick}
+	w := &world{t: t, now: noon, pick: pick, signed: pick(2, "signed") == 1}
 	tombstones := 1 + pick(3, "tombstones")
 	for i := range 2 + pick(3, "members") {
 		w.members = append(w.members, registry.New(cluster.WorkerID(fmt.Sprintf("w%d", i)),
-			registry.Options{Tombstones: tombstones}))
+			registry.Options{Tombstones: tombstones, Signed: w.signed}))
+		if w.signed && pick(2, "signed only") == 1 {
+			w.members[i].SignedOnly()
+		}
 		w.inc = append(w.inc, 0)
 		w.restart(i)
 	}
@@ -106,11 +112,38 @@ func (w *world) restart(i int) {
 	}
 	w.inc[i]++
 	w.ok(w.members[i].Own(w.now, w.inc[i], mine))
+	w.sign(w.members[i], false)
+}
+
+// sign signs a member's head, where it is due or forced.
+func (w *world) sign(r *registry.Registry, force bool) {
+	if h, due := r.OwnHead(); w.signed && (due || force) {
+		r.SetHead(h, sigOf(r.Self(), h.SigningBytes(r.Self())))
+	}
+}
+
+// sigOf stands for a signature with its certificate.
+func sigOf(by cluster.WorkerID, signed []byte) []byte {
+	return fmt.Appendf(nil, "%08x by %s", crc32.ChecksumIEEE(signed), by)
+}
+
+func (w *world) verify(by cluster.WorkerID, signed, sig []byte) error {
+	if w.signed && bytes.HasPrefix(signed, []byte("souk head\n")) && string(sig) != string(sigOf(by, signed)) {
+		return fmt.Errorf("the head of %s is not signed by it", by)
+	}
+	return nil
 }
 
 func (w *world) ok(err error) {
 	if err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// heard wants a broadcast to be believed, but for one whose head did not fit into it: who lacks that one pulls.
+func (w *world) heard(err error) {
+	if fault.CodeOf(err) != "unsigned_head" {
+		w.ok(err)
 	}
 }
 
@@ -134,6 +167,11 @@ func (w *world) step() {
 		}
 	case 6:
 		for _, update := range r.News(80+w.pick(320, "size"), 3) {
+			if w.signed && !update.Proven() {
+				w.sign(r, true)
+				h, _ := r.OwnHead()
+				update.Head = registry.Head{Version: h.Version, Sig: sigOf(r.Self(), h.SigningBytes(r.Self()))}
+			}
 			w.air = append(w.air, registry.EncodeUpdate(update))
 		}
 	case 7:
@@ -141,7 +179,7 @@ func (w *world) step() {
 			update, err := registry.DecodeUpdate(w.air[w.pick(len(w.air), "message")])
 			w.ok(err)
 			_, err = r.Merge(w.now, "", registry.Delta{Updates: []registry.Update{update}})
-			w.ok(err)
+			w.heard(err)
 		}
 	case 8:
 		w.exchange(r, w.any(), 1+w.pick(5, "rounds"))
@@ -152,6 +190,7 @@ func (w *world) step() {
 		}
 		w.ok(err)
 	}
+	w.sign(r, false)
 }
 
 // exchange lets a learn what b knows, by small answers that go through the encoding.
@@ -164,6 +203,8 @@ func (w *world) exchange(a, b *registry.Registry, rounds int) {
 		d, err := registry.DecodeDigest(registry.EncodeDigest(d))
 		w.ok(err)
 		x, err := registry.DecodeDelta(registry.EncodeDelta(b.Delta(d, most)))
+		w.ok(err)
+		x, err = registry.Verified(w.verify, x)
 		if len(x.Diverged) > 0 {
 			w.t.Fatalf("honest members differ in what they think complete: %s asks %s about %v", a.Self(), b.Self(),
 				x.Diverged)
@@ -230,7 +271,7 @@ func TestAnyLossConverges(t *testing.T) {
 			update, err := registry.DecodeUpdate(raw)
 			w.ok(err)
 			_, err = first.Merge(w.now, "", registry.Delta{Updates: []registry.Update{update}})
-			w.ok(err)
+			w.heard(err)
 		}
 		if d := cmp.Diff(before, live(first)); d != "" {
 			t.Fatalf("old messages bring the past back: %s", d)

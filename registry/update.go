@@ -12,6 +12,7 @@ type Update struct {
 	Upto        uint64   // what the sender has heard of: when To is less, there is more to ask for, of it or of others
 	Reset       bool     // from the owner only: forget what you believed and begin from 0
 	Records     []Record // in the order of Version
+	Head        Head
 }
 
 // Check refuses an update of odd shape.
@@ -27,6 +28,9 @@ func (r Update) Check() error {
 		return odd(
 			"an update of %s from %d to %d of %d, full at %d, compacted %d, contradicts itself",
 			r.Owner, r.From, r.To, r.Upto, r.Full, r.Compacted)
+	case len(r.Head.Sig) > MaxSig || r.Head.Version > MaxVersion:
+		return odd("the head of an update of %s is at version %d, with a signature of %d bytes; %d and %d are the most",
+			r.Owner, r.Head.Version, len(r.Head.Sig), uint64(MaxVersion), MaxSig)
 	case len(r.Records) > MaxRecords:
 		return odd("an update of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
 	}

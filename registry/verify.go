@@ -31,7 +31,12 @@ func Verified(v Verify, d Delta) (Delta, error) {
 					"a record said to be %s's is not signed by it", printable(rec.Owner)))
 			}
 		}
-		return false
+		if len(update.Head.Sig) == 0 {
+			return false // whether that is believed the registry decides
+		}
+		err := v(update.Owner, update.HeadBytes(), update.Head.Sig)
+		return err != nil && refused(fault.Wrap(err, fault.Denied, "bad_signature",
+			"the head of an update said to be %s's is not signed by it", printable(update.Owner)))
 	})
 	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(o Object) bool {
 		err := v(o.Stamp.Writer, o.SigningBytes(), o.Sig)

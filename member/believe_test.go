@@ -1,0 +1,260 @@
+package member
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/registry"
+)
+
+// ghost is somebody in the gossip who has nothing but its key.
+type ghost struct {
+	t    *testing.T
+	list *memberlist.Memberlist
+}
+
+func haunt(t *testing.T, at *at) ghost {
+	t.Helper()
+	conf := memberlist.DefaultLANConfig()
+	conf.Name, conf.BindAddr, conf.BindPort, conf.LogOutput = "ghost", "127.0.0.1", 0, io.Discard
+	conf.SecretKey = at.Identity().GossipKeys().Keys[0]
+	list, err := memberlist.Create(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := list.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := list.Join([]string{at.GossipAddress()}); err != nil {
+		t.Fatal(err)
+	}
+	return ghost{t, list}
+}
+
+func (g ghost) says(raw []byte) {
+	for _, n := range g.list.Members() {
+		if n.Name != "ghost" {
+			if err := g.list.SendReliable(n, raw); err != nil {
+				g.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (g ghost) update(u registry.Update) { g.says(registry.EncodeUpdate(u)) }
+
+func (g ghost) object(o registry.Object) {
+	g.says(registry.EncodeDelta(registry.Delta{Objects: []registry.Object{o}}))
+}
+
+func refusedOf(a *at) (n int64) {
+	for _, x := range a.cluster.Stats().Refused {
+		n += x
+	}
+	return n
+}
+
+// TestWhoHasOnlyTheKeyOfGossip takes nobody out, makes itself no token, removes nobody and fills nothing (security H1,
+// H3, M2).
+func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	g := haunt(t, a)
+	inc, before := a.cluster.Incarnation("m2"), len(a.cluster.Objects().All(""))
+	told := int64(0)
+	for _, n := range []uint64{1 << 40, inc + 1, registry.MostIncarnation(time.Now()) - 9} {
+		g.update(registry.Update{Owner: "m2", Incarnation: n, To: 1, Full: 1, Upto: 1})
+		told++
+	}
+	for _, writer := range []cluster.WorkerID{"ghost", "m1", "m2"} {
+		stamp := registry.Stamp{Wall: time.Now().UnixMilli() + 1000, Writer: writer}
+		for _, o := range []registry.Object{
+			{Kind: KindToken, Key: api.TokenDigest("mine"), Schema: 1, Payload: []byte("{}")},
+			{Kind: KindRemoved, Key: "m1", Payload: []byte("nonsense")}, {Kind: KindIssuer, Key: "m1", Deleted: true},
+			{Kind: KindSignedOnly, Key: keySignedOnly, Deleted: true},
+			{Kind: "policy", Key: "p", Payload: []byte("{}")},
+			{Kind: KindKeys, Key: "m1", Payload: []byte(`{"generation":9}`)}} {
+			o.Stamp = stamp
+			g.object(o)
+			told++
+		}
+	}
+	for i := range 200 {
+		g.update(registry.Update{Owner: cluster.WorkerID(fmt.Sprint("bogus-", i)), Incarnation: 1, To: 1, Full: 1,
+			Upto: 1})
+		g.object(registry.Object{Kind: "junk", Key: fmt.Sprint(i), Stamp: registry.Stamp{Wall: 1, Writer: "ghost"}})
+		told += 2
+	}
+	for _, m := range []*at{a, b} {
+		await(t, "all of it is refused, and counted", func() bool { return refusedOf(m) >= told })
+		if _, err := NewTokens(m.Member, nil).Judge("mine"); err == nil {
+			t.Error("the ghost has a token")
+		}
+		if m.denied("m1", time.Now()) || m.cluster.Incarnation("m2") != inc || len(m.cluster.Known()) != 2 {
+			t.Error(m.Removed(), m.cluster.Incarnation("m2"), len(m.cluster.Known()))
+		}
+		if n := len(m.cluster.Objects().All("")); n != before {
+			t.Errorf("of %d objects there are %d", before, n)
+		}
+	}
+	b.end()
+	x.run(b)
+	await(t, "m2 is back", func() bool { return a.cluster.Incarnation("m2") > inc && !a.unheard("m2") })
+	if n := a.cluster.Incarnation("m2"); n > registry.MostIncarnation(time.Now()) {
+		t.Error(n)
+	}
+}
+
+// TestWhoMayWriteWhat: with a certificate, by its roles.
+func TestWhoMayWriteWhat(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	sign := func(o registry.Object, roles ...pki.Role) registry.Object {
+		t.Helper()
+		o.Stamp.Writer = cluster.WorkerID("w" + fmt.Sprint(len(roles), roles[0]))
+		dir := filepath.Join(t.TempDir(), "identity")
+		if err := x.ca.IssueTo(dir, pki.Name{ID: string(o.Stamp.Writer), Roles: roles}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		id, err := pki.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := id.Sign(signContext, o.SigningBytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Sig = append(s.Signature, s.Certificate...)
+		return o
+	}
+	verify := func(o registry.Object) string {
+		return fault.CodeOf(doorkeeper{a.Member}.verify(o.Stamp.Writer, o.SigningBytes(), o.Sig))
+	}
+	now := registry.Stamp{Wall: time.Now().UnixMilli()}
+	for _, kind := range []registry.Kind{KindToken, KindRevoked, KindRemoved, kindApp, "policy", "junk"} {
+		o := registry.Object{Kind: kind, Key: "k", Stamp: now}
+		if code := verify(sign(o, pki.Worker)); code != "not_entitled" {
+			t.Errorf("a worker writes of %s: %q", kind, code)
+		}
+		if code := verify(sign(o, pki.Gateway)); code != "" {
+			t.Errorf("a gateway does not write of %s: %q", kind, code)
+		}
+	}
+	for _, kind := range []registry.Kind{KindIssuer, KindKeys, KindSignedOnly} {
+		o := registry.Object{Kind: kind, Key: "k", Stamp: now}
+		if code := verify(sign(o, pki.Gateway, pki.Worker)); code != "not_entitled" {
+			t.Errorf("a gateway writes of %s: %q", kind, code)
+		}
+		if code := verify(sign(o, pki.Issuer)); code != "" {
+			t.Errorf("an issuer does not write of %s: %q", kind, code)
+		}
+	}
+	if code := verify(sign(registry.Object{Kind: KindSignedOnly, Key: keySignedOnly, Stamp: now, Deleted: true},
+		pki.Issuer)); code != "not_entitled" {
+		t.Error("that all is signed is taken back:", code)
+	}
+	late := registry.Object{Kind: kindApp, Key: "k"}
+	late.Stamp = registry.Stamp{Wall: now.Wall + 200*24*time.Hour.Milliseconds()}
+	if code := verify(sign(late, pki.Gateway)); code != "certificate_expired" {
+		t.Error("the key of a certificate that has ended goes on signing:", code)
+	}
+	o := sign(registry.Object{Kind: kindApp, Key: "k", Stamp: now}, pki.Gateway)
+	o.Stamp.Writer = "m1"
+	if code := verify(o); code == "" {
+		t.Error("a gateway writes in another's name")
+	}
+	o.Sig = o.Sig[:ed25519.SignatureSize]
+	if code := verify(o); code != "unsigned" {
+		t.Error(code)
+	}
+}
+
+// TestWhatARemovedMemberWrote stays, for who joins later too; what it writes from then on is not believed.
+func TestWhatARemovedMemberWrote(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	if _, err := b.cluster.Objects().Put(kindApp, "web", 1, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	x.meet()
+	b.end()
+	if err := a.Remove(cluster.Removal{Member: "m2", At: time.Now(), By: "test"}, true); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "m1 stands in for what m2 wrote", func() bool {
+		remover{a.Member}.adopt()
+		o, there := a.cluster.Objects().Get(kindApp, "web")
+		return there && o.Stamp.Writer == "m1"
+	})
+	c := x.add("m3")
+	await(t, "m3 hears of it", func() bool { _, there := c.cluster.Objects().Get(kindApp, "web"); return there })
+	gone := registry.Object{Kind: KindRemoved, Key: "m2", Deleted: true,
+		Stamp: registry.Stamp{Wall: time.Now().UnixMilli() - 1, Writer: "m2"}}
+	s, err := b.identity.Sign(signContext, gone.SigningBytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "m2 may not take back its own removal", func() bool {
+		err := doorkeeper{c.Member}.verify("m2", gone.SigningBytes(), append(s.Signature, s.Certificate...))
+		return fault.CodeOf(err) == "removed"
+	})
+}
+
+// TestAllSignOnly: the issuer says so by itself once all members sign, and that outlives a restart.
+func TestAllSignOnly(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	await(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
+	b.end()
+	x.run(b)
+	if !b.signedOnly.Load() {
+		t.Error("a restart opens the door again")
+	}
+}
+
+// BenchmarkVerify is what it costs to judge what comes: a record, a head that was not seen before, and one that was.
+func BenchmarkVerify(b *testing.B) {
+	dir := b.TempDir()
+	ca, err := pki.Init(filepath.Join(dir, "ca"), time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := ca.IssueTo(dir, pki.Name{ID: "m1", Roles: []pki.Role{pki.Gateway, pki.Worker}}, time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	id, err := pki.Load(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := &Member{o: Options{Now: time.Now}, identity: id}
+	m.removals.Store(&map[string]cluster.Removal{})
+	rec := registry.Record{Owner: "m1", Kind: registry.Machine, Key: "m", Payload: make([]byte, 200)}
+	raw := rec.SigningBytes()
+	s, err := id.Sign(signContext, raw)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sig := append(s.Signature, s.Certificate...)
+
+	for b.Loop() {
+		if err := (doorkeeper{m}).verify("m1", raw, sig); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(s.Certificate)), "certificate-bytes")
+}

@@ -1,0 +1,189 @@
+package registry
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// What is signed begins with what it is.
+const (
+	HeadPrefix   = "souk head\n"
+	ObjectPrefix = "souk object\n"
+)
+
+// Head is an owner's signature over what no record of it says: which incarnation it is in, at which version that had
+// told everything, up to which deletions are forgotten, and that it has come as far as Version. It is signed when one
+// of these changes and not for each change: a record's own version shows how far the owner has come since.
+type Head struct {
+	Version uint64
+	Sig     []byte // none: of a member of the version before
+}
+
+// OwnHead is a head of our own, to be signed.
+type OwnHead struct {
+	Incarnation, Version, Full, Compacted uint64
+}
+
+// FirstHead returns the head of an incarnation that begins with so many records.
+func FirstHead(incarnation uint64, records int) OwnHead {
+	n := uint64(records) + 1 // as Own counts
+	return OwnHead{Incarnation: incarnation, Version: n, Full: n}
+}
+
+// SigningBytes returns what the owner signs.
+func (h OwnHead) SigningBytes(owner cluster.WorkerID) []byte {
+	b := appendBytes([]byte(HeadPrefix), owner)
+	for _, n := range []uint64{h.Incarnation, h.Version, h.Full, h.Compacted} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// HeadBytes returns what the update's head is a signature over.
+func (r Update) HeadBytes() []byte {
+	return OwnHead{r.Incarnation, r.Head.Version, r.Full, r.Compacted}.SigningBytes(r.Owner)
+}
+
+// evidence returns the highest version that the update shows its owner to have come to.
+func (r Update) evidence() uint64 {
+	v := r.Head.Version
+	if n := len(r.Records); n > 0 {
+		v = max(v, r.Records[n-1].Version)
+	}
+	return v
+}
+
+// Proven reports whether a receiver can see that the owner has come as far as the update says.
+func (r Update) Proven() bool { return r.To <= r.evidence() }
+
+// OwnHead returns our own head as it is now, and whether it is another than what was signed last. There is none before
+// Own.
+func (r *Registry) OwnHead() (h OwnHead, due bool) {
+	l := r.owners[r.self]
+	if l == nil {
+		return OwnHead{}, false
+	}
+	return OwnHead{l.inc, l.known, l.full, l.compacted}, !l.headHolds()
+}
+
+// SetHead keeps the signature of our own head. One of a head that is not ours any more has no effect.
+func (r *Registry) SetHead(h OwnHead, sig []byte) {
+	l := r.owners[r.self]
+	if l != nil && l.inc == h.Incarnation && l.full == h.Full && l.compacted == h.Compacted && len(sig) > 0 {
+		l.head, l.headCompacted, l.signed = Head{h.Version, sig}, h.Compacted, true
+	}
+}
+
+// headHolds reports whether the head that is kept is over what the ledger says now.
+func (l *ledger) headHolds() bool { return len(l.head.Sig) > 0 && l.headCompacted == l.compacted }
+
+// keepHead keeps the head of an update that was merged.
+func (l *ledger) keepHead(r Update) {
+	if len(r.Head.Sig) == 0 || r.Incarnation != l.inc {
+		return
+	}
+	l.signed = true
+	if r.Compacted == l.compacted && r.Full == l.full && (!l.headHolds() || r.Head.Version > l.head.Version) {
+		l.head, l.headCompacted = r.Head, l.compacted
+	}
+}
+
+// maxJump is how far ahead of the clock an incarnation may be: they count seconds, so that one which nobody signed, or
+// a disk that was told nonsense, cannot use them up.
+const maxJump = 24 * time.Hour
+
+// MostIncarnation returns the greatest incarnation that is believed now.
+func MostIncarnation(now time.Time) uint64 { return uint64(max(1, now.Add(maxJump).Unix())) }
+
+// SignedOnly has updates without a signed head refused from now on, whoever's they are. It is for registries with
+// Options.Signed.
+func (r *Registry) SignedOnly() { r.signedOnly = true }
+
+// proven returns up to which version the owner has signed that it has come, or why the update is refused. Records were
+// verified before, each by itself.
+func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
+	if most := MostIncarnation(now); u.Incarnation > most {
+		return 0, fault.New(fault.Invalid, "incarnation_ahead",
+			"an update of %s has incarnation %d, which is more than a day ahead; at most %d is believed now", u.Owner,
+			u.Incarnation, most)
+	}
+	l := r.owners[u.Owner]
+	same := l != nil && l.inc == u.Incarnation
+	if proof = u.evidence(); same {
+		proof = max(proof, l.seen)
+	}
+	if len(u.Head.Sig) == 0 {
+		switch {
+		case u.Owner == r.self && len(u.Records) > 0: // our own word, that a member of the version before carried
+		case same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted: // all it says is signed
+		case r.signedOnly, l.hasSigned(), !same && len(u.Records) == 0, u.Full > MaxRecords+1 && !same:
+			return 0, fault.New(fault.Denied, "unsigned_head",
+				"an update of %s does not carry its signature; members of an older souk are to be upgraded", u.Owner)
+		case !l.hasSigned():
+			proof = MaxVersion // such an owner cannot prove it
+		}
+	}
+	if u.To > proof {
+		return 0, fault.New(fault.Denied, "unproven",
+			"an update of %s tells of version %d, and its owner has signed no more than %d", u.Owner, u.To, proof)
+	}
+	return proof, nil
+}
+
+func (l *ledger) hasSigned() bool { return l != nil && l.signed }
+
+// commonEnd returns how many bytes two signatures have in common at their ends: the certificate, if they are of one.
+func commonEnd(a, b []byte) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
+}
+
+func lastSig(recs []Record) []byte {
+	if len(recs) == 0 {
+		return nil
+	}
+	return recs[len(recs)-1].Sig
+}
+
+// appendHead writes the head behind an update, where members of the version before read no further. The end that its
+// signature has in common with the last record's is not repeated.
+func appendHead(b []byte, r Update) []byte {
+	if len(r.Head.Sig) == 0 {
+		return b
+	}
+	common := commonEnd(r.Head.Sig, lastSig(r.Records))
+	b = binary.AppendUvarint(b, r.Head.Version)
+	b = binary.AppendUvarint(b, uint64(common))
+	return appendBytes(b, r.Head.Sig[:len(r.Head.Sig)-common])
+}
+
+func (d *decoder) head(recs []Record) (h Head) {
+	if d.err != nil || len(d.rest) == 0 {
+		return h
+	}
+	h.Version = d.uint()
+	common, sig, last := d.uint(), d.bytes(MaxSig), lastSig(recs)
+	if common > uint64(len(last)) || uint64(len(sig))+common > MaxSig {
+		d.fail("a head's signature has an end that is not there")
+		return Head{}
+	}
+	h.Sig = append(append(h.Sig, sig...), last[len(last)-int(common):]...)
+	if d.err != nil || len(h.Sig) == 0 {
+		return Head{}
+	}
+	return h
+}
+
+// headSize returns at least the bytes that a head takes in an update.
+func headSize(h Head, recs []Record) int {
+	if len(h.Sig) == 0 {
+		return 0
+	}
+	return 14 + len(h.Sig) - commonEnd(h.Sig, lastSig(recs))
+}
