@@ -11,29 +11,38 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 )
 
-// proofPatience is how long a server may take to prove itself.
-const proofPatience = 10 * time.Second
+// How long a server may take to prove itself, and how often a connection is made that breaks off before.
+const (
+	proofPatience = 10 * time.Second
+	proofTries    = 8
+)
 
 // proven dials servers without TLS, and gives a connection away only when the other end has proved on it that it knows
 // the token. Any program may have taken the port of a souk that is down.
 func proven(token string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	digest := api.TokenDigest(token)
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
+	return func(ctx context.Context, network, addr string) (c net.Conn, err error) {
+		for range proofTries {
+			var d net.Dialer
+			if c, err = d.DialContext(ctx, network, addr); err != nil {
+				return nil, err
+			}
+			if err = demand(ctx, c, addr, digest); err == nil {
+				return c, nil
+			}
+			err = errors.Join(err, c.Close())
+			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				break // what broke off says nothing: a server that is flooded gives places of strangers away
+			}
 		}
-		if err := demand(ctx, c, addr, digest); err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		return c, nil
+		return nil, err
 	}
 }
 

@@ -196,7 +196,6 @@ const (
 	MaxHeader     = 64 << 10 // bytes of a request's line and headers
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	maxStrangers  = 1024 // connections at once on which no token was shown
 )
 
 // Server gives an HTTP server with the gateway's limits, ready for Serve. Bodies have limits of their own, and answers
@@ -206,6 +205,6 @@ func (g *Gateway) Server() *http.Server {
 		Handler: g.handler, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
-	strangers.New(maxStrangers).Attach(s)
+	strangers.New(strangers.Most()).Attach(s)
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/strangers"
 )
 
 // processAPI serves what is to be known of this process and of the workers that it reaches.
@@ -101,6 +102,7 @@ func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	strangers.Known(r.Context()) // only who has a token, or has seen the list of them, knows an id
 	port := ""
 	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		port = strconv.Itoa(at.Port)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 )
 
 // Places are those of one server.
@@ -34,6 +35,17 @@ type stranger struct {
 func New(all int) *Places {
 	return &Places{all: all, each: max(1, all/4), order: list.New(), of: map[string]int{},
 		by: map[net.Conn]*list.Element{}}
+}
+
+// Most is how many strangers a server of this process may have: 2,048, or a third of the descriptors that the process
+// may open, so that a flood leaves enough for work.
+func Most() int {
+	const most, part = 2048, 3
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return most
+	}
+	return int(max(1, min(most, limit.Cur/part)))
 }
 
 // Attach has a server keep to the places. Its handler says Known.

@@ -69,7 +69,7 @@ room for.
 
 When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them.
 
-  API     127.0.0.1:4280   HTTP with a token; loopback only
+  API     127.0.0.1:4280   HTTP with a token; with TLS beyond loopback
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
   gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
   dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask

@@ -56,8 +56,8 @@ them, with the same ids and the same processes, whether this one ended, crashed 
 souk itself uses at most half of the cores, but one for each worker, and leaves the others to the machines. Set
 GOMAXPROCS in its environment to have another number.
 
-The token is made once and kept in DIR/token; the address is in DIR/addr. Clients on this host find both by
-themselves when DIR is the default one.`,
+The token is made once and kept in DIR/token; the address is in DIR/addr. The commands of this host use the socket
+DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_ADDR=unix:DIR/souk.sock where not).`,
 		Example: "  souk dev\n  souk dev --workers 3\n  souk dev --dir /tmp/try --addr 127.0.0.1:5000",
 		Args:    cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()
