@@ -28,6 +28,9 @@ func lockMember(dir string) (*os.File, error) {
 
 // claimDir makes this process the only one with the directory, by lock, once it has room and all that must be there.
 func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, error) {
+	if err := ownDir(dir); err != nil {
+		return nil, err
+	}
 	if err := disk.GiveUp(dir); err != nil {
 		return nil, err
 	}
@@ -41,9 +44,47 @@ func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, er
 	return f, nil
 }
 
+// ownDir refuses a directory that others may write to: they could put a token there, or a link in the place of a file.
+// One that is not there is made by who needs it.
+func ownDir(dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return nil //nolint:nilerr // what is to be done with it says more
+	}
+	if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
+		return fault.New(fault.Denied, "dir_owner",
+			"the directory %s is user %d's, who could give this souk a token: use one of your own", dir, owner)
+	}
+	if st.Mode().Perm()&0o022 != 0 {
+		return fault.New(fault.Denied, "dir_mode",
+			"others may write to the directory %s, and could give this souk a token: chmod go-w %s, once nothing of theirs "+
+				"is in it", dir, dir)
+	}
+	return nil
+}
+
+// ownFile refuses a file that is a link, another user's, or one that others can read.
+func ownFile(file string) error {
+	st, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	switch {
+	case err != nil:
+		return fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
+	case !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid():
+		return fault.New(fault.Denied, "token_file", "%s is a link, or another user's: remove it, and a new one is made",
+			file)
+	case st.Mode().Perm()&0o077 != 0:
+		return fault.New(fault.Denied, "token_file",
+			"others can read %s: remove it, and a new one is made, or chmod 600 it where nobody has", file)
+	}
+	return nil
+}
+
 // lockDir makes this process the only one with the directory. The lock ends with the process, however it ends.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be written to", dir)
 	}
@@ -68,6 +109,9 @@ func lockDir(dir string) (*os.File, error) {
 // tokenOf returns the directory's token and makes it once.
 func tokenOf(dir string) (string, error) {
 	file := filepath.Join(dir, "token")
+	if err := ownFile(file); err != nil {
+		return "", err
+	}
 	token, err := cli.ReadLine(file)
 	switch {
 	case err == nil && len(token) >= 16:

@@ -9,42 +9,97 @@ import (
 
 // ReadDIMACS reads a network in the DIMACS minimum-cost-flow format: "p min NODES ARCS", "n ID SUPPLY",
 // "a FROM TO LOWER UPPER COST", "c comment". Node i of the file is Node(i-1). A file that is not so is refused with the
-// number of the line that is wrong.
+// number of the line that is wrong. What is announced is not believed: memory grows with what is there.
 func ReadDIMACS(r io.Reader) (*Graph, error) {
-	var g *Graph
+	var d dimacs
 	in := bufio.NewScanner(r)
-	arcs, line := 0, 0
 	for in.Scan() {
-		line++
-		f := strings.Fields(in.Text())
-		if len(f) == 0 || f[0] == "c" {
-			continue
-		}
-		var err error
-		switch {
-		case f[0] == "p":
-			g, arcs, err = problem(g, f)
-		case g == nil:
-			err = invalid("dimacs", "the problem line comes first")
-		case f[0] == "n":
-			err = supplyLine(g, f)
-		case f[0] == "a":
-			err = arcLine(g, f)
-		default:
-			err = invalid("dimacs", "a line starts with c, p, n or a, and this one with %.20q", f[0])
-		}
-		if err != nil {
-			return nil, invalid("dimacs", "Line %d of the flow graph: %v.", line, strings.TrimSuffix(err.Error(), "."))
+		d.lines++
+		if err := d.line(strings.Fields(in.Text())); err != nil {
+			return nil, invalid("dimacs", "Line %d of the flow graph: %v.", d.lines,
+				strings.TrimSuffix(err.Error(), "."))
 		}
 	}
 	if err := in.Err(); err != nil {
-		return nil, invalid("dimacs", "The flow graph cannot be read after line %d: %v.", line, err)
+		return nil, invalid("dimacs", "The flow graph cannot be read after line %d: %v.", d.lines, err)
 	}
-	if g == nil {
+	return d.graph()
+}
+
+// dimacs is a file as far as it was read.
+type dimacs struct {
+	lines       int
+	begun       bool // by its problem line
+	nodes, arcs int64
+	supplies    []stated
+	edges       []stated
+}
+
+// stated is what a line states, to be named where it is wrong.
+type stated struct {
+	line int
+	n    [5]int64
+}
+
+// freeNodes is how many nodes a file may announce that no line of it is about.
+const freeNodes = 1 << 16
+
+func (d *dimacs) line(f []string) error {
+	if len(f) == 0 || f[0] == "c" {
+		return nil
+	}
+	var err error
+	switch {
+	case f[0] == "p":
+		return d.problem(f)
+	case !d.begun:
+		return invalid("dimacs", "the problem line comes first")
+	case f[0] == "n":
+		x := stated{line: d.lines}
+		if x.n, err = numbers(f[1:], 2); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes) {
+			err = invalid("dimacs", "there is no node %d", x.n[0])
+		}
+		d.supplies = append(d.supplies, x)
+	case f[0] == "a":
+		x := stated{line: d.lines}
+		if x.n, err = numbers(f[1:], 5); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes || x.n[1] < 1 || x.n[1] > d.nodes) {
+			err = invalid("dimacs", "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
+		}
+		d.edges = append(d.edges, x)
+	default:
+		err = invalid("dimacs", "a line starts with c, p, n or a, and this one with %.20q", f[0])
+	}
+	return err
+}
+
+// graph makes the network of a file that was read.
+func (d *dimacs) graph() (*Graph, error) {
+	if !d.begun {
 		return nil, invalid("dimacs", "The flow graph has no problem line (p min NODES ARCS).")
 	}
-	if g.Arcs() != arcs {
-		return nil, invalid("dimacs", "The flow graph announces %d arcs and has %d.", arcs, g.Arcs())
+	if int64(len(d.edges)) != d.arcs {
+		return nil, invalid("dimacs", "The flow graph announces %d arcs and has %d.", d.arcs, len(d.edges))
+	}
+	if most := freeNodes + 2*d.arcs + int64(len(d.supplies)); d.nodes > most {
+		return nil, invalid("dimacs", "The flow graph announces %d nodes, of which its lines are about %d at most.",
+			d.nodes, most-freeNodes)
+	}
+	g := New(int(d.nodes), len(d.edges))
+	for range d.nodes {
+		g.AddNode(0)
+	}
+	wrong := func(x stated, err error) error {
+		return invalid("dimacs", "Line %d of the flow graph: %v.", x.line, strings.TrimSuffix(err.Error(), "."))
+	}
+	for _, x := range d.supplies {
+		if err := g.SetSupply(Node(x.n[0]-1), x.n[1]); err != nil {
+			return nil, wrong(x, err)
+		}
+	}
+	for _, x := range d.edges {
+		if _, err := g.AddArc(Node(x.n[0]-1), Node(x.n[1]-1), x.n[2], min(x.n[3], MaxCapacity), x.n[4]); err != nil {
+			return nil, wrong(x, err)
+		}
 	}
 	return g, nil
 }
@@ -65,49 +120,20 @@ func numbers(f []string, want int) ([5]int64, error) {
 	return out, nil
 }
 
-func problem(g *Graph, f []string) (*Graph, int, error) {
-	if g != nil {
-		return nil, 0, invalid("dimacs", "there is a second problem line")
+func (d *dimacs) problem(f []string) error {
+	if d.begun {
+		return invalid("dimacs", "there is a second problem line")
 	}
 	if len(f) < 2 || f[1] != "min" {
-		return nil, 0, invalid("dimacs", "only min problems can be read")
+		return invalid("dimacs", "only min problems can be read")
 	}
 	n, err := numbers(f[2:], 2)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	if n[0] < 0 || n[0] > MaxNodes || n[1] < 0 || n[1] > MaxArcs {
-		return nil, 0, invalid("dimacs", "%d nodes and %d arcs are more than can be handled", n[0], n[1])
+		return invalid("dimacs", "%d nodes and %d arcs are more than can be handled", n[0], n[1])
 	}
-	g = New(0, 0) // what is announced is not believed: memory grows with what is there
-	if n[0] > 1<<24 {
-		return nil, 0, invalid("dimacs", "%d nodes are more than the %d a file may announce", n[0], 1<<24)
-	}
-	for range n[0] {
-		g.AddNode(0)
-	}
-	return g, int(n[1]), nil
-}
-
-func supplyLine(g *Graph, f []string) error {
-	n, err := numbers(f[1:], 2)
-	if err != nil {
-		return err
-	}
-	if n[0] < 1 || n[0] > int64(g.Nodes()) {
-		return invalid("dimacs", "there is no node %d", n[0])
-	}
-	return g.SetSupply(Node(n[0]-1), n[1])
-}
-
-func arcLine(g *Graph, f []string) error {
-	n, err := numbers(f[1:], 5)
-	if err != nil {
-		return err
-	}
-	if nodes := int64(g.Nodes()); n[0] < 1 || n[0] > nodes || n[1] < 1 || n[1] > nodes {
-		return invalid("dimacs", "an arc from %d to %d leaves the %d nodes", n[0], n[1], nodes)
-	}
-	_, err = g.AddArc(Node(n[0]-1), Node(n[1]-1), n[2], min(n[3], MaxCapacity), n[4])
-	return err
+	d.begun, d.nodes, d.arcs = true, n[0], n[1]
+	return nil
 }

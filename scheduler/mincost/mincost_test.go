@@ -77,6 +77,7 @@ func TestDIMACSRefusesWithTheLine(t *testing.T) {
 		"p min 2 1\nn 3 1\n":              "no node 3",
 		"p min 2 0\np min 2 0\n":          "second problem line",
 		"p min 2 1\na 1 2 0 1 9999999999": "Line 2",
+		"p min 11000800 1\na 1 2 0 1 1\n": "announces 11000800 nodes, of which its lines are about 2 at most",
 	} {
 		_, err := mincost.ReadDIMACS(strings.NewReader(in))
 		if err == nil || !strings.Contains(err.Error(), want) || fault.KindOf(err) != fault.Invalid {
