@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	goruntime "runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -13,10 +14,15 @@ import (
 
 // Version makes the command "souk version".
 func Version(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "version",
+	sbom := false
+	cmd := &cobra.Command{Use: "version",
 		Short:   "Print the version of this program, and of the server when one answers",
-		Example: "  souk version\n  souk version --json", Args: cli.Args(0, 0, "no argument"),
+		Example: "  souk version\n  souk version --json\n  souk version --sbom > souk.cdx.json",
+		Args:    cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if sbom {
+				return printBill(c)
+			}
 			v := struct {
 				Version string          `json:"version"`
 				Go      string          `json:"go"`
@@ -39,4 +45,48 @@ func Version(c *cli.Env) *cobra.Command {
 			}
 			return nil
 		}}
+	cmd.Flags().BoolVar(&sbom, "sbom", false,
+		"print what this program is made of instead: its modules, as CycloneDX 1.5 JSON")
+	return cmd
+}
+
+// bill is a software bill of materials, as CycloneDX 1.5 has it (ECMA-424).
+type bill struct {
+	Format     string      `json:"bomFormat"`
+	Spec       string      `json:"specVersion"`
+	Version    int         `json:"version"`
+	Metadata   metadata    `json:"metadata"`
+	Components []component `json:"components"`
+}
+
+type metadata struct {
+	Component component `json:"component"`
+}
+
+type component struct {
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	PURL    string `json:"purl,omitempty"`
+}
+
+// printBill prints the modules that this program was built of, as the build itself noted them.
+func printBill(c *cli.Env) error {
+	info, there := debug.ReadBuildInfo()
+	if !there {
+		return fault.New(fault.Internal, "sbom", "this program does not say what it was built of: build it "+
+			"with modules")
+	}
+	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1,
+		Metadata:   metadata{component{Type: "application", Name: "souk", Version: cli.Version()}},
+		Components: []component{{"library", "std", info.GoVersion, "pkg:golang/std@" + info.GoVersion}}}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		b.Components = append(b.Components, component{"library", m.Path, m.Version,
+			"pkg:golang/" + m.Path + "@" + m.Version})
+	}
+	c.JSONLine(c.Out, b)
+	return nil
 }

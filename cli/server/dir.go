@@ -57,8 +57,8 @@ func ownDir(dir string) error {
 	}
 	if st.Mode().Perm()&0o022 != 0 {
 		return fault.New(fault.Denied, "dir_mode",
-			"others may write to the directory %s, and could give this souk a token: chmod go-w %s, once nothing of theirs "+
-				"is in it", dir, dir)
+			"others may write to the directory %s, and could give this souk a token: chmod go-w %s, once nothing "+
+				"of theirs is in it", dir, dir)
 	}
 	return nil
 }
@@ -73,8 +73,8 @@ func ownFile(file string) error {
 	case err != nil:
 		return fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
 	case !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid():
-		return fault.New(fault.Denied, "token_file", "%s is a link, or another user's: remove it, and a new one is made",
-			file)
+		return fault.New(fault.Denied, "token_file", "%s is a link, or another user's: remove it, and a new one "+
+			"is made", file)
 	case st.Mode().Perm()&0o077 != 0:
 		return fault.New(fault.Denied, "token_file",
 			"others can read %s: remove it, and a new one is made, or chmod 600 it where nobody has", file)

@@ -62,7 +62,8 @@ func (d *dimacs) line(f []string) error {
 		d.supplies = append(d.supplies, x)
 	case f[0] == "a":
 		x := stated{line: d.lines}
-		if x.n, err = numbers(f[1:], 5); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes || x.n[1] < 1 || x.n[1] > d.nodes) {
+		x.n, err = numbers(f[1:], 5)
+		if err == nil && (min(x.n[0], x.n[1]) < 1 || max(x.n[0], x.n[1]) > d.nodes) {
 			err = invalid("dimacs", "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
 		}
 		d.edges = append(d.edges, x)
