@@ -239,6 +239,11 @@ func (m *member) connect() {
 // build makes a cluster of members that know each other.
 func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error) {
 	var ms []*member
+	if o.Fault == PowerLoss {
+		if err := shareMounts(o.Dir); err != nil {
+			return nil, err
+		}
+	}
 	for i, h := range hosts {
 		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o, exe: o.Exe}
 		if o.Fault == Mixed && i%2 == 1 {
@@ -303,6 +308,9 @@ func end(ms []*member) {
 			trees = append(trees, reaper.TreeName(dir), reaper.TreeName(dir)+agentGroup)
 		}
 		bigDisk(m.dir)
+	}
+	if len(ms) > 0 && ms[0].o.Fault == PowerLoss {
+		bigDisk(ms[0].o.Dir)
 	}
 	mounts, _ := cgroup.Mounts() // without them there are no groups
 	for range 100 {              // processes are in their groups until somebody has waited for them

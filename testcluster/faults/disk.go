@@ -55,6 +55,20 @@ func fill(dir string) error {
 
 func empty(dir string) error { return os.Remove(filepath.Join(dir, ballast)) }
 
+// shareMounts has what is mounted below a directory, and taken away there, be so in the mount namespaces of all
+// machines as well, as it is on a host that a service manager started: they would hold the disks of all members
+// otherwise.
+func shareMounts(dir string) error {
+	err := unix.Mount(dir, dir, "", unix.MS_BIND, "")
+	if err == nil {
+		err = unix.Mount("", dir, "", unix.MS_SHARED, "")
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "disk", "mounts below %s cannot be shared", dir)
+	}
+	return nil
+}
+
 // volatileDisk makes a directory the root of a file system of its own, on a file beside it, that can lose what it was
 // not told to sync.
 func volatileDisk(ctx context.Context, dir string) error {
