@@ -181,7 +181,7 @@ func (c *Env) here() (target, error) {
 		}
 		if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
 			return target{}, fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build "+
-				"before this one, or was killed; start it again with this one", homes[old].Dir)
+				"before this one; start it again with this one", homes[old].Dir)
 		}
 		return target{}, fault.New(fault.Unavailable, "no_souk",
 			"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+
