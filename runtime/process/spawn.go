@@ -61,6 +61,9 @@ func (l *link) spawn() error {
 	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
 	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			return startFault(err, argv[0])
+		}
 		return fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be opened")
 	}
 	defer out.Close()
@@ -114,9 +117,11 @@ func (l *link) spawn() error {
 
 // startFault tells why the program of a reaper was not executed. What the kernel lacks now it may have later.
 func startFault(err error, name string) error {
-	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-		return fault.Wrap(err, fault.Unavailable, "reaper",
-			"this worker has no room for the process of its reaper now; it is tried again with the next request")
+	for _, lacks := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, lacks) {
+			return fault.Wrap(err, fault.Unavailable, "reaper",
+				"this worker has no room for the process of its reaper now; it is tried again with the next request")
+		}
 	}
 	return fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", name)
 }

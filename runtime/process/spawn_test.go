@@ -15,6 +15,8 @@ func TestNoRoomForAReaper(t *testing.T) {
 	for errno, want := range map[syscall.Errno]fault.Kind{
 		syscall.EAGAIN: fault.Unavailable,
 		syscall.ENOMEM: fault.Unavailable,
+		syscall.EMFILE: fault.Unavailable,
+		syscall.ENFILE: fault.Unavailable,
 		syscall.ENOENT: fault.Precondition,
 		syscall.EACCES: fault.Precondition,
 	} {
