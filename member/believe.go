@@ -83,6 +83,48 @@ func (m doorkeeper) verify(owner cluster.WorkerID, signed, raw []byte) error {
 		return fault.New(fault.Denied, "not_entitled", "member %s tells of %s, which only that member itself may",
 			who.ID, owner)
 	}
+	return m.verifyAge(owner, signed, c)
+}
+
+// afterlife is for how long a member whose certificate has ended may still begin to tell all anew: nobody can call it
+// any more, and what it says of its machines is all that the others have.
+const afterlife = 7 * 24 * time.Hour
+
+// voice is the newest certificate that an owner has spoken with, and the earliest that it was heard to say with that.
+type voice struct {
+	begins time.Time
+	from   registry.Position
+}
+
+// verifyAge judges by the age of the certificate that a record or a head was signed with. An incarnation counts
+// seconds, so one that began long after the certificate's end was begun by who has the old key; and what an owner has
+// said with a newer certificate stands before anything that comes after it with one that has ended. Neither depends on
+// when it is heard, so that all members judge alike, and what was said in time may be carried for ever.
+func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Certificate) error {
+	p, ok := registry.PositionOf(signed)
+	if !ok {
+		return fault.New(fault.Denied, "signature", "what is told of %s is neither a record nor a head", owner)
+	}
+	if p.Incarnation > incarnationAt(c.NotAfter.Add(afterlife)) {
+		return fault.New(fault.Denied, "certificate_expired",
+			"member %s has begun to tell all anew with a certificate that had ended before", owner)
+	}
+	m.voicesMu.Lock()
+	defer m.voicesMu.Unlock()
+	v, known := m.voices[owner]
+	newer := !known || c.NotBefore.After(v.begins)
+	switch {
+	case newer || c.NotBefore.Equal(v.begins) && p.Compare(v.from) < 0:
+		if m.voices == nil {
+			m.voices = map[cluster.WorkerID]voice{}
+		}
+		m.voices[owner] = voice{c.NotBefore, p}
+	case owner != m.ID() && c.NotBefore.Before(v.begins) && p.Compare(v.from) > 0 &&
+		m.o.Now().After(c.NotAfter.Add(clockSlack)):
+		// Of ourselves it is let through: the registry then outbids it, so that nobody is left with it.
+		return fault.New(fault.Denied, "certificate_expired",
+			"member %s speaks with a certificate that has ended, and has had a newer one since", owner)
+	}
 	return nil
 }
 

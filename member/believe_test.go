@@ -182,6 +182,83 @@ func TestWhoMayWriteWhat(t *testing.T) {
 	}
 }
 
+// TestTheKeyOfAnEndedCertificate says nothing new; what was said with it in time may be carried for ever, and a member
+// whose issuer was away for some days is still believed (security L12).
+func TestTheKeyOfAnEndedCertificate(t *testing.T) {
+	now := time.Now()
+	before := func(days int) time.Time { return now.Add(time.Duration(-days) * 24 * time.Hour) }
+	x := newTownOf(t, before(200))
+	a := x.add("m1")
+	says := func(who string, made time.Time) func(inc time.Time, version uint64, head bool) string {
+		t.Helper()
+		dir := filepath.Join(t.TempDir(), "identity")
+		if err := x.ca.IssueTo(dir, pki.Name{ID: who, Roles: []pki.Role{pki.Worker}}, made); err != nil {
+			t.Fatal(err)
+		}
+		id, err := pki.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := cluster.WorkerID(who)
+		return func(inc time.Time, version uint64, head bool) string {
+			t.Helper()
+			raw := registry.Record{Owner: owner, Kind: registry.Machine, Key: "m", Incarnation: incarnationAt(inc),
+				Version: version}.SigningBytes()
+			if head {
+				raw = registry.OwnHead{Incarnation: incarnationAt(inc), Version: version}.SigningBytes(owner)
+			}
+			s, err := id.Sign(signContext, raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fault.CodeOf(doorkeeper{a.Member}.verify(owner, raw, append(s.Signature, s.Certificate...)))
+		}
+	}
+	check := func(what, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	hour, week, old, young := says("w1", before(90).Add(-time.Hour)), says("w2", before(100)), says("w3", before(95)),
+		says("w3", before(60))
+	for _, head := range []bool{false, true} {
+		check("a certificate that ended an hour ago", hour(before(90), 3, head), "")
+		check("it was begun anew since", hour(now, 3, head), "")
+		check("what was said in time", week(before(100), 3, head), "")
+		check("begun anew ten days after the end", week(now, 4, head), "certificate_expired")
+		check("before a newer one is heard", old(before(95), 7, head), "")
+		check("the newer one", young(before(60), 8, head), "")
+		check("the newer one, of before", young(before(95), 8, head), "") // who does not begin anew with it
+		check("carried", old(before(95), 7, head), "")
+		check("a later version", old(before(95), 9, head), "certificate_expired")
+		check("the same incarnation as the newer one", old(before(60), 9, head), "certificate_expired")
+		check("a later incarnation", old(now, 1, head), "certificate_expired")
+	}
+}
+
+// TestARenewedMemberTellsAllAnew, so that nothing of its is signed with a certificate that will end before.
+func TestARenewedMemberTellsAllAnew(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2", started("web", "48ed0000000001", "one", "m2", 0))
+	x.meet()
+	inc := a.cluster.Incarnation("m2")
+	made := time.Now().Add(5 * time.Second)
+	if err := x.ca.IssueTo(filepath.Join(b.dir, IdentityDir), b.identity.Name(), made); err != nil {
+		t.Fatal(err)
+	}
+	if err := upkeepOf(b.Member).Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "m1 has all of m2 anew", func() bool {
+		return a.cluster.Incarnation("m2") > inc && a.cluster.Incarnation("m2") >= incarnationAt(made)
+	})
+	x.meet()
+	if n := len(a.LastMachines("m2")); n != 1 {
+		t.Errorf("of one machine %d are known", n)
+	}
+}
+
 // TestWhatARemovedMemberWrote stays, for who joins later too; what it writes from then on is not believed.
 func TestWhatARemovedMemberWrote(t *testing.T) {
 	x := newTown(t)

@@ -110,8 +110,14 @@ type town struct {
 
 func newTown(t *testing.T) *town {
 	t.Helper()
+	return newTownOf(t, time.Now())
+}
+
+// newTownOf makes one whose CA was made at that time.
+func newTownOf(t *testing.T, made time.Time) *town {
+	t.Helper()
 	dir := t.TempDir()
-	ca, err := pki.Init(filepath.Join(dir, "m1", CADir), time.Now())
+	ca, err := pki.Init(filepath.Join(dir, "m1", CADir), made)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,8 @@ type Member struct {
 	twins      *twins
 	signedOnly atomic.Bool // an issuer has said that all sign what they tell
 	outcast    atomic.Bool // an issuer has said that this member was removed
+	voicesMu   sync.Mutex
+	voices     map[cluster.WorkerID]voice // as many as there are certificates
 	issuers    *issuers
 	begunAt    time.Time
 	keysAsked  time.Time     // when an issuer was last asked for keys in vain; followKeys' own

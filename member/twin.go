@@ -273,7 +273,18 @@ func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 }
 
 func upkeepOf(m *Member) *wire.Upkeep {
-	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer()}
+	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer(), Renewed: m.renewed}
+}
+
+// renewed tells all that this member has anew, with its new certificate: so none of its records has a signature of one
+// that has ended, and who has the key of that can say nothing more.
+func (m *Member) renewed() {
+	if !m.begun.Load() || m.twins.found.Load() != nil { // twins do not outbid each other
+		return
+	}
+	if err := m.cluster.BeginAnew(m.born()); err != nil {
+		m.o.Log.Warn("what this member has could not be told anew with its new certificate", "err", err)
+	}
 }
 
 // displaced reports whether the member's id lives on elsewhere: another was met, and the cluster has been told to

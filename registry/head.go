@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -12,7 +14,35 @@ import (
 const (
 	HeadPrefix   = "souk head\n"
 	ObjectPrefix = "souk object\n"
+	recordPrefix = "souk record\n"
 )
+
+// Position is how far an owner has come: to a version of an incarnation.
+type Position struct{ Incarnation, Version uint64 }
+
+// Compare returns which of two positions of one owner is the later one.
+func (p Position) Compare(o Position) int {
+	return cmp.Or(cmp.Compare(p.Incarnation, o.Incarnation), cmp.Compare(p.Version, o.Version))
+}
+
+// PositionOf returns where its owner was when it signed a record or a head; false of anything else.
+func PositionOf(signed []byte) (p Position, ok bool) {
+	raw, head := bytes.CutPrefix(signed, []byte(HeadPrefix))
+	if !head {
+		if raw, ok = bytes.CutPrefix(signed, []byte(recordPrefix)); !ok {
+			return p, false
+		}
+	}
+	d := decoder{rest: raw}
+	d.bytes(MaxName)
+	p.Incarnation = d.uint()
+	if !head {
+		d.bytes(MaxKind)
+		d.bytes(MaxName)
+	}
+	p.Version = d.uint()
+	return p, d.err == nil
+}
 
 // Head is an owner's signature over what no record of it says: which incarnation it is in, at which version that had
 // told everything, up to which deletions are forgotten, and that it has come as far as Version. It is signed when one

@@ -64,7 +64,7 @@ func (r Record) Newer(o Record) bool {
 // SigningBytes returns what an owner signs: the record without its signature.
 func (r Record) SigningBytes() []byte {
 	r.Sig = nil
-	head := appendBytes([]byte("souk record\n"), r.Owner)
+	head := appendBytes([]byte(recordPrefix), r.Owner)
 	return appendRecord(binary.AppendUvarint(head, r.Incarnation), r)
 }
 

@@ -92,6 +92,7 @@ type Upkeep struct {
 	Client    *Client
 	Issuers   func() []string // addresses, tried in order; may be empty for a while
 	Local     Signer          // not nil where the CA is: nobody is called then
+	Renewed   func()          // called once the member has another certificate than before; nil: nobody is
 	refreshed time.Time
 }
 
@@ -116,6 +117,12 @@ func (u *Upkeep) Run(ctx context.Context, begin time.Duration, failed func(error
 // Look does once what is due now.
 func (u *Upkeep) Look(ctx context.Context) error {
 	c := u.Client
+	before := c.identity.Begins()
+	defer func() {
+		if u.Renewed != nil && !c.identity.Begins().Equal(before) {
+			u.Renewed()
+		}
+	}()
 	if err := c.identity.Reload(); err != nil { // somebody may have mended it by hand
 		return err
 	}
