@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out)
 	r.Tries++
 	wait := e.backoff(r.Tries)
 	last := s.Tries > 0 && r.Tries >= s.Tries || !now.Add(wait).Before(e.due(s, r))
-	giveUp := final(err) || last && !s.insists(r)
+	giveUp := last && !s.insists(r) || final(err) && !(s.insists(r) && e.irreversible(r))
 	if !giveUp {
 		changed := r.Reason != err.Error()
 		r.Reason, r.retryAt = err.Error(), now.Add(wait)
@@ -89,6 +90,12 @@ func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out)
 		return
 	}
 	e.beginUndo(now, r, err, o)
+}
+
+// irreversible reports whether a run goes forward and has steps behind it that nothing takes back. "No" would be untrue
+// then, so a step that insists is tried on even when what is wrong must be put right by somebody first.
+func (e *Engine[H]) irreversible(r *Run) bool {
+	return !r.Undoing && slices.ContainsFunc(e.defs[r.Op].Steps[:r.At], func(s Step[H]) bool { return s.Undo == nil })
 }
 
 // late deals with a step whose deadline has passed.

@@ -60,7 +60,8 @@ type Step[H any] struct {
 	DeadlineOf func(r *Run) time.Duration
 	BestEffort bool // when it cannot be done in time the run goes on instead of failing
 	// Insists has it asked for again whenever its deadline has passed, until it is done: the run does not fail over it.
-	// InsistsUndo is the same for Undo.
+	// InsistsUndo is the same for Undo. What will not work at the next try either ends the run all the same, unless a
+	// step that has no Undo is behind it.
 	Insists, InsistsUndo bool
 	// Late tells the host that a step which insists has taken too long, once. nil: nobody wants to know.
 	Late  func(h H, now time.Time, r *Run)

@@ -54,6 +54,7 @@ func defs() []*fsm.Def[*shop] {
 		Steps: []fsm.Step[*shop]{
 			{Name: "shut", Deadline: time.Second, Do: do("shut"), Undo: do("unshut"), InsistsUndo: true},
 			{Name: "fell", Deadline: 10 * time.Second, Insists: true, Do: do("fell")},
+			{Name: "sweep", Deadline: 10 * time.Second, Insists: true, Do: do("sweep")},
 		},
 		Finish: func(s *shop, _ time.Time, _ *fsm.Run, err error) { s.log = append(s.log, fmt.Sprintf("end %v", err)) },
 	}}
@@ -211,6 +212,30 @@ func TestAStepThatInsists(t *testing.T) {
 		w.saw(w.tick(time.Second), "unshut")
 	}
 	if o := w.result(nil, nil); len(o.Finished) != 1 || fault.CodeOf(o.Finished[0].Err) != "listed" {
+		t.Fatalf("%+v", o.Finished)
+	}
+}
+
+// TestWhatCannotBeTakenBack: what fell is not told "no", so the rest is tried until it is done, whatever stands in the
+// way.
+func TestWhatCannotBeTakenBack(t *testing.T) {
+	w := &walk{t: t, s: &shop{}, now: epoch}
+	w.e = newEngine(w.s)
+	var o fsm.Out
+	if err := w.e.Start(w.now, "raze", "k", "run-1", nil, &o); err != nil {
+		t.Fatal(err)
+	}
+	w.saw(o, "shut")
+	w.saw(w.result(nil, nil), "fell")
+	w.saw(w.result(nil, nil), "sweep")
+	for range 20 {
+		w.saw(w.result(fault.New(fault.Precondition, "broom", "there is no broom"), nil), "")
+		if !strings.Contains(w.e.Active("k").Reason, "no broom") {
+			t.Fatalf("the reason must be shown: %+v", w.e.Active("k"))
+		}
+		w.saw(w.tick(10*time.Second), "sweep")
+	}
+	if o := w.result(nil, nil); len(o.Finished) != 1 || o.Finished[0].Err != nil {
 		t.Fatalf("%+v", o.Finished)
 	}
 }

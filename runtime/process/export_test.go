@@ -8,5 +8,5 @@ import (
 // Dial opens a bare connection to the reaper, for tests of what a stranger may send.
 func Dial(r *Runtime) (*net.UnixConn, error) { return r.link.dial(context.Background()) }
 
-// StartFault tells why a reaper was not started.
-var StartFault = startFault
+// SpawnFault tells why a reaper was not started.
+var SpawnFault = spawnFault

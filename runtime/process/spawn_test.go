@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -17,12 +18,48 @@ func TestNoRoomForAReaper(t *testing.T) {
 		syscall.ENOMEM: fault.Unavailable,
 		syscall.EMFILE: fault.Unavailable,
 		syscall.ENFILE: fault.Unavailable,
+		syscall.ENOSPC: fault.Unavailable,
+		syscall.EDQUOT: fault.Unavailable,
 		syscall.ENOENT: fault.Precondition,
 		syscall.EACCES: fault.Precondition,
 	} {
-		err := process.StartFault(&os.PathError{Op: "fork/exec", Path: "/souk", Err: errno}, "/souk")
+		err := process.SpawnFault(&os.PathError{Op: "fork/exec", Path: "/souk", Err: errno}, "reaper", "no %s", "/souk")
 		if !fault.Is(err, want) {
 			t.Errorf("%v: %v; want it to be %v", errno, err, want)
 		}
+	}
+}
+
+// TestNoDescriptorForAReaper: a souk that may open no more files finds no reaper now, and does later.
+func TestNoDescriptorForAReaper(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	if err := syscall.Kill(reaperPID(t, o.Dir), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	var said [3]error // the first may still be about the reaper that ends
+	for i := range said {
+		said[i] = r.Remove(t.Context(), "m1")
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range said {
+		if !fault.Is(err, fault.Unavailable) {
+			t.Errorf("%v; want it to be unavailable", err)
+		}
+	}
+	if err := r.Remove(t.Context(), "m1"); err != nil {
+		t.Error(err)
 	}
 }
