@@ -44,7 +44,8 @@ var siblings = map[string][]string{
 	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"},
 	"runtime": {"unixsock"}, "tlscert": {"journal"},
-	"wire":        {"pki", "runtime"},
+	"wire":        {"pki", "runtime", "strangers"},
+	"gossip":      {"strangers"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
 	"node": {"batch", "fleet", "gateway", "member", "worker"},
 }

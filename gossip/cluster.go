@@ -96,7 +96,7 @@ func New(o Options) (*Cluster, error) {
 	if c.net, err = listen(o.Bind, o.Advertise); err != nil {
 		return nil, errors.Join(err, c.keeper.close())
 	}
-	c.net.pulls = c.serve
+	c.net.pulls, c.net.member = c.serve, c.members.isAt
 	c.changed()
 	return c, nil
 }

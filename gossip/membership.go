@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,8 +49,10 @@ type seen struct {
 type membership struct {
 	self  cluster.WorkerID
 	hooks hooks
-	count atomic.Int64  // of members that can be told something, ourselves among them
-	turns atomic.Uint64 // of what is believed: whoever made something of it looks whether that is still so
+	count atomic.Int64                        // of members that can be told something, ourselves among them
+	hosts atomic.Pointer[map[netip.Addr]bool] // where members are, or were
+	// of what is believed: whoever made something of it looks whether that is still so
+	turns atomic.Uint64
 
 	mu      sync.Mutex
 	all     map[cluster.WorkerID]*seen
@@ -72,8 +75,31 @@ type hooks struct {
 func newMembership(self cluster.WorkerID, saved map[cluster.WorkerID]string, h hooks) *membership {
 	s := &membership{self: self, hooks: h, all: map[cluster.WorkerID]*seen{}, saved: maps.Clone(saved)}
 	s.count.Store(1)
+	s.listHosts()
 	return s
 }
+
+// listHosts lists anew where the members are. It is called with the lock.
+func (s *membership) listHosts() {
+	hosts := make(map[netip.Addr]bool, len(s.all)+len(s.saved))
+	add := func(addr string) {
+		if a, err := netip.ParseAddrPort(addr); err == nil {
+			hosts[a.Addr().Unmap().WithZone("")] = true
+		}
+	}
+	for _, m := range s.all {
+		if !m.Self {
+			add(m.Addr)
+		}
+	}
+	for _, addr := range s.saved {
+		add(addr)
+	}
+	s.hosts.Store(&hosts)
+}
+
+// isAt reports whether a member is at an address.
+func (s *membership) isAt(a netip.Addr) bool { return (*s.hosts.Load())[a] }
 
 // noted takes in what memberlist says of a member.
 func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
@@ -133,6 +159,7 @@ func (s *membership) listPeers() {
 	}
 	s.count.Store(int64(len(s.peers)) + 1)
 	s.unsaved, s.ring = true, nil
+	s.listHosts()
 	s.turns.Add(1)
 }
 

@@ -105,8 +105,11 @@ const (
 	pullSize    = 256 << 10
 	pullRounds  = 64   // questions of one exchange
 	maxGone     = 1024 // members remembered that are gone
-	maxStreams  = 64   // connections at once
-	newsRuns    = 4    // packets of one flush; what does not fit is pulled
+	maxAnswers  = 64   // questions of members that are answered at once
+	maxLarge    = 32   // streams of more than smallStream bytes that are read at once
+	smallStream = 64 << 10
+	firstTime   = time.Second // for the first byte of a stream
+	newsRuns    = 4           // packets of one flush; what does not fit is pulled
 	pullTimeout = 10 * time.Second
 )
 

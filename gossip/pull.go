@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -65,10 +66,11 @@ func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, "frame",
 			"a frame of %d bytes is more than the %d allowed", n, 4*registry.MaxDelta)
 	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(r, body); err != nil {
+	var come bytes.Buffer // grows with what comes: anybody can name a length
+	if _, err := io.CopyN(&come, r, int64(n)); err != nil {
 		return nil, err
 	}
+	body := come.Bytes()
 	if len(s.ciphers) == 0 {
 		return body, nil
 	}
@@ -119,17 +121,18 @@ func (p ownPuller) Pull(ctx context.Context, m cluster.Member, d registry.Digest
 // serve answers one question of a member.
 func (c *Cluster) serve(conn net.Conn) {
 	defer conn.Close()
-	first := make([]byte, 1)
-	_, err := io.ReadFull(conn, first)
-	var text []byte
-	if err == nil {
-		text, err = c.seal.Load().read(conn, question)
-	}
+	text, err := c.seal.Load().read(conn, question)
 	var d registry.Digest
 	if err == nil {
 		d, err = registry.DecodeDigest(text)
 	}
 	if err == nil {
+		select {
+		case c.net.answers <- struct{}{}:
+			defer func() { <-c.net.answers }()
+		case <-c.net.stop:
+			return
+		}
 		err = c.seal.Load().write(conn, nil, answer, registry.EncodeDelta(c.Answer(d)))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -1,8 +1,8 @@
 package gossip
 
 import (
-	"bufio"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/strangers"
 )
 
 // transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with
@@ -23,8 +24,10 @@ type transport struct {
 	advertise netip.AddrPort
 	packets   chan *memberlist.Packet
 	streams   chan net.Conn
-	pulls     func(net.Conn) // serves one of our own streams, and closes it
-	slots     chan struct{}
+	pulls     func(net.Conn) // serves one of our own streams behind its first byte, and closes it
+	member    func(netip.Addr) bool
+	halls     [2]hall       // for those who connect: for strangers' addresses, and for members'
+	answers   chan struct{} // holds those that are under way
 	stop      chan struct{}
 	once      sync.Once
 	done      sync.WaitGroup
@@ -79,7 +82,8 @@ func listen(bind, advertise string) (*transport, error) {
 		return net.DialTimeout("tcp", addr, timeout)
 	}
 	return &transport{udp: udp, tcp: tcp, dial: dial, advertise: reached, packets: make(chan *memberlist.Packet, 256),
-		streams: make(chan net.Conn), slots: make(chan struct{}, maxStreams), stop: make(chan struct{})}, nil
+		member: func(netip.Addr) bool { return false }, halls: [2]hall{newHall(), newHall()},
+		streams: make(chan net.Conn), answers: make(chan struct{}, maxAnswers), stop: make(chan struct{})}, nil
 }
 
 // start reads what comes. Until then the kernel keeps it.
@@ -133,13 +137,38 @@ func (t *transport) readPackets() {
 	}
 }
 
+// stage is what a connection has shown of itself. Each has places of its own, so that who says nothing takes none from
+// who speaks, and a large message none from a small one. Nobody is refused: whoever comes takes the place of who came
+// first, and a member needs its place for a moment only.
+type stage int
+
+const (
+	silent   stage = iota // nothing
+	speaking              // its first byte
+	large                 // more bytes than nearly all messages have
+	stages
+)
+
+// hall is the places of one kind of addresses. Members' have one of their own, so that a flood from elsewhere takes
+// nothing from them.
+type hall [stages]*strangers.Places
+
+func newHall() hall {
+	most := strangers.Most()
+	return hall{silent: strangers.New(max(1, most/4)), speaking: strangers.New(max(1, most/8)),
+		large: strangers.New(maxLarge)}
+}
+
+// hallOf returns where a connection belongs.
+func (t *transport) hallOf(c net.Conn) *hall {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && t.member(a.AddrPort().Addr().Unmap().WithZone("")) {
+		return &t.halls[1]
+	}
+	return &t.halls[0]
+}
+
 func (t *transport) accept() {
 	for {
-		select {
-		case t.slots <- struct{}{}:
-		case <-t.stop:
-			return
-		}
 		conn, err := t.tcp.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -148,31 +177,35 @@ func (t *transport) accept() {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-t.stop:
+				return
 			}
-			<-t.slots
 			continue
 		}
-		c := &stream{Conn: conn, t: t, slot: true}
+		c := &stream{Conn: conn, t: t, hall: t.hallOf(conn)}
+		c.hall[silent].Enter(conn)
 		t.done.Go(func() { t.sort(c) })
 	}
 }
 
 // sort returns a connection to whom its first byte says.
 func (t *transport) sort(c *stream) {
-	_ = c.SetDeadline(time.Now().Add(pullTimeout))
-	c.in = bufio.NewReader(counted{c.Conn, t})
-	first, err := c.in.Peek(1)
-	switch {
-	case err != nil:
+	_ = c.SetDeadline(time.Now().Add(firstTime))
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(c, first); err != nil {
 		_ = c.Close()
-	case first[0] == pullByte:
+		return
+	}
+	c.moves(speaking)
+	_ = c.SetDeadline(time.Now().Add(pullTimeout))
+	if first[0] == pullByte {
 		t.pulls(c)
-	default:
-		select {
-		case t.streams <- c:
-		case <-t.stop:
-			_ = c.Close()
-		}
+		return
+	}
+	c.ahead = first
+	select {
+	case t.streams <- c:
+	case <-t.stop:
+		_ = c.Close()
 	}
 }
 
@@ -188,20 +221,35 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// stream is a connection that counts its bytes, and gives back its place when it is closed.
+// stream is a connection that counts its bytes. One that came from elsewhere has a place until it is closed.
 type stream struct {
 	net.Conn
-	t    *transport
-	in   *bufio.Reader
-	slot bool
-	once sync.Once
+	t     *transport
+	hall  *hall // nil: it is our own
+	at    stage
+	ahead []byte // was read already
+	heard int    // bytes
+	once  sync.Once
 }
 
 func (c *stream) Read(b []byte) (int, error) {
-	if c.in != nil {
-		return c.in.Read(b)
+	if len(c.ahead) > 0 && len(b) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
 	}
-	return counted{c.Conn, c.t}.Read(b)
+	n, err := counted{c.Conn, c.t}.Read(b)
+	if c.heard += n; c.at == speaking && c.heard > smallStream {
+		c.moves(large)
+	}
+	return n, err
+}
+
+// moves gives the stream another place. It is called by who reads from it.
+func (c *stream) moves(to stage) {
+	c.hall[c.at].Leave(c.Conn)
+	c.at = to
+	c.hall[to].Enter(c.Conn)
 }
 
 func (c *stream) Write(b []byte) (int, error) {
@@ -212,8 +260,8 @@ func (c *stream) Write(b []byte) (int, error) {
 
 func (c *stream) Close() error {
 	c.once.Do(func() {
-		if c.slot {
-			<-c.t.slots
+		if c.hall != nil {
+			c.hall[c.at].Leave(c.Conn)
 		}
 	})
 	return c.Conn.Close()

@@ -1,14 +1,17 @@
-// Package strangers keeps those who have not shown who they are from taking the places of others at an HTTP server. A
-// connection is a stranger's until a request on it was let in. There are only so many strangers; one more is taken all
-// the same, and the one that came first goes: of the address that has too many of them, if there is one. Who has a
-// token is a stranger for a moment only, so a flood of those who have none delays others by no more than their turn.
+// Package strangers keeps those who have not shown who they are from taking the places of others: at an HTTP server
+// (Attach), and at listeners that know themselves when somebody has shown it (Enter, Leave). A connection is a
+// stranger's until then. There are only so many strangers; one more is taken all the same, and the one that came first
+// goes: of the address that has too many of them, if there is one. Who has a token, a key or a certificate is a
+// stranger for a moment only, so a flood of those who have none delays others by no more than their turn.
 package strangers
 
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 )
@@ -51,12 +54,12 @@ func Most() int {
 // Attach has a server keep to the places. Its handler says Known.
 func (p *Places) Attach(s *http.Server) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		p.enter(c)
-		return context.WithValue(ctx, connKey{}, func() { p.leave(c) })
+		p.Enter(c)
+		return context.WithValue(ctx, connKey{}, func() { p.Leave(c) })
 	}
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		if state == http.StateClosed || state == http.StateHijacked {
-			p.leave(c)
+			p.Leave(c)
 		}
 	}
 }
@@ -77,7 +80,8 @@ func (p *Places) Evicted() uint64 {
 	return p.evicted
 }
 
-func (p *Places) enter(c net.Conn) {
+// Enter gives a connection a place, and closes another one where there is none.
+func (p *Places) Enter(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &stranger{c, addrOf(c)}
@@ -100,10 +104,19 @@ func (p *Places) evict(addr string) {
 	s := e.Value.(*stranger)
 	p.remove(s.conn)
 	p.evicted++
-	_ = s.conn.Close() // the server sees it as gone
+	_ = s.bare().Close() // the server sees it as gone
 }
 
-func (p *Places) leave(c net.Conn) {
+// bare returns the connection below TLS: a goodbye on it would wait for a stranger who reads nothing.
+func (s *stranger) bare() net.Conn {
+	if c, ok := s.conn.(*tls.Conn); ok {
+		return c.NetConn()
+	}
+	return s.conn
+}
+
+// Leave takes the place of a connection back: it was closed, or is no stranger's any more.
+func (p *Places) Leave(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(c)
@@ -122,11 +135,19 @@ func (p *Places) remove(c net.Conn) {
 	}
 }
 
-// addrOf returns the host of the other end; "" where it has none.
+// addrOf returns the host of the other end; "" where it has none. Whoever has one address of IPv6 has a network of
+// them: they are one.
 func addrOf(c net.Conn) string {
-	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return ""
 	}
-	return host
+	const network = 64
+	a := at.Addr().Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(network); err == nil {
+			return p.String()
+		}
+	}
+	return a.String()
 }
