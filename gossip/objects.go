@@ -87,6 +87,13 @@ func (o Objects) Get(kind registry.Kind, key string) (registry.Object, bool) {
 	return o.c.reg.Object(kind, key)
 }
 
+// Newest returns what was last written of an object, also that it is gone.
+func (o Objects) Newest(kind registry.Kind, key string) (registry.Object, bool) {
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	return o.c.reg.Newest(kind, key)
+}
+
 // List returns the objects of a kind, by key.
 func (o Objects) List(kind registry.Kind) []registry.Object {
 	o.c.mu.Lock()

@@ -107,7 +107,7 @@ func (i *importer) changes(changes []registry.Change) {
 
 func (i *importer) row(row rowKey) {
 	err := i.catalog.Import(row.bucket, row.key, func() ([]byte, bool) {
-		o, there := i.objects.Get(registry.Kind(row.bucket), row.key)
+		o, there := i.objects.Newest(registry.Kind(row.bucket), row.key)
 		switch {
 		case !there || o.Deleted:
 			return nil, there

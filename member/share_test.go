@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/registry"
@@ -96,6 +97,18 @@ func TestImportIsByRow(t *testing.T) {
 	}
 	if got, err := reader.OpenSecrets("web"); err != nil || got["TOKEN"] != value {
 		t.Errorf("%v, %v", got, err)
+	}
+	for _, x := range []registry.Change{secret, told[len(told)-2]} { // what another deletes is gone here too
+		if err := objects.Delete(x.Kind, x.Key); err != nil {
+			t.Fatal(err)
+		}
+		i.changes([]registry.Change{x})
+	}
+	if got, err := reader.OpenSecrets("web"); err == nil || len(got) > 0 {
+		t.Errorf("an app that another member deleted is still here, with %v", got)
+	}
+	if _, err := reader.App("web"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("an app that another member deleted: %v", err)
 	}
 	if _, err := objects.Put("app", "odd", 1, []byte("{}")); err != nil {
 		t.Fatal(err)

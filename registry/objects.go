@@ -303,6 +303,14 @@ func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 	return Object{}, false
 }
 
+// Newest is Object for who has to know of a deletion too.
+func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
+	if o := r.objects.all[id{kind, key}]; o != nil {
+		return o.Object, true
+	}
+	return Object{}, false
+}
+
 // Objects returns the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {

@@ -123,6 +123,18 @@ func TestSharedThings(t *testing.T) {
 		}
 		return true
 	})
+	// And what is taken away at another one is gone at all.
+	if err := c.Client(0).SetSecrets(t.Context(), app, map[string]*string{"KEY": nil}); err != nil {
+		t.Fatal(err)
+	}
+	c.Until("no member has the secret", func() bool {
+		for i := range 3 {
+			if s, err := c.Client(i).Secrets(t.Context(), app); err != nil || len(s) != 0 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // TestOneIsDown: the others go on; what the one has they do not call missing; and it comes back as it was.
