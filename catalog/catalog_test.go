@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
@@ -66,6 +68,53 @@ func TestKeyFileIsGuarded(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestACopyOfTheDiskOpensNoSecret: with a key from outside the key of the secrets is sealed, at the latest at the first
+// start with it, and a copy of the directory opens none (security L11).
+func TestACopyOfTheDiskOpensNoSecret(t *testing.T) {
+	t.Setenv(atrest.EnvFile, "")
+	j, path := mem.New(), filepath.Join(t.TempDir(), "secrets.key")
+	open := func() (map[string]string, error) {
+		c, err := Open(j.Reopen(), path)
+		if err != nil {
+			return nil, err
+		}
+		return c.OpenSecrets("a")
+	}
+	c, err := Open(j, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := "hunter2"
+	if _, err := c.CreateApp("a", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.SetSecrets("a", map[string]*string{"PASSWORD": &value}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(atrest.EnvFile, key)
+	for range 2 {
+		if got, err := open(); err != nil || got["PASSWORD"] != value {
+			t.Fatal(got, err)
+		}
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(after, bytes.TrimSpace(before)) {
+		t.Errorf("the key is in clear in its file (%v)", err)
+	}
+	t.Setenv(atrest.EnvFile, "")
+	if got, err := open(); fault.CodeOf(err) != atrest.Fault {
+		t.Errorf("a copy of the directory opens %v, %v", got, err)
 	}
 }
 

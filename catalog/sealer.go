@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal"
 )
 
 // sealer seals values with one key. The digest is keyed too: a plain hash would let short values be guessed.
@@ -43,11 +45,31 @@ func openSealer(path string, fresh bool) (sealer, error) {
 		return s, fault.New(fault.Denied, "key_file",
 			"others may read the key of the secrets (mode %04o); run chmod 600 %s", info.Mode().Perm(), path)
 	}
+	raw, due, err := atrest.Open(path, raw)
+	if err != nil {
+		return s, err
+	}
 	if n, err := hex.Decode(s.key[:], trimmed(raw, 2*len(s.key))); err != nil || n != len(s.key) {
 		return s, fault.New(fault.Invalid, "key_file",
 			"%s is not a key of secrets (64 hexadecimal digits); put it back from a backup", path)
 	}
-	return s, nil
+	if due {
+		err = s.write(path)
+	}
+	return s, err
+}
+
+// write puts the key into its file, sealed with the key from outside where there is one.
+func (s sealer) write(path string) error {
+	data, err := atrest.Seal(path, []byte(hex.EncodeToString(s.key[:])+"\n"))
+	if err != nil {
+		return err
+	}
+	if err := journal.WriteWhole(path, data, 0o600); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s",
+			path)
+	}
+	return nil
 }
 
 // trimmed takes the newline off, and cuts what is too long to be a key so that decoding fails by its length.
@@ -66,17 +88,7 @@ func makeSealer(path string) (sealer, error) {
 	if _, err := rand.Read(s.key[:]); err != nil {
 		return s, fault.Wrap(err, fault.Internal, "key_file", "no random key could be made")
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s",
-			path)
-	}
-	_, err = f.WriteString(hex.EncodeToString(s.key[:]) + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return s, fault.Wrap(errors.Join(err, os.Remove(path)), fault.Unavailable, "key_file",
-			"the key of the secrets cannot be written; see to %s", path)
-	}
-	return s, nil
+	return s, s.write(path)
 }
 
 func (s sealer) seal(bound, value string) ([]byte, error) {

@@ -17,7 +17,7 @@ answer yes or no at once, and says why.
 Begin with "souk dev" in one terminal and "souk run -- /bin/sh -c 'echo hello; sleep 1000'" in another.
 
 Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of this host), SOUK_TOKEN, SOUK_APP (instead of
---app), NO_COLOR. The exit codes stand in docs/reference/exit-codes.md.`,
+--app), SOUK_KEY_FILE (a key from outside, which seals the keys of this host), NO_COLOR. The exit codes stand in docs/reference/exit-codes.md.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,

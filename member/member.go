@@ -109,6 +109,9 @@ func New(o Options) (m *Member, err error) {
 		return nil, err
 	}
 	m.issuer, err = pki.OpenCA(filepath.Join(o.Dir, CADir))
+	if err == nil {
+		err = m.issuer.Guard()
+	}
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}

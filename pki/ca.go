@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -79,7 +80,7 @@ func Init(dir string, now time.Time) (*CA, error) {
 	}
 	key := make([]byte, gossipKeySize)
 	rand.Read(key)
-	if err := writeWhole(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.pem()); err != nil {
+	if err := writeKeys(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.pem()); err != nil {
 		return nil, err
 	}
 	// Last: a CA that has no active root was never finished, and is made anew.
@@ -96,6 +97,13 @@ func OpenCA(dir string) (*CA, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Guard reads all keys of the directory, so that what is in clear is sealed where there is a key from outside by now.
+// An issuer does so when it begins.
+func (c *CA) Guard() error {
+	_, err := c.Bundle()
+	return err
 }
 
 func (c *CA) path(names ...string) string { return filepath.Join(append([]string{c.dir}, names...)...) }
@@ -127,7 +135,7 @@ func (c *CA) makeRoot(n int, now time.Time) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "ca", "a root just signed cannot be read")
 	}
-	return writeWhole(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
+	return writeKeys(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
 }
 
 // roots gives all roots, oldest first. What is no root of ours is passed over.
@@ -155,7 +163,10 @@ func (c *CA) roots() ([]root, error) {
 
 func (c *CA) root(n int) (root, error) {
 	file := c.rootFile(n)
-	raw, err := readFile(file)
+	raw, err := readKeys(file)
+	if fault.CodeOf(err) == atrest.Fault {
+		return root{}, err
+	}
 	if err != nil {
 		return root{}, fault.Wrap(err, fault.Unavailable, "ca", "root %d of the CA cannot be read", n)
 	}
@@ -239,13 +250,14 @@ func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 }
 
 // IssueTo gives a member a new key and certificate in its directory dir, offline: for the first issuer, and for
-// break-glass. It asks no token: who can read the CA's key may do this.
+// break-glass. It asks no token: who can read the CA's key may do this. The files are in clear, for they may be another
+// host's, which has another key from outside; the member seals them when it reads them.
 func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	n, err := n.check()
 	if err != nil {
 		return err
 	}
-	req, err := NewRequest(dir)
+	req, err := newRequest(dir, writeWhole)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -33,6 +34,28 @@ func writeWhole(file string, data []byte) error {
 		err = syncDir(filepath.Dir(file))
 	}
 	return fileFault(err, file)
+}
+
+// writeKeys is writeWhole for what holds keys: sealed with the key from outside, where there is one.
+func writeKeys(file string, data []byte) error {
+	data, err := atrest.Seal(file, data)
+	if err != nil {
+		return err
+	}
+	return writeWhole(file, data)
+}
+
+// readKeys reads what writeKeys has written. What is in clear, or sealed with a key of before, is sealed anew.
+func readKeys(file string) ([]byte, error) {
+	raw, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	data, due, err := atrest.Open(file, raw)
+	if err == nil && due {
+		err = writeKeys(file, data)
+	}
+	return data, err
 }
 
 // writeNew is writeWhole for a file that must not be there yet: of many that try one succeeds, the others get

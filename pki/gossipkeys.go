@@ -113,7 +113,7 @@ func (i *Identity) keep(c *Credentials) {
 
 // Gossip gives the CA's keys of gossip, and how far a rotation has come.
 func (c *CA) Gossip() (k GossipKeys, err error) {
-	raw, err := readFile(c.path(gossipFile))
+	raw, err := readKeys(c.path(gossipFile))
 	if err != nil {
 		return k, fault.As(err)
 	}
@@ -144,7 +144,7 @@ func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	k.Keys = append(k.Keys, key)
 	k.Generation++
 	k.Step, k.Made = StepInstalled, now
-	return k, writeWhole(c.path(gossipFile), k.pem())
+	return k, writeKeys(c.path(gossipFile), k.pem())
 }
 
 // AdvanceGossip takes the next step of a rotation, if one is under way: that every member has taken the step before is
@@ -175,7 +175,7 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 		return k, fault.New(fault.Precondition, "rotation", "no rotation of the keys of gossip is under way")
 	}
 	k.Generation++
-	return k, writeWhole(c.path(gossipFile), k.pem())
+	return k, writeKeys(c.path(gossipFile), k.pem())
 }
 
 // AdoptGossip takes keys that are newer than the CA's own: another copy of the CA has rotated them.
@@ -193,7 +193,7 @@ func (c *CA) AdoptGossip(k GossipKeys) error {
 		return nil
 	}
 	k.Step, k.Made = "", time.Time{}
-	return writeWhole(c.path(gossipFile), k.pem())
+	return writeKeys(c.path(gossipFile), k.pem())
 }
 
 // lockGossip lets one process at a time change the keys: the command line and an agent use one directory. The kernel

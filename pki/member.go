@@ -25,18 +25,21 @@ const (
 
 // Request asks an issuer for a certificate. Its key never leaves the member.
 type Request struct {
-	CSR []byte // DER
-	key ed25519.PrivateKey
+	CSR   []byte // DER
+	key   ed25519.PrivateKey
+	write func(file string, data []byte) error // what holds the key
 }
 
 // NewRequest makes a key in the member's directory dir, or takes the one whose request was not answered: so a request
 // whose answer got lost is repeated as it was.
-func NewRequest(dir string) (*Request, error) {
+func NewRequest(dir string) (*Request, error) { return newRequest(dir, writeKeys) }
+
+func newRequest(dir string, write func(file string, data []byte) error) (*Request, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fileFault(err, dir)
 	}
 	file := filepath.Join(dir, pendingFile)
-	raw, err := readFile(file)
+	raw, err := readKeys(file)
 	var b blocks
 	if err == nil {
 		b, err = parseBlocks(raw, file)
@@ -46,7 +49,7 @@ func NewRequest(dir string) (*Request, error) {
 	}
 	if b.key == nil {
 		_, b.key, _ = ed25519.GenerateKey(rand.Reader) // fails never
-		if err := writeWhole(file, keyPEM(b.key)); err != nil {
+		if err := write(file, keyPEM(b.key)); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +57,7 @@ func NewRequest(dir string) (*Request, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "csr", "a certificate request could not be made")
 	}
-	return &Request{csr, b.key}, nil
+	return &Request{csr, b.key, write}, nil
 }
 
 // Accept checks what the issuer answered and makes it the member's own, on disk, in one step.
@@ -63,7 +66,7 @@ func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(dir, MemberFile), h.pem(r.key)); err != nil {
+	if err := r.write(filepath.Join(dir, MemberFile), h.pem(r.key)); err != nil {
 		return err
 	}
 	os.Remove(filepath.Join(dir, pendingFile)) // left over it costs nothing but a key used for two certificates
@@ -142,7 +145,7 @@ func (i *Identity) Reload() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	file := filepath.Join(i.dir, MemberFile)
-	raw, err := readFile(file)
+	raw, err := readKeys(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, "not_joined", "%s holds no certificate; `souk join` gets one", i.dir)
 	}
@@ -216,7 +219,7 @@ func (i *Identity) Trust(c Credentials, now time.Time) error {
 	if _, err := verify(next.tls.Leaf, next.roots, now); err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(i.dir, MemberFile),
+	if err := writeKeys(filepath.Join(i.dir, MemberFile),
 		next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type Souk struct {
 	Exe    string
 	State  string // its --dir
 	Args   []string
+	Env    []string // beside that of this program
 	Stderr io.Writer
 	Ready  struct {
 		Addr      string `json:"addr"`
@@ -51,7 +52,7 @@ func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
 func (s *Souk) Start() error {
 	s.Cmd = exec.Command(s.Exe, append([]string{"dev", "--json", "--dir", s.State, "--addr", "127.0.0.1:0"},
 		s.Args...)...)
-	s.Cmd.Stderr = s.Stderr
+	s.Cmd.Stderr, s.Cmd.Env = s.Stderr, append(os.Environ(), s.Env...)
 	var err error
 	if s.Token, err = startServing(s.Cmd, "souk dev", &s.Ready, &s.Ready.TokenFile); err != nil {
 		s.Kill()

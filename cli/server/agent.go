@@ -67,6 +67,9 @@ Any member answers for all: a machine is made on whichever worker suits it best,
 any API. There is no leader and no quorum. A member that is cut off goes on with what it has, and takes what it has
 room for.
 
+Where the credential souk-key is given (systemd's LoadCredentialEncrypted), or SOUK_KEY_FILE names a file, the member's
+keys are sealed with what is in it, and the agent does not start without: a copy of the disk opens no secret then.
+
 When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them.
 
   API     127.0.0.1:4280   HTTP with a token; with TLS beyond loopback

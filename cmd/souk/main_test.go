@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/bench/live"
 )
 
@@ -78,7 +79,7 @@ func scriptDev(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: dev [FLAG...], and only once at a time")
 	}
 	var log bytes.Buffer
-	own.Args, own.Stderr = args, &log
+	own.Args, own.Stderr, own.Env = args, &log, []string{atrest.EnvFile + "=" + ts.Getenv(atrest.EnvFile)}
 	if err := own.Start(); err != nil {
 		ts.Fatalf("%v\n%s", err, log.String())
 	}
