@@ -397,6 +397,9 @@ func (s *membership) since(after uint64) (out []Fact) {
 	return out
 }
 
+// MemberAt reports whether a member is at an address, or was when it was last heard of.
+func (c *Cluster) MemberAt(a netip.Addr) bool { return c.members.isAt(a) }
+
 // Members returns all members known, those that are gone among them, by id.
 func (c *Cluster) Members() []cluster.Member { return c.members.list() }
 

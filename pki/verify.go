@@ -14,9 +14,6 @@ import (
 // joinServer is the name by which a caller that has no certificate yet asks for the door that is open to it.
 const joinServer = "join.souk"
 
-// JoinTime is how long the connection of a caller without a certificate lasts at most.
-const JoinTime = time.Minute
-
 // verify says whose certificate c is, if one of the roots signed it and it holds at now; Denied with the reason if not.
 func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name, error) {
 	pool := x509.NewCertPool()
@@ -66,7 +63,8 @@ func base(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 }
 
 // ServerTLS is the configuration of a listener: whoever connects must show a certificate of this cluster. Only an
-// issuer, with join set, has a second door: callers of JoinTLS show none.
+// issuer, with join set, has a second door: callers of JoinTLS show none, and it is the listener that keeps them from
+// filling the house.
 func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *tls.Config {
 	mine := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &i.now.Load().tls, nil }
 	members := base(alpn, func(cs tls.ConnectionState) error {
@@ -82,7 +80,6 @@ func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *t
 	out := members.Clone()
 	out.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if hello.ServerName == joinServer && i.Name().Has(Issuer) {
-			time.AfterFunc(JoinTime, func() { hello.Conn.Close() }) // strangers may not fill the house
 			return strangers, nil
 		}
 		return members, nil

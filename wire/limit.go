@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"net"
 	"sync"
 	"time"
 
@@ -13,7 +12,7 @@ type Limits struct {
 	Reads       int // questions that change nothing; 0: 512
 	Changes     int // grants and verbs; 0: 256
 	Streams     int // watches, events, logs, commands, copies; 0: 512
-	Connections int // 0: 4096; more are closed at once
+	Connections int // of members; 0: 4096; more are closed at once
 }
 
 func (l Limits) orDefaults() Limits {
@@ -60,6 +59,12 @@ func (g *gate) enter(caller string) bool {
 	return true
 }
 
+func (g *gate) full() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.total >= g.most
+}
+
 func (g *gate) leave(caller string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,48 +80,4 @@ const busyWait = 100 * time.Millisecond
 func busy(kind fault.Kind, id string) *fault.Error {
 	return &fault.Error{Kind: kind, Code: "busy", Scope: fault.ScopeHost, Op: "wire.server", RetryAfter: busyWait,
 		Text: "worker " + id + " is busy with as many calls as it takes at once; ask elsewhere, or again in a moment"}
-}
-
-// bounded closes connections beyond a number at once, so that those that are there keep being served.
-type bounded struct {
-	net.Listener
-	mu   sync.Mutex
-	most int
-	open int
-}
-
-// Accept gives the next connection that there is room for.
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		b.mu.Lock()
-		room := b.open < b.most
-		if room {
-			b.open++
-		}
-		b.mu.Unlock()
-		if room {
-			return &counted{Conn: c, of: b}, nil
-		}
-		c.Close()
-	}
-}
-
-type counted struct {
-	net.Conn
-	of   *bounded
-	once sync.Once
-}
-
-// Close makes room for another.
-func (c *counted) Close() error {
-	c.once.Do(func() {
-		c.of.mu.Lock()
-		c.of.open--
-		c.of.mu.Unlock()
-	})
-	return c.Conn.Close()
 }

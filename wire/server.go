@@ -10,9 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/pki"
@@ -65,6 +68,8 @@ type Options struct {
 	Keys   func() int       // the generation of the keys of gossip that this member has taken; nil: 0
 	// LetsIn returns which of some tokens of the API are let in here, all by their digests; nil: none are.
 	LetsIn func(digests []string) []string
+	// MemberAt reports whether a member is known to be at an address; nil: nobody is.
+	MemberAt func(netip.Addr) bool
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
 }
@@ -106,6 +111,9 @@ func NewServer(o Options) (*Server, error) {
 	if o.Keys == nil {
 		o.Keys = func() int { return 0 }
 	}
+	if o.MemberAt == nil {
+		o.MemberAt = nobodyAt
+	}
 	l := o.Limits.orDefaults()
 	o.Limits = l
 	s := &Server{o: o, joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
@@ -120,13 +128,48 @@ func (s *Server) setCapability(c capability) { s.speaks, s.header = c, []string{
 
 // Serve serves until ctx ends, and closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	d := newDoor(s, ln)
+	members, unknown := s.httpServer(ctx, d.conf), s.httpServer(ctx, d.conf)
+	members.Handler = s
+	members.HTTP2.MaxConcurrentStreams = s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams
+	unknown.Handler, unknown.ConnContext = s.strange()
+	unknown.HTTP2.MaxConcurrentStreams, unknown.IdleTimeout = strangerStreams, s.bodyTime
+	g, until := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.run(until) })
+	for _, x := range []struct {
+		srv *http.Server
+		in  inlet
+	}{{members, d.members}, {unknown, d.unknown}} {
+		g.Go(func() error {
+			if err := x.srv.Serve(x.in); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+		g.Go(func() error {
+			<-until.Done()
+			drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+			defer done()
+			if x.srv.Shutdown(drain) != nil {
+				x.srv.Close()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "listen", "the server of other members cannot go on")
+	}
+	return nil
+}
+
+// httpServer returns a server of connections whose handshakes are done.
+func (s *Server) httpServer(ctx context.Context, conf *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	srv := &http.Server{
-		Handler: s, Protocols: protocols, TLSConfig: s.o.Identity.ServerTLS(s.o.Now, s.o.Signer != nil, "h2"),
+	return &http.Server{
+		Protocols: protocols, TLSConfig: conf.Clone(),
 		ReadHeaderTimeout: s.headTime, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams,
 			// a caller that went silently holds nothing for longer
 			SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second,
 			WriteByteTimeout: time.Minute,
@@ -134,24 +177,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	stopped := make(chan struct{})
-	defer func() { <-stopped }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-		defer done()
-		if srv.Shutdown(drain) != nil {
-			srv.Close()
-		}
-	}()
-	err := srv.ServeTLS(&bounded{Listener: ln, most: s.o.Limits.Connections}, "", "")
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fault.Wrap(err, fault.Unavailable, "listen", "the server of other members cannot go on")
 }
 
 // ServeHTTP answers one question.
