@@ -62,6 +62,8 @@ type UnreachableWorker struct {
 // MemberList lists the members of the cluster as one of them knows them.
 type MemberList struct {
 	Members []cluster.Member `json:"members"` // none: this process is alone
+	// those that have not signed what they tell; once there are none nothing is believed any more without
+	Unsigned []cluster.WorkerID `json:"unsigned,omitempty"`
 }
 
 // HealthFinding is one thing that was looked at, and what was found.

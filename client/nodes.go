@@ -47,6 +47,17 @@ func (c ClusterCalls) Lives(ctx context.Context, by, reason string) error {
 	return c.do(ctx, newCall(api.Lives).withBody(api.LivesRequest{By: by, Reason: reason}), nil)
 }
 
+// MemberList returns the members, and which of them have not signed what they tell.
+func (c ClusterCalls) MemberList(ctx context.Context) (list api.MemberList, err error) {
+	err = c.do(ctx, newCall(api.ListMembers), &list)
+	return list, err
+}
+
+// SignedOnly has nothing believed any more that is not signed, without waiting for members of an older souk.
+func (c ClusterCalls) SignedOnly(ctx context.Context) error {
+	return c.do(ctx, newCall(api.SignedOnly), nil)
+}
+
 // RemoveMember makes a member one that may not come back.
 func (c ClusterCalls) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
 	q := url.Values{"by": {by}, "reason": {reason}, "force": {strconv.FormatBool(force)}}

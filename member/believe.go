@@ -163,14 +163,45 @@ func (m doorkeeper) leadSignedOnly() error {
 	if left, err := m.unsigned(); err != nil || len(left) > 0 {
 		return err
 	}
+	if err := m.writeSignedOnly(); err != nil {
+		return err
+	}
+	m.o.Log.Info("all members sign what they tell; what is not signed is believed no more")
+	return nil
+}
+
+func (m doorkeeper) writeSignedOnly() error {
 	raw, err := json.Marshal(map[string]time.Time{"at": m.o.Now().UTC()})
 	if err == nil {
 		_, err = m.cluster.Objects().Put(KindSignedOnly, keySignedOnly, schemaSignedOnly, raw)
 	}
 	if err == nil {
-		m.o.Log.Info("all members sign what they tell; what is not signed is believed no more")
+		m.heedSignedOnly()
 	}
 	return err
+}
+
+// Unsigned lists the members that have not signed what they tell, by id; none once nothing is believed without.
+func (m *Member) Unsigned() ([]cluster.WorkerID, error) {
+	if m.signedOnly.Load() {
+		return nil, nil
+	}
+	left, err := doorkeeper{m}.unsigned()
+	slices.Sort(left)
+	return left, err
+}
+
+// SignedOnly has nothing believed any more that is not signed, whoever has not signed yet: they are members without a
+// worker until they are upgraded. It is for ever, and asked where the CA is.
+func (m *Member) SignedOnly() error {
+	if err := authority(m); err != nil || m.signedOnly.Load() {
+		return err
+	}
+	if err := (doorkeeper{m}).writeSignedOnly(); err != nil {
+		return err
+	}
+	m.o.Log.Warn("what is not signed is believed no more, as was asked for")
+	return nil
 }
 
 // unsigned lists the members of which no signed head is known here: those of an older souk, and those that were
@@ -210,7 +241,8 @@ func (m doorkeeper) finding() cluster.Finding {
 	slices.Sort(left)
 	f.Have = fmt.Sprintf("not yet; %d members have not signed what they tell: %s", len(left),
 		fault.Clip(fmt.Sprint(left), 200))
-	f.Advice = "upgrade these members, or remove those that are gone for good (souk node rm); the rest goes by itself"
+	f.Advice = "upgrade these members, or remove those that are gone for good (souk node rm); the rest goes by " +
+		"itself; souk node signed-only --force, where the CA is, does not wait for them"
 	if err != nil {
 		f.Have = fault.As(err).Text
 	}

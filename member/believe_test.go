@@ -304,6 +304,37 @@ func TestAllSignOnly(t *testing.T) {
 	}
 }
 
+// TestSignedOnlyIsForced: who has a certificate and is never heard holds it up, until a person says that it is so.
+func TestSignedOnlyIsForced(t *testing.T) {
+	x := newTown(t)
+	gone := pki.Name{ID: "m9", Roles: []pki.Role{pki.Gateway, pki.Worker}}
+	if err := x.ca.IssueTo(t.TempDir(), gone, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	if err := (doorkeeper{a.Member}).leadSignedOnly(); err != nil || a.signedOnly.Load() {
+		t.Fatal("m9 is not waited for", err)
+	}
+	if left, err := a.Unsigned(); err != nil || fmt.Sprint(left) != "[m9]" {
+		t.Error(left, err)
+	}
+	if err := b.SignedOnly(); fault.CodeOf(err) != "authority" {
+		t.Error(err)
+	}
+	unsigned := registry.Update{Owner: "m9", Incarnation: 1, To: 1, Full: 1, Upto: 1}
+	if err := a.SignedOnly(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "both believe only what is signed", func() bool {
+		left, err := b.Unsigned()
+		return a.signedOnly.Load() && b.signedOnly.Load() && err == nil && len(left) == 0
+	})
+	g, refused := haunt(t, a), refusedOf(b)
+	g.update(unsigned)
+	await(t, "what is not signed is refused", func() bool { return refusedOf(b) > refused })
+}
+
 // BenchmarkVerify is what it costs to judge what comes: a record, a head that was not seen before, and one that was.
 func BenchmarkVerify(b *testing.B) {
 	dir := b.TempDir()

@@ -87,16 +87,19 @@ func listed(names []string) string {
 }
 
 // here refuses where the CA is not, and says where it is.
-func (e *Evictions) here() error {
-	if e.m.issuer != nil {
+func (e *Evictions) here() error { return authority(e.m) }
+
+// authority says why a member cannot do what only the cluster's authority may.
+func authority(m *Member) error {
+	if m.issuer != nil {
 		return nil
 	}
 	var ids []string
-	for _, o := range e.m.cluster.Objects().List(KindIssuer) {
+	for _, o := range m.cluster.Objects().List(KindIssuer) {
 		ids = append(ids, o.Key)
 	}
 	return fault.New(fault.Precondition, "authority",
-		"%s does not hold the cluster's authority, which is needed for it; ask where that is: %s", e.m.ID(),
+		"%s does not hold the cluster's authority, which is needed for it; ask where that is: %s", m.ID(),
 		listed(ids))
 }
 

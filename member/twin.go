@@ -273,12 +273,12 @@ func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 }
 
 func upkeepOf(m *Member) *wire.Upkeep {
-	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer(), Renewed: m.renewed}
+	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer(), Renewed: doorkeeper{m}.renewed}
 }
 
 // renewed tells all that this member has anew, with its new certificate: so none of its records has a signature of one
 // that has ended, and who has the key of that can say nothing more.
-func (m *Member) renewed() {
+func (m doorkeeper) renewed() {
 	if !m.begun.Load() || m.twins.found.Load() != nil { // twins do not outbid each other
 		return
 	}
