@@ -209,10 +209,18 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 }
 
 // forWhoMay refuses who has no token whose role may do what the route does.
-func forWhoMay(to api.Route, do handler) handler {
+func (f *front) forWhoMay(to api.Route, do handler) handler {
+	may := func(who []api.Token) bool {
+		return to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.Role.May(to) })
+	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		who := of(r).who
-		if to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.Role.May(to) }) {
+		if may(who) && (to.Verb == api.VerbWatch || to.Verb == api.VerbExec) {
+			ctx, end := f.whileLetIn(r, may)
+			defer end()
+			return do(w, r.WithContext(ctx))
+		}
+		if may(who) {
 			return do(w, r)
 		}
 		t := api.Token{}
@@ -223,6 +231,33 @@ func forWhoMay(to api.Route, do handler) handler {
 			"the token %s has the role %s, which does not cover %s %s; use one with the role %s",
 			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
 	}
+}
+
+// lookAgain is how often it is looked whether the token of who follows a stream is let in still.
+const lookAgain = time.Second
+
+// whileLetIn returns the context of what goes on for long, which ends when the request's tokens are let in no more: a
+// shell that was begun in time would be one for ever.
+func (f *front) whileLetIn(r *http.Request, may func([]api.Token) bool) (context.Context, func()) {
+	ctx, end := context.WithCancel(r.Context())
+	every := time.NewTicker(lookAgain)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+			if who, err := f.authenticate(r); err != nil || !may(who) {
+				f.log.WarnContext(ctx, "what was begun with a token is ended with it", "request", requestID(r),
+					"route", of(r).route, "err", err)
+				end()
+			}
+		}
+	}()
+	return ctx, func() { end(); every.Stop(); <-done }
 }
 
 func bareToken(s string) string {
@@ -279,7 +314,7 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 		if rt.KeptHere() {
 			do = f.unlessFull(do)
 		}
-		do = forWhoMay(rt, do)
+		do = f.forWhoMay(rt, do)
 		mux.Handle(string(rt.Op), f.handle(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
 		if rt.Op.Method() == http.MethodGet {

@@ -40,7 +40,7 @@ func (t *Tokens) Own(secret string) error {
 func (t *Tokens) ownRow() tokenRow {
 	now := t.now().UTC()
 	return tokenRow{Member: string(t.m.ID()), Name: ownPrefix + string(t.m.ID()), Role: api.RoleAdmin, Own: true,
-		Made: now, Ends: now.Add(TokenLife)}
+		Made: now, Ends: now.Add(TokenLife), Keys: t.m.identity.GossipKeys().Generation}
 }
 
 // Keep keeps this member's own token one that is let in, and forgets what is over, until ctx ends.
@@ -71,8 +71,9 @@ func (t *Tokens) Keep(ctx context.Context) {
 	}
 }
 
-// renewOwn makes another token of this member's own when a third of its life is over, or when the others let it in no
-// more. The one before stays good until its end, for who has read it already.
+// renewOwn makes another token of this member's own when a third of its life is over, when the others let it in no
+// more, or when the key of gossip is another: who has heard of the token's digest can pass for a souk that knows it,
+// and may be who the key was taken from. The one before stays good until its end, for who has read it already.
 func (t *Tokens) renewOwn() error {
 	t.mu.Lock()
 	own, pending := t.own, t.pending
@@ -110,7 +111,10 @@ func (t *Tokens) due(own string) bool {
 	}
 	r, now := t.rowOf(o), t.now()
 	_, revoked := t.revocation(own)
-	return revoked || r.err != nil || !now.Before(r.row.Made.Add(ownRenewed)) ||
+	keys := t.m.identity.GossipKeys()
+	// what is told now is not heard with the key of before
+	unheard := len(keys.Keys) == 1 && keys.Generation > r.row.Keys
+	return revoked || unheard || r.err != nil || !now.Before(r.row.Made.Add(ownRenewed)) ||
 		t.m.denied(string(o.Stamp.Writer), r.since)
 }
 

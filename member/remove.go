@@ -156,6 +156,11 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 		}
 		now = next
 	}
+	if r.Rejoined.IsZero() { // its id is free, also where this was not looked after yet
+		if err := s.CA.Forget(n.ID); err != nil {
+			return pki.Credentials{}, err
+		}
+	}
 	out, err := s.CA.Redeem(now, secret, n, csr)
 	if err == nil && r.Rejoined.IsZero() {
 		r.Rejoined = now

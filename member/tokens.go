@@ -58,6 +58,7 @@ type tokenRow struct {
 	Made   time.Time  `json:"made,omitzero"`
 	Ends   time.Time  `json:"ends,omitzero"`
 	Line   []forebear `json:"line,omitempty"` // the tokens that it was made with, the first one first
+	Keys   int        `json:"keys,omitempty"` // of a member's own: the generation of the keys of gossip that it was told with
 }
 
 // forebear is a token that another was made with: when it is let in no more, so is the other. Since is when the

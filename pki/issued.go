@@ -42,6 +42,12 @@ func (c *CA) claim(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, er
 	return false, c.note(n, pub, now)
 }
 
+// given reports whether the newest certificate of an id is for a key.
+func (c *CA) given(id, key string) bool {
+	var has Grantee
+	return readJSON(c.grantee(id), &has) == nil && has.Key == key
+}
+
 // note enters a certificate that was given.
 func (c *CA) note(n Name, pub ed25519.PublicKey, now time.Time) error {
 	return writeWhole(c.grantee(n.ID), mustJSON(Grantee{n, fingerprint(pub), now.Add(CertificateLife)}))

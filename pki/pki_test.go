@@ -249,6 +249,9 @@ func TestATokenIsGoodOnce(t *testing.T) {
 	if given, _ = ca.Issued(); len(given) != 0 {
 		t.Errorf("forgotten and still there: %v", given)
 	}
+	// Who has the disk of one that was removed has the key that the token was used with.
+	_, err = ca.Redeem(now, token.Secret, Name{"w" + string(rune('a'+in)), []Role{Worker}}, reqs[in].CSR)
+	wantCode(t, err, "token_used")
 }
 
 func TestTokensAreBounded(t *testing.T) {

@@ -135,8 +135,8 @@ func (c *CA) sweep(now time.Time) error {
 }
 
 // Redeem gives whoever has a token's secret a certificate of name n for the key of csr (DER), once. The same key may
-// ask again, until the token ends, for an answer that was lost. An id that somebody else has is refused and leaves the
-// token good.
+// ask again for an answer that was lost, until the token ends, or the member is forgotten: who has the disk of a
+// removed one has that key. An id that somebody else has is refused and leaves the token good.
 func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentials, error) {
 	n, err := n.check()
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 		}
 	}
 	var used tokenEntry
-	if err := readJSON(c.tokenFile(secret)+".used", &used); err == nil && used.Key != key {
+	if err := readJSON(c.tokenFile(secret)+".used", &used); err == nil && (used.Key != key || !c.given(n.ID, key)) {
 		return usedUp()
 	}
 	return nil
