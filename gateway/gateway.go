@@ -203,7 +203,7 @@ const (
 func (g *Gateway) Server() *http.Server {
 	s := &http.Server{
 		Handler: g.handler, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(strangers.Few(g.log, 20, time.Second).Handler(), slog.LevelWarn),
 	}
 	strangers.New(strangers.Most()).Attach(s)
 	return s

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/strangers"
 )
 
 // Cluster is one member's gossip. New builds it, Run runs it; all methods may be called from anywhere, before Run too.
@@ -32,6 +34,7 @@ type Cluster struct {
 	members  *membership
 	refusals refusals
 	roots    roots
+	odd      *slog.Logger // takes what anybody can cause
 
 	announcer     *announcer
 	dissemination *dissemination
@@ -74,7 +77,7 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members),
-		moved: newSignal(),
+		moved: newSignal(), odd: strangers.Few(o.Log, 20, time.Second),
 		ready: make(chan struct{}), contact: make(chan struct{}), watches: map[*Watch]bool{}}
 	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
 	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}

@@ -2,11 +2,14 @@ package gossip
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -103,5 +106,34 @@ func TestAnUnsealedLengthAllocatesNothing(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
 		t.Errorf("64 lengths took %d bytes", took)
+	}
+}
+
+// lines counts what is logged.
+type lines struct{ n atomic.Int64 }
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.n.Add(1)
+	return len(b), nil
+}
+
+// TestBadPacketsWriteFewLines: a log is not filled by packets of anybody (security L8).
+func TestBadPacketsWriteFewLines(t *testing.T) {
+	var log lines
+	a := start(t, Options{Self: "a", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	conn, err := net.Dial("udp", a.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begin, before := time.Now(), a.Stats().Received
+	// until so many have come; a full socket loses some
+	for i := 0; a.Stats().Received < before+20_000*16; i++ {
+		if _, err := fmt.Fprintf(conn, "bad packet %5d", i%100_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, most := log.n.Load(), 100+int64(time.Since(begin).Seconds()); n > most {
+		t.Errorf("there are %d lines of 20,000 packets in %v", n, time.Since(begin))
 	}
 }

@@ -28,7 +28,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	level, rest, _ := bytes.Cut(text, []byte("] memberlist: "))
 	switch string(level) {
 	case "[ERR", "[WARN":
-		w.c.o.Log.Info("memberlist: "+string(rest), "member", w.c.o.Self)
+		w.c.odd.Info("memberlist: "+string(rest), "member", w.c.o.Self)
 	default:
 		w.c.o.Log.Debug("memberlist: "+string(rest), "member", w.c.o.Self)
 	}

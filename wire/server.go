@@ -19,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/strangers"
 )
 
 // Bounds of one message.
@@ -83,6 +84,7 @@ type Server struct {
 	gates  [classes]*gate
 	joins  *gate
 	asks   *asks
+	odd    *slog.Logger // takes what anybody can cause
 	// arriving are the changes that are being read, wait for their turn, or are under way: four times those under way.
 	arriving *gate
 
@@ -116,7 +118,8 @@ func NewServer(o Options) (*Server, error) {
 	}
 	l := o.Limits.orDefaults()
 	o.Limits = l
-	s := &Server{o: o, joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
+	s := &Server{o: o, odd: strangers.Few(o.Log, 20, time.Second),
+		joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
 		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
 	s.headTime, s.bodyTime, s.lookAgain = headTime, bodyTime, lookAgain
 	s.setCapability(capability{Capability, Oldest})
@@ -294,7 +297,11 @@ func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error) {
 	p := problemOf(err)
 	if p.Kind == fault.Internal || p.Kind == fault.Denied {
-		s.o.Log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80),
+		log := s.o.Log
+		if _, stranger := r.Context().Value(guestKey{}).(*guest); stranger {
+			log = s.odd
+		}
+		log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80),
 			"kind", p.Kind, "code", p.Code, "error", err)
 	}
 	h := w.Header()
