@@ -2,14 +2,52 @@ package server
 
 import (
 	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/node"
 )
 
-// keepMemory looks after this process's memory until ctx ends, unless the operator set GOGC.
+// keepMemory looks after this process's memory until ctx ends, unless the operator set GOGC, and gives it a soft limit,
+// unless the operator set GOMEMLIMIT.
 func keepMemory(ctx context.Context, c *cli.Env) {
 	if c.Getenv("GOGC") == "" {
 		go node.KeepMemory(ctx)
 	}
+	if c.Getenv("GOMEMLIMIT") == "" {
+		if total, err := cli.MemInfo("MemTotal"); err == nil { // without it there is no limit, as before
+			debug.SetMemoryLimit(softLimit(total<<20, groupMemory("/proc/self/cgroup", "/sys/fs/cgroup")))
+		}
+	}
+}
+
+// softLimit returns how many bytes the process may take before it collects more often: half of what the host has, whose
+// machines need the rest, or nine tenths of what its cgroup allows it, whichever is less.
+func softLimit(host, group int64) int64 { return min(host/2, group/10*9) }
+
+// groupMemory returns how many bytes the cgroup (v2) of this process may take; nearly endless where none says so.
+func groupMemory(own, root string) int64 {
+	raw, err := os.ReadFile(own)
+	if err != nil {
+		return math.MaxInt64
+	}
+	for line := range strings.Lines(string(raw)) {
+		path, v2 := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !v2 {
+			continue
+		}
+		most, err := os.ReadFile(filepath.Join(root, path, "memory.max"))
+		if err != nil {
+			break
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(most)), 10, 64); err == nil {
+			return n
+		}
+	}
+	return math.MaxInt64
 }
