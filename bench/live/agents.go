@@ -35,9 +35,10 @@ type Agent struct {
 	args   []string
 	cmd    *exec.Cmd
 	said   struct {
-		Addr  string `json:"addr"`
-		Wire  string `json:"wire"`
-		Token string `json:"token_file"`
+		Addr   string `json:"addr"`
+		Wire   string `json:"wire"`
+		Gossip string `json:"gossip"`
+		Token  string `json:"token_file"`
 	}
 	token string
 }
@@ -158,15 +159,41 @@ func (c *Agents) Close() {
 // PID returns the id of the agent's process.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
+// Doors returns where the agent listens: its API, and for other members calls and gossip.
+func (a *Agent) Doors() (api, wire, gossip string) { return a.said.Addr, a.said.Wire, a.said.Gossip }
+
 // Get asks the agent for a path of its API, and returns the body of what it answers. Another status than 200 is an
 // error.
 func (a *Agent) Get(ctx context.Context, path string) ([]byte, error) {
+	r, err := a.request(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return a.do(http.DefaultClient, r)
+}
+
+// GetAnew is Get over a connection of its own.
+func (a *Agent) GetAnew(ctx context.Context, path string) ([]byte, error) {
+	via := &http.Transport{DisableKeepAlives: true}
+	r, err := a.request(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return a.do(&http.Client{Transport: via}, r)
+}
+
+func (a *Agent) request(ctx context.Context, path string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+path, nil)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "own", "%s of %s cannot be asked for", path, a.id)
 	}
 	r.Header.Set("Authorization", "Bearer "+a.token)
-	res, err := http.DefaultClient.Do(r)
+	return r, nil
+}
+
+func (a *Agent) do(via *http.Client, r *http.Request) ([]byte, error) {
+	path := r.URL.Path
+	res, err := via.Do(r)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "own", "%s of %s cannot be read", path, a.id)
 	}

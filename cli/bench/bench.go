@@ -65,6 +65,6 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchForward(c),
 		cmdBenchDecide(c),
 		cmdBenchChurn(c), cmdBenchSoak(c), cmdBenchRestart(c),
-		cmdBenchPlace(c),
+		cmdBenchPlace(c), cmdBenchFloods(c),
 	)
 }

@@ -21,7 +21,8 @@ func main() { os.Exit(realMain()) }
 // realMain is main for tests, which run it under the name souk.
 func realMain() int {
 	// A reaper lives for long and in numbers: it must not pay for the command line's machinery.
-	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, bench.MemberMain} {
+	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, bench.MemberMain,
+		bench.FloodMain} {
 		if mine, err := hidden(os.Args[1:]); mine {
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
