@@ -253,6 +253,95 @@ func (t *Tree) Destroy() error {
 	return errors.Join(errs...)
 }
 
+// Abandoned is a tree that nobody is in: its reaper was killed, and nothing that it ran is left. Nodes are its
+// directories' inodes, which tell it from another of its name.
+type Abandoned struct {
+	Name  string
+	Nodes string
+	dirs  []string
+}
+
+// AbandonedIn finds the trees of these mounts that nobody is in, among those whose names is says to be a reaper's.
+func AbandonedIn(mounts []Mount, is func(name string) bool) map[string]Abandoned {
+	out, used := map[string]Abandoned{}, map[string]bool{}
+	for _, m := range mounts {
+		es, err := os.ReadDir(m.Dir)
+		if err != nil {
+			continue // its trees count by the other mounts
+		}
+		for _, e := range es {
+			if !e.IsDir() || !is(e.Name()) || used[e.Name()] {
+				continue
+			}
+			dir := filepath.Join(m.Dir, e.Name())
+			node, empty := look(dir)
+			if !empty {
+				used[e.Name()] = true
+				delete(out, e.Name())
+				continue
+			}
+			a := out[e.Name()]
+			out[e.Name()] = Abandoned{e.Name(), a.Nodes + node + " ", append(a.dirs, dir)}
+		}
+	}
+	return out
+}
+
+// look gives a tree's inode in one hierarchy, and whether no process is in any of its groups. What cannot be read
+// counts as in use.
+func look(dir string) (node string, empty bool) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return "", false
+	}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if err == nil && len(b) > 0 {
+			err = syscall.EBUSY
+		}
+		return err
+	})
+	return fmt.Sprint(st.Ino), err == nil
+}
+
+// Remove removes the tree's directories. The reaper's group goes first: where a reaper has come it stays, and all else.
+func (a Abandoned) Remove() error {
+	var errs []error
+	for _, dir := range a.dirs {
+		errs = append(errs, removeTree(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string) error {
+	gone := func(err error) bool { return err == nil || errors.Is(err, os.ErrNotExist) }
+	if err := os.Remove(filepath.Join(dir, reaperGroup)); !gone(err) {
+		return err
+	}
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return err
+	}
+	for _, e := range es {
+		if !e.IsDir() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); !gone(err) {
+			return err
+		}
+	}
+	if err := os.Remove(dir); !gone(err) {
+		return err
+	}
+	return nil
+}
+
 func mkdirs(dirs ...string) error {
 	for _, d := range dirs {
 		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/unixsock"
 )
 
@@ -70,6 +71,33 @@ func (i *idleness) over() bool {
 func (i *idleness) close() {
 	i.tick.Stop()
 	_ = i.ln.Close()
+}
+
+// abandonedPatience is how long cgroups must stay as nobody's to be removed.
+const abandonedPatience = time.Minute
+
+// clearAbandoned removes the cgroups of reapers that were killed, with nothing left that they ran: nobody else does
+// where their directories were removed. They are looked at twice, so that one that has just begun is not taken for one.
+// It returns when that is done or ctx ends.
+func (r *Reaper) clearAbandoned(mounts []cgroup.Mount, is func(name string) bool, after time.Duration) {
+	find := func() map[string]cgroup.Abandoned { return cgroup.AbandonedIn(mounts, is) }
+	before := find()
+	if len(before) == 0 {
+		return
+	}
+	select {
+	case <-r.ctx.Done():
+		return
+	case <-time.After(after):
+	}
+	for name, a := range find() {
+		if a.Nodes != before[name].Nodes {
+			continue
+		}
+		if err := a.Remove(); err != nil {
+			r.log.Info("cgroups of a reaper that is gone could not be removed", "tree", name, "err", err)
+		}
+	}
 }
 
 // wanted reports whether anybody is connected or anything runs.

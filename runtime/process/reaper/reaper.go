@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -219,13 +220,21 @@ func (r *Reaper) settleTree(o Options) error {
 	if err := r.tree.Adopt(os.Getpid()); err != nil {
 		r.lacks = append(r.lacks, "cgroups: "+err.Error())
 		r.tree = nil // without it a thread could not leave a machine's group again
+		return nil
 	}
+	go r.clearAbandoned(mounts, isTreeName, abandonedPatience)
 	return nil
 }
 
 // TreeName names the cgroups of a worker's directory.
 func TreeName(dir string) string {
 	return fmt.Sprintf("souk-%x", sha256.Sum256([]byte(dir)))[:len("souk-")+12]
+}
+
+// isTreeName reports whether TreeName may have given a name.
+func isTreeName(name string) bool {
+	hex, ok := strings.CutPrefix(name, "souk-")
+	return ok && len(hex) == 12 && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
 // rewriteLives puts what is true now in place of the history.
