@@ -5,12 +5,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -45,6 +49,9 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	add("process: reaper is of this build", s.welcome.Build == Build(), s.welcome.Build,
 		"it works; it is replaced the next time it is started")
 	out = append(out, examineTree(s.welcome.Tree, s.welcome.Lacks)...)
+	if s.welcome.Tree == nil {
+		out = append(out, r.strays(ctx, s.welcome.PID))
+	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err == nil {
 		_ = unix.Close(fd)
@@ -75,8 +82,8 @@ func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 		Name: "process: cgroups", OK: t != nil, Have: version,
 	}}
 	if t == nil {
-		out[0].Advice = "limits are not enforced, and a process that leaves its session may outlive its machine; " +
-			"run souk as root (" + strings.Join(lacks, "; ") + ")"
+		out[0].Advice = "limits are not enforced, and a process that leaves its session, its directory and its " +
+			"environment may outlive its machine; run souk as root (" + strings.Join(lacks, "; ") + ")"
 	}
 	for _, c := range []struct{ name, lost string }{
 		{"cpu", "machines are not held to their CPU"},
@@ -95,6 +102,35 @@ func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 		f.Advice = "a machine is suspended by SIGSTOP, which it can notice"
 	}
 	return append(out, f)
+}
+
+// strays finds processes that machines left behind and that no machine answers for: without cgroups one that leaves
+// its session and its directory, and lets go of its environment, cannot be told from another. They are the reaper's
+// children, since it is the parent of orphans.
+func (r *Runtime) strays(ctx context.Context, parent int) cluster.Finding {
+	f := cluster.Finding{Name: "process: strays", OK: true, Have: "none"}
+	all, err := r.List(ctx)
+	if err != nil {
+		return cluster.Finding{Name: f.Name, Have: err.Error(), Advice: "see that the reaper runs"}
+	}
+	kids, _ := proc.Children(parent)
+	var found []string
+	for _, pid := range kids {
+		p, err := proc.Read(pid)
+		if err != nil || p.State == 'Z' || proc.Has(pid, reaper.EnvDir+"="+r.o.Dir) || // not executed yet
+			slices.ContainsFunc(all, func(s runtime.Status) bool {
+				return s.Running && (s.PID == pid || proc.In(pid, s.PID, reaper.RootDir(r.o.Dir, s.Machine)) ||
+					proc.Has(pid, reaper.EnvMachine+"="+s.Machine))
+			}) {
+			continue
+		}
+		found = append(found, fmt.Sprintf("%d (%s)", pid, p.Name))
+	}
+	if len(found) > 0 {
+		f.OK, f.Have = false, fault.Clip(fmt.Sprintf("%d: %s", len(found), strings.Join(found, ", ")), 200)
+		f.Advice = "machines left these processes behind: look what they are, and end them (kill)"
+	}
+	return f
 }
 
 // minFree is how much room on disk a worker should have, in bytes.

@@ -228,6 +228,30 @@ func Environ(pid int) ([]string, error) {
 	return out, nil
 }
 
+// Has reports whether a process was started with a variable in its environment, given as NAME=VALUE.
+func Has(pid int, variable string) bool {
+	env, err := Environ(pid)
+	return err == nil && slices.Contains(env, variable)
+}
+
+// User gives whom a process runs as; -1 when there is none. It asks for no file's owner: that a process can hide.
+func User(pid int) int {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return -1
+	}
+	_, line, _ := strings.Cut(string(b), "\nUid:")
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return -1
+	}
+	uid, err := strconv.Atoi(words[0])
+	if err != nil {
+		return -1
+	}
+	return uid
+}
+
 // Children lists the children of a process, dead ones not yet waited for included. ok is false where the kernel does
 // not tell (CONFIG_PROC_CHILDREN).
 func Children(pid int) (pids []int, ok bool) {

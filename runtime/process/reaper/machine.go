@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // maxExits bounds how many ended attempts of one machine may wait for their acknowledgement.
@@ -297,7 +298,32 @@ func (r *Reaper) pids(l *life) []int {
 	if l.child {
 		reaper = os.Getpid()
 	}
-	return proc.Below(l.rec.PID, reaper, r.apart.dirOf(l))
+	pids := proc.Below(l.rec.PID, reaper, r.apart.dirOf(l))
+	if l.child {
+		return pids
+	}
+	all, err := proc.All() // what the reaper before this one was the parent of is anybody's child now
+	if err != nil {
+		return pids
+	}
+	for _, s := range all {
+		if s.State != 'Z' && !slices.Contains(pids, s.PID) && l.owns(s.PID) {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
+// EnvMachine is the variable of a machine's processes that names the machine.
+const EnvMachine = "FLY_MACHINE_ID"
+
+// owns reports whether a process is one of the life's for certain, wherever it went: nobody else has its user, or it
+// still has the environment that the machine was given.
+func (l *life) owns(pid int) bool {
+	if l.owner != nil && users.Is(l.owner.uid) {
+		return proc.User(pid) == l.owner.uid
+	}
+	return proc.Has(pid, EnvMachine+"="+l.m.id)
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s/%d", l.m.id, l.attempt) }

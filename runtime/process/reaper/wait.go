@@ -236,7 +236,7 @@ func (r *Reaper) leftovers(l *life, dir string) []int {
 		r.mu.Lock()
 		_, known := r.procs[pid]
 		r.mu.Unlock()
-		if !known && proc.In(pid, l.rec.PID, dir) {
+		if !known && (proc.In(pid, l.rec.PID, dir) || l.owns(pid)) {
 			out = append(out, proc.Tree(pid)...)
 		}
 	}

@@ -1,0 +1,98 @@
+package process_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+// leaves returns a machine that leaves a process behind which has left its session, its parents and its directory, and
+// the pid of that.
+func leaves(t *testing.T, r *process.Runtime, s runtime.Spec, how string) int {
+	t.Helper()
+	s.Fresh = true
+	s.Argv = []string{"/bin/sh", "-c",
+		`(setsid ` + how + ` sh -c 'echo $$; cd /; exec sleep 100000 >/dev/null 2>&1' &) ; exec sleep 100000`}
+	start(t, r, s)
+	pid := 0
+	until(t, "there is a stray", func() bool {
+		for _, line := range texts(t, r, s.Machine) {
+			pid, _ = strconv.Atoi(strings.TrimSpace(line))
+		}
+		cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+		return pid > 0 && err == nil && cwd == "/"
+	})
+	return pid
+}
+
+func gone(pid int) bool {
+	p, err := proc.Read(pid)
+	return err != nil || p.State == 'Z'
+}
+
+// TestStraysEndWithTheirMachine without cgroups too: by their user where it is the machine's own, else by their
+// environment; those that have neither are found by Examine (security L7).
+func TestStraysEndWithTheirMachine(t *testing.T) {
+	var dir string
+	r := open(t, func(o *process.Options) { o.NoCgroups, o.AllowRoot, dir = true, true, o.Dir })
+	found := func() (f cluster.Finding) {
+		for _, f = range r.Examine(t.Context()) {
+			if f.Name == "process: strays" {
+				return f
+			}
+		}
+		t.Fatal("strays are not looked for")
+		return f
+	}
+	user := ""
+	if os.Geteuid() == 0 {
+		user = "root"
+	}
+	s := script("keeps", 1, "")
+	s.User = user
+	for _, x := range []struct {
+		name, how string
+		user      string
+		killed    bool // the reaper is, while the machine runs
+	}{{"env", "", user, false}, {"env-killed", "", user, true}, {"own", "env -i", "", false},
+		{"own-killed", "env -i", "", true}} {
+		t.Run(x.name, func(t *testing.T) {
+			if x.user == "" && os.Geteuid() != 0 {
+				t.Skip("this needs root: a machine has no user of its own")
+			}
+			s := script(strings.ReplaceAll(x.name, "-", ""), 1, "")
+			s.User = x.user
+			pid := leaves(t, r, s, x.how)
+			if f := found(); !f.OK && x.how == "" {
+				t.Errorf("of a machine that runs: %+v", f)
+			}
+			if x.killed {
+				killReaper(t, dir)
+				until(t, "there is another reaper", func() bool { _, err := r.List(t.Context()); return err == nil })
+			}
+			if err := r.Remove(t.Context(), s.Machine); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the stray is ended", func() bool { return gone(pid) })
+		})
+	}
+	pid := leaves(t, r, s, "env -i")
+	if err := r.Remove(t.Context(), s.Machine); err != nil {
+		t.Fatal(err)
+	}
+	if f := found(); gone(pid) || f.OK || !strings.Contains(f.Have, strconv.Itoa(pid)+" (sleep)") {
+		t.Errorf("what cannot be told to be a machine's: %+v", f)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	until(t, "nothing is left", func() bool { return found().OK })
+}
