@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/soukhq/souk/broadcast"
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
 	"github.com/soukhq/souk/strangers"
@@ -41,8 +39,8 @@ type Cluster struct {
 	antiEntropy   *antiEntropy
 	upkeep        *upkeep
 
-	moved  *signal                     // raised when anything changes: records, objects, members
-	before map[cluster.WorkerID]string // the members as an earlier life saved them; never changed
+	moved  *signal   // raised when anything changes: records, objects, members
+	before addresses // of the members as an earlier life saved them; never changed
 
 	ml      *memberlist.Memberlist // set when ready is closed
 	ready   chan struct{}
@@ -76,13 +74,13 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: maps.Clone(d.saved.Members),
+	c := &Cluster{o: o, ring: ring, keeper: newKeeper(d, d.saved, o.Log), before: d.saved.clone(),
 		moved: newSignal(), odd: strangers.Few(o.Log, 20, time.Second),
 		ready: make(chan struct{}), contact: make(chan struct{}), watches: map[*Watch]bool{}}
 	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
 	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}
 	c.upkeep = &upkeep{c: c, saves: newWake(), suspects: newWake()}
-	c.members = newMembership(o.Self, d.saved.Members, hooks{changed: c.moved.raise,
+	c.members = newMembership(o.Self, d.saved.addresses, hooks{changed: c.moved.raise,
 		joined:  func() { poke(c.antiEntropy.wake) },
 		unknown: func() { poke(c.upkeep.saves) }, suspect: func() { poke(c.upkeep.suspects) }})
 	c.dissemination = newDissemination(c)
@@ -173,7 +171,7 @@ func (c *Cluster) Ready() <-chan struct{} { return c.ready }
 func (c *Cluster) Contact() <-chan struct{} { return c.contact }
 
 // Alone reports whether nobody is known who could be another member.
-func (c *Cluster) Alone() bool { return len(c.before) == 0 && len(c.o.Peers) == 0 }
+func (c *Cluster) Alone() bool { return len(c.before.Gossip) == 0 && len(c.o.Peers) == 0 }
 
 // Join makes us a member of the cluster that the addresses belong to. One that answers is enough.
 func (c *Cluster) Join(ctx context.Context, addrs []string) error {

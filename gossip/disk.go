@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -22,8 +23,27 @@ const (
 
 // saved is the file members.json: how to find the others after a restart, and what incarnation we have used.
 type saved struct {
-	Incarnation uint64                      `json:"incarnation"`
-	Members     map[cluster.WorkerID]string `json:"members"` // id to address of its gossip
+	Incarnation uint64 `json:"incarnation"`
+	addresses
+}
+
+// addresses are where members were last known to be, by their ids.
+type addresses struct {
+	Gossip map[cluster.WorkerID]string `json:"members"`
+	Calls  map[cluster.WorkerID]string `json:"calls,omitempty"` // see cluster.Member.API
+}
+
+func newAddresses() addresses {
+	return addresses{Gossip: map[cluster.WorkerID]string{}, Calls: map[cluster.WorkerID]string{}}
+}
+
+func (a addresses) clone() addresses { return addresses{maps.Clone(a.Gossip), maps.Clone(a.Calls)} }
+
+func (a addresses) set(id cluster.WorkerID, gossip, call string) {
+	a.Gossip[id] = gossip
+	if call != "" {
+		a.Calls[id] = call
+	}
 }
 
 // disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones

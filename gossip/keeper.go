@@ -3,10 +3,8 @@ package gossip
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/registry"
 )
@@ -117,15 +115,15 @@ func (k *keeper) incarnation() uint64 {
 }
 
 // members saves who the others are.
-func (k *keeper) members(addrs map[cluster.WorkerID]string) error {
-	return <-k.do(func(b *batch) { k.saved.Members, b.saved = addrs, true })
+func (k *keeper) members(a addresses) error {
+	return <-k.do(func(b *batch) { k.saved.addresses, b.saved = a, true })
 }
 
 // run writes until nothing waits.
 func (k *keeper) run() {
 	for {
 		k.mu.Lock()
-		b, s := k.waiting, saved{Incarnation: k.saved.Incarnation, Members: maps.Clone(k.saved.Members)}
+		b, s := k.waiting, saved{k.saved.Incarnation, k.saved.clone()}
 		k.waiting = batch{}
 		if len(b.done) == 0 {
 			k.writing = false

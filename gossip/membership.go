@@ -60,7 +60,7 @@ type membership struct {
 	old     []*seen         // of them, those of the version before
 	ring    *broadcast.Ring // of those that take part in the tree, ourselves among them; nil when it must be made anew
 	facts   factRing
-	saved   map[cluster.WorkerID]string // the addresses of members that were saved, those not met since among them
+	saved   addresses // of members that were saved, those not met since among them
 	unsaved bool
 }
 
@@ -72,8 +72,8 @@ type hooks struct {
 	suspect func() // somebody is suspected
 }
 
-func newMembership(self cluster.WorkerID, saved map[cluster.WorkerID]string, h hooks) *membership {
-	s := &membership{self: self, hooks: h, all: map[cluster.WorkerID]*seen{}, saved: maps.Clone(saved)}
+func newMembership(self cluster.WorkerID, saved addresses, h hooks) *membership {
+	s := &membership{self: self, hooks: h, all: map[cluster.WorkerID]*seen{}, saved: saved.clone()}
 	s.count.Store(1)
 	s.listHosts()
 	return s
@@ -81,7 +81,7 @@ func newMembership(self cluster.WorkerID, saved map[cluster.WorkerID]string, h h
 
 // listHosts lists anew where the members are. It is called with the lock.
 func (s *membership) listHosts() {
-	hosts := make(map[netip.Addr]bool, len(s.all)+len(s.saved))
+	hosts := make(map[netip.Addr]bool, len(s.all)+len(s.saved.Gossip))
 	add := func(addr string) {
 		if a, err := netip.ParseAddrPort(addr); err == nil {
 			hosts[a.Addr().Unmap().WithZone("")] = true
@@ -92,7 +92,7 @@ func (s *membership) listHosts() {
 			add(m.Addr)
 		}
 	}
-	for _, addr := range s.saved {
+	for _, addr := range s.saved.Gossip {
 		add(addr)
 	}
 	s.hosts.Store(&hosts)
@@ -309,7 +309,8 @@ func (s *membership) list() []cluster.Member {
 func (s *membership) forget(id cluster.WorkerID) {
 	s.mu.Lock()
 	delete(s.all, id)
-	delete(s.saved, id)
+	delete(s.saved.Gossip, id)
+	delete(s.saved.Calls, id)
 	s.listPeers()
 	s.mu.Unlock()
 	s.hooks.changed()
@@ -317,21 +318,21 @@ func (s *membership) forget(id cluster.WorkerID) {
 
 // toSave returns how the members can be found after a restart, when that has changed since it was last asked for: those
 // that are known, and those that were saved and not met since.
-func (s *membership) toSave() (addrs map[cluster.WorkerID]string, changed bool) {
+func (s *membership) toSave() (all addresses, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.unsaved {
-		return nil, false
+		return addresses{}, false
 	}
-	out := map[cluster.WorkerID]string{}
+	out := newAddresses()
 	for id, m := range s.all {
 		if !m.Self && m.State != cluster.MemberLeft {
-			out[id] = m.Addr
+			out.set(id, m.Addr, m.API)
 		}
 	}
-	for id, addr := range s.saved {
+	for id, addr := range s.saved.Gossip {
 		if s.all[id] == nil && id != s.self {
-			out[id] = addr
+			out.set(id, addr, s.saved.Calls[id])
 		}
 	}
 	s.saved, s.unsaved = out, false
@@ -371,7 +372,7 @@ func (s *membership) lost(self string, seeds []string) []string {
 			out = append(out, m.Addr)
 		}
 	}
-	for id, addr := range s.saved {
+	for id, addr := range s.saved.Gossip {
 		if s.all[id] == nil {
 			out = append(out, addr)
 		}
@@ -412,7 +413,7 @@ func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
 // Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one
 // saved, and those that are members now. They may have anything.
 func (c *Cluster) Expected() []cluster.WorkerID {
-	ids := slices.Collect(maps.Keys(c.before))
+	ids := slices.Collect(maps.Keys(c.before.Gossip))
 	for _, m := range c.members.list() {
 		if m.State != cluster.MemberLeft {
 			ids = append(ids, m.ID)
@@ -426,6 +427,9 @@ func (c *Cluster) Expected() []cluster.WorkerID {
 		return known || id == c.o.Self
 	})
 }
+
+// CalledBefore returns where a member was called in an earlier life of this one; "" is that it is not known.
+func (c *Cluster) CalledBefore(id cluster.WorkerID) string { return c.before.Calls[id] }
 
 // Fact is a change of what is believed of a member.
 type Fact struct {

@@ -66,10 +66,10 @@ func (m *Member) listHandles() {
 }
 
 func (m *Member) addressOf(id cluster.WorkerID) string {
-	if w, known := m.fleet.Snapshot().Worker(id); known {
+	if w, known := m.fleet.Snapshot().Worker(id); known && w.Addr != "" {
 		return w.Addr
 	}
-	return ""
+	return m.cluster.CalledBefore(id)
 }
 
 // Others lists the other members' workers, in the order of their ids.

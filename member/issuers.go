@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/wire"
 )
 
 // issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any
@@ -22,10 +23,33 @@ type issuers struct {
 	m  *Member
 	mu sync.Mutex
 	at map[cluster.WorkerID]string // wire addresses; never this member
+	// said is where issuers that are not heard say that they are called.
+	said map[cluster.WorkerID]string
+	keys int // the newest generation of keys that an issuer told of over the wire
+}
+
+// announced takes in that an issuer has newer keys, and where it is called. Gossip need not have told either: an issuer
+// that has moved and uses a new key cannot be heard by who lacks that. It is a wire.Options.NewerKeys.
+func (s *issuers) announced(by wire.Peer, generation int, addr string) {
+	s.mu.Lock()
+	s.said[cluster.WorkerID(by.ID)] = addr
+	s.keys = max(s.keys, generation)
+	s.mu.Unlock()
+	select {
+	case s.m.keysDue <- struct{}{}:
+	default: // it is being looked after already
+	}
+}
+
+// newest returns the newest generation of keys that an issuer told of over the wire.
+func (s *issuers) newest() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys
 }
 
 func openIssuers(m *Member) *issuers {
-	s := &issuers{m: m, at: map[cluster.WorkerID]string{}}
+	s := &issuers{m: m, at: map[cluster.WorkerID]string{}, said: map[cluster.WorkerID]string{}}
 	raw, err := os.ReadFile(filepath.Join(m.o.Dir, issuersFile))
 	if err != nil || json.Unmarshal(raw, &s.at) != nil || s.at == nil {
 		s.at = map[cluster.WorkerID]string{} // gossip tells it again
@@ -60,6 +84,13 @@ func (s *issuers) look() (lost []string) {
 			s.at[id] = x.API
 		}
 	}
+	for id, addr := range s.said {
+		if s.heard(id) {
+			delete(s.said, id) // gossip says it again
+		} else {
+			s.at[id] = addr
+		}
+	}
 	for id := range s.at {
 		if id != "" && s.m.removedFor(id) || id == "" && len(s.at) > 1 { // by now it is known who that was
 			delete(s.at, id)
@@ -69,11 +100,16 @@ func (s *issuers) look() (lost []string) {
 		s.save()
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.at)) {
-		if st := s.m.stateOf(id); st != cluster.MemberAlive && st != cluster.MemberSuspect {
+		if !s.heard(id) {
 			lost = append(lost, s.at[id])
 		}
 	}
 	return lost
+}
+
+func (s *issuers) heard(id cluster.WorkerID) bool {
+	x, _ := s.m.cluster.Member(id)
+	return x.Heard()
 }
 
 // save writes the file whole or not at all. Where it cannot be written the next change tries again.

@@ -69,7 +69,7 @@ func (m gossipKeys) allHaveKeys(ctx context.Context, k pki.GossipKeys) bool {
 	h := &m.holders
 	h.about(k)
 	states := m.certified()
-	m.askKeys(ctx, states)
+	m.askKeys(ctx, k.Generation, states)
 	patience := keysPatience * m.o.Knobs.Reconnect
 	others, heard := 0, 0
 	h.mu.Lock()
@@ -117,7 +117,7 @@ func (m gossipKeys) certified() map[cluster.WorkerID]cluster.Member {
 }
 
 // askKeys asks members which keys they have, those that have not said yet.
-func (m gossipKeys) askKeys(ctx context.Context, states map[cluster.WorkerID]cluster.Member) {
+func (m gossipKeys) askKeys(ctx context.Context, generation int, states map[cluster.WorkerID]cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, askKeysTime)
 	defer cancel()
 	var all errgroup.Group
@@ -132,8 +132,25 @@ func (m gossipKeys) askKeys(ctx context.Context, states map[cluster.WorkerID]clu
 		all.Go(func() error {
 			g, err := m.Hello(ctx, id)
 			m.holders.answered(id, g.Keys, err)
+			if err == nil && g.Keys < generation {
+				m.tellNewer(ctx, id, generation)
+			}
 			return nil
 		})
 	}
 	_ = all.Wait() // what came of each is noted
+}
+
+// tellNewer tells a member that lacks keys where they are to be had. One that hears us knows, and one that does not may
+// not: it reads nothing of ours without the key, and we may have moved.
+func (m gossipKeys) tellNewer(ctx context.Context, id cluster.WorkerID, generation int) {
+	self, _ := m.cluster.Member(m.ID())
+	for _, f := range m.Others() {
+		if f.id != id {
+			continue
+		}
+		if err := f.NewerKeys(ctx, generation, self.API); err != nil {
+			m.o.Log.Debug("a member could not be told of newer keys", "member", id, "err", err)
+		}
+	}
 }

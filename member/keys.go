@@ -77,7 +77,7 @@ func (m gossipKeys) keepKeys(ctx context.Context) error {
 // we may be the one that is not heard. After asking in vain the next try waits.
 func (m gossipKeys) newerKeys(ctx context.Context) error {
 	lost := m.issuers.look()
-	newer := m.newestKeyGeneration() > m.identity.GossipKeys().Generation
+	newer := max(m.newestKeyGeneration(), m.issuers.newest()) > m.identity.GossipKeys().Generation
 	if !newer && len(lost) == 0 || time.Since(m.keysAsked) < m.o.Knobs.Reconnect {
 		return nil
 	}

@@ -236,9 +236,10 @@ func (m *Member) Run(ctx context.Context) error {
 		Members: m.addresses,
 		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet,
-		MemberAt: m.cluster.MemberAt,
-		LetsIn:   func(digests []string) []string { return m.tokens.Load().letIn(digests) },
-		Keys:     func() int { return gossipKeys{m}.keysOf(m.ID()) }})
+		MemberAt:  m.cluster.MemberAt,
+		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },
+		NewerKeys: m.issuers.announced,
+		Keys:      func() int { return gossipKeys{m}.keysOf(m.ID()) }})
 	if err != nil {
 		return err
 	}

@@ -143,3 +143,35 @@ func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
 	c.Restart(down)
 	c.Until("the one that was away has the new key", func() bool { return c.Member(down).Cluster().Keys() == 3 })
 }
+
+// TestAnIssuerThatMovedIsFound: an issuer comes back at another address, after a rotation that was forced while it was
+// away, and uses a key that the other lacks: neither reads the other's gossip, and the other knows no right address of
+// it. The issuer tells it over the wire.
+func TestAnIssuerThatMovedIsFound(t *testing.T) {
+	c := testcluster.New(t, 2, testcluster.Options{})
+	const issuer, other = 0, 1
+	c.Meet()
+	c.Kill(issuer)
+	c.Until("the issuer is dead to the other", dead(c, other, issuer))
+	k, err := c.CA().RotateGossip(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = c.CA().AdvanceGossip(k.Generation); err != nil { // as with --force
+		t.Fatal(err)
+	}
+	bundle, err := c.CA().Bundle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The agent does this when it begins, and may get around to it before it has said a word to anybody.
+	if err := c.Member(issuer).Identity().Trust(bundle, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c.Move(issuer)
+	c.Until("both have the new key alone, and hear each other", func() bool {
+		x, _ := c.Member(other).Cluster().Member(c.Worker(issuer))
+		a, b := c.Member(issuer).Cluster().Keys(), c.Member(other).Cluster().Keys()
+		return a == k.Generation+1 && b == a && x.State == cluster.MemberAlive
+	})
+}

@@ -80,6 +80,35 @@ func (s *Server) tokens(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return s.answer(w, out)
 }
 
+type keysArgs struct {
+	Generation int    `json:"generation"`
+	At         string `json:"at"` // where the issuer is called
+}
+
+func (a *keysArgs) check() error {
+	if _, _, err := net.SplitHostPort(a.At); err != nil || a.Generation < 1 {
+		return fault.New(fault.Invalid, "keys", "keys have a generation from 1 up, and an issuer has an address")
+	}
+	return short(a.At)
+}
+
+// NewerKeys tells the member that keys of gossip of a generation are to be had from this one, an issuer that is called
+// at an address. It may know neither from gossip, which it cannot read without the keys.
+func (l *Link) NewerKeys(ctx context.Context, generation int, addr string) error {
+	return l.call(ctx, pathKeys, readTime, keysArgs{generation, addr}, &none{})
+}
+
+func (s *Server) keys(w http.ResponseWriter, r *http.Request, by Peer) error {
+	var in keysArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.NewerKeys != nil {
+		s.o.NewerKeys(by, in.Generation, in.At)
+	}
+	return s.answer(w, none{})
+}
+
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Pull == nil {
 		return fault.New(fault.Unimplemented, "pull", "%s exchanges no records", s.o.Identity.Name().ID)

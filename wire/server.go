@@ -67,6 +67,9 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	Boot   string           // of this process; see Client.Boot
 	Keys   func() int       // the generation of the keys of gossip that this member has taken; nil: 0
+	// NewerKeys is told that the keys of gossip of a generation are to be had from an issuer, and where that is called.
+	// It must not wait; nil: this member has none to be renewed.
+	NewerKeys func(by Peer, generation int, addr string)
 	// LetsIn returns which of some tokens of the API are let in here, all by their digests; nil: none are.
 	LetsIn func(digests []string) []string
 	// MemberAt reports whether a member is known to be at an address; nil: nobody is.

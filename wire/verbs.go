@@ -24,6 +24,7 @@ const (
 	pathRenew  = "/wire/renew"
 	pathBundle = "/wire/bundle"
 	pathTokens = "/wire/tokens"
+	pathKeys   = "/wire/keys"
 
 	pathRecord    = "/wire/record"
 	pathQuote     = "/wire/quote"
@@ -137,6 +138,7 @@ func routes() map[string]route {
 		pathRenew:  {serve: (*Server).renew},
 		pathBundle: {serve: (*Server).bundle},
 		pathTokens: {serve: (*Server).tokens},
+		pathKeys:   {role: pki.Issuer, serve: (*Server).keys},
 		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
 	}
 	maps.Copy(all, verbs())
