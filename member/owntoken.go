@@ -23,6 +23,9 @@ func (t *Tokens) Own(secret string) error {
 	t.mu.Lock()
 	t.own = d
 	t.mu.Unlock()
+	if t.isLocal() {
+		return nil
+	}
 	o, there := t.m.cluster.Objects().Get(KindToken, d)
 	if there && o.Schema >= schemaToken {
 		return t.renewOwn()
@@ -36,6 +39,10 @@ func (t *Tokens) Own(secret string) error {
 	}
 	return t.put(d, t.ownRow())
 }
+
+// isLocal reports whether this member may tell of no tokens, as one that is a worker only: its own is let in here, and
+// nowhere else.
+func (t *Tokens) isLocal() bool { return doorkeeper{t.m}.may(registry.Object{Kind: KindToken}) != nil }
 
 func (t *Tokens) ownRow() tokenRow {
 	now := t.now().UTC()
@@ -78,7 +85,7 @@ func (t *Tokens) renewOwn() error {
 	t.mu.Lock()
 	own, pending := t.own, t.pending
 	t.mu.Unlock()
-	if t.keep == nil || !t.due(own) {
+	if t.keep == nil || t.isLocal() || !t.due(own) {
 		return nil
 	}
 	if m := t.m; m.denied(string(m.ID()), m.identity.Begins()) {

@@ -201,11 +201,13 @@ func (x *thief) ears0(o registry.Object) func() string {
 	}
 }
 
+const itsOwn = "a machine of its own worker"
+
 // recordAttacks speak of workers and their machines.
 func (x *thief) recordAttacks() (all []attack) {
 	inc := func(x *thief, of string) uint64 { return x.ears.Incarnation(cluster.WorkerID(of)) }
 	update := func(name string, u func(x *thief) registry.Update, shows func(x *thief) func() string) {
-		all = append(all, attack{name: name, try: func(x *thief) func() string {
+		all = append(all, attack{name: name, works: name == itsOwn, try: func(x *thief) func() string {
 			x.say(registry.Delta{Updates: []registry.Update{u(x)}})
 			return shows(x)
 		}})
@@ -221,7 +223,8 @@ func (x *thief) recordAttacks() (all []attack) {
 		}, unharmed)
 		update("a head of b that c signed, its incarnation "+what, func(x *thief) registry.Update {
 			u := registry.Update{Owner: "b", Incarnation: n(x), To: 1, Full: 1, Upto: 1}
-			u.Head = registry.Head{Version: 1, Sig: x.sig(u.HeadBytes())}
+			u.Head.Version = 1
+			u.Head.Sig = x.sig(u.HeadBytes())
 			return u
 		}, unharmed)
 	}
@@ -233,13 +236,14 @@ func (x *thief) recordAttacks() (all []attack) {
 			Incarnation: n, Version: 2, Schema: 1, Payload: raw}
 		r.Sig = x.sig(r.SigningBytes())
 		u := registry.Update{Owner: r.Owner, Incarnation: n, To: 2, Full: 2, Upto: 2, Records: []registry.Record{r}}
-		u.Head = registry.Head{Version: 2, Sig: x.sig(u.HeadBytes())}
+		u.Head.Version = 2
+		u.Head.Sig = x.sig(u.HeadBytes())
 		return u
 	}
 	listed := lists("/v1/souk/machines", func(x *thief) string { return x.unique("ghost") })
 	update("a machine of b's that c tells", func(x *thief) registry.Update { return record(x, "b", inc(x, "b")+1) },
 		listed)
-	update("a machine of its own", func(x *thief) registry.Update { return record(x, "c", inc(x, "c")+1) }, listed)
+	update(itsOwn, func(x *thief) registry.Update { return record(x, "c", inc(x, "c")+1) }, listed)
 	update("a machine of a worker that is none", func(x *thief) registry.Update { return record(x, "ghost", 1) },
 		listed)
 	all = append(all, attack{name: "what b told before, once more", try: func(x *thief) func() string {

@@ -149,7 +149,7 @@ func (x *thief) say(d registry.Delta) {
 			}
 			_ = x.mouth.SendBestEffort(node(at), raw) // too long a one does not fit
 		}
-		if x.phase < evicted {
+		if x.phase == removed {
 			until(x.t, at.name+" has refused what is said", func() bool { return at.refused() > was })
 		}
 	}
