@@ -129,6 +129,9 @@ func (c *Cluster) config() *memberlist.Config {
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult, conf.RetransmitMult = k.Suspicion, k.SuspicionMax, k.Retransmit
 	conf.GossipInterval, conf.GossipNodes, conf.PushPullInterval = k.Gossip, k.Fanout, k.PushPull
 	conf.TCPTimeout, conf.DeadNodeReclaimTime = 3*time.Second, time.Nanosecond
+	// Then the dead are forgotten, as memberlist has it too, and whoever is alive all the same is heard again: a death
+	// that was forged with the greatest incarnation there is cannot be outbid.
+	conf.GossipToTheDeadTime = k.PushPull
 	conf.EnableCompression, conf.HandoffQueueDepth, conf.UDPBufferSize = false, inboxSize, packetSize
 	return conf
 }
