@@ -28,7 +28,8 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 	// One starts it at a time, also among processes.
 	lock, err := os.OpenFile(filepath.Join(l.o.Dir, "open.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, spawnFault(err, "dir", "the directory %s cannot be written", l.o.Dir)
+		return nil, spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be written",
+			l.o.Dir))
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
@@ -61,12 +62,12 @@ func (l *link) spawn() error {
 	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
 	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return spawnFault(err, "dir", "the reaper's log cannot be opened")
+		return spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be opened"))
 	}
 	defer out.Close()
 	if st, err := out.Stat(); err == nil && st.Size() > 1<<20 {
 		if err := out.Truncate(0); err != nil {
-			return spawnFault(err, "dir", "the reaper's log cannot be shortened")
+			return spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be shortened"))
 		}
 	}
 	ready, told, err := os.Pipe()
@@ -94,7 +95,7 @@ func (l *link) spawn() error {
 	err = cmd.Start()
 	_ = told.Close()
 	if err != nil {
-		return spawnFault(err, "reaper", "the reaper %s cannot be started", argv[0])
+		return spawnFault(fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0]))
 	}
 	l.mu.Lock()
 	l.pid = cmd.Process.Pid
@@ -112,16 +113,17 @@ func (l *link) spawn() error {
 	return nil
 }
 
-// spawnFault tells why no reaper was started: what the host lacks now it may have later, the rest must be put right.
-func spawnFault(err error, code, format string, args ...any) error {
+// spawnFault returns why no reaper was started: what must be put right, or, where the host lacks something now that it
+// may have later, that it is to be tried again.
+func spawnFault(wrong *fault.Error) error {
 	for _, lacks := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
 		syscall.EDQUOT} {
-		if errors.Is(err, lacks) {
-			return fault.Wrap(err, fault.Unavailable, "reaper",
+		if errors.Is(wrong, lacks) {
+			return fault.Wrap(wrong.Err, fault.Unavailable, "reaper",
 				"this worker has no room for the process of its reaper now; it is tried again with the next request")
 		}
 	}
-	return fault.Wrap(err, fault.Precondition, code, format, args...)
+	return wrong
 }
 
 // reapChild waits for a reaper that was this process's child and has ended, so that no zombie stays. It never waits

@@ -23,7 +23,8 @@ func TestNoRoomForAReaper(t *testing.T) {
 		syscall.ENOENT: fault.Precondition,
 		syscall.EACCES: fault.Precondition,
 	} {
-		err := process.SpawnFault(&os.PathError{Op: "fork/exec", Path: "/souk", Err: errno}, "reaper", "no %s", "/souk")
+		err := process.SpawnFault(fault.Wrap(&os.PathError{Op: "fork/exec", Path: "/souk", Err: errno},
+			fault.Precondition, "reaper", "it cannot be started"))
 		if !fault.Is(err, want) {
 			t.Errorf("%v: %v; want it to be %v", errno, err, want)
 		}
