@@ -158,6 +158,9 @@ func workerCalls(id, mark, witness string) []call {
 	}
 }
 
+// issuersRoute is the one that only an issuer may ask, which nobody here is who tries it.
+const issuersRoute = "keys"
+
 // memberCalls asks what a member may be asked besides.
 func memberCalls(renew func(ctx context.Context, at string) error, refresh func(ctx context.Context,
 	at string) error, at func() string, mark string) []call {
@@ -170,6 +173,9 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 		{route: "tokens", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.LetsIn(ctx, []string{"x"})
 			return err
+		}},
+		{route: issuersRoute, ask: func(ctx context.Context, w *wire.Worker) error {
+			return w.NewerKeys(ctx, 99, "127.0.0.1:1")
 		}},
 		{route: "claim", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Claim(ctx, cluster.Claim{Kind: cluster.ClaimName, Step: cluster.ClaimTake, App: app,
@@ -221,7 +227,7 @@ func (x *thief) wireAttacks() (all []attack) {
 			if at == x.b && (k.route == "renew" || k.route == "bundle") {
 				continue // it is no issuer
 			}
-			all = append(all, attack{name: "the wire of " + at.name + ": " + k.route, works: true,
+			all = append(all, attack{name: "the wire of " + at.name + ": " + k.route, works: k.route != issuersRoute,
 				try: func(x *thief) func() string {
 					k := calls(x)[i]
 					ctx, cancel := context.WithTimeout(x.t.Context(), soon)
