@@ -296,7 +296,8 @@ func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 		return free[0], nil
 	case len(named) == 0:
 		return machine.Volume{}, fault.New(fault.NotFound, "volume",
-			"app %s has no volume with the id or the name %q; \"souk volumes\" lists them", app, ref)
+			"app %s has no volume with the id or the name %q; \"souk volumes\" lists them, \"souk volumes create "+
+				"NAME\" makes one", app, ref)
 	}
 	return machine.Volume{}, fault.New(fault.Conflict, "ambiguous",
 		"%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
