@@ -188,9 +188,8 @@ func TestFinalFailureUndoesInReverse(t *testing.T) {
 	}
 }
 
-// TestAStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
-// be done at all ends it.
-func TestAStepThatInsists(t *testing.T) {
+// newRaze is a run that is about to fell.
+func newRaze(t *testing.T) *walk {
 	w := &walk{t: t, s: &shop{}, now: epoch}
 	w.e = newEngine(w.s)
 	var o fsm.Out
@@ -199,6 +198,13 @@ func TestAStepThatInsists(t *testing.T) {
 	}
 	w.saw(o, "shut")
 	w.saw(w.result(nil, nil), "fell")
+	return w
+}
+
+// TestAStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
+// be done at all ends it.
+func TestAStepThatInsists(t *testing.T) {
+	w := newRaze(t)
 	for range 50 {
 		o := w.saw(w.tick(10*time.Second), "fell")
 		if !slices.Equal(o.Cancels, []string{"k"}) || w.e.Active("k").Reason == "" {
@@ -219,14 +225,7 @@ func TestAStepThatInsists(t *testing.T) {
 // TestWhatCannotBeTakenBack: what fell is not told "no", so the rest is tried until it is done, whatever stands in the
 // way.
 func TestWhatCannotBeTakenBack(t *testing.T) {
-	w := &walk{t: t, s: &shop{}, now: epoch}
-	w.e = newEngine(w.s)
-	var o fsm.Out
-	if err := w.e.Start(w.now, "raze", "k", "run-1", nil, &o); err != nil {
-		t.Fatal(err)
-	}
-	w.saw(o, "shut")
-	w.saw(w.result(nil, nil), "fell")
+	w := newRaze(t)
 	w.saw(w.result(nil, nil), "sweep")
 	for range 20 {
 		w.saw(w.result(fault.New(fault.Precondition, "broom", "there is no broom"), nil), "")

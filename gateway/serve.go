@@ -233,31 +233,17 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 	}
 }
 
-// lookAgain is how often it is looked whether the token of who follows a stream is let in still.
-const lookAgain = time.Second
-
-// whileLetIn returns the context of what goes on for long, which ends when the request's tokens are let in no more: a
-// shell that was begun in time would be one for ever.
+// whileLetIn returns the context of what goes on for long, which ends when the request's tokens are let in no more.
 func (f *front) whileLetIn(r *http.Request, may func([]api.Token) bool) (context.Context, func()) {
-	ctx, end := context.WithCancel(r.Context())
-	every := time.NewTicker(lookAgain)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-every.C:
-			}
-			if who, err := f.authenticate(r); err != nil || !may(who) {
-				f.log.WarnContext(ctx, "what was begun with a token is ended with it", "request", requestID(r),
-					"route", of(r).route, "err", err)
-				end()
-			}
+	return strangers.While(r.Context(), func(ctx context.Context) bool {
+		who, err := f.authenticate(r)
+		still := err == nil && may(who)
+		if !still {
+			f.log.WarnContext(ctx, "what was begun with a token is ended with it", "request", requestID(r),
+				"route", of(r).route, "err", err)
 		}
-	}()
-	return ctx, func() { end(); every.Stop(); <-done }
+		return still
+	})
 }
 
 func bareToken(s string) string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/broadcast"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/strangers"
 )
 
 // meta is what memberlist carries of each member.
@@ -84,7 +85,7 @@ func (s *membership) listHosts() {
 	hosts := make(map[netip.Addr]bool, len(s.all)+len(s.saved.Gossip))
 	add := func(addr string) {
 		if a, err := netip.ParseAddrPort(addr); err == nil {
-			hosts[a.Addr().Unmap().WithZone("")] = true
+			hosts[strangers.Host(a)] = true
 		}
 	}
 	for _, m := range s.all {

@@ -161,7 +161,7 @@ func newHall() hall {
 
 // hallOf returns where a connection belongs.
 func (t *transport) hallOf(c net.Conn) *hall {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && t.member(a.AddrPort().Addr().Unmap().WithZone("")) {
+	if t.member(strangers.HostOf(c)) {
 		return &t.halls[1]
 	}
 	return &t.halls[0]

@@ -144,13 +144,12 @@ func (m gossipKeys) askKeys(ctx context.Context, generation int, states map[clus
 // tellNewer tells a member that lacks keys where they are to be had. One that hears us knows, and one that does not may
 // not: it reads nothing of ours without the key, and we may have moved.
 func (m gossipKeys) tellNewer(ctx context.Context, id cluster.WorkerID, generation int) {
+	f, known := m.Other(id)
+	if !known {
+		return
+	}
 	self, _ := m.cluster.Member(m.ID())
-	for _, f := range m.Others() {
-		if f.id != id {
-			continue
-		}
-		if err := f.NewerKeys(ctx, generation, self.API); err != nil {
-			m.o.Log.Debug("a member could not be told of newer keys", "member", id, "err", err)
-		}
+	if err := f.NewerKeys(ctx, generation, self.API); err != nil {
+		m.o.Log.Debug("a member could not be told of newer keys", "member", id, "err", err)
 	}
 }

@@ -276,10 +276,8 @@ func (m *Member) LastMachines(worker cluster.WorkerID) (out []gossip.Machine) {
 
 // Hello asks another member who it is.
 func (m *Member) Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error) {
-	for _, f := range m.Others() {
-		if f.id == id {
-			return f.Hello(ctx)
-		}
+	if f, known := m.Other(id); known {
+		return f.Hello(ctx)
 	}
 	return wire.Greeting{}, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
 }

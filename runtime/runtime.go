@@ -55,6 +55,9 @@ type Spec struct {
 	TTY       bool
 }
 
+// EnvMachine is the variable in Env that names the machine: by it a runtime may find what a machine left behind.
+const EnvMachine = "FLY_MACHINE_ID"
+
 // File is written below the machine's directory before a start. Path is as the user said it ("/etc/app.conf"); a
 // runtime that gives a machine no root of its own puts it below the machine's directory and refuses to leave it.
 type File struct {

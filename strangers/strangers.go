@@ -135,15 +135,27 @@ func (p *Places) remove(c net.Conn) {
 	}
 }
 
+// HostOf returns the address of the host at the other end of a connection, one of IPv4 as such; it is not valid where
+// there is none.
+func HostOf(c net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return Host(at)
+}
+
+// Host returns the host of an address and port, as HostOf does.
+func Host(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
+
 // addrOf returns the host of the other end; "" where it has none. Whoever has one address of IPv6 has a network of
 // them: they are one.
 func addrOf(c net.Conn) string {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
+	a := HostOf(c)
+	if !a.IsValid() {
 		return ""
 	}
 	const network = 64
-	a := at.Addr().Unmap().WithZone("")
 	if a.Is6() {
 		if p, err := a.Prefix(network); err == nil {
 			return p.String()

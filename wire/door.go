@@ -102,7 +102,7 @@ func passes(err error) bool {
 }
 
 func (d *door) hallOf(c net.Conn) *hall {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && d.s.o.MemberAt(a.AddrPort().Addr().Unmap().WithZone("")) {
+	if d.s.o.MemberAt(strangers.HostOf(c)) {
 		return &d.halls[1]
 	}
 	return &d.halls[0]

@@ -91,7 +91,7 @@ type Server struct {
 	// arriving are the changes that are being read, wait for their turn, or are under way: four times those under way.
 	arriving *gate
 
-	headTime, bodyTime, lookAgain time.Duration // shorter in tests
+	headTime, bodyTime time.Duration // shorter in tests
 }
 
 // route is one thing that may be asked. serve's error is answered; after the first byte it must not return one.
@@ -124,7 +124,7 @@ func NewServer(o Options) (*Server, error) {
 	s := &Server{o: o, odd: strangers.Few(o.Log, 20, time.Second),
 		joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
 		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
-	s.headTime, s.bodyTime, s.lookAgain = headTime, bodyTime, lookAgain
+	s.headTime, s.bodyTime = headTime, bodyTime
 	s.setCapability(capability{Capability, Oldest})
 	s.routes = routes()
 	return s, nil
@@ -224,30 +224,15 @@ func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) 
 	return rt.serve(s, w, r, by)
 }
 
-// lookAgain is how often it is looked whether who follows a stream is a member still.
-const lookAgain = time.Second
-
-// whileMember returns the context of a stream, which ends when the caller's certificate does, or it is removed: a shell
-// that was begun in time would be one for ever.
+// whileMember returns the context of a stream, which ends when the caller's certificate does, or it is removed.
 func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func()) {
-	ctx, end := context.WithCancel(r.Context())
-	every := time.NewTicker(s.lookAgain)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-every.C:
-			}
-			if _, err := s.peer(r.TLS); err != nil {
-				s.o.Log.WarnContext(ctx, "a member's stream is ended", "peer", by.ID, "path", r.URL.Path, "error", err)
-				end()
-			}
+	return strangers.While(r.Context(), func(ctx context.Context) bool {
+		_, err := s.peer(r.TLS)
+		if err != nil {
+			s.o.Log.WarnContext(ctx, "a member's stream is ended", "peer", by.ID, "path", r.URL.Path, "error", err)
 		}
-	}()
-	return ctx, func() { end(); every.Stop(); <-done }
+		return err == nil
+	})
 }
 
 // admit says whether the caller may ask this at all. Nothing of the body has been read.

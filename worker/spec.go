@@ -60,7 +60,7 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
 		"PATH": defaultPath, "LANG": "C.UTF-8",
-		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_ALLOC_ID": m.ID,
+		"FLY_APP_NAME": m.App, runtime.EnvMachine: m.ID, "FLY_ALLOC_ID": m.ID,
 		"FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
 		"FLY_MACHINE_VERSION": m.InstanceID, "FLY_PRIVATE_IP": m.PrivateIP, "FLY_IMAGE_REF": m.Config.Image,
 		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region,

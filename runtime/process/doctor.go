@@ -120,7 +120,7 @@ func (r *Runtime) strays(ctx context.Context, parent int) cluster.Finding {
 		if err != nil || p.State == 'Z' || proc.Has(pid, reaper.EnvDir+"="+r.o.Dir) || // not executed yet
 			slices.ContainsFunc(all, func(s runtime.Status) bool {
 				return s.Running && (s.PID == pid || proc.In(pid, s.PID, reaper.RootDir(r.o.Dir, s.Machine)) ||
-					proc.Has(pid, reaper.EnvMachine+"="+s.Machine))
+					proc.Has(pid, runtime.EnvMachine+"="+s.Machine))
 			}) {
 			continue
 		}

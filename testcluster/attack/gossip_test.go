@@ -75,6 +75,21 @@ var shared = []struct{ kind, path string }{ //nolint:gochecknoglobals // a const
 	{"app", "/v1/apps"}, {"policy", "/v1/souk/policies"}, {"namespace", "/v1/souk/namespaces"},
 }
 
+// forged returns an object as the thief can have it: signed by it, dated before the removal, in another's name, or
+// unsigned.
+func (x *thief) forged(o registry.Object, how int) registry.Object {
+	o.Stamp = x.now()
+	switch how {
+	case 1:
+		o.Stamp = x.earlier()
+	case 2:
+		o.Stamp.Writer = "a"
+	case 3:
+		return o
+	}
+	return x.sign(o)
+}
+
 func (x *thief) objectAttacks() (all []attack) {
 	mine := func(x *thief) string { return x.unique("told-") }
 	for _, k := range shared {
@@ -82,16 +97,8 @@ func (x *thief) objectAttacks() (all []attack) {
 			what := func(x *thief) string { return x.unique(fmt.Sprint("evil", i, "-")) }
 			all = append(all, tell(k.kind+" over gossip, "+how, i < 2, func(x *thief) registry.Object {
 				o := renamed(x.object(registry.Kind(k.kind), "the-seed"), "the-seed", what(x))
-				o.Stamp, o.Sig = x.now(), nil
-				switch i {
-				case 1:
-					o.Stamp = x.earlier()
-				case 2:
-					o.Stamp.Writer = "a"
-				case 3:
-					return o
-				}
-				return x.sign(o)
+				o.Sig = nil
+				return x.forged(o, i)
 			}, lists(k.path, what)))
 		}
 	}
@@ -101,17 +108,8 @@ func (x *thief) objectAttacks() (all []attack) {
 			raw, err := json.Marshal(map[string]any{"member": "a", "name": "mine", "role": "admin",
 				"made": time.Now().UTC(), "ends": time.Now().Add(time.Hour).UTC()})
 			must(x.t, err)
-			o := registry.Object{Kind: "token", Key: api.TokenDigest(token(x) + how), Schema: 2, Payload: raw,
-				Stamp: x.now()}
-			switch i {
-			case 1:
-				o.Stamp = x.earlier()
-			case 2:
-				o.Stamp.Writer = "a"
-			case 3:
-				return o
-			}
-			return x.sign(o)
+			o := registry.Object{Kind: "token", Key: api.TokenDigest(token(x) + how), Schema: 2, Payload: raw}
+			return x.forged(o, i)
 		}, func(x *thief) func() string { return letIn(x.b, "Bearer "+token(x)+how) }))
 	}
 	removal := func(x *thief, id string, rejoined bool) registry.Object {

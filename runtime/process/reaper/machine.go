@@ -314,16 +314,13 @@ func (r *Reaper) pids(l *life) []int {
 	return pids
 }
 
-// EnvMachine is the variable of a machine's processes that names the machine.
-const EnvMachine = "FLY_MACHINE_ID"
-
 // owns reports whether a process is one of the life's for certain, wherever it went: nobody else has its user, or it
 // still has the environment that the machine was given.
 func (l *life) owns(pid int) bool {
 	if l.owner != nil && users.Is(l.owner.uid) {
 		return proc.User(pid) == l.owner.uid
 	}
-	return proc.Has(pid, EnvMachine+"="+l.m.id)
+	return proc.Has(pid, runtime.EnvMachine+"="+l.m.id)
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s/%d", l.m.id, l.attempt) }
