@@ -101,6 +101,7 @@ type Purchase struct {
 	Shadow  *machine.Shadow  // what the policy that only watches would have chosen
 	Machine *machine.Machine // once it is made
 	fresh   bool             // its id was drawn for this order: nobody else can have a machine of it
+	keyed   bool             // a key leads to it, so that it may be asked for again
 	drawn   bool             // so was its name
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
@@ -165,7 +166,7 @@ func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
 func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
 	return lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
-		Evict: evict, Source: "user"}
+		Evict: evict, Source: "user", NewID: p.fresh && !p.keyed}
 }
 
 // beside enters what a request knows of the fleet that was planned together with others.

@@ -65,7 +65,7 @@ func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, 
 		if bound, err = b.bindKey(ctx, o, p, o.Key, hash); err != nil {
 			return bound, err
 		}
-		p.fresh = p.fresh && bound.Machine == drawn
+		p.fresh, p.keyed = p.fresh && bound.Machine == drawn, true
 		p.rename(bound.Machine)
 	}
 	if own && !bound.Made {

@@ -19,9 +19,9 @@ type commits struct {
 	all [][]fsm.Record
 }
 
-func (j *commits) Commit(batch []fsm.Record) error {
+func (j *commits) Commit(batch []fsm.Record, written ...func()) error {
 	j.all = append(j.all, batch)
-	return j.Journal.Commit(batch)
+	return j.Journal.Commit(batch, written...)
 }
 
 // told is a row that a catalog told the others.

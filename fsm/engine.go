@@ -25,6 +25,9 @@ type Effect struct {
 	Args    any
 	Timeout time.Duration // what is left of the step's deadline
 	Durable bool          // not before all records so far are committed, even where nothing is Sync
+	// Ahead may be carried out once the records of its Out survive the end of the owner, before they survive that of
+	// the host: what it does ends with the host.
+	Ahead bool
 }
 
 // Result is what came of an effect.

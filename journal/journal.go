@@ -14,7 +14,10 @@ import "github.com/soukhq/souk/fsm"
 type Journal interface {
 	// Commit makes the batch durable, all or nothing, in order (a later record for a key wins).
 	// After an error the state on disk is unknown: the owner stops and loads again.
-	Commit(batch []fsm.Record) error
+	//
+	// written is called once, before Commit returns, when the batch survives kill -9 and, it may be, not yet power
+	// loss. After an error it may or may not have been called.
+	Commit(batch []fsm.Record, written ...func()) error
 	// Load calls f for each live record. The values are f's to keep.
 	Load(f func(fsm.Record) error) error
 	Close() error
@@ -23,6 +26,13 @@ type Journal interface {
 // Writing carries out a write that leaves all as it was when it fails, or something that its repetition replaces: it
 // may be done again, where the disk was full.
 type Writing func(write func() error) error
+
+// Tell calls each of a commit's functions that want to know that it is written.
+func Tell(written []func()) {
+	for _, f := range written {
+		f()
+	}
+}
 
 // Once does a write once. It is the Writing of those who are given none.
 func Once(write func() error) error { return write() }

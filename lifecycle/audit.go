@@ -127,6 +127,18 @@ func (s *lives) giveUpStarts(seen map[string]Life) {
 	})
 }
 
+// passOver has no machine use the number of an attempt that was perhaps begun and never written down. There is one of a
+// machine at most: who begins one waits for the disk before he begins the next.
+func (s *lives) passOver() {
+	for id, r := range s.rows {
+		if !r.destroyed() {
+			r.Attempt++
+			s.dirty[id] = true
+		}
+	}
+	s.out.Sync = true
+}
+
 // settleStates brings the machines that no operation works on to the states that their facts add up to, at start-up.
 func (s *lives) settleStates() {
 	for _, id := range sortedKeys(s.rows) {

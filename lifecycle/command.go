@@ -66,6 +66,8 @@ type Grant struct {
 	Region    string             `json:"region"`
 	Placement *machine.Placement `json:"placement,omitempty"`
 	Source    string             `json:"source,omitempty"`
+	// NewID says that the id was drawn for this grant: nobody asks for it again, whatever comes of it.
+	NewID bool `json:"new_id,omitempty"`
 }
 
 // LeaseCommand takes, refreshes (Nonce set) or releases (Release) a machine's lease.

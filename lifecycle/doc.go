@@ -8,5 +8,6 @@
 //
 // The owner's duty, in this order, for each Out: commit Records (now when Sync, else no later than with the next Sync
 // one); then Cancels, Effects (those marked Durable only when nothing is left to commit), Replies and Changed. Effects
-// of one key are carried out one after the other.
+// of one key are carried out one after the other. Those marked Ahead may go before the records are durable, once they
+// survive a kill -9, where the owner will know that the host has booted since (Recover).
 package lifecycle

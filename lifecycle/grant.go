@@ -66,7 +66,7 @@ func (s *commands) create(ticket uint64, g Grant, evicted []machine.Preemption) 
 }
 
 func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) error {
-	a := opArgs{Source: g.Source, Grace: defaultGrace}
+	a := opArgs{Source: g.Source, Grace: defaultGrace, NewID: g.NewID}
 	switch {
 	case len(evicted) > 0:
 		return s.evictions.launchEvicting(r, opCreateEvict, a, machine.Creating, evicted)

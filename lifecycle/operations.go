@@ -41,8 +41,9 @@ type opArgs struct {
 	Source  string        `json:"source,omitempty"`
 	Signal  int           `json:"signal,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
-	Kill    bool          `json:"kill,omitempty"` // no signal, no grace
-	For     string        `json:"for,omitempty"`  // preempt: the machine that gets its room
+	Kill    bool          `json:"kill,omitempty"`   // no signal, no grace
+	For     string        `json:"for,omitempty"`    // preempt: the machine that gets its room
+	NewID   bool          `json:"new_id,omitempty"` // create: see Grant
 }
 
 func argsOf(r *fsm.Run) opArgs {
@@ -157,6 +158,7 @@ func createStep() step {
 				t, _ := e.Args.(Target)
 				t.Fresh = true
 				e.Args = t
+				e.Ahead = argsOf(r).NewID // else a repetition, after a power loss, would be the first attempt again
 			}
 			return e
 		},
@@ -179,11 +181,18 @@ const stepLaunch = "launch"
 // launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
 // as it takes: a machine at rest has no process.
 func launchStep() step {
+	launch := want(EffLaunch, func(r *row, a opArgs) bool {
+		return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
+	})
 	return step{
 		Name: stepLaunch, Deadline: 30 * time.Second, InsistsUndo: true, Late: noteLate,
-		Do: want(EffLaunch, func(r *row, a opArgs) bool {
-			return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
-		}),
+		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
+			e := launch(s, now, r)
+			if e != nil {
+				e.Ahead = true
+			}
+			return e
+		},
 		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
 			row := s.machines.of(r)
 			life, ok := data.(Life)

@@ -136,7 +136,8 @@ func (s *Supervisor) Restore(d Decoded) error {
 // adopted, those that ended unseen are ended, and what the journal does not know is removed.
 //
 // rebooted says that the host has booted since. What the runtime had noted of a start just before may then be lost with
-// the page cache, so a start that was under way and that it does not know counts as a life that has ended.
+// the page cache, so a start that was under way and that it does not know counts as a life that has ended. So may what
+// the journal had of the newest attempt of each machine (see fsm.Effect.Ahead): its number is passed over.
 func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 	s.open(now)
 	seen := byMachine(list)
@@ -149,6 +150,9 @@ func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 		s.lives.adopt(r, seen[r.Machine.ID])
 		return s.machines.occupies(r) || s.lives.keepStray(r, seen[r.Machine.ID])
 	})
+	if rebooted {
+		s.lives.passOver()
+	}
 	s.evictions.resume()
 	s.accounts.Begin(now)
 	s.machines.resumeMeter(seen)

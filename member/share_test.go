@@ -19,9 +19,9 @@ type countingJournal struct {
 	commits int
 }
 
-func (j *countingJournal) Commit(batch []fsm.Record) error {
+func (j *countingJournal) Commit(batch []fsm.Record, written ...func()) error {
 	j.commits++
-	return j.Journal.Commit(batch)
+	return j.Journal.Commit(batch, written...)
 }
 
 // sharedCatalog is a catalog that tells rows to put.

@@ -20,11 +20,13 @@ type loop struct {
 	o        Options
 	sup      *lifecycle.Supervisor
 	inputs   chan input
-	first    lifecycle.Out // of the recovery, carried out by run
-	rebooted bool          // the host has booted since the worker last began
-	pending  []fsm.Record  // not yet committed, none of them promised
-	held     []fsm.Effect  // wait for the commit of pending
-	observed uint64        // version of the record that the observer knows
+	first    lifecycle.Out   // of the recovery, carried out by run
+	rebooted bool            // the host has booted since the worker last began
+	ahead    bool            // it will be known when the host has booted, so that effects may go ahead of the disk
+	pending  []fsm.Record    // not yet committed, none of them promised
+	held     []fsm.Effect    // wait for the commit of pending
+	unshown  []lifecycle.Out // settled, but not visible yet; for showWithin at most, and nothing of it is promised
+	observed uint64          // version of the record that the observer knows
 	commits  commitStats
 	stopped  chan struct{}
 	stopOnce sync.Once
@@ -57,14 +59,16 @@ const (
 	maxBatch           = 512
 	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
 	lazyFlush = 50 * time.Millisecond
+	// showWithin is how long what has changed may stay out of the view while nobody is answered.
+	showWithin = 2 * time.Millisecond
 	// auditEvery is how often what the runtime has is held against what it should have.
 	auditEvery = time.Minute
 )
 
 func newLoop(o Options) *loop {
-	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}), view: newView(),
-		tasks: taskHost{o.Tasks},
-		feed:  &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
+	l := &loop{o: o, ahead: o.Boot != "", inputs: make(chan input, maxInputs), stopped: make(chan struct{}),
+		view: newView(), tasks: taskHost{o.Tasks},
+		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
 	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
@@ -82,12 +86,12 @@ func (l *loop) run(ctx context.Context) error {
 		l.effects.wait()
 	}()
 	l.settleWhoItIs(ctx)
-	if err := l.settle(ctx, []lifecycle.Out{l.first}); err != nil {
+	if err := l.settle(ctx, []lifecycle.Out{l.first}, true); err != nil {
 		return err
 	}
 	l.first = lifecycle.Out{}
 	if l.halt != "" {
-		if err := l.settle(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}); err != nil {
+		if err := l.settle(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}, true); err != nil {
 			return err
 		}
 	}
@@ -180,10 +184,12 @@ func (l *loop) take(ctx context.Context, batch []input) error {
 		l.full = why
 		outs = append(outs, l.sup.Full(now, why))
 	}
+	waited := false
 	for _, in := range batch {
 		outs = append(outs, in.f(now))
+		waited = waited || in.done != nil
 	}
-	if err := l.settle(ctx, outs); err != nil {
+	if err := l.settle(ctx, outs, waited); err != nil {
 		return err
 	}
 	for _, in := range batch {
@@ -202,6 +208,9 @@ func (l *loop) untilNext() time.Duration {
 	}
 	if len(l.pending) > 0 {
 		d = min(d, lazyFlush)
+	}
+	if len(l.unshown) > 0 {
+		d = min(d, showWithin)
 	}
 	if l.pulse.silence(l.o.Pulse) != nil {
 		d = max(d, l.o.Pulse/beatsPerPeriod) // what comes due meanwhile moves away as time passes

@@ -25,6 +25,14 @@ type self struct {
 	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last began; "": it was not known
 }
 
+func (s self) record() (fsm.Record, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fsm.Record{}, fault.Wrap(err, fault.Internal, "journal", "the worker's own record does not encode")
+	}
+	return fsm.Record{Bucket: selfBucket, Key: "self", Value: b}, nil
+}
+
 // load gives the supervisor every record, and counts this start of the worker. known is what the runtime has.
 func (l *loop) load(known []runtime.Status) error {
 	var records []fsm.Record
@@ -53,14 +61,19 @@ func (l *loop) load(known []runtime.Status) error {
 	}
 	me.Incarnation++
 	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1
-	me.Boot = l.o.Boot
-	b, err := json.Marshal(me)
+	rec, err := me.record()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "journal", "the worker's own record does not encode")
+		return err
 	}
-	if err := l.o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "self", Value: b}}); err != nil {
+	if err := l.o.Journal.Commit([]fsm.Record{rec}); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "journal", "the journal of worker %s cannot be written", l.o.ID)
 	}
+	// That the host has booted is written down together with what follows from it, or else is seen again.
+	me.Boot = l.o.Boot
+	if rec, err = me.record(); err != nil {
+		return err
+	}
+	l.pending = append(l.pending, rec)
 	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready,
 		Incarnation: me.Incarnation,
 		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes,

@@ -3,34 +3,53 @@ package worker
 import (
 	"context"
 	goruntime "runtime"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 
 // settle commits, then lets go of the effects, publishes and answers: in this order. That the commit is first is the
 // durability promise; that the view is before the answers lets everybody read what was answered. The effects go before
-// the view because the runtime works on them meanwhile.
-func (l *loop) settle(ctx context.Context, outs []lifecycle.Out) error {
+// the view because the runtime works on them meanwhile; those that may go ahead of the disk do so while it works.
+// waited says that somebody waits for an input to be settled, beside those who wait for replies.
+func (l *loop) settle(ctx context.Context, outs []lifecycle.Out, waited bool) error {
 	commit := false
 	for _, o := range outs {
 		l.pending = append(l.pending, o.Records...)
 		commit = commit || o.Sync
 	}
+	gone := false
 	if commit {
-		if err := l.flush(); err != nil {
+		err := l.flush(func() {
+			if gone = l.ahead && mayGoAhead(outs); gone {
+				l.letGoAhead(ctx, outs)
+				goruntime.Gosched() // the disk keeps this processor, which may be the only one
+			}
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if l.letGo(ctx, outs) {
+	if l.letGo(ctx, outs, gone) {
 		goruntime.Gosched() // they wait for a turn, and souk may have one core
 	}
-	l.tellAll(outs)
+	l.unshown = append(l.unshown, outs...)
+	if gone && !waited && !slices.ContainsFunc(outs, owes) {
+		return nil // what has gone ahead needs the processor now, and its result is here soon
+	}
+	l.tellAll(l.unshown)
+	clear(l.unshown)
+	l.unshown = l.unshown[:0]
 	l.answer(outs)
 	return nil
 }
+
+// owes reports whether somebody is to hear of an Out now.
+func owes(o lifecycle.Out) bool { return len(o.Replies) > 0 || len(o.Evict) > 0 }
 
 // tellAll makes what is durable visible: the record, the machines and volumes that changed, and what happened to them.
 func (l *loop) tellAll(outs []lifecycle.Out) {
@@ -46,13 +65,40 @@ func (l *loop) tellAll(outs []lifecycle.Out) {
 	}
 }
 
-// letGo has the effects of inputs that are durable carried out, and reports whether there are any.
-func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out) (any bool) {
+// mayGoAhead reports whether effects may be carried out before the rest of what comes of a batch of inputs. What
+// cancels others comes before the effects that it was asked for with, and waits for the disk.
+func mayGoAhead(outs []lifecycle.Out) (any bool) {
+	for _, o := range outs {
+		if len(o.Cancels) > 0 {
+			return false
+		}
+		any = any || slices.ContainsFunc(o.Effects, func(e fsm.Effect) bool { return e.Ahead })
+	}
+	return any
+}
+
+// letGoAhead has the effects carried out that may go ahead of the disk: a power loss undoes them too.
+func (l *loop) letGoAhead(ctx context.Context, outs []lifecycle.Out) {
+	for _, o := range outs {
+		for _, e := range o.Effects {
+			if e.Ahead {
+				l.effects.dispatch(ctx, e)
+			}
+		}
+	}
+}
+
+// letGo has the effects of inputs that are durable carried out, but for those that have gone ahead, and reports whether
+// there are any.
+func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out, gone bool) (any bool) {
 	for _, o := range outs {
 		for _, key := range o.Cancels {
 			l.effects.cancel(key)
 		}
 		for _, e := range o.Effects {
+			if e.Ahead && gone {
+				continue
+			}
 			if e.Durable && len(l.pending) > 0 {
 				l.held = append(l.held, e)
 			} else {
@@ -124,12 +170,13 @@ func (l *loop) tell(id string, m *machine.Machine) {
 	}
 }
 
-func (l *loop) flush() error {
+// flush makes durable what is pending. written is called before it is, see journal.Journal; not where nothing is.
+func (l *loop) flush(written ...func()) error {
 	if len(l.pending) == 0 {
 		return nil
 	}
 	began := time.Now()
-	if err := l.o.Journal.Commit(l.pending); err != nil {
+	if err := l.o.Journal.Commit(l.pending, written...); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "journal", "worker %s stops, because its journal cannot be written",
 			l.o.ID)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -36,6 +37,13 @@ type bench struct {
 
 func open(t testing.TB, j *mem.Journal, rt *fake.Runtime, edit ...func(*worker.Options)) *bench {
 	t.Helper()
+	b := openOn(t, j, rt, edit...)
+	b.j = j
+	return b
+}
+
+func openOn(t testing.TB, j journal.Journal, rt *fake.Runtime, edit ...func(*worker.Options)) *bench {
+	t.Helper()
 	o := worker.Options{ID: "w1", Region: "local", Dir: t.TempDir(),
 		Capacity: cluster.Resources{CPU: 10_000, Memory: 10_000, Disk: 100_000}, Journal: j, Runtime: rt}
 	for _, f := range edit {
@@ -48,7 +56,7 @@ func open(t testing.TB, j *mem.Journal, rt *fake.Runtime, edit ...func(*worker.O
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	b := &bench{Worker: w, t: t, j: j, rt: rt}
+	b := &bench{Worker: w, t: t, rt: rt}
 	b.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { _ = b.stop() })
 	return b

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/sysmon"
 )
 
 // agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
@@ -230,6 +231,9 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	}
 	printMember(c, m, dir, doors, plan, time.Since(begin))
 	keepMemory(ctx, c)
+	if err := sysmon.Calm(sysmon.Slack); err != nil {
+		log.Debug("this process takes more CPU than it could", "err", err)
+	}
 	err = n.Run(ctx, doors.listeners...)
 	doors.shut(dir)
 	return errors.Join(err, n.Close())

@@ -20,6 +20,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/sysmon"
 )
 
 // devFlags are the flags of souk dev.
@@ -128,6 +129,9 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	}
 	printReady(ctx, c, dir, doors, n, plans, time.Since(begin), o.dir == "")
 	keepMemory(ctx, c)
+	if err := sysmon.Calm(sysmon.Slack); err != nil {
+		log.Debug("this process takes more CPU than it could", "err", err)
+	}
 	err = n.Run(ctx, doors.listeners...)
 	doors.shut(dir)
 	left := n.Running(context.WithoutCancel(ctx))

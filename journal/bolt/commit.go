@@ -26,7 +26,7 @@ type commit struct {
 
 // Commit makes the batch durable, all or nothing. Callers that come while a write is under way wait for it and are
 // then written together, in the order they came, by the first of them.
-func (j *Journal) Commit(batch []fsm.Record) error {
+func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := journal.Check(batch); err != nil {
 		return err
 	}
@@ -35,6 +35,7 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 	}
 	defer j.leave()
 	if len(batch) == 0 {
+		journal.Tell(written)
 		return nil
 	}
 	c := &commit{batch: batch, wake: make(chan bool, 1)}
@@ -45,6 +46,9 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 	j.mu.Unlock()
 	if lead || <-c.wake {
 		j.lead(c)
+	}
+	if c.err == nil {
+		journal.Tell(written)
 	}
 	return c.err
 }

@@ -14,7 +14,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,6 +47,7 @@ func Run(t *testing.T, open Open) {
 		{"many buckets", testManyBuckets},
 		{"refused batches change nothing", testRefused},
 		{"an error of f ends a load", testLoadError},
+		{"written", testWritten},
 		{"closed", testClosed},
 		{"many callers", testManyCallers},
 		{"model", testModel},
@@ -130,6 +134,33 @@ func testPutDelete(t *testing.T, open Open) {
 	expect(t, j, want)
 	must(t, j.Commit([]fsm.Record{del("b", "k1"), del("c", "k1")}))
 	expect(t, reopen(t, open, j, dir), map[string]string{})
+}
+
+// testWritten: who wants to know when a batch is written is told once, before Commit returns, whatever the batch is.
+func testWritten(t *testing.T, open Open) {
+	j := start(t, open, t.TempDir())
+	big := strings.Repeat("x", 5<<20) // more than a log holds
+	for name, batch := range map[string][]fsm.Record{"none": nil, "one": {rec("b", "k", "v")},
+		"big": {rec("b", "big", big)}} {
+		var first, second int
+		must(t, j.Commit(batch, func() { first++ }, func() { second++ }))
+		if first != 1 || second != 1 {
+			t.Errorf("%s: the two were called %d and %d times", name, first, second)
+		}
+	}
+	told := 0
+	if err := j.Commit([]fsm.Record{{Bucket: "", Key: "k"}}, func() { told++ }); err == nil || told != 0 {
+		t.Errorf("a batch that was refused counts as written %d times: %v", told, err)
+	}
+	var all sync.WaitGroup
+	var n atomic.Int64
+	for i := range 50 {
+		all.Go(func() { _ = j.Commit([]fsm.Record{rec("b", strconv.Itoa(i), "v")}, func() { n.Add(1) }) })
+	}
+	all.Wait()
+	if n.Load() != 50 {
+		t.Errorf("50 commits at once: %d were told of", n.Load())
+	}
 }
 
 func testOrderInBatch(t *testing.T, open Open) {

@@ -84,36 +84,44 @@ func (j *Journal) Reopen() *Journal {
 }
 
 // Commit applies the batch, all or nothing.
-func (j *Journal) Commit(batch []fsm.Record) error {
+func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := journal.Check(batch); err != nil {
 		return err
 	}
+	applied, err := j.apply(batch)
+	if applied {
+		journal.Tell(written)
+	}
+	return err
+}
+
+func (j *Journal) apply(batch []fsm.Record) (applied bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
-		return journal.ErrClosed()
+		return false, journal.ErrClosed()
 	case j.crashed:
-		return errCrashed()
+		return false, errCrashed()
 	}
 	if j.hook != nil {
 		if err := j.hook(batch); err != nil {
-			return err
+			return false, err
 		}
 	}
 	dies := j.crashAt != 0 && j.commits+1 >= j.crashAt
 	j.crashed = dies
 	if dies && !j.applied {
-		return errCrashed()
+		return false, errCrashed()
 	}
 	for _, r := range batch {
 		j.live.apply(r)
 	}
 	j.commits++
 	if dies {
-		return errCrashed()
+		return true, errCrashed()
 	}
-	return nil
+	return true, nil
 }
 
 // Load calls f for each live record, in order of bucket and key.

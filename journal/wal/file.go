@@ -17,6 +17,7 @@ type logFile struct {
 	end        int64  // where the next frame goes
 	number     uint64 // of the next frame
 	buf        []byte // for the next frame
+	written    int64  // bytes behind end that are written and not synced: one frame at most
 }
 
 // keptBuffer is how large a buffer is kept from one write to the next.
@@ -56,8 +57,8 @@ func (l *logFile) reuse(generation uint64) error {
 
 func (l *logFile) free() int64 { return l.size - l.end }
 
-// append writes one frame and waits until it is on disk.
-func (l *logFile) append(bodies [][]byte) error {
+// write appends one frame, which is to be committed.
+func (l *logFile) write(bodies [][]byte) error {
 	b := appendFrame(l.buf[:0], bodies, l.number)
 	if cap(b) <= keptBuffer {
 		l.buf = b
@@ -65,11 +66,18 @@ func (l *logFile) append(bodies [][]byte) error {
 	if _, err := l.f.WriteAt(b, l.end); err != nil {
 		return err
 	}
+	l.written = int64(len(b))
+	return nil
+}
+
+// commit waits until the frame that was written is on disk.
+func (l *logFile) commit() error {
 	if err := l.sync(); err != nil {
 		return err
 	}
-	l.end += int64(len(b))
+	l.end += l.written
 	l.number++
+	l.written = 0
 	return nil
 }
 

@@ -26,6 +26,7 @@ package wal
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -53,7 +54,7 @@ type Journal struct {
 
 	mu      sync.Mutex
 	change  sync.Cond // of anything below
-	waiting [][]byte  // encoded batches that are not written yet: those of callers that wait
+	waiting []waiting // batches that are not written yet: those of callers that wait
 	next    uint64    // number of the next batch
 	synced  uint64    // batches below it are durable
 	writing bool      // somebody writes, or keeps others from it
@@ -70,6 +71,12 @@ type Journal struct {
 }
 
 var _ journal.Journal = (*Journal)(nil)
+
+// waiting is an encoded batch, and who wants to know when it is written.
+type waiting struct {
+	body    []byte
+	written []func()
+}
 
 // Open opens the logs beside path and brings what they hold into inner, which it owns from then on: Close closes both.
 // The caller's lock on the inner journal guards the logs too.
@@ -122,14 +129,18 @@ func (j *Journal) pathOf(generation uint64) string {
 }
 
 // Commit makes the batch durable, all or nothing. Callers that come while a write is under way share the next one.
-func (j *Journal) Commit(batch []fsm.Record) error {
+func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := checkBatch(batch); err != nil {
 		return err
 	}
 	if len(batch) == 0 {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		return j.refuses()
+		if err := j.refuses(); err != nil {
+			return err
+		}
+		journal.Tell(written)
+		return nil
 	}
 	room, _ := j.bodies.Get().(*[]byte)
 	if room == nil {
@@ -137,7 +148,7 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 	}
 	body := encodeBody(*room, batch)
 	if frameSize(len(body)) > j.size-headerSize {
-		return j.commitLarge(batch)
+		return j.commitLarge(batch, written)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +157,7 @@ func (j *Journal) Commit(batch []fsm.Record) error {
 	}
 	mine := j.next
 	j.next++
-	j.waiting = append(j.waiting, body)
+	j.waiting = append(j.waiting, waiting{body, written})
 	for j.synced <= mine && j.failed == nil {
 		if j.writing {
 			j.change.Wait()
@@ -188,8 +199,8 @@ func (j *Journal) write() {
 	j.writing = true
 	defer j.written()
 	n, bytes := 0, 0
-	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n])) <= j.log.free() {
-		bytes += len(j.waiting[n])
+	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n].body)) <= j.log.free() {
+		bytes += len(j.waiting[n].body)
 		n++
 	}
 	if n == 0 {
@@ -197,18 +208,43 @@ func (j *Journal) write() {
 		return
 	}
 	group, l := j.waiting[:n], j.log
-	j.waiting = append([][]byte(nil), j.waiting[n:]...)
+	j.waiting = slices.Clone(j.waiting[n:])
 	j.mu.Unlock()
-	err := j.doing(func() error { return l.append(group) })
-	if err == nil {
-		err = j.doing(func() error { return j.note(mark{l.generation, l.number - 1}) })
-	}
+	err := j.append(l, group)
 	j.mu.Lock()
 	if err != nil {
 		j.fail(err)
 		return
 	}
 	j.synced += uint64(n)
+}
+
+// append writes batches to a log as one frame, and waits until it is on disk. Whoever writes the log calls it.
+func (j *Journal) append(l *logFile, group []waiting) error {
+	bodies := make([][]byte, len(group))
+	for i, w := range group {
+		bodies[i] = w.body
+	}
+	if err := j.doing(func() error { return l.write(bodies) }); err != nil {
+		return err
+	}
+	for _, w := range group {
+		journal.Tell(w.written)
+	}
+	again := false
+	err := j.doing(func() error {
+		if again { // what could not be synced is not in the page cache for certain
+			if err := l.write(bodies); err != nil {
+				return err
+			}
+		}
+		again = true
+		return l.commit()
+	})
+	if err != nil {
+		return err
+	}
+	return j.doing(func() error { return j.note(mark{l.generation, l.number - 1}) })
 }
 
 // written lets the next one write. The lock is held.
@@ -255,7 +291,7 @@ func (j *Journal) alone() error {
 
 // commitLarge writes a batch that fits into no log: all before it first, then itself, straight into the journal.
 // Batches that wait meanwhile have not been answered, so their order is open.
-func (j *Journal) commitLarge(batch []fsm.Record) error {
+func (j *Journal) commitLarge(batch []fsm.Record, written []func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.alone(); err != nil {
@@ -265,7 +301,7 @@ func (j *Journal) commitLarge(batch []fsm.Record) error {
 	if err := j.drain(); err != nil {
 		return err
 	}
-	if err := j.inner.Commit(batch); err != nil {
+	if err := j.inner.Commit(batch, written...); err != nil {
 		j.fail(err)
 		return j.failed
 	}
