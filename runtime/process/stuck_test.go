@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -87,6 +88,63 @@ func TestExecInAFrozenGroup(t *testing.T) {
 		t.Fatalf("%v; want a refusal", err)
 	}
 	start(t, r, limited("n", 1, lasting...))
+}
+
+// TestACommandIsNotForkedInItsMachine: what is to run beside hundreds of processes that share a hundredth of a core
+// waits for its turn there as the program that it is, and not as a fork of the reaper, which waits for it together with
+// all other starts and commands.
+func TestACommandIsNotForkedInItsMachine(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lacking(t, "root, for cgroups")
+	}
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	busy := limited("busy", 1, "sh", "-c", "for i in $(seq 300); do while :; do :; done & done; wait")
+	busy.Resources.CPU = 10
+	st := start(t, r, busy)
+	start(t, r, limited("m", 1, lasting...))
+	group := filepath.Dir(freezer(t, st.PID))
+	const commands = 8
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer all.Wait()
+	defer cancel()
+	for range commands {
+		all.Go(func() {
+			_, err := r.Exec(ctx, "busy", runtime.ExecRequest{Argv: []string{"sleep", "987654"}})
+			if ctx.Err() == nil {
+				t.Errorf("a command in the busy machine is over: %v", err)
+			}
+		})
+	}
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := map[string]bool{}
+	for end := time.Now().Add(patience); len(began) < commands; {
+		raw, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range strings.Fields(string(raw)) {
+			exe, err := os.Readlink("/proc/" + pid + "/exe")
+			if err == nil && exe == self {
+				t.Fatalf("process %s of the machine is still the reaper's program", pid)
+			}
+			argv, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err == nil && strings.Contains(string(argv), "987654") {
+				began[pid] = true
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d commands began", len(began), commands)
+		}
+	}
+	if code, err := r.Exec(t.Context(), "m", runtime.ExecRequest{Argv: []string{"true"}}); err != nil || code != 0 {
+		t.Fatalf("a command in another machine: %d, %v", code, err)
+	}
 }
 
 // freezer names the file that freezes the cgroup of a process.

@@ -157,6 +157,16 @@ func (g Group) Leave() error {
 	return errors.Join(errs...)
 }
 
+// Add moves a process into the group.
+func (g Group) Add(pid int) error {
+	for _, dir := range g.t.dirs() {
+		if err := write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d into a cgroup: %w", pid, err)
+		}
+	}
+	return nil
+}
+
 // NeedsEnter says whether there are v1 hierarchies, which have no CLONE_INTO_CGROUP.
 func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
 

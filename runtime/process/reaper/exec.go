@@ -66,7 +66,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	if r.tree != nil {
-		k.group = &l.slot.group
+		k.into = &l.slot.group
 	}
 	if k.join, err = spaceOf(r, l); err != nil {
 		return nil, err

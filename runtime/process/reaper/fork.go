@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
@@ -23,7 +26,8 @@ type child struct {
 	owner  *owner
 	space  *space.Plan   // what it is shown; nil: what its thread sees
 	join   *os.File      // the namespace to be in; nil: none of its own
-	group  *cgroup.Group // nil: none
+	group  *cgroup.Group // to be born in; nil: none
+	into   *cgroup.Group // to be moved into before its first instruction; nil: none
 	thread *parkedThread // in the group; nil: none is needed
 	v2     int           // the group's directory on the v2 mount, open; 0: not yet
 	files  [3]int
@@ -39,8 +43,12 @@ type child struct {
 }
 
 // fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
-// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. Neither a helper program
-// nor ptrace is needed.
+// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. No helper program is
+// needed.
+//
+// That is for groups that have nothing in them yet. What is forked into one that is busy gets to its program when it is
+// its turn there, and nothing else is forked meanwhile. So a command beside others is forked out here, and stopped, as
+// a debugger does, before its first instruction; then it is moved.
 func (r *Reaper) fork(c *child) error {
 	job := func() error {
 		err := r.forkHere(c)
@@ -115,6 +123,7 @@ func (r *Reaper) forkHere(c *child) error {
 			sys.UseCgroupFD, sys.CgroupFD = true, int(f.Fd())
 		}
 	}
+	sys.Ptrace = c.into != nil
 	attr := &syscall.ProcAttr{Dir: c.dir, Env: c.env, Sys: sys}
 	for _, fd := range c.files {
 		attr.Files = append(attr.Files, uintptr(fd))
@@ -122,22 +131,38 @@ func (r *Reaper) forkHere(c *child) error {
 	if attr.Env == nil {
 		attr.Env = []string{} // nil would be the reaper's own
 	}
+	pid, err := r.forkExec(c, attr)
+	if err != nil || c.into == nil {
+		return err
+	}
+	return c.move(pid)
+}
+
+// forkExec forks and executes. Nobody else forks meanwhile, or waits for a process.
+func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error) {
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	before := proc.Tick()
 	returned := r.boundFork(before)
-	pid, err := syscall.ForkExec(c.path, c.argv, attr)
+	if pid, err = syscall.ForkExec(c.path, c.argv, attr); err == nil && c.into != nil {
+		err = untilStopped(pid)
+	}
 	if returned() {
 		// Nobody is registered for the process, so that it is only waited for.
-		return fault.New(fault.Unavailable, "fork_stuck",
+		return 0, fault.New(fault.Unavailable, "fork_stuck",
 			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
 				"lies on a disk that does not answer", 2*r.forkPatience, c.path)
 	}
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-			return fault.Wrap(err, fault.Unavailable, "fork", "this worker has no room for another process now")
+			return 0, fault.Wrap(err, fault.Unavailable, "fork", "this worker has no room for another process now")
 		}
-		return execFault(err, c.argv[0], c.dir, c.owner)
+		if c.into != nil && errors.Is(err, syscall.EPERM) && noTracing() {
+			return 0, fault.New(fault.Precondition, "ptrace",
+				"commands beside a machine need ptrace, which this worker's host rules out: set "+
+					"kernel.yama.ptrace_scope to 2 or less and boot, for it cannot be lowered")
+		}
+		return 0, execFault(err, c.argv[0], c.dir, c.owner)
 	}
 	// The process began between the two. Most often they are one tick, and then nobody needs to be asked which.
 	ticks := proc.Tick()
@@ -145,6 +170,50 @@ func (r *Reaper) forkHere(c *child) error {
 		ticks = 0
 	}
 	c.registered(pid, ticks)
+	return pid, nil
+}
+
+// noTracing reports whether the kernel lets nobody trace anything.
+func noTracing() bool {
+	raw, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	return err == nil && strings.TrimSpace(string(raw)) == "3"
+}
+
+// untilStopped waits for a child of this thread to stop before its first instruction, as it asked for. Should this
+// process end before it goes on, so does the child.
+func untilStopped(pid int) error {
+	var ws syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(pid, &ws, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err == nil && !ws.Stopped() {
+			return fault.New(fault.Unavailable, "fork", "process %d was ended before its program began", pid)
+		}
+		if err == nil {
+			err = unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL)
+		}
+		if err != nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		}
+		return err
+	}
+}
+
+// move puts a stopped child of this thread where it belongs, and lets it go on. A child that does not get there is
+// ended: who waits for it is told.
+func (c *child) move(pid int) error {
+	moved := c.into.Add(pid)
+	if moved != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+	}
+	if err := syscall.PtraceDetach(pid); err != nil && !errors.Is(err, syscall.ESRCH) && moved == nil {
+		moved = err
+	}
+	if moved != nil {
+		return fault.Wrap(moved, fault.Unavailable, "cgroup", "the command cannot be put beside its machine")
+	}
 	return nil
 }
 
@@ -159,6 +228,11 @@ const forkPatience = 5 * time.Second
 func (r *Reaper) boundFork(before uint64) (returned func() bool) {
 	var mu sync.Mutex
 	done, ended := make(chan struct{}), false
+	registered := func(pid int) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.procs[pid] != nil
+	}
 	t := time.AfterFunc(r.forkPatience, func() {
 		const parts = 20
 		for range parts {
@@ -170,7 +244,7 @@ func (r *Reaper) boundFork(before uint64) (returned func() bool) {
 		}
 		for !isClosed(done) {
 			mu.Lock()
-			if pid := r.stuckChild(before); pid != 0 && !isClosed(done) {
+			if pid := stuckChild(before, registered); pid != 0 && !isClosed(done) {
 				ended = true
 				r.log.Error("a child does not get to its program, and is ended", "pid", pid)
 				_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
@@ -202,17 +276,14 @@ func isClosed(c <-chan struct{}) bool {
 
 // stuckChild finds the child of the fork that is under way: nobody is registered for it, it is not older than the fork,
 // and it still is this program. 0 when there is none.
-func (r *Reaper) stuckChild(before uint64) int {
+func stuckChild(before uint64, registered func(pid int) bool) int {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return 0
 	}
 	kids, _ := proc.Children(os.Getpid())
 	for _, pid := range kids {
-		r.mu.Lock()
-		_, known := r.procs[pid]
-		r.mu.Unlock()
-		if known {
+		if registered(pid) {
 			continue
 		}
 		st, err := proc.Read(pid)
