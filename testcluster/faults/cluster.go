@@ -246,7 +246,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 	}
 	for i, h := range hosts {
 		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o, exe: o.Exe}
-		if o.Fault == Mixed && i%2 == 1 {
+		if o.Fault == Mixed && i%2 == 0 { // the first too: a cluster that a newer build begins takes no older member
 			m.exe = o.Old
 		}
 		m.dir = filepath.Join(o.Dir, m.id)
