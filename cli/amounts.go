@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -59,14 +60,25 @@ func Amounts(flag, text string) (cluster.Resources, error) {
 	return r, nil
 }
 
-// mebi takes the unit off a size, and gives how many MiB it is.
+// Mebibytes reads a size such as 512, 512m, 1.5g or 2GiB, in whole MiB; a number alone is MiB.
+func Mebibytes(flag, text string) (int, error) {
+	number, unit := mebi(text)
+	v, err := strconv.ParseFloat(number, 64)
+	mib := v * unit
+	if err != nil || !(mib >= 1) || mib > float64(cluster.MaxAmount) || mib != math.Trunc(mib) {
+		return 0, Usagef("%s is a size in whole MB such as 512m or 2g, not %q", flag, text)
+	}
+	return int(mib), nil
+}
+
+// mebi takes the unit off a size, and gives how many MiB it is. Units are powers of 1024, however they are written: 2g,
+// 2G, 2GB and 2GiB are the same.
 func mebi(s string) (number string, unit float64) {
-	for _, u := range []struct {
-		name string
-		mib  float64
-	}{{"TiB", 1 << 20}, {"GiB", 1 << 10}, {"MiB", 1}, {"T", 1 << 20}, {"G", 1 << 10}, {"M", 1}} {
-		if n, ok := strings.CutSuffix(s, u.name); ok {
-			return n, u.mib
+	number = strings.ToLower(s)
+	number = strings.TrimSuffix(strings.TrimSuffix(number, "ib"), "b")
+	for unit, mib := range map[string]float64{"t": 1 << 20, "g": 1 << 10, "m": 1} {
+		if n, ok := strings.CutSuffix(number, unit); ok {
+			return n, mib
 		}
 	}
 	return s, 1

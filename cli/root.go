@@ -31,6 +31,8 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usagef("%v; see \"%s --help\"", err, cmd.CommandPath())
 	})
+	root.Version = Version()
+	root.SetVersionTemplate("souk {{.Version}}\n")
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.StringVar(&c.addr, "addr", "",
@@ -46,6 +48,9 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 func unknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), name)
+	if here := otherTools[name]; here != "" && !cmd.HasParent() {
+		return Usagef("%s; what does that here is %q", text, here)
+	}
 	if s := cmd.SuggestionsFor(name); len(s) > 0 {
 		return Usagef("%s; did you mean %q?", text, s[0])
 	}

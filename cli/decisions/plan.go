@@ -3,8 +3,6 @@ package decisions
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,8 +23,8 @@ const (
 	planNever  = 2
 )
 
-const specHelp = `SPEC is what "souk run" takes: the same flags, and a command after -- which may be left out. Or it is the file
-of a launch in JSON, the body of a create of the Machines API, "-" being stdin.`
+const specHelp = `SPEC is what "souk run" takes: the same flags, and a command after -- which may be left out. A FILE is the same as
+--from FILE.`
 
 // Plan makes the command "souk plan".
 func Plan(c *cli.Env) *cobra.Command {
@@ -39,7 +37,7 @@ the --id that the plan tells does what the plan says; without it, only the choic
 strategy race it goes to whichever of several workers answers first, which no plan can say: it names them.
 
 `+specHelp, `  souk plan --memory 512 --region iad -- /opt/server
-  souk plan launch.json && souk run ...
+  souk plan launch.json && souk run -f launch.json
   souk plan --json - < launch.json | jq -r .worker`, func(p api.Plan) error { return doPlan(c, p) })
 }
 
@@ -91,14 +89,11 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 	return cmd
 }
 
-// maxSpec bounds a launch's file, as the API does.
-const maxSpec = 1 << 20
-
 // spec returns the launch that is meant: by flags and a command, or by a file.
 func spec(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *machines.RunFlags, given []string,
 	dashed bool) (*machine.Launch, error) {
 	if dashed || len(given) == 0 {
-		if len(given) == 0 {
+		if len(given) == 0 && !o.HasFile() {
 			given = []string{"/bin/true"} // only its shape matters
 		}
 		return machines.LaunchOf(ctx, c, cl, app, o, given)
@@ -106,34 +101,8 @@ func spec(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *mac
 	if len(given) > 1 {
 		return nil, cli.Usagef("give one file, or a command after --, not %q", strings.Join(given, " "))
 	}
-	raw, err := readSpec(c, given[0])
-	if err != nil {
-		return nil, err
-	}
-	return machine.DecodeLaunch(raw)
-}
-
-func readSpec(c *cli.Env, name string) ([]byte, error) {
-	in := c.In
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "spec",
-				"there is no launch in %s; to plan a command, write it after --",
-				name)
-		}
-		defer f.Close()
-		in = f
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, maxSpec+1))
-	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
-	}
-	if len(raw) > maxSpec {
-		return nil, fault.New(fault.Invalid, "spec", "%s has more than %d bytes, which no launch may have", name,
-			maxSpec)
-	}
-	return raw, nil
+	o.From(given[0])
+	return machines.LaunchOf(ctx, c, cl, app, o, nil)
 }
 
 func doPlan(c *cli.Env, p api.Plan) error {

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -103,6 +104,32 @@ func (o *placeFlags) scheduling() (*machine.Scheduling, error) {
 		return nil, nil
 	}
 	return s, nil
+}
+
+// over returns what was wanted of the place, with what the flags say in its stead where they say something.
+func over(was, given *machine.Scheduling) *machine.Scheduling {
+	if was == nil {
+		return given
+	}
+	s := *was
+	replace(&s.Require, given.Require)
+	replace(&s.Prefer, given.Prefer)
+	replace(&s.Tolerate, given.Tolerate)
+	replace(&s.Affinity, given.Affinity)
+	replace(&s.Spread, given.Spread)
+	if len(given.Labels) > 0 {
+		s.Labels = given.Labels
+	}
+	s.Band, s.Priority = cmp.Or(given.Band, s.Band), cmp.Or(given.Priority, s.Priority)
+	s.Policy, s.Strategy = cmp.Or(given.Policy, s.Policy), cmp.Or(given.Strategy, s.Strategy)
+	s.EvictionBudget = cmp.Or(given.EvictionBudget, s.EvictionBudget)
+	return &s
+}
+
+func replace[T any](was *[]T, given []T) {
+	if len(given) > 0 {
+		*was = given
+	}
 }
 
 // said reports whether any flag was given.

@@ -7,13 +7,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
@@ -21,34 +22,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// RunFlags are the flags of souk run.
-type RunFlags struct {
-	name     string
-	image    string
-	region   string
-	cpus     int
-	cpuKind  string
-	memory   int
-	env      []string
-	metadata []string
-	volumes  []string
-	restart  string
-	retries  int
-	rm       bool
-	attach   bool
-	detach   bool
-	noStart  bool
-	id       string
-	gpus     string
-	user     string
-	place    placeFlags
-}
-
 const runLong = `Make a machine that runs CMD, on the worker that suits it best, and start it. The answer tells where it was
 placed, why there, and how long each phase took.
 
-CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. The app is made when there is
-none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or
+CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. With --from a file says what the
+machine is to be, in the JSON of the Machines API or in TOML, as "souk get" prints it; flags and a CMD go before it.
+The app is made when there is none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or
 --rm it is no.
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
@@ -60,51 +39,27 @@ func Run(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "run [flags] -- CMD [ARG...]", Short: "Make a machine and start it", Long: runLong,
 		Example: `  souk run --name web -- /usr/bin/python3 -m http.server 8080
   souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
-  souk run --cpus 2 --memory 512 --env MODE=fast --volume data:/data -- /opt/batch
+  souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
+  souk run -f launch.toml --name web --count 3
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
-		Args: cli.Args(1, -1, "a command to run, after --")}
+		Args: cobra.ArbitraryArgs}
 	f := cmd.Flags()
 	o.Shape(f)
 	f.StringVar(&o.id, "id", "", "the machine's id, as a plan told it (default: one is drawn)")
 	f.BoolVar(&o.rm, "rm", false, "destroy the machine once it has ended")
 	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
 	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
+	f.IntVar(&o.count, "count", 1, "how many machines, all alike; a name gets their numbers: web-1, web-2")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if err := o.meant(cmd, argv); err != nil {
+			return err
+		}
 		if o.attach && (o.detach || o.noStart) {
 			return cli.Usagef("--attach follows a machine that runs, so it does not go with --detach or --no-start")
 		}
 		return doRun(cmd.Context(), c, o, argv)
 	}
 	return cmd
-}
-
-// Shape adds the flags that say what the machine is to be, and where.
-func (o *RunFlags) Shape(f *pflag.FlagSet) {
-	f.SetInterspersed(false) // what follows the command's name is the command's
-	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
-	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
-	f.StringVar(
-		&o.region,
-		"region",
-		"",
-		"the region, or several in order of preference: iad,dfw,any (default: the nearest)",
-	)
-	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
-	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
-	f.IntVar(&o.memory, "memory", 0, "memory in MB (default: the least its CPUs allow)")
-	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
-	o.place.add(f)
-	f.StringArrayVarP(&o.env, "env", "e", nil,
-		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
-	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
-	f.StringArrayVar(&o.volumes, "volume", nil,
-		"VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
-	f.StringVar(&o.user, "user", "",
-		"whom it runs as, USER or USER:GROUP of the worker's host (default: a user of its own, where souk is root); "+
-			"root only where the worker allows it")
-	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
-	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
-	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
 }
 
 func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
@@ -116,6 +71,9 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	l, err := LaunchOf(ctx, c, cl, app, o, argv)
 	if err != nil {
 		return err
+	}
+	if o.count > 1 {
+		return runSeveral(ctx, c, cl, app, l, o.count)
 	}
 	begin := time.Now()
 	m, err := launch(ctx, c, cl, app, l)
@@ -132,6 +90,63 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 		printLaunch(c, m, took)
 	}
 	return launchFailed(m)
+}
+
+// meant refuses what is no run: no command and no file, or a file where the command is to be.
+func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
+	if o.from == "" {
+		if err := cli.Args(1, -1, "a command to run, after --")(cmd, argv); err != nil {
+			return err
+		}
+	}
+	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
+		if ext := filepath.Ext(argv[0]); ext == ".json" || ext == ".toml" {
+			return cli.Usagef("%s is where the command is to be; a launch in a file is run by \"souk run -f %s\"",
+				argv[0], argv[0])
+		}
+	}
+	if o.count < 1 || o.count > 1 && (o.attach || o.id != "") {
+		return cli.Usagef("--count is 1 or more, and more than one go neither with --attach nor with --id")
+	}
+	return nil
+}
+
+// runSeveral makes machines that differ in their names alone, some at a time, and says what became of each.
+func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch, n int) error {
+	var g errgroup.Group
+	g.SetLimit(8)
+	var mu sync.Mutex
+	var failed []error
+	for i := range n {
+		one := *l
+		if l.Name != "" {
+			one.Name = fmt.Sprintf("%s-%d", l.Name, i+1)
+		}
+		g.Go(func() error {
+			begin := time.Now()
+			m, err := launch(ctx, c, cl, app, &one)
+			if err == nil {
+				err = launchFailed(m)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failed = append(failed, err)
+				c.PrintError(fmt.Errorf("%s: %w", cmp.Or(one.Name, fmt.Sprintf("machine %d", i+1)), err))
+			case c.JSON:
+				c.JSONLine(c.Out, launched{m, float64(time.Since(begin)) / 1e6})
+			default:
+				fmt.Fprintf(c.Out, "%s (%s) is %s on %s\n", cli.Label(m), m.ID, m.State, m.Worker)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each has said what failed
+	if len(failed) > 0 {
+		return cli.Several{Errs: failed}
+	}
+	return nil
 }
 
 // launched is what run prints in --json.
@@ -166,70 +181,6 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 func AppExists(err error) bool {
 	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
 	return ok && a.Status == "name_taken"
-}
-
-// LaunchOf makes the request from the flags.
-func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags,
-	argv []string) (*machine.Launch, error) {
-	env, err := KeyValues("--env", o.env, c.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	meta, err := KeyValues("--metadata", o.metadata, nil)
-	if err != nil {
-		return nil, err
-	}
-	mounts, err := mountsOf(ctx, cl, app, o.volumes)
-	if err != nil {
-		return nil, err
-	}
-	policy := o.restart
-	if policy == "" && (o.attach || o.rm) {
-		policy = "no"
-	}
-	cfg := &machine.Config{Image: o.image, Init: machine.Init{Exec: argv}, Env: env, Metadata: meta, Mounts: mounts,
-		Guest:       &machine.Guest{CPUKind: o.cpuKind, CPUs: o.cpus, MemoryMB: o.memory},
-		AutoDestroy: o.rm && !o.attach, // attached, the output is read to its end first, then the client destroys it
-	}
-	if o.memory == 0 {
-		cfg.Guest.MemoryMB = LeastMemory(o.cpuKind) * max(o.cpus, 1)
-	}
-	if o.user != "" {
-		cfg.Processes = []machine.ProcessConfig{{User: o.user}}
-	}
-	if o.gpus != "" {
-		kind, count, both := strings.Cut(o.gpus, ":")
-		if !both {
-			kind, count = "", o.gpus
-		}
-		if cfg.Guest.GPUs, err = strconv.Atoi(count); err != nil {
-			return nil, cli.Usagef("--gpus is written COUNT or KIND:COUNT, not %q", o.gpus)
-		}
-		cfg.Guest.GPUKind = kind
-	}
-	sched, err := o.place.scheduling()
-	if err != nil {
-		return nil, err
-	}
-	if policy != "" || o.retries != 0 {
-		cfg.Restart = &machine.Restart{Policy: policy, MaxRetries: o.retries}
-	}
-	return &machine.Launch{
-		ID:         o.id,
-		Name:       o.name,
-		Region:     o.region,
-		Config:     cfg,
-		SkipLaunch: o.noStart,
-		Scheduling: sched,
-	}, nil
-}
-
-// LeastMemory is what the Machines API allows per CPU at least, in MB.
-func LeastMemory(kind string) int {
-	if kind == "performance" {
-		return 2048
-	}
-	return 256
 }
 
 // KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there.

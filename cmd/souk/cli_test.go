@@ -167,10 +167,31 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 		{[]string{"ls", "--help"}, 0, "List the machines"},
 		{[]string{"--json", "ps", "--help"}, 0, "List the machines"},
 		{[]string{"volumns"}, 2, `did you mean "volumes"`},
+		{[]string{"--version"}, 0, "souk "},
+		{[]string{"ssh", "web"}, 2, `souk has no command "ssh"; what does that here is "souk exec MACHINE -- CMD"`},
 	} {
 		code, out, errs := invoke(t, nil, c.argv...)
 		if code != c.code || !strings.Contains(out+errs, c.says) {
 			t.Errorf("souk %q: code %d, which does not say %q:\n%s%s", c.argv, code, c.says, out, errs)
+		}
+	}
+}
+
+// TestVerbsOfOtherTools: who types what he is used to is told what it is called here, and that is there.
+func TestVerbsOfOtherTools(t *testing.T) {
+	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply", "scale",
+		"resize", "delete", "remove", "kill", "ssh", "shell", "console", "attach", "log", "tail", "stats", "nodes",
+		"hosts", "drain", "pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
+		"sacct", "qsub", "qstat", "qdel", "login", "server", "up"} {
+		code, _, says := invoke(t, nil, verb, "web")
+		_, here, told := strings.Cut(says, `what does that here is "souk `)
+		if code != cli.ExitUsage || !told {
+			t.Errorf("souk %s: code %d, and it says no other command: %s", verb, code, says)
+			continue
+		}
+		name := strings.FieldsFunc(here, func(r rune) bool { return r == ' ' || r == '"' || r == ',' })[0]
+		if cmd, _, err := root(new(cli.Env)).Find([]string{name}); err != nil || cmd.Name() != name {
+			t.Errorf("souk %s: there is no souk %s: %s", verb, name, says)
 		}
 	}
 }

@@ -1,0 +1,26 @@
+package cli
+
+// otherTools names verbs of other tools that souk has no command for, and what does the same here.
+//
+//nolint:gochecknoglobals // a constant
+var otherTools = map[string]string{
+	"machine": "souk ps", "machines": "souk ps", "list": "souk ps",
+	"inspect": "souk status MACHINE", "describe": "souk status MACHINE", "info": "souk status MACHINE",
+	"create": "souk run --no-start -- CMD", "launch": "souk run -- CMD",
+	"deploy": "souk run -f FILE, or souk update MACHINE -f FILE",
+	"apply":  "souk run -f FILE, or souk update MACHINE -f FILE",
+	"scale":  "souk run --count N -f FILE, or souk update MACHINE --cpus N --memory SIZE",
+	"resize": "souk update MACHINE --cpus N --memory SIZE", "set": "souk update MACHINE",
+	"delete": "souk destroy MACHINE", "remove": "souk destroy MACHINE", "kill": "souk stop MACHINE, or souk signal",
+	"ssh": "souk exec MACHINE -- CMD", "shell": "souk exec MACHINE -- CMD", "console": "souk exec MACHINE -- CMD",
+	"attach": "souk logs -f MACHINE, or souk run --attach", "log": "souk logs MACHINE", "tail": "souk logs -f MACHINE",
+	"stats": "souk top", "nodes": "souk node ls", "hosts": "souk node ls", "worker": "souk workers",
+	"drain": "souk node drain NODE", "cordon": "souk node cordon NODE", "pause": "souk suspend MACHINE",
+	"resume": "souk start MACHINE", "unpause": "souk start MACHINE",
+	"clone": "souk get MACHINE | souk run -f - --name NAME",
+	"alloc": "souk status MACHINE", "volume": "souk volumes", "secret": "souk secrets", "app": "souk apps",
+	"sbatch": "souk submit -- CMD", "srun": "souk run --attach -- CMD", "salloc": "souk gang -n N -- CMD",
+	"squeue": "souk job ls", "scancel": "souk job cancel JOB", "sinfo": "souk workers", "sacct": "souk job ls -a",
+	"qsub": "souk submit -- CMD", "qstat": "souk job ls", "qdel": "souk job cancel JOB", "queue": "souk job ls",
+	"login": "souk context", "auth": "souk token", "server": "souk dev, or souk agent", "up": "souk dev",
+}

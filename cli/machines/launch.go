@@ -1,0 +1,401 @@
+package machines
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// RunFlags are the flags that say what a machine is to be, and where. They are the same for run, gang, plan and update.
+type RunFlags struct {
+	set      *pflag.FlagSet // says which of them were given
+	from     string
+	name     string
+	image    string
+	region   string
+	cpus     int
+	cpuKind  string
+	memory   string
+	env      []string
+	envFiles []string
+	metadata []string
+	volumes  []string
+	files    []string
+	restart  string
+	retries  int
+	schedule string
+	signal   string
+	grace    time.Duration
+	rm       bool
+	attach   bool
+	detach   bool
+	noStart  bool
+	count    int
+	id       string
+	gpus     string
+	user     string
+	place    placeFlags
+}
+
+// Shape adds the flags that say what the machine is to be, and where.
+func (o *RunFlags) Shape(f *pflag.FlagSet) {
+	o.set = f
+	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.StringVarP(&o.from, "from", "f", "",
+		"a file with the launch, in JSON or TOML (NAME.toml), \"-\" being stdin; flags go before what it says")
+	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
+	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
+	f.StringVar(&o.region, "region", "",
+		"the region, or several in order of preference: iad,dfw,any (default: the nearest)")
+	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
+	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
+	f.StringVar(&o.memory, "memory", "",
+		"memory, such as 512m or 2g; MB without a unit (default: the least its CPUs allow)")
+	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
+	o.place.add(f)
+	f.StringArrayVarP(&o.env, "env", "e", nil,
+		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringArrayVar(&o.envFiles, "env-file", nil, "a file with a line NAME=VALUE for each variable; repeatable")
+	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
+	f.StringArrayVar(&o.volumes, "volume", nil,
+		"VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
+	f.StringArrayVar(&o.files, "file", nil,
+		"PATH=FILE: the machine finds at PATH what FILE holds here; repeatable")
+	f.StringVar(&o.user, "user", "",
+		"whom it runs as, USER or USER:GROUP of the worker's host (default: a user of its own, where souk is root); "+
+			"root only where the worker allows it")
+	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
+	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
+	f.StringVar(&o.schedule, "schedule", "", "start it hourly, daily, weekly or monthly")
+	f.StringVar(&o.signal, "stop-signal", "", "the signal that a stop sends first (default SIGINT)")
+	f.DurationVar(&o.grace, "stop-grace", 0, "how long the signal may take before the machine is killed (default 5s)")
+	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
+}
+
+// From has the launch begin with a file.
+func (o *RunFlags) From(file string) { o.from = file }
+
+// HasFile reports whether the launch begins with a file.
+func (o *RunFlags) HasFile() bool { return o.from != "" }
+
+// LaunchOf makes the request: from the file, if one is given, and the flags, and a command, which may be left out where
+// the file has one. What a flag says goes before what the file says.
+func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags,
+	argv []string) (*machine.Launch, error) {
+	l := &machine.Launch{Config: &machine.Config{Image: o.image}}
+	if o.from != "" {
+		var err error
+		if l, err = ReadLaunch(c, o.from); err != nil {
+			return nil, err
+		}
+	}
+	return l, o.apply(ctx, c, cl, app, l, argv)
+}
+
+// apply enters the flags that were given, and the command, into a launch.
+func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch,
+	argv []string) error {
+	if l.Config == nil {
+		l.Config = new(machine.Config)
+	}
+	if len(argv) > 0 {
+		l.Config.Init.Exec, l.Config.Init.Entrypoint, l.Config.Init.Cmd = argv, nil, nil
+	}
+	l.ID, l.Name, l.Region = cmp.Or(o.id, l.ID), cmp.Or(o.name, l.Name), cmp.Or(o.region, l.Region)
+	l.SkipLaunch = l.SkipLaunch || o.noStart
+	if err := o.applyShape(l.Config); err != nil {
+		return err
+	}
+	if err := o.applyEnv(c, l.Config); err != nil {
+		return err
+	}
+	if err := o.applyFiles(ctx, cl, app, l.Config); err != nil {
+		return err
+	}
+	o.applyLife(l.Config)
+	sched, err := o.place.scheduling()
+	if err == nil && sched != nil {
+		l.Scheduling = over(l.Scheduling, sched)
+	}
+	return err
+}
+
+func (o *RunFlags) applyShape(cfg *machine.Config) error {
+	if o.set.Changed("image") {
+		cfg.Image = o.image
+	}
+	if cfg.Guest == nil && cfg.Size == "" {
+		cfg.Guest = &machine.Guest{CPUKind: o.cpuKind, CPUs: o.cpus}
+	}
+	g := cfg.Guest
+	if g == nil && slices.ContainsFunc([]string{"cpus", "cpu-kind", "memory", "gpus"}, o.set.Changed) {
+		return cli.Usagef("the launch has the size %q, which does not go with --cpus, --cpu-kind, --memory and --gpus",
+			cfg.Size)
+	}
+	if g == nil {
+		return nil
+	}
+	if o.set.Changed("cpus") {
+		g.CPUs = o.cpus
+	}
+	if o.set.Changed("cpu-kind") {
+		g.CPUKind = o.cpuKind
+	}
+	if g.MemoryMB == 0 || o.set.Changed("cpus") || o.set.Changed("cpu-kind") {
+		g.MemoryMB = max(g.MemoryMB, LeastMemory(g.CPUKind)*max(g.CPUs, 1))
+	}
+	if o.memory != "" {
+		var err error
+		if g.MemoryMB, err = cli.Mebibytes("--memory", o.memory); err != nil {
+			return err
+		}
+	}
+	if o.gpus != "" {
+		kind, count, both := strings.Cut(o.gpus, ":")
+		if !both {
+			kind, count = "", o.gpus
+		}
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			return cli.Usagef("--gpus is written COUNT or KIND:COUNT, not %q", o.gpus)
+		}
+		g.GPUs, g.GPUKind = n, kind
+	}
+	return nil
+}
+
+func (o *RunFlags) applyEnv(c *cli.Env, cfg *machine.Config) error {
+	merge := func(into *map[string]string, from map[string]string) {
+		if *into == nil && len(from) > 0 {
+			*into = map[string]string{}
+		}
+		maps.Copy(*into, from)
+	}
+	for _, name := range o.envFiles {
+		env, err := readEnvFile(name)
+		if err != nil {
+			return err
+		}
+		merge(&cfg.Env, env)
+	}
+	env, err := KeyValues("--env", o.env, c.Getenv)
+	if err != nil {
+		return err
+	}
+	merge(&cfg.Env, env)
+	meta, err := KeyValues("--metadata", o.metadata, nil)
+	merge(&cfg.Metadata, meta)
+	return err
+}
+
+// applyFiles enters volumes and files. One at a path that has one takes its place.
+func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string, cfg *machine.Config) error {
+	mounts, err := mountsOf(ctx, cl, app, o.volumes)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		cfg.Mounts = slices.DeleteFunc(cfg.Mounts, func(old machine.Mount) bool { return old.Path == m.Path })
+		cfg.Mounts = append(cfg.Mounts, m)
+	}
+	for _, s := range o.files {
+		path, name, has := strings.Cut(s, "=")
+		if !has || !strings.HasPrefix(path, "/") || name == "" {
+			return cli.Usagef("--file is written /PATH=FILE, not %q", s)
+		}
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
+		}
+		value := base64.StdEncoding.EncodeToString(raw)
+		f := machine.File{GuestPath: path, RawValue: &value}
+		if st, err := os.Stat(name); err == nil {
+			f.Mode = uint32(st.Mode().Perm())
+		}
+		cfg.Files = slices.DeleteFunc(cfg.Files, func(old machine.File) bool { return old.GuestPath == path })
+		cfg.Files = append(cfg.Files, f)
+	}
+	return nil
+}
+
+// applyLife enters whom it runs as, when it is started and how it is stopped.
+func (o *RunFlags) applyLife(cfg *machine.Config) {
+	if o.user != "" {
+		if len(cfg.Processes) == 0 {
+			cfg.Processes = []machine.ProcessConfig{{}}
+		}
+		cfg.Processes[0].User = o.user
+	}
+	cfg.Schedule = cmp.Or(o.schedule, cfg.Schedule)
+	policy := o.restart
+	if policy == "" && cfg.Restart == nil && (o.attach || o.rm) {
+		policy = "no"
+	}
+	if policy != "" || o.retries != 0 {
+		if cfg.Restart == nil {
+			cfg.Restart = new(machine.Restart)
+		}
+		if policy != "" {
+			cfg.Restart.Policy = policy
+		}
+		cfg.Restart.MaxRetries = cmp.Or(o.retries, cfg.Restart.MaxRetries)
+	}
+	if o.signal != "" || o.grace != 0 {
+		if cfg.StopConfig == nil {
+			cfg.StopConfig = new(machine.StopConfig)
+		}
+		if o.signal != "" {
+			cfg.StopConfig.Signal = &o.signal
+		}
+		if o.grace != 0 {
+			cfg.StopConfig.Timeout = &machine.Duration{Duration: o.grace}
+		}
+	}
+	// Attached, the output is read to its end first, then the client destroys it.
+	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach
+}
+
+// LeastMemory is what the Machines API allows per CPU at least, in MB.
+func LeastMemory(kind string) int {
+	if kind == "performance" {
+		return 2048
+	}
+	return 256
+}
+
+// maxLaunch bounds a launch's file, as the API does.
+const maxLaunch = 1 << 20
+
+// ReadLaunch reads a launch from a file, "-" being stdin: the body of a create of the Machines API in JSON, or the same
+// in TOML where the file's name ends so. A key that is not known is an error.
+func ReadLaunch(c *cli.Env, name string) (*machine.Launch, error) {
+	in := c.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.NotFound, "spec",
+				"there is no launch in %s; a command is written after --", name)
+		}
+		defer f.Close()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxLaunch+1))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
+	}
+	if len(raw) > maxLaunch {
+		return nil, fault.New(fault.Invalid, "spec", "%s has more than %d bytes, which no launch may have", name,
+			maxLaunch)
+	}
+	return decodeLaunch(name, raw)
+}
+
+func decodeLaunch(name string, raw []byte) (*machine.Launch, error) {
+	if filepath.Ext(name) != ".toml" {
+		return machine.DecodeLaunch(raw)
+	}
+	var v map[string]any
+	if err := toml.Unmarshal(raw, &v); err != nil {
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			return nil, fault.New(fault.Invalid, "spec", "%s cannot be read:\n%s", name, at.String())
+		}
+		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s holds what JSON does not have", name)
+	}
+	return machine.DecodeLaunch(raw)
+}
+
+// encodeLaunch writes what decodeLaunch reads.
+func encodeLaunch(l *machine.Launch, asTOML bool) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(l); err != nil || !asTOML {
+		return b.Bytes(), err
+	}
+	var v map[string]any
+	d := json.NewDecoder(&b)
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return toml.Marshal(numbers(v))
+}
+
+// numbers replaces JSON's numbers by those that TOML tells apart.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = numbers(v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64() // it is a number
+		return f
+	}
+	return v
+}
+
+// readEnvFile reads lines NAME=VALUE. Empty lines, and those that begin with #, say nothing.
+func readEnvFile(name string) (map[string]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
+	}
+	defer f.Close()
+	env := map[string]string{}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLaunch)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		k, v, has := strings.Cut(line, "=")
+		if !has || k == "" {
+			return nil, fault.New(fault.Invalid, "file", "%s:%d is written NAME=VALUE, not %q", name, n, line)
+		}
+		env[k] = v
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
+	}
+	return env, nil
+}
+
+// launchOf returns what makes a machine as it is: run takes it.
+func launchOf(m *machine.Machine) *machine.Launch {
+	return &machine.Launch{Name: m.Name, Region: m.Region, Config: m.Config, Scheduling: m.Scheduling}
+}
