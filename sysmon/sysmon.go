@@ -12,19 +12,24 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 )
 
 // Slack is by how much the monitor may oversleep in the processes of souk that serve. It is how long a goroutine that
 // waits in the kernel keeps its processor from others at most, which otherwise is from 20 µs up to the 10 ms that the
 // monitor sleeps by itself where nothing happened for a while.
+//
+// Not in the reaper: who gets a processor later may need a thread for which the kernel has no place by then, and that
+// ends a program in Go.
 const Slack = 2 * time.Millisecond
 
 // Default is the slack that the kernel gives a process whose parents have asked for none.
 const Default = 50 * time.Microsecond
 
 // Calm lets the kernel wake this process's monitor later than it asks for, by slack at most, as it suits other wakings.
-// Threads that the monitor makes inherit it, and so does what they fork.
+// Threads that the monitor makes inherit it, and so does what they fork, unless it is Exact.
 //
 // Errors: Precondition "sysmon" where the system does not let it, for which CAP_SYS_NICE is needed.
 func Calm(slack time.Duration) error {
@@ -35,6 +40,15 @@ func Calm(slack time.Duration) error {
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Precondition, "sysmon", "the monitor of the Go runtime cannot be calmed")
+	}
+	return nil
+}
+
+// Exact gives the calling thread, which is locked, and what it forks timers as exact as the kernel's are by default,
+// whoever made the thread.
+func Exact() error {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Default.Nanoseconds()), 0, 0, 0); err != nil {
+		return fault.Wrap(err, fault.Precondition, "sysmon", "the timers of what is started cannot be made exact")
 	}
 	return nil
 }

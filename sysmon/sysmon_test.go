@@ -2,11 +2,15 @@ package sysmon
 
 import (
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -67,6 +71,22 @@ func TestCalm(t *testing.T) {
 	}
 	if got := slackOf(t, os.Getpid()); got == Slack {
 		t.Errorf("the first thread has %v too", got)
+	}
+}
+
+// TestExact: also on a thread that the monitor has made.
+func TestExact(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Slack.Nanoseconds()), 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := Exact(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := exec.Command("cat", "/proc/self/timerslack_ns").Output()
+	if got := strings.TrimSpace(string(raw)); err != nil || got != "50000" {
+		t.Errorf("what is forked has %q: %v", got, err)
 	}
 }
 

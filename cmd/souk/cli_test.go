@@ -181,7 +181,8 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 func TestVerbsOfOtherTools(t *testing.T) {
 	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply", "scale",
 		"resize", "delete", "remove", "kill", "ssh", "shell", "console", "attach", "log", "tail", "stats", "nodes",
-		"hosts", "drain", "pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
+		"hosts", "drain",
+		"pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
 		"sacct", "qsub", "qstat", "qdel", "login", "server", "up"} {
 		code, _, says := invoke(t, nil, verb, "web")
 		_, here, told := strings.Cut(says, `what does that here is "souk `)

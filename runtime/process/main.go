@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/sysmon"
 )
 
 // What a reaper is told besides its directory.
@@ -31,9 +30,6 @@ func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 	// starts.
 	debug.SetGCPercent(400)
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	if err := sysmon.Calm(sysmon.Slack); err != nil {
-		log.Debug("a start takes more CPU than it could", "err", err)
-	}
 	ready := func(string) {}
 	if fd, err := strconv.Atoi(os.Getenv(envReady)); err == nil && fd > 2 {
 		f := os.NewFile(uintptr(fd), "ready")

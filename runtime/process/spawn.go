@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/sysmon"
 )
 
 // spawnPatience bounds how long a new reaper may take until it listens.
@@ -92,7 +94,11 @@ func (l *link) spawn() error {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{told}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	goruntime.LockOSThread()
+	if err = sysmon.Exact(); err == nil {
+		err = cmd.Start()
+	}
+	goruntime.UnlockOSThread()
 	_ = told.Close()
 	if err != nil {
 		return spawnFault(fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0]))

@@ -13,8 +13,8 @@ import (
 // capability once it has a user of its own; the thread keeps its own. It cannot be undone: the thread must be locked,
 // and end at last. The timers of what it forks are as exact as the kernel's are, whatever this process has chosen.
 func Confine(bounded bool) error {
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(sysmon.Default.Nanoseconds()), 0, 0, 0); err != nil {
-		return fmt.Errorf("have exact timers: %w", err)
+	if err := sysmon.Exact(); err != nil {
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("rule out new privileges: %w", err)
