@@ -22,7 +22,7 @@ type loop struct {
 	inputs   chan input
 	first    lifecycle.Out   // of the recovery, carried out by run
 	rebooted bool            // the host has booted since the worker last began
-	ahead    bool            // it will be known when the host has booted, so that effects may go ahead of the disk
+	ahead    bool            // effects may go ahead of the disk: where the host has booted since, that will be seen
 	pending  []fsm.Record    // not yet committed, none of them promised
 	held     []fsm.Effect    // wait for the commit of pending
 	unshown  []lifecycle.Out // settled, but not visible yet; for showWithin at most, and nothing of it is promised
@@ -66,7 +66,7 @@ const (
 )
 
 func newLoop(o Options) *loop {
-	l := &loop{o: o, ahead: o.Boot != "", inputs: make(chan input, maxInputs), stopped: make(chan struct{}),
+	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}),
 		view: newView(), tasks: taskHost{o.Tasks},
 		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
@@ -90,6 +90,7 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	l.first = lifecycle.Out{}
+	l.ahead = l.o.Boot != "" // not before it is on disk which numbers were passed over
 	if l.halt != "" {
 		if err := l.settle(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}, true); err != nil {
 			return err

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
@@ -10,6 +11,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -149,6 +151,33 @@ func TestAStartGoesAheadOfTheDisk(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAStartThatTakesLongIsSeen: who waits for nothing sees a machine that is being started all the same.
+func TestAStartThatTakesLongIsSeen(t *testing.T) {
+	goOn := make(chan struct{})
+	rt := fake.New(fake.Options{After: func(c fake.Call) error {
+		if c.Op == "start" {
+			<-goOn
+		}
+		return nil
+	}})
+	b := open(t, mem.New(), rt, func(o *worker.Options) { o.Boot = "one" })
+	g := grant(id(1))
+	g.NewID = true
+	granted := make(chan error, 1)
+	go func() { _, err := b.Grant(t.Context(), g); granted <- err }()
+	seen := func() bool {
+		ms, err := b.Machines(t.Context(), "", false)
+		return err == nil && len(ms) == 1 && ms[0].State == machine.Creating
+	}
+	if err := wait.Until(t.Context(), time.Millisecond, seen); err != nil {
+		t.Error(err)
+	}
+	close(goOn)
+	if err := <-granted; err != nil {
+		t.Fatal(err)
 	}
 }
 
