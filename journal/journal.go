@@ -16,7 +16,7 @@ type Journal interface {
 	// After an error the state on disk is unknown: the owner stops and loads again.
 	//
 	// written is called once, before Commit returns, when the batch survives kill -9 and, it may be, not yet power
-	// loss. After an error it may or may not have been called.
+	// loss. It must not call the journal. After an error it may or may not have been called.
 	Commit(batch []fsm.Record, written ...func()) error
 	// Load calls f for each live record. The values are f's to keep.
 	Load(f func(fsm.Record) error) error
