@@ -31,8 +31,7 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usagef("%v; see \"%s --help\"", err, cmd.CommandPath())
 	})
-	root.Version = Version()
-	root.SetVersionTemplate("souk {{.Version}}\n")
+	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.StringVar(&c.addr, "addr", "",
