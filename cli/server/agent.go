@@ -94,7 +94,7 @@ func Agent(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Run this host as a member of a cluster", Long: agentLong,
 		Example: "  souk agent\n  souk agent --config /etc/souk/agent.toml\n  souk agent --dir /var/lib/souk --host " +
 			"10.0.0.7 --attr zone=a", Args: cli.Args(0, 0, "no argument")}
-	cmd.AddCommand(cmdAgentLeave(c), cmdAgentLives(c), cmdAgentWithout(c))
+	cmd.AddCommand(cmdAgentInstall(c), cmdAgentUninstall(c), cmdAgentLeave(c), cmdAgentLives(c), cmdAgentWithout(c))
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "a TOML file with these settings")
 	f.StringVar(&o.Dir, "dir", "",
@@ -188,55 +188,91 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
+	service, err := managerOf(c.Getenv)
+	if err != nil {
+		return err
+	}
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
 	lock, err := claimDir(dir, lockMember)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	token, err := tokenOf(dir)
+	a, err := openAgent(ctx, o, dir, knobs, log, end)
 	if err != nil {
 		return err
 	}
-	m, err := openMember(dir, o, knobs, log, end)
-	if err != nil {
-		return err
-	}
-	plan, err := planAgent(c, dir, o, m)
-	if err != nil {
-		return err
-	}
-	doors, err := openDoors(dir, &o.doorFlags, hostsHere(o.Host), log)
-	if err != nil {
-		return err
-	}
-	var dns *names.Server
-	if o.DNS != "" {
-		if dns, err = names.Listen(o.DNS, m.Names()); err != nil {
-			return errors.Join(err, doors.close())
-		}
-	}
-	n, err := node.New(
-		ctx,
-		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{plan}, Log: log,
-			DNS: dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: m,
-			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
-			KeepToken: func(token string) error { return keepToken(dir, token) }},
-	)
-	if err != nil {
-		return errors.Join(err, doors.close())
-	}
-	if err := doors.tell(dir); err != nil {
-		return errors.Join(err, doors.close(), n.Close())
-	}
-	printMember(c, m, dir, doors, plan, time.Since(begin))
+	a.print(c, time.Since(begin))
+	service.say(log, "READY=1", fmt.Sprintf("member %s is ready, its API at %s", a.m.ID(), a.doors.addr))
+	defer context.AfterFunc(ctx, func() { service.say(log, "STOPPING=1", "the agent ends; machines go on") })()
 	keepMemory(ctx, c)
 	if err := sysmon.Calm(sysmon.Slack); err != nil {
 		log.Debug("this process takes more CPU than it could", "err", err)
 	}
-	err = n.Run(ctx, doors.listeners...)
-	doors.shut(dir)
-	return errors.Join(err, n.Close())
+	err = a.node.Run(ctx, a.doors.listeners...)
+	a.doors.shut(dir)
+	left := a.node.Running(context.WithoutCancel(ctx))
+	err = errors.Join(err, a.node.Close())
+	printStopped(c, left, "souk agent"+o.again(),
+		"the same, and then souk destroy, or souk node drain "+string(a.m.ID()))
+	return err
+}
+
+// agent is what souk agent runs, once all of it is there.
+type agent struct {
+	dir   string
+	m     *member.Member
+	plan  node.Worker
+	doors *doors
+	dns   *names.Server // nil: it answers no DNS
+	node  *node.Node
+}
+
+// openAgent opens a member's directory, which is this process's alone, and all that it listens on. left is called when
+// the member has said goodbye.
+func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knobs, log *slog.Logger,
+	left func()) (a *agent, err error) {
+	token, err := tokenOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	a = &agent{dir: dir}
+	if a.m, err = openMember(dir, o, knobs, log, left); err != nil {
+		return nil, err
+	}
+	if a.plan, err = planAgent(dir, o, a.m); err != nil {
+		return nil, err
+	}
+	if a.doors, err = openDoors(dir, &o.doorFlags, hostsHere(o.Host), log); err != nil {
+		return nil, err
+	}
+	if o.DNS != "" {
+		if a.dns, err = names.Listen(o.DNS, a.m.Names()); err != nil {
+			return nil, errors.Join(err, a.doors.close())
+		}
+	}
+	a.node, err = node.New(
+		ctx,
+		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
+			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: a.m,
+			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			KeepToken: func(token string) error { return keepToken(dir, token) }},
+	)
+	if err != nil {
+		return nil, errors.Join(err, a.doors.close())
+	}
+	if err := a.doors.tell(dir); err != nil {
+		return nil, errors.Join(err, a.doors.close(), a.node.Close())
+	}
+	return a, nil
+}
+
+// again returns the flags that have souk agent go on with the same directory.
+func (o *agentFlags) again() string {
+	if o.config != "" {
+		return " --config " + o.config
+	}
+	return dirFlag(o.Dir)
 }
 
 // openMember opens what the member's directory holds. left is called when the member has said goodbye.
@@ -262,7 +298,7 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 }
 
 // planAgent says what this host's one worker offers. Its id is the member's.
-func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
+func planAgent(dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
 	p = node.Worker{ID: m.ID(), Dir: filepath.Join(dir, "worker")}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return p, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", p.Dir)
@@ -283,23 +319,35 @@ func planAgent(c *cli.Env, dir string, o *agentFlags, m *member.Member) (p node.
 	return p, nil
 }
 
-func printMember(c *cli.Env, m *member.Member, dir string, d *doors, p node.Worker, took time.Duration) {
+// print says that the agent is ready, where it listens, and what to type next.
+func (a *agent) print(c *cli.Env, took time.Duration) {
+	dns := ""
+	if a.dns != nil {
+		dns = a.dns.Addr()
+	}
 	if c.JSON {
-		c.JSONLine(
-			c.Out,
-			map[string]any{"addr": d.addr, "root": d.root, "dir": dir, "token_file": filepath.Join(dir, "token"),
-				"member": m.ID(), "wire": m.Address(), "gossip": m.GossipAddress(), "pid": os.Getpid()},
-		)
+		c.JSONLine(c.Out, map[string]any{"addr": a.doors.addr, "root": a.doors.root, "dir": a.dir,
+			"token_file": filepath.Join(a.dir, "token"), "member": a.m.ID(), "wire": a.m.Address(),
+			"gossip": a.m.GossipAddress(), "dns": dns, "pid": os.Getpid()})
 		return
 	}
-	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", m.ID(), cli.Millis(took), dir)
-	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", p.Capacity, d.addr,
-		filepath.Join(dir, "token"), m.Address(), m.GossipAddress())
-	printUsers(c)
-	d.printRoot(c, dir)
-	if m.Issuer() != nil {
-		fmt.Fprintf(c.Out, "  next    souk token join, then on another host: souk join %s --token ...\n", m.Address())
+	fmt.Fprintf(c.Out, "member %s is ready after %s; its state is in %s\n", a.m.ID(), cli.Millis(took), a.dir)
+	fmt.Fprintf(c.Out, "  offers  %s\n  API     %s, token in %s\n  wire    %s\n  gossip  %s\n", a.plan.Capacity,
+		a.doors.addr, filepath.Join(a.dir, "token"), a.m.Address(), a.m.GossipAddress())
+	if dns != "" {
+		fmt.Fprintf(c.Out, "  dns     %s, for names below souk\n", dns)
 	}
+	printUsers(c)
+	a.doors.printRoot(c, a.dir)
+	next, given := "souk members, which finds this agent by itself", ""
+	if home, err := c.AgentDir(""); err != nil || home != a.dir {
+		given, next = a.dir, "export SOUK_ADDR=unix:"+filepath.Join(a.dir, cli.SocketFile)+", then souk members"
+	}
+	if a.m.Issuer() != nil {
+		fmt.Fprintf(c.Out, "  more    souk token join%s, then on another host: souk join %s --token ...\n",
+			dirFlag(given), a.m.Address())
+	}
+	fmt.Fprintf(c.Out, "  next    %s\n", next)
 }
 
 // hostOf returns the host that others reach this one at: the one given, that which is listened on, or the first address

@@ -136,7 +136,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	doors.shut(dir)
 	left := n.Running(context.WithoutCancel(ctx))
 	err = errors.Join(err, n.Close())
-	printStopped(c, left, o)
+	printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")
 	return err
 }
 
@@ -202,23 +202,15 @@ func printUsers(c *cli.Env) {
 	}
 }
 
-func printStopped(c *cli.Env, left int, o *devFlags) {
+// printStopped says what runs on, which command goes on with it, and how it is ended.
+func printStopped(c *cli.Env, left int, again, end string) {
 	if c.JSON {
 		return
-	}
-	again := "souk dev"
-	if o.dir != "" {
-		again += " --dir " + o.dir
 	}
 	if left == 0 {
 		fmt.Fprintln(c.Out, "souk has ended; no machine runs")
 		return
 	}
-	fmt.Fprintf(
-		c.Out,
-		"souk has ended; machines that keep running: %d\n  to go on with them: %s\n  to end them: the same, and then "+
-			"souk stop $(souk ps -q)\n",
-		left,
-		again,
-	)
+	fmt.Fprintf(c.Out, "souk has ended; machines that keep running: %d\n  to go on with them: %s\n  to end them: %s\n",
+		left, again, end)
 }

@@ -92,7 +92,7 @@ func lockDir(dir string) (*os.File, error) {
 		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
 		f.Close()
 		return nil, fault.New(fault.Conflict, "dir_in_use",
-			"a souk dev (process %s) already runs in %s; end it first, or give this one another --dir and --addr",
+			"a souk (process %s) already runs in %s; end it first, or give this one another --dir and --addr",
 			holder, dir)
 	}
 	err = f.Truncate(0)

@@ -21,32 +21,37 @@ const peersFile = "peers"
 
 // Join makes the command "souk join".
 func Join(c *cli.Env) *cobra.Command {
-	var dir, id, token string
+	var dir, id, token, config string
 	cmd := &cobra.Command{Use: "join ADDR", Short: "Make this host a member of a cluster",
 		Long: `Join the cluster whose authority's agent is at ADDR (its wire address, port
 4281). A key is made here and stays here; the agent at ADDR signs a certificate for it. Nothing is started; "souk
-agent" starts the member.`,
-		Example: "  souk join 10.0.0.1:4281 --token soukjoin...", Args: cli.Args(1, 1, "the address of the agent that "+
+agent" starts the member, or "souk agent install" makes a service of it. A join that was refused, or whose answer got
+lost, may be repeated: it is of the same id.`,
+		Example: "  souk join 10.0.0.1:4281 --token souk1...", Args: cli.Args(1, 1, "the address of the agent that "+
 			"lets members in, HOST:PORT")}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the member's state is kept (default: as souk agent)")
 	cmd.Flags().StringVar(&id, "id", "", "the member's id (default: the host's name and four letters)")
 	cmd.Flags().StringVar(&token, "token", "", "the token that souk token join printed (default $SOUK_JOIN_TOKEN)")
+	cmd.Flags().StringVar(&config, "config", "", settingsHelp)
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if token == "" {
 			token = c.Getenv("SOUK_JOIN_TOKEN")
 		}
-		return doJoin(cmd.Context(), c, argv[0], dir, id, token)
+		return doJoin(cmd.Context(), c, argv[0], dir, id, token, config)
 	}
 	return cmd
 }
 
-func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token string) error {
+func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token, config string) error {
 	if token == "" {
 		return cli.Usagef(
 			"a token is needed: run \"souk token join\" on the first member, and give what it prints with --token")
 	}
 	dir, err := c.AgentDir(given)
 	if err != nil {
+		return err
+	}
+	if config, err = settingsOf(config, given); err != nil {
 		return err
 	}
 	idFile := filepath.Join(dir, "member-id") // a join that is repeated is of the same member
@@ -76,12 +81,16 @@ func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token string) erro
 	if err := member.JoinedAt(dir, addr); err != nil {
 		return err
 	}
+	settings, err := writeSettings(config, dir)
+	if err != nil {
+		return err
+	}
 	if c.JSON {
-		c.JSONLine(c.Out, map[string]any{"member": id, "dir": dir, "peers": members})
+		c.JSONLine(c.Out, map[string]any{"member": id, "dir": dir, "peers": members, "config": config})
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s is a member now; it will look for the others at %s\n  next   souk agent%s\n", id,
-		strings.Join(members, ", "), dirFlag(c, given))
+	fmt.Fprintf(c.Out, "%s is a member now; it will look for the others at %s\n", id, strings.Join(members, ", "))
+	printStart(c, given, config, settings)
 	return nil
 }
 

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// notifySocket is where a service manager wants to hear how a service is (sd_notify(3)); others do not set it.
+const notifySocket = "NOTIFY_SOCKET"
+
+// manager is the service manager that started this process; nil where nobody did who asks.
+type manager struct{ to *net.UnixAddr }
+
+// managerOf finds the manager in the environment, and takes it out of there: what this process starts is not to speak
+// for it.
+func managerOf(getenv func(string) string) (*manager, error) {
+	name := getenv(notifySocket)
+	if name == "" {
+		return nil, nil
+	}
+	if err := os.Unsetenv(notifySocket); err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "notify", "%s cannot be taken out of the environment", notifySocket)
+	}
+	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "@") {
+		return nil, fault.New(fault.Invalid, "notify",
+			"%s is %q, and neither a path nor the name of an abstract socket", notifySocket, name)
+	}
+	return &manager{&net.UnixAddr{Name: name, Net: "unixgram"}}, nil // Go writes @ as the kernel's zero byte
+}
+
+// tell tells the manager one state, such as READY=1, and what people are to read beside it.
+func (m *manager) tell(state, status string) error {
+	if m == nil {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, m.to)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "notify", "the service manager cannot be told %s", state)
+	}
+	_, err = conn.Write([]byte(state + "\nSTATUS=" + strings.ReplaceAll(status, "\n", " ") + "\n"))
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "notify", "the service manager cannot be told %s", state)
+	}
+	return nil
+}
+
+// say tells the manager, and logs that it could not be told: a service that works goes on.
+func (m *manager) say(log *slog.Logger, state, status string) {
+	if err := m.tell(state, status); err != nil {
+		log.Warn("the service manager was not told", "err", err)
+	}
+}
