@@ -20,7 +20,11 @@ type Env struct {
 	Err    io.Writer
 	Getenv func(string) string
 
+	// Width is how many columns there are to print on; 0: as many as the terminal has.
+	Width int
+
 	JSON bool
+	wide bool   // print tables whole, however narrow the terminal is
 	app  string // "" when the user did not say
 	addr string
 

@@ -31,9 +31,11 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usagef("%v; see \"%s --help\"", err, cmd.CommandPath())
 	})
+	root.SetHelpFunc(c.help)
 	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
+	pf.BoolVarP(&c.wide, "wide", "w", false, "print whole tables and lines, however narrow the terminal is")
 	pf.StringVar(&c.addr, "addr", "",
 		"HOST:PORT, URL or unix:PATH of the souk to talk to (default $SOUK_ADDR, else that of the context)")
 	pf.StringVar(&c.context, "context", "",

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/soukhq/souk/machine"
 )
@@ -17,43 +17,136 @@ type Cell struct {
 	Colour string
 }
 
-// Table prints rows in columns as wide as their widest cell. Colours do not count.
-func (c *Env) Table(head []string, rows [][]Cell) {
+// Column is a column of a table, and what becomes of it where the terminal is too narrow for the whole table.
+type Column struct {
+	Head  string
+	Least int // its texts may be cut to so many columns, if its head goes into them; 0: only where nothing else helps
+	Order int // the place in which it is left out, 1 being the first; 0: never
+}
+
+// Keep returns a column that is there on every terminal.
+func Keep(head string) Column { return Column{Head: head} }
+
+// Drop returns a column that is left out where there is no room for it: the one with the smallest order first.
+func Drop(head string, order int) Column { return Column{Head: head, Order: order} }
+
+// Cut returns the column as one whose texts may be cut to so many columns before any column is left out.
+func (x Column) Cut(least int) Column {
+	x.Least = least
+	return x
+}
+
+// Columns returns columns of which the first is always there, and the others are left out from the right.
+func Columns(heads ...string) []Column {
+	out := make([]Column, len(heads))
+	for i, h := range heads {
+		out[i] = Column{Head: h, Order: len(heads) - i}
+	}
+	out[0].Order = 0
+	return out
+}
+
+// fit says how wide each column is shown where there are so many columns of the terminal, 0 being no limit. Those of
+// width 0 are left out. wide is how wide each would like to be.
+func fit(columns []Column, wide []int, most int) []int {
+	shown := slices.Clone(wide)
+	if most <= 0 {
+		return shown
+	}
+	least := func(i int) int {
+		if columns[i].Least > 0 {
+			return min(wide[i], max(columns[i].Least, TextWidth(columns[i].Head)))
+		}
+		return wide[i]
+	}
+	for tooWide(shown, most, least) {
+		out := -1
+		for i, x := range columns {
+			if shown[i] > 0 && x.Order > 0 && (out < 0 || x.Order < columns[out].Order) {
+				out = i
+			}
+		}
+		if out < 0 {
+			break
+		}
+		shown[out] = 0
+	}
+	narrow(shown, most, least)
+	narrow(shown, most, func(int) int { return 1 })
+	for i := len(shown) - 1; i > 0 && tooWide(shown, most, func(i int) int { return shown[i] }); i-- {
+		shown[i] = 0
+	}
+	return shown
+}
+
+// tooWide reports whether columns do not go into so many even when each that is shown has its least width.
+func tooWide(shown []int, most int, least func(int) int) bool {
+	total := -columnGap
+	for i, w := range shown {
+		if w > 0 {
+			total += least(i) + columnGap
+		}
+	}
+	return total > most
+}
+
+// narrow makes the widest columns narrower, none below its least, until all go into so many.
+func narrow(shown []int, most int, least func(int) int) {
+	for tooWide(shown, most, func(i int) int { return shown[i] }) {
+		widest := -1
+		for i, w := range shown {
+			if w > least(i) && (widest < 0 || w > shown[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		shown[widest]--
+	}
+}
+
+const columnGap = 2
+
+// Table prints rows in columns as wide as their widest cell, as far as the terminal has room. Colours do not count.
+func (c *Env) Table(columns []Column, rows [][]Cell) {
+	wide := make([]int, len(columns))
+	heads := make([]Cell, len(columns))
+	for i, x := range columns {
+		heads[i].Text, wide[i] = x.Head, TextWidth(x.Head)
+	}
 	for _, r := range rows {
 		for i := range r {
 			r[i].Text = strings.Map(Printable, r[i].Text)
+			wide[i] = max(wide[i], TextWidth(r[i].Text))
 		}
 	}
-	width := make([]int, len(head))
-	for i, h := range head {
-		width[i] = utf8.RuneCountInString(h)
-	}
-	for _, r := range rows {
-		for i, x := range r {
-			width[i] = max(width[i], utf8.RuneCountInString(x.Text))
-		}
-	}
+	shown := fit(columns, wide, c.Columns())
 	colour := c.coloured()
 	out := bufio.NewWriterSize(Raw(c.Out), 1<<16) // not a system call for each line
 	defer out.Flush()
 	var b []byte
 	line := func(r []Cell) {
 		b = b[:0]
+		gap := 0
 		for i, x := range r {
+			if shown[i] == 0 {
+				continue
+			}
+			for range gap {
+				b = append(b, ' ')
+			}
+			text := CutText(x.Text, shown[i])
 			if colour && x.Colour != "" {
-				b = fmt.Appendf(b, "\x1b[%sm%s\x1b[0m", x.Colour, x.Text)
+				b = fmt.Appendf(b, "\x1b[%sm%s\x1b[0m", x.Colour, text)
 			} else {
-				b = append(b, x.Text...)
+				b = append(b, text...)
 			}
-			if i < len(r)-1 {
-				for range width[i] - utf8.RuneCountInString(x.Text) + 2 {
-					b = append(b, ' ')
-				}
-			}
+			gap = shown[i] - TextWidth(text) + columnGap
 		}
 		_, _ = out.Write(append(bytes.TrimRight(b, " "), '\n'))
 	}
-	line(Cells(head...))
+	line(heads)
 	for _, r := range rows {
 		line(r)
 	}

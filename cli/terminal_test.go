@@ -49,7 +49,7 @@ func TestNobodyWritesOnTheTerminal(t *testing.T) {
 	root := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}
 	root.RunE = func(*cobra.Command, []string) error {
 		fmt.Fprintf(c.Out, "line\t%s\n", hostile)
-		c.Table([]string{"HEAD"}, [][]Cell{Cells(hostile)})
+		c.Table(Columns("HEAD"), [][]Cell{Cells(hostile)})
 		fmt.Fprintln(Raw(c.Out), "own\x1b[2Joutput")
 		return errors.New(hostile)
 	}

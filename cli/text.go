@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/soukhq/souk/machine"
 )
@@ -44,22 +43,12 @@ func LineShape(m *machine.Line) string {
 	return cmp.Or(m.CPUKind, "shared") + "-" + strconv.Itoa(m.CPUs) + "x " + strconv.Itoa(m.MemoryMB) + "MB"
 }
 
-// Command prints what a machine runs, cut to most runes.
-func Command(cfg *machine.Config, most int) string {
+// Command prints what a machine runs.
+func Command(cfg *machine.Config) string {
 	if cfg == nil {
 		return "-"
 	}
-	l := (&machine.Machine{Config: cfg}).Line()
-	return LineCommand(&l, most)
-}
-
-// LineCommand prints what a machine runs, cut to most runes.
-func LineCommand(m *machine.Line, most int) string {
-	text := strings.Map(Printable, m.Command)
-	if utf8.RuneCountInString(text) > most {
-		return string([]rune(text)[:most-1]) + "…"
-	}
-	return text
+	return strings.Map(Printable, (&machine.Machine{Config: cfg}).Line().Command)
 }
 
 // Pairs returns names and values in the order of the names: "a=1 b=2".

@@ -22,6 +22,7 @@ type job struct {
 	counts    [cancelled + 1]int // tasks by state
 	ok        int                // of the finished: exit code 0
 	sum       int64              // microseconds that those took together
+	times     times              // of the last of them
 	estimate  int64              // microseconds, of one task
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
@@ -118,6 +119,12 @@ func (j *job) set(i int, s state) {
 	j.counts[j.tasks[i].state]--
 	j.tasks[i].state = s
 	j.counts[s]++
+}
+
+// took adds a task that ended well.
+func (j *job) took(us int64) {
+	j.sum += us
+	j.times.add(us)
 }
 
 // learn sets the estimate of a task: the mean of those that have finished well, else what the user said.

@@ -204,7 +204,7 @@ func (d *Dispatcher) replay(j *job, r Result) {
 		j.set(i, finished)
 		if r.good() {
 			j.ok++
-			j.sum += max(0, r.Ended-r.Began)
+			j.took(max(0, r.Ended-r.Began))
 		} else if j.firstFail < 0 {
 			j.firstFail = i
 		}

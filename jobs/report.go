@@ -287,7 +287,7 @@ func (d *Dispatcher) settle(now time.Time, j *job, i int, r Result) {
 	d.end(now, j, i, to)
 	if r.good() {
 		j.ok++
-		j.sum += max(0, r.Ended-r.Began)
+		j.took(max(0, r.Ended-r.Began))
 		d.revise(j)
 		return
 	}

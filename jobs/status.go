@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -45,10 +46,17 @@ type Job struct {
 	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
 	Submitted time.Time  `json:"submitted_at"`
 	Ended     *time.Time `json:"ended_at,omitempty"`
-	TaskMS    float64    `json:"task_ms"`              // what one task is thought to take
-	LeftMS    float64    `json:"left_ms,omitempty"`    // until the end, if as many go on running as now
+	TaskMS    float64    `json:"task_ms"`              // what the queue reckons with for one task, guessed or learned
+	Took      *Span      `json:"took,omitempty"`       // what tasks took; nil: not enough have ended
+	Left      *Span      `json:"left,omitempty"`       // until the end, if as many go on running as now; nil: not known
 	Elapsed   float64    `json:"elapsed_ms"`           // since it was submitted
-	PerSecond float64    `json:"per_second,omitempty"` // tasks that ended, since it was submitted
+	PerSecond float64    `json:"per_second,omitempty"` // tasks that ran to their end, since it was submitted
+}
+
+// Span is a time that is known within bounds only: what eight of the last ten tasks were between.
+type Span struct {
+	LowMS  float64 `json:"low_ms"`
+	HighMS float64 `json:"high_ms"`
 }
 
 // FirstFail is the task that failed first.
@@ -127,12 +135,10 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 		s.State = Running
 	}
 	s.Elapsed = float64(end.Sub(j.submitted)) / 1e6
-	if done := s.Done(); done > 0 && s.Elapsed > 0 {
-		s.PerSecond = 1000 * float64(done) / s.Elapsed
+	if ran := s.Succeeded + s.Failed; ran > 0 && s.Elapsed > 0 {
+		s.PerSecond = 1000 * float64(ran) / s.Elapsed
 	}
-	if s.Running > 0 {
-		s.LeftMS = s.TaskMS * float64(s.Waiting+s.Running) / float64(s.Running)
-	}
+	s.Took, s.Left = j.spans(s.Waiting, s.Running)
 	if i := j.firstFail; i >= 0 {
 		r := j.tasks[i].result
 		s.FirstFail = &FirstFail{r.Index, r.Code, detail(r)}
@@ -141,6 +147,21 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 		s.Why = d.why(j)
 	}
 	return s
+}
+
+// spans says what tasks of a job took, and how long it is until the last has ended: those that run may end at once, or
+// have begun just now.
+func (j *job) spans(waiting, running int) (took, left *Span) {
+	low, high, known := j.times.span()
+	if !known {
+		return nil, nil
+	}
+	took = &Span{float64(low) / 1000, float64(high) / 1000}
+	if running > 0 {
+		rounds := float64(waiting) / float64(running)
+		left = &Span{rounds * took.LowMS, math.Ceil(rounds+1) * took.HighMS}
+	}
+	return took, left
 }
 
 // why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.

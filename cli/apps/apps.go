@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/policies"
 	"github.com/soukhq/souk/cli/quota"
@@ -26,11 +27,7 @@ func Apps(c *cli.Env) *cobra.Command {
 			cli.JSONList(c, as)
 			return nil
 		}
-		var rows [][]cli.Cell
-		for _, a := range as {
-			rows = append(rows, cli.Cells(a.Name, a.Status, fmt.Sprint(a.MachineCount), fmt.Sprint(a.VolumeCount)))
-		}
-		c.Table([]string{"NAME", "STATUS", "MACHINES", "VOLUMES"}, rows)
+		printApps(c, as)
 		return nil
 	}
 	create := &cobra.Command{
@@ -82,4 +79,13 @@ func Apps(c *cli.Env) *cobra.Command {
 		quota.AppsNamespace(c),
 		cmdAppsDisconnect(c),
 	)
+}
+
+func printApps(c *cli.Env, as []api.App) {
+	rows := make([][]cli.Cell, len(as))
+	for i, a := range as {
+		rows[i] = cli.Cells(a.Name, a.Status, fmt.Sprint(a.MachineCount), fmt.Sprint(a.VolumeCount))
+	}
+	c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Drop("STATUS", 2), cli.Keep("MACHINES"),
+		cli.Drop("VOLUMES", 1)}, rows)
 }

@@ -32,7 +32,7 @@ func Secrets(c *cli.Env) *cobra.Command {
 		for _, s := range ss {
 			rows = append(rows, cli.Cells(s.Name, s.Digest))
 		}
-		c.Table([]string{"NAME", "DIGEST"}, rows)
+		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("DIGEST").Cut(8)}, rows)
 		return nil
 	}
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets; machines see them at their next start",
@@ -78,7 +78,8 @@ func secretValues(c *cli.Env, given []string) (map[string]*string, error) {
 		}
 		if !has {
 			if fromStdin != "" {
-				return nil, cli.Usagef("only one value can come from stdin, and both %s and %s have none", fromStdin, k)
+				return nil,
+					cli.Usagef("only one value can come from stdin, and both %s and %s have none", fromStdin, k)
 			}
 			fromStdin = k
 			raw, err := io.ReadAll(io.LimitReader(c.In, maxSecret+1))

@@ -137,7 +137,7 @@ func cmdVolumeSnapshot(c *cli.Env) *cobra.Command {
 			rows = append(rows,
 				cli.Cells(s.ID, s.Status, fmt.Sprintf("%d MB", s.Size>>20), s.CreatedAt.Format("2006-01-02 15:04:05")))
 		}
-		c.Table([]string{"ID", "STATUS", "SIZE", "CREATED"}, rows)
+		c.Table(cli.Columns("ID", "STATUS", "SIZE", "CREATED"), rows)
 		return nil
 	}
 	return cmd
@@ -190,5 +190,6 @@ func printVolumes(c *cli.Env, vs []machine.Volume) {
 		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, fmt.Sprintf("%d GB", v.SizeGB), string(v.Worker),
 			attached))
 	}
-	c.Table([]string{"ID", "NAME", "STATE", "SIZE", "WORKER", "ATTACHED TO"}, rows)
+	c.Table([]cli.Column{cli.Drop("ID", 2), cli.Keep("NAME").Cut(8), cli.Drop("STATE", 3), cli.Keep("SIZE"),
+		cli.Drop("WORKER", 4).Cut(6), cli.Drop("ATTACHED TO", 1).Cut(8)}, rows)
 }

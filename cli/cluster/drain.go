@@ -114,7 +114,8 @@ func printDrain(c *cli.Env, plan api.DrainPlan) {
 	for i, m := range plan.Moves {
 		rows[i] = cli.Cells(m.App+"/"+m.Name, m.Machine, string(m.State), string(m.Fate), m.To, m.Reason)
 	}
-	c.Table([]string{"MACHINE", "ID", "STATE", "FATE", "TO", "WHY"}, rows)
+	c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("ID", 2), cli.Drop("STATE", 1), cli.Keep("FATE"),
+		cli.Keep("TO").Cut(6), cli.Drop("WHY", 3).Cut(12)}, rows)
 }
 
 // moveAll moves what the plan moves, some at once, and says what became of each. It gives how many failed.

@@ -56,6 +56,8 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 			{Text: strconv.Itoa(m.Keys)},
 		}
 	}
-	c.Table([]string{"MEMBER", "STATE", "SINCE", "WIRE", "GOSSIP", "RTT", "SPEAKS", "KEYS"}, rows)
+	c.Table([]cli.Column{cli.Keep("MEMBER").Cut(8), cli.Keep("STATE"), cli.Drop("SINCE", 6),
+		cli.Drop("WIRE", 5), cli.Drop("GOSSIP", 4), cli.Drop("RTT", 3), cli.Drop("SPEAKS", 1),
+		cli.Drop("KEYS", 2)}, rows)
 	return nil
 }

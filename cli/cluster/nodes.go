@@ -120,7 +120,9 @@ func cmdNodeLs(c *cli.Env) *cobra.Command {
 				}
 				rows = append(rows, cli.Cells(row...))
 			}
-			c.Table([]string{"NODE", "MEMBER", "WORKER", "REGION", "MACHINES", "FREE", "CORDON"}, rows)
+			c.Table([]cli.Column{cli.Keep("NODE").Cut(8), cli.Drop("MEMBER", 5), cli.Keep("WORKER"),
+				cli.Drop("REGION", 2).Cut(6), cli.Drop("MACHINES", 4), cli.Drop("FREE", 1).Cut(24),
+				cli.Drop("CORDON", 3).Cut(16)}, rows)
 			sayUnsigned(c, unsignedOf(list))
 			return nil
 		},
@@ -139,7 +141,7 @@ func unsignedOf(list []nodeInfo) (ids []string) {
 // sayUnsigned says who must sign yet, until nothing is believed without.
 func sayUnsigned(c *cli.Env, ids []string) {
 	if len(ids) > 0 {
-		fmt.Fprintf(c.Out, "  not signed  what %s tell is believed without their signatures: upgrade them, or souk "+
+		c.Printf("  not signed  what %s tell is believed without their signatures: upgrade them, or souk "+
 			"node rm who is gone; then it ends by itself\n", strings.Join(ids, ", "))
 	}
 }
@@ -245,7 +247,7 @@ func printNode(c *cli.Env, n *nodeInfo) {
 	fmt.Fprintf(c.Out, "%s\n", n.ID)
 	line := func(name, text string) {
 		if text != "" {
-			fmt.Fprintf(c.Out, "  %-10s %s\n", name, text)
+			c.Field(name, "%s", text)
 		}
 	}
 	if m := n.Member; m != nil {

@@ -125,7 +125,9 @@ func printTop(c *cli.Env, u api.UsageList, last *api.UsageList) {
 	}
 	fmt.Fprintf(c.Out, "souk top  %s  %d workers, %d heard, %d machines\n", u.At.Format(time.TimeOnly), len(u.Workers),
 		heard, machines)
-	c.Table([]string{"WORKER", "STATE", "CPU", "MEMORY", "DISK", "MACHINES", "STARTING", "STARTS/S", "AGE"}, rows)
+	c.Table([]cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("MEMORY"),
+		cli.Drop("DISK", 4), cli.Drop("MACHINES", 6), cli.Drop("STARTING", 2), cli.Drop("STARTS/S", 1),
+		cli.Drop("AGE", 3)}, rows)
 	for _, w := range u.Workers {
 		if r := w.Record; r != nil && r.Cordon != nil && r.Cordon.Owner == lifecycle.HaltOwner {
 			fmt.Fprintf(c.Out, "%s takes nothing: %s\n", w.Worker, strings.Map(cli.Printable, r.Cordon.Reason))

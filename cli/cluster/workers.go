@@ -37,7 +37,8 @@ func Workers(c *cli.Env) *cobra.Command {
 						r.Capacity.String()),
 				)
 			}
-			c.Table([]string{"WORKER", "REGION", "STATE", "MACHINES", "FREE", "CAPACITY"}, rows)
+			c.Table([]cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("REGION", 3).Cut(6), cli.Keep("STATE"),
+				cli.Keep("MACHINES"), cli.Drop("FREE", 2).Cut(24), cli.Drop("CAPACITY", 1).Cut(24)}, rows)
 			for _, u := range w.Unreachable {
 				fmt.Fprintf(c.Err, "worker %s does not answer: %s\n", u.Worker, u.Error)
 			}

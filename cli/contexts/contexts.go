@@ -101,7 +101,8 @@ func doAdd(ctx context.Context, c *cli.Env, o *addFlags, name, addr string) erro
 		return err
 	}
 	if _, there := all.Contexts[name]; there {
-		return fault.New(fault.Conflict, "context", "there is a context %s; remove it first: souk context rm %s", name,
+		return fault.New(fault.Conflict, "context",
+			"there is a context %s; remove it first: souk context rm %s", name,
 			name)
 	}
 	k, err := o.context(c, addr)
@@ -200,7 +201,8 @@ func doList(c *cli.Env) error {
 		}
 		rows = append(rows, cli.Cells(mark, l.Name, l.Addr, cmp.Or(l.TokenFile, "-")))
 	}
-	c.Table([]string{"", "NAME", "ADDRESS", "TOKEN"}, rows)
+	c.Table([]cli.Column{cli.Keep(""), cli.Keep("NAME").Cut(8), cli.Keep("ADDRESS").Cut(16),
+		cli.Drop("TOKEN", 1).Cut(8)}, rows)
 	return nil
 }
 

@@ -98,7 +98,7 @@ func explainDecision(ctx context.Context, c *cli.Env, cl *client.Client, id stri
 		c.JSONLine(c.Out, d)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "machine %s of app %s, %s\n", d.Decision.Request.Machine, d.Decision.Request.App,
+	c.Printf("machine %s of app %s, %s\n", d.Decision.Request.Machine, d.Decision.Request.App,
 		d.Decision.Request.Resources)
 	printDecision(c, d.Decision, d.Sentences)
 	return nil
@@ -111,35 +111,35 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 	}
 	switch {
 	case e.Decision != nil:
-		fmt.Fprintf(c.Out, "%s%s\n", title, gone)
+		c.Printf("%s%s\n", title, gone)
 		printDecision(c, e.Decision, e.Sentences)
 		if n := len(e.Decisions); n > 1 {
-			fmt.Fprintf(c.Out, "\nthis was decision %d of %d:\n", e.Number, n)
+			c.Printf("\nthis was decision %d of %d:\n", e.Number, n)
 			for i, d := range e.Decisions {
-				fmt.Fprintf(c.Out, "  %d  %s  %-8s %s %s\n", i+1, d.At.Local().Format(time.DateTime), d.Why, d.Outcome,
+				c.Printf("  %d  %s  %-8s %s %s\n", i+1, d.At.Local().Format(time.DateTime), d.Why, d.Outcome,
 					d.Worker)
 			}
 		}
 	case e.Placement != nil: // longer ago than the log goes back
-		fmt.Fprintf(c.Out, "%s was placed on %s by policy %s: %s\n", title, e.Placement.Worker, e.Placement.Policy,
+		c.Printf("%s was placed on %s by policy %s: %s\n", title, e.Placement.Worker, e.Placement.Policy,
 			e.Placement.Reason)
 		printCandidates(c, e.Placement.Candidates, e.Placement.Worker)
 	default:
-		fmt.Fprintf(c.Out, "%s: no decision is recorded for it\n", title)
+		c.Printf("%s: no decision is recorded for it\n", title)
 	}
 	if e.Placement != nil && e.Placement.Shadow != nil && (e.Decision == nil || e.Decision.Shadow == nil) {
 		where := e.Placement.Shadow.Worker
 		if where == "" {
 			where = "no worker"
 		}
-		fmt.Fprintf(c.Out, "\nthe policy %s, which only watches, would have chosen %s\n", e.Placement.Shadow.Policy,
+		c.Printf("\nthe policy %s, which only watches, would have chosen %s\n", e.Placement.Shadow.Policy,
 			where)
 	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(c.Err, "note: %s\n", n)
 	}
 	if len(e.Now) > 0 {
-		fmt.Fprintln(c.Out, "\nasked again now:")
+		c.Printf("\nasked again now:\n")
 		printCandidates(c, e.Now, "")
 	}
 }
@@ -147,12 +147,12 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 // printDecision tells a decision: sentences first, then when and how long, then the table.
 func printDecision(c *cli.Env, d *decision.Decision, sentences []string) {
 	for _, s := range sentences {
-		fmt.Fprintf(c.Out, "  %s\n", s)
+		c.Printf("  %s\n", s)
 	}
 	if d.Request.Scheduling.Strategy != "" || d.Strategy != decision.Direct {
-		fmt.Fprintf(c.Out, "  strategy %s\n", d.Strategy)
+		c.Printf("  strategy %s\n", d.Strategy)
 	}
-	fmt.Fprintf(c.Out, "  decision %s at %s took %s: %s to read the view, %s to rank, %s for %s\n\n", d.ID,
+	c.Printf("  decision %s at %s took %s: %s to read the view, %s to rank, %s for %s\n\n", d.ID,
 		d.At.Local().Format("2006-01-02 15:04:05.000"), millis(d.Took.Total), millis(d.Took.View), millis(d.Took.Rank),
 		millis(d.Took.Ask), cli.NumberOf(len(d.Asks), "ask", "asks"))
 	printConsidered(c, d)
@@ -168,7 +168,7 @@ func printConsidered(c *cli.Env, d *decision.Decision) {
 	}
 	printCandidates(c, cs, string(d.Winner))
 	if left := d.Workers - len(cs); left > 0 {
-		fmt.Fprintf(c.Out, "and %s, of which %d fit\n", cli.NumberOf(left, "other worker", "other workers"),
+		c.Printf("and %s, of which %d fit\n", cli.NumberOf(left, "other worker", "other workers"),
 			d.Fitting-fitting(cs))
 	}
 }
@@ -191,11 +191,11 @@ func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 		}
 	}
 	terms := slices.Sorted(maps.Keys(names))
-	head := []string{"WORKER", "VERDICT", "SCORE"}
+	head := []cli.Column{cli.Keep("WORKER").Cut(6), cli.Keep("VERDICT"), cli.Drop("SCORE", 2)}
 	for _, t := range terms {
-		head = append(head, strings.ToUpper(t))
+		head = append(head, cli.Drop(strings.ToUpper(t), 1))
 	}
-	head = append(head, "WHY NOT")
+	head = append(head, cli.Keep("WHY NOT").Cut(20))
 	var rows [][]cli.Cell
 	for _, x := range cs {
 		verdict := cli.Cell{Text: "fits", Colour: "32"}

@@ -145,21 +145,21 @@ func verdictText(v decision.Foreseen) string {
 
 func printForeseen(c *cli.Env, p api.Plan) {
 	if p.Verdict != decision.FitsNow {
-		fmt.Fprintf(c.Out, "%s: %s\n", verdictText(p.Verdict), p.Reason)
+		c.Printf("%s: %s\n", verdictText(p.Verdict), p.Reason)
 		printGroups(c, p.Decision)
 		printChanges(c, p)
 		return
 	}
 	if len(p.Among) > 1 {
-		fmt.Fprintf(c.Out, "fits now, on one of %d workers that race for it\n", len(p.Among))
+		c.Printf("fits now, on one of %d workers that race for it\n", len(p.Among))
 	} else {
-		fmt.Fprintf(c.Out, "fits now, on %s\n", p.Worker)
+		c.Printf("fits now, on %s\n", p.Worker)
 	}
 	for _, s := range p.Sentences {
-		fmt.Fprintf(c.Out, "  %s\n", s)
+		c.Printf("  %s\n", s)
 	}
 	if len(p.Equal) > 0 && len(p.Among) == 0 {
-		fmt.Fprintf(c.Out, "  %s as good as that: souk run --id %s goes where this plan says.\n",
+		c.Printf("  %s as good as that: souk run --id %s goes where this plan says.\n",
 			cli.NumberOf(len(p.Equal), "other is", "others are"), p.Machine)
 	}
 	fmt.Fprintln(c.Out)
@@ -172,14 +172,14 @@ func doWhyNot(c *cli.Env, p api.Plan) error {
 		return nil
 	}
 	if p.Verdict == decision.FitsNow {
-		fmt.Fprintf(c.Out, "nothing is in its way: it fits now, on %s\n", p.Worker)
+		c.Printf("nothing is in its way: it fits now, on %s\n", p.Worker)
 		if len(p.Decision.Groups) > 0 {
-			fmt.Fprintln(c.Out, "elsewhere:")
+			c.Printf("elsewhere:\n")
 			printGroups(c, p.Decision)
 		}
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s: %s (%s)\n", verdictText(p.Verdict), p.Reason, p.Pending)
+	c.Printf("%s: %s (%s)\n", verdictText(p.Verdict), p.Reason, p.Pending)
 	printGroups(c, p.Decision)
 	printChanges(c, p)
 	return nil
@@ -194,33 +194,33 @@ func printGroups(c *cli.Env, d *decision.Decision) {
 		} else if g.Codes[0] != decision.Other {
 			of += ", " + string(g.Example)
 		}
-		fmt.Fprintf(c.Out, "  %s:\n", of)
+		c.Printf("  %s:\n", of)
 		if g.Codes[0] == decision.Other {
-			fmt.Fprintln(c.Out, "    for other reasons again")
+			c.Printf("    for other reasons again\n")
 			continue
 		}
 		for _, f := range g.Failing {
-			fmt.Fprintf(c.Out, "    - %s\n", decision.Sentence(f))
+			c.Printf("    - %s\n", decision.Sentence(f))
 		}
 	}
 }
 
 func printChanges(c *cli.Env, p api.Plan) {
 	if len(p.Changes) == 0 {
-		fmt.Fprintln(c.Out, "no change of the request alone would help")
+		c.Printf("no change of the request alone would help\n")
 		return
 	}
-	fmt.Fprintln(c.Out, "what would help, the smallest change first:")
+	c.Printf("what would help, the smallest change first:\n")
 	for i, ch := range p.Changes {
 		also := ""
 		if ch.Also > 0 {
 			also = fmt.Sprintf(" (or %s)", cli.NumberOf(ch.Also, "other, in much the same way",
 				"others, in much the same way"))
 		}
-		fmt.Fprintf(c.Out, "  %d. %s%s\n", i+1, ch.Text, also)
+		c.Printf("  %d. %s%s\n", i+1, ch.Text, also)
 	}
 	for _, v := range p.Victims {
-		fmt.Fprintf(c.Out, "  %s would evict %s, at a cost of %.0f seconds of work\n", v.Worker,
+		c.Printf("  %s would evict %s, at a cost of %.0f seconds of work\n", v.Worker,
 			strings.Join(v.Victims, ", "), v.Cost)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -15,46 +16,68 @@ import (
 type bar struct {
 	w     io.Writer
 	on    bool
-	shown int // characters on the line
+	width func() int // how wide the terminal is now; 0: nobody knows
+	shown int        // columns of what is on the line
 }
 
 const (
 	barWidth = 30
+	barLeast = 6 // narrower ones are left out
 	barEvery = 100 * time.Millisecond
 )
 
-func newBar(c *cli.Env) *bar { return &bar{w: cli.Raw(c.Err), on: !c.JSON && cli.IsTerminal(c.Err)} }
+func newBar(c *cli.Env) *bar {
+	return &bar{w: cli.Raw(c.Err), on: !c.JSON && cli.IsTerminal(c.Err),
+		width: func() int { return c.ColumnsOf(c.Err) }}
+}
 
 func (b *bar) show(j *jobs.Job) {
 	if !b.on {
 		return
 	}
-	line := strings.Map(cli.Printable, barText(j))
-	pad := max(0, b.shown-len(line))
+	most := b.width() - 1 // in the last column some terminals begin a new line
+	if most < 0 {
+		most = math.MaxInt
+	}
+	line := strings.Map(cli.Printable, barText(j, most))
+	wide := cli.TextWidth(line)
+	pad := max(0, min(b.shown, most)-wide)
 	fmt.Fprintf(b.w, "\r%s%s", line, strings.Repeat(" ", pad))
-	b.shown = len(line)
+	b.shown = wide
 }
 
-func barText(j *jobs.Job) string {
-	full := barWidth * j.Done() / max(1, j.Tasks)
-	text := fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full),
-		thousands(j.Done()), thousands(j.Tasks))
+// barText returns a job's progress in at most so many columns. Where there is little room the bar gets shorter, then
+// it goes, then what stands at the end.
+func barText(j *jobs.Job, most int) string {
+	parts := []string{thousands(j.Done()) + " of " + thousands(j.Tasks)}
 	if j.Failed > 0 {
-		text += fmt.Sprintf(", %s failed", thousands(j.Failed))
+		parts = append(parts, thousands(j.Failed)+" failed")
 	}
 	switch {
 	case j.Running > 0:
-		text += fmt.Sprintf(", %d running, %.0f/s, %s left", j.Running, j.PerSecond, shortTime(j.LeftMS))
+		parts = append(parts, fmt.Sprintf("%d running", j.Running))
+		if left := leftText(j); left != "" {
+			parts = append(parts, left)
+		}
 	case j.Why != "" && len(j.Why) < 80:
-		text += ", " + j.Why
+		parts = append(parts, j.Why)
 	}
-	return text
+	for len(parts) > 1 && cli.TextWidth(strings.Join(parts, ", ")) > most {
+		parts = parts[:len(parts)-1]
+	}
+	text := cli.CutText(strings.Join(parts, ", "), most)
+	wide := min(barWidth, most-cli.TextWidth(text)-len("[] "))
+	if wide < barLeast {
+		return text
+	}
+	full := wide * min(j.Done(), j.Tasks) / max(1, j.Tasks)
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", wide-full), text)
 }
 
 // clear takes the line away.
 func (b *bar) clear() {
 	if b.on && b.shown > 0 {
-		fmt.Fprintf(b.w, "\r%s\r", strings.Repeat(" ", b.shown))
+		fmt.Fprint(b.w, "\r\x1b[K")
 		b.shown = 0
 	}
 }
@@ -98,4 +121,61 @@ func shortTime(ms float64) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
+}
+
+// timeText says since when a job is there, how fast it goes, and what its tasks took: only what was measured.
+func timeText(j *jobs.Job) string {
+	text := shortTime(j.Elapsed) + " since it was submitted"
+	if j.Ended != nil {
+		text = shortTime(j.Elapsed) + " from its submission to its end"
+	}
+	if j.PerSecond >= 1 {
+		text += fmt.Sprintf(", %.0f tasks/s", j.PerSecond)
+	}
+	if j.Took != nil {
+		text += ", a task takes " + spanText(*j.Took)
+	}
+	return text
+}
+
+// leftText says how long a job goes on; "" where too few tasks have ended to know.
+func leftText(j *jobs.Job) string {
+	if j.Left == nil {
+		return ""
+	}
+	return spanText(*j.Left) + " left"
+}
+
+// spanText prints a time that is known within bounds: "3 to 5 min", "at most 20 s".
+func spanText(s jobs.Span) string {
+	low, unit := roundTime(s.LowMS)
+	high, highUnit := roundTime(s.HighMS)
+	switch {
+	case low == "0" && high == "0":
+		return "less than 1 ms"
+	case low == "0":
+		return "at most " + high + " " + highUnit
+	case unit != highUnit:
+		return low + " " + unit + " to " + high + " " + highUnit
+	case low == high:
+		return "about " + high + " " + highUnit
+	}
+	return low + " to " + high + " " + highUnit
+}
+
+// roundTime returns milliseconds with two digits that mean something, and their unit.
+func roundTime(ms float64) (number, unit string) {
+	x, unit := ms, "ms"
+	switch {
+	case ms >= 2*3600_000:
+		x, unit = ms/3600_000, "h"
+	case ms >= 2*60_000:
+		x, unit = ms/60_000, "min"
+	case ms >= 1000:
+		x, unit = ms/1000, "s"
+	}
+	if unit != "ms" && x < 10 {
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0"), unit
+	}
+	return fmt.Sprintf("%.0f", x), unit
 }

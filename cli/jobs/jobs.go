@@ -96,9 +96,6 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 	rows := make([][]cli.Cell, 0, len(list))
 	for _, j := range list {
 		cmd := strings.Join(j.Spec.Command, " ")
-		if len(cmd) > 40 {
-			cmd = cmd[:37] + "..."
-		}
 		name := j.Spec.Name
 		if name == "" {
 			name = "-"
@@ -113,7 +110,9 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 				{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}},
 		)
 	}
-	c.Table([]string{"ID", "NAME", "APP", "STATE", "TASKS", "WAITING", "RUNNING", "OK", "FAILED", "AGE", "COMMAND"},
+	c.Table([]cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 1).Cut(6),
+		cli.Keep("STATE"), cli.Drop("TASKS", 6), cli.Drop("WAITING", 3), cli.Drop("RUNNING", 5),
+		cli.Keep("OK"), cli.Keep("FAILED"), cli.Drop("AGE", 7), cli.Drop("COMMAND", 2).Cut(12)},
 		rows)
 }
 
@@ -147,10 +146,8 @@ func cmdJobStatus(c *cli.Env) *cobra.Command {
 
 func printJob(c *cli.Env, j *jobs.Job) {
 	s := &j.Spec
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(c.Out, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
-	}
-	fmt.Fprintf(c.Out, "%s %s\n", jobLabel(j), stateText(j.State))
+	line := c.Field
+	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
 	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs,
 		s.MemoryMB)
@@ -167,16 +164,15 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		line("why", "%s", j.Why)
 	}
 	if f := j.FirstFail; f != nil {
-		text := fmt.Sprintf("task %d, exit code %d", f.Index, f.ExitCode)
+		text := fmt.Sprintf("task %d first, with exit code %d", f.Index, f.ExitCode)
 		if f.Error != "" {
-			text += ", " + f.Error
+			text += ": " + f.Error
 		}
-		line("failed", "%s first; its output: souk job logs %s %d", text, jobRef(j), f.Index)
+		line("failed", "%s; its output: souk job logs %s %d", text, jobRef(j), f.Index)
 	}
-	line("time", "%s since it was submitted, %.0f tasks/s, a task takes %s", shortTime(j.Elapsed), j.PerSecond,
-		shortTime(j.TaskMS))
-	if j.LeftMS > 0 {
-		line("left", "about %s, if as many go on running", shortTime(j.LeftMS))
+	line("time", "%s", timeText(j))
+	if left := leftText(j); left != "" {
+		line("left", "%s, if as many go on running", strings.TrimSuffix(left, " left"))
 	}
 }
 
@@ -224,7 +220,8 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 				{Text: t.Detail},
 			})
 		}
-		c.Table([]string{"INDEX", "STATE", "ATTEMPT", "EXIT", "WORKER", "TOOK", ""}, rows)
+		c.Table([]cli.Column{cli.Keep("INDEX"), cli.Keep("STATE"), cli.Drop("ATTEMPT", 1), cli.Keep("EXIT"),
+			cli.Drop("WORKER", 2).Cut(6), cli.Drop("TOOK", 3), cli.Keep("").Cut(8)}, rows)
 		return nil
 	}
 	return cmd

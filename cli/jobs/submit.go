@@ -224,9 +224,9 @@ func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
 	}
 	why := ""
 	if f.Error != "" {
-		why = ", " + f.Error
+		why = ": " + f.Error
 	}
-	fmt.Fprintf(c.Err, "  the first to fail was task %d, exit code %d%s\n", f.Index, f.ExitCode, why)
+	fmt.Fprintf(c.Err, "  the first to fail was task %d, with exit code %d%s\n", f.Index, f.ExitCode, why)
 	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: 5}, func(l machine.LogLine) error {
 		_, err := fmt.Fprintf(c.Err, "  | %s\n", l.Text)
 		return err

@@ -100,7 +100,8 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 			{Text: string(m.Worker)},
 		}
 	}
-	c.Table([]string{"RANK", "NAME", "ID", "STATE", "WORKER"}, rows)
+	c.Table([]cli.Column{cli.Keep("RANK"), cli.Drop("NAME", 1).Cut(8), cli.Keep("ID"), cli.Keep("STATE"),
+		cli.Drop("WORKER", 2).Cut(6)}, rows)
 	return failedMembers(g.Machines)
 }
 

@@ -29,7 +29,7 @@ func Metadata(c *cli.Env) *cobra.Command {
 			k, v, _ := strings.Cut(p, "=")
 			rows = append(rows, cli.Cells(k, v))
 		}
-		c.Table([]string{"KEY", "VALUE"}, rows)
+		c.Table([]cli.Column{cli.Keep("KEY").Cut(8), cli.Keep("VALUE").Cut(8)}, rows)
 		return nil
 	}
 	change := func(cmd *cobra.Command, ref string, kv map[string]*string) error {

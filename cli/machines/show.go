@@ -72,13 +72,14 @@ func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOption
 
 func printMachines(c *cli.Env, ms []*machine.Line) {
 	now := time.Now()
-	head := []string{"ID", "NAME", "APP", "STATE", "WORKER", "SHAPE", "AGE", "COMMAND"}
+	head := []cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 3).Cut(6), cli.Keep("STATE"),
+		cli.Keep("WORKER").Cut(6), cli.Drop("SHAPE", 1), cli.Drop("AGE", 2), cli.Drop("COMMAND", 5).Cut(10)}
 	cells := make([]cli.Cell, 0, len(head)*len(ms))
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
 		cells = append(cells, cli.Cell{Text: m.ID}, cli.Cell{Text: m.Name}, cli.Cell{Text: m.App},
 			cli.StateCell(m.State), cli.Cell{Text: string(m.Worker)}, cli.Cell{Text: cli.LineShape(m)},
-			cli.Cell{Text: cli.Age(m.CreatedAt, now)}, cli.Cell{Text: cli.LineCommand(m, 40)})
+			cli.Cell{Text: cli.Age(m.CreatedAt, now)}, cli.Cell{Text: m.Command})
 		rows = append(rows, cells[len(cells)-len(head):])
 	}
 	c.Table(head, rows)
@@ -107,15 +108,15 @@ func Status(c *cli.Env) *cobra.Command {
 }
 
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {
-	line := func(k, format string, a ...any) { fmt.Fprintf(c.Out, "  %-10s %s\n", k, fmt.Sprintf(format, a...)) }
-	fmt.Fprintf(c.Out, "%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
+	line := c.Field
+	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
 	line("app", "%s", m.App)
 	line("worker", "%s in region %s", m.Worker, m.Region)
 	if m.Placement != nil {
 		line("why there", "%s", m.Placement.Reason)
 	}
 	line("shape", "%s", cli.Shape(m.Config))
-	line("command", "%s", cli.Command(m.Config, 120))
+	line("command", "%s", cli.Command(m.Config))
 	line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
 	if m.Cordoned {
 		line("cordoned", "yes: no requests are routed to it")

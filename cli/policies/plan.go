@@ -78,7 +78,9 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 		rows = append(rows, cli.Cells(m.Machine, m.App, placeText(m.Is), placeText(m.Old), "nowhere", why))
 	}
 	if len(rows) > 0 {
-		c.Table([]string{"MACHINE", "APP", "IS ON", "OLD WOULD", "NEW WOULD", "WHY"}, rows)
+		c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("APP", 1).Cut(6),
+			cli.Drop("IS ON", 3).Cut(6), cli.Keep("OLD WOULD").Cut(8), cli.Keep("NEW WOULD").Cut(8),
+			cli.Drop("WHY", 2).Cut(12)}, rows)
 	}
 	if evicted == 0 {
 		fmt.Fprintln(c.Out, "nobody would be evicted")

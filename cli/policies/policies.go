@@ -67,7 +67,8 @@ func policyLs(c *cli.Env) *cobra.Command {
 		for _, p := range ps {
 			rows = append(rows, cli.Cells(p.Name, versionText(p.Version), usedBy(p), policySummary(p)))
 		}
-		c.Table([]string{"NAME", "VERSION", "USED BY", "SUMMARY"}, rows)
+		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("VERSION"), cli.Drop("USED BY", 2).Cut(8),
+			cli.Drop("SUMMARY", 1).Cut(16)}, rows)
 		return nil
 	}
 	return cmd
@@ -133,7 +134,7 @@ func policyShow(c *cli.Env) *cobra.Command {
 				}
 				rows = append(rows, cli.Cells(fmt.Sprint(v.Version), v.At.Format(time.RFC3339), of))
 			}
-			c.Table([]string{"VERSION", "APPLIED", ""}, rows)
+			c.Table(cli.Columns("VERSION", "APPLIED", ""), rows)
 		default:
 			fmt.Fprint(c.Out, p.Text)
 		}

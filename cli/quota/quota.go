@@ -100,7 +100,7 @@ func doNamespaces(ctx context.Context, c *cli.Env) error {
 				quota.Text(n.Spent), quota.Text(n.Lent)),
 		)
 	}
-	c.Table([]string{"NAMESPACE", "APPS", "MACHINES", "BALANCE", "SPENDS", "SPENT", "LENT"}, rows)
+	c.Table(cli.Columns("NAMESPACE", "APPS", "MACHINES", "BALANCE", "SPENDS", "SPENT", "LENT"), rows)
 	return nil
 }
 
@@ -241,7 +241,7 @@ func printQuota(c *cli.Env, n api.Namespace) {
 		)
 	}
 	if len(rows) > 0 {
-		c.Table([]string{"WORKER", "MACHINES", "SPENDS", "SPENT", "LENT"}, rows)
+		c.Table(cli.Columns("WORKER", "MACHINES", "SPENDS", "SPENT", "LENT"), rows)
 	}
 }
 
@@ -286,7 +286,7 @@ service or system. free always costs nothing.`,
 			}
 			rows = append(rows, cli.Cells(row...))
 		}
-		c.Table([]string{"RESOURCE", "PER HOUR OF", "FREE", "BATCH", "SERVICE", "SYSTEM"}, rows)
+		c.Table(cli.Columns("RESOURCE", "PER HOUR OF", "FREE", "BATCH", "SERVICE", "SYSTEM"), rows)
 		return nil
 	}
 	return cmd

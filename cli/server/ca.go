@@ -102,7 +102,8 @@ running agent reads them within an hour, or at its next start.`,
 		Example: "  souk ca issue fra-2 --out /media/key/fra-2\n  souk ca issue a --role gateway,issuer,worker --out " +
 			"/var/lib/souk/identity", Args: cli.Args(1, 1, "a member's id")}
 	cmd.Flags().StringVar(&out, "out", "", "the directory to write to; needed")
-	cmd.Flags().StringSliceVar(&roles, "role", []string{"gateway", "worker"}, "what it may do: gateway, worker, issuer")
+	cmd.Flags().StringSliceVar(&roles, "role", []string{"gateway",
+		"worker"}, "what it may do: gateway, worker, issuer")
 	cmd.RunE = func(_ *cobra.Command, argv []string) error {
 		if out == "" {
 			return cli.Usagef("--out is needed: where should the certificate be written?")
@@ -155,7 +156,8 @@ func cmdCAList(c *cli.Env, open openCA) *cobra.Command {
 				left := g.Ends.Sub(clock(c)).Round(time.Hour)
 				rows[i] = cli.Cells(g.ID, strings.Join(roles, ","), g.Ends.UTC().Format(time.DateTime), leftText(left))
 			}
-			c.Table([]string{"MEMBER", "ROLES", "ENDS", "LEFT"}, rows)
+			c.Table([]cli.Column{cli.Keep("MEMBER").Cut(8), cli.Drop("ROLES", 2).Cut(6), cli.Drop("ENDS", 1),
+				cli.Keep("LEFT")}, rows)
 			return nil
 		},
 	}

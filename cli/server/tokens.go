@@ -91,7 +91,9 @@ func printTokens(c *cli.Env, list []api.Token) {
 		rows[i] = cli.Cells(t.ID, t.Name, string(t.Role), string(t.Member), t.By, t.Made.UTC().Format(time.DateTime),
 			t.Ends.UTC().Format(time.DateTime), string(t.State), t.Why)
 	}
-	c.Table([]string{"ID", "NAME", "ROLE", "MEMBER", "WITH", "MADE", "ENDS", "STATE", "WHY"}, rows)
+	c.Table([]cli.Column{cli.Keep("ID"), cli.Keep("NAME").Cut(8), cli.Drop("ROLE", 5),
+		cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1), cli.Drop("MADE", 2), cli.Drop("ENDS", 6),
+		cli.Keep("STATE"), cli.Drop("WHY", 4).Cut(12)}, rows)
 }
 
 func cmdTokenRevoke(c *cli.Env) *cobra.Command {

@@ -234,7 +234,7 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 				fmt.Sprintf("%+.4f ±%.4f", p.Diff, p.Half)),
 		)
 	}
-	c.Table([]string{"MEAN OF", "OLD", "NEW", "DIFFERENCE, 95%"}, rows)
+	c.Table(cli.Columns("MEAN OF", "OLD", "NEW", "DIFFERENCE, 95%"), rows)
 	moves := slices.Concat(r.Lost, r.Moves)
 	if len(moves) == 0 || o.moves <= 0 {
 		return
@@ -253,7 +253,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 			cli.Cells(m.At.Local().Format(time.DateTime), m.App, m.Machine, orDash(string(m.From)),
 				orDash(string(m.To)), why))
 	}
-	c.Table([]string{"WHEN", "APP", "MACHINE", "OLD", "NEW", "WHY"}, rows)
+	c.Table([]cli.Column{cli.Drop("WHEN", 2), cli.Drop("APP", 1).Cut(6), cli.Keep("MACHINE").Cut(8),
+		cli.Keep("OLD").Cut(6), cli.Keep("NEW").Cut(6), cli.Drop("WHY", 3).Cut(12)}, rows)
 	if left := r.Moved.N + r.OnlyBy.New.N + r.OnlyBy.Old.N - len(rows); left > 0 {
 		fmt.Fprintf(c.Out, "and %s; --moves and --json tell of more\n", cli.NumberOf(left, "other", "others"))
 	}

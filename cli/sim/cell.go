@@ -61,7 +61,8 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "jobs", "", "the list of jobs, or a file of souk's decision log")
-	f.StringSliceVar(&archs, "architecture", []string{"omega", "market"}, "monolithic, omega, mesos, requests, market")
+	f.StringSliceVar(&archs, "architecture", []string{"omega",
+		"market"}, "monolithic, omega, mesos, requests, market")
 	f.IntVar(&cfg.Workers, "workers", 1000, "how many workers")
 	f.Float64Var(&cpu, "cpu", 4, "cores of each worker")
 	f.Float64Var(&memory, "memory", 16, "GB of each worker")
@@ -133,20 +134,8 @@ func simOmega(c *cli.Env, cfg cellsim.Config, archs []string, seeds int, jobs []
 			)
 		}
 	}
-	c.Table(
-		[]string{
-			"ARCHITECTURE",
-			"SEED",
-			"CLASS",
-			"PLACED",
-			"WAIT",
-			"FULL WAIT",
-			"P90",
-			"BUSY",
-			"WASTED",
-			"CONFLICTS",
-			"CPU S",
-		},
+	c.Table(cli.Columns("ARCHITECTURE", "SEED", "CLASS", "PLACED", "WAIT", "FULL WAIT", "P90", "BUSY", "WASTED",
+		"CONFLICTS", "CPU S"),
 		out,
 	)
 	return nil
@@ -217,7 +206,7 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 			c.JSONLine(c.Out, map[string]any{"rows": rows})
 			return nil
 		}
-		c.Table([]string{"POLICY", "AT 100 %", "AT 130 %", "WASTED AT 90 %", "CPU S"}, out)
+		c.Table(cli.Columns("POLICY", "AT 100 %", "AT 130 %", "WASTED AT 90 %", "CPU S"), out)
 		return nil
 	}
 	return cmd
@@ -270,7 +259,7 @@ func cmdSimFlow(c *cli.Env) *cobra.Command {
 			c.JSONLine(c.Out, map[string]any{"rows": rows})
 			return nil
 		}
-		c.Table([]string{"FILE", "NODES", "ARCS", "COST", "CPU S"}, out)
+		c.Table(cli.Columns("FILE", "NODES", "ARCS", "COST", "CPU S"), out)
 		return nil
 	}
 	return cmd

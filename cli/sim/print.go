@@ -88,7 +88,7 @@ func simTimes(c *cli.Env, out simOutput) {
 		add(out.Bounds.B)
 		add(out.Bounds.A)
 	}
-	c.Table(head, rows)
+	c.Table(cli.Columns(head...), rows)
 }
 
 // simCosts prints what the runs took, and what they cost.
@@ -105,19 +105,8 @@ func simCosts(c *cli.Env, out simOutput) {
 		)
 	}
 	fmt.Fprintln(c.Out)
-	c.Table(
-		[]string{
-			"SCHEDULER",
-			"MAKESPAN",
-			"UTIL",
-			"MSGS/TASK",
-			"CONFLICTS",
-			"WASTED HOLDS",
-			"FAIRNESS",
-			"DECIDING s",
-			"EVENTS",
-			"CPU s",
-		},
+	c.Table(cli.Columns("SCHEDULER", "MAKESPAN", "UTIL", "MSGS/TASK", "CONFLICTS", "WASTED HOLDS", "FAIRNESS",
+		"DECIDING s", "EVENTS", "CPU s"),
 		rows,
 	)
 }
@@ -145,7 +134,7 @@ func simRegret(c *cli.Env, out simOutput, baseline string) {
 		rows = append(rows, line)
 	}
 	fmt.Fprintln(c.Out)
-	c.Table(head, rows)
+	c.Table(cli.Columns(head...), rows)
 }
 
 // figure prints seconds with the digits that mean something.
@@ -222,7 +211,7 @@ func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 			c.JSONLine(c.Out, map[string]any{"schedulers": list})
 			return nil
 		}
-		c.Table([]string{"NAME", "N IN NAME:N IS"}, rows)
+		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("N IN NAME:N IS").Cut(12)}, rows)
 		return nil
 	}
 	return cmd

@@ -87,7 +87,7 @@ func traceInfo(c *cli.Env, name string, cutoff float64) error {
 		in.Peak)
 	fmt.Fprintf(c.Out, "long       above %.6g s: %.2f%% of the jobs, %.2f%% of the work\n", in.Cutoff, 100*in.LongJobs,
 		100*in.LongSeconds)
-	c.Table([]string{"", "mean", "p50", "p90", "p99", "most"}, [][]cli.Cell{
+	c.Table(cli.Columns("", "mean", "p50", "p90", "p99", "most"), [][]cli.Cell{
 		cli.Cells("mean task, s", figure(in.Means.Mean), figure(in.Means.P50), figure(in.Means.P90),
 			figure(in.Means.P99),
 			figure(in.Means.Max)),

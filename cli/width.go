@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/term"
+)
+
+// Columns returns how wide the terminal is that stdout is read on: as COLUMNS says, where it is set, else as the
+// terminal does. 0 is no limit: it is no terminal, or all was asked for with --wide.
+func (c *Env) Columns() int { return c.ColumnsOf(c.Out) }
+
+// ColumnsOf returns how wide the terminal is that w writes on; 0: there is no limit.
+func (c *Env) ColumnsOf(w io.Writer) int {
+	switch {
+	case c.wide:
+		return 0
+	case c.Width > 0:
+		return c.Width
+	case !IsTerminal(w):
+		return 0
+	}
+	if n, err := strconv.Atoi(c.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := Raw(w).(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// wideRunes are those that take two columns of a terminal: the scripts of East Asia, and pictures.
+var wideRunes = &unicode.RangeTable{
+	R16: []unicode.Range16{{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
+		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff00, 0xff60, 1}, {0xffe0, 0xffe6, 1}},
+	R32: []unicode.Range32{{0x1f300, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
+}
+
+func runeWidth(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case unicode.Is(wideRunes, r):
+		return 2
+	}
+	return 1
+}
+
+// TextWidth returns how many columns a text takes on a terminal.
+func TextWidth(text string) (n int) {
+	for _, r := range text {
+		n += runeWidth(r)
+	}
+	return n
+}
+
+// CutText returns a text that takes at most so many columns: what was cut away ends in "…".
+func CutText(text string, most int) string {
+	if len(text) <= most || TextWidth(text) <= most {
+		return text
+	}
+	n := 0
+	for i, r := range text {
+		if n += runeWidth(r); n > most-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}
+
+// Printf prints text whose lines are broken where the terminal ends, at spaces. What follows of a line is set in as
+// Wrap does it.
+func (c *Env) Printf(format string, args ...any) {
+	fmt.Fprint(c.Out, Wrap(fmt.Sprintf(format, args...), c.Columns()))
+}
+
+// Field prints a name and its text, below what they are of, as Printf does.
+func (c *Env) Field(name, format string, args ...any) {
+	c.Printf("  %-10s  %s\n", name, fmt.Sprintf(format, args...))
+}
+
+// Wrap breaks the lines of a text at spaces, so that none is wider than most; 0 is no limit. What follows of a line
+// begins where its text does: below its first word, or, in a list ("  name   text"), below what stands after the gap.
+func Wrap(text string, most int) string {
+	if most <= 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if TextWidth(line) > most {
+			lines[i] = wrapLine(line, most)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// leastLine is how much room a line must have beside what it is set in; else it is not set in.
+const leastLine = 4
+
+// listIndent is how far a list's text is set in where the terminal is too narrow for it to stand beside the name.
+const listIndent = 4
+
+func wrapLine(line string, most int) string {
+	rest := strings.TrimLeft(line, " ")
+	indent := len(line) - len(rest)
+	if indent > most-leastLine {
+		indent = 0
+	}
+	hang := indent
+	var b strings.Builder
+	b.WriteString(line[:indent])
+	at := indent // columns that the line has
+	if name, text, gap := strings.Cut(rest, "  "); gap {
+		wide := TextWidth(name)
+		text = strings.TrimLeft(text, " ")
+		hang = indent + len(rest) - len(name) - len(text) + wide
+		if hang > most/2 {
+			if hang = indent + listIndent; hang > most-leastLine {
+				hang = 0
+			}
+			b.WriteString(fill(name, &at, hang, most))
+			b.WriteString("\n" + strings.Repeat(" ", hang))
+		} else {
+			b.WriteString(name + strings.Repeat(" ", hang-indent-wide))
+		}
+		at, rest = hang, text
+	}
+	b.WriteString(fill(rest, &at, hang, most))
+	return b.String()
+}
+
+// fill sets words into lines of at most so many columns. The first line has *at columns already, the others begin
+// after hang spaces.
+func fill(text string, at *int, hang, most int) string {
+	var b strings.Builder
+	begun := false // a word stands on this line
+	for _, word := range strings.Fields(text) {
+		w := TextWidth(word)
+		if begun && *at+1+w > most {
+			b.WriteString("\n" + strings.Repeat(" ", hang))
+			*at, begun = hang, false
+		}
+		if begun {
+			b.WriteByte(' ')
+			*at++
+		}
+		for *at+w > most && word != "" { // it goes into no line
+			var head string
+			head, word = split(word, max(1, most-*at))
+			b.WriteString(head + "\n" + strings.Repeat(" ", hang))
+			*at, w = hang, TextWidth(word)
+		}
+		b.WriteString(word)
+		*at += w
+		begun = true
+	}
+	return b.String()
+}
+
+// split divides a word where it has so many columns.
+func split(word string, most int) (head, rest string) {
+	n := 0
+	for i, r := range word {
+		if n += runeWidth(r); n > most && i > 0 {
+			return word[:i], word[i:]
+		}
+	}
+	return word, ""
+}
