@@ -167,37 +167,6 @@ func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine,
 	}
 }
 
-// CompleteMachines offers ids and names for the shell's completion.
-func (c *Env) CompleteMachines(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cl, err := c.Client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a shell that waits for Tab must not hang
-	defer cancel()
-	ms, err := cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, m := range ms {
-		for _, s := range [][2]string{{m.Name, m.ID}, {m.ID, m.Name}} {
-			if s[0] != "" && strings.HasPrefix(s[0], typed) && !slices.Contains(given, s[0]) {
-				out = append(out, fmt.Sprintf("%s\t%s, %s", s[0], s[1], m.State))
-			}
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// CompleteFirst completes a machine as the first argument only.
-func (c *Env) CompleteFirst(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(given) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	return c.CompleteMachines(cmd, given, typed)
-}
-
 // One resolves the only machine of a command.
 func (c *Env) One(cmd *cobra.Command, ref string) (*client.Client, *machine.Machine, error) {
 	cl, err := c.Client()

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -58,10 +60,25 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
 }
 
-// Parent is a command that only has subcommands.
+// Parent is a command with subcommands. Where it has no work of its own it prints its help; where its work is a list,
+// the subcommand ls does that too. Subcommands answer to what other tools call them.
 func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	lists := cmd.RunE != nil && !strings.Contains(cmd.Use, " ")
+	if lists && !slices.ContainsFunc(subs, func(s *cobra.Command) bool { return s.Name() == "ls" || s.Name() == "list" }) {
+		subs = append(subs, &cobra.Command{Use: "ls", Short: "The same as " + cmd.Name(), Hidden: true,
+			Args: Args(0, 0, "no argument"), RunE: cmd.RunE})
+	}
+	alias(subs)
 	cmd.AddCommand(subs...)
 	if cmd.RunE != nil {
+		if lists {
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return unknownCommand(cmd, args[0])
+				}
+				return nil
+			}
+		}
 		return cmd
 	}
 	cmd.Args = cobra.ArbitraryArgs
@@ -72,6 +89,26 @@ func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 		return unknownCommand(cmd, args[0])
 	}
 	return cmd
+}
+
+// alias has each command answer to the other names of what it does, but where one of the others has that name.
+func alias(subs []*cobra.Command) {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(subs, func(s *cobra.Command) bool { return s.Name() == name || s.HasAlias(name) })
+	}
+	for _, same := range [][]string{{"ls", "list"}, {"rm", "destroy", "revoke", "unset", "remove", "delete"}} {
+		for _, s := range subs {
+			if !slices.Contains(same, s.Name()) {
+				continue
+			}
+			for _, name := range same {
+				if name != "revoke" && name != "unset" && !taken(name) {
+					s.Aliases = append(s.Aliases, name)
+				}
+			}
+			break
+		}
+	}
 }
 
 // Args makes the check of a number of arguments, most < 0 being no limit; usage says in words what belongs there.

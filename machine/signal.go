@@ -33,14 +33,19 @@ func ParseSignal(s string) (syscall.Signal, error) {
 	if v, ok := all[strings.TrimPrefix(strings.ToUpper(s), "SIG")]; ok {
 		return v, nil
 	}
+	return 0, fault.New(fault.Invalid, "signal",
+		"%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
+		quote(s), strings.Join(SignalNames(), ", "))
+}
+
+// SignalNames lists the signals that a machine can be sent, in order.
+func SignalNames() []string {
 	var names []string
-	for n := range all {
+	for n := range signals() {
 		names = append(names, "SIG"+n)
 	}
 	slices.Sort(names)
-	return 0, fault.New(fault.Invalid, "signal",
-		"%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
-		quote(s), strings.Join(names, ", "))
+	return names
 }
 
 // SignalName returns "SIGTERM" for 15, and "signal 64" for one without a name here.

@@ -46,7 +46,7 @@ func Apps(c *cli.Env) *cobra.Command {
 		c.Say("created", given[0], "app %s is created", given[0])
 		return nil
 	}
-	destroy := &cobra.Command{Use: "destroy NAME", Short: "Destroy an app with its machines and volumes",
+	destroy := &cobra.Command{Use: "destroy APP", Short: "Destroy an app with its machines and volumes",
 		Example: "  souk apps destroy shop --yes", Args: cli.Args(1, 1, "a name")}
 	yes := destroy.Flags().Bool("yes", false, "really: machines are killed and volumes are lost")
 	destroy.RunE = func(cmd *cobra.Command, given []string) error {

@@ -11,7 +11,7 @@ import (
 // cmdAppsDisconnect is "souk apps disconnect".
 func cmdAppsDisconnect(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "disconnect APP [POLICY]",
+		Use:   "disconnect APP [never|fast|fenced]",
 		Short: "Say what is to become of an app's machines on a worker that cannot be heard",
 		Long: `Set, or show, what is to become of an app's machines whose worker cannot be heard:
 

@@ -49,7 +49,7 @@ no shell history and no process list.`,
 		return setSecrets(c, cmd, values, "set", given)
 	}
 	unset := &cobra.Command{
-		Use:     "unset NAME...",
+		Use:     "unset SECRET...",
 		Short:   "Delete secrets",
 		Example: "  souk secrets unset DB_PASSWORD",
 		Args:    cli.Args(1, -1, "names"),

@@ -35,14 +35,14 @@ func Context(c *cli.Env) *cobra.Command {
 	}
 	ls.RunE = func(*cobra.Command, []string) error { return doList(c) }
 	use := &cobra.Command{
-		Use:     "use [NAME]",
+		Use:     "use [CONTEXT]",
 		Short:   "Have commands talk to a souk from now on; without a name to the one of this host",
 		Example: "  souk context use prod\n  souk context use",
 		Args:    cli.Args(0, 1, "the name of a context"),
 	}
 	use.RunE = func(_ *cobra.Command, given []string) error { return doUse(c, strings.Join(given, "")) }
 	rm := &cobra.Command{
-		Use:     "rm NAME",
+		Use:     "rm CONTEXT",
 		Short:   "Forget a context",
 		Example: "  souk context rm prod",
 		Args:    cli.Args(1, 1, "the name of a context"),

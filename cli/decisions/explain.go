@@ -34,8 +34,7 @@ error tells the id of the decision. Where there were several decisions about a m
 		Example: "  souk explain web\n  souk explain d891275c2e5118 --decision 1\n  souk explain " +
 			"01M7Z6Z6JVTGHP383SEQVSDTA6\n" +
 			"  souk explain web --json | jq '.decision.considered[] | {worker, score}'",
-		Args:              cli.Args(1, 1, "one machine, by id or name, or one decision by its id"),
-		ValidArgsFunction: c.CompleteFirst,
+		Args: cli.Args(1, 1, "one machine, by id or name, or one decision by its id"),
 	}
 	cmd.Flags().IntVar(&number, "decision", 0,
 		"which of the machine's decisions, 1 being the oldest (default the newest)")

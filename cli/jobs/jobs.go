@@ -125,7 +125,6 @@ func cmdJobStatus(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "status JOB", Short: "Tell of a job, and why its tasks wait",
 		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq " +
 			".failed", Args: cli.Args(1, 1, "one job, by id or name"),
-		ValidArgsFunction: completeJobs(c),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -179,15 +178,16 @@ func printJob(c *cli.Env, j *jobs.Job) {
 func cmdJobTasks(c *cli.Env) *cobra.Command {
 	var states []string
 	cmd := &cobra.Command{
-		Use:               "tasks JOB",
-		Short:             "List a job's tasks",
-		Args:              cli.Args(1, 1, "one job, by id or name"),
-		ValidArgsFunction: completeJobs(c),
+		Use:   "tasks JOB",
+		Short: "List a job's tasks",
+		Args:  cli.Args(1, 1, "one job, by id or name"),
 		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | " +
 			"select(.exit_code != 0).index'",
 	}
 	cmd.Flags().StringArrayVar(&states, "state", nil,
 		"only those that are waiting, running, succeeded, failed or cancelled; repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"waiting", "running", "succeeded", "failed", "cancelled"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		cl, err := c.Client()
 		if err != nil {
@@ -233,7 +233,7 @@ func cmdJobWait(c *cli.Env) *cobra.Command {
 		Long: "Wait until each job has ended, with a progress bar on a terminal. The exit code is that of the task " +
 			"that failed first, else 0;\nof several jobs the largest.",
 		Example: "  souk job wait sweep || souk job tasks sweep --state " +
-			"failed", Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c)}
+			"failed", Args: cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
@@ -251,7 +251,7 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
 		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as " +
 			"it is.", Example: "  souk job cancel sweep",
-		Args: cli.Args(1, -1, "at least one job, by id or name"), ValidArgsFunction: completeJobs(c),
+		Args: cli.Args(1, -1, "at least one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
 				j, err := cl.CancelJob(ctx, ref)
@@ -278,7 +278,7 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 			"kept. INDEX may be left out\nwhen the job has one task.",
 		Example: "  souk job logs sweep 17\n  souk job logs -f " +
 			"sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a "+
-			"task"), ValidArgsFunction: completeJobs(c)}
+			"task")}
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
 	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
@@ -338,26 +338,4 @@ func eachJob(ctx context.Context, c *cli.Env, refs []string,
 		return cli.TaskCode(worst)
 	}
 	return nil
-}
-
-// completeJobs offers the ids and names of jobs to the shell.
-func completeJobs(c *cli.Env) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-		cl, err := c.Client()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, err := cl.Jobs(cmd.Context(), c.AppGiven())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var out []string
-		for _, j := range list {
-			out = append(out, j.ID)
-			if j.Spec.Name != "" {
-				out = append(out, j.Spec.Name)
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
-	}
 }

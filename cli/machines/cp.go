@@ -27,7 +27,7 @@ func Copy(c *cli.Env) *cobra.Command {
 The copy keeps its name below a TO that ends with "/" (or, here, is a directory); else it gets the name that TO ends
 with. Paths of a machine lie below its own directory.`,
 		Example: "  souk cp web:/var/log/app.log .\n  souk cp ./conf web:/etc/",
-		Args:    cli.Args(2, 2, "two paths, one of them MACHINE:PATH"), ValidArgsFunction: c.CompleteFirst,
+		Args:    cli.Args(2, 2, "two paths, one of them MACHINE:PATH"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			fromRef, fromPath, out := splitPath(given[0])
 			toRef, toPath, in := splitPath(given[1])

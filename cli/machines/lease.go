@@ -18,11 +18,10 @@ func Lease(c *cli.Env) *cobra.Command {
 	sub := func(use, short, example string, f func(cmd *cobra.Command, cl *client.Client,
 		m *machine.Machine) error) *cobra.Command {
 		return &cobra.Command{
-			Use:               use + " MACHINE",
-			Short:             short,
-			Example:           example,
-			Args:              cli.Args(1, 1, "one machine, by id or name"),
-			ValidArgsFunction: c.CompleteFirst,
+			Use:     use + " MACHINE",
+			Short:   short,
+			Example: example,
+			Args:    cli.Args(1, 1, "one machine, by id or name"),
 			RunE: func(cmd *cobra.Command, refs []string) error {
 				cl, m, err := c.One(cmd, refs[0])
 				if err != nil {

@@ -44,11 +44,10 @@ func Metadata(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	set := &cobra.Command{
-		Use:               "set MACHINE KEY=VALUE...",
-		Short:             "Set keys",
-		Example:           "  souk metadata set web role=front",
-		Args:              cli.Args(2, -1, "a machine and KEY=VALUE"),
-		ValidArgsFunction: c.CompleteFirst,
+		Use:     "set MACHINE KEY=VALUE...",
+		Short:   "Set keys",
+		Example: "  souk metadata set web role=front",
+		Args:    cli.Args(2, -1, "a machine and KEY=VALUE"),
 	}
 	set.RunE = func(cmd *cobra.Command, given []string) error {
 		kv, err := KeyValues("metadata", given[1:], nil)
@@ -63,7 +62,7 @@ func Metadata(c *cli.Env) *cobra.Command {
 	}
 	unset := &cobra.Command{Use: "unset MACHINE KEY...", Short: "Delete keys",
 		Example: "  souk metadata unset web role",
-		Args:    cli.Args(2, -1, "a machine and keys"), ValidArgsFunction: c.CompleteFirst}
+		Args:    cli.Args(2, -1, "a machine and keys")}
 	unset.RunE = func(cmd *cobra.Command, given []string) error {
 		patch := map[string]*string{}
 		for _, k := range given[1:] {
@@ -73,8 +72,7 @@ func Metadata(c *cli.Env) *cobra.Command {
 	}
 	cmd := cli.Parent(&cobra.Command{Use: "metadata MACHINE", Short: "Show and change a machine's metadata",
 		Example: "  souk metadata web\n  souk metadata set web " +
-			"role=front", Args: cli.Args(1, 1, "one machine, or set or unset"),
-		ValidArgsFunction: c.CompleteFirst, RunE: show}, set, unset)
+			"role=front", Args: cli.Args(1, 1, "one machine, or set or unset"), RunE: show}, set, unset)
 	cmd.PersistentFlags().StringVar(&nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
 	return cmd
 }

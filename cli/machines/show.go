@@ -88,12 +88,11 @@ func printMachines(c *cli.Env, ms []*machine.Line) {
 // Status makes the command "souk status".
 func Status(c *cli.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:               "status MACHINE...",
-		Aliases:           []string{"show"},
-		Short:             "Tell all about machines: state, shape, placement, events",
-		Example:           "  souk status web\n  souk status web --json | jq .state",
-		Args:              cli.Args(1, -1, "at least one machine, by id or name"),
-		ValidArgsFunction: c.CompleteMachines,
+		Use:     "status MACHINE...",
+		Aliases: []string{"show"},
+		Short:   "Tell all about machines: state, shape, placement, events",
+		Example: "  souk status web\n  souk status web --json | jq .state",
+		Args:    cli.Args(1, -1, "at least one machine, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 				if c.JSON {

@@ -22,7 +22,7 @@ stderr, in order. With --follow go on until ^C or until the machine is destroyed
 cursor; --cursor goes on behind it.`,
 		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs web --json | jq -r " +
 			"'select(.stream==\"stderr\").text'",
-		Args: cli.Args(1, 1, "one machine, by id or name"), ValidArgsFunction: c.CompleteFirst}
+		Args: cli.Args(1, 1, "one machine, by id or name")}
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more")
 	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "only what follows this line")
@@ -50,7 +50,7 @@ func Events(c *cli.Env) *cobra.Command {
 		Long: `Print the events of machines, oldest first; without a machine, of all machines of all apps (or of --app).
 With --follow print what happens from now on instead, until ^C.`,
 		Example: "  souk events web\n  souk events -f\n  souk events -f --app shop --json",
-		Args:    cli.Args(0, -1, "machines, or nothing"), ValidArgsFunction: c.CompleteMachines}
+		Args:    cli.Args(0, -1, "machines, or nothing")}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what happens from now on")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		ctx := cmd.Context()
@@ -127,9 +127,8 @@ func Exec(c *cli.Env) *cobra.Command {
 		Short: "Run one more command beside a machine's program",
 		Long: `Run a command in a machine's directory, environment and limits, and end with its exit code. With -i what
 comes in on stdin goes to the command. There is no terminal: a shell reads its commands from stdin.`,
-		Example:           "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec -i db -- /usr/bin/psql",
-		Args:              cli.Args(2, -1, "a machine and a command, after --"),
-		ValidArgsFunction: c.CompleteFirst,
+		Example: "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec -i db -- /usr/bin/psql",
+		Args:    cli.Args(2, -1, "a machine and a command, after --"),
 	}
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "give stdin to the command")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {

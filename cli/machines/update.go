@@ -40,8 +40,7 @@ name. To take one away, edit the machine, or update it from a file.`,
 		Example: `  souk update web --memory 1g --env MODE=fast
   souk update web -- /opt/server --port 8080
   souk get web > web.json && souk update web -f web.json`,
-		Args:              cli.Args(1, -1, "a machine, by id or name"),
-		ValidArgsFunction: c.CompleteFirst}
+		Args: cli.Args(1, -1, "a machine, by id or name")}
 	f := cmd.Flags()
 	o.Shape(f)
 	f.SetInterspersed(true) // the machine comes first
@@ -115,7 +114,7 @@ are left out: what it makes is another machine.`,
 		Example: `  souk get web > web.json
   souk get web -o toml > web.toml && souk run -f web.toml --name web2
   souk get web -o machine | jq -r .state`,
-		Args: cli.Args(1, 1, "a machine, by id or name"), ValidArgsFunction: c.CompleteFirst}
+		Args: cli.Args(1, 1, "a machine, by id or name")}
 	cmd.Flags().StringVarP(&format, "output", "o", format,
 		"launch, toml (a launch in TOML) or machine (all there is, in JSON)")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"launch", "toml", "machine"},
@@ -152,7 +151,7 @@ func Edit(c *cli.Env) *cobra.Command {
 		Long: `Open a machine in $VISUAL or $EDITOR, as TOML, and update it with what was written. Nothing happens where nothing
 was changed. What cannot be used is kept in a file, which is named.`,
 		Example: "  EDITOR=nano souk edit web",
-		Args:    cli.Args(1, 1, "a machine, by id or name"), ValidArgsFunction: c.CompleteFirst}
+		Args:    cli.Args(1, 1, "a machine, by id or name")}
 	f := cmd.Flags()
 	f.StringVar(&o.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
 	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")

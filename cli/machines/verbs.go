@@ -59,7 +59,6 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
 	act func(context.Context, *client.Client, *machine.Machine) error) *cobra.Command {
 	name := cmd.Name()
 	cmd.Args = cli.Args(1, -1, "at least one machine, by id or name")
-	cmd.ValidArgsFunction = c.CompleteMachines
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		if v.limit <= 0 {
 			return cli.Usagef("--timeout is more than 0s; --no-wait waits for nothing")
@@ -188,7 +187,7 @@ func Signal(c *cli.Env) *cobra.Command {
 	var sig string
 	cmd := &cobra.Command{Use: "signal MACHINE...", Short: "Send a signal to machines' main processes",
 		Example: "  souk signal web --signal SIGHUP\n  souk signal web -s 10",
-		Args:    cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
+		Args:    cli.Args(1, -1, "at least one machine, by id or name")}
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			if err := cl.Signal(ctx, m.App, m.ID, v.nonce, sig); err != nil {

@@ -66,7 +66,7 @@ the task's own exit code; of several machines the largest. With --state wait for
 		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout " +
 			"10s\n  " +
 			"souk wait a b c --json",
-		Args: cli.Args(1, -1, "at least one machine, by id or name"), ValidArgsFunction: c.CompleteMachines}
+		Args: cli.Args(1, -1, "at least one machine, by id or name")}
 	cmd.Flags().StringArrayVar(&states, "state", nil, "wait for this state; repeatable, any of them will do")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {

@@ -108,7 +108,7 @@ func usedBy(p api.PolicyInfo) string {
 }
 
 func policyShow(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Print a policy's file, and with --versions what versions are kept",
+	cmd := &cobra.Command{Use: "show POLICY", Short: "Print a policy's file, and with --versions what versions are kept",
 		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show " +
 			"fast " +
 			"--versions", Args: cli.Args(1, 1, "a name")}
@@ -272,7 +272,7 @@ func sayApplied(c *cli.Env, a api.PolicyApplied, how string) error {
 }
 
 func policyRollback(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "rollback NAME", Short: "Put an earlier version of a policy in force again",
+	cmd := &cobra.Command{Use: "rollback POLICY", Short: "Put an earlier version of a policy in force again",
 		Long: `Put the version before the one in force, or the one of --to, in force again. It becomes a new version with the old
 text, so that numbers only grow; rolling back again goes further back.`,
 		Example: "  souk policy rollback fast\n  souk policy rollback fast --to 3", Args: cli.Args(1, 1, "a name")}
@@ -317,7 +317,7 @@ func choose(c *cli.Env, use, short, long, example string,
 }
 
 func policyUse(c *cli.Env) *cobra.Command {
-	return choose(c, "use NAME", "Make a policy the default",
+	return choose(c, "use POLICY", "Make a policy the default",
 		"Make a policy the one that is used where neither a launch nor its app chose another. --none goes back to "+
 			"spread.",
 		"  souk policy use binpack\n  souk policy use --none",
@@ -335,7 +335,7 @@ func policyUse(c *cli.Env) *cobra.Command {
 func policyShadow(c *cli.Env) *cobra.Command {
 	return choose(
 		c,
-		"shadow NAME",
+		"shadow POLICY",
 		"Let a policy watch: what it would choose is recorded, and nothing is placed by it",
 		`Let a policy watch beside the one that places. What it would have chosen on
 the same view is recorded with each machine ("souk explain"), and counted in the metric souk_policy_shadow_total.
@@ -355,7 +355,7 @@ It places nothing. --none ends it.`,
 
 func policyRm(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "rm NAME",
+		Use:     "rm POLICY",
 		Short:   "Take out a policy that nobody uses, with all its versions",
 		Example: "  souk policy rm fast",
 		Args:    cli.Args(1, 1, "a name"),
@@ -377,7 +377,7 @@ func policyRm(c *cli.Env) *cobra.Command {
 // AppsPolicy is "souk apps policy".
 func AppsPolicy(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "policy APP [NAME]",
+		Use:     "policy APP [POLICY]",
 		Short:   "Choose the policy that places an app's machines, or tell which it is",
 		Example: "  souk apps policy shop\n  souk apps policy shop binpack\n  souk apps policy shop --none",
 		Args:    cli.Args(1, 2, "an app, and a policy's name to choose it"),

@@ -46,7 +46,7 @@ func Namespace(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	rm := &cobra.Command{
-		Use:     "rm NAME",
+		Use:     "rm NAMESPACE",
 		Short:   "Remove a namespace that no app is in",
 		Example: "  souk namespace rm ml",
 		Args:    cli.Args(1, 1, "a name"),

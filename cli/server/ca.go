@@ -104,6 +104,8 @@ running agent reads them within an hour, or at its next start.`,
 	cmd.Flags().StringVar(&out, "out", "", "the directory to write to; needed")
 	cmd.Flags().StringSliceVar(&roles, "role", []string{"gateway",
 		"worker"}, "what it may do: gateway, worker, issuer")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"gateway", "worker", "issuer"},
+		cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(_ *cobra.Command, argv []string) error {
 		if out == "" {
 			return cli.Usagef("--out is needed: where should the certificate be written?")

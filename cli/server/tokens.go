@@ -98,7 +98,7 @@ func printTokens(c *cli.Env, list []api.Token) {
 
 func cmdTokenRevoke(c *cli.Env) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "revoke NAME|ID", Short: "Let a token in no more, nor what was made with it",
+	cmd := &cobra.Command{Use: "revoke TOKEN", Short: "Let a token in no more, nor what was made with it",
 		Long: `Let a token of the API in no more, at any member, also at one that is away and comes
 back. What was made with it ends with it. With a name all good tokens of that name are revoked. A member whose own
 token is revoked makes another one at once, in its directory.`,

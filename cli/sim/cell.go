@@ -63,6 +63,7 @@ func cmdSimOmega(c *cli.Env) *cobra.Command {
 	f.StringVar(&file, "jobs", "", "the list of jobs, or a file of souk's decision log")
 	f.StringSliceVar(&archs, "architecture", []string{"omega",
 		"market"}, "monolithic, omega, mesos, requests, market")
+	completeWith(cmd, "architecture", "monolithic", "omega", "mesos", "requests", "market")
 	f.IntVar(&cfg.Workers, "workers", 1000, "how many workers")
 	f.Float64Var(&cpu, "cpu", 4, "cores of each worker")
 	f.Float64Var(&memory, "memory", 16, "GB of each worker")
@@ -164,6 +165,7 @@ func cmdSimFGD(c *cli.Env) *cobra.Command {
 	cmd.Flags().StringVar(&tasks, "tasks", "", "the list of tasks")
 	cmd.Flags().StringSliceVar(&names, "policies", nil,
 		"Random, DotProd, GpuClustering, GpuPacking, BestFit, FGD, Priced (default all)")
+	completeWith(cmd, "policies", "Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD", "Priced")
 	cmd.Flags().IntVar(&seeds, "seeds", 1, "how many seeds to run, from 42 on")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if workers == "" || tasks == "" || seeds < 1 || seeds > 10_000 {

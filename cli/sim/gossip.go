@@ -86,6 +86,7 @@ func cmdSimGossip(c *cli.Env) *cobra.Command {
 	f.Float64Var(&o.loss, "loss", 0, "share of packets lost")
 	f.StringVar(&o.pace, "pace", "lan", "the settings: lan or wan, see souk agent")
 	f.StringVar(&o.only, "only", "", "propagation, detection or false_positives (default the first two)")
+	completeWith(cmd, "only", "propagation", "detection", "false_positives")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.rate > 0 {
 			o.every = time.Duration(float64(time.Second) / o.rate)

@@ -51,6 +51,11 @@ The trace is a .tr file (arrival n mean d1 ... dn), SWF (.swf), CSV with the col
 or those of openb's pods, or a part of Google's task_events of 2011, each also as .gz, .xz or .zip; or a folder
 with all of Google's tables; or a generated load: gen:SHAPE:LOAD, as gen:sparrow:0.8 (see "souk trace gen --help").`
 
+// completeWith completes the value of a flag with one of these words.
+func completeWith(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // Sim makes the command "souk sim".
 func Sim(c *cli.Env) *cobra.Command {
 	run, cmp := new(simFlags), new(simFlags)
@@ -64,6 +69,7 @@ func Sim(c *cli.Env) *cobra.Command {
 			"gen:sparrow:0.8 --workers 10000 --slots 4 --json",
 	}
 	r.Flags().StringVar(&one, "scheduler", "market", "the scheduler: "+strings.Join(sim.Schedulers(), ", "))
+	completeWith(r, "scheduler", sim.Schedulers()...)
 	run.register(r, 1)
 	r.RunE = func(cmd *cobra.Command, _ []string) error {
 		run.schedulers = []string{one}
@@ -83,6 +89,7 @@ func Sim(c *cli.Env) *cobra.Command {
 	}
 	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"},
 		"the schedulers, or all: "+strings.Join(sim.Schedulers(), ", "))
+	completeWith(m, "schedulers", append(sim.Schedulers(), "all")...)
 	m.Flags().StringArrayVar(
 		&cmp.failIf,
 		"fail-if",
@@ -134,6 +141,7 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.warmup, "warmup", 0, "seconds at the beginning whose jobs do not count")
 	f.StringVar(&o.compat, "compat", "",
 		"eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
+	completeWith(cmd, "compat", "eagle-sim")
 	f.DurationVar(&o.think[0], "think-short", 0,
 		"time of a decision on a short job; who decides takes one job after the other")
 	f.DurationVar(&o.think[1], "think-long", 0, "time of a decision on a long job")

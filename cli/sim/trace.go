@@ -27,7 +27,7 @@ func Trace(c *cli.Env) *cobra.Command {
 	shape := trace.Shape{}
 	output := ""
 	gen := &cobra.Command{
-		Use:   "gen SHAPE",
+		Use:   "gen SHAPE", ValidArgs: trace.Shapes(),
 		Short: "Generate a load in the .tr format",
 		Args:  cli.Args(1, 1, "a shape: "+strings.Join(trace.Shapes(), ", ")),
 		Long: "Generate a load in the .tr format: " + strings.Join(
@@ -47,6 +47,7 @@ func Trace(c *cli.Env) *cobra.Command {
 	f.Float64Var(&shape.Load, "load", 0.8, "share of the slots that is busy on average")
 	f.Uint64Var(&shape.Seed, "seed", 1, "the seed")
 	f.StringVarP(&output, "output", "o", "", "the file to write (default stdout)")
+	_ = gen.MarkFlagFilename("output", "tr")
 	gen.RunE = func(_ *cobra.Command, given []string) error {
 		shape.Name = given[0]
 		return traceGen(c, shape, output)

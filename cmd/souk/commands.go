@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/cli/apps"
 	"github.com/soukhq/souk/cli/bench"
 	"github.com/soukhq/souk/cli/cluster"
+	"github.com/soukhq/souk/cli/complete"
 	"github.com/soukhq/souk/cli/contexts"
 	"github.com/soukhq/souk/cli/decisions"
 	"github.com/soukhq/souk/cli/doctor"
@@ -83,11 +84,11 @@ func root(c *cli.Env) *cobra.Command {
 		}
 	}
 	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == "completion" {
-			cmd.GroupID = "souk"
-		}
+	if cmd, _, err := root.Find([]string{"completion", "bash"}); err == nil {
+		cmd.Parent().GroupID = "souk"
+		complete.Bash(c, cmd)
 	}
 	root.SetHelpCommandGroupID("souk")
+	complete.Attach(c, root)
 	return root
 }

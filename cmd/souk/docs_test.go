@@ -75,7 +75,7 @@ func TestDocsCommands(t *testing.T) {
 	flagList(&b, root.PersistentFlags())
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
-		if cmd.Name() == "help" || cmd.Name() == "completion" {
+		if cmd.Name() == "help" || cmd.Name() == "completion" || cmd.Hidden {
 			return
 		}
 		if cmd != root {

@@ -1,0 +1,193 @@
+package complete
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
+	job "github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
+)
+
+// nouns says for each noun of a usage line what stands for it. What a user makes up (NAME, KEY=VALUE) has nothing.
+func nouns() map[string]value {
+	path := value{list: machines, colon: true, file: true}
+	return map[string]value{
+		"MACHINE": {list: machines}, "JOB": {list: jobs}, "APP": {list: apps}, "NODE": {list: nodes},
+		"MEMBER": {list: nodes}, "VOLUME": {list: volumes}, "SECRET": {list: secrets}, "POLICY": {list: policies},
+		"NAMESPACE": {list: namespaces}, "CONTEXT": {list: contexts}, "TOKEN": {list: tokens},
+		"FILE": {file: true}, "FROM": path, "TO": path,
+	}
+}
+
+// values says for each flag's name how its value is completed.
+func values() map[string]value {
+	file, dir := value{file: true}, value{dir: true}
+	v := map[string]value{
+		"app": {list: apps}, "context": {list: contexts}, "policy": {list: policies, kind: "string"},
+		"region": {list: regions, many: true}, "near": {list: apps}, "away": {list: apps},
+		"spread": {list: attributes}, "same": {list: attributes}, "require": {list: attributes, more: true},
+		"prefer": {list: attributes, more: true}, "tolerate": {list: reservations}, "volume": {list: volumes, colon: true},
+		"band": {list: words("free", "batch", "service", "system")}, "priority": {list: words("high", "normal", "low"), kind: "string"},
+		"strategy": {list: words("direct", "race", "shared", "batching", "fair-share")},
+		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
+		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
+		"signal":   {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)}, "pace": {list: words("lan", "wan")},
+		"role":  {list: words(roles()...), kind: "string"},
+		"gpus":  {list: gpus, more: true},
+		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
+		"dir":   dir, "traces": dir,
+	}
+	for _, name := range []string{"from", "file", "env-file", "config", "tls-cert", "tls-key", "token-file", "root",
+		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out"} {
+		v[name] = file
+	}
+	return v
+}
+
+func words(list ...string) source {
+	return func(context.Context, *cli.Env) ([]string, error) { return slices.Clone(list), nil }
+}
+
+// of makes a source of what a souk lists.
+func of[T any](list func(context.Context, *cli.Env, *client.Client) ([]T, error), each func(T) []string) source {
+	return func(ctx context.Context, c *cli.Env) ([]string, error) {
+		cl, err := c.Client()
+		if err != nil {
+			return nil, err
+		}
+		all, err := list(ctx, c, cl)
+		var out []string
+		for _, t := range all {
+			out = append(out, each(t)...)
+		}
+		slices.Sort(out)
+		return slices.Compact(out), err
+	}
+}
+
+// described is a word with a description, for shells that show one.
+func described(word, text string) string { return word + "\t" + text }
+
+func machines(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]*machine.Line, error) {
+		return cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
+	}, func(m *machine.Line) []string {
+		out := []string{described(m.ID, m.Name+", "+string(m.State))}
+		if m.Name != "" {
+			out = append(out, described(m.Name, m.ID+", "+string(m.State)))
+		}
+		return out
+	})(ctx, c)
+}
+
+func jobs(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]job.Job, error) {
+		return cl.Jobs(ctx, c.AppGiven())
+	}, func(j job.Job) []string {
+		out := []string{described(j.ID, string(j.State))}
+		if j.Spec.Name != "" {
+			out = append(out, described(j.Spec.Name, string(j.State)))
+		}
+		return out
+	})(ctx, c)
+}
+
+func apps(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]api.App, error) { return cl.Apps(ctx) },
+		func(a api.App) []string { return []string{a.Name} })(ctx, c)
+}
+
+func volumes(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]machine.Volume, error) {
+		return cl.Volumes(ctx, c.AppOrDefault())
+	}, func(v machine.Volume) []string { return []string{described(v.ID, v.Name), described(v.Name, v.ID)} })(ctx, c)
+}
+
+func secrets(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]api.Secret, error) {
+		return cl.Secrets(ctx, c.AppOrDefault())
+	}, func(s api.Secret) []string { return []string{s.Name} })(ctx, c)
+}
+
+func policies(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]api.PolicyInfo, error) {
+		return cl.Policies(ctx)
+	}, func(p api.PolicyInfo) []string { return []string{described(p.Name, p.Summary)} })(ctx, c)
+}
+
+func namespaces(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]api.Namespace, error) {
+		return cl.Namespaces(ctx)
+	}, func(n api.Namespace) []string { return []string{n.Name} })(ctx, c)
+}
+
+func tokens(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]api.Token, error) { return cl.Tokens(ctx) },
+		func(t api.Token) []string {
+			return []string{described(t.ID, t.Name), described(t.Name, string(t.Role))}
+		})(ctx, c)
+}
+
+// nodes lists the hosts of the cluster, heard or not: one that is gone may have to be removed.
+func nodes(ctx context.Context, c *cli.Env) ([]string, error) {
+	cl, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	members, err := cl.Members(ctx)
+	var out []string
+	for _, m := range members {
+		out = append(out, string(m.ID))
+	}
+	if len(out) > 0 || err != nil {
+		return out, err
+	}
+	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Worker)} })(ctx, c) // no cluster: souk dev
+}
+
+func ofWorkers(each func(cluster.Record) []string) source {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]cluster.Record, error) {
+		list, err := cl.Workers(ctx)
+		return list.Workers, err
+	}, each)
+}
+
+func regions(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Region)} })(ctx, c)
+}
+
+func attributes(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) []string { return slices.Collect(maps.Keys(w.Attributes)) })(ctx, c)
+}
+
+func reservations(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) []string { return w.Reserved })(ctx, c)
+}
+
+func gpus(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) []string {
+		var out []string
+		for _, g := range w.GPUs {
+			out = append(out, g.Kind)
+		}
+		return out
+	})(ctx, c)
+}
+
+func contexts(_ context.Context, c *cli.Env) ([]string, error) {
+	all, err := c.Contexts()
+	return append(all.Names(), cli.AgentContext, cli.DevContext), err
+}
+
+func roles() []string {
+	var out []string
+	for _, r := range api.Roles() {
+		out = append(out, string(r))
+	}
+	return out
+}
