@@ -196,6 +196,8 @@ func (c *Env) here() (target, error) {
 
 // noteMissing says on stderr, once for each worker, that what is shown lacks what it has.
 func (c *Env) noteMissing(workers []string) {
+	c.noting.Lock()
+	defer c.noting.Unlock()
 	workers = slices.DeleteFunc(workers, func(id string) bool { return c.missing[id] })
 	if len(workers) == 0 {
 		return

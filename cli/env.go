@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -30,6 +31,7 @@ type Env struct {
 
 	context string // "": the one that is used
 
+	noting  sync.Mutex
 	missing map[string]bool // workers of which it was said that they could not be asked
 }
 

@@ -64,7 +64,8 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 // the subcommand ls does that too. Subcommands answer to what other tools call them.
 func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	lists := cmd.RunE != nil && !strings.Contains(cmd.Use, " ")
-	if lists && !slices.ContainsFunc(subs, func(s *cobra.Command) bool { return s.Name() == "ls" || s.Name() == "list" }) {
+	listed := func(s *cobra.Command) bool { return s.Name() == "ls" || s.Name() == "list" }
+	if lists && !slices.ContainsFunc(subs, listed) {
 		subs = append(subs, &cobra.Command{Use: "ls", Short: "The same as " + cmd.Name(), Hidden: true,
 			Args: Args(0, 0, "no argument"), RunE: cmd.RunE})
 	}

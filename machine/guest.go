@@ -123,8 +123,12 @@ func (g *Guest) check() error {
 	}
 	least, most := memoryPerCPU(g.CPUKind)
 	if g.MemoryMB < least*g.CPUs || g.MemoryMB > most*g.CPUs {
-		return bad("config.guest.memory_mb must be %d to %d with %d %s cpus, not %d: change the memory or the cpus",
-			least*g.CPUs, most*g.CPUs, g.CPUs, g.CPUKind, g.MemoryMB)
+		cpus := "CPUs"
+		if g.CPUs == 1 {
+			cpus = "CPU"
+		}
+		return bad("config.guest.memory_mb must be %d to %d with %d %s %s, not %d: change the memory or the CPUs",
+			least*g.CPUs, most*g.CPUs, g.CPUs, g.CPUKind, cpus, g.MemoryMB)
 	}
 	if g.MaxMemoryMB < 0 {
 		return bad("config.guest.max_memory_mb must not be below 0, as %d is", g.MaxMemoryMB)

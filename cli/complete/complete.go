@@ -131,7 +131,8 @@ func (v value) fits(f *pflag.Flag) bool {
 }
 
 // offer returns what may stand where something was typed, given being there already.
-func (v value) offer(cmd *cobra.Command, c *cli.Env, typed string, given []string) ([]string, cobra.ShellCompDirective) {
+func (v value) offer(cmd *cobra.Command, c *cli.Env, typed string,
+	given []string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	switch {
 	case v.dir:

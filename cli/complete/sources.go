@@ -31,12 +31,15 @@ func values() map[string]value {
 		"app": {list: apps}, "context": {list: contexts}, "policy": {list: policies, kind: "string"},
 		"region": {list: regions, many: true}, "near": {list: apps}, "away": {list: apps},
 		"spread": {list: attributes}, "same": {list: attributes}, "require": {list: attributes, more: true},
-		"prefer": {list: attributes, more: true}, "tolerate": {list: reservations}, "volume": {list: volumes, colon: true},
-		"band": {list: words("free", "batch", "service", "system")}, "priority": {list: words("high", "normal", "low"), kind: "string"},
+		"prefer": {list: attributes, more: true}, "tolerate": {list: reservations},
+		"volume":   {list: volumes, colon: true},
+		"band":     {list: words("free", "batch", "service", "system")},
+		"priority": {list: words("high", "normal", "low"), kind: "string"},
 		"strategy": {list: words("direct", "race", "shared", "batching", "fair-share")},
 		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
 		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
-		"signal":   {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)}, "pace": {list: words("lan", "wan")},
+		"pace":     {list: words("lan", "wan")},
+		"signal":   {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":  {list: words(roles()...), kind: "string"},
 		"gpus":  {list: gpus, more: true},
 		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
@@ -147,7 +150,8 @@ func nodes(ctx context.Context, c *cli.Env) ([]string, error) {
 	if len(out) > 0 || err != nil {
 		return out, err
 	}
-	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Worker)} })(ctx, c) // no cluster: souk dev
+	// Without a cluster, in souk dev, there are workers alone.
+	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Worker)} })(ctx, c)
 }
 
 func ofWorkers(each func(cluster.Record) []string) source {

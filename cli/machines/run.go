@@ -118,6 +118,12 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 	var mu sync.Mutex
 	var failed []error
 	for i := range n {
+		mu.Lock()
+		same := len(failed) == 1 && refusesAll(failed[0])
+		mu.Unlock()
+		if same {
+			break
+		}
 		one := *l
 		if l.Name != "" {
 			one.Name = fmt.Sprintf("%s-%d", l.Name, i+1)
@@ -131,6 +137,10 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
+			case err != nil && len(failed) > 0 && refusesAll(failed[0]): // it has been said
+			case err != nil && refusesAll(err):
+				failed = []error{err}
+				c.PrintError(err)
 			case err != nil:
 				failed = append(failed, err)
 				c.PrintError(fmt.Errorf("%s: %w", cmp.Or(one.Name, fmt.Sprintf("machine %d", i+1)), err))
@@ -149,6 +159,9 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 	return nil
 }
 
+// refusesAll reports whether what one launch was refused for would be the same for others that are alike.
+func refusesAll(err error) bool { return fault.Is(err, fault.Invalid) || fault.Is(err, fault.Denied) }
+
 // launched is what run prints in --json.
 type launched struct {
 	Machine     *machine.Machine `json:"machine"`
@@ -163,11 +176,11 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	o := client.LaunchOptions{Key: rand.Text()}
 	m, err := cl.Launch(ctx, app, l, o)
 	if fault.Is(err, fault.NotFound) && l.Config != nil {
-		if _, missing := cl.App(ctx, app); !fault.Is(missing, fault.NotFound) {
-			return nil, err // the app is there: something else was not found
-		}
-		if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
-			return nil, made
+		// Where the app is there now, something else was not found, or others have just made it.
+		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
+			if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
+				return nil, made
+			}
 		}
 		m, err = cl.Launch(ctx, app, l, o)
 	}

@@ -63,7 +63,8 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
 		if v.limit <= 0 {
 			return cli.Usagef("--timeout is more than 0s; --no-wait waits for nothing")
 		}
-		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return c.Together(cmd.Context(), refs, func(ctx context.Context, c *cli.Env, cl *client.Client,
+			m *machine.Machine) error {
 			begin := time.Now()
 			if err := v.act(ctx, cl, m, act); err != nil {
 				return err
@@ -189,7 +190,8 @@ func Signal(c *cli.Env) *cobra.Command {
 		Example: "  souk signal web --signal SIGHUP\n  souk signal web -s 10",
 		Args:    cli.Args(1, -1, "at least one machine, by id or name")}
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
-		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		return c.Together(cmd.Context(), refs, func(ctx context.Context, c *cli.Env, cl *client.Client,
+			m *machine.Machine) error {
 			if err := cl.Signal(ctx, m.App, m.ID, v.nonce, sig); err != nil {
 				return err
 			}

@@ -108,7 +108,8 @@ func usedBy(p api.PolicyInfo) string {
 }
 
 func policyShow(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "show POLICY", Short: "Print a policy's file, and with --versions what versions are kept",
+	cmd := &cobra.Command{Use: "show POLICY",
+		Short: "Print a policy's file, and with --versions what versions are kept",
 		Example: "  souk policy show spread > mine.toml\n  souk policy show fast --version 3\n  souk policy show " +
 			"fast " +
 			"--versions", Args: cli.Args(1, 1, "a name")}

@@ -27,7 +27,7 @@ func Trace(c *cli.Env) *cobra.Command {
 	shape := trace.Shape{}
 	output := ""
 	gen := &cobra.Command{
-		Use:   "gen SHAPE", ValidArgs: trace.Shapes(),
+		Use: "gen SHAPE", ValidArgs: trace.Shapes(),
 		Short: "Generate a load in the .tr format",
 		Args:  cli.Args(1, 1, "a shape: "+strings.Join(trace.Shapes(), ", ")),
 		Long: "Generate a load in the .tr format: " + strings.Join(
