@@ -43,10 +43,10 @@ func values() map[string]value {
 		"role":  {list: words(roles()...), kind: "string"},
 		"gpus":  {list: gpus, more: true},
 		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":   dir, "traces": dir,
+		"dir":   dir, "traces": dir, "unit-dir": dir,
 	}
 	for _, name := range []string{"from", "file", "env-file", "config", "tls-cert", "tls-key", "token-file", "root",
-		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out"} {
+		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec"} {
 		v[name] = file
 	}
 	return v
