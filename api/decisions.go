@@ -55,14 +55,26 @@ type Plan struct {
 	Equal     []cluster.WorkerID `json:"equal,omitempty"`
 	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
 	Sentences []string           `json:"sentences"`
-	Changes   []decision.Change  `json:"changes"`           // that would make it fit, smallest first
-	Victims   []Victims          `json:"victims,omitempty"` // whom a worker would evict for it, as it says itself
-	Decision  *decision.Decision `json:"decision"`
+	Changes   []decision.Change  `json:"changes"` // that would make it fit, smallest first
+	// whom a worker would evict for it, as it says itself: where it fits only so, Worker
+	Victims  []Victims          `json:"victims,omitempty"`
+	Decision *decision.Decision `json:"decision"`
 }
 
 // Victims are the machines that a worker says it would evict.
 type Victims struct {
 	Worker  cluster.WorkerID `json:"worker"`
 	Victims []string         `json:"victims"` // ids of machines
+	Evicted []Evictee        `json:"evicted"` // the same, and what is known of each
 	Cost    float64          `json:"cost"`    // seconds of work
+}
+
+// Evictee is a machine that would be evicted, or a short task that would go back to its queue.
+type Evictee struct {
+	Machine string       `json:"machine"`
+	Name    string       `json:"name,omitempty"`
+	App     string       `json:"app"`
+	Band    machine.Band `json:"band"`
+	Cost    float64      `json:"cost"` // seconds of work
+	Why     string       `json:"why"`  // this one: a sentence
 }

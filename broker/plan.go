@@ -20,14 +20,13 @@ type Plan struct {
 	Equal     []cluster.WorkerID // workers that score the same as the winner: the id decides among them
 	Among     []cluster.WorkerID // of a race: it goes to the first of these that answers
 	Sentences []string
-	Victims   []Victims // whom a worker would evict for it, as it says itself
+	Victims   []Victims // whom a worker would evict for it, as it says itself: where it fits so, the winner
 }
 
 // Victims is a worker's own answer to whom it would evict.
 type Victims struct {
-	Worker   cluster.WorkerID
-	Machines []string // ids
-	Cost     float64  // seconds of work
+	Worker cluster.WorkerID
+	*market.Eviction
 }
 
 // Plan goes the way of a create up to its strategy, and has a buyer decide. Workers are asked for quotes, which reserve
@@ -46,11 +45,18 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 		buyer, _ = b.directBuyer(ctx, &req, &p.Policy)
 	}
 	out := &Plan{Machine: req.Machine}
-	out.Plan = decision.ForeseeBuyer(view.At, buyer, req, view, p.Policy, limitsOf(p.Launch), b.wouldAnswer(ctx, req))
+	evicted := map[cluster.WorkerID]*market.Eviction{}
+	out.Plan = decision.ForeseeBuyer(view.At, buyer, req, view, p.Policy, limitsOf(p.Launch),
+		b.wouldAnswer(ctx, req, evicted))
 	out.Sentences, out.Equal = decision.Explain(out.Decision), equals(out.Decision)
-	switch {
+	switch e := evicted[out.Decision.Winner]; {
 	case out.Verdict != decision.FitsNow:
 		out.Victims = b.victims(ctx, req, out.Changes)
+	case e != nil:
+		out.Victims = []Victims{{out.Decision.Winner, e}}
+	}
+	switch {
+	case out.Verdict != decision.FitsNow:
 	case o.name != Direct:
 		out.byStrategy(o.name)
 	}
@@ -83,8 +89,10 @@ func (p *Plan) byStrategy(name string) {
 		" are asked at once to hold room for it, and it goes to the first that answers.")
 }
 
-// wouldAnswer asks a worker itself what it would say to a request that evicts; for the rest the view is fresh.
-func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request) decision.Answer {
+// wouldAnswer asks a worker itself what it would say. Whom one would evict that takes the request by evicting is
+// entered in evicted.
+func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request,
+	evicted map[cluster.WorkerID]*market.Eviction) decision.Answer {
 	return func(id cluster.WorkerID, evict bool) market.In {
 		w := b.fleet.Worker(id)
 		if w == nil {
@@ -94,7 +102,10 @@ func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request) decisio
 		switch {
 		case err != nil:
 			return market.In{Worker: id, Lost: true}
-		case q.Verdict.Fits || evict && q.Evict != nil:
+		case q.Verdict.Fits:
+			return market.In{Worker: id, Granted: true}
+		case evict && q.Evict != nil:
+			evicted[id] = q.Evict
 			return market.In{Worker: id, Granted: true}
 		}
 		return market.In{Worker: id, Refused: &market.Refusal{Verdict: q.Verdict, Record: q.Record}}
@@ -131,11 +142,7 @@ func (b *Broker) victims(ctx context.Context, req placement.Request, changes []d
 		if err != nil || q.Evict == nil {
 			continue // it does not answer, or would evict nobody: its summary was only a bound
 		}
-		v := Victims{Worker: c.Worker, Cost: q.Evict.Cost}
-		for _, m := range q.Evict.Victims {
-			v.Machines = append(v.Machines, m.Machine)
-		}
-		out = append(out, v)
+		out = append(out, Victims{c.Worker, q.Evict})
 	}
 	return out
 }
@@ -150,8 +157,8 @@ func limitsOf(launch *machine.Launch) decision.Limits {
 	if err != nil {
 		return decision.Limits{}
 	}
-	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory * int64(max(1, g.CPUs))},
-		Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}}
+	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory},
+		Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}, PerCPU: one.Memory}
 }
 
 // GuestResources returns what a guest alone asks for.

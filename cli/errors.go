@@ -17,6 +17,7 @@ func (i Interrupted) Error() string { return "stopped by " + i.Signal.String() }
 
 // PrintError says once what went wrong.
 func (c *Env) PrintError(err error) {
+	err = c.ownWords(err)
 	if c.JSON {
 		f := fault.As(err)
 		line := ErrorLine{Error: err.Error(), Kind: f.Kind, Code: f.Code, Exit: ExitCode(err)}

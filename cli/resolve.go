@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -39,25 +41,39 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 		if fault.Is(unsure, fault.Unavailable) {
 			return nil, unsure
 		}
+		if j, err := cl.Job(ctx, ref); err == nil {
+			return nil, fault.New(fault.NotFound, "job",
+				"%q is a job, and no machine: \"souk job status %s\" tells of it; see souk job --help", ref,
+				cmp.Or(j.Spec.Name, j.ID))
+		}
 		return nil, fault.New(fault.NotFound, "machine",
 			"no machine has the id or the name %q%s; \"souk ps\" lists them",
 			ref, inApp(app))
 	}
 	if len(named) > 1 {
-		apps := make([]string, len(named))
-		for i, m := range named {
-			apps[i] = m.App
-		}
-		slices.Sort(apps)
-		return nil, fault.New(fault.Conflict, "ambiguous",
-			"%d machines are named %q, in the apps %s; give --app, or the id", len(named), ref,
-			strings.Join(apps, ", "))
+		return nil, ambiguous(named, ref)
 	}
 	m, err = cl.Machine(ctx, named[0].App, named[0].ID)
 	if err != nil {
 		return nil, err
 	}
 	return Owned(m, named[0].App), nil
+}
+
+// ambiguous is the error of a name that several machines have.
+func ambiguous(named []*machine.Line, name string) error {
+	apps := map[string]bool{}
+	ids := make([]string, len(named))
+	for i, m := range named {
+		apps[m.App] = true
+		ids[i] = fmt.Sprintf("%s on %s", m.ID, m.Worker)
+	}
+	if len(apps) == 1 {
+		return fault.New(fault.Conflict, "ambiguous", "%d machines of app %s are named %q: %s; give the id",
+			len(named), named[0].App, name, strings.Join(ids, ", "))
+	}
+	return fault.New(fault.Conflict, "ambiguous", "%d machines are named %q, in the apps %s; give --app, or the id",
+		len(named), name, strings.Join(slices.Sorted(maps.Keys(apps)), ", "))
 }
 
 // elsewhere returns the machine with an id, in whichever app; nil where there is none.

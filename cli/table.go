@@ -164,6 +164,20 @@ func Cells(texts ...string) []Cell {
 // coloured reports whether stdout is a terminal whose user has not asked for no colour (no-color.org).
 func (c *Env) coloured() bool { return c.Getenv("NO_COLOR") == "" && IsTerminal(c.Out) }
 
+// unknownState is what is said of a machine whose worker is not heard: it may be in any state.
+const unknownState = "unknown"
+
+// LineStateCell returns a machine's state as it is known, in its colour.
+func LineStateCell(m *machine.Line) Cell {
+	switch {
+	case !Heard(m.HostStatus) && m.State != machine.Destroyed:
+		return Cell{unknownState, "33"}
+	case m.Returns:
+		return Cell{string(m.State) + ", waits for room", "33"}
+	}
+	return StateCell(m.State)
+}
+
 // StateCell returns a machine's state in its colour.
 func StateCell(s machine.State) Cell {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
 )
 
 // StatesText returns states as a sentence has them: "started or stopped".
@@ -58,6 +59,44 @@ func Pairs(kv map[string]string) string {
 		parts = append(parts, k+"="+strings.Map(Printable, kv[k]))
 	}
 	return strings.Join(parts, " ")
+}
+
+// Heard reports whether a machine's worker told of it just now, by the machine's host_status.
+func Heard(hostStatus string) bool { return hostStatus == "ok" || hostStatus == "" }
+
+// StateText says in what state a machine is, and of one whose worker is not heard in what state it was.
+func StateText(m *machine.Machine) string {
+	x := m.LastExit()
+	switch {
+	case !Heard(m.HostStatus) && m.State != machine.Destroyed:
+		silent := fmt.Sprintf("%s is not heard", m.Worker)
+		if m.SilentMS > 0 {
+			silent = fmt.Sprintf("%s not heard for %s", m.Worker, ageText(time.Duration(m.SilentMS)*time.Millisecond))
+		}
+		return fmt.Sprintf("%s (%s); last seen %s", unknownState, silent, m.State)
+	case m.Returns:
+		return fmt.Sprintf("%s: it made room for machine %s of app %s, and is started again when there is room",
+			m.State, m.Preempted.By, m.Preempted.ByApp)
+	case m.Preempted != nil && m.State == machine.Stopped:
+		return fmt.Sprintf("%s: it made room for machine %s of app %s; \"souk start\" bids for room again", m.State,
+			m.Preempted.By, m.Preempted.ByApp)
+	case x != nil && x.OOMKilled:
+		return fmt.Sprintf("%s, exit code %d: out of memory", m.State, x.ExitCode)
+	case x != nil && !x.Lost:
+		return fmt.Sprintf("%s, exit code %d", m.State, x.ExitCode)
+	}
+	return string(m.State)
+}
+
+// ageText prints a time as a sentence has it, in its largest unit: "6 s", "5 min", "2 h".
+func ageText(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", max(1, d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("%.0f h", d.Hours())
 }
 
 // EventText prints an event in one line: when, what, the state it led to, and the reason or the exit code.
@@ -116,6 +155,7 @@ func Millis(d time.Duration) string {
 func ClausesText(cs []machine.Clause) string {
 	parts := make([]string, len(cs))
 	for i, x := range cs {
+		x = placement.InUnits(x)
 		parts[i] = fmt.Sprintf("%s: wanted %s, had %s", x.Code, x.Wanted, x.Had)
 	}
 	return strings.Join(parts, "; ")

@@ -35,6 +35,7 @@ type Step struct {
 	Dim   string   `json:"dim,omitempty"`
 	From  int64    `json:"from,omitempty"`
 	To    int64    `json:"to,omitempty"`
+	Each  int64    `json:"each,omitempty"` // what one of those is that are asked for in whole numbers; 0: any amount
 	Index int      `json:"index,omitempty"`
 	Name  string   `json:"name,omitempty"`
 	Value string   `json:"value,omitempty"`
@@ -145,6 +146,9 @@ func (c *Change) text(r *placement.Request) string {
 func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 	switch s.Kind {
 	case Less:
+		if s.Dim == "cpu" && s.Each > 0 && s.From%s.Each == 0 {
+			return fmt.Sprintf("ask for --cpus %d instead of %d", s.To/s.Each, s.From/s.Each)
+		}
 		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), amount(s.Dim, s.To),
 			amount(s.Dim, s.From), amount(s.Dim, s.From-s.To))
 	case DropRequire:
@@ -167,8 +171,8 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 		if !r.Scheduling.MayPreempt() {
 			band = fmt.Sprintf(" (say band %s, so that it may)", r.Scheduling.BandName())
 		}
-		return fmt.Sprintf("evict up to %d machines of lower rank from %s, which frees %s%s", s.Machines, w, s.Frees,
-			band)
+		return fmt.Sprintf("evict up to %s of lower rank from %s, which frees %s%s", count(s.Machines, "machine"), w,
+			s.Frees, band)
 	case Uncordon:
 		return fmt.Sprintf("open %s, which is %s", w, s.Name)
 	case Wait:

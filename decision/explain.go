@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
 // reason says in one sentence what was decided.
@@ -20,6 +21,9 @@ func reason(d *Decision) string {
 			return "the worker asked does not answer, so the machine may exist there or not"
 		case Broken:
 			return "the request was given up before a worker had said yes or no"
+		}
+		if name := d.undefined(); name != "" && d.Pending == Misconfigured {
+			return fmt.Sprintf("no worker has the attribute %s that it requires", name)
 		}
 		return PendingText(d.Pending)
 	}
@@ -48,6 +52,24 @@ func (d *Decision) refusals() (n int) {
 		}
 	}
 	return n
+}
+
+// undefined returns the attribute that it requires and the workers do not have; "" for none.
+func (d *Decision) undefined() string {
+	for i := range d.Groups {
+		for _, c := range d.Groups[i].Failing {
+			if name, is := strings.CutPrefix(c.Had, placement.Undefined); is && c.Code == placement.CodeRequirement {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// evicts reports whether the winner takes it only by evicting.
+func (d *Decision) evicts() bool {
+	n := len(d.Asks)
+	return d.Winner != "" && n > 0 && d.Asks[n-1].Evict
 }
 
 func (d *Decision) considered(worker string) *Considered {
@@ -248,6 +270,9 @@ func groupText(d *Decision, g *Group) string {
 	who := fmt.Sprintf("%d of %d workers could not", g.Count, d.Workers)
 	if g.Count == 1 {
 		who = string(g.Example) + " could not"
+	}
+	if d.evicts() {
+		who = "Without an eviction " + who
 	}
 	if g.Codes[0] == Other {
 		return who + ", for other reasons again."

@@ -10,6 +10,7 @@ import (
 // Sentence tells a failing clause so that a person can act on it: what was wanted, what there was, what would help. It
 // has no full stop, so that several can follow each other.
 func Sentence(c machine.Clause) string {
+	c = placement.InUnits(c)
 	does, help := "", ""
 	switch c.Code {
 	case placement.CodeState:

@@ -114,8 +114,8 @@ func (f *Fleet) publish() {
 	f.stale.Store(false)
 }
 
-// Refused enters the record that came with a worker's refusal, which is its newest word. One that is older than what is
-// known changes nothing.
+// Refused enters the record that came with a worker's refusal, or another answer, which is its newest word. One that is
+// older than what is known changes nothing.
 func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 	if rec.Worker != worker {
 		return // no worker speaks for another

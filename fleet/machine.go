@@ -52,12 +52,13 @@ func firstPort(x *machine.Machine) uint16 {
 }
 
 // LastKnown returns the machine as its worker last told of it, for lists while the worker cannot be asked: without its
-// config and its events.
-func (m *Machine) LastKnown() *machine.Machine {
+// config and its events. silent is for how long it has not been heard; 0: nobody knows.
+func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 	at := m.Updated.UTC().Format(time.RFC3339)
 	return &machine.Machine{ID: m.ID, App: m.App, Name: m.Name, State: m.State, Region: string(m.Region),
 		InstanceID: m.Instance, Version: m.Instance, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
-		HostStatus: "unreachable", Events: []machine.Event{}, Config: &machine.Config{}}
+		HostStatus: "unreachable", SilentMS: silent.Milliseconds(), Events: []machine.Event{},
+		Config: &machine.Config{}}
 }
 
 // Name is the name of a machine in its app.

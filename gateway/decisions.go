@@ -95,6 +95,20 @@ func notesOf(f decisionlog.Found) (notes []string) {
 	return notes
 }
 
+// elsewhere says where a decision may be that is not in the log of this member.
+const elsewhere = "each member keeps the decisions that it made itself: ask the one that was asked for this machine, " +
+	"or it was too long ago for its log"
+
+// others reports whether there are other members, which decide too.
+func (a *decisionsAPI) others() bool {
+	for w := range a.directory.fleet.Snapshot().Workers() {
+		if !w.Own {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("decision")
 	found, err := a.findDecisions(r.Context(), decisionlog.Query{ID: id, Limit: 1})
@@ -104,6 +118,9 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 	if len(found.Decisions) == 0 {
 		if found.Damage != nil {
 			return found.Damage
+		}
+		if a.others() {
+			return fault.New(fault.NotFound, "decision", "no decision has the id %s here; %s", clip(id, 40), elsewhere)
 		}
 		return fault.New(fault.NotFound, "decision",
 			"no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
@@ -154,6 +171,9 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 		return missing
 	}
 	out.Notes = notesOf(found)
+	if len(found.Decisions) == 0 && a.others() {
+		out.Notes = append(out.Notes, elsewhere)
+	}
 	if number == 0 && missing == nil {
 		number = len(found.Decisions) - overtaken(found.Decisions, f.machine)
 	}

@@ -201,10 +201,23 @@ func (d *directory) find(ctx context.Context, app, id string) (found, error) {
 	}
 	if x, known := d.fleet.Snapshot().Machine(id); known && x.App == app && couldNotAsk(err) && ctx.Err() == nil {
 		if w, there := d.worker(x.Worker); there {
-			return found{w, x.LastKnown()}, nil
+			return found{w, x.LastKnown(d.silence(x.Worker))}, nil
 		}
 	}
 	return f, err
+}
+
+// silence returns for how long a worker that cannot be asked has not been heard; 0 where nobody knows.
+func (d *directory) silence(id cluster.WorkerID) time.Duration {
+	since, _ := d.contact.Lost(id)
+	if x, known := d.fleet.Snapshot().Worker(id); known && !x.Reachable() && !x.Since.IsZero() &&
+		(since.IsZero() || x.Since.Before(since)) {
+		since = x.Since
+	}
+	if since.IsZero() {
+		return 0
+	}
+	return max(time.Since(since), time.Millisecond)
 }
 
 // findSurely is find for who acts on NotFound: where a worker could not be asked, it is returned, whatever is known.

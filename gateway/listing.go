@@ -53,7 +53,7 @@ func (d *directory) listing(
 	return gather(d, d.having(app, destroyed), ask, func(id cluster.WorkerID) []listed {
 		var known []*machine.Machine
 		for x := range d.fleet.Snapshot().MachinesAt(id, app) {
-			known = append(known, x.LastKnown())
+			known = append(known, x.LastKnown(d.silence(id)))
 		}
 		return plainly(known, keep)
 	})

@@ -104,6 +104,7 @@ func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.
 	if err != nil {
 		return err
 	}
+	a.directory.fleet.Refused(worker.ID(), rec) // so that who lists the workers next sees it
 	answer(w, http.StatusOK, rec)
 	return nil
 }

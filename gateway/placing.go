@@ -54,10 +54,24 @@ func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	out := api.Plan{Machine: p.Machine, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: p.Sentences, Changes: p.Changes, Decision: d, Equal: p.Equal, Among: p.Among}
 	for _, v := range p.Victims {
-		out.Victims = append(out.Victims, api.Victims{Worker: v.Worker, Victims: v.Machines, Cost: v.Cost})
+		out.Victims = append(out.Victims, a.victims(v))
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// victims tells of those that a worker would evict, with the names that they have here.
+func (a *placingAPI) victims(v broker.Victims) api.Victims {
+	out := api.Victims{Worker: v.Worker, Cost: v.Cost}
+	known := a.directory.fleet.Snapshot()
+	for _, m := range v.Eviction.Victims {
+		x := api.Evictee{Machine: m.Machine, App: m.App, Band: machine.BandOfRank(m.Rank), Cost: m.Cost, Why: m.Why}
+		if k, there := known.Machine(m.Machine); there {
+			x.Name = k.Name
+		}
+		out.Victims, out.Evicted = append(out.Victims, m.Machine), append(out.Evicted, x)
+	}
+	return out
 }
 
 // planDrain says where a worker's machines would go.

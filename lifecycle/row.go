@@ -58,6 +58,7 @@ func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 // are replaced, not edited.
 func (r *row) public() *machine.Machine {
 	m := r.Machine
+	m.Returns = m.Preempted != nil && !r.ReturnAt.IsZero()
 	return &m
 }
 

@@ -22,6 +22,11 @@ type Line struct {
 	CPUs       int              `json:"cpus,omitempty"` // 0: its worker cannot be asked for its config
 	MemoryMB   int              `json:"memory_mb,omitempty"`
 	Command    string           `json:"command,omitempty"` // cut to MaxLineCommand bytes
+
+	ExitCode *int  `json:"exit_code,omitempty"`  // of its newest end; nil: it runs, or has never ended
+	OOM      bool  `json:"oom_killed,omitempty"` // it ended so
+	Returns  bool  `json:"returns,omitempty"`    // as in Machine
+	SilentMS int64 `json:"silent_ms,omitempty"`  // as in Machine
 }
 
 // MaxLineCommand bounds a line's command, bytes.
@@ -30,12 +35,29 @@ const MaxLineCommand = 200
 // Line returns the machine in one line.
 func (m *Machine) Line() Line {
 	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
-		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config)}
+		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config),
+		Returns: m.Returns, SilentMS: m.SilentMS}
+	if x := m.LastExit(); x != nil {
+		l.ExitCode, l.OOM = &x.ExitCode, x.OOMKilled
+	}
 	if m.Config != nil && m.Config.Guest != nil {
 		g := m.Config.Guest
 		l.CPUKind, l.CPUs, l.MemoryMB = g.CPUKind, g.CPUs, g.MemoryMB
 	}
 	return l
+}
+
+// LastExit returns how a machine ended that does not run now; nil where it runs, or has never ended.
+func (m *Machine) LastExit() *ExitEvent {
+	if m.State != Stopped && m.State != Failed && m.State != Destroyed && m.State != Restarting {
+		return nil
+	}
+	for i := range m.Events {
+		if r := m.Events[i].Request; r != nil && r.ExitEvent != nil {
+			return r.ExitEvent
+		}
+	}
+	return nil
 }
 
 // commandLine returns what a config runs, cut to MaxLineCommand bytes at the border of a rune.

@@ -30,6 +30,18 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.Command != "" {
 		b = AppendText(append(b, `,"command":`...), l.Command)
 	}
+	if l.ExitCode != nil {
+		b = strconv.AppendInt(append(b, `,"exit_code":`...), int64(*l.ExitCode), 10)
+	}
+	if l.OOM {
+		b = append(b, `,"oom_killed":true`...)
+	}
+	if l.Returns {
+		b = append(b, `,"returns":true`...)
+	}
+	if l.SilentMS != 0 {
+		b = strconv.AppendInt(append(b, `,"silent_ms":`...), l.SilentMS, 10)
+	}
 	return append(b, '}')
 }
 
@@ -141,6 +153,18 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		return p.count(&l.CPUs)
 	case "memory_mb":
 		return p.count(&l.MemoryMB)
+	case "exit_code":
+		l.ExitCode = new(int)
+		return p.count(l.ExitCode)
+	case "oom_killed":
+		return p.yes(&l.OOM)
+	case "returns":
+		return p.yes(&l.Returns)
+	case "silent_ms":
+		var ms int
+		ok := p.count(&ms)
+		l.SilentMS = int64(ms)
+		return ok
 	default:
 		return false
 	}
@@ -176,6 +200,13 @@ func (p *lineParser) string() ([]byte, bool) {
 		}
 	}
 	return nil, false
+}
+
+// yes reads "true"; what is false is left out.
+func (p *lineParser) yes(to *bool) bool {
+	*to = bytes.HasPrefix(p.text[p.at:], []byte("true"))
+	p.at += len("true")
+	return *to
 }
 
 // count reads a whole number that is not negative.

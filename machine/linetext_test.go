@@ -21,7 +21,9 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 				State: machine.State(text.Draw(t, "state")), Worker: cluster.WorkerID(text.Draw(t, "worker")),
 				Region: text.Draw(t, "region"), HostStatus: text.Draw(t, "host"), CreatedAt: text.Draw(t, "created"),
 				CPUKind: text.Draw(t, "kind"), CPUs: rapid.Int().Draw(t, "cpus"),
-				MemoryMB: rapid.IntRange(0, 1<<20).Draw(t, "memory"), Command: text.Draw(t, "command")}
+				MemoryMB: rapid.IntRange(0, 1<<20).Draw(t, "memory"), Command: text.Draw(t, "command"),
+				ExitCode: rapid.Ptr(rapid.IntRange(0, 255), true).Draw(t, "exit"), OOM: rapid.Bool().Draw(t, "oom"),
+				Returns: rapid.Bool().Draw(t, "returns"), SilentMS: rapid.Int64Range(0, 1<<40).Draw(t, "silent")}
 		})
 		l := line.Draw(t, "line")
 		want, err := json.Marshal(l)

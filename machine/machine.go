@@ -75,7 +75,12 @@ type Machine struct {
 	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
 	// by whom it was evicted; nil once it has been started again
 	Preempted *Preemption `json:"preempted,omitempty"`
-	GPUs      []int       `json:"gpus,omitempty"` // the worker's devices that it has now, by number
+	// it was evicted, and is started again by itself once there is room
+	Returns bool `json:"returns,omitempty"`
+	// for how long its worker has not been heard, milliseconds; 0: it was, or nobody knows since when it was not. What
+	// is told of the machine is what was so before.
+	SilentMS int64 `json:"silent_ms,omitempty"`
+	GPUs     []int `json:"gpus,omitempty"` // the worker's devices that it has now, by number
 	// how long each phase of the last launch took, as Go durations
 	Phases map[string]string `json:"phases,omitempty"`
 }

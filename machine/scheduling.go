@@ -79,6 +79,15 @@ func (s Scheduling) Rank() int {
 	return base*(MaxPriority+1) + s.Priority
 }
 
+// BandOfRank returns the band of what ranks so; "lent" is what Rank says of the lent.
+func BandOfRank(rank int) Band {
+	bands := []Band{BandFree, BandBatch, BandService, BandSystem}
+	if rank < 0 {
+		return "lent"
+	}
+	return bands[min(rank/(MaxPriority+1), len(bands)-1)]
+}
+
 // MayPreempt says whether the launch may evict what ranks lower. One that names no band, or is lent to, never does.
 func (s Scheduling) MayPreempt() bool { return !s.Lent && s.Band != "" && s.Band != BandFree }
 

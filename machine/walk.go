@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -256,16 +258,21 @@ func (w *walker) custom(s *shape, f *frame, start int) error {
 
 // unknown refuses a field that does not exist, and says which one may be meant.
 func (w *walker) unknown(s *shape, f *frame) error {
-	best, far := "", 3
-	for name := range s.fields {
-		if d := distance(strings.ToLower(f.key), name, far); d < far || d == far && far < 3 && name < best {
-			best, far = name, d
-		}
-	}
-	if best != "" {
+	if best := Closest(f.key, maps.Keys(s.fields)); best != "" {
 		return w.refuse(f, "unknown_field", "is not a field souk knows; did you mean %q?", best)
 	}
 	return w.refuse(f, "unknown_field", "is not a field souk knows: leave it out (docs/reference/config.md lists all)")
+}
+
+// Closest returns the name that a misspelt word resembles; "" where none does.
+func Closest(word string, names iter.Seq[string]) string {
+	best, far := "", 3
+	for name := range names {
+		if d := distance(strings.ToLower(word), name, far); d < far || d == far && far < 3 && name < best {
+			best, far = name, d
+		}
+	}
+	return best
 }
 
 // distance counts the edits between two short texts, up to limit.

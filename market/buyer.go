@@ -159,8 +159,10 @@ func (b *Buyer) exhausted() error {
 	count, example := map[string]int{}, map[string]machine.Clause{}
 	var order []string
 	never, volume := true, false
-	for _, w := range b.view.Workers {
+	verdicts := make([]placement.Verdict, len(b.view.Workers))
+	for i, w := range b.view.Workers {
 		v := b.policy.Judge(&b.req, &w)
+		verdicts[i] = v
 		never = never && v.Never
 		for _, c := range v.Failing {
 			code := c.Code
@@ -185,12 +187,18 @@ func (b *Buyer) exhausted() error {
 		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(refusals(b.purchased), " | ")))
 	}
 	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
-	switch {
-	case never:
+	advice := constraintAdvice(&b.req, b.view, verdicts)
+	if never {
 		e.Code = "never_fits"
+	} else {
+		e.RetryAfter = 5 * time.Second
+	}
+	switch {
+	case advice != "":
+		e.Text += "; " + advice
+	case never:
 		e.Text += "; no worker could take it even if it were empty, so ask for less or add a larger worker"
 	default:
-		e.RetryAfter = 5 * time.Second
 		e.Text += "; ask for less, or try again when something has stopped"
 	}
 	if volume {

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -56,6 +57,7 @@ type GangBuyer struct {
 	try      int
 	lost     int
 	refusals []string
+	failed   error // the request itself is wrong: more tries would end alike
 }
 
 type gangPhase uint8
@@ -184,6 +186,8 @@ func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
 			}
 		case a.Refused != nil:
 			g.heal(asked[i].Worker, a.Refused)
+		case a.Failed != nil:
+			g.failed = cmp.Or(g.failed, a.Failed)
 		}
 		g.held[m] = a.Done || a.Lost // a lost answer may have been a yes, so it is released too
 		whole = whole && a.Done
@@ -231,7 +235,7 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
 			if a.Refused != nil {
 				g.heal(asked[i].Worker, a.Refused)
 			} else {
-				g.note(asked[i].Worker, a.Failed.Error())
+				g.failed = cmp.Or(g.failed, a.Failed)
 			}
 			broken = true
 		}
@@ -299,6 +303,10 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 // pause waits for longer each time, by lot, so that gangs that met do not meet again.
 func (g *GangBuyer) pause(now time.Time) Batch {
 	g.phase = gangPlanning
+	if g.failed != nil {
+		g.phase = gangOver
+		return Batch{Done: true, Err: g.failed}
+	}
 	if !now.Before(g.req.Until) {
 		return g.fail()
 	}
@@ -314,8 +322,12 @@ func (g *GangBuyer) fail() Batch {
 	g.phase = gangOver
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang",
 		RetryAfter: 5 * time.Second}
-	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %d tries: %s", g.req.Min, len(g.req.Members),
-		g.try, g.shortfall())
+	tries := "1 try"
+	if g.try != 1 {
+		tries = fmt.Sprintf("%d tries", g.try)
+	}
+	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %s: %s", g.req.Min, len(g.req.Members), tries,
+		g.shortfall())
 	return Batch{Done: true, Err: e}
 }
 

@@ -57,9 +57,16 @@ func (b *Buyer) evicting() (cluster.WorkerID, bool) {
 	}
 	b.evicted[best.worker] = true
 	b.consent = fmt.Sprintf("no worker has room; evicts here, where it costs least: rank %d (its own is %d), "+
-		"machines about %d",
-		best.rank, b.req.Scheduling.Rank(), best.machines)
+		"about %s",
+		best.rank, b.req.Scheduling.Rank(), machinesText(best.machines))
 	return best.worker, true
+}
+
+func machinesText(n int) string {
+	if n == 1 {
+		return "1 machine"
+	}
+	return fmt.Sprintf("%d machines", n)
 }
 
 // prospectOf takes ranks away from a record, lowest first, until the judge and the policy let the request in. Which

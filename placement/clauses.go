@@ -96,11 +96,14 @@ func judgeAttributes(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
+// Undefined begins what a clause had where there is no such attribute; its name follows.
+const Undefined = "undefined: there is no "
+
 // hadText says what was there instead. A value of another type, or none, is undefined, and said to be.
 func hadText(q *cluster.Requirement, v cluster.Value, there bool) string {
 	switch {
 	case !there:
-		return "undefined: there is no " + q.Attribute
+		return Undefined + q.Attribute
 	case q.Of(v, true) == cluster.Undefined:
 		return "undefined: " + q.Attribute + " is the " + v.Type() + " " + v.String()
 	}

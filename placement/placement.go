@@ -207,7 +207,29 @@ func RegionText(rs []cluster.Region) string {
 
 // ClauseText prints a failing clause as part of a sentence: "memory: wanted 512 MiB, had 100 MiB free of 900 MiB".
 func ClauseText(c machine.Clause) string {
+	c = InUnits(c)
 	return c.Code + ": wanted " + c.Wanted + ", had " + c.Had
+}
+
+// InUnits returns a clause with its amounts of GPU as they are asked for: "1", not "1000m".
+func InUnits(c machine.Clause) machine.Clause {
+	named := strings.HasPrefix(c.Code, "gpu.")
+	if c.Code == "gpu" || c.Code == CodeGPUDevice || named {
+		c.Wanted, c.Had = wholeGPUs(c.Wanted, named), wholeGPUs(c.Had, named)
+	}
+	return c
+}
+
+// wholeGPUs replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
+func wholeGPUs(text string, bare bool) string {
+	words := strings.Fields(text)
+	for i, w := range words {
+		digits, milli := strings.CutSuffix(w, "m")
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && (milli || bare) {
+			words[i] = strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // VerdictText prints every failing clause of v in one line, or "fits".

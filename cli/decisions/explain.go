@@ -199,6 +199,8 @@ func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 	for _, x := range cs {
 		verdict := cli.Cell{Text: "fits", Colour: "32"}
 		switch {
+		case x.Worker == chosen && !x.Fits:
+			verdict = cli.Cell{Text: "evicts", Colour: "33"}
 		case x.Worker == chosen:
 			verdict = cli.Cell{Text: "chosen", Colour: "32"}
 		case !x.Fits:

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -158,6 +159,7 @@ func printForeseen(c *cli.Env, p api.Plan) {
 	for _, s := range p.Sentences {
 		c.Printf("  %s\n", s)
 	}
+	printVictims(c, p)
 	if len(p.Equal) > 0 && len(p.Among) == 0 {
 		c.Printf("  %s as good as that: souk run --id %s goes where this plan says.\n",
 			cli.NumberOf(len(p.Equal), "other is", "others are"), p.Machine)
@@ -172,11 +174,17 @@ func doWhyNot(c *cli.Env, p api.Plan) error {
 		return nil
 	}
 	if p.Verdict == decision.FitsNow {
-		c.Printf("nothing is in its way: it fits now, on %s\n", p.Worker)
-		if len(p.Decision.Groups) > 0 {
-			c.Printf("elsewhere:\n")
-			printGroups(c, p.Decision)
+		switch {
+		case len(p.Victims) > 0:
+			c.Printf("it fits now, on %s, but only in the place of others:\n", p.Worker)
+			printVictims(c, p)
+			c.Printf("without that no worker takes it:\n")
+		case len(p.Decision.Groups) > 0:
+			c.Printf("nothing is in its way: it fits now, on %s\nelsewhere:\n", p.Worker)
+		default:
+			c.Printf("nothing is in its way: it fits now, on %s\n", p.Worker)
 		}
+		printGroups(c, p.Decision)
 		return nil
 	}
 	c.Printf("%s: %s (%s)\n", verdictText(p.Verdict), p.Reason, p.Pending)
@@ -219,8 +227,26 @@ func printChanges(c *cli.Env, p api.Plan) {
 		}
 		c.Printf("  %d. %s%s\n", i+1, ch.Text, also)
 	}
+	printVictims(c, p)
+}
+
+// printVictims names those that workers would evict.
+func printVictims(c *cli.Env, p api.Plan) {
 	for _, v := range p.Victims {
-		c.Printf("  %s would evict %s, at a cost of %.0f seconds of work\n", v.Worker,
-			strings.Join(v.Victims, ", "), v.Cost)
+		c.Printf("  %s would evict, at a cost of %.0f s of work:\n", v.Worker, v.Cost)
+		for _, m := range v.Evicted {
+			c.Printf("    - %s\n", victimText(m))
+		}
 	}
+}
+
+// victimText names a machine that would be evicted: "b2 (b76c329c4abdd0) of app crunch, band batch".
+func victimText(m api.Evictee) string {
+	who := m.Machine
+	if m.Name != "" {
+		who = m.Name + " (" + m.Machine + ")"
+	} else if l, task := jobs.ParseLife(m.Machine); task {
+		who = fmt.Sprintf("task %d of job %s", l.Index, l.Job)
+	}
+	return fmt.Sprintf("%s of app %s, band %s", who, m.App, m.Band)
 }

@@ -132,7 +132,9 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 	if err := o.applyFiles(ctx, cl, app, l.Config); err != nil {
 		return err
 	}
-	o.applyLife(l.Config)
+	if err := o.applyLife(l.Config); err != nil {
+		return err
+	}
 	sched, err := o.place.scheduling()
 	if err == nil && sched != nil {
 		l.Scheduling = over(l.Scheduling, sched)
@@ -239,7 +241,7 @@ func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string
 }
 
 // applyLife enters whom it runs as, when it is started and how it is stopped.
-func (o *RunFlags) applyLife(cfg *machine.Config) {
+func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	if o.user != "" {
 		if len(cfg.Processes) == 0 {
 			cfg.Processes = []machine.ProcessConfig{{}}
@@ -258,6 +260,10 @@ func (o *RunFlags) applyLife(cfg *machine.Config) {
 		if policy != "" {
 			cfg.Restart.Policy = policy
 		}
+		if p := cmp.Or(cfg.Restart.Policy, "on-failure"); o.retries != 0 && p != "on-failure" {
+			return cli.Usagef("--retries is how often a machine is restarted on failure; with the restart policy %s "+
+				"it would mean nothing: say --restart on-failure, or leave it out", p)
+		}
 		cfg.Restart.MaxRetries = cmp.Or(o.retries, cfg.Restart.MaxRetries)
 	}
 	if o.signal != "" || o.grace != 0 {
@@ -273,6 +279,7 @@ func (o *RunFlags) applyLife(cfg *machine.Config) {
 	}
 	// Attached, the output is read to its end first, then the client destroys it.
 	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach
+	return nil
 }
 
 // LeastMemory is what the Machines API allows per CPU at least, in MB.

@@ -3,6 +3,8 @@ package machines
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,17 +74,39 @@ func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOption
 
 func printMachines(c *cli.Env, ms []*machine.Line) {
 	now := time.Now()
-	head := []cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 3).Cut(6), cli.Keep("STATE"),
-		cli.Keep("WORKER").Cut(6), cli.Drop("SHAPE", 1), cli.Drop("AGE", 2), cli.Drop("COMMAND", 5).Cut(10)}
+	ended := slices.ContainsFunc(ms, func(m *machine.Line) bool { return m.ExitCode != nil })
+	head := []cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 3).Cut(6),
+		cli.Keep("STATE").Cut(8), cli.Keep("WORKER").Cut(6), cli.Drop("SHAPE", 1),
+		cli.Drop("AGE", 2), cli.Drop("COMMAND", 5).Cut(10)}
+	if ended {
+		head = slices.Insert(head, 4, cli.Drop("EXIT", 6))
+	}
 	cells := make([]cli.Cell, 0, len(head)*len(ms))
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
 		cells = append(cells, cli.Cell{Text: m.ID}, cli.Cell{Text: m.Name}, cli.Cell{Text: m.App},
-			cli.StateCell(m.State), cli.Cell{Text: string(m.Worker)}, cli.Cell{Text: cli.LineShape(m)},
+			cli.LineStateCell(m))
+		if ended {
+			cells = append(cells, cli.Cell{Text: exitText(m)})
+		}
+		cells = append(cells, cli.Cell{Text: string(m.Worker)}, cli.Cell{Text: cli.LineShape(m)},
 			cli.Cell{Text: cli.Age(m.CreatedAt, now)}, cli.Cell{Text: m.Command})
 		rows = append(rows, cells[len(cells)-len(head):])
 	}
 	c.Table(head, rows)
+}
+
+// exitText is the exit code of a machine that does not run, and that it wanted too much memory.
+func exitText(m *machine.Line) string {
+	switch {
+	case m.ExitCode == nil:
+		return ""
+	case *m.ExitCode < 0:
+		return "lost"
+	case m.OOM:
+		return fmt.Sprintf("%d oom", *m.ExitCode)
+	}
+	return strconv.Itoa(*m.ExitCode)
 }
 
 // Status makes the command "souk status".
@@ -108,14 +132,16 @@ func Status(c *cli.Env) *cobra.Command {
 
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {
 	line := c.Field
-	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
+	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, cli.StateText(m))
 	line("app", "%s", m.App)
 	line("worker", "%s in region %s", m.Worker, m.Region)
 	if m.Placement != nil {
 		line("why there", "%s", m.Placement.Reason)
 	}
-	line("shape", "%s", cli.Shape(m.Config))
-	line("command", "%s", cli.Command(m.Config))
+	if cli.Heard(m.HostStatus) { // else only its worker knows them
+		line("shape", "%s", cli.Shape(m.Config))
+		line("command", "%s", cli.Command(m.Config))
+	}
 	line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
 	if m.Cordoned {
 		line("cordoned", "yes: no requests are routed to it")
@@ -123,7 +149,7 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	if m.Config != nil && len(m.Config.Metadata) > 0 {
 		line("metadata", "%s", cli.Pairs(m.Config.Metadata))
 	}
-	if m.State == machine.Started {
+	if m.State == machine.Started && cli.Heard(m.HostStatus) {
 		if ps, err := cl.Processes(ctx, m.App, m.ID); err == nil {
 			for _, p := range ps {
 				line("process", "%d %s (%d MB, %d ms of CPU)", p.PID, strings.Map(cli.Printable, p.Command), p.RSS>>20,

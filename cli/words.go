@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+)
+
+// ownWords returns an error as who types commands can act on it. A server speaks to those who send requests: of headers
+// and routes.
+func (c *Env) ownWords(err error) error {
+	f := fault.As(err)
+	text := ""
+	switch f.Code {
+	case "unauthenticated":
+		text = "the souk that was asked does not take this token: set SOUK_TOKEN, or name one with \"souk context\""
+		if strings.HasPrefix(f.Text, "a token is needed") {
+			text = "the souk that was asked wants a token: set SOUK_TOKEN, or name one with \"souk context\""
+		}
+	case "worker_not_found":
+		text = strings.Replace(f.Text, "see "+fmt.Sprint(api.ListWorkers), "\"souk node ls\" lists them", 1)
+	case "app_not_found":
+		if app := c.AppGiven(); app != "" && f.Text == "app not found" {
+			text = fmt.Sprintf("there is no app %q; \"souk apps\" lists them", app)
+		}
+	}
+	if text == "" || text == f.Text || err.Error() != f.Error() {
+		return err
+	}
+	own := *f
+	own.Text = text
+	return &own
+}
