@@ -92,6 +92,8 @@ type WorkerUsage struct {
 	Record *cluster.Record `json:"record,omitempty"` // none: it cannot be heard
 	Starts uint64          `json:"starts"`           // machines it has brought up since it started
 	Stuck  int             `json:"stuck"`            // operations that make no progress
+	// what each machine and task that runs uses, where that was asked for and the worker can tell
+	Use []machine.Use `json:"use,omitempty"`
 }
 
 // UsageList is the usage of all workers at one moment.

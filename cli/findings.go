@@ -18,9 +18,9 @@ func (c *Env) PrintFindings(findings []api.HealthFinding) {
 		if !f.OK {
 			mark = "LACK"
 		}
-		fmt.Fprintf(c.Out, "  %s %-12s %s\n", mark, f.Check, f.Have)
+		c.Printf("  %s %-12s %s\n", mark, f.Check, f.Have)
 		if f.Advice != "" {
-			fmt.Fprintf(c.Out, "       %-12s %s\n", "", f.Advice)
+			c.Printf("       %-12s %s\n", "", f.Advice)
 		}
 	}
 }

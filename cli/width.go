@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -17,9 +18,14 @@ func (c *Env) Columns() int { return c.ColumnsOf(c.Out) }
 
 // ColumnsOf returns how wide the terminal is that w writes on; 0: there is no limit.
 func (c *Env) ColumnsOf(w io.Writer) int {
-	switch {
-	case c.wide:
+	if c.wide {
 		return 0
+	}
+	return c.terminalColumns(w)
+}
+
+func (c *Env) terminalColumns(w io.Writer) int {
+	switch {
 	case c.Width > 0:
 		return c.Width
 	case !IsTerminal(w):
@@ -34,6 +40,18 @@ func (c *Env) ColumnsOf(w io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// ScreenSize returns how many columns and lines the terminal has that stdout is read on.
+func (c *Env) ScreenSize() (width, height int) {
+	const usualWidth, usualHeight = 80, 24
+	height = usualHeight
+	if f, ok := Raw(c.Out).(*os.File); ok {
+		if _, n, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			height = n
+		}
+	}
+	return cmp.Or(c.terminalColumns(c.Out), usualWidth), height
 }
 
 // wideRunes are those that take two columns of a terminal: the scripts of East Asia, and pictures.
@@ -89,7 +107,8 @@ func (c *Env) Field(name, format string, args ...any) {
 }
 
 // Wrap breaks the lines of a text at spaces, so that none is wider than most; 0 is no limit. What follows of a line
-// begins where its text does: below its first word, or, in a list ("  name   text"), below what stands after the gap.
+// begins where its text does: below its first word, or, in a list ("- text", "  name   text"), below what stands after
+// the gap.
 func Wrap(text string, most int) string {
 	if most <= 0 {
 		return text
@@ -119,7 +138,9 @@ func wrapLine(line string, most int) string {
 	var b strings.Builder
 	b.WriteString(line[:indent])
 	at := indent // columns that the line has
-	if name, text, gap := strings.Cut(rest, "  "); gap {
+	if strings.HasPrefix(rest, "- ") {
+		hang += len("- ")
+	} else if name, text, gap := strings.Cut(rest, "  "); gap {
 		wide := TextWidth(name)
 		text = strings.TrimLeft(text, " ")
 		hang = indent + len(rest) - len(name) - len(text) + wide

@@ -2,12 +2,17 @@ package client
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/soukhq/souk/api"
 )
 
-// Top returns what each worker has, uses and does.
-func (c *Client) Top(ctx context.Context) (u api.UsageList, err error) {
-	err = c.do(ctx, newCall(api.Top), &u)
+// Top returns what each worker has, uses and does, and with use what each machine uses.
+func (c *Client) Top(ctx context.Context, use bool) (u api.UsageList, err error) {
+	k := newCall(api.Top)
+	if use {
+		k = k.withQuery(url.Values{"use": {"true"}})
+	}
+	err = c.do(ctx, k, &u)
 	return u, err
 }

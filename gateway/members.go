@@ -187,7 +187,11 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 	return answerOK(w)
 }
 
-func (a *membersAPI) top(w http.ResponseWriter, _ *http.Request) error {
+func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
+	use, err := queryBool(r, "use")
+	if err != nil {
+		return err
+	}
 	out := api.UsageList{At: time.Now().UTC()}
 	parts := map[cluster.WorkerID]gossip.Part{}
 	if a.cluster != nil {
@@ -205,6 +209,9 @@ func (a *membersAPI) top(w http.ResponseWriter, _ *http.Request) error {
 		}
 		s := k.Stats() // counters, of which the fleet knows nothing
 		u.Record, u.Stuck = x.Record, s.RunsStuck
+		if use {
+			u.Use, _ = k.Use(r.Context()) // none where the worker cannot tell
+		}
 		for key, n := range s.RunsDone {
 			op, outcome, _ := strings.Cut(key, "/")
 			if outcome == "ok" && (op == "create" || op == "start") {

@@ -529,3 +529,19 @@ func (w *memWorker) Stats() WorkerStats {
 	return WorkerStats{Record: w.sell.Record(time.Now()), States: states, RunsDone: map[string]uint64{"start/ok": 1},
 		Refusals: map[string]uint64{"memory": 1}}
 }
+
+// Use is of machines that are up, each the same.
+func (w *memWorker) Use(context.Context) ([]machine.Use, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != nil {
+		return nil, w.down
+	}
+	var out []machine.Use
+	for _, m := range w.rows {
+		if m.State == machine.Started {
+			out = append(out, machine.Use{Machine: m.ID, App: m.App, Name: m.Name, CPU: 7, MemoryMiB: 3, Processes: 1})
+		}
+	}
+	return out, nil
+}

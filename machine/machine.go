@@ -260,3 +260,17 @@ type Begun struct {
 	Operation string `json:"operation"`
 	Until     State  `json:"until,omitempty"` // the state to wait for
 }
+
+// Use is what a machine, or a short task, that runs uses now and has used since its attempt began.
+type Use struct {
+	Machine   string `json:"machine"`        // its id; of a task the name of its life
+	App       string `json:"app,omitempty"`  // "": it is a task
+	Name      string `json:"name,omitempty"` // of a machine
+	CPU       int64  `json:"cpu_us"`         // microseconds, since it began
+	At        int64  `json:"at_us"`          // when that was read, microseconds since 1970 by its worker's clock
+	MemoryMiB int64  `json:"memory_mib"`
+	Processes int    `json:"processes"`
+	// what it was granted: thousandths of a CPU and MiB; 0: it is a task
+	GrantedCPU    int64 `json:"granted_cpu,omitempty"`
+	GrantedMemory int64 `json:"granted_memory,omitempty"`
+}

@@ -256,3 +256,8 @@ func wantFault(t testing.TB, err error, kind fault.Kind, code string) {
 		t.Fatalf("got %v (%s %q), want %s %q", err, fault.KindOf(err), fault.CodeOf(err), kind, code)
 	}
 }
+
+// Use is that of one machine.
+func (s *stub) Use(context.Context) ([]machine.Use, error) {
+	return []machine.Use{{Machine: "d891275c2e5118", App: "a", Name: "web", CPU: 7, MemoryMiB: 3, Processes: 1}}, nil
+}

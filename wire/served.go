@@ -71,6 +71,8 @@ type Inspector interface {
 	Examine(ctx context.Context) []cluster.Finding
 	// Stats are counters for metrics.
 	Stats() lifecycle.Stats
+	// Use reads what each machine and task that runs uses.
+	Use(ctx context.Context) ([]machine.Use, error)
 }
 
 // Console is what goes into a worker's machines and comes out of them.

@@ -48,6 +48,7 @@ const (
 	pathVolume    = "/wire/volume"
 	pathExamine   = "/wire/examine"
 	pathStats     = "/wire/stats"
+	pathUse       = "/wire/use"
 )
 
 // checked are arguments that say what is wrong with them.
@@ -206,6 +207,9 @@ func streams() map[string]route {
 	return map[string]route{
 		pathMachines: listed(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
 			return k.Machines(ctx, a.App, a.Destroyed)
+		}),
+		pathUse: listed(func(ctx context.Context, k Served, _ none) ([]machine.Use, error) {
+			return k.Use(ctx)
 		}),
 		pathVolumes: listed(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
 			return k.Volumes(ctx, a.App)

@@ -174,6 +174,13 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	return w.exec(ctx, execOrder{ref{app, id}, r.Argv, r.Stdin != nil}, r)
 }
 
+// Use reads what each machine and task that runs uses. A worker of an older souk does not tell.
+func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	return gather[machine.Use](ctx, w.Link, pathUse, none{})
+}
+
 // Volumes lists an app's volumes, "" for all.
 func (w *Worker) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	return gather[machine.Volume](ctx, w.Link, pathVolumes, listArgs{App: app})

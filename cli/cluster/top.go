@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,18 +15,25 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/lifecycle"
 )
 
 // Top makes the command "souk top".
 func Top(c *cli.Env) *cobra.Command {
 	var once bool
 	var every time.Duration
-	cmd := &cobra.Command{Use: "top", Short: "Watch what each worker uses and does; q ends it",
-		Long: `Show, and refresh, what each worker uses of its capacity, its machines, how
-many it brings up a second, and how old what is known of it is. q or ^C ends it. Where the output is no terminal,
-or with --once, it is printed once; with --json too.`,
+	cmd := &cobra.Command{Use: "top", Short: "Watch what workers and machines use; q ends it",
+		Long: `Show, and refresh, what each worker has granted of its capacity and what is really used of it, what it
+does, and which machines use most.
+
+  CPU, MEMORY   of a worker: what is granted of what it has, and what is used of what it has
+  CPU           of a machine: 100% is one CPU
+  STARTS/S      machines that it brings up a second
+  AGE           of what is known of it
+
+While it runs: c, m, n and w sort machines by CPU, memory, name and worker, / shows those whose name, app or worker
+has what is typed then (Esc ends that), q or ^C ends it.
+
+Where the output is no terminal, or with --once, one picture is printed; with --json what the workers tell.`,
 		Example: "  souk top\n  souk top --once --json", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVar(&once, "once", false, "print it once")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "how often it is refreshed")
@@ -36,125 +45,130 @@ or with --once, it is printed once; with --json too.`,
 		if err != nil {
 			return err
 		}
-		if once || c.JSON || !cli.IsTerminal(c.Out) {
-			u, err := cl.Top(cmd.Context())
-			if err != nil {
-				return err
+		switch {
+		case c.JSON:
+			u, err := cl.Top(cmd.Context(), false)
+			if err == nil {
+				c.JSONLine(c.Out, u)
 			}
-			printTop(c, u, nil)
-			return nil
+			return err
+		case once || !cli.IsTerminal(c.Out):
+			return printTop(cmd.Context(), c, cl)
 		}
 		return watchTop(cmd.Context(), c, cl, every)
 	}
 	return cmd
 }
 
-// watchTop redraws until q is typed or ctx ends. A look that fails is shown, and the next one tried.
+// topSpan is between the two looks of a picture that is printed once: CPU is used over a time.
+const topSpan = 500 * time.Millisecond
+
+// printTop prints one picture.
+func printTop(ctx context.Context, c *cli.Env, cl *client.Client) error {
+	first, err := cl.Top(ctx, true)
+	if err != nil {
+		return err
+	}
+	t := time.NewTimer(topSpan)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+	}
+	u, err := cl.Top(ctx, true)
+	if err != nil {
+		return err
+	}
+	(&picture{now: u, last: &first}).print(c)
+	return nil
+}
+
+// What a terminal is told: to keep what it shows and begin an empty screen, without a cursor, and to end that.
+const (
+	screenBegin = "\x1b[?1049h\x1b[?25l"
+	screenEnd   = "\x1b[?25h\x1b[?1049l"
+	lineEnd     = "\x1b[K\r\n" // and clear what was beyond
+)
+
+// watchTop redraws until q is typed or ctx ends. A look that fails is shown, and the next one tried. However it ends,
+// the user's screen is as it was.
 func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	keys := make(chan []byte)
 	if f, ok := c.In.(*os.File); ok && cli.IsTerminal(f) {
 		if old, err := term.MakeRaw(int(f.Fd())); err == nil {
 			defer term.Restore(int(f.Fd()), old) //nolint:errcheck // nothing can be done about it
-			go func() {
-				defer end()
-				var key [1]byte
-				for {
-					n, err := f.Read(key[:])
-					if err != nil || n == 1 && (key[0] == 'q' || key[0] == 3) {
-						return
-					}
-				}
-			}()
+			go readKeys(ctx, f, keys, end)
 		}
 	}
+	sizes := make(chan os.Signal, 1)
+	signal.Notify(sizes, syscall.SIGWINCH)
+	defer signal.Stop(sizes)
 	screen := cli.Raw(c.Out)
-	fmt.Fprint(screen, "\x1b[?25l")
-	defer fmt.Fprint(screen, "\x1b[?25h\r\n")
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	var last *api.UsageList
+	fmt.Fprint(screen, screenBegin)
+	defer fmt.Fprint(screen, screenEnd)
+	looks := make(chan look)
+	go lookOften(ctx, cl, every, looks)
+	p := &picture{}
 	for {
-		page := new(strings.Builder)
-		shown := &cli.Env{Out: cli.Guarded(page), Err: page, Getenv: c.Getenv}
-		u, err := cl.Top(ctx)
-		if err != nil {
-			fmt.Fprintln(shown.Out, err)
-		} else {
-			printTop(shown, u, last)
-			last = &u
-		}
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // q
-		}
-		fmt.Fprint(screen, "\x1b[H\x1b[2J"+strings.ReplaceAll(page.String(), "\n", "\r\n"))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// printTop prints one page. last is the page before, for rates; nil: there is none.
-func printTop(c *cli.Env, u api.UsageList, last *api.UsageList) {
-	if c.JSON {
-		c.JSONLine(c.Out, u)
-		return
-	}
-	machines, heard := 0, 0
-	rows := make([][]cli.Cell, len(u.Workers))
-	for i, w := range u.Workers {
-		row := []string{string(w.Worker), string(w.Member), "", "", "", "", "", "", agedText(w.AgeMS)}
-		if r := w.Record; r != nil {
-			heard++
-			machines += r.Machines
-			row = []string{
-				string(w.Worker),
-				string(r.State),
-				share(r, "cpu"),
-				share(r, "memory"),
-				share(r, "disk"),
-				fmt.Sprint(r.Machines),
-				fmt.Sprintf("%d/%d", r.Starting, r.MaxStarting),
-				rate(&w, u.At, last),
-				agedText(w.AgeMS),
+		case k := <-keys:
+			if p.key(k) {
+				return nil
 			}
+		case <-sizes:
+		case l := <-looks:
+			p.see(l)
 		}
-		rows[i] = cli.Cells(row...)
+		width, height := c.ScreenSize()
+		fmt.Fprint(screen, "\x1b[H"+strings.Join(p.lines(width, height), lineEnd)+"\x1b[K\x1b[J")
 	}
-	fmt.Fprintf(c.Out, "souk top  %s  %d workers, %d heard, %d machines\n", u.At.Format(time.TimeOnly), len(u.Workers),
-		heard, machines)
-	c.Table([]cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("MEMORY"),
-		cli.Drop("DISK", 4), cli.Drop("MACHINES", 6), cli.Drop("STARTING", 2), cli.Drop("STARTS/S", 1),
-		cli.Drop("AGE", 3)}, rows)
-	for _, w := range u.Workers {
-		if r := w.Record; r != nil && r.Cordon != nil && r.Cordon.Owner == lifecycle.HaltOwner {
-			fmt.Fprintf(c.Out, "%s takes nothing: %s\n", w.Worker, strings.Map(cli.Printable, r.Cordon.Reason))
+}
+
+// readKeys passes on what is typed. A terminal that is gone ends the watch.
+func readKeys(ctx context.Context, f *os.File, keys chan<- []byte, end func()) {
+	defer end()
+	for {
+		typed := make([]byte, 32)
+		n, err := f.Read(typed)
+		if err != nil || n == 0 {
+			return
+		}
+		select {
+		case keys <- typed[:n]:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-func share(r *cluster.Record, dim string) string {
-	most := r.Capacity.Get(dim)
-	if most == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%d%%", 100*r.Used.Get(dim)/most)
+// look is what one look at the workers gave.
+type look struct {
+	api.UsageList
+	err error
 }
 
-func rate(w *api.WorkerUsage, at time.Time, last *api.UsageList) string {
-	if last == nil {
-		return "-"
-	}
-	for _, o := range last.Workers {
-		if took := at.Sub(last.At).Seconds(); o.Worker == w.Worker && took > 0 && w.Starts >= o.Starts {
-			return fmt.Sprintf("%.1f", float64(w.Starts-o.Starts)/took)
+// lookOften looks at once, and then again and again until ctx ends.
+func lookOften(ctx context.Context, cl *client.Client, every time.Duration, looks chan<- look) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	next := time.After(topSpan) // the second look comes soon: without it there are no rates
+	for {
+		u, err := cl.Top(ctx, true)
+		select {
+		case looks <- look{u, err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-next:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
 	}
-	return "-"
-}
-
-func agedText(ms float64) string {
-	return time.Duration(ms * float64(time.Millisecond)).Round(100 * time.Millisecond).String()
 }

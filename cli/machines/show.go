@@ -76,8 +76,8 @@ func printMachines(c *cli.Env, ms []*machine.Line) {
 	now := time.Now()
 	ended := slices.ContainsFunc(ms, func(m *machine.Line) bool { return m.ExitCode != nil })
 	head := []cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 3).Cut(6),
-		cli.Keep("STATE").Cut(8), cli.Keep("WORKER").Cut(6), cli.Drop("SHAPE", 1),
-		cli.Drop("AGE", 2), cli.Drop("COMMAND", 5).Cut(10)}
+		cli.Keep("STATE"), cli.Keep("WORKER").Cut(10), cli.Drop("SHAPE", 1),
+		cli.Drop("AGE", 2), cli.Drop("COMMAND", 5).Cut(12)}
 	if ended {
 		head = slices.Insert(head, 4, cli.Drop("EXIT", 6))
 	}

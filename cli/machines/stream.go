@@ -116,7 +116,7 @@ func printEvent(c *cli.Env, e machine.EventOf) {
 	if name == "" {
 		name = e.Machine
 	}
-	fmt.Fprintf(c.Out, "%s/%s %s\n", e.App, name, cli.EventText(e.Event))
+	c.Printf("%s/%s %s\n", e.App, name, cli.EventText(e.Event))
 }
 
 // Exec makes the command "souk exec".

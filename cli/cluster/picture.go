@@ -1,0 +1,330 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// picture is what souk top shows: two looks at the workers, and what its user has typed.
+type picture struct {
+	now    api.UsageList
+	last   *api.UsageList // the look before, for rates; nil: there was none
+	err    error          // of the newest look
+	seen   bool           // there was a look that succeeded
+	sort   byte           // machines by: c, m, n or w; 0 is c
+	filter string
+	typing bool // what is typed goes to the filter
+}
+
+// see takes a look.
+func (p *picture) see(l look) {
+	if p.err = l.err; l.err != nil {
+		return
+	}
+	if p.seen {
+		before := p.now
+		p.last = &before
+	}
+	p.now, p.seen = l.UsageList, true
+}
+
+// What keys send that are no letters.
+const (
+	keyInterrupt = 3
+	keyBackspace = 8
+	keyEnter     = '\r'
+	keyEscape    = 27
+	keyDelete    = 127
+)
+
+// key takes what was typed, and reports whether it ends the watch. Keys that send several bytes, as arrows do, mean
+// nothing.
+func (p *picture) key(typed []byte) (end bool) {
+	if typed[0] == keyEscape && len(typed) > 1 {
+		return false
+	}
+	for _, r := range string(typed) {
+		switch {
+		case r == keyInterrupt:
+			return true
+		case p.typing:
+			p.typed(r)
+		case r == 'q':
+			return true
+		case r == '/':
+			p.typing = true
+		case r == keyEscape:
+			p.filter = ""
+		case strings.ContainsRune("cmnw", r):
+			p.sort = byte(r)
+		}
+	}
+	return false
+}
+
+// typed takes a rune of the filter.
+func (p *picture) typed(r rune) {
+	switch r {
+	case keyEnter, '\n':
+		p.typing = false
+	case keyEscape:
+		p.typing, p.filter = false, ""
+	case keyBackspace, keyDelete:
+		_, size := utf8.DecodeLastRuneInString(p.filter)
+		p.filter = p.filter[:len(p.filter)-size]
+	default:
+		if r = cli.Printable(r); len(p.filter) < 64 {
+			p.filter += string(r)
+		}
+	}
+}
+
+// busyMachine is a machine or task, with how much it uses now.
+type busyMachine struct {
+	machine.Use
+	worker cluster.WorkerID
+	cores  float64 // that it uses; < 0: not known yet
+}
+
+// machines returns what the user wants to see, in the order that is wanted.
+func (p *picture) machines() []busyMachine {
+	before := map[string]machine.Use{}
+	if p.last != nil {
+		for _, w := range p.last.Workers {
+			for _, u := range w.Use {
+				before[string(w.Worker)+"/"+u.Machine] = u
+			}
+		}
+	}
+	var out []busyMachine
+	for _, w := range p.now.Workers {
+		for _, u := range w.Use {
+			b := busyMachine{Use: u, worker: w.Worker, cores: -1}
+			if o, was := before[string(w.Worker)+"/"+u.Machine]; was && u.At > o.At && u.CPU >= o.CPU {
+				b.cores = float64(u.CPU-o.CPU) / float64(u.At-o.At)
+			}
+			text := strings.ToLower(useName(&u) + " " + u.App + " " + string(w.Worker))
+			if strings.Contains(text, strings.ToLower(p.filter)) {
+				out = append(out, b)
+			}
+		}
+	}
+	byName := func(a, b busyMachine) int {
+		return cmp.Or(cmp.Compare(useName(&a.Use), useName(&b.Use)), cmp.Compare(a.Machine, b.Machine))
+	}
+	slices.SortFunc(out, func(a, b busyMachine) int {
+		switch p.sort {
+		case 'm':
+			return cmp.Or(cmp.Compare(b.MemoryMiB, a.MemoryMiB), byName(a, b))
+		case 'n':
+			return byName(a, b)
+		case 'w':
+			return cmp.Or(cmp.Compare(a.worker, b.worker), byName(a, b))
+		}
+		return cmp.Or(cmp.Compare(b.cores, a.cores), cmp.Compare(b.MemoryMiB, a.MemoryMiB), byName(a, b))
+	})
+	return out
+}
+
+// useName is how a machine or task is spoken of.
+func useName(u *machine.Use) string {
+	if l, task := jobs.ParseLife(u.Machine); task && u.App == "" {
+		return fmt.Sprintf("task %d of job %s", l.Index, l.Job)
+	}
+	return cmp.Or(u.Name, u.Machine)
+}
+
+// lines returns the picture for a screen: no more lines than it has, and none that is wider.
+func (p *picture) lines(width, height int) []string {
+	if !p.seen {
+		text := "souk top: looking"
+		if p.err != nil {
+			text = "souk top: " + p.err.Error()
+		}
+		return firstLines(cli.Wrap(text, width), height)
+	}
+	var page bytes.Buffer
+	c := &cli.Env{Out: cli.Guarded(&page), Err: &page, Width: width, Getenv: func(string) string { return "" }}
+	fmt.Fprintln(&page, cli.CutText(p.title(), width))
+	ms := p.machines()
+	rest := max(2, height-4) // but the title, an empty line, the last line and one of a table's heads
+	workers := min(len(p.now.Workers), rest)
+	if len(ms) > 0 {
+		workers = min(workers, max(1, rest/2-1))
+	}
+	p.workerTable(c, workers)
+	p.notes(c)
+	used := bytes.Count(page.Bytes(), []byte{'\n'})
+	if left := height - used - 3; left > 0 && len(ms) > 0 {
+		fmt.Fprintln(&page)
+		p.machineTable(c, ms[:min(len(ms), left)])
+	}
+	out := firstLines(strings.TrimSuffix(page.String(), "\n"), height-1)
+	for len(out) < height-1 {
+		out = append(out, "")
+	}
+	return append(out, cli.CutText(p.foot(), width))
+}
+
+func firstLines(text string, most int) []string {
+	lines := strings.Split(text, "\n")
+	return lines[:max(0, min(len(lines), most))]
+}
+
+func (p *picture) title() string {
+	machines, heard := 0, 0
+	for _, w := range p.now.Workers {
+		if w.Record != nil {
+			heard++
+			machines += w.Record.Machines
+		}
+	}
+	text := fmt.Sprintf("souk top  %s  %s", p.now.At.Local().Format(time.TimeOnly),
+		cli.NumberOf(len(p.now.Workers), "worker", "workers"))
+	if heard < len(p.now.Workers) {
+		text += fmt.Sprintf(", %d heard", heard)
+	}
+	return text + ", " + cli.NumberOf(machines, "machine", "machines")
+}
+
+// foot is the last line: what can be typed, or what is typed.
+func (p *picture) foot() string {
+	switch {
+	case p.err != nil:
+		return "the newest look failed: " + strings.Map(cli.Printable, p.err.Error())
+	case p.typing:
+		return "/" + p.filter + "_"
+	case p.filter != "":
+		return fmt.Sprintf("only %q (Esc: all)  q quit", p.filter)
+	}
+	return "q quit  / filter  sort by: c CPU  m memory  n name  w worker"
+}
+
+// mostOnce bounds the machines of a picture that is printed once.
+const mostOnce = 20
+
+// print prints the picture where it stays.
+func (p *picture) print(c *cli.Env) {
+	c.Printf("%s\n", p.title())
+	p.workerTable(c, len(p.now.Workers))
+	p.notes(c)
+	ms := p.machines()
+	if len(ms) == 0 {
+		return
+	}
+	fmt.Fprintln(c.Out)
+	p.machineTable(c, ms[:min(len(ms), mostOnce)])
+	if n := len(ms) - mostOnce; n > 0 {
+		c.Printf("and %s, which use less\n", cli.NumberOf(n, "other", "others"))
+	}
+}
+
+// notes says which workers take nothing, and why.
+func (p *picture) notes(c *cli.Env) {
+	for _, w := range p.now.Workers {
+		if r := w.Record; r != nil && r.Cordon != nil && r.Cordon.Owner == lifecycle.HaltOwner {
+			c.Printf("%s takes nothing: %s\n", w.Worker, strings.Map(cli.Printable, r.Cordon.Reason))
+		}
+	}
+}
+
+// workerTable prints the first of the workers.
+func (p *picture) workerTable(c *cli.Env, most int) {
+	var rows [][]cli.Cell
+	cores := map[cluster.WorkerID]float64{}
+	all := *p
+	all.filter = ""
+	for _, b := range all.machines() {
+		cores[b.worker] += b.cores
+		if b.cores < 0 {
+			cores[b.worker]++ // as if it used none: it has just begun
+		}
+	}
+	for _, w := range p.now.Workers[:most] {
+		row := []string{string(w.Worker), string(w.Member), "", "", "", "", "", "", "", "", agedText(w.AgeMS)}
+		if r := w.Record; r != nil {
+			memory := int64(0)
+			for _, u := range w.Use {
+				memory += u.MemoryMiB
+			}
+			row = []string{string(w.Worker), string(r.State), share(r, "cpu"), "", share(r, "memory"), "",
+				share(r, "disk"), strconv.Itoa(r.Machines), fmt.Sprintf("%d/%d", r.Starting, r.MaxStarting),
+				rate(&w, p.now.At, p.last), agedText(w.AgeMS)}
+			if w.Use != nil || r.Machines == 0 {
+				row[3] = partOf(1000*cores[w.Worker], r.Capacity.CPU)
+				row[5] = partOf(float64(memory), r.Capacity.Memory)
+			}
+		}
+		rows = append(rows, cli.Cells(row...))
+	}
+	c.Table([]cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("USED"),
+		cli.Keep("MEMORY"), cli.Keep("USED"), cli.Drop("DISK", 4), cli.Drop("MACHINES", 6), cli.Drop("STARTING", 2),
+		cli.Drop("STARTS/S", 1), cli.Drop("AGE", 3)}, rows)
+	if n := len(p.now.Workers) - most; n > 0 {
+		c.Printf("and %s\n", cli.NumberOf(n, "other worker", "other workers"))
+	}
+}
+
+// machineTable prints machines with what they use beside what they were granted.
+func (p *picture) machineTable(c *cli.Env, ms []busyMachine) {
+	rows := make([][]cli.Cell, len(ms))
+	for i, b := range ms {
+		cpu, cpuOf, memoryOf := "-", "", ""
+		if b.cores >= 0 {
+			cpu = fmt.Sprintf("%.0f%%", 100*b.cores)
+		}
+		if b.GrantedCPU > 0 {
+			cpuOf, memoryOf = fmt.Sprintf("%d%%", b.GrantedCPU/10), fmt.Sprintf("%d MB", b.GrantedMemory)
+		}
+		rows[i] = cli.Cells(useName(&b.Use), b.App, string(b.worker), cpu, cpuOf, fmt.Sprintf("%d MB", b.MemoryMiB),
+			memoryOf, strconv.Itoa(b.Processes))
+	}
+	c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("APP", 3).Cut(6), cli.Drop("WORKER", 4).Cut(6),
+		cli.Keep("CPU"), cli.Drop("GRANTED", 2), cli.Keep("MEMORY"), cli.Drop("GRANTED", 5),
+		cli.Drop("PROCESSES", 1)}, rows)
+}
+
+// partOf prints how much of a capacity is used.
+func partOf(used float64, most int64) string {
+	if most <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*used/float64(most))
+}
+
+func share(r *cluster.Record, dim string) string {
+	most := r.Capacity.Get(dim)
+	if most == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", 100*r.Used.Get(dim)/most)
+}
+
+func rate(w *api.WorkerUsage, at time.Time, last *api.UsageList) string {
+	if last == nil {
+		return "-"
+	}
+	for _, o := range last.Workers {
+		if took := at.Sub(last.At).Seconds(); o.Worker == w.Worker && took > 0 && w.Starts >= o.Starts {
+			return fmt.Sprintf("%.1f", float64(w.Starts-o.Starts)/took)
+		}
+	}
+	return "-"
+}
+
+func agedText(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).Round(100 * time.Millisecond).String()
+}
