@@ -113,7 +113,7 @@ func (c *Env) Table(columns []Column, rows [][]Cell) {
 	wide := make([]int, len(columns))
 	heads := make([]Cell, len(columns))
 	for i, x := range columns {
-		heads[i].Text, wide[i] = x.Head, TextWidth(x.Head)
+		heads[i].Text, wide[i] = x.Head, max(1, TextWidth(x.Head)) // 0 would be one that is left out
 	}
 	for _, r := range rows {
 		for i := range r {
