@@ -30,6 +30,7 @@ type Explanation struct {
 	Number    int                 `json:"number,omitempty"`    // of Decision among Decisions, from 1
 	Decision  *decision.Decision  `json:"decision,omitempty"`  // from the log
 	Decisions []DecisionSummary   `json:"decisions,omitempty"` // about this machine, oldest first
+	Evicted   []Evictee           `json:"evicted,omitempty"`   // who made room for it, as its events tell
 	Now       []machine.Candidate `json:"now"`
 	Notes     []string            `json:"notes,omitempty"`
 }

@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/api"
@@ -181,6 +184,7 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if missing == nil {
+		out.Evicted = a.evictedFor(f.machine)
 		out.Now = a.quotes(r.Context(), explainedRequest(&out, f.machine))
 	}
 	answer(w, http.StatusOK, out)
@@ -240,6 +244,30 @@ func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request 
 	return requestOf(m)
 }
 
+// evictedFor lists who was evicted for a machine, newest first.
+func (a *decisionsAPI) evictedFor(m *machine.Machine) (out []api.Evictee) {
+	for _, e := range m.Events {
+		if e.Type != "evict" || e.Request == nil {
+			continue
+		}
+		for _, p := range e.Request.Preemptions {
+			out = append(out, a.directory.evictee(market.Victim{Machine: p.Machine, App: p.App, Rank: p.Rank,
+				Cost: p.Cost, Why: p.Why}))
+		}
+	}
+	return out
+}
+
+// evictionText names those that a worker would evict.
+func (a *decisionsAPI) evictionText(e *market.Eviction) string {
+	names := make([]string, len(e.Victims))
+	for i, v := range e.Victims {
+		x := a.directory.evictee(v)
+		names[i] = fmt.Sprintf("%s of app %s", cmp.Or(x.Name, x.Machine), x.App)
+	}
+	return "it would evict " + strings.Join(names, ", ")
+}
+
 // quotes asks every worker what it would say to the request now.
 func (a *decisionsAPI) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
 	workers := a.directory.workers()
@@ -262,6 +290,9 @@ func (a *decisionsAPI) quotes(ctx context.Context, req placement.Request) []mach
 			}
 		default:
 			c.Failing = q.Verdict.Failing
+			if q.Evict != nil {
+				c.Notes = append(c.Notes, a.evictionText(q.Evict))
+			}
 		}
 		out = append(out, c)
 	}

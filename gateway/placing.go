@@ -63,15 +63,19 @@ func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 // victims tells of those that a worker would evict, with the names that they have here.
 func (a *placingAPI) victims(v broker.Victims) api.Victims {
 	out := api.Victims{Worker: v.Worker, Cost: v.Cost}
-	known := a.directory.fleet.Snapshot()
 	for _, m := range v.Eviction.Victims {
-		x := api.Evictee{Machine: m.Machine, App: m.App, Band: machine.BandOfRank(m.Rank), Cost: m.Cost, Why: m.Why}
-		if k, there := known.Machine(m.Machine); there {
-			x.Name = k.Name
-		}
-		out.Victims, out.Evicted = append(out.Victims, m.Machine), append(out.Evicted, x)
+		out.Victims, out.Evicted = append(out.Victims, m.Machine), append(out.Evicted, a.directory.evictee(m))
 	}
 	return out
+}
+
+// evictee tells of a machine that is evicted, with the name that it has here.
+func (d *directory) evictee(v market.Victim) api.Evictee {
+	x := api.Evictee{Machine: v.Machine, App: v.App, Band: machine.BandOfRank(v.Rank), Cost: v.Cost, Why: v.Why}
+	if k, there := d.fleet.Snapshot().Machine(v.Machine); there {
+		x.Name = k.Name
+	}
+	return x
 }
 
 // planDrain says where a worker's machines would go.

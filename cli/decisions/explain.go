@@ -112,6 +112,9 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 	case e.Decision != nil:
 		c.Printf("%s%s\n", title, gone)
 		printDecision(c, e.Decision, e.Sentences)
+		for _, m := range e.Evicted {
+			c.Printf("evicted for it: %s\n", victimText(m))
+		}
 		if n := len(e.Decisions); n > 1 {
 			c.Printf("\nthis was decision %d of %d:\n", e.Number, n)
 			for i, d := range e.Decisions {
