@@ -48,7 +48,8 @@ func fixedSouk(t *testing.T) string {
 	return "unix:" + path
 }
 
-var fixedAt = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
+// fixedAt is shown alike wherever the test runs.
+var fixedAt = time.Date(2026, 3, 14, 15, 9, 26, 0, time.Local)
 
 func fixedAnswers() map[api.Op]any {
 	job, name := fixedJob(), "web-frontend"
@@ -153,7 +154,7 @@ func fixedRecords() []cluster.Record {
 }
 
 func fixedMembers() api.MemberList {
-	since := time.Now().Add(-3*time.Hour - 30*time.Minute)
+	since := time.Now().UTC().Add(-3*time.Hour - 30*time.Minute)
 	return api.MemberList{Members: []cluster.Member{
 		{ID: "fra-1", Addr: "10.0.0.7:4282", API: "10.0.0.7:4281", State: cluster.MemberAlive, Since: since, Self: true,
 			Capability: 20261122, Keys: 2},
