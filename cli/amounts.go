@@ -60,13 +60,35 @@ func Amounts(flag, text string) (cluster.Resources, error) {
 	return r, nil
 }
 
+// Size is a flag's or a file's size of memory, in MiB: 512, 512m, 2g, 1.5GiB.
+type Size int64
+
+// String returns the size in MiB.
+func (s *Size) String() string { return strconv.FormatInt(int64(*s), 10) }
+
+// Type names what the flag takes.
+func (s *Size) Type() string { return "size" }
+
+// Set reads a size.
+func (s *Size) Set(text string) error {
+	mib, err := Mebibytes("a size", text)
+	if err != nil {
+		return err
+	}
+	*s = Size(mib)
+	return nil
+}
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+
 // Mebibytes reads a size such as 512, 512m, 1.5g or 2GiB, in whole MiB; a number alone is MiB.
 func Mebibytes(flag, text string) (int, error) {
 	number, unit := mebi(text)
 	v, err := strconv.ParseFloat(number, 64)
 	mib := v * unit
 	if err != nil || !(mib >= 1) || mib > float64(cluster.MaxAmount) || mib != math.Trunc(mib) {
-		return 0, Usagef("%s is a size in whole MB such as 512m or 2g, not %q", flag, text)
+		return 0, Usagef("%s is whole MiB, such as 512m or 2g, not %q", flag, text)
 	}
 	return int(mib), nil
 }

@@ -108,7 +108,7 @@ func EventText(e machine.Event) string {
 		if x.OOMKilled {
 			text += ", out of memory"
 		}
-		if x.Lost {
+		if x.Lost && e.Message == "" { // else the message says so, and why
 			text += ", its end was not seen"
 		}
 		if x.RequestedStop {

@@ -260,7 +260,7 @@ func (c transport) unreachable(ctx context.Context, err error) error {
 			"souk context add NAME %s --root FILE, which is api-root.pem in its directory unless that is your own",
 			c.at, c.at)
 	}
-	return fault.Wrap(cause, fault.Unavailable, "unreachable", "no souk answers at %s", c.at)
+	return fault.Wrap(cause, fault.Unavailable, "unreachable", "souk cannot be reached at %s", c.at)
 }
 
 // broken is an answer that stopped in the middle.

@@ -94,7 +94,7 @@ func TestRequest(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	_, err := client.New("127.0.0.1:1", "t").Apps(t.Context())
-	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "no souk answers at http://127.0.0.1:1") {
+	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "cannot be reached at http://127.0.0.1:1") {
 		t.Errorf("got %v", err)
 	}
 }

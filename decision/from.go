@@ -54,7 +54,7 @@ func From(t Observation) *Decision {
 	if d.Reason = t.Purchase.Consent; d.Reason == "" || d.Winner == "" {
 		d.Reason = reason(d)
 		if n := t.Purchase.Policy.Best; n > 1 && d.Winner != "" && d.Strategy == Direct && d.Fitting > 1 {
-			d.Reason += fmt.Sprintf("; drawn by lot among the best %d", min(n, d.Fitting))
+			d.Reason += fmt.Sprintf("; chosen at random among the best %d", min(n, d.Fitting))
 		}
 	}
 	return d

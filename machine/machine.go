@@ -29,6 +29,12 @@ const (
 	Destroyed  State = "destroyed"
 )
 
+// States lists all states.
+func States() []State {
+	return []State{Created, Started, Stopped, Suspended, Failed, Creating, Starting, Stopping, Restarting, Suspending,
+		Destroying, Updating, Replacing, Destroyed}
+}
+
 // Transient says whether s belongs to a running operation and so ends by itself.
 func (s State) Transient() bool {
 	switch s {

@@ -35,7 +35,7 @@ type GangRequest struct {
 // GangBuyer places a gang: it holds room for all members, then grants them all; else it releases all it holds, waits
 // outside, and tries again. Nobody waits while holding, and holds are taken in the order of the workers' ids, so of two
 // gangs that meet, the one that held their first common worker is not refused by the other on a later one: one of them
-// always goes on (the argument of ordered locking; Havender 1968). Pauses grow and are drawn by lot.
+// always goes on (the argument of ordered locking; Havender 1968). Pauses grow, and are drawn at random.
 //
 // The owner carries out all asks of an Out side by side and steps the buyer with their answers, in the same order.
 type GangBuyer struct {
@@ -300,7 +300,7 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 	return g.ask(Batch{Asks: again, After: lostPause(g.lost)})
 }
 
-// pause waits for longer each time, by lot, so that gangs that met do not meet again.
+// pause waits for longer each time, at random, so that gangs that met do not meet again.
 func (g *GangBuyer) pause(now time.Time) Batch {
 	g.phase = gangPlanning
 	if g.failed != nil {

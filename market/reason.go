@@ -67,7 +67,8 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, refused)
 	}
 	if n := min(p.Policy.Best, fit); n > 1 {
-		return fmt.Sprintf("score %.2f, drawn by lot among the best %d of %d workers that fit (of %d)", won.Score, n,
+		return fmt.Sprintf("score %.2f, chosen at random among the best %d of %d workers that fit (of %d)", won.Score,
+			n,
 			fit, len(p.Ranked))
 	}
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(p.Ranked))
@@ -76,7 +77,7 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 // drawn says how the first of the candidates came to be that.
 func (p *Purchase) drawn() string {
 	if p.Policy.Best > 1 {
-		return fmt.Sprintf("drawn by lot among the best %d of", min(p.Policy.Best, len(p.Ranked)))
+		return fmt.Sprintf("chosen at random among the best %d of", min(p.Policy.Best, len(p.Ranked)))
 	}
 	return "the best of"
 }

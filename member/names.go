@@ -21,7 +21,7 @@ func (m *Member) Names() names.View { return nameView{m} }
 
 type nameView struct{ m *Member }
 
-// Started lists started machines of an app: all, or where there are more than most, as many of them drawn by lot.
+// Started lists started machines of an app: all, or where there are more than most, as many of them drawn at random.
 func (v nameView) Started(app string, most int) (list []names.Machine, known bool) {
 	if app == "" {
 		return nil, false

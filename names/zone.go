@@ -25,7 +25,7 @@ type Machine struct {
 
 // View tells what there is now. Its methods are called from many goroutines.
 type View interface {
-	// Started lists the started machines of an app, or as many of them as most, drawn by lot; known reports whether
+	// Started lists the started machines of an app, or as many of them as most, drawn at random; known reports whether
 	// there is such an app.
 	Started(app string, most int) (list []Machine, known bool)
 	// Named returns the started machine of an app that has an id or a name, in lower case.

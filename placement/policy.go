@@ -16,7 +16,7 @@ type Policy struct {
 	Filters  []Filter // all must let a worker through
 	Terms    []Term
 	Sample   int    // look at no more than so many workers that fit; 0: at all
-	Best     int    // choose by lot among so many of the best, so that buyers with one view differ; 0 and 1: the best
+	Best     int    // chosen at random among so many of the best, so that buyers of one view differ; 0, 1: the best
 	Strategy string // how the buyer goes about it where the request does not say; "" is direct
 }
 

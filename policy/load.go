@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,7 +27,8 @@ type Source struct {
 	Sample      int
 	Best        int
 	Strategy    string
-	Cost        uint64 // estimate of one worker's filters and scores, in CEL's units, at most MaxTerms * MaxCost
+	Cost        uint64    // estimate of one worker's filters and scores, in CEL's units, at most MaxTerms * MaxCost
+	Idle        []Problem // expressions that choose nothing: they are the same for every worker and request
 
 	filters []clause
 	scores  []clause
@@ -95,7 +97,13 @@ func Load(text []byte) (*Source, error) {
 	}
 	var f fileText
 	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&f); err != nil {
-		return nil, invalid(tomlProblems(text, err))
+		l.problems = tomlProblems(text, err)
+		if _, unknown := errors.AsType[*toml.StrictMissingError](err); !unknown {
+			return nil, invalid(l.problems)
+		}
+		if err := toml.Unmarshal(text, &f); err != nil { // the rest has its mistakes told with the unknown keys
+			return nil, invalid(append(l.problems, tomlProblems(text, err)...))
+		}
 	}
 	l.places = places(text)
 	e, err := newEnv()
@@ -121,6 +129,7 @@ func Load(text []byte) (*Source, error) {
 	for _, c := range slices.Concat(s.filters, s.scores) {
 		s.Cost += c.cost
 	}
+	s.Idle = l.idle
 	return s, nil
 }
 
@@ -142,6 +151,7 @@ type loader struct {
 	places   map[string]place
 	env      *cel.Env
 	problems []Problem
+	idle     []Problem
 }
 
 // at notes a problem at a key of the file; the nearest key above it that is there.
@@ -264,6 +274,12 @@ func (l *loader) compile(path, expr string, c *clause, want string, results ...*
 	c.program, c.cost = program, estimate.Max
 	for _, names := range paths(ast.NativeRep().Expr()) {
 		c.paths = append(c.paths, newPath(names))
+	}
+	if len(c.paths) == 0 {
+		kept := l.problems
+		l.problems = nil
+		l.inExpr(path, expr, 1, 0, "it is the same for every worker and every request, so it chooses nothing")
+		l.idle, l.problems = append(l.idle, l.problems...), kept
 	}
 }
 

@@ -1,11 +1,17 @@
 package apps
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/fault"
@@ -38,11 +44,11 @@ func Secrets(c *cli.Env) *cobra.Command {
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets; machines see them at their next start",
 		Long: `Set secrets of an app; its machines see them in their environment at their
 next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
-no shell history and no process list.`,
+no shell history and no process list; on a terminal it is asked for and not shown.`,
 		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets set --app shop KEY=value OTHER=value",
 		Args:    cli.Args(1, -1, "NAME=VALUE, or a NAME whose value is on stdin")}
 	set.RunE = func(cmd *cobra.Command, given []string) error {
-		values, err := secretValues(c, given)
+		values, err := secretValues(cmd.Context(), c, given)
 		if err != nil {
 			return err
 		}
@@ -68,7 +74,7 @@ no shell history and no process list.`,
 // maxSecret bounds a secret read from stdin.
 const maxSecret = 1 << 20
 
-func secretValues(c *cli.Env, given []string) (map[string]*string, error) {
+func secretValues(ctx context.Context, c *cli.Env, given []string) (map[string]*string, error) {
 	values := map[string]*string{}
 	fromStdin := ""
 	for _, g := range given {
@@ -82,7 +88,7 @@ func secretValues(c *cli.Env, given []string) (map[string]*string, error) {
 					cli.Usagef("only one value can come from stdin, and both %s and %s have none", fromStdin, k)
 			}
 			fromStdin = k
-			raw, err := io.ReadAll(io.LimitReader(c.In, maxSecret+1))
+			raw, err := secretFrom(ctx, c, k)
 			if err != nil {
 				return nil, fault.Wrap(err, fault.Invalid, "stdin", "the value of %s could not be read from stdin", k)
 			}
@@ -97,12 +103,48 @@ func secretValues(c *cli.Env, given []string) (map[string]*string, error) {
 	return values, nil
 }
 
+// secretFrom reads a value from stdin: on a terminal one line, which is not shown.
+func secretFrom(ctx context.Context, c *cli.Env, name string) ([]byte, error) {
+	f, is := c.In.(*os.File)
+	if !is || !term.IsTerminal(int(f.Fd())) {
+		return io.ReadAll(io.LimitReader(c.In, maxSecret+1))
+	}
+	before, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(c.Err, "value of %s (it is not shown): ", name)
+	defer fmt.Fprintln(c.Err)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() { // it outlives a ^C, and ends with the program
+		text, err := term.ReadPassword(int(f.Fd()))
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return l.text, l.err
+	case <-ctx.Done():
+		_ = term.Restore(int(f.Fd()), before) // the user sees again what is typed
+		return nil, context.Cause(ctx)
+	}
+}
+
 func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb string, given []string) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
 	}
 	app := c.AppOrDefault()
+	var before []api.Secret
+	if verb == "unset" {
+		if before, err = cl.Secrets(cmd.Context(), app); err != nil {
+			return err
+		}
+	}
 	err = cl.SetSecrets(cmd.Context(), app, values)
 	if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && verb == "set" {
 		// As with run, the default app is made when it is first needed.
@@ -116,6 +158,10 @@ func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb 
 	}
 	for _, g := range given {
 		name, _, _ := strings.Cut(g, "=")
+		if verb == "unset" && !slices.ContainsFunc(before, func(s api.Secret) bool { return s.Name == name }) {
+			c.Say("none", name, "%s was not set in app %s", name, app)
+			continue
+		}
 		c.Say(verb, name, "%s is %s in app %s; machines see it at their next start", name, verb, app)
 	}
 	return nil

@@ -40,10 +40,11 @@ func values() map[string]value {
 		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
 		"pace":     {list: words("lan", "wan")},
 		"signal":   {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
-		"role":  {list: words(roles()...), kind: "string"},
-		"gpus":  {list: gpus, more: true},
-		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":   dir, "traces": dir, "unit-dir": dir,
+		"role":   {list: words(roles()...), kind: "string"},
+		"gpus":   {list: gpus, more: true},
+		"worker": {list: workers, many: true},
+		"state":  {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
+		"dir":    dir, "traces": dir, "unit-dir": dir,
 	}
 	for _, name := range []string{"from", "file", "env-file", "config", "tls-cert", "tls-key", "token-file", "root",
 		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec"} {
@@ -151,7 +152,7 @@ func nodes(ctx context.Context, c *cli.Env) ([]string, error) {
 		return out, err
 	}
 	// Without a cluster, in souk dev, there are workers alone.
-	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Worker)} })(ctx, c)
+	return workers(ctx, c)
 }
 
 func ofWorkers(each func(cluster.Record) []string) source {
@@ -159,6 +160,10 @@ func ofWorkers(each func(cluster.Record) []string) source {
 		list, err := cl.Workers(ctx)
 		return list.Workers, err
 	}, each)
+}
+
+func workers(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) []string { return []string{string(w.Worker)} })(ctx, c)
 }
 
 func regions(ctx context.Context, c *cli.Env) ([]string, error) {

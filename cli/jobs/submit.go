@@ -25,7 +25,7 @@ type submitFlags struct {
 	name     string
 	cpus     int
 	cpuKind  string
-	memory   int
+	memory   cli.Size
 	maxFails int
 	retries  int
 	timeout  time.Duration
@@ -69,7 +69,7 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.name, "name", "", "a name for the job; the newest of a name is meant by it")
 	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs each task has")
 	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
-	f.IntVar(&o.memory, "memory", 0, "memory of each task in MB (default: 256 for each CPU)")
+	f.Var(&o.memory, "memory", "memory of each task, such as 512m or 2g (default: 256 MiB for each CPU)")
 	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
 	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
@@ -80,7 +80,12 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
-	cmd.RunE = func(cmd *cobra.Command, argv []string) error { return doSubmit(cmd.Context(), c, o, argv) }
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if err := machines.NotAVerb(cmd, argv, "souk job"); err != nil {
+			return err
+		}
+		return doSubmit(cmd.Context(), c, o, argv)
+	}
 	return cmd
 }
 
@@ -123,7 +128,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		Env:        env,
 		CPUKind:    o.cpuKind,
 		CPUs:       o.cpus,
-		MemoryMB:   o.memory,
+		MemoryMB:   int(o.memory),
 		Retries:    o.retries,
 		TimeoutMS:  o.timeout.Milliseconds(),
 		EstimateMS: o.estimate.Milliseconds(),

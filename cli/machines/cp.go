@@ -17,12 +17,14 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Copy makes the command "souk cp".
 func Copy(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "cp FROM TO", Short: "Copy files out of a machine or into it",
-		Long: `Copy a file or a directory between a machine and here. One of the two is written MACHINE:PATH.
+		Long: `Copy a file or a directory between a machine and here. One of the two is written MACHINE:PATH. A TO of "-" prints the
+file on stdout.
 
 The copy keeps its name below a TO that ends with "/" (or, here, is a directory); else it gets the name that TO ends
 with. Paths of a machine lie below its own directory.`,
@@ -40,6 +42,9 @@ with. Paths of a machine lie below its own directory.`,
 				if err != nil {
 					return err
 				}
+				if given[1] == "-" {
+					return printFile(cmd.Context(), c, cl, m, fromPath)
+				}
 				return copyOut(cmd.Context(), c, cl, m.App, m.ID, fromPath, given[1])
 			}
 			cl, m, err := c.One(cmd, toRef)
@@ -48,6 +53,33 @@ with. Paths of a machine lie below its own directory.`,
 			}
 			return copyIn(cmd.Context(), c, cl, m.App, m.ID, given[0], toPath)
 		}}
+}
+
+// printFile writes a machine's file on stdout.
+func printFile(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, from string) error {
+	pr, pw := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := cl.CopyOut(ctx, m.App, m.ID, from, pw)
+		pw.CloseWithError(err)
+		sent <- err
+	}()
+	tr := tar.NewReader(pr)
+	h, err := tr.Next()
+	switch {
+	case err != nil:
+	case h.Typeflag != tar.TypeReg:
+		err = fault.New(fault.Invalid, "path", "%s is no file, and only a file goes to stdout: copy it to a directory",
+			from)
+	default:
+		_, err = io.Copy(cli.Raw(c.Out), tr)
+	}
+	pr.CloseWithError(err)
+	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) &&
+		(err == nil || fault.KindOf(serr) != fault.Unavailable) {
+		return serr
+	}
+	return err
 }
 
 func files(n int) string {

@@ -53,6 +53,9 @@ func Gang(c *cli.Env) *cobra.Command {
 		if o.size < 1 || o.min < 0 || o.min > o.size || o.wait < 0 || o.wait > time.Hour {
 			return cli.Usagef("--size is at least 1, --min at most that, --wait 0s to 1h")
 		}
+		if err := NotAVerb(cmd, argv, "souk ps"); err != nil {
+			return err
+		}
 		return doGang(cmd.Context(), c, o, argv)
 	}
 	return cmd

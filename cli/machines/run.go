@@ -99,6 +99,9 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 			return err
 		}
 	}
+	if err := NotAVerb(cmd, argv, "souk ps"); err != nil {
+		return err
+	}
 	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
 		if ext := filepath.Ext(argv[0]); ext == ".json" || ext == ".toml" {
 			return cli.Usagef("%s is where the command is to be; a launch in a file is run by \"souk run -f %s\"",
@@ -107,6 +110,19 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	}
 	if o.count < 1 || o.count > 1 && (o.attach || o.id != "") {
 		return cli.Usagef("--count is 1 or more, and more than one go neither with --attach nor with --id")
+	}
+	return nil
+}
+
+// NotAVerb refuses a command line in which a verb of souk's own stands where a program is to be, as in "souk gang ls".
+func NotAVerb(cmd *cobra.Command, argv []string, see string) error {
+	if len(argv) == 0 || cmd.ArgsLenAtDash() >= 0 {
+		return nil
+	}
+	switch argv[0] {
+	case "ls", "list", "ps", "status", "stop", "rm", "destroy", "logs", "wait", "help":
+		return cli.Usagef("%s runs a program, and %q stands where it is to be; see \"%s\", or put -- before the "+
+			"program", cmd.CommandPath(), argv[0], see)
 	}
 	return nil
 }
@@ -280,7 +296,11 @@ func printLaunch(c *cli.Env, m *machine.Machine, took time.Duration) {
 		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
 			"."+m.Config.Mounts[0].Path, m.Config.Mounts[0].Path)
 	}
-	fmt.Fprintf(c.Out, "  next   souk logs -f %s\n", cli.Label(m))
+	next := "logs -f"
+	if m.State == machine.Created {
+		next = "start"
+	}
+	fmt.Fprintf(c.Out, "  next   souk %s %s\n", next, cli.Label(m))
 }
 
 // phasesText prints the worker's phases in the order they happen; those not known here come last, by name.

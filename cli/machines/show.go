@@ -19,28 +19,32 @@ import (
 func Ps(c *cli.Env) *cobra.Command {
 	var o client.ListOptions
 	var quiet bool
+	only := new(filter)
 	cmd := &cobra.Command{Use: "ps", Aliases: []string{"ls"}, Short: "List machines",
 		Long: "List the machines of every app, or with --app of one, oldest first.",
-		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --json | jq -r '.[].id'\n  souk destroy --force " +
-			"$(souk " +
-			"ps -q)",
+		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --state started --worker fra-1\n  souk ps --json | jq " +
+			"-r '.[].id'\n  souk destroy --force $(souk ps -q)",
 		Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVarP(&o.Destroyed, "all", "a", false, "also machines that were destroyed not long ago")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
 	cmd.Flags().StringVar(&o.Region, "region", "", "only this region")
+	only.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := only.check(); err != nil {
+			return err
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err
 		}
 		if c.JSON {
-			ms, err := all(cmd.Context(), c, cl, o)
+			ms, err := only.whole(cmd.Context(), c, cl, o)
 			if err == nil {
 				cli.JSONList(c, ms)
 			}
 			return err
 		}
-		ms, err := cl.MachineLines(cmd.Context(), client.LineOptions{ListOptions: o, App: c.AppGiven()})
+		ms, err := only.lines(cmd.Context(), c, cl, o)
 		if err != nil {
 			return err
 		}

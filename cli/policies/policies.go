@@ -170,6 +170,7 @@ type checked struct {
 	Summary  string           `json:"summary,omitempty"`
 	Cost     uint64           `json:"cost,omitempty"`
 	Problems []policy.Problem `json:"problems"`
+	Warnings []policy.Problem `json:"warnings,omitempty"`
 }
 
 // loadPolicy reads and checks a policy file. Each problem is printed with file, line and column.
@@ -181,6 +182,11 @@ func loadPolicy(c *cli.Env, name string) (*policy.Source, error) {
 	s, err := policy.Load([]byte(text))
 	problems := policy.Problems(err)
 	if problems == nil {
+		if s != nil && !c.JSON {
+			for _, p := range s.Idle {
+				fmt.Fprintf(c.Err, "%s:%s (a warning)\n", name, p)
+			}
+		}
 		return s, err
 	}
 	if c.JSON {
@@ -217,7 +223,7 @@ not, 66 when one is not there. No souk is asked. FILE may be - for stdin.`,
 			case c.JSON:
 				c.JSONLine(c.Out,
 					checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost,
-						Problems: []policy.Problem{}})
+						Problems: []policy.Problem{}, Warnings: s.Idle})
 			default:
 				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name,
 					s.Name,

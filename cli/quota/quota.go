@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/quota"
 )
@@ -248,8 +250,9 @@ func printQuota(c *cli.Env, n api.Namespace) {
 func quotaPrice(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "price [NAME=CREDITS]...", Short: "Show what things cost, or set it",
 		Long: `Show what an hour costs of one core (cpu), one GiB of memory or disk, one
-port, one gpu, or one of a named extra, and the factors of the bands. NAME=CREDITS sets one; a band is named batch,
-service or system. free always costs nothing.`,
+port, one gpu, or one of a named extra, and the factors of the bands. NAME=CREDITS sets one, NAME= takes it away; a band
+is named batch, service or system. free always costs nothing. An extra has a
+price when a worker offers it.`,
 		Example: "  souk quota price\n  souk quota price cpu=1 gpu=25 batch=0.4", Args: cli.Args(0, -1, "NAME=CREDITS")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
@@ -261,7 +264,11 @@ service or system. free always costs nothing.`,
 			return err
 		}
 		if len(given) > 0 {
-			if err := setPrices(&p, given); err != nil {
+			workers, err := cl.Workers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := setPrices(&p, given, offered(workers.Workers)); err != nil {
 				return err
 			}
 			if p, err = cl.SetPrice(cmd.Context(), p); err != nil {
@@ -292,7 +299,22 @@ service or system. free always costs nothing.`,
 	return cmd
 }
 
-func setPrices(p *quota.Price, given []string) error {
+// offered returns what has a price in every cluster, and the extras that workers offer.
+func offered(workers []cluster.Record) []string {
+	names := []string{"cpu", "memory", "disk", "ports", "gpu"}
+	for i := range workers {
+		for name := range workers[i].Capacity.Named {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// setPrices sets prices, and takes those away that are given as NAME=. A name that is neither offered nor has a price
+// is taken for a mistake.
+func setPrices(p *quota.Price, given, offered []string) error {
 	if p.PerHour == nil {
 		p.PerHour = map[string]float64{}
 	}
@@ -301,14 +323,22 @@ func setPrices(p *quota.Price, given []string) error {
 	}
 	for _, g := range given {
 		name, text, _ := strings.Cut(g, "=")
-		var v float64
-		if _, err := fmt.Sscan(text, &v); err != nil || name == "" {
+		if _, has := p.PerHour[name]; has && text == "" && strings.Contains(g, "=") {
+			delete(p.PerHour, name)
+			continue
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || name == "" {
 			return cli.Usagef("a price is written NAME=CREDITS, as cpu=0.8, not %q", g)
 		}
 		switch machine.Band(name) {
 		case machine.BandFree, machine.BandBatch, machine.BandService, machine.BandSystem:
 			p.Bands[machine.Band(name)] = v
 		default:
+			if _, has := p.PerHour[name]; !has && !slices.Contains(offered, name) {
+				return cli.Usagef("no worker offers %q, so it can have no price; there are %s, and the bands batch, "+
+					"service and system", name, strings.Join(offered, ", "))
+			}
 			p.PerHour[name] = v
 		}
 	}

@@ -37,7 +37,7 @@ type agentConfig struct {
 	Peers  []string `toml:"peers"`
 	Region string   `toml:"region"`
 	CPUs   int      `toml:"cpus"`
-	Memory int64    `toml:"memory"`
+	Memory cli.Size `toml:"memory"`
 	Attr   []string `toml:"attr"`
 	DNS    string   `toml:"dns"`
 	Pace   string   `toml:"pace"`
@@ -112,7 +112,7 @@ func Agent(c *cli.Env) *cobra.Command {
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.StringVar(&o.Region, "region", "local", "the region of the worker")
 	f.IntVar(&o.CPUs, "cpus", 0, "how many CPUs to offer (default: those this host has)")
-	f.Int64Var(&o.Memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	f.Var(&o.Memory, "memory", "how much memory to offer, such as 64g (default: what this host has)")
 	f.StringVar(&o.DNS, "dns", "",
 		"HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")

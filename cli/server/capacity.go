@@ -17,7 +17,7 @@ func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
 	if o.cpus != 0 {
 		r.CPU = int64(o.cpus) * 1000
 	}
-	r.Memory = o.memory
+	r.Memory = int64(o.memory)
 	if r.Memory == 0 {
 		total, err := cli.MemInfo("MemTotal")
 		if err != nil {

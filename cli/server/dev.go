@@ -30,7 +30,7 @@ type devFlags struct {
 	workers int
 	region  string
 	cpus    int
-	memory  int64
+	memory  cli.Size
 	offer   offerFlags
 	verbose bool
 
@@ -69,7 +69,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 		"how many workers share this host, each with its own journal (default: as many as before, else 1)")
 	f.StringVar(&o.region, "region", "local", "the region of the workers")
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
-	f.Int64Var(&o.memory, "memory", 0, "how many MiB of memory to offer (default: what this host has)")
+	f.Var(&o.memory, "memory", "how much memory to offer, such as 64g (default: what this host has)")
 	o.offer.add(f)
 	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")

@@ -244,6 +244,8 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 	for _, m := range moves[:min(len(moves), o.moves)] {
 		why := fmt.Sprintf("%+.3f, most by %s", m.Gain, m.Term)
 		switch {
+		case m.Term == "":
+			why = "both score the same"
 		case m.To == "":
 			why = m.Why
 		case m.From == "":

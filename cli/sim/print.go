@@ -71,14 +71,15 @@ func simTimes(c *cli.Env, out simOutput) {
 		if s.Unfinished > 0 {
 			name = cli.Cell{Text: fmt.Sprintf("%s (%d unfinished)", s.Scheduler, s.Unfinished), Colour: "31"}
 		}
-		rows = append(
-			rows,
-			append(
-				[]cli.Cell{name},
-				cli.Cells(figure(s.Short.P50), figure(s.Short.P90), figure(s.Short.P99), figure(s.Short.Mean),
-					figure(s.Long.P50), figure(s.Long.P90), figure(s.Long.P99), figure(s.Long.Mean), figure(s.Mean),
-					half, over)...),
-		)
+		row := []cli.Cell{name}
+		for _, class := range []sim.Class{s.Short, s.Long} {
+			if class == (sim.Class{}) { // no job is of it
+				row = append(row, cli.Cells("-", "-", "-", "-")...)
+				continue
+			}
+			row = append(row, cli.Cells(figure(class.P50), figure(class.P90), figure(class.P99), figure(class.Mean))...)
+		}
+		rows = append(rows, append(row, cli.Cells(figure(s.Mean), half, over)...))
 	}
 	for _, r := range out.Rows {
 		add(r)

@@ -72,7 +72,7 @@ take is tried again 50 ms later.
 
 * *ranked*: `+"`market.Buyer`"+`, which ranks its whole view. Its own grants are in its view when it hears of them.
 * *indexed*: each buyer keeps a `+"`index.Index`"+`, enters its own grants in it at once, and asks the best worker.
-* *lots*: the same, by lot among the eight best (`+"`best = 8`"+` in a policy).
+* *lots*: the same, chosen at random among the eight best (`+"`best = 8`"+` in a policy).
 
 In no run did a worker grant more than it has (the fullest was `)
 	most, over := 0.0, 0

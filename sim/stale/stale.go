@@ -26,7 +26,7 @@ import (
 const (
 	Ranked     = "ranked"  // market.Buyer: it ranks its whole view
 	Indexed    = "indexed" // each buyer keeps an index, and takes the best
-	RandomBest = "lots"    // the same, by lot among the eight best (Policy.Best)
+	RandomBest = "lots"    // the same, chosen at random among the eight best (Policy.Best)
 )
 
 // Modes lists them.
