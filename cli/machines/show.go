@@ -22,7 +22,8 @@ func Ps(c *cli.Env) *cobra.Command {
 	only := new(filter)
 	cmd := &cobra.Command{Use: "ps", Aliases: []string{"ls"}, Short: "List machines",
 		Long: "List the machines of every app, or with --app of one, oldest first.",
-		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --state started --worker fra-1\n  souk ps --json | jq " +
+		Example: "  souk ps\n  souk ps --all --app shop\n  souk ps --state started --worker fra-1\n" +
+			"  souk ps --json | jq " +
 			"-r '.[].id'\n  souk destroy --force $(souk ps -q)",
 		Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVarP(&o.Destroyed, "all", "a", false, "also machines that were destroyed not long ago")
