@@ -23,6 +23,10 @@ func (c *Env) help(cmd *cobra.Command, _ []string) {
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultHelpFlag()
 	usage := cmd.UsageString()
+	for _, sub := range cmd.Commands() { // cobra leaves one space behind the longest name, which is no gap
+		name := fmt.Sprintf("\n  %-*s ", sub.NamePadding(), sub.Name())
+		usage = strings.Replace(usage, name+sub.Short, name+" "+sub.Short, 1)
+	}
 	before, after, _ := strings.Cut(usage, cmd.Example)
 	if cmd.Example == "" {
 		before, after = usage, ""

@@ -1,9 +1,5 @@
 package cli
 
-import (
-	"fmt"
-)
-
 // did is what a command prints in --json that changes something and has nothing else to show.
 type did struct {
 	Did  string `json:"did"`
@@ -16,5 +12,5 @@ func (c *Env) Say(verb, what, format string, args ...any) {
 		c.JSONLine(c.Out, did{verb, what})
 		return
 	}
-	fmt.Fprintf(c.Out, format+"\n", args...)
+	c.Printf(format+"\n", args...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -164,7 +165,11 @@ func (r Resources) Scale(num, den int64) Resources {
 func (r Resources) String() string {
 	var parts []string
 	for _, d := range r.Dims() {
-		if d.Amount != 0 {
+		switch {
+		case d.Amount == 0:
+		case d.Name == "gpu" || strings.HasPrefix(d.Name, "gpu."): // whole ones are asked for
+			parts = append(parts, d.Name+" "+strconv.FormatFloat(float64(d.Amount)/1000, 'f', -1, 64))
+		default:
 			parts = append(parts, d.Name+" "+d.Format(d.Amount))
 		}
 	}

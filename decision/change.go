@@ -136,9 +136,13 @@ func with(r cluster.Resources, dim string, to int64) cluster.Resources {
 
 // text says the change in one sentence.
 func (c *Change) text(r *placement.Request) string {
-	parts := make([]string, len(c.Steps))
+	var parts []string
+	fewer := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Less && s.Dim == "gpu" })
 	for i := range c.Steps {
-		parts[i] = c.Steps[i].text(r, c.Worker)
+		if s := &c.Steps[i]; fewer && s.Kind == Less && s.Dim == "gpu."+r.GPUKind {
+			continue // that many fewer are asked for in all
+		}
+		parts = append(parts, c.Steps[i].text(r, c.Worker))
 	}
 	return strings.Join(parts, ", and ") + ": then it fits on " + string(c.Worker)
 }
@@ -198,10 +202,10 @@ func nearText(a *machine.Affinity) string {
 
 // amount prints an amount of a dimension as people write it: "512 MiB", "0.25", "3".
 func amount(dim string, n int64) string {
-	switch dim {
-	case "cpu", "gpu":
+	switch {
+	case dim == "cpu", dim == "gpu", strings.HasPrefix(dim, "gpu."):
 		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
-	case "memory", "disk":
+	case dim == "memory", dim == "disk":
 		return strconv.FormatInt(n, 10) + " MiB"
 	}
 	return strconv.FormatInt(n, 10)

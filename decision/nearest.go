@@ -143,7 +143,9 @@ func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c
 		case placement.CodeRegion:
 			add(Step{Kind: AddRegion, Name: string(w.Region)})
 		case placement.CodeGPUKind:
-			add(Step{Kind: AnyGPU})
+			if ofKind(r, w) == 0 { // else fewer of them would do
+				add(Step{Kind: AnyGPU})
+			}
 		case placement.CodeVolume, placement.CodeAttached, placement.CodePolicy, placement.CodeMachines, CodeQuota:
 			return false
 		}
@@ -226,6 +228,8 @@ func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted str
 		to = free.Get(dim) - w.Headroom.Get(dim)
 	case placement.CodeGPUDevice:
 		dim, to = "gpu", largestDevices(r, w)
+	case placement.CodeGPUKind:
+		dim, to = "gpu", ofKind(r, w)
 	}
 	if grain := limits.Grain.Get(dim); grain > 1 {
 		to -= to % grain
@@ -270,6 +274,16 @@ func (c *Change) less(r *placement.Request, dim string, to int64, limits Limits)
 	}
 	c.Steps = append(c.Steps, step)
 	return true
+}
+
+// ofKind gives how much GPU the worker has of the kind that is asked for.
+func ofKind(r *placement.Request, w *cluster.Record) (all int64) {
+	for _, g := range w.GPUs {
+		if r.GPUKind == "" || g.Kind == r.GPUKind {
+			all += 1000
+		}
+	}
+	return all
 }
 
 // largestDevices gives the most GPU that one request could have there: whole devices, else the largest part of one.

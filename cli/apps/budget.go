@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +59,7 @@ func cmdAppsBudget(c *cli.Env) *cobra.Command {
 		if b.Default {
 			text = "app %s: a worker may evict at most %d of its machines within %v (the default)\n"
 		}
-		fmt.Fprintf(c.Out, text, given[0], b.Budget.Max, b.Budget.Window.Round(time.Second))
+		c.Printf(text, given[0], b.Budget.Max, b.Budget.Window.Round(time.Second))
 		return nil
 	}
 	return cmd

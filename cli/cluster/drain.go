@@ -82,7 +82,7 @@ func doDrain(ctx context.Context, c *cli.Env, node string, o *drainFlags) error 
 		return err
 	}
 	if failed == 0 && !c.JSON {
-		fmt.Fprintf(c.Out, "%s is empty\n", node)
+		c.Printf("%s is empty\n", node)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func printDrain(c *cli.Env, plan api.DrainPlan) {
 		return
 	}
 	if len(plan.Moves) == 0 {
-		fmt.Fprintf(c.Out, "%s has no machines\n", plan.Worker)
+		c.Printf("%s has no machines\n", plan.Worker)
 		return
 	}
 	rows := make([][]cli.Cell, len(plan.Moves))
@@ -169,7 +169,7 @@ func printMove(c *cli.Env, m api.DrainMove, out api.Moved, err error, done, tota
 		if out.DownMS > 0 {
 			down = ", down for " + cli.Millis(time.Duration(out.DownMS*float64(time.Millisecond)))
 		}
-		fmt.Fprintf(c.Out, "[%d/%d] %s/%s is at %s now (%s)%s\n", done, total, m.App, m.Name, out.Machine.Worker,
+		c.Printf("[%d/%d] %s/%s is at %s now (%s)%s\n", done, total, m.App, m.Name, out.Machine.Worker,
 			out.Machine.ID, down)
 	}
 }

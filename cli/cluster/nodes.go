@@ -181,9 +181,9 @@ without a worker to the others then, until they are upgraded; what runs there go
 		}
 		switch {
 		case len(list.Members) == 0:
-			fmt.Fprintln(c.Out, "this souk is alone: nobody tells it anything")
+			c.Printf("this souk is alone: nobody tells it anything\n")
 		case len(list.Unsigned) == 0:
-			fmt.Fprintln(c.Out, "only what is signed is believed")
+			c.Printf("only what is signed is believed\n")
 		default:
 			ids := make([]string, len(list.Unsigned))
 			for i, id := range list.Unsigned {
@@ -244,7 +244,7 @@ func cmdNodeInspect(c *cli.Env) *cobra.Command {
 }
 
 func printNode(c *cli.Env, n *nodeInfo) {
-	fmt.Fprintf(c.Out, "%s\n", n.ID)
+	c.Printf("%s\n", n.ID)
 	line := func(name, text string) {
 		if text != "" {
 			c.Field(name, "%s", text)
@@ -348,10 +348,10 @@ func sayCordon(c *cli.Env, rec *cluster.Record) error {
 		return nil
 	}
 	if rec.Cordon == nil {
-		fmt.Fprintf(c.Out, "%s is %s\n", rec.Worker, rec.State)
+		c.Printf("%s is %s\n", rec.Worker, rec.State)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s is %s, by %s\n", rec.Worker, rec.State, cordonLine(rec.Cordon, time.Now()))
+	c.Printf("%s is %s, by %s\n", rec.Worker, rec.State, cordonLine(rec.Cordon, time.Now()))
 	return nil
 }
 

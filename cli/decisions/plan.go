@@ -85,6 +85,9 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 		if err != nil {
 			return err
 		}
+		if !c.JSON && p.Verdict != decision.FitsNow { // the clauses have amounts, and not what was typed
+			c.Printf("asked for %s: %s\n", cli.Shape(l.Config), p.Decision.Request.Resources)
+		}
 		return do(p)
 	}
 	return cmd

@@ -97,15 +97,15 @@ func doExamine(ctx context.Context, c *cli.Env, dirFlag string) error {
 }
 
 func printFindings(c *cli.Env, e api.Examination) {
-	fmt.Fprintf(c.Out, "%s\n", e.Worker)
+	c.Printf("%s\n", e.Worker)
 	for _, f := range e.Findings {
 		mark := "ok  "
 		if !f.OK {
 			mark = "LACK"
 		}
-		fmt.Fprintf(c.Out, "  %s %-12s %s\n", mark, f.Name, f.Have)
+		c.Printf("  %s %-12s %s\n", mark, f.Name, f.Have)
 		if f.Advice != "" {
-			fmt.Fprintf(c.Out, "       %-12s %s\n", "", f.Advice)
+			c.Printf("       %-12s %s\n", "", f.Advice)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -68,8 +67,8 @@ func printInvariant(c *cli.Env, i check.Invariant) {
 	if !i.OK {
 		mark = "VIOLATED"
 	}
-	fmt.Fprintf(c.Out, "%s %2d  %s\n             %s\n", mark, i.Number, i.Name, i.Checked)
+	c.Printf("%s %2d  %s\n             %s\n", mark, i.Number, i.Name, i.Checked)
 	for _, e := range i.Evidence {
-		fmt.Fprintf(c.Out, "             - %s\n", e)
+		c.Printf("             - %s\n", e)
 	}
 }

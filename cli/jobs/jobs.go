@@ -80,9 +80,9 @@ func cmdJobLs(c *cli.Env) *cobra.Command {
 		case c.JSON:
 			cli.JSONList(c, shown)
 		case len(shown) == 0 && len(list) > 0:
-			fmt.Fprintf(c.Out, "no job runs; \"souk job ls --all\" lists those that have ended (%d)\n", len(list))
+			c.Printf("no job runs; \"souk job ls --all\" lists those that have ended (%d)\n", len(list))
 		case len(shown) == 0:
-			fmt.Fprintln(c.Out, "no jobs; \"souk submit -- CMD\" makes one")
+			c.Printf("no jobs; \"souk submit -- CMD\" makes one\n")
 		default:
 			printJobs(c, shown)
 		}
@@ -261,9 +261,9 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 				case c.JSON:
 					c.JSONLine(c.Out, j)
 				case j.State.Final() && j.State != jobs.Cancelled:
-					fmt.Fprintf(c.Out, "%s %s before that\n", jobLabel(&j), stateText(j.State))
+					c.Printf("%s %s before that\n", jobLabel(&j), stateText(j.State))
 				default:
-					fmt.Fprintf(c.Out, "%s is cancelled; %s still on the way out\n", jobLabel(&j),
+					c.Printf("%s is cancelled; %s still on the way out\n", jobLabel(&j),
 						countOf(j.Running, "task is", "tasks are"))
 				}
 				return nil

@@ -111,8 +111,8 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 		c.JSONLine(c.Out, j)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "%s is accepted: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
-	fmt.Fprintf(c.Out, "  next   souk job status %s\n         souk job wait %s\n", jobRef(&j), jobRef(&j))
+	c.Printf("%s is accepted: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
+	c.Printf("  next   souk job status %s\n         souk job wait %s\n", jobRef(&j), jobRef(&j))
 	return nil
 }
 

@@ -91,7 +91,7 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 		c.JSONLine(c.Out, g)
 		return nil
 	}
-	fmt.Fprintf(c.Out, "gang %s: %d of %d machines started together in %s, try %d\n", g.Gang, len(g.Machines), g.Size,
+	c.Printf("gang %s: %d of %d machines started together in %s, try %d\n", g.Gang, len(g.Machines), g.Size,
 		cli.Millis(took), g.Tries)
 	rows := make([][]cli.Cell, len(g.Machines))
 	for rank, m := range g.Machines {

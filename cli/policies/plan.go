@@ -53,12 +53,12 @@ time.`,
 
 func printPlan(c *cli.Env, p api.PolicyPlan) {
 	x := p.Comparison
-	fmt.Fprintf(c.Out, "asked about %s\n", p.Scope)
-	fmt.Fprintf(c.Out,
+	c.Printf("asked about %s\n", p.Scope)
+	c.Printf(
 		"%d running machines were compared: %d would be placed where they are placed now, %d elsewhere, %d nowhere\n",
 		x.Compared, x.Same, len(x.Moves), len(x.Nowhere))
 	if p.LeftOut > 0 {
-		fmt.Fprintf(c.Out, "%d more were left out\n", p.LeftOut)
+		c.Printf("%d more were left out\n", p.LeftOut)
 	}
 	evicted := 0
 	var rows [][]cli.Cell
@@ -83,13 +83,13 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 			cli.Drop("WHY", 2).Cut(12)}, rows)
 	}
 	if evicted == 0 {
-		fmt.Fprintln(c.Out, "nobody would be evicted")
+		c.Printf("nobody would be evicted\n")
 	} else {
-		fmt.Fprintf(c.Out, "%d machines of lower rank would be evicted, if those that fit nowhere were placed "+
+		c.Printf("%d machines of lower rank would be evicted, if those that fit nowhere were placed "+
 			"anew\n", evicted)
 	}
 	if r := p.Recorded; r != nil {
-		fmt.Fprintf(c.Out,
+		c.Printf(
 			"of the last day %d recorded decisions were compared: %d would be the same, %d placed elsewhere, %d "+
 				"nowhere\n",
 			r.Compared, r.Same, len(r.Moves), len(r.Nowhere))
@@ -168,7 +168,7 @@ changes in meaning. The exit code is 0 whether there is a difference or not.`,
 			}
 			c.JSONLine(c.Out, d)
 		case d.Text == "":
-			fmt.Fprintf(c.Out, "%s is the same as %s\n", given[0], label)
+			c.Printf("%s is the same as %s\n", given[0], label)
 		default:
 			printDifference(c, d)
 		}
@@ -180,11 +180,11 @@ changes in meaning. The exit code is 0 whether there is a difference or not.`,
 func printDifference(c *cli.Env, d policyDifference) {
 	fmt.Fprint(c.Out, d.Text)
 	if len(d.Changes) == 0 {
-		fmt.Fprintln(c.Out, "\nnothing changes in meaning")
+		c.Printf("\nnothing changes in meaning\n")
 		return
 	}
-	fmt.Fprintln(c.Out, "\nin meaning:")
+	c.Printf("\nin meaning:\n")
 	for _, x := range d.Changes {
-		fmt.Fprintf(c.Out, "  %s\n", x)
+		c.Printf("  %s\n", x)
 	}
 }

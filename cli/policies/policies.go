@@ -225,7 +225,7 @@ not, 66 when one is not there. No souk is asked. FILE may be - for stdin.`,
 					checked{File: name, OK: true, Name: s.Name, Summary: s.Summary(), Cost: s.Cost,
 						Problems: []policy.Problem{}, Warnings: s.Idle})
 			default:
-				fmt.Fprintf(c.Out, "%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name,
+				c.Printf("%s: policy %s is good: %s; its expressions cost at most %d on one worker\n", name,
 					s.Name,
 					s.Summary(), s.Cost)
 			}
@@ -266,14 +266,14 @@ func sayApplied(c *cli.Env, a api.PolicyApplied, how string) error {
 	case c.JSON:
 		c.JSONLine(c.Out, a)
 	case !a.Changed:
-		fmt.Fprintf(c.Out, "policy %s is at version %d already; nothing changed\n", a.Policy.Name, a.Policy.Version)
+		c.Printf("policy %s is at version %d already; nothing changed\n", a.Policy.Name, a.Policy.Version)
 	case used == "-":
-		fmt.Fprintf(c.Out,
+		c.Printf(
 			"policy %s is at version %d, and nobody uses it yet; \"souk policy use %s\" makes it the default\n",
 			a.Policy.Name,
 			a.Policy.Version, a.Policy.Name)
 	default:
-		fmt.Fprintf(c.Out, "policy %s is at version %d, %s for %s\n", a.Policy.Name, a.Policy.Version, how, used)
+		c.Printf("policy %s is at version %d, %s for %s\n", a.Policy.Name, a.Policy.Version, how, used)
 	}
 	return nil
 }
@@ -417,7 +417,7 @@ func AppsPolicy(c *cli.Env) *cobra.Command {
 			name = "the default"
 			text = "app %s is placed by %s"
 		}
-		fmt.Fprintf(c.Out, text+"\n", given[0], name)
+		c.Printf(text+"\n", given[0], name)
 		return nil
 	}
 	return cmd

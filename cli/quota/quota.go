@@ -219,21 +219,21 @@ func printQuota(c *cli.Env, n api.Namespace) {
 	if len(n.Apps) > 0 {
 		apps = strings.Join(n.Apps[:min(len(n.Apps), 8)], ", ")
 	}
-	fmt.Fprintf(c.Out, "namespace %s: %s\n", n.Name, apps)
+	c.Printf("namespace %s: %s\n", n.Name, apps)
 	if b := n.Budget; b == nil {
-		fmt.Fprintln(c.Out, "  no limit")
+		c.Printf("  no limit\n")
 	} else {
 		beyond := "is refused"
 		if b.Lend {
 			beyond = "is lent to, where there is idle room"
 		}
-		fmt.Fprintf(c.Out, "  may spend %s credits an hour for ever, %s at once; what goes beyond that "+
+		c.Printf("  may spend %s credits an hour for ever, %s at once; what goes beyond that "+
 			"%s\n", quota.Text(b.PerHour), quota.Text(b.Burst), beyond)
-		fmt.Fprintf(c.Out, "  balance %s of %s\n", quota.Text(*n.Balance), quota.Text(b.Burst))
+		c.Printf("  balance %s of %s\n", quota.Text(*n.Balance), quota.Text(b.Burst))
 	}
-	fmt.Fprintf(c.Out, "  spends %s credits an hour for %d machines (%s); lent to for %s an hour\n", quota.Text(n.Rate),
+	c.Printf("  spends %s credits an hour for %d machines (%s); lent to for %s an hour\n", quota.Text(n.Rate),
 		n.Machines, n.Used, quota.Text(n.LentRate))
-	fmt.Fprintf(c.Out, "  has spent %s credits, and was lent %s\n", quota.Text(n.Spent), quota.Text(n.Lent))
+	c.Printf("  has spent %s credits, and was lent %s\n", quota.Text(n.Spent), quota.Text(n.Lent))
 	var rows [][]cli.Cell
 	for _, w := range n.Workers {
 		rows = append(
@@ -374,7 +374,7 @@ func AppsNamespace(c *cli.Env) *cobra.Command {
 			c.JSONLine(c.Out, map[string]string{"app": given[0], "namespace": name})
 			return nil
 		}
-		fmt.Fprintf(c.Out, "app %s is in namespace %s\n", given[0], name)
+		c.Printf("app %s is in namespace %s\n", given[0], name)
 		return nil
 	}
 	return cmd
