@@ -95,10 +95,18 @@ func printMachines(c *cli.Env, ms []*machine.Line) {
 			cells = append(cells, cli.Cell{Text: exitText(m)})
 		}
 		cells = append(cells, cli.Cell{Text: string(m.Worker)}, cli.Cell{Text: cli.LineShape(m)},
-			cli.Cell{Text: cli.Age(m.CreatedAt, now)}, cli.Cell{Text: m.Command})
+			cli.Cell{Text: lineAge(m, now)}, cli.Cell{Text: m.Command})
 		rows = append(rows, cells[len(cells)-len(head):])
 	}
 	c.Table(head, rows)
+}
+
+// lineAge is how old a machine is; of one whose worker is not heard nobody knows.
+func lineAge(m *machine.Line, now time.Time) string {
+	if !cli.Heard(m.HostStatus) {
+		return "-"
+	}
+	return cli.Age(m.CreatedAt, now)
 }
 
 // exitText is the exit code of a machine that does not run, and that it wanted too much memory.
@@ -143,11 +151,11 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	if m.Placement != nil {
 		line("why there", "%s", m.Placement.Reason)
 	}
-	if cli.Heard(m.HostStatus) { // else only its worker knows them
+	if cli.Heard(m.HostStatus) { // else only its worker knows
+		line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
 		line("shape", "%s", cli.Shape(m.Config))
 		line("command", "%s", cli.Command(m.Config))
 	}
-	line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
 	if m.Cordoned {
 		line("cordoned", "yes: no requests are routed to it")
 	}
