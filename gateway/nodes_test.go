@@ -276,3 +276,33 @@ func TestClusterHealth(t *testing.T) {
 	s.want(412, "POST", "/v1/souk/leave", nil)
 	s.want(412, "DELETE", "/v1/souk/members/w2", nil)
 }
+
+// TestUseIsToldWhereItIsAskedFor: a look at the workers reads what machines use only when that is wanted, and one
+// worker that cannot tell does not keep the others from it.
+func TestUseIsToldWhereItIsAskedFor(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	m := s.launch(hostLaunch)
+	var u api.UsageList
+	s.want(200, "GET", "/v1/souk/top", nil).into(t, &u)
+	for _, w := range u.Workers {
+		if w.Use != nil {
+			t.Errorf("use of %s is told to who did not ask", w.Worker)
+		}
+	}
+	other := w1
+	if m.Worker == "w1" {
+		other = w2
+	}
+	uncallable(s, other)
+	u = api.UsageList{}
+	s.want(200, "GET", "/v1/souk/top?use=true", nil).into(t, &u)
+	var told []machine.Use
+	for _, w := range u.Workers {
+		told = append(told, w.Use...)
+	}
+	if len(told) != 1 || told[0].Machine != m.ID || told[0].Name != m.Name || told[0].CPU != 7 {
+		t.Errorf("use is told as %+v", told)
+	}
+	s.want(400, "GET", "/v1/souk/top?use=perhaps", nil)
+}
