@@ -99,9 +99,12 @@ func ageText(d time.Duration) string {
 	return fmt.Sprintf("%.0f h", d.Hours())
 }
 
+// TimeFormat is how a moment is printed: in the reader's own time, with its zone.
+const TimeFormat = "2006-01-02T15:04:05.000Z07:00"
+
 // EventText prints an event in one line: when, what, the state it led to, and the reason or the exit code.
 func EventText(e machine.Event) string {
-	text := fmt.Sprintf("%s %-8s %s", time.UnixMilli(e.Timestamp).Format("15:04:05.000"), e.Type, e.Status)
+	text := fmt.Sprintf("%s %-8s %s", time.UnixMilli(e.Timestamp).Format(TimeFormat), e.Type, e.Status)
 	if e.Request != nil && e.Request.ExitEvent != nil {
 		x := e.Request.ExitEvent
 		text += fmt.Sprintf(", exit code %d", x.ExitCode)

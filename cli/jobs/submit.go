@@ -84,6 +84,9 @@ func Submit(c *cli.Env) *cobra.Command {
 		if err := machines.NotAVerb(cmd, argv, "souk job"); err != nil {
 			return err
 		}
+		if err := c.RefuseStdin("a task"); err != nil {
+			return err
+		}
 		return doSubmit(cmd.Context(), c, o, argv)
 	}
 	return cmd
@@ -183,7 +186,13 @@ func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, lim
 		if bar.on {
 			done = j.Done()
 		}
-		next, err := cl.WaitJob(ctx, j.ID, done, step)
+		var next jobs.Job
+		err := c.Outlast(ctx, cl, jobLabel(&j), "souk job wait "+jobRef(&j), func(ctx context.Context) (err error) {
+			if next, err = cl.WaitJob(ctx, j.ID, done, step); err != nil {
+				bar.clear()
+			}
+			return err
+		})
 		if ctx.Err() != nil {
 			bar.clear()
 			if !c.JSON {

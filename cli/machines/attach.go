@@ -40,11 +40,18 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		// whatever ended it, the rest is read below
-		_ = cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true}, emit)
+		// Whatever ended it, the rest is read below. Who waits for the end says that souk is lost.
+		for follow.Err() == nil {
+			err := cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true, Cursor: cursor}, emit)
+			if err == nil || !fault.Is(err, fault.Unavailable) {
+				return
+			}
+			_ = cli.Pause(follow, 200*time.Millisecond) // its end is the loop's
+		}
 	}()
 
 	stopOnce := context.AfterFunc(ctx, func() {
+		c.Note("%s is being stopped; ^C again does not wait for its end", cli.Label(m))
 		_, _ = cl.Stop(talk, m.App, m.ID, "",
 			client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
 	})
@@ -66,6 +73,9 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		}
 	}
 	code := exitOf(last)
+	if outOfMemory(last) {
+		c.Note("%s used more memory than it has, and was killed; give it more with --memory", cli.Label(last))
+	}
 	if c.JSON {
 		c.JSONLine(c.Out, ended{last.ID, last.Name, last.App, last.State, code})
 	}
@@ -83,6 +93,16 @@ func codeError(m *machine.Machine, code *int) error {
 		return nil
 	}
 	return cli.TaskCode(*code)
+}
+
+// outOfMemory reports whether a machine's newest end was that its memory ran out.
+func outOfMemory(m *machine.Machine) bool {
+	for _, e := range m.Events { // newest first
+		if e.Type == "exit" && e.Request != nil && e.Request.ExitEvent != nil {
+			return e.Request.ExitEvent.OOMKilled
+		}
+	}
+	return false
 }
 
 // exitOf returns the exit code of a machine's newest end, or nil.

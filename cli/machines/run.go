@@ -31,7 +31,8 @@ The app is made when there is none of its name. A machine's restart policy is on
 --rm it is no.
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
-the machine; a second ^C lets go of it and leaves it running. --rm destroys the machine once it has ended.`
+the machine; a second ^C does not wait for its end. It goes on when souk is started anew meanwhile. A machine has no stdin: what
+comes in here is refused. --rm destroys the machine once it has ended.`
 
 // Run makes the command "souk run".
 func Run(c *cli.Env) *cobra.Command {
@@ -63,6 +64,11 @@ func Run(c *cli.Env) *cobra.Command {
 }
 
 func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
+	if o.attach && o.from != "-" {
+		if err := c.RefuseStdin("a machine"); err != nil {
+			return err
+		}
+	}
 	cl, err := c.Client()
 	if err != nil {
 		return err
@@ -82,6 +88,11 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 		return err
 	}
 	if o.attach {
+		defer func() {
+			if c.StdinHolds(0) {
+				c.Note("what came in on stdin was read by nobody: a machine has no stdin")
+			}
+		}()
 		return attach(ctx, c, cl, m, took, o.rm)
 	}
 	if c.JSON {
@@ -224,7 +235,9 @@ func KeyValues(flag string, list []string, lookup func(string) string) (map[stri
 		case k == "" || (!has && lookup == nil):
 			return nil, cli.Usagef("%s is written NAME=VALUE, not %q", flag, s)
 		case !has:
-			v = lookup(k)
+			if v = lookup(k); v == "" {
+				continue // what is not set here is not set there
+			}
 		}
 		kv[k] = v
 	}

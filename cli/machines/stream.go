@@ -1,64 +1,159 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/machine"
 )
 
+// logsFlags are what souk logs takes.
+type logsFlags struct {
+	q      machine.LogQuery
+	stamps bool
+	since  string
+}
+
 // Logs makes the command "souk logs".
 func Logs(c *cli.Env) *cobra.Command {
-	var q machine.LogQuery
-	var stamps bool
-	cmd := &cobra.Command{Use: "logs MACHINE", Short: "Print a machine's output",
-		Long: `Print what a machine's program wrote: its stdout on stdout, its stderr on
-stderr, in order. With --follow go on until ^C or until the machine is destroyed. With --json each line carries a
-cursor; --cursor goes on behind it.`,
-		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs web --json | jq -r " +
-			"'select(.stream==\"stderr\").text'",
-		Args: cli.Args(1, 1, "one machine, by id or name")}
-	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more")
-	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
-	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "only what follows this line")
-	cmd.Flags().BoolVarP(&stamps, "timestamps", "t", false, "print each line's time before it")
+	o := new(logsFlags)
+	cmd := &cobra.Command{Use: "logs [MACHINE...]", Short: "Print machines' output",
+		Long: `Print what machines' programs wrote: stdout on stdout, stderr on stderr, each in order. Without a machine,
+that of all machines of --app. Of several machines each line begins with the machine's name.
+
+With --follow go on until ^C or until the machine is destroyed, also when souk is started anew meanwhile. With --json
+each line carries a cursor; --cursor goes on behind it. Times are of this host's zone.`,
+		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs -t --since 10m --app shop\n" +
+			"  souk logs web --json | jq -r 'select(.stream==\"stderr\").text'",
+		Args: cli.Args(0, -1, "machines, by id or name, or none with --app")}
+	cmd.Flags().BoolVarP(&o.q.Follow, "follow", "f", false, "wait for more")
+	cmd.Flags().IntVarP(&o.q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
+	cmd.Flags().StringVar(&o.q.Cursor, "cursor", "", "only what follows this line")
+	cmd.Flags().BoolVarP(&o.stamps, "timestamps", "t", false, "print each line's time before it")
+	cmd.Flags().StringVar(&o.since, "since", "", "only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
-		if q.Tail < 0 {
-			return cli.Usagef("--tail is 0 or more, not %d", q.Tail)
+		if o.q.Tail < 0 {
+			return cli.Usagef("--tail is 0 or more, not %d", o.q.Tail)
 		}
-		return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return cl.Logs(ctx, m.App, m.ID, q, func(l machine.LogLine) error {
-				if stamps && !c.JSON {
-					l.Text = l.At.Format("15:04:05.000") + " " + l.Text
-				}
-				return PrintLog(c, l)
-			})
-		})
+		return doLogs(cmd.Context(), c, o, refs)
 	}
 	return cmd
+}
+
+func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error {
+	since, err := cli.Since(o.since, time.Now())
+	if err != nil {
+		return err
+	}
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if len(refs) == 0 {
+		if c.AppGiven() == "" {
+			return cli.Usagef("souk logs wants machines, or --app for all of an app's")
+		}
+		lines, err := cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			refs = append(refs, l.ID)
+		}
+	}
+	if o.q.Cursor != "" && len(refs) > 1 {
+		return cli.Usagef("--cursor is a place in one machine's output, and there are %d machines", len(refs))
+	}
+	var printing sync.Mutex
+	show := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		before := ""
+		if len(refs) > 1 {
+			before = cli.Label(m) + " | "
+		}
+		return followLog(ctx, c, cl, m, o.q, func(l machine.LogLine) error {
+			if l.At.Before(since) {
+				return nil
+			}
+			if !c.JSON {
+				if o.stamps {
+					l.Text = l.At.Local().Format(cli.TimeFormat) + " " + l.Text
+				}
+				l.Text = before + l.Text
+			}
+			printing.Lock()
+			defer printing.Unlock()
+			return PrintLog(c, l)
+		})
+	}
+	if !o.q.Follow || len(refs) == 1 {
+		return c.Each(ctx, refs, show)
+	}
+	var all errgroup.Group
+	for _, ref := range refs {
+		m, err := c.Find(ctx, cl, ref)
+		if err != nil {
+			return err
+		}
+		all.Go(func() error { return show(ctx, cl, m) })
+	}
+	return all.Wait()
+}
+
+// followLog shows a machine's output. What is followed goes on behind the last line when souk was started anew.
+func followLog(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, q machine.LogQuery,
+	show func(machine.LogLine) error) error {
+	read := func(ctx context.Context) error {
+		return cl.Logs(ctx, m.App, m.ID, q, func(l machine.LogLine) error {
+			q.Cursor, q.Tail = l.Cursor, 0
+			return show(l)
+		})
+	}
+	if !q.Follow {
+		return read(ctx)
+	}
+	if m.State == machine.Stopped || m.State == machine.Failed {
+		c.Note("%s is %s: what it wrote is followed by what it writes when it is started again; ^C ends",
+			cli.Label(m), m.State)
+	}
+	return c.Outlast(ctx, cl, cli.Label(m), "souk logs -f "+m.ID, read)
 }
 
 // Events makes the command "souk events".
 func Events(c *cli.Env) *cobra.Command {
 	var follow bool
+	var young string
 	cmd := &cobra.Command{Use: "events [MACHINE...]", Short: "Print what happened to machines",
 		Long: `Print the events of machines, oldest first; without a machine, of all machines of all apps (or of --app).
-With --follow print what happens from now on instead, until ^C.`,
-		Example: "  souk events web\n  souk events -f\n  souk events -f --app shop --json",
+With --follow print what happens from now on instead, until ^C, also when souk is started anew meanwhile. Times are of
+this host's zone.`,
+		Example: "  souk events web\n  souk events --since 1h\n  souk events -f --app shop --json",
 		Args:    cli.Args(0, -1, "machines, or nothing")}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what happens from now on")
+	cmd.Flags().StringVar(&young, "since", "", "only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		ctx := cmd.Context()
+		since, err := cli.Since(young, time.Now())
+		if err != nil {
+			return err
+		}
 		if follow {
 			return followEvents(ctx, c, refs)
 		}
 		show := func(_ context.Context, _ *client.Client, m *machine.Machine) error {
 			for i := len(m.Events) - 1; i >= 0; i-- {
+				if time.UnixMilli(m.Events[i].Timestamp).Before(since) {
+					continue
+				}
 				printEvent(c, machine.EventOf{App: m.App, Machine: m.ID, Name: m.Name, Event: m.Events[i]})
 			}
 			return nil
@@ -94,17 +189,73 @@ func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 		}
 		only[m.ID] = true
 	}
-	ready := func() {
-		if !c.JSON && cli.IsTerminal(c.Err) {
-			fmt.Fprintln(c.Err, "waiting for events; ^C ends")
-		}
-	}
-	return cl.Events(ctx, c.AppGiven(), ready, func(e machine.EventOf) error {
-		if len(only) == 0 || only[e.Machine] {
+	seen := &seenEvents{from: time.Now(), seen: map[string]bool{}}
+	show := func(e machine.EventOf) error {
+		if (len(only) == 0 || only[e.Machine]) && seen.first(e) {
 			printEvent(c, e)
 		}
 		return nil
+	}
+	again := false
+	return c.Outlast(ctx, cl, "what happens", "souk events -f", func(ctx context.Context) error {
+		ready := func() {
+			if again { // what happened while nobody listened
+				err := seen.missed(ctx, cl, c.AppGiven(), show)
+				if err != nil {
+					c.Note("what happened meanwhile is not known: %v", err)
+				}
+			} else if !c.JSON && cli.IsTerminal(c.Err) {
+				fmt.Fprintln(c.Err, "waiting for events; ^C ends")
+			}
+			again = true
+		}
+		return cl.Events(ctx, c.AppGiven(), ready, show)
 	})
+}
+
+// seenEvents knows which events were shown, so that those of a time in which souk was not heard are shown once.
+type seenEvents struct {
+	from time.Time // nothing before it is shown
+	seen map[string]bool
+	last int64 // the newest that was shown, Unix milliseconds
+}
+
+// overlap is how much older than the newest event another may be that is not shown yet: workers' clocks differ.
+const overlap = 5 * time.Second
+
+// first reports whether an event is seen for the first time.
+func (s *seenEvents) first(e machine.EventOf) bool {
+	key := fmt.Sprint(e.Machine, " ", e.Event.Timestamp, " ", e.Event.Type, " ", e.Event.Status)
+	if s.seen[key] {
+		return false
+	}
+	if len(s.seen) > 1<<16 {
+		clear(s.seen) // by now they are too old to be met again
+	}
+	s.seen[key] = true
+	s.last = max(s.last, e.Event.Timestamp)
+	return true
+}
+
+// missed shows what happened since the newest event that was shown.
+func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string, show func(machine.EventOf) error) error {
+	ms, err := cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
+	var list []machine.EventOf
+	from := max(s.from.UnixMilli(), s.last-overlap.Milliseconds())
+	for _, m := range ms {
+		for _, e := range m.Events {
+			if e.Timestamp >= from && (app == "" || app == m.App) {
+				list = append(list, machine.EventOf{App: m.App, Machine: m.ID, Name: m.Name, Event: e})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b machine.EventOf) int { return cmp.Compare(a.Event.Timestamp, b.Event.Timestamp) })
+	for _, e := range list {
+		if err := show(e); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 func printEvent(c *cli.Env, e machine.EventOf) {
@@ -121,20 +272,24 @@ func printEvent(c *cli.Env, e machine.EventOf) {
 
 // Exec makes the command "souk exec".
 func Exec(c *cli.Env) *cobra.Command {
-	var interactive bool
+	var interactive, without bool
 	cmd := &cobra.Command{
-		Use:   "exec [-i] MACHINE -- CMD [ARG...]",
+		Use:   "exec MACHINE -- CMD [ARG...]",
 		Short: "Run one more command beside a machine's program",
-		Long: `Run a command in a machine's directory, environment and limits, and end with its exit code. With -i what
-comes in on stdin goes to the command. There is no terminal: a shell reads its commands from stdin.`,
-		Example: "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec -i db -- /usr/bin/psql",
-		Args:    cli.Args(2, -1, "a machine and a command, after --"),
+		Long: `Run a command in a machine's directory, environment and limits, and end with its exit code. What comes
+in on stdin goes to the command; -n keeps it, as a loop over lines wants it. There is no terminal: a shell reads its
+commands from stdin.`,
+		Example: "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec db -- /usr/bin/psql\n" +
+			"  while read f; do souk exec -n web -- /bin/touch \"$f\"; done < list",
+		Args: cli.Args(2, -1, "a machine and a command, after --"),
 	}
-	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "give stdin to the command")
+	cmd.Flags().BoolVarP(&without, "no-stdin", "n", false, "do not read stdin: the command has none")
+	cmd.Flags().BoolVarP(&interactive, "interactive", "i", true, "give stdin to the command")
+	_ = cmd.Flags().MarkHidden("interactive") // what other tools need is the rule here
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		argv := given[1:]
 		return c.Each(cmd.Context(), given[:1], func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return doExec(ctx, c, cl, m, argv, interactive)
+			return doExec(ctx, c, cl, m, argv, interactive && !without && c.ForegroundIn())
 		})
 	}
 	return cmd

@@ -21,10 +21,19 @@ func waitEnded(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Ma
 	return waitStates(ctx, c, cl, m, limit, machine.Stopped, machine.Failed, machine.Destroyed)
 }
 
-// waitStates waits until the machine is in one of the states and gives it as it is then.
+// waitStates waits until the machine is in one of the states and gives it as it is then. It outlasts a restart of souk.
 func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration,
-	states ...machine.State) (*machine.Machine, error) {
+	states ...machine.State) (last *machine.Machine, err error) {
 	begin := time.Now()
+	err = c.Outlast(ctx, cl, cli.Label(m), "souk wait "+m.ID, func(ctx context.Context) error {
+		last, err = awaitStates(ctx, cl, m, begin, limit, states)
+		return err
+	})
+	return last, err
+}
+
+func awaitStates(ctx context.Context, cl *client.Client, m *machine.Machine, begin time.Time, limit time.Duration,
+	states []machine.State) (*machine.Machine, error) {
 	for {
 		step := time.Minute
 		if limit > 0 {

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/soukhq/souk/backoff"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+// outlasts is for how long a command that waits tries to reach a souk that it has lost: an upgrade takes a second, a
+// restart of a host's souk with many machines a few.
+const outlasts = 30 * time.Second
+
+// settles is how long a souk that has come back may say that it does not know what it knew: in a cluster it hears of
+// what others have a moment later.
+const settles = 5 * time.Second
+
+// Outlast does f, which waits for something or follows it, and does it again when souk ends meanwhile and comes back:
+// what souk has is on disk, and f goes on where it was. f may ask only what may be asked twice. A souk that has not come
+// back in time is Unavailable: what then goes on without it, and next is what to type to follow it again.
+func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
+	f func(context.Context) error) error {
+	var lost time.Time // when souk was lost; zero before that
+	for {
+		begun := time.Now()
+		err := f(ctx)
+		again := !lost.IsZero() && time.Since(begun) < settles // it has not come back for good
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case fault.Is(err, fault.Unavailable):
+		case again && fault.Is(err, fault.NotFound):
+		default:
+			return err
+		}
+		if !again {
+			lost = time.Now()
+			c.Note("souk has been lost (%v); trying for %s to reach it again", err, outlasts)
+		}
+		if err := c.awaitSouk(ctx, cl, lost.Add(outlasts), again, err); err != nil {
+			if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
+				return err
+			}
+			return fault.Wrap(err, fault.Unavailable, "lost", "souk has not been reached for %s; %s goes on without it, "+
+				"and \"%s\" follows it again", outlasts, what, next)
+		}
+	}
+}
+
+// awaitSouk waits until souk answers again, and says so, but where it answers at once and was waited for before.
+func (c *Env) awaitSouk(ctx context.Context, cl *client.Client, end time.Time, again bool, lost error) error {
+	pauses := backoff.Doubling{Base: 50 * time.Millisecond, Most: time.Second}
+	quiet := again
+	for try := 0; ; try++ {
+		pause := pauses.After(try)
+		if err := Pause(ctx, pause/2+rand.N(pause/2)); err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return lost
+		}
+		limited, cancel := context.WithDeadline(ctx, end)
+		_, err := cl.Version(limited)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			if !quiet {
+				c.Note("souk is back")
+			}
+			return nil
+		case !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Timeout):
+			return err
+		case quiet:
+			quiet = false
+			c.Note("souk has been lost again (%v)", err)
+		}
+	}
+}
+
+// Pause waits, and ends early with the cause when ctx ends.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Note says something on stderr beside a command's answer.
+func (c *Env) Note(format string, args ...any) { c.note(fmt.Sprintf(format, args...), nil) }
+
+// Since reads how far back a list goes: a duration before now, or a time. "" is all there is.
+func Since(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, Usagef("--since is a duration such as 10m or 2h, or a time such as 2026-01-31T12:00:00Z, not %q", text)
+}
