@@ -45,8 +45,8 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 			if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
 				return err
 			}
-			return fault.Wrap(err, fault.Unavailable, "lost", "souk has not been reached for %s; %s goes on without it, "+
-				"and \"%s\" follows it again", outlasts, what, next)
+			return fault.Wrap(err, fault.Unavailable, "lost", "souk has not been reached for %s; %s goes on without "+
+				"it, and \"%s\" follows it again", outlasts, what, next)
 		}
 	}
 }
@@ -111,5 +111,6 @@ func Since(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, Usagef("--since is a duration such as 10m or 2h, or a time such as 2026-01-31T12:00:00Z, not %q", text)
+	return time.Time{}, Usagef("--since is a duration such as 10m or 2h, or a time such as 2026-01-31T12:00:00Z, not %q",
+		text)
 }
