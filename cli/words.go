@@ -15,9 +15,12 @@ func (c *Env) ownWords(err error) error {
 	text := ""
 	switch f.Code {
 	case "unauthenticated":
-		text = "the souk that was asked does not take this token: set SOUK_TOKEN, or name one with \"souk context\""
-		if strings.HasPrefix(f.Text, "a token is needed") {
+		switch { // of a token that was good once it says why it is not
+		case strings.HasPrefix(f.Text, "a token is needed"):
 			text = "the souk that was asked wants a token: set SOUK_TOKEN, or name one with \"souk context\""
+		case strings.HasPrefix(f.Text, "the token is not valid here"):
+			text = "the souk that was asked does not take this token: set SOUK_TOKEN, or name one with " +
+				"\"souk context\""
 		}
 	case "worker_not_found":
 		text = strings.Replace(f.Text, "see "+fmt.Sprint(api.ListWorkers), "\"souk node ls\" lists them", 1)
