@@ -20,8 +20,8 @@ const outlasts = 30 * time.Second
 const settles = 5 * time.Second
 
 // Outlast does f, which waits for something or follows it, and does it again when souk ends meanwhile and comes back:
-// what souk has is on disk, and f goes on where it was. f may ask only what may be asked twice. A souk that has not come
-// back in time is Unavailable: what then goes on without it, and next is what to type to follow it again.
+// what souk has is on disk, and f goes on where it was. f may ask only what may be asked twice. A souk that has not
+// come back in time is Unavailable: what then goes on without it, and next is what to type to follow it again.
 func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 	f func(context.Context) error) error {
 	var lost time.Time // when souk was lost; zero before that
@@ -111,6 +111,6 @@ func Since(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, Usagef("--since is a duration such as 10m or 2h, or a time such as 2026-01-31T12:00:00Z, not %q",
-		text)
+	return time.Time{}, Usagef("--since is a duration such as 10m or 2h, or a time such as 2026-01-31T12:00:00Z, "+
+		"not %q", text)
 }

@@ -40,7 +40,8 @@ each line carries a cursor; --cursor goes on behind it. Times are of this host's
 	cmd.Flags().IntVarP(&o.q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
 	cmd.Flags().StringVar(&o.q.Cursor, "cursor", "", "only what follows this line")
 	cmd.Flags().BoolVarP(&o.stamps, "timestamps", "t", false, "print each line's time before it")
-	cmd.Flags().StringVar(&o.since, "since", "", "only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&o.since, "since", "",
+		"only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		if o.q.Tail < 0 {
 			return cli.Usagef("--tail is 0 or more, not %d", o.q.Tail)
@@ -238,7 +239,8 @@ func (s *seenEvents) first(e machine.EventOf) bool {
 }
 
 // missed shows what happened since the newest event that was shown.
-func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string, show func(machine.EventOf) error) error {
+func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string,
+	show func(machine.EventOf) error) error {
 	ms, err := cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
 	var list []machine.EventOf
 	from := max(s.from.UnixMilli(), s.last-overlap.Milliseconds())
@@ -249,7 +251,9 @@ func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string, 
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b machine.EventOf) int { return cmp.Compare(a.Event.Timestamp, b.Event.Timestamp) })
+	slices.SortStableFunc(list, func(a, b machine.EventOf) int {
+		return cmp.Compare(a.Event.Timestamp, b.Event.Timestamp)
+	})
 	for _, e := range list {
 		if err := show(e); err != nil {
 			return err
