@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,7 @@ type session struct {
 	conn    *net.UnixConn
 	welcome frame.Welcome
 	dead    chan struct{}
+	let     atomic.Bool // go of by this end, or to end because of what this end asked for
 
 	sendMu sync.Mutex
 
@@ -153,9 +155,11 @@ func (l *link) moved(said string) bool {
 // upgrade asks a reaper of another build to become this one, and gives the connection to it. nil when it stays what
 // it is, which is no harm: it speaks a protocol that is understood.
 func (l *link) upgrade(ctx context.Context, s *session) *session {
+	s.let.Store(true) // the reaper that becomes another ends its connections, and answers no more
 	a, err := s.ask(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)},
 		nil)
 	if err == nil {
+		s.let.Store(false)
 		l.o.Log.Warn("the reaper stays the one of another build", "reaper", s.welcome.Build, "err", a.Error.Err())
 		return nil
 	}
@@ -184,6 +188,7 @@ func (l *link) askAgain(ctx context.Context, s *session) error {
 		return timeout(ctx, "answer")
 	}
 	l.asked = false
+	s.let.Store(true)
 	return s.conn.Close()
 }
 
@@ -273,7 +278,7 @@ func (l *link) receive(s *session, in *bufio.Reader) {
 	for {
 		f, err := frame.Read(in)
 		if err != nil {
-			if l.done.Err() == nil {
+			if l.done.Err() == nil && !s.let.Load() {
 				l.o.Log.Warn("the connection to the reaper ended", "err", err)
 			}
 			return

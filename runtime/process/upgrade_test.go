@@ -3,6 +3,7 @@ package process_test
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -68,6 +69,12 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r = reopen(t, o)
 	if now := exe(); now == before || reaperPID(t, o.Dir) != pid {
 		t.Fatalf("the reaper %d is %s, was %s", pid, now, before)
@@ -122,6 +129,9 @@ func TestUpgrade(t *testing.T) {
 	}
 	if x := next(t, r, "paused"); x.Signal != 9 {
 		t.Errorf("%+v", x)
+	}
+	if said, err := os.ReadFile(log.Name()); err != nil || len(said) > 0 {
+		t.Errorf("nothing was wrong, and yet it says: %s%v", said, err)
 	}
 }
 
