@@ -23,10 +23,13 @@ import (
 	"github.com/soukhq/souk/unixsock"
 )
 
+// rootsDir is the directory of a member that root runs, as its unit does.
+const rootsDir = "/var/lib/souk"
+
 // AgentDir returns the directory of a member's state.
 func (c *Env) AgentDir(given string) (string, error) {
 	if given == "" && os.Geteuid() == 0 {
-		return "/var/lib/souk", nil
+		return rootsDir, nil
 	}
 	dir, err := c.DevDir(given)
 	if given == "" && err == nil {
@@ -170,28 +173,58 @@ func (h Home) ofBefore() bool {
 	return addr == nil && socket != nil
 }
 
-// here returns the souk that runs on this host. Of an agent and a souk dev it is the agent, and that is said.
+// left reports whether a souk that was killed has left its socket: one that ended has not.
+func (h Home) left() bool {
+	_, err := os.Lstat(filepath.Join(h.Dir, SocketFile))
+	return err == nil && !h.answers()
+}
+
+// here returns the souk that runs on this host.
 func (c *Env) here() (target, error) {
-	homes := c.Homes()
-	run := slices.DeleteFunc(slices.Clone(homes), func(h Home) bool { return !h.answers() })
-	if len(run) == 0 {
-		dirs := make([]string, len(homes))
-		for i, h := range homes {
-			dirs[i] = h.Dir
-		}
-		if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
-			return target{}, fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build "+
-				"before this one; start it again with this one", homes[old].Dir)
-		}
-		return target{}, fault.New(fault.Unavailable, "no_souk",
-			"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+
-				"souk context", strings.Join(dirs, " or "))
+	h, err := c.choose(c.Homes())
+	if err != nil {
+		return target{}, err
 	}
-	if len(run) > 1 {
+	return h.target(c.Getenv("SOUK_TOKEN")), nil
+}
+
+// choose returns which souk of this host is asked: the first that answers, so of an agent and a souk dev the agent. Where
+// another could be meant, that is said.
+func (c *Env) choose(homes []Home) (Home, error) {
+	at := slices.IndexFunc(homes, Home.answers)
+	if at < 0 {
+		return Home{}, noneHere(homes)
+	}
+	asked, before, after := homes[at], homes[:at], homes[at+1:]
+	if i := slices.IndexFunc(before, Home.left); i >= 0 {
+		c.note(fmt.Sprintf("the %s of %s was killed and does not run, so the %s of %s is asked", before[i].Name,
+			before[i].Dir, asked.Name, asked.Dir), nil)
+	}
+	if i := slices.IndexFunc(after, Home.answers); i >= 0 {
 		c.note(fmt.Sprintf("two souks run on this host, and the %s of %s is asked; --context %s asks the other, %s",
-			run[0].Name, run[0].Dir, run[1].Name, run[1].Dir), nil)
+			asked.Name, asked.Dir, after[i].Name, after[i].Dir), nil)
 	}
-	return run[0].target(c.Getenv("SOUK_TOKEN")), nil
+	return asked, nil
+}
+
+// noneHere is the error where no souk of this user runs.
+func noneHere(homes []Home) error {
+	if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
+		return fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build before this one; "+
+			"start it again with this one", homes[old].Dir)
+	}
+	dirs := make([]string, len(homes))
+	for i, h := range homes {
+		dirs[i] = h.Dir
+	}
+	if _, err := os.Lstat(rootsDir); err == nil && !slices.Contains(dirs, rootsDir) {
+		return fault.New(fault.Unavailable, "no_souk",
+			"no souk of yours runs on this host, in %s; the one of %s is root's: ask it as root, or with --addr and a "+
+				"token in SOUK_TOKEN, or start one with \"souk dev\"", strings.Join(dirs, " or "), rootsDir)
+	}
+	return fault.New(fault.Unavailable, "no_souk",
+		"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+
+			"souk context", strings.Join(dirs, " or "))
 }
 
 // noteMissing says on stderr, once for each worker, that what is shown lacks what it has.

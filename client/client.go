@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -254,6 +255,10 @@ func (c transport) unreachable(ctx context.Context, err error) error {
 	}
 	if fault.Is(cause, fault.Denied) { // the other end is not who it should be
 		return cause
+	}
+	if errors.Is(cause, fs.ErrPermission) {
+		return fault.Wrap(cause, fault.Denied, "socket", "the souk at %s is another user's: ask it as that user or as "+
+			"root, or by its address and with a token", c.at)
 	}
 	if _, wrong := errors.AsType[*tls.CertificateVerificationError](cause); wrong {
 		return fault.Wrap(cause, fault.Denied, "certificate", "the certificate of %s is not believed; give its root: "+

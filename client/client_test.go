@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +100,20 @@ func TestNobodyAnswers(t *testing.T) {
 	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "cannot be reached at http://127.0.0.1:1") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Whoever may not open the socket is told whose it is, and not that nobody is there.
+func TestAnothersSocket(t *testing.T) {
+	_, err := client.WithHTTP("unix:/s", "t", &http.Client{Transport: closed{}}).Apps(t.Context())
+	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "the souk at unix:/s is another user's") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type closed struct{}
+
+func (closed) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)}
 }
 
 func TestTimeout(t *testing.T) {

@@ -3,6 +3,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -33,6 +34,11 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 	}
 	if c.JSON {
 		c.JSONLine(c.Out, list)
+		return nil
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(c.Out, "no members: the souk at %s is alone; \"souk init\" begins a cluster, \"souk join\" joins one\n",
+			cl.Addr())
 		return nil
 	}
 	rows := make([][]cli.Cell, len(list))
