@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")); err != nil {
 		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"souk": func() { os.Exit(realMain()) }})
+	testscript.Main(m, map[string]func(){"souk": func() { os.Exit(realMain()) }, "souk-host": hostMain})
 }
 
 // soukExe returns the program that TestMain put on the PATH.
