@@ -188,8 +188,8 @@ func (c *Env) here() (target, error) {
 	return h.target(c.Getenv("SOUK_TOKEN")), nil
 }
 
-// choose returns which souk of this host is asked: the first that answers, so of an agent and a souk dev the agent. Where
-// another could be meant, that is said.
+// choose returns which souk of this host is asked: the first that answers, so of an agent and a souk dev the agent.
+// Where another could be meant, that is said.
 func (c *Env) choose(homes []Home) (Home, error) {
 	at := slices.IndexFunc(homes, Home.answers)
 	if at < 0 {
@@ -210,8 +210,8 @@ func (c *Env) choose(homes []Home) (Home, error) {
 // noneHere is the error where no souk of this user runs.
 func noneHere(homes []Home) error {
 	if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
-		return fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build before this one; "+
-			"start it again with this one", homes[old].Dir)
+		return fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build "+
+			"before this one; start it again with this one", homes[old].Dir)
 	}
 	dirs := make([]string, len(homes))
 	for i, h := range homes {

@@ -29,7 +29,7 @@ func TestTheSoukOfThisHost(t *testing.T) {
 		{"an agent", runs, none, AgentContext, ""},
 		{"a souk dev", none, runs, DevContext, ""},
 		{"both", runs, runs, AgentContext, "two souks run on this host, and the agent of "},
-		{"a souk dev beside an agent that was killed", died, runs, DevContext, "was killed and does not run, so the dev"},
+		{"a souk dev beside an agent that was killed", died, runs, DevContext, "was killed and does not run, so"},
 		{"an agent beside a souk dev that was killed", runs, died, AgentContext, ""},
 		{"both were killed", died, died, "", "no souk"},
 		{"one of a build of before", none, older, "", "has no socket"},

@@ -37,8 +37,8 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 		return nil
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(c.Out, "no members: the souk at %s is alone; \"souk init\" begins a cluster, \"souk join\" joins one\n",
-			cl.Addr())
+		fmt.Fprintf(c.Out, "no members: the souk at %s is alone; \"souk init\" begins a cluster, \"souk join\" "+
+			"joins one\n", cl.Addr())
 		return nil
 	}
 	rows := make([][]cli.Cell, len(list))

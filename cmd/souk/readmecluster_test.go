@@ -89,8 +89,8 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: `souk node ls | grep '^b .* draining '`},
 		{on: "a", run: `souk node ls`},
 		{on: "a", run: `souk node uncordon b`},
-		{say: "A host is stolen: its certificate, its tokens and the keys that it had are made worthless, and tried at " +
-			"every member."},
+		{say: "A host is stolen: its certificate, its tokens and the keys that it had are made worthless, and tried " +
+			"at every member."},
 		{on: "a", run: `souk node evict c --reason stolen --yes | tail -1`},
 	}
 }

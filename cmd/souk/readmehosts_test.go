@@ -144,7 +144,8 @@ func hostMain() {
 	go func() {
 		for range ended {
 			for {
-				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 && !errors.Is(err, syscall.EINTR) {
+				pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+				if pid <= 0 && !errors.Is(err, syscall.EINTR) {
 					break
 				}
 			}
