@@ -265,12 +265,17 @@ func checkAddr(addr string) error {
 	if strings.HasPrefix(addr, "unix:") {
 		return nil
 	}
+	given := addr
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
 	}
 	u, err := url.Parse(addr)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return Usagef("%q is no address of a souk; write HOST:PORT, https://HOST or unix:PATH", addr)
+		return Usagef("%q is no address of a souk; write HOST:PORT, https://HOST or unix:PATH", given)
+	}
+	if given != addr && u.Port() == "" {
+		return Usagef("%q is no address of a souk, for it has no port; write HOST:PORT, https://HOST or unix:PATH",
+			given)
 	}
 	if u.Scheme == "http" && !IsLoopback(u.Hostname()) {
 		return Usagef("the token would travel to %s unencrypted; write https://%s, or tunnel to a loopback address",

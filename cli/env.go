@@ -45,7 +45,10 @@ func (c *Env) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetIn(c.In)
 	root.SetOut(c.Out)
 	root.SetErr(c.Err)
-	err := root.ExecuteContext(ctx)
+	err := foreignVerb(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if why, ok := errors.AsType[Interrupted](context.Cause(ctx)); ok && err != nil {
 		if _, ended := errors.AsType[TaskCode](err); !ended {
 			err = why

@@ -1,5 +1,18 @@
 package cli
 
+import "github.com/spf13/cobra"
+
+// foreignVerb says what a verb of another tool is here. It comes first: the flags of that verb are unknown too.
+func foreignVerb(root *cobra.Command, args []string) error {
+	if len(args) == 0 || otherTools[args[0]] == "" {
+		return nil
+	}
+	if cmd, _, err := root.Find(args[:1]); err == nil && cmd != root {
+		return nil
+	}
+	return unknownCommand(root, args[0])
+}
+
 // otherTools names verbs of other tools that souk has no command for, and what does the same here.
 //
 //nolint:gochecknoglobals // a constant

@@ -30,9 +30,7 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%v; see \"%s --help\"", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(wrongFlag)
 	root.SetHelpFunc(c.help)
 	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB
 	pf := root.PersistentFlags()
@@ -58,6 +56,25 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 		return Usagef("%s; did you mean %q?", text, s[0])
 	}
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
+}
+
+// RefuseUnknown has the commands help and completion refuse what they do not know, as all others do.
+func (c *Env) RefuseUnknown(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			Parent(cmd)
+		case "help":
+			help := cmd.Run
+			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
+				if of, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return unknownCommand(of, rest[0])
+				}
+				help(cmd, args)
+				return nil
+			}
+		}
+	}
 }
 
 // Parent is a command with subcommands. Where it has no work of its own it prints its help; where its work is a list,

@@ -272,7 +272,7 @@ func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker
 	i, ok := j.at(index)
 	if !ok {
 		return nil, nil, "", fault.New(fault.NotFound, "task_not_found",
-			"job %s has no task %d; its tasks are %d to %d", id, index, j.spec.First, j.spec.Last)
+			"job %s has no task %d; it has %d to %d", id, index, j.spec.First, j.spec.Last)
 	}
 	t := &j.tasks[i]
 	if t.state == running {

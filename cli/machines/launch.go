@@ -35,7 +35,7 @@ type RunFlags struct {
 	region   string
 	cpus     int
 	cpuKind  string
-	memory   string
+	memory   cli.Size
 	env      []string
 	envFiles []string
 	metadata []string
@@ -69,7 +69,7 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 		"the region, or several in order of preference: iad,dfw,any (default: the nearest)")
 	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
 	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
-	f.StringVar(&o.memory, "memory", "",
+	f.Var(&o.memory, "memory",
 		"memory, such as 512m or 2g; MB without a unit (default: the least its CPUs allow)")
 	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
 	o.place.add(f)
@@ -166,11 +166,8 @@ func (o *RunFlags) applyShape(cfg *machine.Config) error {
 	if g.MemoryMB == 0 || o.set.Changed("cpus") || o.set.Changed("cpu-kind") {
 		g.MemoryMB = max(g.MemoryMB, LeastMemory(g.CPUKind)*max(g.CPUs, 1))
 	}
-	if o.memory != "" {
-		var err error
-		if g.MemoryMB, err = cli.Mebibytes("--memory", o.memory); err != nil {
-			return err
-		}
+	if o.memory != 0 {
+		g.MemoryMB = int(o.memory)
 	}
 	if o.gpus != "" {
 		kind, count, both := strings.Cut(o.gpus, ":")

@@ -113,6 +113,9 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	if err := NotAVerb(cmd, argv, "souk ps"); err != nil {
 		return err
 	}
+	if _, err := KeyValues("--env", o.env, os.Getenv); err != nil {
+		return err
+	}
 	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
 		if ext := filepath.Ext(argv[0]); ext == ".json" || ext == ".toml" {
 			return cli.Usagef("%s is where the command is to be; a launch in a file is run by \"souk run -f %s\"",

@@ -56,14 +56,14 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 	if err != nil {
 		return err
 	}
+	if len(refs) == 0 && c.AppGiven() == "" {
+		return cli.Usagef("souk logs wants machines, by id or name, or --app for all of an app's")
+	}
 	cl, err := c.Client()
 	if err != nil {
 		return err
 	}
 	if len(refs) == 0 {
-		if c.AppGiven() == "" {
-			return cli.Usagef("souk logs wants machines, or --app for all of an app's")
-		}
 		lines, err := cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
 		if err != nil {
 			return err

@@ -84,6 +84,8 @@ func root(c *cli.Env) *cobra.Command {
 		}
 	}
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	c.RefuseUnknown(root)
 	if cmd, _, err := root.Find([]string{"completion", "bash"}); err == nil {
 		cmd.Parent().GroupID = "souk"
 		complete.Bash(c, cmd)

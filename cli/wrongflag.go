@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// wrongFlag says what is wrong with a flag in the words of who typed it.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if e, is := errors.AsType[*pflag.InvalidValueError](err); is {
+		f := e.GetFlag()
+		switch kind := f.Value.Type(); {
+		case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
+			text = fmt.Sprintf("--%s is a whole number, not %q", f.Name, e.GetValue())
+		case strings.HasPrefix(kind, "float"):
+			text = fmt.Sprintf("--%s is a number, not %q", f.Name, e.GetValue())
+		case kind == "duration":
+			text = fmt.Sprintf("--%s is a time such as 30s, 10m or 2h, not %q", f.Name, e.GetValue())
+		case kind == "bool":
+			text = fmt.Sprintf("--%s is on or off, --%s or --%s=false, not %q", f.Name, f.Name, f.Name, e.GetValue())
+		case kind == "size":
+			text = fmt.Sprintf("--%s is whole MiB, such as 512m or 2g, not %q", f.Name, e.GetValue())
+		}
+	}
+	if e, is := errors.AsType[*pflag.NotExistError](err); is {
+		switch name := e.GetSpecifiedName(); {
+		case cmd.Name() == "exec" && name == "t":
+			text += ": there is no terminal to be had yet; without -t a shell reads its commands from stdin"
+		case len(name) > 1:
+			if near := nearFlag(cmd, name); near != "" {
+				text += fmt.Sprintf("; did you mean --%s?", near)
+			}
+		}
+	}
+	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
+}
+
+// nearFlag returns the flag of a command whose name is at most two slips away from what was typed, the nearest; or "".
+func nearFlag(cmd *cobra.Command, typed string) string {
+	near, least := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := slips(typed, f.Name); d < least && !f.Hidden {
+			near, least = f.Name, d
+		}
+	})
+	return near
+}
+
+// slips counts what must be put in, left out, changed, or swapped with its neighbour to make b of a (optimal string
+// alignment; Damerau 1964).
+func slips(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

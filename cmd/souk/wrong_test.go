@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/cli"
+)
+
+// wrongLines are what newcomers type, with the habits of other tools, and what slips from the fingers.
+const wrongLines = `souk rnu -- /bin/true
+souk list
+souk machines
+souk inspect web
+souk ssh web
+souk kill web
+souk delete web
+souk scale web 3
+souk deploy
+souk apply -f web.json
+souk nodes
+souk stats
+souk attach web
+souk squeue
+souk srun hostname
+souk login
+souk run
+souk run ls
+souk gang ls
+souk submit list
+souk run web.json
+souk run --memory lots -- /bin/true
+souk run --cpus two -- /bin/true
+souk run --name
+souk run --nmae web -- /bin/true
+souk run --attach --detach -- /bin/true
+souk run --count 0 -- /bin/true
+souk run --count 3 --attach -- /bin/true
+souk run --env =x -- /bin/true
+souk submit --memory 1x -- /bin/true
+souk submit --array 5-1 -- /bin/true
+souk gang -n 0 -- /bin/true
+souk logs
+souk logs --tail -1 web
+souk logs --since yesterday web
+souk exec web
+souk exec -t web -- bash
+souk cp web:/a web:/b
+souk stop
+souk destroy
+souk wait
+souk status
+souk ps web
+souk ps --state ended
+souk apps destory shop
+souk volumes frob
+souk secrets set =x
+souk job frob
+souk node drian a
+souk node drain
+souk policy check
+souk context add prod 10.0.0.7:4280
+souk --addr 10.0.0.7:4280 ps
+souk --addr nonsense ps
+souk completion tcsh
+souk help nothing
+`
+
+// Every wrong command line ends with 2, and says what was wrong and what to type.
+func TestWrongCommandLines(t *testing.T) {
+	var got strings.Builder
+	for line := range strings.Lines(wrongLines) {
+		args := strings.Fields(line)[1:]
+		var out, errs bytes.Buffer
+		c := &cli.Env{In: strings.NewReader(""), Out: &out, Err: &errs, Getenv: func(string) string { return "" }}
+		code := c.Run(context.Background(), rootFor(c, args), args)
+		if code != cli.ExitUsage || out.Len() > 0 {
+			t.Errorf("%s: code %d, and on stdout %q", strings.TrimSpace(line), code, out.String())
+		}
+		fmt.Fprintf(&got, "$ %s%s\n", line, errs.String())
+	}
+	file := filepath.Join("testdata", "wrong.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s (-file +now); write it with go test ./cmd/souk -run WrongCommandLines -update\n%s", file, diff)
+	}
+}
