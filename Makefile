@@ -3,13 +3,17 @@
 GO ?= go
 export CGO_ENABLED = 1
 
-.PHONY: dev build test lint bench faults compiler
+.PHONY: dev build dist test lint bench faults compiler
 
 dev:
 	$(GO) run ./cmd/souk dev
 
 build:
 	$(GO) build -o bin/souk ./cmd/souk
+
+# What is released: archives and .deb of amd64 and arm64, the install script, checksums. A release is made at its tag.
+dist:
+	GO="$(GO)" packaging/dist
 
 # The simulator replays whole traces in one goroutine: the race detector would find nothing there and take ten times as
 # long, so it is left out for it (and for it alone).

@@ -52,8 +52,13 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 
 	stopOnce := context.AfterFunc(ctx, func() {
 		c.Note("%s is being stopped; ^C again does not wait for its end", cli.Label(m))
-		_, _ = cl.Stop(talk, m.App, m.ID, "",
-			client.StopOptions{}) // when it fails the machine goes on, and so does the wait for its end
+		err := c.Outlast(talk, cl, cli.Label(m), "souk stop "+m.ID, func(ctx context.Context) error {
+			_, err := cl.Stop(ctx, m.App, m.ID, "", client.StopOptions{})
+			return err
+		})
+		if err != nil && !fault.Is(err, fault.NotFound) { // it goes on, and so does the wait for its end
+			c.Note("%s was not stopped: %v", cli.Label(m), err)
+		}
 	})
 	defer stopOnce()
 	last, err := waitEnded(talk, c, cl, m, 0)
