@@ -59,8 +59,8 @@ func bareRoot(t *testing.T, dist string) {
 		lacks(t, "root, for a root file system of its own")
 	}
 	root := t.TempDir()
-	for _, tool := range []string{"sh", "uname", "mktemp", "rm", "cp", "mv", "chmod", "mkdir", "tar", "gzip", "sha256sum",
-		"cut"} {
+	for _, tool := range []string{"sh", "uname", "mktemp", "rm", "cp", "mv", "chmod", "mkdir", "tar", "gzip",
+		"sha256sum", "cut"} {
 		path := strings.TrimSpace(run(t, nil, "sh", "-c", "command -v "+tool))
 		copyIn(t, root, path, "/bin/"+tool)
 		for _, word := range strings.Fields(run(t, nil, "ldd", path)) {

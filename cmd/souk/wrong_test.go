@@ -37,6 +37,7 @@ souk gang ls
 souk submit list
 souk run web.json
 souk run --memory lots -- /bin/true
+souk run --memory -1 -- /bin/true
 souk run --cpus two -- /bin/true
 souk run --name
 souk run --nmae web -- /bin/true
