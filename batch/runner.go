@@ -55,7 +55,8 @@ type Runner struct {
 
 	mu          sync.Mutex
 	sink        ReportSink
-	ended       bool // Run has
+	connection  uint64 // counts those there were
+	ended       bool   // Run has
 	slots       []auction.Puller
 	offered     []bool
 	tasks       map[string]*task      // that run, or are about to
@@ -146,7 +147,7 @@ func (r *Runner) report() {
 		r.mu.Unlock()
 		return
 	}
-	m, sink, changed := r.out, r.sink, r.changed
+	m, sink, changed, connection := r.out, r.sink, r.changed, r.connection
 	r.out, r.changed = Message{}, false
 	r.mu.Unlock()
 	rec, err := r.host.Record(r.ctx) // after what is told: the record has all of it
@@ -154,6 +155,11 @@ func (r *Runner) report() {
 		return // the worker ends, and so will this
 	}
 	r.mu.Lock()
+	if r.connection != connection { // what was gathered is for a buyer that is gone; Connect has told the new one
+		r.mu.Unlock()
+		wake(r.poke)
+		return
+	}
 	same := r.reportedUse != nil && (!changed || rec.Used.Sub(*r.reportedUse).IsZero())
 	r.reportedUse = &rec.Used
 	r.mu.Unlock()
@@ -172,6 +178,7 @@ func (r *Runner) Connect(sink ReportSink) Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sink, r.out = sink, Message{}
+	r.connection++
 	clear(r.offered)
 	r.offer()
 	m := r.out

@@ -1,0 +1,63 @@
+package batch_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/batch"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/runtime/fake"
+)
+
+// slowHost is a worker whose next record can be held up.
+type slowHost struct {
+	batch.Host
+	held    atomic.Bool
+	asked   chan struct{}
+	release chan struct{}
+}
+
+func (h *slowHost) Record(ctx context.Context) (cluster.Record, error) {
+	if h.held.CompareAndSwap(true, false) {
+		h.asked <- struct{}{}
+		<-h.release
+	}
+	return h.Host.Record(ctx)
+}
+
+// reports are what a buyer was told.
+type reports chan batch.Message
+
+func (r reports) Report(m batch.Message) { r <- m }
+
+// A buyer that connects while a report to the one before it is under way is told what is used as every other is: it may
+// know it from a moment in which the tasks of the one before held all room.
+func TestAReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	slow := &slowHost{Host: h.Worker, asked: make(chan struct{}), release: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = h.Worker.Run(ctx) }) // its journal never fails here
+	ended.Go(func() { h.runner.Run(ctx, slow) })
+	defer func() { cancel(); ended.Wait() }()
+
+	old, now := make(reports, 100), make(reports, 100)
+	h.runner.Connect(old)
+	<-old // the first report, which says what is used
+
+	slow.held.Store(true)
+	h.runner.Order(&jobs.Orders{Recorded: []jobs.Life{{Job: job1}}}) // a result that is not held: all that comes of it is a report
+	<-slow.asked
+	h.runner.Connect(now)
+	close(slow.release)
+	select {
+	case <-now:
+	case <-time.After(10 * time.Second):
+		t.Error("the new buyer was told nothing")
+	}
+}
