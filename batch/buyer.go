@@ -119,7 +119,22 @@ func (b *Buyer) Attach(s RunnerConn) {
 	b.connsMu.Lock()
 	b.conns[s.Worker()] = s
 	b.connsMu.Unlock()
-	b.Report(s.Connect(b))
+	sink := &connection{b: b, begun: make(chan struct{})}
+	b.Report(s.Connect(sink))
+	close(sink.begun)
+}
+
+// connection takes a runner's reports in behind what its connection began with. That says all there is of the worker:
+// behind a later report it would put back what that has changed.
+type connection struct {
+	b     *Buyer
+	begun chan struct{}
+}
+
+// Report implements ReportSink.
+func (c *connection) Report(m Message) {
+	<-c.begun
+	c.b.Report(m)
 }
 
 // Detach tells that a connection has ended.
@@ -133,7 +148,8 @@ func (b *Buyer) Detach(w cluster.WorkerID) {
 	})
 }
 
-// Report implements ReportSink. What tasks wrote is on its file before the dispatcher hears of their results.
+// Report takes a message in, from whoever brings it in order. What tasks wrote is on its file before the dispatcher
+// hears of their results.
 func (b *Buyer) Report(m Message) {
 	for i, out := range m.Outputs {
 		r := &m.Results[i]

@@ -51,7 +51,8 @@ func TestAReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
 	<-old // the first report, which says what is used
 
 	slow.held.Store(true)
-	h.runner.Order(&jobs.Orders{Recorded: []jobs.Life{{Job: job1}}}) // a result that is not held: all that comes of it is a report
+	// A result that is not held: all that comes of it is a report.
+	h.runner.Order(&jobs.Orders{Recorded: []jobs.Life{{Job: job1}}})
 	<-slow.asked
 	h.runner.Connect(now)
 	close(slow.release)
@@ -59,5 +60,42 @@ func TestAReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
 	case <-now:
 	case <-time.After(10 * time.Second):
 		t.Error("the new buyer was told nothing")
+	}
+}
+
+// eager is a runner whose first report comes before what the connection began with is taken in.
+type eager struct{ batch.RunnerConn }
+
+// told is a sink that says when the first report has been given to it.
+type told struct {
+	batch.ReportSink
+	first chan struct{}
+	once  sync.Once
+}
+
+func (t *told) Report(m batch.Message) {
+	t.ReportSink.Report(m)
+	t.once.Do(func() { close(t.first) })
+}
+
+func (e eager) Connect(sink batch.ReportSink) batch.Message {
+	t := &told{ReportSink: sink, first: make(chan struct{})}
+	m := e.RunnerConn.Connect(t)
+	select {
+	case <-t.first: // it did not wait
+	case <-time.After(50 * time.Millisecond):
+	}
+	m.Record.Used = m.Record.Capacity // of a moment in which another's tasks held all room
+	return m
+}
+
+// What a connection begins with is taken in before what comes later.
+func TestAConnectionBeginsWithItsBeginning(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot")
+	h.run()
+	s.Attach(eager{h.runner})
+	if j := s.submit(job1, spec(4, "true")); j.Succeeded != 4 {
+		t.Errorf("%+v", j)
 	}
 }
