@@ -181,14 +181,14 @@ func (r *Reaper) settle(o Options) error {
 	}
 	var err error
 	r.young = &young{old: r.freeThread}
-	if r.stock, err = openStock(machinesDir(r.dir)); err != nil {
-		return fmt.Errorf("clear away directories that were never used: %w", err)
-	}
 	if r.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	if err := makeApart(machinesDir(r.dir)); err != nil {
 		return fmt.Errorf("make the machines' directories: %w", err)
+	}
+	if r.stock, err = openStock(machinesDir(r.dir)); err != nil {
+		return fmt.Errorf("clear away directories that were never used: %w", err)
 	}
 	if r.apart = openApart(r.dir, r.log); r.apart.view == nil && os.Geteuid() == 0 {
 		r.lacks = append(r.lacks, "mount namespaces")

@@ -20,7 +20,7 @@ import (
 // stock is what a start needs and is of no machine yet, made beforehand, between two starts: pipes, and empty
 // directories, which only get their names in a start. A start that finds none makes its own.
 type stock struct {
-	dir   string      // of the machines
+	dir   *os.File    // of the machines: held, so that one that is made in its place is never taken for it
 	users *users.Pool // nil: directories are whoever's the reaper is
 
 	mu     sync.Mutex
@@ -33,7 +33,7 @@ type stock struct {
 
 // unusedDir is an empty directory, and whose it is; 0: the reaper's.
 type unusedDir struct {
-	path string
+	name string
 	uid  int
 }
 
@@ -45,38 +45,51 @@ const stockPrefix = ".stock-"
 
 // openStock makes none yet. It removes the directories that a reaper before this one has left, which nobody ever used.
 func openStock(dir string) (*stock, error) {
-	es, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it need not be made yet
+	f, err := os.Open(dir)
+	if err != nil {
 		return nil, err
 	}
-	for _, e := range es {
-		if strings.HasPrefix(e.Name(), stockPrefix) {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return nil, err
-			}
+	s := &stock{dir: f}
+	names, err := f.Readdirnames(-1)
+	for _, name := range names {
+		if err == nil && strings.HasPrefix(name, stockPrefix) {
+			err = s.remove(name)
 		}
 	}
-	return &stock{dir: dir}, nil
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stock) fd() int { return int(s.dir.Fd()) }
+
+// remove removes an empty directory.
+func (s *stock) remove(name string) error {
+	if err := unix.Unlinkat(s.fd(), name, unix.AT_REMOVEDIR); err != nil {
+		return &fs.PathError{Op: "rmdir", Path: filepath.Join(s.dir.Name(), name), Err: err}
+	}
+	return nil
 }
 
 // mkdir makes a machine's directory, unless it is there, and gives whose it is; 0: the reaper's, or not known.
 func (s *stock) mkdir(id string) (uid int, err error) {
-	path := filepath.Join(s.dir, id)
 	s.mu.Lock()
 	var unused unusedDir
 	if n := len(s.dirs); n > 0 {
 		unused, s.dirs = s.dirs[n-1], s.dirs[:n-1]
 	}
 	s.mu.Unlock()
-	if unused.path != "" {
+	if unused.name != "" {
 		// A directory that is there must not be replaced: a machine may work in it.
-		err := unix.Renameat2(unix.AT_FDCWD, unused.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(s.fd(), unused.name, s.fd(), id, unix.RENAME_NOREPLACE)
 		if err == nil {
 			return unused.uid, nil
 		}
 		s.discard(unused)
 	}
-	uid, err = s.makeDir(path)
+	uid, err = s.makeDir(id)
 	if errors.Is(err, fs.ErrExist) {
 		err = nil
 	}
@@ -84,14 +97,17 @@ func (s *stock) mkdir(id string) (uid int, err error) {
 }
 
 // makeDir makes a directory, and with users one of a user of its own, whom nobody else has.
-func (s *stock) makeDir(path string) (uid int, err error) {
-	if err := os.Mkdir(path, 0o700); err != nil || s.users == nil {
-		return 0, err
+func (s *stock) makeDir(name string) (uid int, err error) {
+	if err := unix.Mkdirat(s.fd(), name, 0o700); err != nil {
+		return 0, &fs.PathError{Op: "mkdir", Path: filepath.Join(s.dir.Name(), name), Err: err}
+	}
+	if s.users == nil {
+		return 0, nil
 	}
 	if uid, err = s.users.Take(); err != nil {
 		return 0, nil // the start that needs it says why
 	}
-	if err := os.Lchown(path, uid, uid); err != nil {
+	if err := unix.Fchownat(s.fd(), name, uid, uid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		s.users.Give(uid)
 		return 0, nil // so does the start
 	}
@@ -100,7 +116,7 @@ func (s *stock) makeDir(path string) (uid int, err error) {
 
 // discard removes a directory of the stock.
 func (s *stock) discard(d unusedDir) {
-	if os.Remove(d.path) == nil && s.users != nil { // where it stays, the next reaper removes it
+	if s.remove(d.name) == nil && s.users != nil { // where it stays, the next reaper removes it
 		s.users.Give(d.uid)
 	}
 }
@@ -141,14 +157,14 @@ func (s *stock) makeOne() bool {
 	pair, dir := !s.closed && len(s.pairs) < minStock, !s.closed && len(s.dirs) < minStock
 	s.making = pair || dir
 	s.next++
-	path := filepath.Join(s.dir, stockPrefix+strconv.Itoa(s.next))
+	name := stockPrefix + strconv.Itoa(s.next)
 	s.mu.Unlock()
 	var p pipePair
 	var err error
-	made := unusedDir{path: path}
+	made := unusedDir{name: name}
 	switch {
 	case dir:
-		made.uid, err = s.makeDir(path)
+		made.uid, err = s.makeDir(name)
 	case pair:
 		p, err = newPipePair()
 	default:

@@ -41,7 +41,7 @@ func TestStockOfDirectories(t *testing.T) {
 		if _, err := s.mkdir(id); err != nil {
 			t.Fatal(err)
 		}
-		st, err := os.Lstat(filepath.Join(s.dir, id))
+		st, err := os.Lstat(filepath.Join(s.dir.Name(), id))
 		if err != nil || !st.IsDir() || st.Mode().Perm() != 0o700&^umask() {
 			t.Fatalf("the directory of %s is %v, %v", id, st, err)
 		}
@@ -50,7 +50,7 @@ func TestStockOfDirectories(t *testing.T) {
 		t.Errorf("%d unused directories are left", len(s.dirs))
 	}
 	s.fill()
-	at := filepath.Join(s.dir, "a")
+	at := filepath.Join(s.dir.Name(), "a")
 	before, err := os.Stat(at)
 	if err != nil {
 		t.Fatal(err)
@@ -77,24 +77,49 @@ func TestStockOfBefore(t *testing.T) {
 	if _, err := old.mkdir("a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(old.dir, "a", "kept"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(old.dir.Name(), "a", "kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	young, err := openStock(old.dir)
+	young, err := openStock(old.dir.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	onlyA(t, old.dir)
+	onlyA(t, old.dir.Name())
 	young.fill()
 	young.close()
 	young.fill() // that was asked for before
-	onlyA(t, old.dir)
-	if _, err := os.Stat(filepath.Join(old.dir, "a", "kept")); err != nil {
+	onlyA(t, old.dir.Name())
+	if _, err := os.Stat(filepath.Join(old.dir.Name(), "a", "kept")); err != nil {
 		t.Error(err)
 	}
 	if CheckID(filepath.Base(stockPrefix+"1")) == nil {
 		t.Error("an unused directory could be taken for a machine")
 	}
+}
+
+// A stock whose directory was removed and made anew, for another reaper, lets the other's alone.
+func TestStockOfADirectoryThatIsGone(t *testing.T) {
+	first := stocked(t)
+	dir := first.dir.Name()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second, err := openStock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.fill()
+	if _, err := first.makeDir(stockPrefix + "9"); err == nil {
+		t.Error("a directory was made in another's place")
+	}
+	first.close()
+	if es, err := os.ReadDir(dir); err != nil || len(es) != minStock {
+		t.Errorf("of the other's %d directories are left %v, %v", minStock, es, err)
+	}
+	second.close()
 }
 
 func onlyA(t *testing.T, dir string) {
