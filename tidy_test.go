@@ -27,11 +27,12 @@ var layers = map[string]int{
 	"fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"catalog": 2, "atrest": 2,
 	"sim": 4, "testcluster": 4,
+	"docs": 2,
 	"wait": 2, "unixsock": 2, "tlscert": 2, "strangers": 2, "sysmon": 2,
 	"node":  3,
 	"bench": 4, "check": 4,
 	"cli":      5,
-	"cmd/souk": 6, "examples": 6, "conformance": 6,
+	"cmd/souk": 6, "examples": 6, "conformance": 6, "packaging": 6,
 }
 
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/docs"
 )
 
 // helpWidth is how wide help is at most: longer lines are tiring to read.
@@ -112,4 +115,59 @@ func shellWords(line string) (words []string) {
 		words = append(words, line[begin:])
 	}
 	return words
+}
+
+// AddHelp gives a whole command line the command help, which prints the help of a command, or a document. It refuses
+// what it does not know.
+func (c *Env) AddHelp(root *cobra.Command) {
+	help := &cobra.Command{Use: "help [COMMAND... | TOPIC]", Short: "Print the help of a command, or a document",
+		Long: "Print the help of a command, or one of these documents:\n\n" + topicList(),
+		Example: "  souk help run\n  souk help policies\n" +
+			"  souk help operating | less"}
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			for _, t := range docs.Topics() {
+				if t.Name == args[0] {
+					_, err := io.WriteString(c.Out, t.Text)
+					return err
+				}
+			}
+		}
+		of, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return unknownCommand(of, rest[0])
+		}
+		return of.Help()
+	}
+	help.ValidArgsFunction = func(_ *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+		var words []string
+		of, rest, err := root.Find(given)
+		if err != nil || len(rest) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, sub := range of.Commands() {
+			if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), typed) {
+				words = append(words, sub.Name()+"\t"+sub.Short)
+			}
+		}
+		if len(given) > 0 {
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, t := range docs.Topics() {
+			if strings.HasPrefix(t.Name, typed) {
+				words = append(words, t.Name+"\t"+t.Title)
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+	root.SetHelpCommand(help)
+	root.InitDefaultHelpCmd()
+}
+
+func topicList() string {
+	var b strings.Builder
+	for _, t := range docs.Topics() {
+		fmt.Fprintf(&b, "  %-12s %s\n", t.Name, t.Title)
+	}
+	return b.String()
 }

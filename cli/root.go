@@ -19,7 +19,9 @@ answer yes or no at once, and says why.
 Begin with "souk dev" in one terminal and "souk run -- /bin/sh -c 'echo hello; sleep 1000'" in another.
 
 Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of this host), SOUK_TOKEN, SOUK_APP (instead of
---app), SOUK_KEY_FILE (a key from outside, which seals the keys of this host), NO_COLOR. The exit codes stand in docs/reference/exit-codes.md.`,
+--app), SOUK_KEY_FILE (a key from outside, which seals the keys of this host), NO_COLOR.
+
+"souk help exit-codes" tells the exit codes, "souk help operating" how to run it; "souk help help" lists all documents.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -56,25 +58,6 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 		return Usagef("%s; did you mean %q?", text, s[0])
 	}
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
-}
-
-// RefuseUnknown has the commands help and completion refuse what they do not know, as all others do.
-func (c *Env) RefuseUnknown(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		switch cmd.Name() {
-		case "completion":
-			Parent(cmd)
-		case "help":
-			help := cmd.Run
-			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
-				if of, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return unknownCommand(of, rest[0])
-				}
-				help(cmd, args)
-				return nil
-			}
-		}
-	}
 }
 
 // Parent is a command with subcommands. Where it has no work of its own it prints its help; where its work is a list,

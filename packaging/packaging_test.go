@@ -32,7 +32,8 @@ func TestInstall(t *testing.T) {
 		t.Fatal(debs, err)
 	}
 	for _, file := range []string{"./usr/bin/souk", "./lib/systemd/system/souk.service",
-		"./usr/share/bash-completion/completions/souk", "./usr/share/doc/souk/copyright"} {
+		"./usr/share/bash-completion/completions/souk", "./usr/share/doc/souk/copyright",
+		"./usr/share/man/man1/souk-run.1.gz", "./usr/share/man/man7/souk-policies.7.gz"} {
 		if !strings.Contains(run(t, nil, "dpkg-deb", "-c", debs[0]), file) {
 			t.Errorf("%s is not in the package", file)
 		}

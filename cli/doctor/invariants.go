@@ -22,7 +22,7 @@ type invariantFlags struct {
 func (o *invariantFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.on, "invariants", false, "check the whole cluster against what souk promises")
 	f.StringVar(&o.history, "history", "",
-		"a file of calls and answers, one a line (docs/reference/history.md): what was acknowledged must be there")
+		"a file of calls and answers, one a line (\"souk help history\"): what was acknowledged must be there")
 	f.DurationVar(&o.within, "within", 30*time.Second,
 		"how long members may take to agree and machines to settle; holds may take a minute")
 }

@@ -2,8 +2,12 @@ package machines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/cli"
@@ -29,7 +33,8 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		fmt.Fprintf(c.Err, "%s (%s) is %s on %s after %s\n", cli.Label(m), m.ID, m.State, m.Worker, cli.Millis(took))
 	}
 	// The end of ctx is the user's ^C, which is to stop the machine: what talks to the server must outlive it.
-	talk := context.WithoutCancel(ctx)
+	talk, letGo := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer letGo(nil)
 	follow, stopFollowing := context.WithCancel(talk)
 	defer stopFollowing()
 	var cursor string
@@ -50,20 +55,15 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		}
 	}()
 
-	stopOnce := context.AfterFunc(ctx, func() {
-		c.Note("%s is being stopped; ^C again does not wait for its end", cli.Label(m))
-		err := c.Outlast(talk, cl, cli.Label(m), "souk stop "+m.ID, func(ctx context.Context) error {
-			_, err := cl.Stop(ctx, m.App, m.ID, "", client.StopOptions{})
-			return err
-		})
-		if err != nil && !fault.Is(err, fault.NotFound) { // it goes on, and so does the wait for its end
-			c.Note("%s was not stopped: %v", cli.Label(m), err)
-		}
-	})
+	stopOnce := context.AfterFunc(ctx, func() { stopAttached(talk, letGo, c, cl, m) })
 	defer stopOnce()
 	last, err := waitEnded(talk, c, cl, m, 0)
 	stopFollowing()
 	<-followed // emit is done: cursor is ours
+	if talk.Err() != nil {
+		leave(ctx, c, cl, m, rm)
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,58 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	}
 	return codeError(last, code)
 }
+
+// errLetGo is the cause with which an attached run ends that no longer waits for its machine.
+var errLetGo = errors.New("nobody waits for its end")
+
+// stopAttached stops the machine of an attached run, whose user typed ^C. The next ^C lets go of it.
+func stopAttached(talk context.Context, letGo context.CancelCauseFunc, c *cli.Env, cl *client.Client,
+	m *machine.Machine) {
+	next := make(chan os.Signal, 1)
+	signal.Notify(next, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(next)
+		select {
+		case <-next:
+			letGo(errLetGo)
+		case <-talk.Done():
+		}
+	}()
+	c.Note("%s is being stopped; ^C again does not wait for its end", cli.Label(m))
+	err := c.Outlast(talk, cl, cli.Label(m), "souk stop "+m.ID, func(ctx context.Context) error {
+		_, err := cl.Stop(ctx, m.App, m.ID, "", client.StopOptions{})
+		return err
+	})
+	if err != nil && talk.Err() == nil && !fault.Is(err, fault.NotFound) { // the wait for its end goes on
+		c.Note("%s was not stopped: %v", cli.Label(m), err)
+	}
+}
+
+// leave ends an attached run whose machine has not ended: it says what the machine does, which with --rm is
+// destroyed now.
+func leave(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, rm bool) {
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaves)
+	defer cancel()
+	name := cli.Label(m)
+	if rm {
+		_, err := cl.Destroy(brief, m.App, m.ID, "", true)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			c.Note("%s was not destroyed (%v); \"souk destroy --force %s\" does it", name, err, m.ID)
+			return
+		}
+		c.Note("%s is destroyed", name)
+		return
+	}
+	now, err := cl.Machine(brief, m.App, m.ID)
+	if err != nil {
+		c.Note("what %s does is not known (%v); \"souk stop %s\" stops it", name, err, m.ID)
+		return
+	}
+	c.Note("%s is %s; \"souk wait %s\" waits for its end", name, now.State, m.ID)
+}
+
+// leaves is how long a run that no longer waits tries to do that.
+const leaves = 5 * time.Second
 
 // codeError returns the task's code as an error, nil for 0.
 func codeError(m *machine.Machine, code *int) error {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
@@ -209,5 +211,35 @@ func TestWaitRepeats(t *testing.T) {
 		&machine.Machine{ID: "m", App: "a"}, 0)
 	if err != nil || m.State != machine.Stopped || asked != 3 {
 		t.Errorf("got %v, %v after %d asks", m, err, asked)
+	}
+}
+
+// Each event is shown once, however a worker's clock stands and however many happen within a millisecond.
+func TestEventsAreShownOnce(t *testing.T) {
+	from := time.UnixMilli(1000)
+	s := &seenEvents{from: from, newest: map[string]string{}}
+	event := func(m, id string, at int64) machine.EventOf {
+		return machine.EventOf{Machine: m, Event: machine.Event{ID: id, Timestamp: at, Type: "start"}}
+	}
+	for i, x := range []struct {
+		e     machine.EventOf
+		first bool
+	}{
+		{event("a", "02", 2000), true},
+		{event("a", "02", 2000), false},
+		{event("a", "03", 2000), true}, // the same in all but its id
+		{event("a", "01", 2000), false},
+		{event("b", "01", 2000), true}, // ids are of a machine
+		{event("a", "04", 900), true},  // the worker's clock was set back
+	} {
+		if got := s.first(x.e); got != x.first {
+			t.Errorf("%d: first is %v, want %v", i, got, x.first)
+		}
+	}
+	for i := range mostSeen {
+		s.first(event(fmt.Sprint(i), "01", 3000))
+	}
+	if len(s.newest) > mostSeen || !s.from.After(from) {
+		t.Errorf("%d machines are remembered, from %s", len(s.newest), s.from)
 	}
 }

@@ -25,14 +25,15 @@ import (
 const runLong = `Make a machine that runs CMD, on the worker that suits it best, and start it. The answer tells where it was
 placed, why there, and how long each phase took.
 
-CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. With --from a file says what the
+CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. With -f a file says what the
 machine is to be, in the JSON of the Machines API or in TOML, as "souk get" prints it; flags and a CMD go before it.
 The app is made when there is none of its name. A machine's restart policy is on-failure unless --restart says otherwise, but with --attach or
 --rm it is no.
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
-the machine; a second ^C does not wait for its end. It goes on when souk is started anew meanwhile. A machine has no stdin: what
-comes in here is refused. --rm destroys the machine once it has ended.`
+the machine; a second ^C does not wait for its end (with --rm the machine is destroyed then). It goes on when souk is
+started anew meanwhile. A machine has no stdin: what comes in here is refused. --rm destroys the machine once it has
+ended.`
 
 // Run makes the command "souk run".
 func Run(c *cli.Env) *cobra.Command {

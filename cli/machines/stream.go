@@ -190,7 +190,7 @@ func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 		}
 		only[m.ID] = true
 	}
-	seen := &seenEvents{from: time.Now(), seen: map[string]bool{}}
+	seen := &seenEvents{from: time.Now(), newest: map[string]string{}}
 	show := func(e machine.EventOf) error {
 		if (len(only) == 0 || only[e.Machine]) && seen.first(e) {
 			printEvent(c, e)
@@ -216,43 +216,43 @@ func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 
 // seenEvents knows which events were shown, so that those of a time in which souk was not heard are shown once.
 type seenEvents struct {
-	from time.Time // nothing before it is shown
-	seen map[string]bool
-	last int64 // the newest that was shown, Unix milliseconds
+	from   time.Time         // of a machine of which none was shown, nothing before it is
+	newest map[string]string // by machine, the id of the newest that was shown: ids sort as a machine's events happened
 }
 
-// overlap is how much older than the newest event another may be that is not shown yet: workers' clocks differ.
-const overlap = 5 * time.Second
+// mostSeen bounds the memory of what follows events for months.
+const mostSeen = 1 << 16
 
 // first reports whether an event is seen for the first time.
 func (s *seenEvents) first(e machine.EventOf) bool {
-	key := fmt.Sprint(e.Machine, " ", e.Event.Timestamp, " ", e.Event.Type, " ", e.Event.Status)
-	if s.seen[key] {
+	if newest, known := s.newest[e.Machine]; known && e.Event.ID <= newest {
 		return false
 	}
-	if len(s.seen) > 1<<16 {
-		clear(s.seen) // by now they are too old to be met again
+	if len(s.newest) >= mostSeen { // what happened before now has been shown
+		clear(s.newest)
+		s.from = time.Now()
 	}
-	s.seen[key] = true
-	s.last = max(s.last, e.Event.Timestamp)
+	s.newest[e.Machine] = e.Event.ID
 	return true
 }
 
-// missed shows what happened since the newest event that was shown.
+// missed shows what happened since the newest event of each machine that was shown.
 func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string,
 	show func(machine.EventOf) error) error {
 	ms, err := cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
 	var list []machine.EventOf
-	from := max(s.from.UnixMilli(), s.last-overlap.Milliseconds())
 	for _, m := range ms {
 		for _, e := range m.Events {
-			if e.Timestamp >= from && (app == "" || app == m.App) {
+			if _, known := s.newest[m.ID]; !known && e.Timestamp < s.from.UnixMilli() {
+				continue
+			}
+			if app == "" || app == m.App {
 				list = append(list, machine.EventOf{App: m.App, Machine: m.ID, Name: m.Name, Event: e})
 			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b machine.EventOf) int {
-		return cmp.Compare(a.Event.Timestamp, b.Event.Timestamp)
+		return cmp.Or(cmp.Compare(a.Event.Timestamp, b.Event.Timestamp), cmp.Compare(a.Event.ID, b.Event.ID))
 	})
 	for _, e := range list {
 		if err := show(e); err != nil {

@@ -26,7 +26,7 @@ func Policy(c *cli.Env) *cobra.Command {
 			Short:   "List, check, plan, apply and roll back policies of placement",
 			Long: `A policy says which of the workers that can take a machine are used, and
 which is best. It is a file: filters and weighted scores over the request and the worker. The format stands in
-docs/reference/policies.md. A launch may choose a policy, else its app's is used ("souk apps policy"), else the
+"souk help policies". A launch may choose a policy, else its app's is used ("souk apps policy"), else the
 default ("souk policy use").`,
 			Example: "  souk policy ls\n  souk policy check fast.toml\n  souk policy plan fast.toml\n  souk policy " +
 				"apply " +

@@ -135,7 +135,7 @@ func Quota(c *cli.Env) *cobra.Command {
 		Long: `A quota is a budget of credits. Machines spend credits by the hour for what
 they occupy, at the price of their band; what they spent is made good at the budget's rate. Who has nothing left is
 refused, or lent to: a lent machine runs on idle room, costs nothing, and is the first to be evicted. See
-docs/reference/quota.md.`,
+"souk help quota".`,
 		Example: "  souk quota show ml\n  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota " +
 			"price"}, show, quotaSet(c), quotaPrice(c))
 }

@@ -30,7 +30,7 @@ that has its directory (DIR/ca), whether or not an agent runs there.
 
 To rotate the root: prepare; a week later activate; 90 days later retire. Members follow by themselves.
 To shut out a member that was removed and may be in wrong hands: rotate-gossip-key, while the agent here runs.
-When certificates have ended: issue, and bring what it writes to the member. See docs/break-glass.md.`,
+When certificates have ended: issue, and bring what it writes to the member. See "souk help break-glass".`,
 			Example: "  souk ca list\n  souk ca prepare\n  souk ca issue fra-2 --out /media/key/fra-2"},
 		cmdCAIssue(c, ca),
 		cmdCAStep(c, ca, "prepare", "Make the next root; it is trusted from now on, and signs nothing yet",

@@ -84,9 +84,9 @@ func root(c *cli.Env) *cobra.Command {
 		}
 	}
 	root.InitDefaultCompletionCmd()
-	root.InitDefaultHelpCmd()
-	c.RefuseUnknown(root)
+	c.AddHelp(root)
 	if cmd, _, err := root.Find([]string{"completion", "bash"}); err == nil {
+		cli.Parent(cmd.Parent())
 		cmd.Parent().GroupID = "souk"
 		complete.Bash(c, cmd)
 	}

@@ -91,3 +91,20 @@ func unknownTo(root *cobra.Command, line string) string {
 	}
 	return ""
 }
+
+// An installed program has no directory docs: help names documents by what prints them. The commands that write some of
+// them are used where the source is.
+func TestHelpNamesNoFiles(t *testing.T) {
+	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
+	var each func(cmd *cobra.Command)
+	each = func(cmd *cobra.Command) {
+		text := cmd.Short + cmd.Long + cmd.Example + cmd.Flags().FlagUsages()
+		if strings.Contains(text, "docs/") && cmd.CommandPath() != "souk sim" && cmd.Parent().Name() != "sim" {
+			t.Errorf("the help of %q names a file of docs", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			each(sub)
+		}
+	}
+	each(root(c))
+}
