@@ -73,7 +73,7 @@ type unanswered struct {
 // that could not.
 func search[T any](ctx context.Context, g *directory, app, id, missing string,
 	ask func(Worker) (T, error)) (none T, silent []unanswered, err error) {
-	if _, err := g.apps.App(app); err != nil {
+	if _, err := g.apps.App(app); err != nil && !g.has(app, id) {
 		return none, nil, err
 	}
 	if missing == machineMissing && !machine.ValidID(id) {
@@ -106,6 +106,13 @@ func search[T any](ctx context.Context, g *directory, app, id, missing string,
 		}
 	}
 	return none, silent, notFound(missing)
+}
+
+// has reports whether the fleet knows a machine as the app's. A member that has just begun may hear of machines before
+// it hears of their apps.
+func (d *directory) has(app, machine string) bool {
+	x, known := d.fleet.Snapshot().Machine(machine)
+	return known && x.App == app
 }
 
 // couldNotAsk reports whether an error is that a worker gave no answer.

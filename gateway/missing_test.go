@@ -162,3 +162,15 @@ func TestHealthAsksNobody(t *testing.T) {
 		t.Errorf("w2 cannot be called: %+v", h)
 	}
 }
+
+// A member that has just begun may hear of a machine before it hears of the machine's app: the machine is there.
+func TestAMachineIsHeardOfBeforeItsApp(t *testing.T) {
+	s := newShop(t, newMemWorker("w1", "iad", room)).open()
+	m := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
+	if err := s.catalog.DeleteApp("a"); err != nil {
+		t.Fatal(err)
+	}
+	s.want(200, "GET", "/v1/apps/a/machines/"+m.ID, nil)
+	s.want(404, "GET", "/v1/apps/a/machines/d891234567890a", nil)
+	s.want(404, "GET", "/v1/apps/b/machines/"+m.ID, nil)
+}

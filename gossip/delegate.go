@@ -92,10 +92,10 @@ func (d delegate) NotifyConflict(_, other *memberlist.Node) {
 }
 
 // NotifyMerge is memberlist telling whom another knows, before it is taken in. Of whom that one suspects at the moment,
-// who was held up, memberlist tells in no other way.
+// or has given up, who was held up, memberlist tells in no other way.
 func (d delegate) NotifyMerge(known []*memberlist.Node) error {
 	for _, n := range known {
-		if n.Name == string(d.c.o.Self) && n.State == memberlist.StateSuspect && n.Address() != d.c.Addr() {
+		if n.Name == string(d.c.o.Self) && n.State != memberlist.StateLeft && n.Address() != d.c.Addr() {
 			d.conflict(n)
 		}
 	}

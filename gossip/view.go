@@ -262,3 +262,23 @@ func (c *Cluster) Forget(id cluster.WorkerID) error {
 	c.members.forget(id)
 	return nil
 }
+
+// Recheck drops what a worker has told when a signature of it counts no more, and has it told anew: of two that speak
+// as one worker, in one incarnation, whoever was heard first would be all that is ever heard here. It reports whether
+// it dropped anything.
+func (c *Cluster) Recheck(id cluster.WorkerID) bool {
+	c.mu.Lock()
+	u, known := c.reg.WholeUpdate(id)
+	c.mu.Unlock()
+	if !known {
+		return false
+	}
+	if _, err := registry.Verified(c.o.Verify, registry.Delta{Updates: []registry.Update{u}}); err == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reg.Drop(id)
+	c.changed()
+	return true
+}

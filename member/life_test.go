@@ -355,3 +355,21 @@ func TestADeletedAppStaysDeleted(t *testing.T) {
 		}
 	}
 }
+
+// What a member told with a certificate that is refused now, its id lives on with a younger one, is dropped at all:
+// held, it could stand for ever in the way of what the other tells in the same incarnation.
+func TestWhatACopyToldIsDropped(t *testing.T) {
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2", started("web", hers, "one", "m2", 0))
+	x.meet()
+	if n := len(a.LastMachines("m2")); n != 1 {
+		t.Fatalf("m1 knows of %d machines", n)
+	}
+	at := b.identity.Begins().Add(clockSlack)
+	r := cluster.Removal{Member: "m2", At: at, Rejoined: at.Add(time.Millisecond), By: "test", Reason: "a copy"}
+	if err := (remover{a.Member}).writeRemoval(r); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "m1 has dropped it", func() bool { return !a.hasReported("m2") && len(a.LastMachines("m2")) == 0 })
+}

@@ -74,7 +74,9 @@ type Member struct {
 	// as of the newest refresh; read where the registry's lock is held
 	removals atomic.Pointer[map[string]cluster.Removal]
 	// removed members that were forgotten, by when they were removed; follow's own
-	forgotten  map[cluster.WorkerID]time.Time
+	forgotten map[cluster.WorkerID]time.Time
+	// removed members whose ids live on, and since when what they told is looked at; follow's own
+	rechecked  map[cluster.WorkerID]rechecks
 	twins      *twins
 	signedOnly atomic.Bool // an issuer has said that all sign what they tell
 	outcast    atomic.Bool // an issuer has said that this member was removed
@@ -103,7 +105,8 @@ func New(o Options) (m *Member, err error) {
 		o.Now = time.Now
 	}
 	m = &Member{o: o, begunAt: time.Now(), keysDue: make(chan struct{}, 1),
-		tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{}}
+		tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{},
+		rechecked: map[cluster.WorkerID]rechecks{}}
 	m.removals.Store(&map[string]cluster.Removal{})
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err

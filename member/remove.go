@@ -216,6 +216,7 @@ func (m *Member) hasReported(id cluster.WorkerID) bool {
 // signed. Of one that has joined anew it drops what the life before told, and no more.
 func (m remover) forget() {
 	for _, r := range m.removalList() {
+		m.recheck(r)
 		s, told := m.stateOf(r.Member), m.cluster.Incarnation(r.Member)
 		if s == cluster.MemberAlive || s == cluster.MemberSuspect || m.forgotten[r.Member].Equal(r.At) ||
 			told > incarnationAt(r.At) || told == 0 && !r.Rejoined.IsZero() {
@@ -234,6 +235,29 @@ func (m remover) forget() {
 		m.forgotten[r.Member] = r.At
 	}
 }
+
+// recheck drops what a member told with a certificate that is refused, where its id lives on with a younger one: while
+// it is held, what the other tells may never be taken in. It looks for some seconds, for something may be on its way.
+func (m remover) recheck(r cluster.Removal) {
+	if r.Rejoined.IsZero() || r.Member == m.ID() {
+		return
+	}
+	first, looked := m.rechecked[r.Member]
+	if !looked || !first.at.Equal(r.At) {
+		first = rechecks{at: r.At, since: time.Now()}
+		m.rechecked[r.Member] = first
+	}
+	if time.Since(first.since) < recheckTime && m.cluster.Recheck(r.Member) {
+		m.o.Log.Info("what a member told with a certificate that is refused is dropped, and told anew", "member",
+			r.Member)
+	}
+}
+
+// rechecks is since when it is looked at what a member told that was removed at a time.
+type rechecks struct{ at, since time.Time }
+
+// recheckTime is for how long.
+const recheckTime = 10 * time.Second
 
 // removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not
 // joined anew. That it has an issuer wrote down, or it has told something as of its newer certificate: see born.

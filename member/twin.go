@@ -21,8 +21,13 @@ import (
 // twinFile keeps that another of this member's id was found: until somebody says which of them lives.
 const twinFile = "twin.json"
 
-// contactTime bounds how long a worker waits to hear another member before it begins what its journal says.
-const contactTime = 5 * time.Second
+// contactTime bounds how long a worker waits to hear another member before it begins what its journal says, and
+// examineTime how long it then asks who is at the addresses that it heard of. Where anybody is there both take
+// milliseconds. They are that long for hosts that are short of CPU; a worker that is cut off loses little by them.
+const (
+	contactTime = 10 * time.Second
+	examineTime = 5 * time.Second
+)
 
 // Twin is another process with this member's id and key, which was alive at the same time: the disk of one is a copy
 // of the other's.
@@ -208,12 +213,15 @@ func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	if why := t.why(); why != "" || goesOn || m.cluster.Alone() {
 		return why
 	}
-	ctx, cancel := context.WithTimeout(ctx, contactTime)
-	defer cancel()
+	silence := time.NewTimer(contactTime)
+	defer silence.Stop()
 	select {
 	case <-m.cluster.Contact():
-		t.examine(ctx)
+		asking, cancel := context.WithTimeout(ctx, examineTime)
+		defer cancel()
+		t.examine(asking)
 	case <-t.past():
+	case <-silence.C:
 	case <-ctx.Done():
 	}
 	return t.why()

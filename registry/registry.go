@@ -2,6 +2,7 @@ package registry
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -245,17 +246,36 @@ func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
 		r.forgot[owner] = incarnation
 	}
 	if l := r.owners[owner]; l != nil && l.inc <= incarnation {
-		for _, k := range l.ids() {
-			rec := l.entries[k].rec
-			r.unindex(rec)
-			if !rec.Deleted {
-				r.watch.add(Change{Kind: rec.Kind, Owner: owner, Key: rec.Key, Deleted: true})
-			}
-		}
-		r.buckets[bucketOf(owner)] ^= l.sum
-		delete(r.owners, owner)
-		delete(r.gaps, owner)
+		r.Drop(owner)
 	}
+}
+
+// Drop drops all that is known of another owner, and takes in anew what is told of it.
+func (r *Registry) Drop(owner cluster.WorkerID) {
+	l := r.owners[owner]
+	if l == nil || owner == r.self {
+		return
+	}
+	for _, k := range l.ids() {
+		rec := l.entries[k].rec
+		r.unindex(rec)
+		if !rec.Deleted {
+			r.watch.add(Change{Kind: rec.Kind, Owner: owner, Key: rec.Key, Deleted: true})
+		}
+	}
+	r.buckets[bucketOf(owner)] ^= l.sum
+	delete(r.owners, owner)
+	delete(r.gaps, owner)
+}
+
+// WholeUpdate returns all that an owner has told of its newest incarnation, as far as it is known, with its signatures.
+func (r *Registry) WholeUpdate(owner cluster.WorkerID) (u Update, known bool) {
+	l := r.owners[owner]
+	if l == nil || l.inc == 0 {
+		return u, false
+	}
+	u, _ = l.since(0, math.MaxInt)
+	return u, true
 }
 
 // ids returns the ledger's keys in order.

@@ -140,7 +140,8 @@ func (w *world) ok(err error) {
 	}
 }
 
-// heard wants a broadcast to be believed, but for one whose head did not fit into it: who lacks that one pulls.
+// heard wants what came to be believed, but for what has no head, by one who wants it: a broadcast into which the head
+// did not fit, and what another who does not want heads has of such. Who lacks it pulls it from whoever has the head.
 func (w *world) heard(err error) {
 	if fault.CodeOf(err) != "unsigned_head" {
 		w.ok(err)
@@ -216,7 +217,7 @@ func (w *world) exchange(a, b *registry.Registry, rounds int) {
 		}
 		return x, err
 	})
-	w.ok(err)
+	w.heard(err)
 }
 
 // TestAnyLossConverges: whatever was lost, doubled or late, exchanges alone make all the same, and that is what each
