@@ -130,7 +130,7 @@ func Explain(d *Decision) []string {
 		say("The policy %s, which only watches, would have chosen %s.", d.Shadow.Policy, where)
 	}
 	if age := oldest(d); age >= 1000 {
-		say("What it knew of the workers was up to %s old.",
+		say("What the workers had last said of themselves was up to %s old; they say it when something changes.",
 			(time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
 	}
 	return out

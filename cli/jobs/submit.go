@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -120,7 +121,7 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 }
 
 func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
-	env, err := machines.KeyValues("--env", o.env, c.Getenv)
+	env, err := machines.KeyValues("--env", o.env, os.LookupEnv)
 	if err != nil {
 		return jobs.Spec{}, err
 	}

@@ -197,7 +197,7 @@ func (o *RunFlags) applyEnv(c *cli.Env, cfg *machine.Config) error {
 		}
 		merge(&cfg.Env, env)
 	}
-	env, err := KeyValues("--env", o.env, c.Getenv)
+	env, err := KeyValues("--env", o.env, os.LookupEnv)
 	if err != nil {
 		return err
 	}

@@ -21,10 +21,15 @@ import (
 )
 
 func TestKeyValues(t *testing.T) {
-	lookup := func(k string) string { return "looked up " + k }
-	got, err := KeyValues("--env", []string{"A=1", "B=x=y", "C", "D="}, lookup)
-	if err != nil || len(got) != 4 || got["A"] != "1" || got["B"] != "x=y" || got["C"] != "looked up C" ||
-		got["D"] != "" {
+	lookup := func(k string) (string, bool) {
+		if k == "EMPTY" {
+			return "", true
+		}
+		return "looked up " + k, k != "UNSET"
+	}
+	got, err := KeyValues("--env", []string{"A=1", "B=x=y", "C", "D=", "EMPTY", "UNSET"}, lookup)
+	if _, has := got["EMPTY"]; err != nil || len(got) != 5 || !has || got["A"] != "1" || got["B"] != "x=y" ||
+		got["C"] != "looked up C" || got["D"] != "" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{"=x", "X"} {

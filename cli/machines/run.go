@@ -114,7 +114,7 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	if err := NotAVerb(cmd, argv, "souk ps"); err != nil {
 		return err
 	}
-	if _, err := KeyValues("--env", o.env, os.Getenv); err != nil {
+	if _, err := KeyValues("--env", o.env, os.LookupEnv); err != nil {
 		return err
 	}
 	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
@@ -227,8 +227,9 @@ func AppExists(err error) bool {
 	return ok && a.Status == "name_taken"
 }
 
-// KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there.
-func KeyValues(flag string, list []string, lookup func(string) string) (map[string]string, error) {
+// KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there, and is left out where it has
+// none.
+func KeyValues(flag string, list []string, lookup func(string) (string, bool)) (map[string]string, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -239,7 +240,7 @@ func KeyValues(flag string, list []string, lookup func(string) string) (map[stri
 		case k == "" || (!has && lookup == nil):
 			return nil, cli.Usagef("%s is written NAME=VALUE, not %q", flag, s)
 		case !has:
-			if v = lookup(k); v == "" {
+			if v, has = lookup(k); !has {
 				continue // what is not set here is not set there
 			}
 		}
@@ -317,7 +318,11 @@ func printLaunch(c *cli.Env, m *machine.Machine, took time.Duration) {
 	if m.State == machine.Created {
 		next = "start"
 	}
-	fmt.Fprintf(c.Out, "  next   souk %s %s\n", next, cli.Label(m))
+	app := ""
+	if given := c.AppGiven(); given != "" && c.Getenv("SOUK_APP") != given { // others may have a machine of this name
+		app = " --app " + given
+	}
+	fmt.Fprintf(c.Out, "  next   souk %s %s%s\n", next, cli.Label(m), app)
 }
 
 // phasesText prints the worker's phases in the order they happen; those not known here come last, by name.
