@@ -227,11 +227,12 @@ func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	return t.why()
 }
 
-// FollowTwins calls halt with why the worker may begin nothing more, and with "" when it may again, until ctx ends.
-func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context, why string) error) error {
+// FollowTwins calls halt whenever it has changed why the worker may begin nothing, with what returns why; "": it may.
+// It ends with ctx.
+func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context, why func() string) error) error {
 	for {
 		past := m.twins.past()
-		if err := halt(ctx, m.twins.why()); err != nil && ctx.Err() == nil {
+		if err := halt(ctx, m.twins.why); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {

@@ -8,13 +8,19 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 )
 
-// Halt has the worker grant nothing and begin no life any more, for the reason given; "" ends that. What runs goes on.
-func (w *Worker) Halt(ctx context.Context, why string) error {
-	if why != "" {
-		w.loop.effects.halted.Store(&why) // first: what is on its way must not start either
+// Halt has the worker grant nothing and begin no life any more, for the reason that why returns; "" ends that. What
+// runs goes on. why is asked when the worker heeds it: at its begin that is seconds later, and what was so before is
+// not to end what it has begun with.
+func (w *Worker) Halt(ctx context.Context, why func() string) error {
+	if reason := why(); reason != "" {
+		w.loop.effects.halted.Store(&reason) // first: what is on its way must not start either
 	}
-	err := w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.Halt(now, why) })
-	if err == nil && why == "" {
+	reason := ""
+	err := w.loop.change(ctx, func(now time.Time) lifecycle.Out {
+		reason = why()
+		return w.loop.sup.Halt(now, reason)
+	})
+	if err == nil && reason == "" {
 		w.loop.effects.halted.Store(nil)
 	}
 	return err

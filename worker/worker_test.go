@@ -420,3 +420,32 @@ func TestWhoGoesReadsNothing(t *testing.T) {
 		_, _ = b.CurrentLease(ctx, "app", id(1))
 	}
 }
+
+// TestWhatWasSoBeforeEndsNoHalt: who follows whether the worker may begin has asked when nothing was known yet, and is
+// heard when the worker runs, which has found out meanwhile that it may not.
+func TestWhatWasSoBeforeEndsNoHalt(t *testing.T) {
+	asked, found := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(asked) })
+	why := func() string {
+		select {
+		case <-found:
+			return "there are two"
+		default:
+			once()
+			return ""
+		}
+	}
+	b := open(t, mem.New(), fake.New(fake.Options{}), func(o *worker.Options) {
+		o.MayBegin = func(context.Context, bool) string {
+			<-asked
+			close(found)
+			return "there are two"
+		}
+	})
+	if err := b.Halt(t.Context(), why); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Grant(t.Context(), grant(id(1))); err == nil {
+		t.Errorf("a worker that is halted took a machine")
+	}
+}
