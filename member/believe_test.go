@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"io"
+	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,13 +22,14 @@ import (
 type ghost struct {
 	t    *testing.T
 	list *memberlist.Memberlist
+	to   []*at
 }
 
-func haunt(t *testing.T, at *at) ghost {
+func haunt(t *testing.T, to ...*at) ghost {
 	t.Helper()
 	conf := memberlist.DefaultLANConfig()
 	conf.Name, conf.BindAddr, conf.BindPort, conf.LogOutput = "ghost", "127.0.0.1", 0, io.Discard
-	conf.SecretKey = at.Identity().GossipKeys().Keys[0]
+	conf.SecretKey = to[0].Identity().GossipKeys().Keys[0]
 	list, err := memberlist.Create(conf)
 	if err != nil {
 		t.Fatal(err)
@@ -37,18 +39,21 @@ func haunt(t *testing.T, at *at) ghost {
 			t.Error(err)
 		}
 	})
-	if _, err := list.Join([]string{at.GossipAddress()}); err != nil {
+	if _, err := list.Join([]string{to[0].GossipAddress()}); err != nil {
 		t.Fatal(err)
 	}
-	return ghost{t, list}
+	return ghost{t, list, to}
 }
 
 func (g ghost) says(raw []byte) {
-	for _, n := range g.list.Members() {
-		if n.Name != "ghost" {
-			if err := g.list.SendReliable(n, raw); err != nil {
-				g.t.Fatal(err)
-			}
+	for _, m := range g.to {
+		at, err := net.ResolveUDPAddr("udp", m.GossipAddress())
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		n := &memberlist.Node{Name: string(m.ID()), Addr: at.IP, Port: uint16(at.Port)}
+		if err := g.list.SendReliable(n, raw); err != nil {
+			g.t.Fatal(err)
 		}
 	}
 }
@@ -72,7 +77,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	g := haunt(t, a)
+	g := haunt(t, a, b)
 	inc, before := a.cluster.Incarnation("m2"), len(a.cluster.Objects().All(""))
 	told := int64(0)
 	for _, n := range []uint64{1 << 40, inc + 1, registry.MostIncarnation(time.Now()) - 9} {
@@ -330,7 +335,7 @@ func TestSignedOnlyIsForced(t *testing.T) {
 		left, err := b.Unsigned()
 		return a.signedOnly.Load() && b.signedOnly.Load() && err == nil && len(left) == 0
 	})
-	g, refused := haunt(t, a), refusedOf(b)
+	g, refused := haunt(t, a, b), refusedOf(b)
 	g.update(unsigned)
 	await(t, "what is not signed is refused", func() bool { return refusedOf(b) > refused })
 }
