@@ -31,6 +31,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		switch name := e.GetSpecifiedName(); {
 		case cmd.Name() == "exec" && name == "t":
 			text += ": there is no terminal to be had yet; without -t a shell reads its commands from stdin"
+		case name == "p" || name == "publish" || name == "port":
+			text += ": nothing is published, for a machine has its worker's own ports; have its program listen on " +
+				"one that is free"
 		case len(name) > 1:
 			if near := nearFlag(cmd, name); near != "" {
 				text += fmt.Sprintf("; did you mean --%s?", near)

@@ -283,7 +283,7 @@ func groupText(d *Decision, g *Group) string {
 	}
 	example := ""
 	if g.Count > 1 {
-		example = " (as " + string(g.Example) + ")"
+		example = " (such as " + string(g.Example) + ")"
 	}
 	return who + example + ": " + strings.Join(parts, "; ") + "."
 }

@@ -202,7 +202,7 @@ func (l *loader) head(f *fileText) {
 func (l *loader) name(path, name string, seen map[string]bool) {
 	switch {
 	case name == "":
-		l.at(path, "it has no name; write name = \"...\"")
+		l.at(path, "a filter or score needs a name; write name = \"...\"")
 	case !validTerm(name):
 		l.at(path+".name", "%q cannot be its name; use 1 to 40 lower-case letters, digits, _ and -", clip(name))
 	case seen[name]:

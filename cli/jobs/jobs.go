@@ -148,8 +148,11 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	line := c.Field
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
-	line("tasks", "%s (index %d to %d), each %s-%dx %dMB", thousands(j.Tasks), s.First, s.Last, s.CPUKind, s.CPUs,
-		s.MemoryMB)
+	indices := fmt.Sprintf("%d to %d", s.First, s.Last)
+	if s.First == s.Last {
+		indices = strconv.Itoa(s.First)
+	}
+	line("tasks", "%s (index %s), each %s-%dx %dMB", thousands(j.Tasks), indices, s.CPUKind, s.CPUs, s.MemoryMB)
 	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting),
 		thousands(j.Running), thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
 	if j.Retried > 0 {

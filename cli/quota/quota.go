@@ -227,13 +227,13 @@ func printQuota(c *cli.Env, n api.Namespace) {
 		if b.Lend {
 			beyond = "is lent to, where there is idle room"
 		}
-		c.Printf("  may spend %s credits an hour for ever, %s at once; what goes beyond that "+
-			"%s\n", quota.Text(b.PerHour), quota.Text(b.Burst), beyond)
+		c.Printf("  may spend %s an hour for ever, %s at once; what goes beyond that "+
+			"%s\n", credits(b.PerHour), quota.Text(b.Burst), beyond)
 		c.Printf("  balance %s of %s\n", quota.Text(*n.Balance), quota.Text(b.Burst))
 	}
-	c.Printf("  spends %s credits an hour for %d machines (%s); lent to for %s an hour\n", quota.Text(n.Rate),
-		n.Machines, n.Used, quota.Text(n.LentRate))
-	c.Printf("  has spent %s credits, and was lent %s\n", quota.Text(n.Spent), quota.Text(n.Lent))
+	c.Printf("  spends %s an hour for %s (%s); lent to for %s an hour\n", credits(n.Rate),
+		machines(n.Machines), n.Used, quota.Text(n.LentRate))
+	c.Printf("  has spent %s, and was lent %s\n", credits(n.Spent), quota.Text(n.Lent))
 	var rows [][]cli.Cell
 	for _, w := range n.Workers {
 		rows = append(
@@ -378,4 +378,18 @@ func AppsNamespace(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+func credits(n float64) string {
+	if t := quota.Text(n); t != "1" {
+		return t + " credits"
+	}
+	return "1 credit"
+}
+
+func machines(n int) string {
+	if n == 1 {
+		return "1 machine"
+	}
+	return fmt.Sprintf("%d machines", n)
 }

@@ -72,6 +72,8 @@ souk --addr 10.0.0.7:4280 ps
 souk --addr nonsense ps
 souk completion tcsh
 souk help nothing
+souk run -p 8080:80 -- /bin/true
+souk run --publish 8080:80 -- /bin/true
 `
 
 // Every wrong command line ends with 2, and says what was wrong and what to type.
