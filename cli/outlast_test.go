@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+// What is lost for half a minute is said to go on, with what follows it again; the exit code is 69.
+func TestOutlastEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs bytes.Buffer
+		c := &Env{Err: &errs}
+		tries := 0
+		begin := time.Now()
+		err := c.Outlast(t.Context(), client.New("127.0.0.1:1", "t"), "web", "souk wait web",
+			func(context.Context) error {
+				tries++
+				return fault.Wrap(errors.New("EOF"), fault.Unavailable, "unreachable", "no souk answers")
+			})
+		if took := time.Since(begin); took < outlasts || took > outlasts+2*time.Second {
+			t.Errorf("it gave up after %s", took)
+		}
+		if ExitCode(err) != 69 || tries != 1 || !strings.Contains(err.Error(), `"souk wait web" follows it`) {
+			t.Errorf("after %d tries: %v", tries, err)
+		}
+		if strings.Count(errs.String(), "souk has been lost") != 1 {
+			t.Errorf("it says %q", errs.String())
+		}
+	})
+}
