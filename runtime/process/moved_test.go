@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,6 +97,22 @@ func TestACopiedDirectory(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "is a copy of "+o.Dir) {
 		t.Errorf("%v, want a refusal that names the original", err)
+	}
+	aside := o.Dir + "-aside"
+	swap := func(from, middle, to string) {
+		t.Helper()
+		if err := errors.Join(os.Rename(middle, to), os.Rename(from, middle)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap(again.Dir, o.Dir, aside)
+	c, err = process.Open(o)
+	swap(aside, o.Dir, again.Dir)
+	if err == nil {
+		_ = c.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("kill %d", st.PID)) {
+		t.Errorf("%v, want a refusal that says what to end", err)
 	}
 	if all, err := r.List(t.Context()); err != nil || len(all) != 1 || !all[0].Running || !alive(st.PID) {
 		t.Errorf("the original: %+v, %v", all, err)
