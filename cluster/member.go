@@ -27,6 +27,7 @@ type Member struct {
 	Since      time.Time     `json:"since"`
 	RTT        time.Duration `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
 	Self       bool          `json:"self,omitempty"`
+	Removed    bool          `json:"removed,omitempty"` // from the cluster: it must join anew
 }
 
 // Removal is a member that may not come back with the certificate that it has.

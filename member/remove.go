@@ -282,8 +282,14 @@ func (m *Member) born() uint64 {
 	return incarnationAt(m.identity.Begins().Add(clockSlack))
 }
 
-// Members lists all members.
-func (m *Member) Members() []cluster.Member { return m.cluster.Members() }
+// Members lists all members, also those that were removed, for as long as they are remembered.
+func (m *Member) Members() []cluster.Member {
+	all := m.cluster.Members()
+	for i := range all {
+		all[i].Removed = m.removedFor(all[i].ID)
+	}
+	return all
+}
 
 // Parts says how old what is known of each worker is.
 func (m *Member) Parts() []gossip.Part { return m.cluster.View().Parts }

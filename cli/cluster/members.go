@@ -51,9 +51,13 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 		if m.RTT > 0 {
 			rtt = cli.Millis(m.RTT)
 		}
+		state := string(m.State)
+		if m.Removed {
+			state = "removed"
+		}
 		rows[i] = []cli.Cell{
 			{Text: id},
-			{Text: string(m.State)},
+			{Text: state},
 			{Text: cli.Age(m.Since.Format(time.RFC3339), time.Now())},
 			{Text: m.API},
 			{Text: m.Addr},
