@@ -157,6 +157,7 @@ func (b *Buyer) exhausted() error {
 		return e
 	}
 	count, example := map[string]int{}, map[string]machine.Clause{}
+	differs, where := map[string]bool{}, map[string]cluster.WorkerID{}
 	var order []string
 	never, volume := true, false
 	verdicts := make([]placement.Verdict, len(b.view.Workers))
@@ -170,15 +171,19 @@ func (b *Buyer) exhausted() error {
 				code = c.Wanted // each filter for itself
 			}
 			if count[code]++; count[code] == 1 {
-				order, example[code] = append(order, code), c
+				order, example[code], where[code] = append(order, code), c, w.Worker
 			}
+			differs[code] = differs[code] || example[code].Had != c.Had
 			volume = volume || (len(b.req.Volumes) > 0 && c.Code != placement.CodeVolume)
 		}
 	}
 	parts := make([]string, 0, len(order))
 	for _, code := range order {
-		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", placement.ClauseText(example[code]), count[code],
-			len(b.view.Workers)))
+		text := placement.ClauseText(example[code])
+		if differs[code] {
+			text += " on " + string(where[code])
+		}
+		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", text, count[code], len(b.view.Workers)))
 		if e.Resource == "" && b.req.Resources.Get(code) > 0 {
 			e.Resource = code
 		}

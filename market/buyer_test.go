@@ -58,6 +58,24 @@ func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
 	}
 }
 
+// What one worker had is not said of all.
+func TestARefusalNamesTheWorkerOfItsFigures(t *testing.T) {
+	for _, c := range []struct {
+		b    cluster.Record
+		want string
+	}{
+		{record("b", 30), "had 10m free of 1000m on a (2 of 2 workers)"},
+		{record("b", 10), "had 10m free of 1000m (2 of 2 workers)"},
+	} {
+		b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
+			cluster.View{Workers: []cluster.Record{record("a", 10), c.b}}, placement.Default())
+		o := b.Step(market.In{})
+		if !o.Done || o.Err == nil || !strings.Contains(o.Err.Error(), c.want) {
+			t.Errorf("%+v, want %q", o, c.want)
+		}
+	}
+}
+
 func TestBuyerAsksTheSameWorkerAgainAfterALostAnswer(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
