@@ -147,18 +147,19 @@ func (b *Broker) victims(ctx context.Context, req placement.Request, changes []d
 	return out
 }
 
-// limitsOf says to what a launch's shape can be lowered: whole CPUs, and the memory that they must have.
+// limitsOf says to what a launch's shape can be lowered: the least there is, and whole CPUs where it counts them.
 func limitsOf(launch *machine.Launch) decision.Limits {
 	g := launch.Config.Guest
 	if g == nil {
 		return decision.Limits{}
 	}
-	one, err := GuestResources(&machine.Guest{CPUKind: g.CPUKind, CPUs: 1})
-	if err != nil {
-		return decision.Limits{}
+	limits := decision.Limits{Least: cluster.Resources{CPU: machine.MinCPUMilli, Memory: machine.MinMemoryMB},
+		Grain: cluster.Resources{GPU: 1000}}
+	if g.CPUMilli == 0 {
+		one := machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: g.CPUKind, CPUs: 1}})
+		limits.Least.CPU, limits.Grain.CPU = one.CPU, one.CPU
 	}
-	return decision.Limits{Least: cluster.Resources{CPU: one.CPU, Memory: one.Memory},
-		Grain: cluster.Resources{CPU: one.CPU, GPU: 1000}, PerCPU: one.Memory}
+	return limits
 }
 
 // GuestResources returns what a guest alone asks for.

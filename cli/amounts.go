@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 )
 
 // Requirements reads conditions as users write them.
@@ -59,6 +60,31 @@ func Amounts(flag, text string) (cluster.Resources, error) {
 	}
 	return r, nil
 }
+
+// CPU is a flag's amount of CPU in thousandths of a core: 0.3, 2, 0.125.
+type CPU int
+
+// String returns the amount in cores.
+func (c *CPU) String() string { return Cores(int(*c)) }
+
+// Type names what the flag takes.
+func (c *CPU) Type() string { return "cores" }
+
+// Set reads an amount. It is read digit by digit, so that what is written is what is meant.
+func (c *CPU) Set(text string) error {
+	whole, part, _ := strings.Cut(text, ".")
+	digits := whole + (part + "000")[:max(3, len(part))]
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil || whole == "" || strings.HasSuffix(text, ".") || len(part) > 3 || n < machine.MinCPUMilli {
+		return Usagef("CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, not %q",
+			Cores(machine.MinCPUMilli), text)
+	}
+	*c = CPU(n)
+	return nil
+}
+
+// Cores prints thousandths of a core in cores: "0.3".
+func Cores(milli int) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
 // Size is a flag's or a file's size of memory, in MiB: 512, 512m, 2g, 1.5GiB.
 type Size int64

@@ -36,10 +36,16 @@ func Shape(cfg *machine.Config) string {
 	return LineShape(&l)
 }
 
-// LineShape prints the size of a machine.
+// LineShape prints the size of a machine: "shared-1x 256MB"; one whose CPU is said in cores is "0.3 cpu 40MB", or "0.3
+// shared cpu 40MB" where it may burst.
 func LineShape(m *machine.Line) string {
-	if m.CPUs == 0 && m.MemoryMB == 0 {
+	switch {
+	case m.CPUs == 0 && m.MemoryMB == 0:
 		return "-"
+	case m.CPUMilli != 0 && m.CPUKind == machine.Shared:
+		return Cores(m.CPUMilli) + " shared cpu " + strconv.Itoa(m.MemoryMB) + "MB"
+	case m.CPUMilli != 0:
+		return Cores(m.CPUMilli) + " cpu " + strconv.Itoa(m.MemoryMB) + "MB"
 	}
 	return cmp.Or(m.CPUKind, "shared") + "-" + strconv.Itoa(m.CPUs) + "x " + strconv.Itoa(m.MemoryMB) + "MB"
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/machine"
 )
 
 // wrongFlag says what is wrong with a flag in the words of who typed it.
@@ -15,6 +17,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if e, is := errors.AsType[*pflag.InvalidValueError](err); is {
 		f := e.GetFlag()
 		switch kind := f.Value.Type(); {
+		case f.Name == "cpus" && strings.Contains(e.GetValue(), ".") && cmd.Flags().Lookup("cpu") != nil:
+			text = fmt.Sprintf("--cpus is a whole number, not %q; a part of a core is --cpu, such as --cpu 0.3",
+				e.GetValue())
 		case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
 			text = fmt.Sprintf("--%s is a whole number, not %q", f.Name, e.GetValue())
 		case strings.HasPrefix(kind, "float"):
@@ -23,6 +28,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 			text = fmt.Sprintf("--%s is a time such as 30s, 10m or 2h, not %q", f.Name, e.GetValue())
 		case kind == "bool":
 			text = fmt.Sprintf("--%s is on or off, --%s or --%s=false, not %q", f.Name, f.Name, f.Name, e.GetValue())
+		case kind == "cores":
+			text = fmt.Sprintf("--%s is in cores, at least %s and in thousandths, such as 0.3 or 2, not %q", f.Name,
+				Cores(machine.MinCPUMilli), e.GetValue())
 		case kind == "size":
 			text = fmt.Sprintf("--%s is whole MiB, such as 512m or 2g, not %q", f.Name, e.GetValue())
 		}

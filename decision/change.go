@@ -153,6 +153,9 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 		if s.Dim == "cpu" && s.Each > 0 && s.From%s.Each == 0 {
 			return fmt.Sprintf("ask for --cpus %d instead of %d", s.To/s.Each, s.From/s.Each)
 		}
+		if s.Dim == "cpu" {
+			return fmt.Sprintf("ask for --cpu %s instead of %s", amount(s.Dim, s.To), amount(s.Dim, s.From))
+		}
 		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), amount(s.Dim, s.To),
 			amount(s.Dim, s.From), amount(s.Dim, s.From-s.To))
 	case DropRequire:

@@ -16,8 +16,6 @@ const MaxChanges = 5
 type Limits struct {
 	Least cluster.Resources // of each dimension
 	Grain cluster.Resources // amounts are its multiples; 0: any amount
-	// MiB of memory that each Grain of CPU must have; 0: any amount will do
-	PerCPU int64
 }
 
 // What each kind of step costs: less of something by the share that goes, beside a little for doing it at all. What an
@@ -234,26 +232,7 @@ func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted str
 	if grain := limits.Grain.Get(dim); grain > 1 {
 		to -= to % grain
 	}
-	if dim == "memory" && limits.PerCPU > 0 && limits.Grain.CPU > 0 {
-		if to = c.fewerCPUs(r, to, limits); to == 0 {
-			return false
-		}
-	}
 	return c.less(r, dim, to, limits)
-}
-
-// fewerCPUs asks for so few CPUs that they may have no more than this memory, and returns how much that is; 0: one CPU
-// must have more.
-func (c *Change) fewerCPUs(r *placement.Request, memory int64, limits Limits) int64 {
-	each := limits.Grain.CPU
-	if memory >= r.Resources.CPU/each*limits.PerCPU {
-		return memory
-	}
-	cpus := memory / limits.PerCPU
-	if cpus == 0 || !c.less(r, "cpu", cpus*each, limits) {
-		return 0
-	}
-	return cpus * limits.PerCPU
 }
 
 // less asks for so much of a dimension; false when that is nothing, too little, or no less than before.

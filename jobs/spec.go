@@ -33,6 +33,7 @@ type Spec struct {
 	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
 	CPUKind  string            `json:"cpu_kind,omitempty"`
 	CPUs     int               `json:"cpus,omitempty"`
+	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
 	MemoryMB int               `json:"memory_mb,omitempty"`
 	Retries  int               `json:"retries,omitempty"` // times a task that failed is run again
 	// when more tasks than this have failed the rest is cancelled; none: never
@@ -79,15 +80,7 @@ func (p Priority) start() int64 {
 // Settle fills in what was left out, and refuses what cannot be: Invalid, with what to mend.
 func (s *Spec) Settle() error {
 	no := func(format string, args ...any) error { return fault.New(fault.Invalid, "job", format, args...) }
-	if s.CPUs == 0 {
-		s.CPUs = 1
-	}
-	if s.CPUKind == "" {
-		s.CPUKind = machine.Shared
-	}
-	if s.MemoryMB == 0 {
-		s.MemoryMB = 256 * s.CPUs
-	}
+	s.settleShape()
 	size := 0
 	for _, a := range s.Command {
 		size += len(a)
@@ -115,8 +108,15 @@ func (s *Spec) Settle() error {
 		return no("command and environment have %d bytes, more than %d; put them in a file", size, maxText)
 	case s.CPUKind != machine.Shared && s.CPUKind != machine.Performance:
 		return no("%.40q is no kind of CPU; use shared or performance", s.CPUKind)
-	case s.CPUs < 1 || s.CPUs > 1024 || s.MemoryMB < 1 || s.MemoryMB > 1<<30:
-		return no("a task has 1 to 1024 CPUs and at least 1 MB of memory; got %d and %d", s.CPUs, s.MemoryMB)
+	case s.CPUs != 0 && s.CPUMilli != 0:
+		return no("a task's CPU is said in cpus (%d) or in cpu_milli (%d), not in both", s.CPUs, s.CPUMilli)
+	case s.CPUMilli != 0 && (s.CPUMilli < machine.MinCPUMilli || s.CPUMilli > machine.MaxCPUMilli):
+		return no("a task has %d to %d thousandths of a core, not %d", machine.MinCPUMilli, machine.MaxCPUMilli,
+			s.CPUMilli)
+	case s.CPUMilli == 0 && (s.CPUs < 1 || s.CPUs > machine.MaxCPUs):
+		return no("a task has 1 to %d CPUs, not %d", machine.MaxCPUs, s.CPUs)
+	case s.MemoryMB < machine.MinMemoryMB || s.MemoryMB > machine.MaxMemoryMB:
+		return no("a task has %d to %d MiB of memory, not %d", machine.MinMemoryMB, machine.MaxMemoryMB, s.MemoryMB)
 	case s.Retries < 0 || s.Retries > MaxRetries:
 		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
 	case s.MaxFails != nil && *s.MaxFails < 0:
@@ -132,13 +132,29 @@ func (s *Spec) Settle() error {
 	return nil
 }
 
+// settleShape fills in what was left out of the shape.
+func (s *Spec) settleShape() {
+	if s.CPUs == 0 && s.CPUMilli == 0 {
+		s.CPUs = 1
+	}
+	if s.CPUKind == "" {
+		s.CPUKind = machine.Shared
+		if s.CPUMilli != 0 { // as a machine's
+			s.CPUKind = machine.Performance
+		}
+	}
+	if s.MemoryMB == 0 {
+		s.MemoryMB = 256 * min(max(s.CPUs, 1), machine.MaxCPUs)
+	}
+}
+
 // Tasks gives how many tasks the job has.
 func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
 
 // Shape gives what one task occupies.
 func (s *Spec) Shape() cluster.Resources {
 	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
-		MemoryMB: s.MemoryMB}})
+		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB}})
 }
 
 // Request is what the judge is asked about one task.

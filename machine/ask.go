@@ -16,13 +16,13 @@ const (
 func Resources(c *Config) cluster.Resources {
 	var r cluster.Resources
 	if g := c.Guest; g != nil {
-		each := int64(SharedMilli)
-		if g.CPUKind == Performance {
-			each = PerformanceMilli
+		r.CPU, r.Memory, r.GPU = g.cpuMilli(), int64(g.MemoryMB), 1000*int64(g.GPUs)
+		if len(g.Extras) > 0 || g.GPUKind != "" {
+			r.Named = make(map[string]int64, len(g.Extras)+1)
+			maps.Copy(r.Named, g.Extras)
 		}
-		r.CPU, r.Memory, r.GPU = each*int64(g.CPUs), int64(g.MemoryMB), 1000*int64(g.GPUs)
 		if g.GPUKind != "" {
-			r.Named = map[string]int64{"gpu." + g.GPUKind: 1000 * int64(g.GPUs)}
+			r.Named["gpu."+g.GPUKind] = 1000 * int64(g.GPUs)
 		}
 	}
 	if c.Rootfs != nil {
@@ -36,6 +36,17 @@ func Resources(c *Config) cluster.Resources {
 	}
 	r.Ports = int64(len(ports))
 	return r
+}
+
+// cpuMilli returns how much CPU a guest asks for, in thousandths of a core.
+func (g *Guest) cpuMilli() int64 {
+	switch {
+	case g.CPUMilli != 0:
+		return int64(g.CPUMilli)
+	case g.CPUKind == Performance:
+		return PerformanceMilli * int64(g.CPUs)
+	}
+	return SharedMilli * int64(g.CPUs)
 }
 
 // Argv returns the command a machine runs, its program first; nil when that is the image's own affair. The process of

@@ -44,6 +44,7 @@ type Init struct {
 type Guest struct {
 	CPUKind          string   `json:"cpu_kind,omitempty"` // shared or performance
 	CPUs             int      `json:"cpus,omitempty"`
+	CPUMilli         int      `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs; souk's own
 	MemoryMB         int      `json:"memory_mb,omitempty"`
 	MaxMemoryMB      int      `json:"max_memory_mb,omitempty"`
 	GPUs             int      `json:"gpus,omitempty"`
@@ -51,6 +52,8 @@ type Guest struct {
 	HostDedicationID string   `json:"host_dedication_id,omitempty"`
 	PersistRootfs    Persist  `json:"persist_rootfs,omitempty"`
 	KernelArgs       []string `json:"kernel_args,omitempty"`
+
+	Extras map[string]int64 `json:"extras,omitempty"` // what the operator has named so; souk's own
 }
 
 // Restart is a machine's restart policy.

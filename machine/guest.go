@@ -12,18 +12,28 @@ const (
 	Performance = "performance" // a core
 )
 
-// The bounds of a guest. They are of what can be meant, not of what a worker has: that the workers judge.
+// The bounds of a guest. They are of what can be meant and held, not of what a worker has: that the workers judge.
 const (
-	MaxCPUs = 1 << 20
-	MaxGPUs = 16
+	MaxCPUs     = 1 << 20
+	MinCPUMilli = 10 // the kernel's least quota: a millisecond of each period
+	MaxCPUMilli = 1000 * MaxCPUs
+	MinMemoryMB = 4
+	MaxMemoryMB = 1 << 30
+	MaxGPUs     = 16
+	MaxExtras   = 16      // names
+	MaxExtra    = 1 << 30 // of one name
 )
 
-// memoryPerCPU returns the least and the most MB for each CPU of a kind, as the Machines API has them.
-func memoryPerCPU(kind string) (least, most int) {
+// defaultMemoryMB is the memory of a guest whose CPU is said in thousandths, where it says none.
+const defaultMemoryMB = 256
+
+// MemoryPerCPU returns how many MB of memory each CPU of a kind brings where a guest says none: the least that the
+// Machines API has for it.
+func MemoryPerCPU(kind string) int {
 	if kind == Performance {
-		return 2048, 8192
+		return 2048
 	}
-	return 256, 2048
+	return 256
 }
 
 // presets returns the guests that the deprecated field size names.
@@ -81,16 +91,26 @@ func (c *Config) Normalize() {
 	if c.Guest == nil {
 		c.Guest = &Guest{}
 	}
-	g := c.Guest
+	c.Guest.normalize()
+}
+
+// normalize fills in what is left open. CPU in thousandths is a machine's own, and its limit, unless it says otherwise.
+func (g *Guest) normalize() {
 	if g.CPUKind == "" {
 		g.CPUKind = Shared
+		if g.CPUMilli != 0 {
+			g.CPUKind = Performance
+		}
 	}
-	if g.CPUs == 0 {
+	if g.CPUs == 0 && g.CPUMilli == 0 {
 		g.CPUs = 1
 	}
-	if g.MemoryMB == 0 && g.CPUs > 0 && g.CPUs <= MaxCPUs {
-		least, _ := memoryPerCPU(g.CPUKind)
-		g.MemoryMB = least * g.CPUs
+	switch {
+	case g.MemoryMB != 0:
+	case g.CPUMilli != 0:
+		g.MemoryMB = defaultMemoryMB
+	case g.CPUs > 0 && g.CPUs <= MaxCPUs:
+		g.MemoryMB = MemoryPerCPU(g.CPUKind) * g.CPUs
 	}
 	if g.GPUKind != "" && g.GPUs == 0 {
 		g.GPUs = 1
@@ -105,7 +125,8 @@ func (c *Config) checkSize() error {
 	if err != nil {
 		return err
 	}
-	if h := c.Guest; h != nil && (h.CPUKind != g.CPUKind || h.CPUs != g.CPUs || h.MemoryMB != g.MemoryMB) {
+	if h := c.Guest; h != nil && (h.CPUKind != g.CPUKind || h.CPUs != g.CPUs || h.MemoryMB != g.MemoryMB ||
+		h.CPUMilli != 0) {
 		return bad("config.size and config.guest do not say the same: leave config.size out")
 	}
 	return nil
@@ -118,17 +139,11 @@ func (g *Guest) check() error {
 	if g.CPUKind != Shared && g.CPUKind != Performance {
 		return bad("config.guest.cpu_kind must be shared or performance, not %s", quote(g.CPUKind))
 	}
-	if g.CPUs < 1 || g.CPUs > MaxCPUs {
-		return bad("config.guest.cpus must be 1 to %d, not %d", MaxCPUs, g.CPUs)
+	if err := g.checkCPU(); err != nil {
+		return err
 	}
-	least, most := memoryPerCPU(g.CPUKind)
-	if g.MemoryMB < least*g.CPUs || g.MemoryMB > most*g.CPUs {
-		cpus := "CPUs"
-		if g.CPUs == 1 {
-			cpus = "CPU"
-		}
-		return bad("config.guest.memory_mb must be %d to %d with %d %s %s, not %d: change the memory or the CPUs",
-			least*g.CPUs, most*g.CPUs, g.CPUs, g.CPUKind, cpus, g.MemoryMB)
+	if g.MemoryMB < MinMemoryMB || g.MemoryMB > MaxMemoryMB {
+		return bad("config.guest.memory_mb must be %d to %d MiB, not %d", MinMemoryMB, MaxMemoryMB, g.MemoryMB)
 	}
 	if g.MaxMemoryMB < 0 {
 		return bad("config.guest.max_memory_mb must not be below 0, as %d is", g.MaxMemoryMB)
@@ -138,6 +153,47 @@ func (g *Guest) check() error {
 	}
 	if g.GPUKind != "" && !ValidName(g.GPUKind) {
 		return bad("config.guest.gpu_kind must be a name such as \"a10\", not %s", quote(g.GPUKind))
+	}
+	return g.checkExtras()
+}
+
+// checkCPU judges how much CPU is said, in which of the two ways.
+func (g *Guest) checkCPU() error {
+	switch {
+	case g.CPUMilli != 0 && g.CPUs != 0:
+		return bad("config.guest has both cpus (%d) and cpu_milli (%d): say how much CPU in one of them", g.CPUs,
+			g.CPUMilli)
+	case g.CPUMilli != 0 && (g.CPUMilli < MinCPUMilli || g.CPUMilli > MaxCPUMilli):
+		return bad("config.guest.cpu_milli must be %d to %d thousandths of a core, not %d", MinCPUMilli, MaxCPUMilli,
+			g.CPUMilli)
+	case g.CPUMilli == 0 && (g.CPUs < 1 || g.CPUs > MaxCPUs):
+		return bad("config.guest.cpus must be 1 to %d, not %d", MaxCPUs, g.CPUs)
+	}
+	return nil
+}
+
+func (g *Guest) checkExtras() error {
+	if len(g.Extras) > MaxExtras {
+		return bad("config.guest.extras has %d names and may have %d", len(g.Extras), MaxExtras)
+	}
+	for _, name := range sortedKeys(g.Extras) {
+		if err := CheckExtra("config.guest.extras", name, g.Extras[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckExtra says whether an amount of a named resource can be meant. The names of the other resources are not free.
+func CheckExtra(at, name string, amount int64) error {
+	switch {
+	case !ValidName(name):
+		return bad("%s: the name of an extra is 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit "+
+			"first, not %s", at, quote(name))
+	case slices.Contains([]string{"cpu", "memory", "disk", "ports", "gpu"}, name), strings.HasPrefix(name, "gpu."):
+		return bad("%s: %s is no extra, for souk has its own way to say that: choose another name", at, quote(name))
+	case amount < 1 || amount > MaxExtra:
+		return bad("%s.%s must be 1 to %d, not %d", at, name, MaxExtra, amount)
 	}
 	return nil
 }

@@ -19,7 +19,8 @@ type Line struct {
 	HostStatus string           `json:"host_status"` // ok, unknown or unreachable
 	CreatedAt  string           `json:"created_at"`  // RFC 3339
 	CPUKind    string           `json:"cpu_kind,omitempty"`
-	CPUs       int              `json:"cpus,omitempty"` // 0: its worker cannot be asked for its config
+	CPUs       int              `json:"cpus,omitempty"`      // 0, as memory: its worker cannot be asked for its config
+	CPUMilli   int              `json:"cpu_milli,omitempty"` // in the place of cpus
 	MemoryMB   int              `json:"memory_mb,omitempty"`
 	Command    string           `json:"command,omitempty"` // cut to MaxLineCommand bytes
 
@@ -42,7 +43,7 @@ func (m *Machine) Line() Line {
 	}
 	if m.Config != nil && m.Config.Guest != nil {
 		g := m.Config.Guest
-		l.CPUKind, l.CPUs, l.MemoryMB = g.CPUKind, g.CPUs, g.MemoryMB
+		l.CPUKind, l.CPUs, l.CPUMilli, l.MemoryMB = g.CPUKind, g.CPUs, g.CPUMilli, g.MemoryMB
 	}
 	return l
 }

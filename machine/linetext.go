@@ -24,6 +24,9 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.CPUs != 0 {
 		b = strconv.AppendInt(append(b, `,"cpus":`...), int64(l.CPUs), 10)
 	}
+	if l.CPUMilli != 0 {
+		b = strconv.AppendInt(append(b, `,"cpu_milli":`...), int64(l.CPUMilli), 10)
+	}
 	if l.MemoryMB != 0 {
 		b = strconv.AppendInt(append(b, `,"memory_mb":`...), int64(l.MemoryMB), 10)
 	}
@@ -151,6 +154,8 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		to, old = &l.Command, &before.Command
 	case "cpus":
 		return p.count(&l.CPUs)
+	case "cpu_milli":
+		return p.count(&l.CPUMilli)
 	case "memory_mb":
 		return p.count(&l.MemoryMB)
 	case "exit_code":

@@ -125,6 +125,8 @@ func examples() map[string]string {
 		"config.guest.cpu_kind":                    `{"guest": {"cpu_kind": "performance"}}`,
 		"config.guest.cpus":                        `{"guest": {"cpus": 2}}`,
 		"config.guest.memory_mb":                   `{"guest": {"memory_mb": 512}}`,
+		"config.guest.cpu_milli":                   `{"guest": {"cpu_milli": 300}}`,
+		"config.guest.extras":                      `{"guest": {"extras": {"licence": 1}}}`,
 		"config.guest.max_memory_mb":               `{"guest": {"max_memory_mb": 512}}`,
 		"config.guest.gpus":                        `{"guest": {"gpus": 1}}`,
 		"config.guest.gpu_kind":                    `{"guest": {"gpu_kind": "a10"}}`,

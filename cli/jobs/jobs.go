@@ -152,7 +152,8 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	if s.First == s.Last {
 		indices = strconv.Itoa(s.First)
 	}
-	line("tasks", "%s (index %s), each %s-%dx %dMB", thousands(j.Tasks), indices, s.CPUKind, s.CPUs, s.MemoryMB)
+	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices,
+		cli.LineShape(&machine.Line{CPUKind: s.CPUKind, CPUs: s.CPUs, CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB}))
 	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting),
 		thousands(j.Running), thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
 	if j.Retried > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
@@ -24,7 +25,9 @@ import (
 type submitFlags struct {
 	array    string
 	name     string
+	set      *pflag.FlagSet // says which of them were given
 	cpus     int
+	cpu      cli.CPU
 	cpuKind  string
 	memory   cli.Size
 	maxFails int
@@ -68,9 +71,13 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.SetInterspersed(false) // what follows the command's name is the command's
 	f.StringVar(&o.array, "array", "", "FIRST-LAST: one task for each index (default: one task, of index 0)")
 	f.StringVar(&o.name, "name", "", "a name for the job; the newest of a name is meant by it")
-	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs each task has")
-	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
-	f.Var(&o.memory, "memory", "memory of each task, such as 512m or 2g (default: 256 MiB for each CPU)")
+	o.set = f
+	f.Var(&o.cpu, "cpu", "CPU of each task in cores, such as 0.3 or 2, in the place of --cpus")
+	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs of the kind each task has")
+	f.StringVar(&o.cpuKind, "cpu-kind", "",
+		"shared, which may use what others leave, or performance, which is a limit (default shared; with --cpu "+
+			"performance)")
+	f.Var(&o.memory, "memory", "memory of each task, such as 40m or 2g (default: 256m, or what its CPUs bring)")
 	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
 	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
@@ -131,7 +138,6 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		Command:    argv,
 		Env:        env,
 		CPUKind:    o.cpuKind,
-		CPUs:       o.cpus,
 		MemoryMB:   int(o.memory),
 		Retries:    o.retries,
 		TimeoutMS:  o.timeout.Milliseconds(),
@@ -139,8 +145,11 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		Priority:   jobs.Priority(o.priority),
 		Band:       machine.Band(o.band),
 	}
-	if o.memory == 0 {
-		s.MemoryMB = machines.LeastMemory(o.cpuKind) * max(o.cpus, 1)
+	if err := machines.CPUFlags(o.set, o.cpus, o.cpu, &s.CPUs, &s.CPUMilli); err != nil {
+		return s, err
+	}
+	if o.memory == 0 && s.CPUMilli == 0 {
+		s.MemoryMB = machine.MemoryPerCPU(o.cpuKind) * max(s.CPUs, 1)
 	}
 	if o.maxFails >= 0 {
 		s.MaxFails = &o.maxFails

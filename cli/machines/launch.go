@@ -34,8 +34,11 @@ type RunFlags struct {
 	image    string
 	region   string
 	cpus     int
+	cpu      cli.CPU
 	cpuKind  string
 	memory   cli.Size
+	disk     cli.Size
+	extras   []string
 	env      []string
 	envFiles []string
 	metadata []string
@@ -67,10 +70,14 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
 	f.StringVar(&o.region, "region", "",
 		"the region, or several in order of preference: iad,dfw,any (default: the nearest)")
-	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs")
-	f.StringVar(&o.cpuKind, "cpu-kind", "shared", "shared or performance")
-	f.Var(&o.memory, "memory",
-		"memory, such as 512m or 2g; MB without a unit (default: the least its CPUs allow)")
+	f.Var(&o.cpu, "cpu", "CPU in cores, such as 0.3 or 2, in the place of --cpus")
+	f.IntVar(&o.cpus, "cpus", 1, "how many CPUs of the kind: a sixteenth of a core each, or a core each")
+	f.StringVar(&o.cpuKind, "cpu-kind", "",
+		"shared, which may use what others leave, or performance, which is a limit (default shared; with --cpu "+
+			"performance)")
+	f.Var(&o.memory, "memory", "memory, such as 40m or 2g; MB without a unit (default: 256m, or what its CPUs bring)")
+	f.Var(&o.disk, "disk", "room on the worker's disk, in whole GB, such as 10g")
+	f.StringArrayVar(&o.extras, "extra", nil, "NAME=COUNT of what the operator has named so; repeatable")
 	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
 	o.place.add(f)
 	f.StringArrayVarP(&o.env, "env", "e", nil,
@@ -146,28 +153,55 @@ func (o *RunFlags) applyShape(cfg *machine.Config) error {
 	if o.set.Changed("image") {
 		cfg.Image = o.image
 	}
+	if o.disk != 0 {
+		if o.disk%1024 != 0 {
+			return cli.Usagef("--disk is whole GB, such as 10g, not %d MB", o.disk)
+		}
+		if cfg.Rootfs == nil {
+			cfg.Rootfs = new(machine.Rootfs)
+		}
+		cfg.Rootfs.SizeGB = uint64(o.disk / 1024)
+	}
 	if cfg.Guest == nil && cfg.Size == "" {
-		cfg.Guest = &machine.Guest{CPUKind: o.cpuKind, CPUs: o.cpus}
+		cfg.Guest = &machine.Guest{CPUKind: o.cpuKind}
 	}
 	g := cfg.Guest
-	if g == nil && slices.ContainsFunc([]string{"cpus", "cpu-kind", "memory", "gpus"}, o.set.Changed) {
-		return cli.Usagef("the launch has the size %q, which does not go with --cpus, --cpu-kind, --memory and --gpus",
-			cfg.Size)
+	flags := []string{"cpu", "cpus", "cpu-kind", "memory", "gpus", "extra"}
+	if g == nil && slices.ContainsFunc(flags, o.set.Changed) {
+		return cli.Usagef("the launch has the size %q, which does not go with --cpu, --cpus, --cpu-kind, --memory, "+
+			"--gpus and --extra", cfg.Size)
 	}
 	if g == nil {
 		return nil
 	}
-	if o.set.Changed("cpus") {
-		g.CPUs = o.cpus
+	if err := o.applyGuest(g); err != nil {
+		return err
+	}
+	cfg.Normalize()
+	return nil
+}
+
+// applyGuest enters what flags say of the shape. What none says stays.
+func (o *RunFlags) applyGuest(g *machine.Guest) error {
+	if err := CPUFlags(o.set, o.cpus, o.cpu, &g.CPUs, &g.CPUMilli); err != nil {
+		return err
 	}
 	if o.set.Changed("cpu-kind") {
 		g.CPUKind = o.cpuKind
 	}
-	if g.MemoryMB == 0 || o.set.Changed("cpus") || o.set.Changed("cpu-kind") {
-		g.MemoryMB = max(g.MemoryMB, LeastMemory(g.CPUKind)*max(g.CPUs, 1))
-	}
 	if o.memory != 0 {
 		g.MemoryMB = int(o.memory)
+	}
+	for _, x := range o.extras {
+		name, count, _ := strings.Cut(x, "=")
+		n, err := strconv.ParseInt(count, 10, 64)
+		if err != nil {
+			return cli.Usagef("--extra is written NAME=COUNT, with a whole number, not %q", x)
+		}
+		if g.Extras == nil {
+			g.Extras = map[string]int64{}
+		}
+		g.Extras[name] = n
 	}
 	if o.gpus != "" {
 		kind, count, both := strings.Cut(o.gpus, ":")
@@ -279,12 +313,20 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	return nil
 }
 
-// LeastMemory is what the Machines API allows per CPU at least, in MB.
-func LeastMemory(kind string) int {
-	if kind == "performance" {
-		return 2048
+// CPUFlags enters what --cpus or --cpu says; what neither says stays.
+func CPUFlags(set *pflag.FlagSet, count int, cores cli.CPU, cpus, milli *int) error {
+	switch {
+	case set.Changed("cpu") && set.Changed("cpus"):
+		return cli.Usagef("--cpu and --cpus both say how much CPU, --cpu in cores and --cpus in CPUs of the kind: give " +
+			"one of them")
+	case set.Changed("cpus") && count < 1:
+		return cli.Usagef("--cpus is 1 or more, not %d", count)
+	case set.Changed("cpu"):
+		*cpus, *milli = 0, int(cores)
+	case set.Changed("cpus"):
+		*cpus, *milli = count, 0
 	}
-	return 256
+	return nil
 }
 
 // maxLaunch bounds a launch's file, as the API does.

@@ -2,6 +2,7 @@ package machines
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
+	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/machine"
@@ -65,9 +68,26 @@ func TestLaunchOf(t *testing.T) {
 					[]any{"x", map[string]string{"A": "1", "B": "3"}, 2048,
 						machine.Init{Exec: []string{"new", "-v"}}, machine.Scheduling{Band: "service", Policy: "pack"}}
 			}},
-		{"more CPUs have the memory they need", map[string]string{"l.json": file},
+		{"more CPUs leave the memory as it is", map[string]string{"l.json": file},
 			[]string{"-f", "l.json", "--cpus", "8"},
-			func(l *machine.Launch) (any, any) { return config(l).Guest.MemoryMB, 2048 }},
+			func(l *machine.Launch) (any, any) {
+				return config(l).Guest, &machine.Guest{CPUKind: "shared", CPUs: 8, MemoryMB: 1024}
+			}},
+		{"CPU in cores, in the place of CPUs", map[string]string{"l.json": file},
+			[]string{"-f", "l.json", "--cpu", "0.3"},
+			func(l *machine.Launch) (any, any) {
+				return config(l).Guest, &machine.Guest{CPUKind: "shared", CPUMilli: 300, MemoryMB: 1024}
+			}},
+		{"CPU in cores is a limit, unless it is said to be shared", nil, []string{"--cpu", "2", "--", "true"},
+			func(l *machine.Launch) (any, any) {
+				return config(l).Guest, &machine.Guest{CPUKind: "performance", CPUMilli: 2000, MemoryMB: 256}
+			}},
+		{"a whole shape", nil, []string{"--cpu", "0.125", "--cpu-kind", "shared", "--memory", "40m", "--disk", "2g",
+			"--gpus", "a10:1", "--extra", "licence=2", "--", "true"},
+			func(l *machine.Launch) (any, any) {
+				return []any{config(l).Guest, config(l).Rootfs.SizeGB}, []any{&machine.Guest{CPUKind: "shared",
+					CPUMilli: 125, MemoryMB: 40, GPUs: 1, GPUKind: "a10", Extras: map[string]int64{"licence": 2}}, uint64(2)}
+			}},
 		{"a file of variables", map[string]string{"env": "# these\nA=1\n\nB=x=y z\n"},
 			[]string{"--env-file", "env", "-e", "A=2", "--", "true"},
 			func(l *machine.Launch) (any, any) { return config(l).Env, map[string]string{"A": "2", "B": "x=y z"} }},
@@ -112,7 +132,11 @@ func TestLaunchOfRefuses(t *testing.T) {
 		{nil, []string{"--file", "etc=x", "--", "true"}, "--file is written /PATH=FILE"},
 		{nil, []string{"--file", "/etc=x", "--", "true"}, "the file x cannot be read"},
 		{map[string]string{"l.json": `{"config": {"size": "shared-cpu-1x"}}`}, []string{"-f", "l.json", "--cpus", "2"},
-			`the size "shared-cpu-1x", which does not go with --cpus`},
+			`the size "shared-cpu-1x", which does not go with --cpu, --cpus`},
+		{nil, []string{"--cpu", "1", "--cpus", "2", "--", "true"}, "--cpu and --cpus both say how much CPU"},
+		{nil, []string{"--cpus", "0", "--", "true"}, "--cpus is 1 or more, not 0"},
+		{nil, []string{"--disk", "500m", "--", "true"}, "--disk is whole GB, such as 10g, not 500 MB"},
+		{nil, []string{"--extra", "licence", "--", "true"}, `--extra is written NAME=COUNT, with a whole number`},
 	} {
 		if _, err := launchWith(t, c.files, c.flags...); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v, which does not say %q", c.flags, err, c.says)
@@ -141,4 +165,63 @@ func TestWhatGetPrintsIsTaken(t *testing.T) {
 			t.Errorf("%s is read as another launch (-want +got):\n%s", name, cmp.Diff(string(want), string(again)))
 		}
 	}
+}
+
+// TestAnyShapeIsTakenAgain: what any valid shape's machine is printed as makes a machine of that shape.
+func TestAnyShapeIsTakenAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := &machine.Guest{MemoryMB: rapid.IntRange(machine.MinMemoryMB, machine.MaxMemoryMB).Draw(t, "memory"),
+			CPUKind: rapid.SampledFrom([]string{"", "shared", "performance"}).Draw(t, "kind"),
+			GPUs:    rapid.IntRange(0, machine.MaxGPUs).Draw(t, "gpus"),
+			GPUKind: rapid.SampledFrom([]string{"", "a10"}).Draw(t, "gpu kind"),
+			Extras: rapid.MapOfN(rapid.StringMatching("[a-z][a-z0-9._-]{0,20}x"), rapid.Int64Range(1, machine.MaxExtra),
+				0, machine.MaxExtras).Draw(t, "extras")}
+		if rapid.Bool().Draw(t, "in thousandths") {
+			g.CPUMilli = rapid.IntRange(machine.MinCPUMilli, machine.MaxCPUMilli).Draw(t, "cpu")
+		} else {
+			g.CPUs = rapid.IntRange(1, machine.MaxCPUs).Draw(t, "cpus")
+		}
+		taken := func(l *machine.Launch) *machine.Launch { // as the API does
+			raw, err := json.Marshal(l)
+			if err == nil {
+				l, err = machine.DecodeLaunch(raw)
+			}
+			if err == nil {
+				l.Normalize()
+				err = l.Validate()
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", raw, err)
+			}
+			return l
+		}
+		l := taken(&machine.Launch{Config: &machine.Config{Image: "souk/host", Guest: g,
+			Init: machine.Init{Exec: []string{"true"}}}})
+		want := machine.Resources(l.Config)
+		if !want.Valid() {
+			t.Fatalf("it asks for %v", want)
+		}
+		for _, name := range []string{"l.json", "l.toml"} {
+			raw, err := encodeLaunch(launchOf(&machine.Machine{Config: l.Config}), name == "l.toml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := decodeLaunch(name, raw)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, raw)
+			}
+			o := new(RunFlags)
+			o.Shape(pflag.NewFlagSet("run", pflag.ContinueOnError))
+			if err := o.applyShape(again.Config); err != nil {
+				t.Fatal(err)
+			}
+			again = taken(again)
+			if d := cmp.Diff(l.Config.Guest, again.Config.Guest, cmpopts.EquateEmpty()); d != "" {
+				t.Fatalf("%s (-want +got):\n%s", name, d)
+			}
+			if d := cmp.Diff(want, machine.Resources(again.Config)); d != "" {
+				t.Fatalf("%s asks for (-want +got):\n%s", name, d)
+			}
+		}
+	})
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -20,6 +22,7 @@ type offerFlags struct {
 	reserved []string
 	headroom string
 	gpus     []string
+	extras   []string
 
 	allowRoot bool
 }
@@ -33,6 +36,8 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.headroom, "headroom", "", "what each worker keeps free for large machines: cpu=2,memory=4GiB")
 	f.BoolVar(&o.allowRoot, "allow-root", false,
 		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
+	f.StringArrayVar(&o.extras, "extra", nil,
+		"NAME=COUNT of anything else that each worker has, such as licences, for machines that ask for it; repeatable")
 	f.StringArrayVar(&o.gpus, "gpu", nil, "KIND or KIND:COUNT, GPU devices of each worker; repeatable")
 }
 
@@ -74,8 +79,27 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 	if offer.Headroom, err = cli.Amounts("--headroom", o.headroom); err != nil {
 		return offer, err
 	}
+	if err := o.addExtras(capacity); err != nil {
+		return offer, err
+	}
 	offer.GPUs, err = o.devices(capacity)
 	return offer, err
+}
+
+// addExtras adds what the operator has named to a worker's capacity.
+func (o *offerFlags) addExtras(capacity *cluster.Resources) error {
+	for _, x := range o.extras {
+		name, count, _ := strings.Cut(x, "=")
+		n, err := strconv.ParseInt(count, 10, 64)
+		if err != nil {
+			return cli.Usagef("--extra is written NAME=COUNT, with a whole number, not %q", x)
+		}
+		if err := machine.CheckExtra("--extra", name, n); err != nil {
+			return cli.Usagef("%s", fault.As(err).Text)
+		}
+		*capacity = capacity.Add(cluster.Resources{Named: map[string]int64{name: n}})
+	}
+	return nil
 }
 
 func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error) {
