@@ -317,8 +317,8 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 func CPUFlags(set *pflag.FlagSet, count int, cores cli.CPU, cpus, milli *int) error {
 	switch {
 	case set.Changed("cpu") && set.Changed("cpus"):
-		return cli.Usagef("--cpu and --cpus both say how much CPU, --cpu in cores and --cpus in CPUs of the kind: give " +
-			"one of them")
+		return cli.Usagef("--cpu and --cpus both say how much CPU, --cpu in cores and --cpus in CPUs of the kind: " +
+			"give one of them")
 	case set.Changed("cpus") && count < 1:
 		return cli.Usagef("--cpus is 1 or more, not %d", count)
 	case set.Changed("cpu"):

@@ -85,8 +85,9 @@ func TestLaunchOf(t *testing.T) {
 		{"a whole shape", nil, []string{"--cpu", "0.125", "--cpu-kind", "shared", "--memory", "40m", "--disk", "2g",
 			"--gpus", "a10:1", "--extra", "licence=2", "--", "true"},
 			func(l *machine.Launch) (any, any) {
-				return []any{config(l).Guest, config(l).Rootfs.SizeGB}, []any{&machine.Guest{CPUKind: "shared",
-					CPUMilli: 125, MemoryMB: 40, GPUs: 1, GPUKind: "a10", Extras: map[string]int64{"licence": 2}}, uint64(2)}
+				g := &machine.Guest{CPUKind: "shared", CPUMilli: 125, MemoryMB: 40, GPUs: 1, GPUKind: "a10",
+					Extras: map[string]int64{"licence": 2}}
+				return []any{config(l).Guest, config(l).Rootfs.SizeGB}, []any{g, uint64(2)}
 			}},
 		{"a file of variables", map[string]string{"env": "# these\nA=1\n\nB=x=y z\n"},
 			[]string{"--env-file", "env", "-e", "A=2", "--", "true"},
