@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -193,32 +194,37 @@ func (s machineState) unsure(o Op) any {
 	return s // a create that was never told is never looked for
 }
 
-// workerState is the state of one worker.
+// workerState is the state of one worker. Its lists are sorted strings, so that states can be compared.
 type workerState struct {
-	used  int
-	holds string // tokens with their ends, sorted; a string, so that states can be compared
+	machines string // a line each
+	used     int    // how many those are
+	holds    string // tokens with their ends, a line each
 }
 
 // capacityModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets
 // its room. A hold ends when its time is over, or with its worker's process.
+//
+// What gives room back counts too where it is not known whether it was done: it has the rest of the history to be done
+// in, or it is done last, where it is no matter. A machine gives its room back once, however often it is destroyed.
 func capacityModel(slots int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return workerState{} },
 		Step: func(s, in, _ any) (bool, any) {
 			st, o := s.(workerState), in.(Op)
 			held := st.held(o)
+			frees := o.Outcome == Unsure && (o.Kind == Destroy || o.Kind == Release)
 			switch {
 			case o.Kind == Killed:
 				held = map[string]int64{}
-			case o.Outcome != Yes:
+			case o.Outcome != Yes && !frees:
 				_, redeems := held[o.Token]
 				return !(o.Kind == Create && o.Outcome == No && redeems && o.Return < held[o.Token] &&
 					o.Code == "no_capacity"), st
 			case o.Kind == Create:
 				delete(held, o.Token)
-				st.used++
+				st.add(o.Machine)
 			case o.Kind == Destroy:
-				st.used--
+				st.remove(o.Machine)
 			case o.Kind == Hold:
 				held[o.Token] = o.Expires
 			case o.Kind == Release:
@@ -228,6 +234,29 @@ func capacityModel(slots int) porcupine.Model {
 			return st.used+len(held) <= slots, st
 		},
 	}
+}
+
+func (s *workerState) add(id string) {
+	if at, there := s.find(id); !there {
+		s.machines, s.used = s.machines[:at]+id+"\n"+s.machines[at:], s.used+1
+	}
+}
+
+func (s *workerState) remove(id string) {
+	if at, there := s.find(id); there {
+		s.machines, s.used = s.machines[:at]+s.machines[at+len(id)+1:], s.used-1
+	}
+}
+
+// find returns where the line of a machine begins, or belongs.
+func (s *workerState) find(id string) (at int, there bool) {
+	for line := range strings.Lines(s.machines) {
+		if line >= id+"\n" {
+			return at, line == id+"\n"
+		}
+		at += len(line)
+	}
+	return at, false
 }
 
 // held returns the holds that may still be in force when an Op takes effect.
