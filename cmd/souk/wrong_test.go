@@ -40,7 +40,6 @@ souk run --memory lots -- /bin/true
 souk run --memory -1 -- /bin/true
 souk run --cpus two -- /bin/true
 souk run --cpus 0.3 -- /bin/true
-souk run --cpus 0 -- /bin/true
 souk run --cpu 300m -- /bin/true
 souk run --cpu 0 -- /bin/true
 souk run --memory 0.5m -- /bin/true
