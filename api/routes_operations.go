@@ -10,6 +10,7 @@ const (
 	StopMachine     Op = "POST /v1/apps/{app}/machines/{id}/stop"
 	RestartMachine  Op = "POST /v1/apps/{app}/machines/{id}/restart"
 	SuspendMachine  Op = "POST /v1/apps/{app}/machines/{id}/suspend"
+	ResizeMachine   Op = "POST /v1/apps/{app}/machines/{id}/resize"
 	SignalMachine   Op = "POST /v1/apps/{app}/machines/{id}/signal"
 	CordonMachine   Op = "POST /v1/apps/{app}/machines/{id}/cordon"
 	UncordonMachine Op = "POST /v1/apps/{app}/machines/{id}/uncordon"
@@ -30,6 +31,8 @@ func operationRoutes() []Route {
 		{Op: RestartMachine, Verb: VerbOperate, Kind: KindMachine, About: "Stop and start a machine.",
 			Query: "force_stop timeout signal", Out: OK{}},
 		{Op: SuspendMachine, Verb: VerbOperate, Kind: KindMachine, About: "Suspend a machine.", Out: OK{}},
+		{Op: ResizeMachine, Verb: VerbUpdate, Kind: KindMachine,
+			About: "Change a machine's CPU and memory while it runs on.", In: machine.Resize{}, Out: machine.Machine{}},
 		{Op: SignalMachine, Verb: VerbOperate, Kind: KindMachine,
 			About: "Send a signal to a machine's main process.", In: SignalRequest{}, Out: OK{}},
 		{Op: CordonMachine, Verb: VerbOperate, Kind: KindMachine, About: "Keep traffic from a machine.", Out: OK{}},

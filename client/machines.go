@@ -40,6 +40,17 @@ func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch,
 	return m, nil
 }
 
+// Resize changes a machine's CPU and memory; one that runs goes on.
+func (c *Client) Resize(ctx context.Context, app, id string, to machine.Resize,
+	nonce string) (*machine.Machine, error) {
+	m := new(machine.Machine)
+	k := newCall(api.ResizeMachine, app, id).withBody(to).withHeader(api.NonceHeader, nonce)
+	if err := c.do(ctx, k, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // Machine returns one machine of an app by its id.
 func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)

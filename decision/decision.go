@@ -76,6 +76,7 @@ const (
 	Update  = "update"
 	Migrate = "migrate"
 	Restart = "restart"
+	Resize  = "resize"
 )
 
 // Policy names the policy that decided. Version 0 is built in.

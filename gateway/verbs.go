@@ -30,6 +30,7 @@ func (a *verbsAPI) handlers() handlers {
 		"POST /v1/apps/{app}/machines/{id}/stop":     a.stopMachine,
 		"POST /v1/apps/{app}/machines/{id}/restart":  a.restartMachine,
 		"POST /v1/apps/{app}/machines/{id}/signal":   a.signalMachine,
+		"POST /v1/apps/{app}/machines/{id}/resize":   a.resizeMachine,
 		"POST /v1/apps/{app}/machines/{id}/suspend":  a.plain(lifecycle.Suspend),
 		"POST /v1/apps/{app}/machines/{id}/cordon":   a.plain(lifecycle.Cordon),
 		"POST /v1/apps/{app}/machines/{id}/uncordon": a.plain(lifecycle.Uncordon),
@@ -142,6 +143,21 @@ func (a *verbsAPI) signalMachine(w http.ResponseWriter, r *http.Request) error {
 	c := command(r, lifecycle.Signal)
 	c.Signal = string(in.Signal)
 	return a.carryOut(w, r, c)
+}
+
+func (a *verbsAPI) resizeMachine(w http.ResponseWriter, r *http.Request) error {
+	c := command(r, lifecycle.Resize)
+	c.Resize = new(machine.Resize)
+	if err := readJSON(w, r, c.Resize, false); err != nil {
+		return err
+	}
+	out, err := a.broker.AskOwner(decision.Resize,
+		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) })
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out.Machine)
+	return nil
 }
 
 // Bounds of a lease, in seconds.

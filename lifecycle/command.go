@@ -26,6 +26,8 @@ const (
 	Uncordon Verb = "uncordon"
 	// SetMetadata sets the keys of Metadata; a nil value deletes the key. With ReplaceMetadata the map is the whole.
 	SetMetadata Verb = "metadata"
+	// Resize changes CPU and memory; one that runs goes on.
+	Resize Verb = "resize"
 )
 
 // Command is one verb for one machine. App must be the machine's own: a machine of another app is not found.
@@ -44,6 +46,7 @@ type Command struct {
 	Kill            bool               `json:"kill,omitempty"`
 	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
 	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
+	Resize          *machine.Resize    `json:"resize,omitempty"`    // resize
 	Metadata        map[string]*string `json:"metadata,omitempty"`
 	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
 }
@@ -208,6 +211,13 @@ func (g *Grant) Check() error {
 
 // Check returns what is wrong with a command that came from elsewhere.
 func (c *Command) Check() error {
+	if c.Verb == Resize {
+		if c.Resize == nil {
+			return fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
+		}
+		_, err := c.Resize.Of(nil)
+		return err
+	}
 	if c.Verb != Update {
 		return nil
 	}

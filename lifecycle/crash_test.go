@@ -109,6 +109,66 @@ func newConfig(skip bool) func(*lifecycle.Command) {
 	}
 }
 
+// shaped makes a machine of so much CPU, in thousandths, and 256 MiB; resize changes both.
+func shaped(milli int, edit ...func(*lifecycle.Grant)) act {
+	return create(append(edit, func(g *lifecycle.Grant) {
+		g.Launch.Config.Guest = &machine.Guest{CPUKind: machine.Performance, CPUMilli: milli, MemoryMB: 256}
+		g.Request.Resources = machine.Resources(g.Launch.Config)
+	})...)
+}
+
+func resize(milli, memory int) act {
+	return verb(lifecycle.Resize, func(c *lifecycle.Command) {
+		c.Resize = &machine.Resize{CPUMilli: milli, MemoryMB: memory}
+	})
+}
+
+// firstEnds ends the first life, however often it is asked for.
+func firstEnds(d *driver) uint64 {
+	if p := d.w.procs[m1]; p != nil && p.attempt == 1 {
+		d.end(m1, 3)
+	}
+	return 0
+}
+
+func resizeScenarios() []scenario {
+	transient := fault.New(fault.Unavailable, "x", "the runtime does not answer")
+	inUse := fault.New(fault.Precondition, "memory_in_use", "it uses more")
+	fails := func(errs ...error) func(w *world) {
+		return func(w *world) { w.failures[lifecycle.EffResize] = errs }
+	}
+	busy := func(errs ...error) func(w *world) { // and whatever was answered is not held against a restart
+		return func(w *world) { w.failures[lifecycle.EffResize], w.anyAck = errs, true }
+	}
+	return []scenario{
+		{name: "resize that grows", want: machine.Started, acts: []act{shaped(300), resize(900, 512)}},
+		{name: "resize that shrinks", want: machine.Started, acts: []act{shaped(900), resize(100, 64)}},
+		{name: "resize that does both", want: machine.Started, acts: []act{shaped(300), resize(900, 64)}},
+		{name: "resize to what it has", want: machine.Started, acts: []act{shaped(300), resize(300, 256)}},
+		{name: "resize there and back", want: machine.Started, acts: []act{shaped(300), resize(900, 64),
+			resize(300, 256)}},
+		{name: "resize beyond what there is", want: machine.Started, acts: []act{shaped(300), resize(1001, 64)}},
+		{name: "resize below what it uses", want: machine.Started,
+			world: fails(inUse, inUse, inUse, inUse, inUse, inUse, inUse), acts: []act{shaped(300), resize(900, 64)}},
+		{name: "resize after transient failures", want: machine.Started, world: fails(transient, transient),
+			acts: []act{shaped(300), resize(900, 64)}},
+		{name: "resize of a stopped one", want: machine.Started, acts: []act{shaped(300), verb(lifecycle.Stop),
+			resize(900, 64), verb(lifecycle.Start)}},
+		{name: "resize of a suspended one", want: machine.Started, acts: []act{shaped(300), verb(lifecycle.Suspend),
+			resize(900, 64), verb(lifecycle.Start)}},
+		{name: "resize, and it ends", want: machine.Stopped, world: busy(transient, transient),
+			acts: []act{shaped(900), meanwhile(resize(300, 512), ends(3))}},
+		{name: "resize, and it ends and is restarted", want: machine.Started, world: busy(transient, transient),
+			acts: []act{shaped(900, restarts), meanwhile(resize(300, 512), firstEnds)}},
+		{name: "resize, and it is destroyed", want: machine.Destroyed, world: busy(transient, transient),
+			acts: []act{shaped(900), meanwhile(resize(300, 512), verb(lifecycle.Destroy, kill))}},
+		{name: "resize, and it is updated", want: machine.Started, world: busy(),
+			acts: []act{shaped(900), meanwhile(resize(300, 512), verb(lifecycle.Update, newConfig(false)))}},
+		{name: "resize twice", want: machine.Started, world: busy(),
+			acts: []act{shaped(900), meanwhile(resize(300, 512), resize(800, 128))}},
+	}
+}
+
 func scenarios() []scenario {
 	transient := fault.New(fault.Unavailable, "x", "the runtime does not answer")
 	final := fault.New(fault.Invalid, "no_program", "there is no such program")
@@ -239,6 +299,12 @@ func facts(d *driver) string {
 	s := ""
 	if m := d.sup.Machine("app", m1); m != nil {
 		s += fmt.Sprintf("machine %s env=%v cordoned=%v\n", m.State, m.Config.Env, m.Cordoned)
+		if m.Config.Guest != nil && m.State != machine.Destroyed {
+			s += fmt.Sprintf("guest %+v\n", *m.Config.Guest)
+			if p := d.w.procs[m1]; p != nil && p.running {
+				s += fmt.Sprintf("its process has %v\n", p.want)
+			}
+		}
 		for _, e := range m.Events {
 			if e.Request != nil && e.Request.ExitEvent != nil && e.Request.ExitEvent.ExitCode < 100 {
 				// kills may be repeated
@@ -268,7 +334,7 @@ func facts(d *driver) string {
 // again from what is left, and holds the end against a run that was never stopped (invariants 2 and 3): the same state,
 // no orphan, never a second incarnation.
 func TestCrashAfterEveryWriteAndEffect(t *testing.T) {
-	for _, sc := range scenarios() {
+	for _, sc := range append(scenarios(), resizeScenarios()...) {
 		t.Run(sc.name, func(t *testing.T) {
 			whole := play(sc, 0, 0)
 			want := facts(whole)

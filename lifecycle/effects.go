@@ -14,6 +14,7 @@ const (
 	EffKill         = "kill"          // Target: kill all its processes
 	EffPause        = "pause"         // Target
 	EffResume       = "resume"        // Target
+	EffResize       = "resize"        // Target: give the attempt the limits of the machine's config
 	EffRemove       = "remove"        // Target: kill and delete all there is
 	EffAck          = "ack"           // Target.Attempt's exit is journalled
 	EffVolumeMake   = "volume_make"   // Volume

@@ -45,6 +45,8 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		return true, s.begin(r, opSignal, a)
 	case Update:
 		return s.update(r, c, a)
+	case Resize:
+		return s.resize(r, c, a)
 	case Destroy:
 		if _, why := s.parked(c.Machine); r.Life != nil && !c.Kill && why != "" {
 			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)

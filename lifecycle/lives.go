@@ -44,7 +44,10 @@ func (s *lives) exited(r *row, ex Exit) {
 	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
 		r.Restarts = 0
 	}
-	r.Life, r.LastExit, r.Occupies = nil, &ex, cluster.Resources{}
+	r.Life, r.LastExit = nil, &ex
+	if run == nil || run.Op != opResize { // else it has what it may need until that is settled
+		r.Occupies = cluster.Resources{}
+	}
 	again := !requested && parked == nil && r.wantsRestart(ex)
 	s.noteExit(r, ex, requested, again)
 	s.ack(ex)

@@ -22,6 +22,7 @@ const (
 	opUpdate   = "update"
 	opDestroy  = "destroy"
 	opSignal   = "signal"
+	opResize   = "resize"
 
 	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose
 	// first step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a
@@ -44,6 +45,8 @@ type opArgs struct {
 	Kill    bool          `json:"kill,omitempty"`   // no signal, no grace
 	For     string        `json:"for,omitempty"`    // preempt: the machine that gets its room
 	NewID   bool          `json:"new_id,omitempty"` // create: see Grant
+
+	Guest *machine.Guest `json:"guest,omitempty"` // resize: what it is to have; Attempt is the life that has it
 }
 
 func argsOf(r *fsm.Run) opArgs {
@@ -80,7 +83,7 @@ func aim(r *fsm.Run) machine.State {
 		return machine.Suspended
 	case r.Op == opCreate:
 		return machine.Created
-	case r.Op == opSignal:
+	case r.Op == opSignal, r.Op == opResize:
 		return ""
 	}
 	return machine.Stopped
@@ -106,6 +109,7 @@ func definitions() []*def {
 		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
+		{Op: opResize, Steps: []step{resizeStep()}, Finish: finishResize},
 		{Op: opCreateEvict, Steps: []step{vacateStep(), createStep()}, Finish: finishCreate},
 		{Op: opStartEvict, Steps: []step{vacateStep(), launchStep()}, Finish: finish},
 		{Op: opPreempt, Steps: stopSteps(), Finish: finishPreempt},

@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -116,4 +118,85 @@ func (s *commands) keepVersion(r *row) {
 		s.remove(VersionBucket, versionKey(r.Machine.ID, r.versions[0].Version))
 		r.versions = r.versions[1:]
 	}
+}
+
+// resize changes what a machine may have. One that runs goes on with it: until the runtime holds it to the new limits
+// the ledger has the larger of old and new in each dimension, so it grows before them and shrinks behind them. One
+// that does not run changes in its config alone.
+func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
+	if c.Resize == nil {
+		return false, fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
+	}
+	to, err := c.Resize.Of(r.Machine.Config.Guest)
+	if err != nil {
+		return false, err
+	}
+	if reflect.DeepEqual(to, r.Machine.Config.Guest) {
+		return false, nil
+	}
+	id, want := r.Machine.ID, resized(r, to)
+	room := want
+	if r.Life != nil {
+		room = want.Max(r.footprint())
+	}
+	if err := s.seller.Resize(s.now, id, room); err != nil {
+		return false, hostFull(err)
+	}
+	if r.Life == nil {
+		s.reshape(r, to, a.Source)
+		s.settleLedger(r)
+		s.out.Sync = true
+		return false, nil
+	}
+	r.Occupies = room
+	a.Guest, a.Attempt = to, r.Life.Attempt
+	return true, s.begin(r, opResize, a)
+}
+
+// resized returns what a machine would ask for with another guest.
+func resized(r *row, to *machine.Guest) cluster.Resources {
+	cfg := *r.Machine.Config
+	cfg.Guest = to
+	return machine.Resources(&cfg)
+}
+
+// reshape makes a guest the machine's own. It is the same version of the machine: nothing is started anew.
+func (s *machines) reshape(r *row, to *machine.Guest, source string) {
+	was := r.Want
+	cfg := *r.Machine.Config
+	cfg.Guest = to
+	r.Machine.Config, r.Want = &cfg, machine.Resources(&cfg)
+	s.note(r, "resize", r.Machine.State, source, "from "+was.String()+" to "+r.Want.String())
+}
+
+// resizeStep has the runtime hold the attempt to its new limits, for as long as it takes: whether it did is not known
+// when it fails late. What is final has changed nothing.
+func resizeStep() step {
+	return step{Name: "resize", Deadline: 10 * time.Second, Insists: true, Late: noteLate,
+		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+			row, a := s.machines.of(r), argsOf(r)
+			if row.Life == nil || row.Life.Attempt != a.Attempt {
+				s.machines.reshape(row, a.Guest, a.Source) // it has ended: the next one will have it
+				return nil
+			}
+			t := s.machines.target(row, a)
+			m := *t.Machine
+			cfg := *m.Config
+			cfg.Guest = a.Guest
+			m.Config, t.Machine = &cfg, &m
+			return &fsm.Effect{Kind: EffResize, Args: t}
+		},
+		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
+			s.machines.reshape(s.machines.of(r), argsOf(r).Guest, argsOf(r).Source)
+		}}
+}
+
+// finishResize gives back what the machine no longer has. That is durable before anybody else is granted it: a task
+// that takes it writes nothing, and a restart must not find it taken twice.
+func finishResize(s *Supervisor, now time.Time, run *fsm.Run, err error) {
+	if !fsm.Aborted(err) {
+		s.machines.of(run).Occupies = cluster.Resources{}
+		s.core.out.Sync = true
+	}
+	finish(s, now, run, err)
 }

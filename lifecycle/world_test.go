@@ -142,6 +142,10 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 			return nil, fault.New(fault.Precondition, "not_running", "nothing runs")
 		}
 		p.paused = e.Kind == lifecycle.EffPause
+	case lifecycle.EffResize:
+		if p != nil && p.running && p.attempt == t.Attempt { // else there is nothing to hold to anything
+			p.want = wanted(t.Machine.Config)
+		}
 	case lifecycle.EffRemove:
 		delete(w.procs, t.ID)
 		delete(w.dirs, t.ID)
@@ -392,6 +396,9 @@ func (d *driver) grant(g lifecycle.Grant) uint64 {
 }
 
 func (d *driver) do(c lifecycle.Command) uint64 {
+	if c.Verb == lifecycle.Resize {
+		delete(d.w.cpu, c.Machine)
+	}
 	if c.Verb == lifecycle.Update {
 		delete(d.w.cpu, c.Machine)
 		asks(c.Launch.Config, *c.Resources)
@@ -422,6 +429,9 @@ func asks(c *machine.Config, r cluster.Resources) {
 }
 
 func wanted(c *machine.Config) (r cluster.Resources) {
+	if c.Guest != nil {
+		return machine.Resources(c)
+	}
 	fmt.Sscan(c.Metadata["cpu"], &r.CPU)
 	fmt.Sscan(c.Metadata["memory"], &r.Memory)
 	return r

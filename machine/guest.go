@@ -197,3 +197,32 @@ func CheckExtra(at, name string, amount int64) error {
 	}
 	return nil
 }
+
+// Resize is what a machine's CPU and memory are to be. What it leaves out stays.
+type Resize struct {
+	CPUKind  string `json:"cpu_kind,omitempty"`
+	CPUs     int    `json:"cpus,omitempty"`
+	CPUMilli int    `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
+	MemoryMB int    `json:"memory_mb,omitempty"`
+}
+
+// Of returns the guest that g becomes. g, which may be nil, is not changed.
+func (r *Resize) Of(g *Guest) (*Guest, error) {
+	if *r == (Resize{}) {
+		return nil, bad("a resize says what is to change: cpu_milli or cpus, cpu_kind, memory_mb")
+	}
+	c := Config{Guest: g}
+	to := c.Clone()
+	to.Normalize()
+	out := to.Guest
+	if r.CPUs != 0 || r.CPUMilli != 0 {
+		out.CPUs, out.CPUMilli = r.CPUs, r.CPUMilli
+	}
+	if r.CPUKind != "" {
+		out.CPUKind = r.CPUKind
+	}
+	if r.MemoryMB != 0 {
+		out.MemoryMB = r.MemoryMB
+	}
+	return out, out.check()
+}

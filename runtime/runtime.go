@@ -154,6 +154,13 @@ type Pauser interface {
 	Resume(ctx context.Context, machine string) error
 }
 
+// Resizer is a runtime that can change how much CPU and memory attempt s.Attempt may have while it runs: to those of
+// s.Resources, with s.SharedCPU and s.SwapMB. It may be repeated. An attempt that does not run is a Precondition with
+// code "not_running"; memory below what it uses is one with code "memory_in_use". What is final has changed nothing.
+type Resizer interface {
+	Resize(ctx context.Context, s Spec) error
+}
+
 // Pinger is a runtime that can say that it is able to act. Ping answers when it is, by the way that a start takes.
 type Pinger interface {
 	Ping(ctx context.Context) error

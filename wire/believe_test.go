@@ -53,7 +53,7 @@ func TestAWorkerBelievesNobody(t *testing.T) {
 			g.Request.Scheduling.Band = machine.BandSystem
 		}),
 		"more cpus than there may be": grant(func(g *lifecycle.Grant) {
-			g.Launch.Config.Guest.CPUs = 1 << 20
+			g.Launch.Config.Guest.CPUs = machine.MaxCPUs + 1
 			g.Request.Resources = machine.Resources(g.Launch.Config)
 		}),
 		"a file outside": grant(func(g *lifecycle.Grant) {
@@ -61,6 +61,15 @@ func TestAWorkerBelievesNobody(t *testing.T) {
 			g.Launch.Config.Files = []machine.File{{GuestPath: "../../x", RawValue: &text}}
 		}),
 		"an app of the machine that is a path": grant(func(g *lifecycle.Grant) { g.Request.App = "../a" }),
+		"a resize to less than nothing": func() error {
+			_, err := w.Do(ctx, lifecycle.Command{Verb: lifecycle.Resize, App: "a", Machine: "00000000000001",
+				Resize: &machine.Resize{CPUMilli: -300}})
+			return err
+		},
+		"a resize that says nothing": func() error {
+			_, err := w.Do(ctx, lifecycle.Command{Verb: lifecycle.Resize, App: "a", Machine: "00000000000001"})
+			return err
+		},
 		"an update that is charged less": func() error {
 			c := aGrant("00000000000001").Launch
 			_, err := w.Do(ctx, lifecycle.Command{Verb: lifecycle.Update, App: "a", Machine: "00000000000001",

@@ -160,11 +160,31 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			return nil, rt.Kill(ctx, a.ID)
 		case lifecycle.EffRemove:
 			return nil, rt.Remove(ctx, a.ID)
+		case lifecycle.EffResize:
+			return nil, e.resize(ctx, a)
 		case lifecycle.EffPause, lifecycle.EffResume:
 			return nil, pause(ctx, rt, eff.Kind, a.ID)
 		}
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", eff.Kind)
+}
+
+// resize has the runtime hold what runs of a machine to what its config says.
+func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
+	r, ok := e.runtime.(runtime.Resizer)
+	if !ok {
+		return fault.New(fault.Precondition, "resize",
+			"failed_precondition: the %s runtime cannot resize machine %s while it runs; stop it first, or update it",
+			e.runtime.Name(), t.ID)
+	}
+	spec, err := e.spec(t, false)
+	if err != nil {
+		return err
+	}
+	if err = r.Resize(ctx, spec); fault.CodeOf(err) == "not_running" || fault.Is(err, fault.NotFound) {
+		return nil // it has ended meanwhile: its exit will tell
+	}
+	return err
 }
 
 func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {

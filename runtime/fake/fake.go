@@ -26,7 +26,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Call names one call of a runtime: op is prepare, start, signal, kill, remove, list, ack, exec, pause, resume.
+// Call names one call of a runtime: op is prepare, start, signal, kill, remove, list, ack, exec, pause,
+// resume, resize.
 type Call struct {
 	Op      string
 	Machine string
@@ -88,6 +89,8 @@ type life struct {
 	env     []string
 	started time.Time
 	paused  bool
+	cpu     int64 // thousandths of a core
+	memory  int64 // MiB
 	over    bool
 	timer   *time.Timer
 }
@@ -96,6 +99,7 @@ var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Pauser  = (*Runtime)(nil)
 	_ runtime.Meter   = (*Runtime)(nil)
+	_ runtime.Resizer = (*Runtime)(nil)
 )
 
 // New makes an empty world and attaches to it.
@@ -268,7 +272,8 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 			return err
 		}
 		r.w.nextPID++
-		l := &life{attempt: s.Attempt, pid: r.w.nextPID, argv: s.Argv, env: s.Env, started: time.Now()}
+		l := &life{attempt: s.Attempt, pid: r.w.nextPID, argv: s.Argv, env: s.Env, started: time.Now(),
+			cpu: s.Resources.CPU, memory: s.Resources.Memory}
 		u.seen, u.life = s.Attempt, l
 		r.w.effect(c)
 		st = u.status()

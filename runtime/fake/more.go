@@ -37,6 +37,28 @@ func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
 	})
 }
 
+// Resize changes what the life may have.
+func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
+	c := Call{Op: "resize", Machine: s.Machine, Attempt: s.Attempt}
+	return r.do(ctx, c, func() error {
+		u, err := r.w.find(s.Machine)
+		if err != nil {
+			return err
+		}
+		if u.life == nil || u.life.over || u.life.attempt != s.Attempt {
+			return notRunning(s.Machine)
+		}
+		if s.Resources.CPU <= 0 || s.Resources.Memory <= 0 {
+			return fault.New(fault.Invalid, "limits", "a resize of machine %s needs CPU and memory above 0", s.Machine)
+		}
+		if u.life.cpu != s.Resources.CPU || u.life.memory != s.Resources.Memory {
+			u.life.cpu, u.life.memory = s.Resources.CPU, s.Resources.Memory
+			r.w.effect(c)
+		}
+		return nil
+	})
+}
+
 // Usage is one process that uses nothing.
 func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 	var out runtime.Usage

@@ -87,6 +87,7 @@ type Runtime struct {
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Pauser  = (*Runtime)(nil)
+	_ runtime.Resizer = (*Runtime)(nil)
 	_ runtime.Meter   = (*Runtime)(nil)
 	_ runtime.Copier  = (*Runtime)(nil)
 	_ runtime.Doctor  = (*Runtime)(nil)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
@@ -145,5 +147,70 @@ func TestShapesAreHeld(t *testing.T) {
 	c = controls{t, start(t, r, s).PID}
 	if w, isV2 := c.weight(); c.quota() != 0 || c.memory() != 4 || !isV2 && w != 1536 || isV2 && w < 50 {
 		t.Errorf("a share of 1.5 cores: weight %d, quota %d, %d MiB", w, c.quota(), c.memory())
+	}
+}
+
+// TestResizeIsHeld: from outside, while it runs; and what a machine had is not what the next one in its group has.
+func TestResizeIsHeld(t *testing.T) {
+	r := open(t, nil)
+	of := func(id string, cpu, memory int64) runtime.Spec {
+		s := limited(id, 1, "/bin/sh", "-c", `x=$(head -c 20000000 /dev/zero | tr '\0' x); echo has it; sleep 100000`)
+		s.Resources.CPU, s.Resources.Memory = cpu, memory
+		return s
+	}
+	c := controls{t, start(t, r, of("m", 2000, 80)).PID}
+	holds := func(when string, cpu, memory int) {
+		t.Helper()
+		if q, m := c.quota(), c.memory(); q != cpu || m != memory {
+			t.Errorf("%s it may have %d thousandths of a core and %d MiB, not %d and %d", when, q, m, cpu, memory)
+		}
+	}
+	holds("at first", 2000, 80)
+	until(t, "it has 20 MB", func() bool { return len(texts(t, r, "m")) > 0 })
+	for _, to := range [][2]int{{500, 100}, {1500, 60}, {250, 48}, {250, 48}, {2500, 4096}} {
+		if err := r.Resize(t.Context(), of("m", int64(to[0]), int64(to[1]))); err != nil {
+			t.Fatal(err)
+		}
+		holds("resized", to[0], to[1])
+	}
+	err := r.Resize(t.Context(), of("m", 100, 8))
+	if fault.CodeOf(err) != "memory_in_use" || !fault.Is(err, fault.Precondition) ||
+		!strings.Contains(err.Error(), "MiB of memory and cannot be held to 8 MiB") {
+		t.Errorf("to less than it uses: %v", err)
+	}
+	holds("after a refusal", 2500, 4096)
+	shared := of("m", 700, 64)
+	shared.SharedCPU = true
+	if err := r.Resize(t.Context(), shared); err != nil {
+		t.Fatal(err)
+	}
+	holds("as a share", 0, 64)
+	if err := r.Kill(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	next(t, r, "m")
+	for i := range 8 { // some of them in the group that was resized, whose limits are asked for again
+		id := fmt.Sprintf("n%d", i)
+		c = controls{t, start(t, r, of(id, 2000, 80)).PID}
+		holds(id, 2000, 80)
+	}
+}
+
+// TestResizeWithSwap: of memory and swap together the kernel wants the larger limit first.
+func TestResizeWithSwap(t *testing.T) {
+	r := open(t, nil)
+	of := func(memory int64, swap int) runtime.Spec {
+		s := limited("m", 1, lasting...)
+		s.Resources.Memory, s.SwapMB = memory, swap
+		return s
+	}
+	c := controls{t, start(t, r, of(64, 16)).PID}
+	for _, to := range [][2]int{{256, 16}, {32, 16}, {33, 0}, {512, 64}, {4, 0}} {
+		if err := r.Resize(t.Context(), of(int64(to[0]), to[1])); err != nil {
+			t.Fatalf("to %v: %v", to, err)
+		}
+		if m := c.memory(); m != to[0] {
+			t.Errorf("it may have %d MiB, not %d", m, to[0])
+		}
 	}
 }

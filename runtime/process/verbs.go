@@ -22,10 +22,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Apart: true, Root: r.o.AllowRoot,
-		Limits: cgroup.Limits{
-			CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
-			SwapMiB: int64(s.SwapMB), PIDs: maxPIDs,
-		},
+		Limits:   limitsOf(s),
 		LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}
 	total := 0
@@ -141,6 +138,25 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 // Resume lets a suspended machine go on.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResume, Machine: id}, false)
+	return err
+}
+
+// limitsOf returns what a machine's processes are held to.
+func limitsOf(s runtime.Spec) cgroup.Limits {
+	return cgroup.Limits{CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
+		SwapMiB: int64(s.SwapMB), PIDs: maxPIDs}
+}
+
+// Resize changes the limits of the machine's cgroup. The reaper does it, which keeps the groups for other machines.
+func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
+	l := limitsOf(s)
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResize, Machine: s.Machine, Attempt: s.Attempt, Limits: &l},
+		false)
+	if fault.Is(err, fault.Unimplemented) {
+		return fault.New(fault.Precondition, "reaper",
+			"failed_precondition: the machines of this worker are kept by a reaper of an older souk, which cannot "+
+				"resize them; update machine %s instead, which restarts it", s.Machine)
+	}
 	return err
 }
 

@@ -382,6 +382,47 @@ func testPause(h *harness) {
 	h.want(p.Resume(h.ctx(), "m"), fault.Precondition)
 }
 
+func testResize(h *harness) {
+	r, ok := h.rt.(runtime.Resizer)
+	if !ok {
+		h.Skip("it cannot resize")
+	}
+	of := func(attempt uint64, cpu, memory int64) runtime.Spec {
+		s := spec("m", attempt, "sleep", "1000")
+		s.Resources.CPU, s.Resources.Memory = cpu, memory
+		return s
+	}
+	h.want(r.Resize(h.ctx(), of(1, 500, 64)), fault.NotFound)
+	h.ok(h.rt.Prepare(h.ctx(), spec("m", 0)))
+	h.want(r.Resize(h.ctx(), of(1, 500, 64)), fault.Precondition)
+	st := h.start(of(1, 1000, 64))
+	for _, to := range []runtime.Spec{of(1, 500, 128), of(1, 500, 128), of(1, 3000, 32), of(1, 1000, 64)} {
+		h.ok(r.Resize(h.ctx(), to))
+	}
+	h.want(r.Resize(h.ctx(), of(2, 500, 128)), fault.Precondition) // another life's
+	h.want(r.Resize(h.ctx(), of(1, 0, 128)), fault.Invalid)
+	h.want(r.Resize(h.ctx(), of(1, 500, -1)), fault.Invalid)
+	h.reopen()
+	r, _ = h.rt.(runtime.Resizer)
+	shared := of(1, 500, 128)
+	shared.SharedCPU = true
+	h.ok(r.Resize(h.ctx(), shared))
+	if now, _ := h.status("m"); !now.Running || now.PID != st.PID || now.Attempt != 1 {
+		h.Errorf("it is another life: %+v, was %+v", now, st)
+	}
+	if p, can := h.rt.(runtime.Pauser); can { // a suspended one too
+		h.ok(p.Pause(h.ctx(), "m"))
+		h.ok(r.Resize(h.ctx(), of(1, 600, 64)))
+		h.ok(p.Resume(h.ctx(), "m"))
+	}
+	h.ok(h.rt.Kill(h.ctx(), "m"))
+	h.exitOf("m", 1)
+	err := r.Resize(h.ctx(), of(1, 500, 64))
+	if h.want(err, fault.Precondition); fault.CodeOf(err) != "not_running" {
+		h.Errorf("of one that has ended: %v", err)
+	}
+}
+
 func testCancelled(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	ctx, cancel := context.WithCancel(h.Context())

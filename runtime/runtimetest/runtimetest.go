@@ -57,6 +57,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Kill", false, testKill},
 		{"Remove", false, testRemove},
 		{"Pause", false, testPause},
+		{"Resize", false, testResize},
 		{"Exec", false, testExec},
 		{"ExecTimeout", false, testExecTimeout},
 		{"Processes", false, testProcesses},

@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -159,6 +160,48 @@ func TestV2(t *testing.T) {
 		t.Error(err)
 	}
 	check(map[string]string{"cgroup.freeze": "1", "cgroup.kill": "1"})
+}
+
+// TestAdjust: v2's kernel would end processes for a limit below what they use, so that is asked first.
+func TestAdjust(t *testing.T) {
+	dir := recordedV2(t)
+	tree, _ := cgroup.Open([]cgroup.Mount{{Dir: dir, V2: true}}, "souk")
+	g := tree.Group("s1") // uses 100 MiB, of which 4 are files that nobody has open
+	files := func() map[string]string {
+		return contents(t, filepath.Join(dir, "souk/s1"), "cpu.max", "cpu.weight", "memory.max", "memory.swap.max")
+	}
+	if err := g.Limit(cgroup.Limits{CPUMilli: 1000, MemoryMiB: 128, SwapMiB: 16}); err != nil {
+		t.Fatal(err)
+	}
+	before := files()
+	err := g.Adjust(cgroup.Limits{CPUMilli: 500, MemoryMiB: 95, SwapMiB: 16})
+	if used, is := errors.AsType[*cgroup.InUseError](err); !is || used.UsedMiB != 96 {
+		t.Errorf("to less than is used: %v", err)
+	}
+	if d := cmp.Diff(before, files()); d != "" {
+		t.Errorf("a refusal has changed (-before +after):\n%s", d)
+	}
+	for _, c := range []struct {
+		to   cgroup.Limits
+		want map[string]string
+	}{
+		{cgroup.Limits{CPUMilli: 500, MemoryMiB: 96, SwapMiB: 0}, map[string]string{"cpu.max": "50000 100000",
+			"cpu.weight": "20", "memory.max": "100663296", "memory.swap.max": "0"}},
+		{cgroup.Limits{CPUMilli: 2500, Shared: true, MemoryMiB: 256, SwapMiB: -1}, map[string]string{
+			"cpu.max": "max 100000", "cpu.weight": "98", "memory.max": "268435456", "memory.swap.max": ""}},
+	} {
+		for name := range c.want { // a control file holds what was written last, and these what was longest
+			if err := os.Truncate(filepath.Join(dir, "souk/s1", name), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Adjust(c.to); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(c.want, files()); d != "" {
+			t.Errorf("%+v (-want +got):\n%s", c.to, d)
+		}
+	}
 }
 
 func TestShared(t *testing.T) {

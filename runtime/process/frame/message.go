@@ -24,6 +24,7 @@ const (
 	OpWatch   = "watch" // a connection of its own: KindGrown until it is closed
 	OpExec    = "exec"  // a connection of its own: three descriptors come along, closing it kills
 	OpUpgrade = "upgrade"
+	OpResize  = "resize"
 	OpPing    = "ping"
 )
 
@@ -37,6 +38,8 @@ type Request struct {
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
 	Acks    []Ack    `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
+
+	Limits *cgroup.Limits `json:"limits,omitempty"` // that Attempt is to have from now on
 }
 
 // Ack names an exit that has been journalled.

@@ -346,6 +346,8 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		return r.pause(q.Machine, true)
 	case frame.OpResume:
 		return r.pause(q.Machine, false)
+	case frame.OpResize:
+		return resize(r, q.Machine, q.Attempt, q.Limits)
 	}
 	return fault.New(fault.Unimplemented, "op", "this reaper does not know the request %q: it is older than souk", q.Op)
 }

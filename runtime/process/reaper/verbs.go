@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
 )
 
@@ -109,6 +110,53 @@ func (r *Reaper) pause(id string, on bool) error {
 			l.rec.Paused = on
 		}
 	})
+}
+
+// resize gives a life other limits of CPU and memory. Where there are no cgroups there are none to change.
+func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
+	m, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	if to == nil || to.CPUMilli <= 0 || to.MemoryMiB <= 0 {
+		return fault.New(fault.Invalid, "limits", "a resize of machine %s needs CPU and memory above 0", id)
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	if l.attempt != attempt {
+		return notRunning(id)
+	}
+	if r.tree == nil {
+		return nil
+	}
+	l.slotMu.Lock()
+	defer l.slotMu.Unlock()
+	if l.slotGone {
+		return notRunning(id)
+	}
+	err = l.slot.group.Adjust(*to)
+	if used, is := errors.AsType[*cgroup.InUseError](err); is {
+		return fault.New(fault.Precondition, "memory_in_use",
+			"failed_precondition: machine %s uses %d MiB of memory and cannot be held to %d MiB; have it free some, "+
+				"or stop it first", id, used.UsedMiB, to.MemoryMiB)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		l.slot.limits = cgroup.Limits{} // not known: no other life is given this group
+		return fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be changed now", id)
+	}
+	if had := l.slot.limits; had != (cgroup.Limits{}) {
+		to.PIDs = had.PIDs
+		l.slot.limits = *to
+	}
+	return nil
 }
 
 // remove ends whatever runs of the machine, then deletes all there is of it.

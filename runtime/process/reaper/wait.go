@@ -117,7 +117,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	if r.tree != nil {
 		l.slotMu.Lock()
 		r.mu.Lock()
-		slot.killed = l.slot.killed
+		slot.killed, slot.limits = l.slot.killed, l.slot.limits
 		r.mu.Unlock()
 		l.slotGone = true
 		l.slotMu.Unlock()
