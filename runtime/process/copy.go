@@ -9,11 +9,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/container"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -25,7 +27,7 @@ const (
 
 // openRoot opens the machine's directory, or the volume, so that nothing outside it can be reached, and makes the path
 // relative to it.
-func (r *Runtime) openRoot(at runtime.Place) (*os.Root, string, error) {
+func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, string, error) {
 	id, p := at.Machine, at.Path
 	if err := reaper.CheckID(id); err != nil {
 		return nil, "", err
@@ -41,6 +43,17 @@ func (r *Runtime) openRoot(at runtime.Place) (*os.Root, string, error) {
 	}
 	if at.Mount != nil {
 		dir = at.Mount.Dir
+	} else if inContainer(dir) {
+		st, _, err := r.life(ctx, id)
+		if err != nil {
+			return nil, "", err
+		}
+		if !st.Running {
+			return nil, "", fault.New(fault.Precondition, "not_running",
+				"machine %s does not run, and the files of a container are there only while it does: start it first",
+				id)
+		}
+		dir = "/proc/" + strconv.Itoa(st.PID) + "/root"
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -48,6 +61,17 @@ func (r *Runtime) openRoot(at runtime.Place) (*os.Root, string, error) {
 			id)
 	}
 	return root, rel, nil
+}
+
+// inContainer reports whether the machine of a directory has a root of its own, which is not below it for anybody but
+// its processes. What tells is root's, so that no machine can make it.
+func inContainer(dir string) bool {
+	st, err := os.Lstat(filepath.Join(dir, container.RootfsDir))
+	if err != nil || !st.IsDir() || os.Geteuid() != 0 {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Uid == 0
 }
 
 // pathFault tells why something below the machine's directory could not be had.
@@ -66,7 +90,7 @@ func pathFault(err error, p string) error {
 // devices, sockets and FIFOs are left out.
 func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) error {
 	p := from.Path
-	root, rel, err := r.openRoot(from)
+	root, rel, err := r.openRoot(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -160,7 +184,7 @@ func (zeros) Read(p []byte) (int, error) {
 // setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as.
 func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) error {
 	p := to.Path
-	root, rel, err := r.openRoot(to)
+	root, rel, err := r.openRoot(ctx, to)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,14 @@ func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
 
 // Start costs one round trip to the reaper and one fork+exec there.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	return r.StartIn(ctx, s, nil)
+}
+
+// StartIn is Start in a container; nil is none. What it runs is a machine like any other from there on.
+func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
-		Apart: true, Root: r.o.AllowRoot,
+		Apart: true, Root: r.o.AllowRoot, Container: in,
 		Limits:   limitsOf(s),
 		LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}
@@ -51,7 +56,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 				"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use "+
 					"files", size)
 	}
-	if err := r.apart(ctx); err != nil {
+	if err := r.newEnough(ctx, in != nil); err != nil {
 		return runtime.Status{}, err
 	}
 	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st},
@@ -62,22 +67,26 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	return *a.Status, nil
 }
 
-// apart refuses to start machines by a reaper of an older souk, which would run them as root, and has it asked once
-// more to become this one.
-func (r *Runtime) apart(ctx context.Context) error {
-	if os.Geteuid() != 0 {
+// newEnough refuses to start machines by a reaper of an older souk, which would run them as root, or a container's
+// program on the host, and has it asked once more to become this one.
+func (r *Runtime) newEnough(ctx context.Context, container bool) error {
+	needs := frame.Apart
+	if container {
+		needs = frame.Containers
+	}
+	if os.Geteuid() != 0 && !container {
 		return nil
 	}
 	s, err := r.link.session(ctx)
-	if err != nil || s.welcome.Version >= frame.Apart {
+	if err != nil || s.welcome.Version >= needs {
 		return err
 	}
 	if err := r.link.askAgain(ctx, s); err != nil {
 		return err
 	}
 	return fault.New(fault.Unavailable, "reaper",
-		"the reaper is still of an older souk, which would run the machine as root: it is replaced once the commands "+
-			"that run in its machines have ended")
+		"the reaper is still of an older souk, which would run the machine as another: it is replaced once the "+
+			"commands that run in its machines have ended")
 }
 
 // Signal sends sig to the main process.

@@ -52,6 +52,21 @@ func pack(hs ...tar.Header) io.Reader {
 	return &b
 }
 
+// says gives what a script prints that is run in a machine, or as it.
+func (h *harness) says(id, script string) string {
+	h.Helper()
+	if !h.Ephemeral {
+		h.start(sh(id, 1, script))
+		h.exitOf(id, 1)
+		return strings.Join(h.texts(id, machine.LogQuery{}), "\n")
+	}
+	var out bytes.Buffer
+	argv := []string{"sh", "-c", script}
+	_, err := h.rt.Exec(h.ctx(), id, runtime.ExecRequest{Argv: argv, Stdout: &out, Stderr: &out})
+	h.ok(err)
+	return out.String()
+}
+
 func (h *harness) list(r io.Reader) []string {
 	h.Helper()
 	var out []string
@@ -71,6 +86,9 @@ func (h *harness) list(r io.Reader) []string {
 
 func testCopy(h *harness) {
 	c := h.copier()
+	if h.Ephemeral {
+		h.start(spec("m", 1, "sleep", "1000"))
+	}
 	h.ok(c.CopyIn(h.ctx(), at("m", "/srv"), pack(
 		tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o755},
 		tar.Header{Typeflag: tar.TypeReg, Name: "d/f"},
@@ -91,10 +109,14 @@ func testCopy(h *harness) {
 			h.Errorf("%s (-want +got):\n%s", v.path, d)
 		}
 	}
-	h.start(sh("m", 1, "cat srv/l srv/g"))
-	h.exitOf("m", 1)
-	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"d/fg"}) {
-		h.Errorf("log %q", got)
+	if got := h.says("m", "cat srv/l srv/g"); got != "d/fg" {
+		h.Errorf("the machine sees %q", got)
+	}
+	if h.Ephemeral {
+		h.ok(h.rt.Kill(h.ctx(), "m"))
+		h.want(c.CopyOut(h.ctx(), at("m", "/srv"), io.Discard), fault.Precondition)
+		h.want(c.CopyIn(h.ctx(), at("m", "/srv"), pack()), fault.Precondition)
+		h.start(spec("m", 2, "sleep", "1000"))
 	}
 	h.want(c.CopyOut(h.ctx(), at("m", "/none"), io.Discard), fault.NotFound)
 	h.want(c.CopyOut(h.ctx(), at("ghost", "/"), io.Discard), fault.NotFound)

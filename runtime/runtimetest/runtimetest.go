@@ -24,6 +24,10 @@ type Subject struct {
 	Real bool
 	// Contained says that no process can escape its machine (cgroups, a container, a sandbox).
 	Contained bool
+	// Ephemeral says that a machine's files are there only while it runs, but for volumes.
+	Ephemeral bool
+	// OwnPIDs says that a machine has its own numbers of processes, and a first one that is not its program.
+	OwnPIDs bool
 	// LogBound is how many bytes of one machine's output are kept at most; 0: no statement.
 	LogBound int64
 	// RootOf gives the directory that paths of files and mounts lie below; nil when it cannot be seen from outside.
@@ -114,6 +118,14 @@ func spec(machine string, attempt uint64, argv ...string) runtime.Spec {
 
 func sh(machine string, attempt uint64, script string) runtime.Spec {
 	return spec(machine, attempt, "sh", "-c", script)
+}
+
+// processes gives how many processes a machine has of which n were started.
+func (h *harness) processes(n int) int {
+	if h.OwnPIDs {
+		n++ // its first
+	}
+	return n
 }
 
 // start prepares and starts.

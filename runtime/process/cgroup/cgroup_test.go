@@ -25,6 +25,7 @@ func TestParseMounts(t *testing.T) {
 `, []cgroup.Mount{
 			{Dir: "/sys/fs/cgroup/cpu", Controllers: []string{"cpu"}},
 			{Dir: "/sys/fs/cgroup/memory", Controllers: []string{"memory"}},
+			{Dir: "/sys/fs/cgroup/systemd", Controllers: []string{"name=systemd"}},
 			{Dir: "/sys/fs/cgroup/unified", V2: true},
 		}},
 		{"v2", "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n",

@@ -22,7 +22,7 @@ import (
 type Mount struct {
 	Dir         string
 	V2          bool
-	Controllers []string // v1 only
+	Controllers []string // v1 only; one that has none has its name here, as name=systemd
 }
 
 // Tree is souk's directory in each hierarchy. It is plain data and goes over the wire as JSON.
@@ -64,12 +64,12 @@ func ParseMounts(text string) []Mount {
 			m.V2 = true
 		case "cgroup":
 			for o := range strings.SplitSeq(r[2], ",") {
-				if o != "rw" && o != "ro" && !strings.Contains(o, "=") {
+				if o != "rw" && o != "ro" && (!strings.Contains(o, "=") || strings.HasPrefix(o, "name=")) {
 					m.Controllers = append(m.Controllers, o)
 				}
 			}
 			if len(m.Controllers) == 0 {
-				continue // a named hierarchy without controllers
+				continue
 			}
 		default:
 			continue
@@ -312,6 +312,20 @@ func (a Abandoned) Remove() error {
 	var errs []error
 	for _, dir := range a.dirs {
 		errs = append(errs, removeTree(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveEverywhere removes the empty directories of a tree in all hierarchies, those too that the tree does not use:
+// OCI runtimes make a container's group in each.
+func RemoveEverywhere(name string) error {
+	mounts, err := Mounts()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range mounts {
+		errs = append(errs, removeTree(filepath.Join(m.Dir, name)))
 	}
 	return errors.Join(errs...)
 }

@@ -13,11 +13,12 @@ import (
 )
 
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
-// gives machines users of their own.
+// gives machines users of their own, one from Containers on knows what a container is.
 const (
-	Version = 2
-	Apart   = 2
-	Oldest  = 1
+	Version    = 3
+	Containers = 3
+	Apart      = 2
+	Oldest     = 1
 )
 
 // Bounds of one frame. A head is JSON without file contents; a body is the contents of all files of one start.

@@ -86,6 +86,19 @@ type Start struct {
 
 	LogBytes int64 `json:"log_bytes"` // of one log file
 	LogFiles int   `json:"log_files"`
+
+	Container *Container `json:"container,omitempty"` // nil: a process of the host
+}
+
+// Container makes a start that of a container: User, Files and Mounts are the container's then.
+type Container struct {
+	Engine   string   `json:"engine"`         // path of the OCI runtime
+	Layers   []string `json:"layers"`         // directories, topmost first
+	Init     string   `json:"init,omitempty"` // path of a program that is its first process; "": its own program is
+	ReadOnly bool     `json:"read_only,omitempty"`
+	Dir      string   `json:"dir,omitempty"` // where it begins; "": /
+	Hostname string   `json:"hostname,omitempty"`
+	HostNet  bool     `json:"host_net,omitempty"` // the host's network; else none but loopback
 }
 
 // File is a runtime.File without its contents.

@@ -58,7 +58,7 @@ func TestCgroupsOfReapersThatAreGone(t *testing.T) {
 		}
 	}
 	r := &Reaper{ctx: context.Background(), log: slog.New(slog.DiscardHandler)}
-	r.clearAbandoned(mounts, is, time.Nanosecond)
+	clearAbandoned(r.ctx, r.log, mounts, is, time.Nanosecond)
 	if there(dead) || !there(lives) || !there(runs) {
 		t.Errorf("of a reaper that is gone: %v, of one that lives: %v, of machines that run: %v", there(dead),
 			there(lives), there(runs))

@@ -56,6 +56,7 @@ func (r *Reaper) adoptAll() error {
 			if r.tree != nil {
 				l.slot.group = r.tree.Group(l.rec.Group)
 				r.slots.claim(l.rec.Group)
+				l.slot.killed = l.rec.Container != "" // its group is the runtime's too
 			}
 			m.life = l
 			found = append(found, l)

@@ -50,6 +50,14 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.fds),
 			maxFDs)
 	}
+	if l.rec.Container != "" {
+		l.slotMu.Lock()
+		defer l.slotMu.Unlock()
+		if err := r.awake(l); err != nil {
+			return nil, err
+		}
+		return r.containers.execute(l, argv, fds)
+	}
 	r.mu.Lock()
 	env := l.env
 	r.mu.Unlock()

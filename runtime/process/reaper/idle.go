@@ -1,6 +1,8 @@
 package reaper
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -79,14 +81,15 @@ const abandonedPatience = time.Minute
 // clearAbandoned removes the cgroups of reapers that were killed, with nothing left that they ran: nobody else does
 // where their directories were removed. They are looked at twice, so that one that has just begun is not taken for one.
 // It returns when that is done or ctx ends.
-func (r *Reaper) clearAbandoned(mounts []cgroup.Mount, is func(name string) bool, after time.Duration) {
+func clearAbandoned(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount,
+	is func(name string) bool, after time.Duration) {
 	find := func() map[string]cgroup.Abandoned { return cgroup.AbandonedIn(mounts, is) }
 	before := find()
 	if len(before) == 0 {
 		return
 	}
 	select {
-	case <-r.ctx.Done():
+	case <-ctx.Done():
 		return
 	case <-time.After(after):
 	}
@@ -95,7 +98,7 @@ func (r *Reaper) clearAbandoned(mounts []cgroup.Mount, is func(name string) bool
 			continue
 		}
 		if err := a.Remove(); err != nil {
-			r.log.Info("cgroups of a reaper that is gone could not be removed", "tree", name, "err", err)
+			log.Info("cgroups of a reaper that is gone could not be removed", "tree", name, "err", err)
 		}
 	}
 }
@@ -131,6 +134,9 @@ func (r *Reaper) shut() error {
 		err := r.tree.Leave(os.Getpid())
 		if err == nil {
 			err = r.tree.Destroy()
+		}
+		if err == nil {
+			err = r.containers.close()
 		}
 		if err != nil {
 			r.log.Warn("the cgroups could not be removed; the next reaper uses them", "err", err)

@@ -69,6 +69,8 @@ type lifeRecord struct {
 	Group     string    `json:"g,omitempty"`  // its cgroup's name; "" without cgroups
 	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds that the group had counted before
 	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
+	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
+	Engine    string    `json:"en,omitempty"` // path of that
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`
 }
@@ -224,8 +226,8 @@ func (n line) plain() bool {
 	if l == nil {
 		return n.Kind == lineIntent && plainTime(n.At)
 	}
-	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && (l.Group == "" || CheckID(l.Group) == nil) &&
-		plainTime(l.StartedAt)
+	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" &&
+		(l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
 }
 
 // plainTime reports whether a time is written alike by encoding/json and by its own method.

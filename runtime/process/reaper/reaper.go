@@ -79,6 +79,7 @@ type Reaper struct {
 	rewrite    chan struct{}
 	pool       *workerPool
 	turns      turns
+	containers *containers
 	startSlots chan struct{} // one is held by each start that is under way, see maxStarting
 
 	forkPatience time.Duration // see there
@@ -128,6 +129,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := r.settle(o); err != nil {
 		return err
 	}
+	r.containers = newContainers(r)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	defer signal.Stop(children)
@@ -144,6 +146,7 @@ func Run(ctx context.Context, o Options) error {
 	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
 		"upgraded", upgraded)
 	r.stock.restock(r.pool)
+	go r.containers.sweep(r.containers.leftovers())
 	go r.accept(ln)
 	if o.Ready != nil {
 		o.Ready()
@@ -222,7 +225,7 @@ func (r *Reaper) settleTree(o Options) error {
 		r.tree = nil // without it a thread could not leave a machine's group again
 		return nil
 	}
-	go r.clearAbandoned(mounts, isTreeName, abandonedPatience)
+	go clearAbandoned(r.ctx, r.log, mounts, isTreeName, abandonedPatience)
 	return nil
 }
 

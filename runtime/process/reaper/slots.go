@@ -83,6 +83,24 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 	return got, err
 }
 
+// fresh gives a new group with the limits asked for, which is given back to nobody: an OCI runtime removes it, with
+// what it makes of that name in other hierarchies.
+func (s *slots) fresh(l cgroup.Limits) (slot, error) {
+	s.mu.Lock()
+	got := slot{group: s.tree.Group(s.nameLocked()), killed: true}
+	s.used[got.group.Name()] = true
+	s.mu.Unlock()
+	err := got.group.Make()
+	if err == nil {
+		got.there, got.limits = true, l
+		err = got.group.Limit(l)
+	}
+	if err != nil {
+		err = errors.Join(err, s.drop(got))
+	}
+	return got, err
+}
+
 // make makes the group and sits a thread down in it, unless that is so.
 func (g *slot) make(p *threads) (err error) {
 	if !g.there {

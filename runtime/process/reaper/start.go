@@ -85,6 +85,9 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 
 // launch does the work of a start. Nothing is left behind when it fails.
 func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	if s.Container != nil {
+		return r.containers.launch(m, attempt, s, data, tell)
+	}
 	o, err := r.apart.ownerOf(m, s)
 	if err != nil {
 		return err
@@ -111,23 +114,29 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		s.Env = append(s.Env, "HOME="+r.apart.workDir(m.id))
 	}
-	l := &life{m: m, attempt: attempt, owner: o, env: s.Env, child: true, done: make(chan struct{})}
-	l.rec = lifeRecord{UID: -1, View: r.apart.view != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	l := newLife(r.dir, m, attempt, s, o)
+	l.env, l.rec.View = s.Env, r.apart.view != nil
+	return r.born(l, s, func(ends [2]int) error { return r.forkMain(l, path, shown, s, ends, tell) })
+}
+
+func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
+	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{})}
+	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
-	l.log = output.Open(LogDir(r.dir, m.id), s.LogBytes, s.LogFiles, m.grown)
-	if err := r.born(l, path, shown, s, tell); err != nil {
-		_ = l.log.Close()
-		return err
-	}
-	return nil
+	l.log = output.Open(LogDir(dir, m.id), s.LogBytes, s.LogFiles, m.grown)
+	return l
 }
 
-// born makes pipes and cgroup, forks, registers the life, and tells of it.
-func (r *Reaper) born(l *life, path string, shown *space.Plan, s *frame.Start,
-	tell func(runtime.Status)) (err error) {
+// born makes pipes and cgroup, and has begin make the first process, register the life, and tell of it.
+func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) (err error) {
 	m := l.m
+	defer func() {
+		if err != nil {
+			_ = l.log.Close()
+		}
+	}()
 	pair, err := r.stock.pipes()
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
@@ -144,7 +153,11 @@ func (r *Reaper) born(l *life, path string, shown *space.Plan, s *frame.Start,
 	}
 	var group *cgroup.Group
 	if r.tree != nil {
-		if l.slot, err = r.slots.take(s.Limits); err != nil {
+		take := r.slots.take
+		if l.rec.Container != "" {
+			take = r.slots.fresh
+		}
+		if l.slot, err = take(s.Limits); err != nil {
 			return fail(fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", m.id))
 		}
 		group = &l.slot.group
@@ -159,10 +172,25 @@ func (r *Reaper) born(l *life, path string, shown *space.Plan, s *frame.Start,
 		}
 		return fail(err)
 	}
+	r.at(PointIntent)
+	if err := begin([2]int{pair[0].end, pair[1].end}); err != nil {
+		if group != nil {
+			_ = r.slots.drop(l.slot) // it is tried again with the next
+		}
+		r.abandon(l)
+		return fail(err)
+	}
+	r.attend(l)
+	return nil
+}
+
+// forkMain forks the main process of a life that is no container.
+func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Start, ends [2]int,
+	tell func(runtime.Status)) error {
 	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(m.id), owner: l.owner, group: group, space: shown,
+		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(l.m.id), owner: l.owner, space: shown,
 		thread: l.slot.thread, v2: l.slot.meter.Dir(),
-		files:      [3]int{int(r.null.Fd()), pair[0].end, pair[1].end},
+		files:      [3]int{int(r.null.Fd()), ends[0], ends[1]},
 		registered: func(pid int, ticks uint64) { r.register(l, pid, ticks) },
 		forked: func() {
 			r.mu.Lock()
@@ -171,19 +199,14 @@ func (r *Reaper) born(l *life, path string, shown *space.Plan, s *frame.Start,
 			tell(st)
 		},
 	}
-	r.at(PointIntent)
-	if err := r.fork(c); err != nil {
-		if group != nil {
-			_ = r.slots.drop(l.slot) // it is tried again with the next
-		}
-		r.abandon(l)
-		return fail(err)
+	if r.tree != nil {
+		c.group = &l.slot.group
 	}
-	if c.spoiled {
+	err := r.fork(c)
+	if err == nil && c.spoiled {
 		r.freeThread(l)
 	}
-	r.attend(l)
-	return nil
+	return err
 }
 
 // abandon takes an intent back: nothing was forked, and the attempt may be started again.

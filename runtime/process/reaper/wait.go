@@ -51,6 +51,9 @@ func (r *Reaper) reap() {
 		r.mu.Lock()
 		who := r.procs[pid]
 		delete(r.procs, pid)
+		if who == nil {
+			r.containers.strayLocked(pid, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+		}
 		r.mu.Unlock()
 		var exit runtime.Exit
 		l, is := who.(*life)
@@ -111,6 +114,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		<-drained
 	}
 	t.Stop()
+	r.containers.over(l)
 	if err := l.log.Close(); err != nil {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
 	}

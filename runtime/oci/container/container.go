@@ -1,0 +1,339 @@
+// Package container makes a machine's container, from its image's layers to a first process that waits for its start.
+//
+// What is of one container lies in memory, below a Store's directory: its specification and what the OCI runtime keeps,
+// which both have the environment in them, and the machine's files, among which secrets are. Its root is mounted in a
+// namespace that nobody is in but itself (package rootfs).
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/moby/sys/user"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/engine"
+	"github.com/soukhq/souk/runtime/oci/rootfs"
+	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/users"
+)
+
+// Store is where a worker keeps what is of its containers.
+type Store struct {
+	Dir string // in memory
+}
+
+// Open makes the directory, below one that all workers of the host share.
+func (s Store) Open() error {
+	shared := filepath.Dir(s.Dir)
+	err := os.MkdirAll(shared, 0o700)
+	if err == nil {
+		err = inMemory(shared)
+	}
+	for _, d := range []string{"bundles", "engines"} {
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(s.Dir, d), 0o700)
+		}
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, "containers", "%s cannot be made, which containers need", s.Dir)
+	}
+	return os.Setenv("XDG_RUNTIME_DIR", s.Dir) // where go-runc writes processes, with their environment
+}
+
+// Remove removes the directory. nil when there is none.
+func (s Store) Remove() error { return os.RemoveAll(s.Dir) }
+
+// Exists reports whether there ever was a container since the host is up.
+func (s Store) Exists() bool {
+	_, err := os.Lstat(s.Dir)
+	return err == nil
+}
+
+// inMemory sees to it that a directory does not lie on a disk. One process at a time does.
+func inMemory(dir string) error {
+	lock, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Type == unix.TMPFS_MAGIC && st.Flags&unix.ST_NOEXEC == 0 {
+		return err
+	}
+	return unix.Mount("souk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700") // scripts are among files
+}
+
+func (s Store) bundle(name string) string { return filepath.Join(s.Dir, "bundles", name) }
+
+// engine is the runtime of a program. What it keeps lies in a directory that is named after it.
+func (s Store) engine(path string) engine.Engine {
+	return engine.Engine{Path: path, State: filepath.Join(s.Dir, "engines", url.PathEscape(path))}
+}
+
+// Name is a container: what it is called, and the program of the runtime that has it.
+type Name struct{ ID, Engine string }
+
+// List gives all containers, running or not.
+func (s Store) List() ([]Name, error) {
+	es, err := os.ReadDir(filepath.Join(s.Dir, "engines"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []Name
+	for _, e := range es {
+		path, wrong := url.PathUnescape(e.Name())
+		if wrong != nil {
+			continue
+		}
+		ids, wrong := s.engine(path).Containers()
+		err = errors.Join(err, wrong)
+		for _, id := range ids {
+			out = append(out, Name{id, path})
+		}
+	}
+	return out, err
+}
+
+// Delete removes what is of a container that has ended, or that was not made.
+func (s Store) Delete(ctx context.Context, n Name) error {
+	if err := s.engine(n.Engine).Delete(ctx, n.ID); err != nil {
+		return err
+	}
+	return os.RemoveAll(s.bundle(n.ID))
+}
+
+// Plan is a container that is to be made.
+type Plan struct {
+	Name   Name
+	Dir    string // of the machine, as its container's root may get to it
+	Start  *frame.Start
+	Data   []byte // of its files
+	UID    int    // who its root is on the host
+	Cgroup string
+	Files  engine.Files // of its program
+
+	// Users makes a user namespace.
+	Users func(ids []spec.ID) (*os.File, error)
+}
+
+// Create makes a container and returns the process that will be its first, which waits for Start. It runs on a thread
+// that is in a mount namespace of its own, and that does not end before.
+func (s Store) Create(ctx context.Context, p Plan) (pid int, err error) {
+	ids := []spec.ID{
+		{Inside: 0, Outside: uint32(p.UID), Size: 1},
+		{Inside: 1, Outside: users.Within + 1, Size: users.WithinSize - 1},
+	}
+	if err := s.Delete(ctx, p.Name); err != nil { // of a try before
+		return 0, err
+	}
+	root, err := p.mountRoot(ids)
+	if err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "rootfs", "the root file system of container %s cannot be made",
+			p.Name.ID)
+	}
+	if err := programIn(root, p.Start); err != nil {
+		return 0, err
+	}
+	full, err := s.describe(p, root, ids)
+	if err != nil {
+		return 0, err
+	}
+	raw, err := json.Marshal(full)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.bundle(p.Name.ID), configFile), raw, 0o600)
+	}
+	if err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described", p.Name.ID)
+	}
+	return s.engine(p.Name.Engine).Create(ctx, p.Name.ID, s.bundle(p.Name.ID), p.Files)
+}
+
+const configFile = "config.json"
+
+// Start has a container's first process execute its program.
+func (s Store) Start(ctx context.Context, n Name) error {
+	return s.engine(n.Engine).Start(ctx, n.ID, s.bundle(n.ID))
+}
+
+// Exec runs a command in a container, as whom its program runs, and returns its process.
+func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Files) (pid int, err error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return 0, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
+	}
+	var full specs.Spec
+	raw, err := os.ReadFile(filepath.Join(s.bundle(n.ID), configFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &full)
+	}
+	if err != nil || full.Process == nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read", n.ID)
+	}
+	return s.engine(n.Engine).Exec(ctx, n.ID, s.bundle(n.ID), spec.Command(full.Process, argv), files)
+}
+
+// describe makes the specification, and the files that it mounts.
+func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error) {
+	in := p.Start.Container
+	who, err := userOf(root, p.Start.User)
+	if err != nil {
+		return nil, err
+	}
+	bundle := s.bundle(p.Name.ID)
+	if err := os.MkdirAll(bundle, 0o700); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described", p.Name.ID)
+	}
+	c := spec.Container{
+		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: who,
+		Rootfs: root, ReadOnly: in.ReadOnly, IDs: ids, Cgroup: p.Cgroup, HostNet: in.HostNet,
+	}
+	for _, v := range p.Start.Mounts {
+		var st unix.Statfs_t
+		if err := unix.Statfs(v.Dir, &st); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "volume", "the volume for %s cannot be looked at", v.Path)
+		}
+		c.Mounts = append(c.Mounts, spec.Mount{From: v.Dir, To: v.Path, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
+			NoExec: st.Flags&unix.ST_NOEXEC != 0})
+	}
+	files, err := putFiles(bundle, p.Start.Files, p.Data, spec.Outside(ids, who.UID), spec.Outside(ids, who.GID))
+	if err != nil {
+		return nil, err
+	}
+	c.Mounts = append(c.Mounts, files...)
+	return spec.New(c)
+}
+
+// RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
+const RootfsDir = "rootfs"
+
+// mountRoot mounts a machine's root, empty but for its layers: what was written by the life before is gone.
+func (p Plan) mountRoot(ids []spec.ID) (string, error) {
+	for _, d := range []string{"upper", "work", RootfsDir} {
+		if err := os.RemoveAll(filepath.Join(p.Dir, d)); err != nil {
+			return "", err
+		}
+		if err := os.Mkdir(filepath.Join(p.Dir, d), 0o755); err != nil {
+			return "", err
+		}
+	}
+	upper := filepath.Join(p.Dir, "upper")
+	if err := os.Chown(upper, p.UID, p.UID); err != nil {
+		return "", err
+	}
+	ns, err := p.Users(ids)
+	if err != nil {
+		return "", err
+	}
+	defer ns.Close()
+	root := filepath.Join(p.Dir, RootfsDir)
+	return root, rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: upper,
+		Work: filepath.Join(p.Dir, "work"), At: root, Users: ns})
+}
+
+// CheckMounts refuses volumes that cannot be shown.
+func CheckMounts(mounts []runtime.Mount) error {
+	for _, v := range mounts {
+		if !filepath.IsLocal(strings.TrimLeft(v.Path, "/")) || strings.Contains(v.Path, "\x00") {
+			return fault.New(fault.Invalid, "path",
+				"the mount path %q does not lie below the container's root: use one without '..' that names something "+
+					"in it", v.Path)
+		}
+		if !filepath.IsAbs(v.Dir) {
+			return fault.New(fault.Invalid, "volume", "the volume for %s has no absolute path on the host: %q", v.Path,
+				v.Dir)
+		}
+	}
+	return nil
+}
+
+// programIn refuses a program that the image does not have.
+func programIn(root string, s *frame.Start) error {
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return fault.New(fault.Invalid, "argv", "no program is named that the machine should run")
+	}
+	path := ""
+	for _, kv := range s.Env {
+		if v, is := strings.CutPrefix(kv, "PATH="); is {
+			path = v
+		}
+	}
+	_, err := rootfs.Program(root, s.Argv[0], s.Container.Dir, path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Precondition, "program",
+			"%s in the image cannot be executed: it is a directory, or nobody may (chmod +x)", s.Argv[0])
+	case err != nil:
+		return fault.New(fault.Precondition, "program",
+			"there is no program %s in the image: name one that it has, with its path or in its PATH (%s)", s.Argv[0],
+			path)
+	}
+	return nil
+}
+
+// maxTable bounds an image's tables of users and groups.
+const maxTable = 1 << 20
+
+// userOf finds a user of an image: "", "name", "uid", "name:group", "uid:gid".
+func userOf(root, name string) (spec.User, error) {
+	people, err := rootfs.ReadFile(root, "etc/passwd", maxTable)
+	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
+	if err := errors.Join(err, err2); err != nil {
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+	}
+	u, err := user.GetExecUser(name, nil, bytes.NewReader(people), bytes.NewReader(groups))
+	if err != nil || u.Uid < 0 || u.Gid < 0 || u.Uid >= users.WithinSize || u.Gid >= users.WithinSize {
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user",
+			"the image has no user %q: name one that is in its /etc/passwd, or a number below %d", name,
+			users.WithinSize)
+	}
+	out := spec.User{UID: uint32(u.Uid), GID: uint32(u.Gid)}
+	for _, g := range u.Sgids {
+		if g > 0 && g < users.WithinSize {
+			out.Groups = append(out.Groups, uint32(g))
+		}
+	}
+	return out, nil
+}
+
+// putFiles writes a machine's files where they are in memory only, for secrets are among them, and says where they are
+// to be seen.
+func putFiles(bundle string, files []frame.File, data []byte, uid, gid int) ([]spec.Mount, error) {
+	dir := filepath.Join(bundle, "files")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "file", "the machine's files cannot be written")
+	}
+	out := make([]spec.Mount, 0, len(files))
+	for i, f := range files {
+		if f.Size < 0 || f.Size > len(data) {
+			return nil, fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came",
+				f.Path, f.Size, len(data))
+		}
+		name := filepath.Join(dir, strconv.Itoa(i))
+		err := os.WriteFile(name, data[:f.Size], 0o600)
+		if err == nil {
+			err = errors.Join(os.Chown(name, uid, gid), os.Chmod(name, os.FileMode(f.Mode&0o777)))
+		}
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", f.Path)
+		}
+		out = append(out, spec.Mount{From: name, To: f.Path})
+		data = data[f.Size:]
+	}
+	return out, nil
+}

@@ -1,0 +1,148 @@
+// Package oci runs machines as containers of OCI images, by any OCI runtime: runc, crun or runsc (gVisor).
+//
+// It is package process with another way to start: the reaper has the OCI runtime make the container, and from there on
+// it is a life like any other, with the same cgroup, output, exit and end (docs/decisions/0047-containers.md). Images
+// of the host's own programs (souk/host) are run as processes, by the same reaper.
+//
+// # What a container gets
+//
+//   - the image's files as its root, and a layer of its own above, which is empty again at each start
+//   - a user namespace: its root is nobody on the host, and another nobody in each container
+//   - what package spec says: a filter of system calls, few capabilities, no way to more
+//   - the machine's cgroup, with its limits
+//   - the machine's files from memory only; its volumes
+//   - no network but loopback
+package oci
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/frame"
+)
+
+// Image is what a container is made of. Its layers stay as they are while it is used.
+type Image struct {
+	Layers     []string // directories, topmost first
+	Entrypoint []string
+	Cmd        []string
+	Env        []string
+	User       string // "": root
+	Dir        string
+}
+
+// Images finds images that are here already. A NotFound says that one is not.
+type Images interface {
+	Image(ctx context.Context, ref string) (Image, error)
+}
+
+// Options of a runtime.
+type Options struct {
+	Process process.Options
+	Engine  string // name or path of the OCI runtime; "": runc
+	Init    string // name or path of a static init, as tini is; "": the first of those that is on the host, if any
+	Images  Images
+}
+
+// Runtime runs containers, and processes.
+type Runtime struct {
+	*process.Runtime
+	images Images
+	engine string // path
+	init   string // path; "": none
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// Open is process.Open, and finds the OCI runtime.
+func Open(o Options) (*Runtime, error) {
+	name := o.Engine
+	if name == "" {
+		name = "runc"
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, "engine",
+			"there is no OCI runtime %s on this host: install it (apt install runc), or name another", name)
+	}
+	p, err := process.Open(o.Process)
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{Runtime: p, images: o.Images, engine: path, init: findInit(o.Init)}, nil
+}
+
+// findInit finds a program that is made to be a container's first process: it passes signals on and waits for orphans.
+// A program that is the first process itself gets only those signals that it handles, and must wait for orphans.
+func findInit(name string) string {
+	for _, n := range []string{name, "tini-static", "docker-init", "catatonit", "/usr/libexec/podman/catatonit"} {
+		if n == "" {
+			continue
+		}
+		if path, err := exec.LookPath(n); err == nil {
+			if path, err = filepath.Abs(path); err == nil {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// Name is "oci".
+func (*Runtime) Name() string { return "oci" }
+
+// CanRun accepts any image but none that is no reference.
+func (r *Runtime) CanRun(image string) error {
+	if image == "" || strings.ContainsAny(image, " \t\n") {
+		return fault.New(fault.Invalid, "image",
+			"%q is no image: name one, as nginx:1.27 or ghcr.io/org/app@sha256:DIGEST", image)
+	}
+	return nil
+}
+
+// Start starts a container, or a process where the image is that of the host.
+func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	if r.Runtime.CanRun(s.Image) == nil {
+		return r.Runtime.Start(ctx, s)
+	}
+	img, err := r.images.Image(ctx, s.Image)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	if len(s.Argv) == 0 {
+		s.Argv = append(slices.Clone(img.Entrypoint), img.Cmd...)
+	}
+	if len(s.Argv) == 0 {
+		return runtime.Status{}, fault.New(fault.Invalid, "program",
+			"the image %s names no program and the machine neither: say which it is to run", s.Image)
+	}
+	s.Env = withDefaults(s.Env, img.Env)
+	if s.User == "" {
+		s.User = img.User
+	}
+	s.Home = false // it is that of the user, inside
+	return r.StartIn(ctx, s, &frame.Container{
+		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init,
+	})
+}
+
+// withDefaults adds the variables of the image that the machine does not set.
+func withDefaults(env, image []string) []string {
+	out := slices.Clone(env)
+	for _, kv := range image {
+		name, _, _ := strings.Cut(kv, "=")
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			out = append(out, kv)
+		}
+	}
+	return out
+}

@@ -1,0 +1,215 @@
+// Package spec makes the OCI runtime specification of a machine's container: what it sees, whom it runs as, and what
+// it may not do.
+//
+// A container is made for code that is not trusted: its users are nobody on the host (a user namespace), it can gain
+// no privileges (no_new_privs), it has the capabilities that common images need and no more, its system calls go
+// through the default filter of Docker and containerd (moby/profiles), and what the kernel tells about the host is
+// masked. Nothing that a launch can say takes any of this away.
+//
+// Its limits are not here: its cgroup is made by souk's reaper, which sets them (package cgroup), and the runtime only
+// puts the container into it.
+package spec
+
+import (
+	"path"
+
+	"github.com/moby/profiles/seccomp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Container is what is asked for.
+type Container struct {
+	Hostname string
+	Init     string   // path on the host of a static program that is the first process and runs Argv; "": Argv is
+	Argv     []string // as the image's entrypoint and command, and the launch, have it; not empty
+	Env      []string // KEY=VALUE, complete
+	Dir      string   // where it begins, absolute; "": /
+	User     User
+	Rootfs   string // path of its root on the host; it is mounted already
+	ReadOnly bool   // the root cannot be written
+	IDs      []ID   // of the user namespace, for users and groups alike; not empty
+	Cgroup   string // path of its group below each hierarchy's root; "": none
+	Mounts   []Mount
+	HostNet  bool // the host's network; else one of its own, with a loopback device and nothing else
+}
+
+// User is a user of the container.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// ID maps Size numbers from Inside up to those from Outside up.
+type ID struct {
+	Inside, Outside, Size uint32
+}
+
+// Outside returns the host's number of a container's user or group; that of the container's root for one that has none.
+func Outside(ids []ID, n uint32) int {
+	for _, m := range ids {
+		if n >= m.Inside && n-m.Inside < m.Size {
+			return int(m.Outside + n - m.Inside)
+		}
+	}
+	return int(ids[0].Outside)
+}
+
+// Mount shows a file or directory of the host.
+type Mount struct {
+	From, To string
+	ReadOnly bool
+	NoExec   bool // as the host has it: the kernel does not let a user namespace take it away
+}
+
+// initPath is where a container sees its first process's program, on the tmpfs that is its /dev.
+const initPath = "/dev/init"
+
+// New returns the specification. It refuses mounts that would hide what keeps the container apart.
+func New(c Container) (*specs.Spec, error) {
+	s := &specs.Spec{
+		Version:  "1.0.2", // what every runtime that is supported understands
+		Hostname: c.Hostname,
+		Root:     &specs.Root{Path: c.Rootfs, Readonly: c.ReadOnly},
+		Process:  process(c),
+		Mounts:   own(c.HostNet),
+		Linux: &specs.Linux{
+			UIDMappings:   mappings(c.IDs),
+			GIDMappings:   mappings(c.IDs),
+			CgroupsPath:   c.Cgroup,
+			Namespaces:    namespaces(c.HostNet),
+			MaskedPaths:   append([]string(nil), masked...),
+			ReadonlyPaths: append([]string(nil), readOnly...),
+			Resources: &specs.LinuxResources{
+				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}, // but null, zero, full, tty, random
+			},
+		},
+	}
+	for _, m := range c.Mounts {
+		to, err := target(m.To)
+		if err != nil {
+			return nil, err
+		}
+		options := []string{"rbind", "nosuid", "nodev"}
+		if m.ReadOnly {
+			options = append(options, "ro")
+		}
+		if m.NoExec {
+			options = append(options, "noexec")
+		}
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: to, Source: m.From, Type: "bind", Options: options})
+	}
+	if c.Init != "" {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: initPath, Source: c.Init, Type: "bind",
+			Options: []string{"bind", "ro", "nosuid", "nodev"}})
+		s.Process.Args = append([]string{initPath, "--"}, c.Argv...)
+	}
+	filter, err := seccomp.GetDefaultProfile(s)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, "seccomp", "no filter of system calls can be made on this host")
+	}
+	s.Linux.Seccomp = filter
+	return s, nil
+}
+
+// Command returns what runs beside a container's main process: as the same user, with the same rights.
+func Command(of *specs.Process, argv []string) *specs.Process {
+	p := *of
+	p.Args, p.Terminal, p.ConsoleSize = argv, false, nil
+	return &p
+}
+
+func process(c Container) *specs.Process {
+	dir := c.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	p := &specs.Process{
+		Args: c.Argv, Env: c.Env, Cwd: dir, NoNewPrivileges: true,
+		User: specs.User{UID: c.User.UID, GID: c.User.GID, AdditionalGids: c.User.Groups},
+		Capabilities: &specs.LinuxCapabilities{
+			Bounding: append([]string(nil), capabilities...),
+		},
+	}
+	if c.User.UID == 0 {
+		p.Capabilities.Effective = append([]string(nil), capabilities...)
+		p.Capabilities.Permitted = append([]string(nil), capabilities...)
+	}
+	return p
+}
+
+// capabilities are those of root in a container: Docker's default without NET_RAW (to forge packets), MKNOD (devices
+// cannot be made in a user namespace anyway) and AUDIT_WRITE (the host's log).
+var capabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP",
+	"CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+}
+
+// masked are files of the kernel that tell about the host and its other machines, as Docker masks them.
+var masked = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap",
+	"/sys/firmware",
+}
+
+// readOnly are those that would change the host.
+var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+// own are the mounts that each container has.
+func own(hostNet bool) []specs.Mount {
+	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs",
+		Options: []string{"nosuid", "noexec", "nodev", "ro"}}
+	if hostNet { // the network is not the user namespace's own, so that no sysfs may be mounted there
+		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys",
+			Options: []string{"rbind", "nosuid", "noexec", "nodev", "ro"}}
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
+			Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		sys,
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+	}
+}
+
+func namespaces(hostNet bool) []specs.LinuxNamespace {
+	out := []specs.LinuxNamespace{
+		{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+		{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace},
+	}
+	if !hostNet {
+		out = append(out, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	}
+	return out
+}
+
+func mappings(ids []ID) []specs.LinuxIDMapping {
+	out := make([]specs.LinuxIDMapping, len(ids))
+	for i, m := range ids {
+		out[i] = specs.LinuxIDMapping{ContainerID: m.Inside, HostID: m.Outside, Size: m.Size}
+	}
+	return out
+}
+
+// target returns the path of a mount, and refuses those that must stay as they are.
+func target(to string) (string, error) {
+	clean := path.Clean("/" + to)
+	if clean == "/" {
+		return "", fault.New(fault.Invalid, "mount",
+			"nothing can be mounted over the whole of a container, as %q says: name a path below /", to)
+	}
+	for _, keep := range []string{"/proc", "/sys", "/dev"} {
+		if clean == keep || len(clean) > len(keep) && clean[:len(keep)+1] == keep+"/" {
+			return "", fault.New(fault.Invalid, "mount", "nothing can be mounted at %s, which is the kernel's: name "+
+				"another path", clean)
+		}
+	}
+	return clean, nil
+}

@@ -1,0 +1,313 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	runc "github.com/containerd/go-runc"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/container"
+	"github.com/soukhq/souk/runtime/oci/engine"
+	"github.com/soukhq/souk/runtime/oci/rootfs"
+	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/space"
+	"github.com/soukhq/souk/sysmon"
+)
+
+// containers are the lives whose first process an OCI runtime makes. The runtime's program is forked here, and what it
+// leaves behind becomes a child of the reaper, as all orphans do: so it is waited for, killed, frozen and measured like
+// any other life. Its cgroup is one of the tree's, with the limits set; the runtime only puts the container into it.
+type containers struct {
+	r     *Reaper
+	store container.Store
+
+	// Under Reaper.mu: while a runtime is at work, children that nobody is registered for may be what it made. How they
+	// ended is kept until it is known which are.
+	atWork int
+	ended  map[int]runtime.Exit // by pid
+}
+
+// containersDir is where all reapers of a host keep what is of containers.
+const containersDir = space.Dir + "/oci"
+
+func newContainers(r *Reaper) *containers {
+	c := &containers{r: r, store: container.Store{Dir: filepath.Join(containersDir, r.home.tree)}}
+	engine.Watch(monitor{r})
+	return c
+}
+
+// nameOf is the container of a life.
+func nameOf(l *life) container.Name { return container.Name{ID: l.rec.Container, Engine: l.rec.Engine} }
+
+// launch does the work of a start of a container. It runs as its own machine's user, whoever it is inside.
+func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	r := c.r
+	if os.Geteuid() != 0 || r.tree == nil || r.apart.users == nil {
+		return fault.New(fault.Precondition, "containers",
+			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	}
+	if err := errors.Join(container.CheckMounts(s.Mounts), c.store.Open()); err != nil {
+		return err
+	}
+	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})
+	if err != nil {
+		return err
+	}
+	if err := r.apart.letIn(m, o); err != nil {
+		return err
+	}
+	if err := handOver(s.Mounts, o); err != nil {
+		return err
+	}
+	l := newLife(r.dir, m, attempt, s, o)
+	l.rec.Container, l.rec.Engine = fmt.Sprintf("%s-%d", m.id, attempt), s.Container.Engine
+	return r.born(l, s, func(ends [2]int) error { return c.start(l, s, data, ends, tell) })
+}
+
+// start makes the container of a life, has it execute its program, and registers it.
+func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, tell func(runtime.Status)) error {
+	out := engine.Files{c.r.null}
+	for i, fd := range ends {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+		}
+		out[1+i] = os.NewFile(uintptr(own), "output")
+		defer out[1+i].Close()
+	}
+	p := container.Plan{
+		Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
+		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Users: c.userNamespace,
+	}
+	return c.withEngine(func(ctx context.Context) error {
+		pid, err := c.store.Create(ctx, p)
+		if err == nil {
+			err = c.store.Start(ctx, p.Name)
+		}
+		if err != nil {
+			return errors.Join(err, c.store.Delete(ctx, p.Name))
+		}
+		c.note(pid, l, func() { c.r.register(l, pid, 0) })
+		c.r.mu.Lock()
+		st := l.status()
+		c.r.mu.Unlock()
+		tell(st)
+		return nil
+	})
+}
+
+// enginePatience bounds what a runtime is given to make a container. They take 20 ms.
+const enginePatience = time.Minute
+
+// withEngine has job done on a thread in a mount namespace of its own, where the machines' directories are to be seen
+// at the same path as for their users. Children that nobody is registered for are not forgotten meanwhile.
+func (c *containers) withEngine(job func(ctx context.Context) error) error {
+	t, err := c.r.threads.make(func() error {
+		if err := errors.Join(sysmon.Exact(), rootfs.Apart()); err != nil {
+			return err
+		}
+		return unix.Mount(machinesDir(c.r.dir), space.Machines, "", unix.MS_BIND, "")
+	})
+	if err != nil {
+		return err
+	}
+	defer t.leave()
+	ctx, cancel := c.r.patience(enginePatience)
+	defer cancel()
+	c.working(1)
+	defer c.working(-1)
+	return t.run(func() error { return job(ctx) })
+}
+
+// userNamespace makes a user namespace to show layers by. It takes a process to have one made, which never gets to its
+// program.
+func (c *containers) userNamespace(ids []spec.ID) (*os.File, error) {
+	maps := make([]syscall.SysProcIDMap, len(ids))
+	for i, m := range ids {
+		maps[i] = syscall.SysProcIDMap{ContainerID: int(m.Inside), HostID: int(m.Outside), Size: int(m.Size)}
+	}
+	c.r.forkMu.Lock() // nobody else waits for it
+	defer c.r.forkMu.Unlock()
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"souk", "--version"}, &syscall.ProcAttr{
+		Env: []string{}, Files: []uintptr{c.r.null.Fd(), c.r.null.Fd(), c.r.null.Fd()},
+		Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: maps, GidMappings: maps, Ptrace: true,
+			Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a user namespace: %w", err)
+	}
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/user")
+	_ = syscall.Kill(pid, syscall.SIGKILL) // it is this process's child, and stopped
+	var ws syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(pid, &ws, 0, nil); err == nil && !ws.Stopped() ||
+			err != nil && !errors.Is(err, syscall.EINTR) {
+			return f, err
+		}
+	}
+}
+
+// working counts the runtimes that are at work.
+func (c *containers) working(n int) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.atWork += n; c.atWork == 0 {
+		c.ended = nil
+	}
+}
+
+// strayLocked keeps how a child ended that nobody is registered for. Reaper.mu is held.
+func (c *containers) strayLocked(pid int, x runtime.Exit) {
+	if c == nil || c.atWork == 0 {
+		return
+	}
+	if c.ended == nil {
+		c.ended = make(map[int]runtime.Exit)
+	}
+	c.ended[pid] = x
+}
+
+// note registers what a runtime made, and has it end at once when it has ended already.
+func (c *containers) note(pid int, who any, register func()) {
+	r := c.r
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	register()
+	r.mu.Lock()
+	exit, over := c.ended[pid]
+	if over {
+		delete(r.procs, pid)
+	}
+	r.mu.Unlock()
+	if !over {
+		return
+	}
+	switch x := who.(type) {
+	case *execution:
+		x.ended <- exit.Code
+	case *life:
+		exit = r.ended(x, exit)
+		r.pool.do(func() { r.finish(x, exit) })
+	}
+}
+
+// execute runs a command in the container of a life.
+func (c *containers) execute(l *life, argv []string, fds *fdReader) (*execution, error) {
+	var files engine.Files
+	for i, fd := range fds.fds {
+		files[i] = os.NewFile(uintptr(fd), "exec")
+	}
+	fds.fds = nil
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // the command has its own
+		}
+	}()
+	x := &execution{ended: make(chan int, 1)}
+	err := c.withEngine(func(ctx context.Context) error {
+		pid, err := c.store.Exec(ctx, nameOf(l), argv, files)
+		if err != nil {
+			return err
+		}
+		x.pid = pid
+		c.note(pid, x, func() {
+			c.r.mu.Lock()
+			defer c.r.mu.Unlock()
+			c.r.procs[pid] = x
+		})
+		return nil
+	})
+	return x, err
+}
+
+// over removes what is of the container of a life that has ended. It does nothing for other lives.
+func (c *containers) over(l *life) {
+	if l.rec.Container == "" {
+		return
+	}
+	ctx, cancel := c.r.patience(enginePatience)
+	defer cancel()
+	if err := c.store.Delete(ctx, nameOf(l)); err != nil {
+		c.r.log.Warn("what is left of a container could not be removed", "machine", l.m.id, "err", err)
+	}
+}
+
+// leftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
+// there are new ones.
+func (c *containers) leftovers() []container.Name {
+	mine := make(map[string]bool)
+	for _, l := range c.r.runningLives() {
+		mine[l.rec.Container] = true
+	}
+	all, err := c.store.List()
+	if err != nil {
+		c.r.log.Warn("what is left of containers could not be listed", "err", err)
+	}
+	return slices.DeleteFunc(all, func(n container.Name) bool { return mine[n.ID] })
+}
+
+// sweep removes what is left of containers.
+func (c *containers) sweep(left []container.Name) {
+	for _, n := range left {
+		ctx, cancel := c.r.patience(enginePatience)
+		if err := c.store.Delete(ctx, n); err != nil {
+			c.r.log.Warn("what is left of a container could not be removed", "container", n.ID, "err", err)
+		}
+		cancel()
+	}
+}
+
+// close removes what is of containers in general, when there is none any more.
+func (c *containers) close() error {
+	if !c.store.Exists() {
+		return nil
+	}
+	return errors.Join(cgroup.RemoveEverywhere(c.r.home.tree), c.store.Remove())
+}
+
+// monitor forks and waits for the programs of runtimes. It is how go-runc leaves that to somebody else.
+type monitor struct{ r *Reaper }
+
+// Start forks on the calling thread.
+func (m monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
+	x := &execution{ended: make(chan int, 1)}
+	m.r.forkMu.Lock()
+	err := cmd.Start()
+	if err == nil {
+		x.pid = cmd.Process.Pid
+		m.r.mu.Lock()
+		m.r.procs[x.pid] = x
+		m.r.mu.Unlock()
+	}
+	m.r.forkMu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan runc.Exit, 1)
+	go func() {
+		code := <-x.ended
+		_ = cmd.Wait() // ECHILD: it has been waited for; but its output is all there
+		out <- runc.Exit{Timestamp: time.Now(), Pid: x.pid, Status: code}
+		close(out)
+	}()
+	return out, nil
+}
+
+// StartLocked is Start: package engine locks the thread.
+func (m monitor) StartLocked(cmd *exec.Cmd) (chan runc.Exit, error) { return m.Start(cmd) }
+
+// Wait returns the exit code.
+func (monitor) Wait(_ *exec.Cmd, c chan runc.Exit) (int, error) { return (<-c).Status, nil }
