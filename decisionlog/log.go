@@ -120,7 +120,8 @@ func (l *Log) End(e decision.End) {
 	}
 }
 
-// Flush waits until all that was appended before can be read.
+// Flush waits until all that was appended before can be read. It returns an error when the last of it was dropped,
+// because the disk does not take it.
 func (l *Log) Flush(ctx context.Context) error {
 	ask := item{flushed: make(chan error, 1)}
 	l.mu.RLock()

@@ -454,6 +454,29 @@ func TestADecisionThatRefersToOldAndNew(t *testing.T) {
 	}
 }
 
+// TestWhatWasDroppedIsSaid: a decision that was tried, and dropped, before anybody waited for it is not there, and who
+// waits is told so.
+func TestWhatWasDroppedIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "1m")
+	if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	l := open(t, filepath.Join(dir, "log"), decisionlog.MinMaxBytes)
+	l.Append(history(rand.New(rand.NewPCG(1, 2)), 1)[0])
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for l.Stats().Failed == 0 {
+		<-tick.C
+	}
+	if err := l.Flush(t.Context()); err == nil {
+		t.Error("nothing is said of a decision that was dropped")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFullDisk: while the disk takes nothing, decisions are dropped, no file is left that has none, and what was
 // recorded before and afterwards is whole.
 func TestFullDisk(t *testing.T) {

@@ -34,7 +34,8 @@ type writer struct {
 	last    int64
 	marks   map[uint32]bool
 	packed  []byte
-	trouble bool // the last write failed, and was logged
+	trouble bool  // the last write failed, and was logged
+	lost    error // what became of the last frame; nil: it is there
 }
 
 func newWriter(l *Log, maxBytes int64) (*writer, error) {
@@ -128,10 +129,11 @@ func (w *writer) about(at time.Time, app, machine string) {
 	w.marks[mark(app)], w.marks[mark(machine)] = true, true
 }
 
-// flush writes the frame that is being filled. What the disk refuses is counted and dropped.
+// flush writes the frame that is being filled. What the disk refuses is counted and dropped. Without one it returns
+// what became of the last: who waits for a decision may find that it was tried, and dropped, before.
 func (w *writer) flush() error {
 	if len(w.lines) == 0 {
-		return nil
+		return w.lost
 	}
 	m := meta{plain: uint32(len(w.lines)), first: w.first, last: w.last}
 	for x := range w.marks {
@@ -149,9 +151,10 @@ func (w *writer) flush() error {
 	if err != nil {
 		w.l.failed.Add(count)
 		w.failed(err)
-		return fault.Wrap(err, fault.Unavailable, "decision_log", "the decision log in %s cannot be written", w.l.dir)
+		w.lost = fault.Wrap(err, fault.Unavailable, "decision_log", "the decision log in %s cannot be written", w.l.dir)
+		return w.lost
 	}
-	w.trouble = false
+	w.trouble, w.lost = false, nil
 	w.l.recorded.Add(count)
 	// A file is ended only between frames: the next one begins with a new teller, which it must be written with.
 	if w.size >= w.fileBytes-frameBytes/4 || w.size+int64(len(frame)) > w.fileBytes {
