@@ -87,7 +87,7 @@ func newPromises(t *testing.T, o oci.Options) *promises {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &promises{t: t, o: o, rt: imaged{r}}
+	return &promises{t: t, o: o, rt: imaged{Runtime: r}}
 }
 
 func (p *promises) close() {
@@ -106,7 +106,7 @@ func (p *promises) reopen() {
 		p.t.Error(err)
 		return
 	}
-	p.rt = imaged{r}
+	p.rt = imaged{Runtime: r}
 }
 
 // call starts a machine, ends and removes it, again and again. What has no answer is asked for again, as a worker does.

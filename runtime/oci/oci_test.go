@@ -97,7 +97,10 @@ func TestConformance(t *testing.T) {
 }
 
 // imaged has all machines made of an image.
-type imaged struct{ *oci.Runtime }
+type imaged struct {
+	*oci.Runtime
+	dir string
+}
 
 func (i imaged) Prepare(ctx context.Context, s runtime.Spec) error {
 	s.Image = "busybox"
@@ -116,7 +119,7 @@ func reopen(t *testing.T, o oci.Options) imaged {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	return imaged{r}
+	return imaged{Runtime: r}
 }
 
 // stopReaper ends what runs, and the reaper; it must have had nothing to complain about.

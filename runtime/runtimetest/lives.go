@@ -147,8 +147,7 @@ func testStartIdempotent(h *harness) {
 	if d := cmp.Diff(first.PID, again.PID); d != "" {
 		h.Errorf("after a restart the same start answers otherwise:\n%s", d)
 	}
-	ps, err := h.rt.Processes(h.ctx(), "m")
-	h.ok(err)
+	ps := h.begun("m")
 	if len(ps) != h.processes(1) {
 		h.Errorf("%d processes, want 1: %+v", len(ps), ps)
 	}

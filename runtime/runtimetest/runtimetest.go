@@ -128,6 +128,18 @@ func (h *harness) processes(n int) int {
 	return n
 }
 
+// begun gives a machine's processes once its program is among them: an init has been executed before it is.
+func (h *harness) begun(id string) (ps []machine.Process) {
+	h.Helper()
+	h.until("the program runs", func() bool {
+		var err error
+		ps, err = h.rt.Processes(h.ctx(), id)
+		h.ok(err)
+		return len(ps) >= h.processes(1)
+	})
+	return ps
+}
+
 // start prepares and starts.
 func (h *harness) start(s runtime.Spec) runtime.Status {
 	h.Helper()

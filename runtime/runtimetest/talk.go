@@ -74,8 +74,7 @@ func testProcesses(h *harness) {
 		h.Errorf("nothing runs, but there are %+v", ps)
 	}
 	st := h.start(spec("m", 1, "sleep", "1000"))
-	ps, err = h.rt.Processes(h.ctx(), "m")
-	h.ok(err)
+	ps = h.begun("m")
 	if len(ps) != h.processes(1) || int(ps[0].PID) != st.PID || !strings.Contains(ps[0].Command, "sleep") ||
 		ps[0].Directory == "" {
 		h.Errorf("processes %+v, want sleep as %d", ps, st.PID)

@@ -23,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
@@ -246,13 +245,21 @@ func (p Plan) mountRoot(ids []spec.ID) (string, error) {
 		Work: filepath.Join(p.Dir, "work"), At: root, Users: ns})
 }
 
-// CheckMounts refuses volumes that cannot be shown.
-func CheckMounts(mounts []runtime.Mount) error {
-	for _, v := range mounts {
+// Check refuses volumes and files that cannot be shown, before anything is done for them.
+func Check(s *frame.Start) error {
+	for _, f := range s.Files {
+		if _, err := spec.Target(f.Path); err != nil {
+			return err
+		}
+	}
+	for _, v := range s.Mounts {
 		if !filepath.IsLocal(strings.TrimLeft(v.Path, "/")) || strings.Contains(v.Path, "\x00") {
 			return fault.New(fault.Invalid, "path",
 				"the mount path %q does not lie below the container's root: use one without '..' that names something "+
 					"in it", v.Path)
+		}
+		if _, err := spec.Target(v.Path); err != nil {
+			return err
 		}
 		if !filepath.IsAbs(v.Dir) {
 			return fault.New(fault.Invalid, "volume", "the volume for %s has no absolute path on the host: %q", v.Path,

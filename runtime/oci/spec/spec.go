@@ -12,6 +12,7 @@ package spec
 
 import (
 	"path"
+	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -66,8 +67,13 @@ type Mount struct {
 // initPath is where a container sees its first process's program, on the tmpfs that is its /dev.
 const initPath = "/dev/init"
 
-// New returns the specification. It refuses mounts that would hide what keeps the container apart.
+// New returns the specification. It refuses mounts that would hide what keeps the container apart, and a beginning in a
+// descriptor that its runtime may have left open (CVE-2024-21626).
 func New(c Container) (*specs.Spec, error) {
+	if dir := path.Clean("/" + c.Dir); dir == "/proc" || strings.HasPrefix(dir, "/proc/") {
+		return nil, fault.New(fault.Invalid, "dir", "no program can begin in %s, which is the kernel's: name another "+
+			"directory", dir)
+	}
 	s := &specs.Spec{
 		Version:  "1.0.2", // what every runtime that is supported understands
 		Hostname: c.Hostname,
@@ -87,7 +93,7 @@ func New(c Container) (*specs.Spec, error) {
 		},
 	}
 	for _, m := range c.Mounts {
-		to, err := target(m.To)
+		to, err := Target(m.To)
 		if err != nil {
 			return nil, err
 		}
@@ -198,15 +204,15 @@ func mappings(ids []ID) []specs.LinuxIDMapping {
 	return out
 }
 
-// target returns the path of a mount, and refuses those that must stay as they are.
-func target(to string) (string, error) {
+// Target returns the path of a mount, and refuses those that must stay as they are.
+func Target(to string) (string, error) {
 	clean := path.Clean("/" + to)
 	if clean == "/" {
 		return "", fault.New(fault.Invalid, "mount",
 			"nothing can be mounted over the whole of a container, as %q says: name a path below /", to)
 	}
 	for _, keep := range []string{"/proc", "/sys", "/dev"} {
-		if clean == keep || len(clean) > len(keep) && clean[:len(keep)+1] == keep+"/" {
+		if clean == keep || strings.HasPrefix(clean, keep+"/") {
 			return "", fault.New(fault.Invalid, "mount", "nothing can be mounted at %s, which is the kernel's: name "+
 				"another path", clean)
 		}

@@ -59,7 +59,7 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 		return fault.New(fault.Precondition, "containers",
 			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
 	}
-	if err := errors.Join(container.CheckMounts(s.Mounts), c.store.Open()); err != nil {
+	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
 		return err
 	}
 	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})

@@ -21,6 +21,8 @@ const maxShared = 2048
 // already: the directory itself comes last, so that one half done is begun again. What belongs to others than the owner
 // stays theirs.
 //
+// A directory that all may write to (/tmp) is refused: it is nobody's to give.
+//
 // Whoever worked there before may have left anything. No link is followed, no other file system entered, and a file
 // that has a name outside the directory too stays as it is.
 func HandOver(dir string, uid, gid int) error {
@@ -30,6 +32,11 @@ func HandOver(dir string, uid, gid int) error {
 	}
 	if int(st.Uid) == uid {
 		return nil
+	}
+	if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
+		return fault.New(fault.Precondition, "hand_over",
+			"the directory %s is for everybody to write to, as /tmp is, and cannot be given to user %d: name one "+
+				"that is nobody else's", dir, uid)
 	}
 	was := int(st.Uid)
 	if err := chownTree(dir, uid, gid, func(u int) bool { return u == was }, false); err != nil {

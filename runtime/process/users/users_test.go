@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/soukhq/souk/fault"
 )
 
 func openFor(t *testing.T, dir, claims string, used ...int) *Pool {
@@ -142,6 +144,27 @@ func TestDisown(t *testing.T) {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || int(st.Sys().(*syscall.Stat_t).Uid) != want {
 			t.Errorf("%s: %v, %v; want user %d", name, st.Sys(), err, want)
+		}
+	}
+}
+
+// TestWhatIsEverybodysStays: a directory like /tmp is given to nobody, nor is anything in it.
+func TestWhatIsEverybodysStays(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "of root")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := HandOver(dir, First, First); !fault.Is(err, fault.Precondition) {
+		t.Error(err)
+	}
+	for _, path := range []string{dir, file} {
+		st, err := os.Stat(path)
+		if err != nil || st.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			t.Errorf("%s: %+v, %v", path, st, err)
 		}
 	}
 }
