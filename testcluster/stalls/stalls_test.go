@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -91,11 +92,12 @@ type row struct {
 	want     string // what is so when it was not refused, in the words of now
 	was      string // what is so when it was
 
-	id     string
-	before seen
-	got    answer
-	at     string // what was so when it was answered
-	after  string
+	id       string
+	before   seen
+	got      answer
+	at       string      // what was so when it was answered
+	answered atomic.Bool // it has been answered
+	after    string
 }
 
 func (r *row) path(verb string) string { return "/" + app + "/machines/" + r.id + verb }
@@ -199,7 +201,8 @@ func (s *souk) state(r *row) string {
 }
 
 // watch reports machines that are said to be at rest while they run, until done is closed. A state counts that is the
-// same before and after the look.
+// same before and after the look, and not before a start is answered: what it has changed is shown with its answer, and
+// its process is there before, by as long as the disk takes.
 func (s *souk) watch(rows []*row, done <-chan struct{}) {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
@@ -213,8 +216,9 @@ func (s *souk) watch(rows []*row, done <-chan struct{}) {
 			if r.from == "" {
 				continue
 			}
+			answered := r.answered.Load()
 			state := s.state(r)
-			if state != "stopped" && state != "failed" && state != "destroyed" {
+			if state != "stopped" && state != "failed" && state != "destroyed" || state == r.from && !answered {
 				continue
 			}
 			if v := look(s.t, r.id); v.processes > 0 && s.state(r) == state && look(s.t, r.id).pid == v.pid {
@@ -241,6 +245,7 @@ func (s *souk) stallRound(who string, d time.Duration) []*row {
 		for _, r := range rows {
 			asked.Go(func() {
 				r.got = r.do(s, r)
+				r.answered.Store(true)
 				r.at = s.now(r)
 			})
 		}
