@@ -159,7 +159,7 @@ func TestWhatNoContainerMayBeGiven(t *testing.T) {
 }
 
 // one is a runtime of its own for a test.
-func one(t *testing.T) imaged {
+func one(t testing.TB) imaged {
 	t.Helper()
 	o := oci.Options{Images: busybox(t), Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
 		ReaperCommand: []string{os.Args[0]}}}

@@ -38,7 +38,7 @@ func (d dir) Image(context.Context, string) (oci.Image, error) {
 }
 
 // busybox makes a layer of the host's static busybox.
-func busybox(t *testing.T) dir {
+func busybox(t testing.TB) dir {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if _, runc := exec.LookPath("runc"); err != nil || runc != nil || os.Geteuid() != 0 {
@@ -112,7 +112,7 @@ func (i imaged) Start(ctx context.Context, s runtime.Spec) (runtime.Status, erro
 	return i.Runtime.Start(ctx, s)
 }
 
-func reopen(t *testing.T, o oci.Options) imaged {
+func reopen(t testing.TB, o oci.Options) imaged {
 	t.Helper()
 	r, err := oci.Open(o)
 	if err != nil {
@@ -123,7 +123,7 @@ func reopen(t *testing.T, o oci.Options) imaged {
 }
 
 // stopReaper ends what runs, and the reaper; it must have had nothing to complain about.
-func stopReaper(t *testing.T, o oci.Options) {
+func stopReaper(t testing.TB, o oci.Options) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
