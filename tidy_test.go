@@ -25,7 +25,7 @@ var layers = map[string]int{
 	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
 	"journal": 2, "disk": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
-	"catalog": 2, "atrest": 2,
+	"catalog": 2, "atrest": 2, "image": 2,
 	"sim": 4, "testcluster": 4,
 	"docs": 2,
 	"wait": 2, "unixsock": 2, "tlscert": 2, "strangers": 2, "sysmon": 2,

@@ -22,7 +22,8 @@ const (
 )
 
 // ParseImage takes an image's name apart by docker's rules: what stands before the first "/" is a registry when it
-// has a "." or ":" or is "localhost"; without one it is docker.io, where a name of one part lies below library/;
+// has a "." or ":" or is "localhost"; without one it is docker.io (index.docker.io is the same one), where a name of
+// one part lies below library/;
 // without a tag and a digest the tag is latest. It does not judge the parts: CheckImage does.
 func ParseImage(image string) ImageRef {
 	var r ImageRef
@@ -38,7 +39,13 @@ func ParseImage(image string) ImageRef {
 	case slash:
 		r.Registry, r.Repository = defaultRegistry, rest
 	default:
-		r.Registry, r.Repository = defaultRegistry, "library/"+rest
+		r.Registry, r.Repository = defaultRegistry, rest
+	}
+	if r.Registry == "index."+defaultRegistry {
+		r.Registry = defaultRegistry
+	}
+	if r.Registry == defaultRegistry && !strings.Contains(r.Repository, "/") {
+		r.Repository = "library/" + r.Repository
 	}
 	if r.Tag == "" && r.Digest == "" {
 		r.Tag = defaultTag

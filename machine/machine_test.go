@@ -109,6 +109,8 @@ func TestParseImage(t *testing.T) {
 	for image, want := range map[string]machine.ImageRef{
 		"nginx":                         {Registry: "docker.io", Repository: "library/nginx", Tag: "latest"},
 		"nginx:1.29":                    {Registry: "docker.io", Repository: "library/nginx", Tag: "1.29"},
+		"docker.io/nginx":               {Registry: "docker.io", Repository: "library/nginx", Tag: "latest"},
+		"index.docker.io/me/app:1":      {Registry: "docker.io", Repository: "me/app", Tag: "1"},
 		"souk/host":                     {Registry: "docker.io", Repository: "souk/host", Tag: "latest"},
 		"localhost/a":                   {Registry: "localhost", Repository: "a", Tag: "latest"},
 		"localhost:5000/a:b":            {Registry: "localhost:5000", Repository: "a", Tag: "b"},

@@ -1,0 +1,66 @@
+package layer
+
+import (
+	"context"
+	"io"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Limits bound what one layer may become. A field that is 0 means its default.
+type Limits struct {
+	Bytes   int64 // of its tar, and of its files together; 32 GiB
+	Entries int   // 2 million
+	Path    int   // bytes of a name; 4095, as the kernel's
+	Ratio   int64 // of the tar to what was sent, once it is over RatioFrom; 200, where real layers have 2 to 10
+}
+
+// ratioFrom is how large a tar may be whatever its ratio: there are small layers of zeros.
+const ratioFrom = 256 << 20
+
+// Or returns the limits with the defaults for what is 0.
+func (l Limits) Or() Limits {
+	if l.Bytes == 0 {
+		l.Bytes = 32 << 30
+	}
+	if l.Entries == 0 {
+		l.Entries = 2_000_000
+	}
+	if l.Path == 0 {
+		l.Path = 4095
+	}
+	if l.Ratio == 0 {
+		l.Ratio = 200
+	}
+	return l
+}
+
+// meter reads a layer's tar within its limits.
+type meter struct {
+	ctx        context.Context //nolint:containedctx // of this one layer
+	r          io.Reader
+	limits     Limits
+	compressed func() int64 // how much of what was sent was read by now
+	n          int64
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	if m.ctx.Err() != nil {
+		return 0, fault.Wrap(m.ctx.Err(), fault.Timeout, "image_canceled", "unpacking was given up")
+	}
+	n, err := m.r.Read(p)
+	m.n += int64(n)
+	if m.n > m.limits.Bytes {
+		return n, tooLarge("it has more than %d bytes", m.limits.Bytes)
+	}
+	if c := m.compressed(); m.n > ratioFrom && m.n/max(c, 1) > m.limits.Ratio {
+		return n, tooLarge("its first %d bytes were %d when compressed", m.n, c)
+	}
+	return n, err
+}
+
+func tooLarge(why string, args ...any) error {
+	e := fault.New(fault.Invalid, "image_limit", why, args...)
+	e.Text = "a layer is larger than this host allows: " + e.Text + "; if it should be, raise the limit"
+	return e
+}

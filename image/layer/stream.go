@@ -1,0 +1,128 @@
+package layer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Stream is the tar in a compressed layer: decompressed by a goroutine of its own, hashed, and within limits.
+type Stream struct {
+	meter
+	sum   hash.Hash
+	ahead *ahead
+}
+
+// NewStream reads a compressed layer; count says how much of it was read so far. It must be closed.
+func NewStream(ctx context.Context, r io.Reader, l Limits, count func() int64) *Stream {
+	s := &Stream{sum: sha256.New(), ahead: readAhead(r)}
+	s.meter = meter{ctx: ctx, r: s.ahead, limits: l.Or(), compressed: count}
+	return s
+}
+
+// Read reads on.
+func (s *Stream) Read(p []byte) (int, error) {
+	n, err := s.meter.Read(p)
+	s.sum.Write(p[:n])
+	return n, err
+}
+
+// DiffID returns the digest of what was read, which is the layer's when that was all.
+func (s *Stream) DiffID() v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(s.sum.Sum(nil))}
+}
+
+// Close ends the goroutine. Nothing reads the compressed layer any more when it returns.
+func (s *Stream) Close() error {
+	s.ahead.close()
+	return nil
+}
+
+// chunk is some of what was read ahead.
+type chunk struct {
+	b   []byte
+	err error
+}
+
+// ahead reads ahead of who reads from it.
+type ahead struct {
+	full  chan chunk
+	empty chan []byte
+	quit  chan struct{}
+	done  chan struct{}
+	now   chunk
+	whole []byte // the buffer of now
+}
+
+const (
+	aheadChunks = 4
+	aheadBytes  = 256 << 10
+)
+
+func readAhead(r io.Reader) *ahead {
+	a := &ahead{full: make(chan chunk, aheadChunks), empty: make(chan []byte, aheadChunks), quit: make(chan struct{}),
+		done: make(chan struct{})}
+	for range aheadChunks {
+		a.empty <- make([]byte, aheadBytes)
+	}
+	go func() {
+		defer close(a.done)
+		a.run(r)
+	}()
+	return a
+}
+
+func (a *ahead) run(compressed io.Reader) {
+	r, _, err := Decompress(compressed)
+	if err != nil {
+		a.full <- chunk{err: err} // there is place: nothing was sent yet
+		return
+	}
+	defer r.Close()
+	for err == nil {
+		var b []byte
+		select {
+		case b = <-a.empty:
+		case <-a.quit:
+			return
+		}
+		var n int
+		n, err = io.ReadFull(r, b)
+		if err == io.ErrUnexpectedEOF { //nolint:errorlint // of ReadFull itself, or of a layer that was cut: see below
+			err = a.end(r)
+		}
+		a.full <- chunk{b: b[:n], err: err} // as many places as buffers
+	}
+}
+
+// end asks again why there was no more: ReadFull says the same of an end and of a layer that breaks off.
+func (a *ahead) end(r io.Reader) error {
+	_, err := r.Read(make([]byte, 1))
+	return err
+}
+
+// Read reads what was read ahead.
+func (a *ahead) Read(p []byte) (int, error) {
+	for len(a.now.b) == 0 {
+		if a.now.err != nil {
+			return 0, a.now.err
+		}
+		if a.whole != nil {
+			a.empty <- a.whole[:aheadBytes]
+		}
+		a.now = <-a.full
+		a.whole = a.now.b
+	}
+	n := copy(p, a.now.b)
+	a.now.b = a.now.b[n:]
+	return n, nil
+}
+
+func (a *ahead) close() {
+	close(a.quit)
+	<-a.done
+}

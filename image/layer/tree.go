@@ -1,0 +1,433 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// found is what there is at a path of the image as it is with this layer so far.
+type found struct {
+	found bool
+	layer int // its directory's descriptor
+	st    unix.Stat_t
+}
+
+// kind returns the type bits of its mode; 0: nothing is seen there.
+func (f found) kind() uint32 {
+	if !f.found || isWhiteout(&f.st) {
+		return 0
+	}
+	return f.st.Mode & unix.S_IFMT
+}
+
+func openDir(fd int, base string) (int, error) {
+	return unix.Openat(fd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// keep remembers the descriptor of one of this layer's directories.
+func (u *unpacker) keep(at string, fd int) { u.dirs[at] = fd }
+
+// closeDirs closes those that can be opened again.
+func (u *unpacker) closeDirs() {
+	for name, fd := range u.dirs {
+		if name != "" {
+			_ = unix.Close(fd)
+			delete(u.dirs, name)
+		}
+	}
+}
+
+// open returns the descriptor of one of this layer's directories, by names of which none is a link.
+func (u *unpacker) open(at string) (int, error) {
+	if fd, ok := u.dirs[at]; ok {
+		return fd, nil
+	}
+	dir, base := split(at)
+	parent, err := u.open(dir)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := openDir(parent, base)
+	if err != nil {
+		return -1, err
+	}
+	u.keep(at, fd)
+	return fd, nil
+}
+
+// walked is one layer's part of a look-up.
+type walked struct {
+	found
+	stop bool // the layers below do not count
+}
+
+// walk looks a path up in one layer.
+func (u *unpacker) walk(layer int, at string) (w walked, err error) {
+	w.layer = layer
+	fd, rest := layer, at
+	defer func() {
+		if fd != layer {
+			_ = unix.Close(fd)
+		}
+	}()
+	for {
+		base, deeper, more := strings.Cut(rest, "/")
+		err := unix.Fstatat(fd, base, &w.st, unix.AT_SYMLINK_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) {
+			return w, nil
+		}
+		if err != nil {
+			return w, onDisk(err, "look up %q", at)
+		}
+		isDir := w.st.Mode&unix.S_IFMT == unix.S_IFDIR
+		if !more {
+			w.found.found = true
+			return w, nil
+		}
+		if !isDir {
+			w.stop = true
+			return w, nil
+		}
+		next, err := openDir(fd, base)
+		if err != nil {
+			return w, onDisk(err, "look up %q", at)
+		}
+		if fd != layer {
+			_ = unix.Close(fd)
+		}
+		fd, rest = next, deeper
+		var y [1]byte
+		if n, err := unix.Fgetxattr(fd, u.o.Form.Xattrs+opaque, y[:]); err == nil && n == 1 && y[0] == 'y' {
+			w.stop = true
+		}
+	}
+}
+
+// stat looks a path up in this layer alone.
+func (u *unpacker) stat(layer int, at string) (found, error) {
+	w, err := u.walk(layer, at)
+	return w.found, err
+}
+
+// look looks a path up in the image as it is so far, as overlayfs would.
+func (u *unpacker) look(at string) (found, error) {
+	if at == "" {
+		return found{found: true, layer: u.top, st: unix.Stat_t{Mode: unix.S_IFDIR}}, nil
+	}
+	w, err := u.walk(u.top, at)
+	for i := 0; err == nil && !w.found.found && !w.stop && i < len(u.lowers); i++ {
+		w, err = u.walk(u.lowers[i], at)
+	}
+	return w.found, err
+}
+
+// resolve returns the path of a directory in which no name is a link. It need not be there.
+func (u *unpacker) resolve(name string, parts []string) (string, error) {
+	at := strings.Join(parts, "/")
+	if _, ok := u.dirs[at]; ok {
+		return at, nil
+	}
+	at = ""
+	rest := parts
+	for links := 0; len(rest) > 0; {
+		p := rest[0]
+		rest = rest[1:]
+		switch p {
+		case "", ".":
+			continue
+		case "..":
+			if at == "" {
+				return "", refuse(name, "which goes through a link that leads out of the image")
+			}
+			at, _ = split(at)
+			continue
+		}
+		next := join(at, p)
+		if _, ok := u.dirs[next]; ok {
+			at = next
+			continue
+		}
+		if len(next) > u.o.Limits.Path {
+			return "", refuse(name, "which is more than %d bytes deep", u.o.Limits.Path)
+		}
+		f, err := u.look(next)
+		if err != nil {
+			return "", err
+		}
+		switch f.kind() {
+		case 0, unix.S_IFDIR:
+			at = next
+		case unix.S_IFLNK:
+			if links++; links > maxLinks {
+				return "", refuse(name, "which goes through more than %d links", maxLinks)
+			}
+			to, err := readlink(f.layer, next)
+			if err != nil {
+				return "", onDisk(err, "unpack %q", name)
+			}
+			if strings.HasPrefix(to, "/") {
+				at = ""
+			}
+			rest = append(strings.Split(to, "/"), rest...)
+		default:
+			return "", refuse(name, "which is below something that is no directory")
+		}
+	}
+	return at, nil
+}
+
+// within opens the directory of a path of one layer.
+func within(layer int, at string) (fd int, base string, err error) {
+	fd = layer
+	for {
+		name, rest, more := strings.Cut(at, "/")
+		if !more {
+			if fd == layer {
+				fd, err = unix.FcntlInt(uintptr(layer), unix.F_DUPFD_CLOEXEC, 0)
+			}
+			return fd, name, err
+		}
+		next, err := openDir(fd, name)
+		if fd != layer {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return -1, "", err
+		}
+		fd, at = next, rest
+	}
+}
+
+func readlink(layer int, at string) (string, error) {
+	fd, base, err := within(layer, at)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	var b [4096]byte
+	n, err := unix.Readlinkat(fd, base, b[:])
+	return string(b[:max(n, 0)]), err
+}
+
+// makeDir returns the descriptor of a directory of this layer. Where it or those above it are missing they are made: as
+// the layers below have them, or anew.
+func (u *unpacker) makeDir(name, at string) (int, error) {
+	if fd, ok := u.dirs[at]; ok {
+		return fd, nil // so it is this layer's own
+	}
+	dir, base := split(at)
+	parent, err := u.makeDir(name, dir)
+	if err != nil {
+		return -1, err
+	}
+	if u.flat {
+		u.own[at] = true
+	}
+	fd, err := openDir(parent, base)
+	if err == nil {
+		u.keep(at, fd)
+		return fd, u.asItIs(at, fd)
+	}
+	below := found{}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		if below, err = u.look(at); err != nil {
+			return -1, err
+		}
+		err = unix.Mkdirat(parent, base, 0o700)
+		u.result.Entries++
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		var st unix.Stat_t
+		if err = unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && !isWhiteout(&st) {
+			return -1, refuse(name, "which is below something that is no directory")
+		}
+		err = u.fresh(parent, at, base)
+	}
+	if err == nil {
+		fd, err = openDir(parent, base)
+	}
+	if err != nil {
+		return -1, onDisk(err, "unpack %q", name)
+	}
+	u.keep(at, fd)
+	return fd, u.like(name, at, fd, below)
+}
+
+// like gives a directory that no entry describes the owner, mode, time and attributes it has below, or those of a new
+// one.
+func (u *unpacker) like(name, at string, fd int, below found) error {
+	if below.kind() != unix.S_IFDIR {
+		u.finish[at] = metadata{mode: 0o755, time: time.Unix(0, 0)}
+		return nil
+	}
+	u.finish[at] = metadata{mode: below.st.Mode & 0o7777, time: time.Unix(below.st.Mtim.Unix())}
+	if u.o.Form.Owners {
+		if err := unix.Fchown(fd, int(below.st.Uid), int(below.st.Gid)); err != nil {
+			return onDisk(err, "unpack %q", name)
+		}
+	}
+	parent, base, err := within(below.layer, at)
+	if err != nil {
+		return onDisk(err, "unpack %q", name)
+	}
+	defer unix.Close(parent)
+	from, err := openDir(parent, base)
+	if err != nil {
+		return onDisk(err, "unpack %q", name)
+	}
+	defer unix.Close(from)
+	return onDisk(u.copyXattrs(from, fd), "unpack %q", name)
+}
+
+// asItIs lets a directory that the layers below left have the time it has, also when this one writes into it.
+func (u *unpacker) asItIs(at string, fd int) error {
+	if _, described := u.finish[at]; described || !u.flat {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return onDisk(err, "unpack %q", at)
+	}
+	u.finish[at] = metadata{mode: st.Mode & 0o7777, time: time.Unix(st.Mtim.Unix())}
+	return nil
+}
+
+// beginRoot makes the image's root what it is below, or a new one.
+func (u *unpacker) beginRoot() error {
+	if u.flat {
+		return u.asItIs("", u.top)
+	}
+	if len(u.lowers) == 0 {
+		u.finish[""] = metadata{mode: 0o755, time: time.Unix(0, 0)}
+		return nil
+	}
+	below := found{found: true, layer: u.lowers[0]}
+	if err := unix.Fstat(u.lowers[0], &below.st); err != nil {
+		return onDisk(err, "unpack")
+	}
+	u.finish[""] = metadata{mode: below.st.Mode & 0o7777, time: time.Unix(below.st.Mtim.Unix())}
+	if u.o.Form.Owners {
+		if err := unix.Fchown(u.top, int(below.st.Uid), int(below.st.Gid)); err != nil {
+			return onDisk(err, "unpack")
+		}
+	}
+	return onDisk(u.copyXattrs(u.lowers[0], u.top), "unpack")
+}
+
+// copyUp makes a file that a layer below has one of this layer too.
+func (u *unpacker) copyUp(name, at string, f found) error {
+	if u.flat || f.layer == u.top {
+		if u.flat {
+			u.own[at] = true
+		}
+		return nil
+	}
+	dir, base := split(at)
+	to, err := u.makeDir(name, dir)
+	if err != nil {
+		return err
+	}
+	from, _, err := within(f.layer, at)
+	if err != nil {
+		return onDisk(err, "unpack %q", name)
+	}
+	defer unix.Close(from)
+	u.result.Entries++
+	switch f.kind() {
+	case unix.S_IFREG:
+		return u.copyFile(name, from, to, base, f.st)
+	case unix.S_IFLNK:
+		target, err := readlink(f.layer, at)
+		if err == nil {
+			err = unix.Symlinkat(target, to, base)
+		}
+		if err != nil {
+			return onDisk(err, "unpack %q", name)
+		}
+	case unix.S_IFIFO:
+		if err := unix.Mknodat(to, base, f.st.Mode, 0); err != nil {
+			return onDisk(err, "unpack %q", name)
+		}
+	default:
+		return refuse(name, "a link to what is no file")
+	}
+	if u.o.Form.Owners {
+		if err := unix.Fchownat(to, base, int(f.st.Uid), int(f.st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return onDisk(err, "unpack %q", name)
+		}
+	}
+	ts := []unix.Timespec{f.st.Mtim, f.st.Mtim}
+	return onDisk(unix.UtimesNanoAt(to, base, ts, unix.AT_SYMLINK_NOFOLLOW), "unpack %q", name)
+}
+
+func (u *unpacker) copyFile(name string, from, to int, base string, st unix.Stat_t) error {
+	fd, err := unix.Openat(from, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return onDisk(err, "unpack %q", name)
+	}
+	src := os.NewFile(uintptr(fd), base)
+	defer src.Close()
+	f, err := unix.Openat(to, base, create, 0o600)
+	if err != nil {
+		return onDisk(err, "unpack %q", name)
+	}
+	defer unix.Close(f)
+	if err := u.content(f, src, name); err != nil {
+		return err
+	}
+	if u.o.Form.Owners {
+		err = unix.Fchown(f, int(st.Uid), int(st.Gid))
+	}
+	if err == nil {
+		err = unix.Fchmod(f, st.Mode&0o7777)
+	}
+	if err == nil {
+		err = u.copyXattrs(fd, f)
+	}
+	if err == nil {
+		err = setTime(f, time.Unix(st.Mtim.Unix()))
+	}
+	return onDisk(err, "unpack %q", name)
+}
+
+// Count counts what is in a directory.
+func Count(dir string) (t Tally, err error) {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]bool{}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		t.Entries++
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fault.New(fault.Internal, "", "the file %s has no inode", path)
+		}
+		if st.Nlink > 1 {
+			key := inode{st.Dev, st.Ino}
+			if seen[key] {
+				return nil
+			}
+			seen[key] = true
+		}
+		t.Bytes += info.Size()
+		return nil
+	})
+	return t, onDisk(err, "count what is in %s", dir)
+}

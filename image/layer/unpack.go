@@ -1,0 +1,278 @@
+package layer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Options say how layers are unpacked.
+type Options struct {
+	Limits Limits
+	Form   Form
+}
+
+// Tally is what is in a directory: names, and bytes of regular files, each once whatever it is called.
+type Tally struct {
+	Entries int   `json:"entries"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// Result is what came of unpacking one layer.
+type Result struct {
+	Tally
+	OpaqueRoot bool // nothing of the layers below is seen; overlayfs has no mark for that, so they are not mounted
+}
+
+// Whiteouts are marked by their names.
+const (
+	whiteoutPrefix = ".wh."
+	opaqueName     = ".wh..wh..opq"
+	auxPrefix      = ".wh..wh." // of aufs's own files, which say nothing
+	maxLinks       = 40         // symbolic ones, on the way to one name
+	openDirs       = 128
+	maxID          = 1<<32 - 2 // the next one means none
+)
+
+// unpacker unpacks one layer.
+type unpacker struct {
+	ctx    context.Context //nolint:containedctx // of this one layer
+	o      Options
+	root   *os.Root // for removing trees
+	top    int      // this layer's directory
+	lowers []int    // those below, the topmost first; none when flat
+
+	flat bool            // top has what the layers below left
+	own  map[string]bool // when flat: what this layer has said
+
+	dirs    map[string]int      // descriptors of directories that are in use, by path
+	finish  map[string]metadata // of directories, when nothing is written into them any more
+	buf     []byte
+	entries int   // of the tar
+	written int64 // bytes of files
+	result  Result
+	removed bool // so the counters do not hold
+}
+
+// metadata is what is set on a file last.
+type metadata struct {
+	mode uint32
+	time time.Time
+}
+
+// Unpack writes a layer's tar into an empty directory which then is an overlayfs's lower one on those below it, the
+// topmost first.
+func Unpack(ctx context.Context, r io.Reader, dir string, lowers []string, o Options) (Result, error) {
+	u := &unpacker{ctx: ctx, o: o}
+	for _, l := range lowers {
+		fd, err := unix.Open(l, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			u.close()
+			return Result{}, onDisk(err, "open the layer %s", l)
+		}
+		u.lowers = append(u.lowers, fd)
+	}
+	return u.unpack(r, dir)
+}
+
+// Apply writes a layer's tar over what the layers below it left in a directory.
+func Apply(ctx context.Context, r io.Reader, dir string, o Options) (Result, error) {
+	u := &unpacker{ctx: ctx, o: o, flat: true, own: map[string]bool{}}
+	return u.unpack(r, dir)
+}
+
+func (u *unpacker) unpack(r io.Reader, dir string) (Result, error) {
+	u.o.Limits = u.o.Limits.Or()
+	u.dirs, u.finish, u.buf = map[string]int{}, map[string]metadata{}, make([]byte, 256<<10)
+	defer u.close()
+	var err error
+	if u.root, err = os.OpenRoot(dir); err != nil {
+		return Result{}, onDisk(err, "open %s", dir)
+	}
+	if u.top, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err != nil {
+		return Result{}, onDisk(err, "open %s", dir)
+	}
+	u.dirs[""] = u.top
+	if err := u.beginRoot(); err != nil {
+		return Result{}, err
+	}
+	if err := u.all(r); err != nil {
+		return Result{}, err
+	}
+	if err := u.finishDirs(); err != nil {
+		return Result{}, err
+	}
+	if u.removed || u.flat {
+		u.result.Tally, err = Count(dir)
+	}
+	return u.result, err
+}
+
+func (u *unpacker) close() {
+	for name, fd := range u.dirs {
+		_ = unix.Close(fd)
+		delete(u.dirs, name)
+	}
+	for _, fd := range u.lowers {
+		_ = unix.Close(fd)
+	}
+	if u.root != nil {
+		_ = u.root.Close()
+	}
+}
+
+// all reads the tar to its end, and what is behind that: it is part of what was hashed.
+func (u *unpacker) all(r io.Reader) error {
+	in := tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		if u.entries++; u.entries > u.o.Limits.Entries {
+			return tooLarge("it has more than %d entries", u.o.Limits.Entries)
+		}
+		if err := u.entry(h, in); err != nil {
+			return err
+		}
+	}
+	if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{r}, u.buf); err != nil {
+		return unreadable(err)
+	}
+	return nil
+}
+
+// unreadable is the error for a tar that ends early or is none. What is known of why stays.
+func unreadable(err error) error {
+	if f, ours := errors.AsType[*fault.Error](err); ours {
+		return f
+	}
+	return fault.Wrap(err, fault.Invalid, "image_layer",
+		"a layer is not a tar, or breaks off; build or push the image again")
+}
+
+// refuse is the error for an entry that no layer may have.
+func refuse(name, why string, args ...any) error {
+	return fault.New(fault.Invalid, "image_entry", "a layer has the entry %q, %s; nothing of it was kept",
+		fault.Clip(name, 200), fmt.Sprintf(why, args...))
+}
+
+// parts splits a name of the layer. It may not lead above the tree.
+func (u *unpacker) parts(name string) ([]string, error) {
+	if len(name) > u.o.Limits.Path {
+		return nil, refuse(name, "whose name has %d bytes, more than the %d that are allowed", len(name),
+			u.o.Limits.Path)
+	}
+	if strings.ContainsRune(name, 0) {
+		return nil, refuse(name, "whose name has a zero byte")
+	}
+	clean := path.Clean(strings.TrimLeft(name, "/"))
+	if clean == "." {
+		return nil, nil
+	}
+	all := strings.Split(clean, "/")
+	if all[0] == ".." {
+		return nil, refuse(name, "which leads out of the image")
+	}
+	for _, p := range all {
+		if len(p) > 255 {
+			return nil, refuse(name, "of which a part has more than 255 bytes")
+		}
+	}
+	return all, nil
+}
+
+// entry does what one entry says.
+func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	if len(u.dirs) > openDirs { // between entries, for one may use several
+		u.closeDirs()
+	}
+	if h.Uid < 0 || h.Gid < 0 || h.Uid > maxID || h.Gid > maxID {
+		return refuse(h.Name, "which belongs to the user %d and the group %d, and there are none", h.Uid, h.Gid)
+	}
+	all, err := u.parts(h.Name)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		if h.Typeflag != tar.TypeDir {
+			return refuse(h.Name, "which is the image's root and no directory")
+		}
+		return u.describe("", u.top, h)
+	}
+	for _, p := range all[:len(all)-1] {
+		if strings.HasPrefix(p, auxPrefix) {
+			return nil
+		}
+		if strings.HasPrefix(p, whiteoutPrefix) {
+			return refuse(h.Name, "which is in a whiteout")
+		}
+	}
+	parent, base := all[:len(all)-1], all[len(all)-1]
+	if strings.HasPrefix(base, whiteoutPrefix) {
+		return u.whiteout(h.Name, parent, base)
+	}
+	dir, err := u.resolve(h.Name, parent)
+	if err != nil {
+		return err
+	}
+	fd, err := u.makeDir(h.Name, dir)
+	if err != nil {
+		return err
+	}
+	at := join(dir, base)
+	if len(at) > u.o.Limits.Path {
+		return refuse(h.Name, "which is more than %d bytes deep", u.o.Limits.Path)
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err = u.directory(h, fd, at, base)
+	case tar.TypeReg:
+		err = u.file(h, body, fd, at, base)
+	case tar.TypeSymlink:
+		err = u.symlink(h, fd, at, base)
+	case tar.TypeLink:
+		err = u.link(h, fd, at, base)
+	case tar.TypeFifo:
+		err = u.fifo(h, fd, at, base)
+	case tar.TypeChar, tar.TypeBlock:
+		return refuse(h.Name, "which is a device; a machine gets its devices from its worker")
+	default:
+		return refuse(h.Name, "which is of the unknown type %q", h.Typeflag)
+	}
+	if err == nil && u.flat {
+		u.own[at] = true
+	}
+	return err
+}
+
+func join(dir, base string) string {
+	if dir == "" {
+		return base
+	}
+	return dir + "/" + base
+}
+
+func split(at string) (dir, base string) {
+	i := strings.LastIndexByte(at, '/')
+	if i < 0 {
+		return "", at
+	}
+	return at[:i], at[i+1:]
+}

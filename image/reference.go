@@ -1,0 +1,29 @@
+package image
+
+import (
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Parse takes the name of an image as people write it and returns it in full: nginx is docker.io/library/nginx:latest.
+func Parse(name string) (machine.ImageRef, error) {
+	if err := machine.CheckImage(name); err != nil {
+		return machine.ImageRef{}, err
+	}
+	if machine.IsHostImage(name) {
+		return machine.ImageRef{}, fault.New(fault.Invalid, "image",
+			"%s is no image: it means the files of the host itself; name an image such as "+
+				"nginx:1.29", machine.HostImage)
+	}
+	return machine.ParseImage(name), nil
+}
+
+// parseDigest returns the digest that s is, and whether it is one.
+func parseDigest(s string) (v1.Hash, bool) {
+	h, err := v1.NewHash(s)
+	return h, err == nil && h.Algorithm == "sha256" && strings.HasPrefix(s, "sha256:")
+}

@@ -1,0 +1,298 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/soukhq/souk/fault"
+)
+
+const (
+	redirects  = 5
+	errorBytes = 64 << 10 // that are read of an answer that is an error
+)
+
+// question is one GET.
+type question struct {
+	endpoint
+	repository, path string
+	accept           string
+	from, to         int64  // of a blob that is gone on with; to is 0 for all of it
+	what             string // for sentences: "the image x"
+}
+
+// answer is what came: a body that is cut off when nothing comes for too long.
+type answer struct {
+	status    int
+	header    http.Header
+	body      io.ReadCloser
+	elsewhere bool // of whom the registry redirected to
+}
+
+var errIdle = errors.New("nothing came") //nolint:gochecknoglobals // a constant
+
+// ask asks once, with what a registry wants to know of who asks.
+func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
+	key := q.base + " " + q.repository
+	c.mu.Lock()
+	authorization := c.tokens[key]
+	c.mu.Unlock()
+	a, err := c.get(ctx, q, authorization)
+	if err != nil {
+		return nil, err
+	}
+	if a.status == http.StatusUnauthorized && !a.elsewhere { // who was redirected to gets no credentials
+		challenges := a.header.Values("WWW-Authenticate")
+		_ = a.body.Close()
+		if authorization, err = c.authorize(ctx, q, challenges); err != nil {
+			return nil, err
+		}
+		if a, err = c.get(ctx, q, authorization); err != nil {
+			return nil, err
+		}
+		if a.status < 300 {
+			c.mu.Lock()
+			c.tokens[key] = authorization
+			c.mu.Unlock()
+		}
+	}
+	if a.status == http.StatusOK || a.status == http.StatusPartialContent {
+		return a, nil
+	}
+	defer a.body.Close()
+	return nil, q.refused(a, authorization != "")
+}
+
+// get asks and follows redirects. Who is redirected to gets no credentials.
+func (c *Client) get(ctx context.Context, q question, authorization string) (*answer, error) {
+	at, client := q.base+"/"+q.repository+q.path, c.direct
+	for hops := 0; ; hops++ {
+		header := http.Header{"User-Agent": {"souk"}}
+		if q.accept != "" {
+			header.Set("Accept", q.accept)
+		}
+		if q.to > 0 {
+			// Both ends, for there are registries that refuse a range without its end.
+			header.Set("Range", fmt.Sprintf("bytes=%d-%d", q.from, q.to-1))
+		}
+		if authorization != "" && client == c.direct {
+			header.Set("Authorization", authorization)
+		}
+		a, err := c.send(ctx, client, q, &http.Request{Method: http.MethodGet, Header: header}, at)
+		if err != nil {
+			return nil, err
+		}
+		if a.elsewhere = client != c.direct; a.status < 300 || a.status >= 400 {
+			return a, nil
+		}
+		_ = a.body.Close()
+		to, err := url.Parse(a.header.Get("Location"))
+		if err != nil || hops == redirects {
+			return nil, fault.New(fault.Unavailable, "registry_redirect",
+				"the registry %s redirects without an end when asked for %s; ask its operator", q.name, q.what)
+		}
+		from, _ := url.Parse(at)
+		to = from.ResolveReference(to)
+		if err := q.mayFollow(to); err != nil {
+			return nil, err
+		}
+		if to.Host != q.host || to.Scheme != from.Scheme {
+			client = c.guarded[c.reachOfHost(q.host)]
+		}
+		at = to.String()
+	}
+}
+
+// mayFollow refuses to leave TLS, and what is not HTTP.
+func (q question) mayFollow(to *url.URL) error {
+	if to.Scheme == "https" || to.Scheme == "http" && q.plain() {
+		return nil
+	}
+	return fault.New(fault.Denied, "registry_reach",
+		"the registry %s sent souk from TLS to %s://%s for %s; it was not asked", q.name, to.Scheme, to.Host, q.what)
+}
+
+func (c *Client) reachOfHost(host string) reach {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.reaches[host], loopback)
+}
+
+// send sends one request and learns how near the registry is.
+func (c *Client) send(ctx context.Context, client *http.Client, q question, r *http.Request, at string) (*answer,
+	error) {
+	to, err := url.Parse(at)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "registry", "the registry %s is not an address", q.name)
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(c.o.Idle, func() { cancel(errIdle) })
+	r.URL, r.Host = to, to.Host
+	if client == c.direct {
+		within = httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			if p, err := netip.ParseAddrPort(i.Conn.RemoteAddr().String()); err == nil {
+				c.mu.Lock()
+				c.reaches[q.host] = reachOf(p.Addr())
+				c.mu.Unlock()
+			}
+		}})
+	}
+	resp, err := client.Do(r.WithContext(within))
+	if err != nil {
+		idle.Stop()
+		cancel(nil)
+		return nil, c.broken(ctx, within, q, err)
+	}
+	return &answer{status: resp.StatusCode, header: resp.Header, body: &body{c: c, q: q, outer: ctx, within: within,
+		cancel: cancel, idle: idle, of: resp.Body}}, nil
+}
+
+// body reads an answer; each byte that comes gives it the whole time again.
+type body struct {
+	c             *Client
+	q             question
+	outer, within context.Context //nolint:containedctx // of this one answer
+	cancel        context.CancelCauseFunc
+	idle          *time.Timer
+	of            io.ReadCloser
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.of.Read(p)
+	if n > 0 {
+		b.idle.Reset(b.c.o.Idle)
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader says so itself
+		err = b.c.broken(b.outer, b.within, b.q, err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.idle.Stop()
+	defer b.cancel(nil)
+	return b.of.Close()
+}
+
+// broken says why there is no answer, or no more of it.
+func (c *Client) broken(ctx, within context.Context, q question, err error) error {
+	var f *fault.Error
+	switch {
+	case ctx.Err() != nil:
+		return fault.Wrap(ctx.Err(), fault.Timeout, "image_canceled", "getting %s was given up", q.what)
+	case errors.Is(context.Cause(within), errIdle):
+		return fault.New(fault.Timeout, "registry_hangs",
+			"the registry %s sent nothing for %s while asked for %s; try again, or configure a "+
+				"mirror", q.name, c.o.Idle,
+			q.what)
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.New(fault.Unavailable, "image_cut",
+			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
+	}
+	return fault.Wrap(err, fault.Unavailable, "registry_unreachable",
+		"the registry %s cannot be reached for %s; see that its name is right and that it runs, or load the image "+
+			"from a file",
+		q.name, q.what)
+}
+
+// refused makes an error of an answer that is none.
+func (q question) refused(a *answer, credentials bool) error {
+	said := saidBy(a)
+	switch s := a.status; {
+	case s == http.StatusUnauthorized && !credentials:
+		return fault.New(fault.Denied, "registry_login",
+			"the registry %s wants credentials for %s, and none are configured for it (or there is no such image)%s",
+			q.name, q.what, said)
+	case s == http.StatusUnauthorized:
+		return fault.New(fault.Denied, "registry_login",
+			"the registry %s does not take the credentials that are configured for %s (or there is no such image)%s",
+			q.name, q.what, said)
+	case s == http.StatusForbidden:
+		return fault.New(fault.Denied, "registry_forbidden",
+			"the registry %s forbids %s to whom the configured credentials belong%s", q.name, q.what, said)
+	case s == http.StatusNotFound:
+		return fault.New(fault.NotFound, "image", "the registry %s does not have %s%s", q.name, q.what, said)
+	case s == http.StatusTooManyRequests:
+		e := fault.New(fault.Unavailable, "registry_busy",
+			"the registry %s has had too many requests to give %s now%s; try again later, or configure a mirror",
+			q.name, q.what, said)
+		e.RetryAfter = retryAfter(a.header, time.Now())
+		return e
+	case s >= 500:
+		e := fault.New(fault.Unavailable, "registry_failed",
+			"the registry %s answered %d when asked for %s%s; try again later", q.name, s, q.what, said)
+		e.RetryAfter = retryAfter(a.header, time.Now())
+		return e
+	default:
+		return fault.New(fault.Invalid, "registry_answer",
+			"the registry %s answered %d when asked for %s%s; is it a registry of images?", q.name, s, q.what, said)
+	}
+}
+
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if s, err := strconv.Atoi(v); err == nil && s >= 0 {
+		return time.Duration(min(s, 1<<20)) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// saidBy returns what a registry says of its refusal, as the end of a sentence.
+func saidBy(a *answer) string {
+	raw, _ := io.ReadAll(io.LimitReader(a.body, errorBytes))
+	var doc struct {
+		Errors []struct{ Code, Message string } `json:"errors"`
+	}
+	if json.Unmarshal(raw, &doc) != nil || len(doc.Errors) == 0 {
+		return ""
+	}
+	said := doc.Errors[0].Message
+	if said == "" {
+		said = doc.Errors[0].Code
+	}
+	said = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return ' '
+	}, fault.Clip(said, 200))
+	if said = strings.TrimSpace(said); said == "" {
+		return ""
+	}
+	return fmt.Sprintf(": it says %q", said)
+}
+
+// document asks for a small document.
+func (c *Client) document(ctx context.Context, q question, most int64) (*Document, error) {
+	a, err := c.ask(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer a.body.Close()
+	raw, err := io.ReadAll(io.LimitReader(a.body, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(raw)) > most {
+		return nil, fault.New(fault.Invalid, "image_size",
+			"the registry %s sent more than %d bytes as the manifest of %s; no manifest is that "+
+				"long", q.name, most, q.what)
+	}
+	return &Document{Raw: raw, MediaType: a.header.Get("Content-Type")}, nil
+}

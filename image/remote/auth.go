@@ -1,0 +1,205 @@
+package remote
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Credentials are what a registry wants to see of who asks. The zero value is nobody.
+type Credentials struct {
+	Username, Password string
+	IdentityToken      string // a refresh token of OAuth 2
+	RegistryToken      string // sent as it is
+}
+
+func (k Credentials) basic() string {
+	if k.Username == "" && k.Password == "" {
+		return ""
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(k.Username+":"+k.Password))
+}
+
+// authorize answers a registry's challenge with the value of an Authorization header.
+func (c *Client) authorize(ctx context.Context, q question, challenges []string) (string, error) {
+	keys, err := c.o.Credentials(q.registryName())
+	if err != nil {
+		return "", err
+	}
+	if keys.RegistryToken != "" {
+		return "Bearer " + keys.RegistryToken, nil
+	}
+	var wantsBasic bool
+	for _, ch := range challenges {
+		scheme, rest, _ := strings.Cut(ch, " ")
+		switch {
+		case strings.EqualFold(scheme, "Bearer"):
+			return c.token(ctx, q, keys, parameters(rest))
+		case strings.EqualFold(scheme, "Basic"):
+			wantsBasic = true
+		}
+	}
+	if basic := keys.basic(); wantsBasic && basic != "" {
+		if q.plain() && !isLoopback(q.host) {
+			return "", fault.New(fault.Denied, "registry_login",
+				"the registry %s wants a password without TLS; souk sends none in clear", q.name)
+		}
+		return basic, nil
+	}
+	return "", q.refused(&answer{status: http.StatusUnauthorized, body: http.NoBody}, keys != Credentials{})
+}
+
+func (q question) registryName() string {
+	if q.mirror {
+		return q.host
+	}
+	return q.name
+}
+
+// token gets a bearer token at the realm that the registry named.
+func (c *Client) token(ctx context.Context, q question, keys Credentials, p map[string]string) (string, error) {
+	realm, err := url.Parse(p["realm"])
+	if err != nil || realm.Host == "" {
+		return "", fault.New(fault.Invalid, "registry_answer",
+			"the registry %s names no place that gives tokens for %s; ask its operator", q.name, q.what)
+	}
+	if err := q.mayFollow(realm); err != nil {
+		return "", err
+	}
+	client := c.direct
+	if realm.Host != q.host {
+		client = c.guarded[c.reachOfHost(q.host)]
+	}
+	form := url.Values{"service": {p["service"]}, "scope": {"repository:" + q.repository + ":pull"}}
+	r := &http.Request{Method: http.MethodGet, Header: http.Header{"User-Agent": {"souk"}}}
+	if keys.IdentityToken != "" {
+		form.Set("grant_type", "refresh_token")
+		form.Set("refresh_token", keys.IdentityToken)
+		form.Set("client_id", "souk")
+		r.Method = http.MethodPost
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Body = io.NopCloser(strings.NewReader(form.Encode()))
+	} else {
+		query := realm.Query()
+		for k, v := range form {
+			query[k] = v
+		}
+		realm.RawQuery = query.Encode()
+		if basic := keys.basic(); basic != "" {
+			r.Header.Set("Authorization", basic)
+		}
+	}
+	a, err := c.send(ctx, client, q, r, realm.String())
+	if err != nil {
+		return "", err
+	}
+	defer a.body.Close()
+	if a.status != http.StatusOK {
+		if a.status >= 300 && a.status < 400 {
+			return "", fault.New(fault.Denied, "registry_reach",
+				"the place that gives tokens for the registry %s redirects; it was not followed with "+
+					"credentials", q.name)
+		}
+		return "", q.refused(a, keys != Credentials{})
+	}
+	var doc struct {
+		Token       string `json:"token"`
+		AccessToken string `json:"access_token"`
+	}
+	raw, err := io.ReadAll(io.LimitReader(a.body, 1<<20))
+	if err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil || doc.Token == "" && doc.AccessToken == "" {
+		return "", fault.New(fault.Unavailable, "registry_answer",
+			"%s, which gives tokens for the registry %s, gave none; try again later", realm.Host, q.name)
+	}
+	if doc.Token == "" {
+		doc.Token = doc.AccessToken
+	}
+	return "Bearer " + doc.Token, nil
+}
+
+// parameters reads key="value" pairs.
+func parameters(s string) map[string]string {
+	out := map[string]string{}
+	for s != "" {
+		key, rest, ok := strings.Cut(s, "=")
+		if !ok {
+			break
+		}
+		var value string
+		if strings.HasPrefix(rest, `"`) {
+			value, rest, _ = strings.Cut(rest[1:], `"`)
+		} else {
+			value, rest, _ = strings.Cut(rest, ",")
+		}
+		out[strings.ToLower(strings.Trim(key, " ,"))] = value
+		s = strings.TrimLeft(rest, ", ")
+	}
+	return out
+}
+
+// DockerConfig returns the credentials in a file as "docker login" writes it. Programs that it names are not run.
+func DockerConfig(path string) (func(registry string) (Credentials, error), error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "registry_login", "the credentials in %s cannot be read", path)
+	}
+	var doc struct {
+		Auths map[string]struct {
+			Auth, Username, Password     string
+			IdentityToken, RegistryToken string
+		} `json:"auths"`
+		CredHelpers map[string]string `json:"credHelpers"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, fault.New(fault.Invalid, "registry_login",
+			"%s is not a config of docker's: it is not JSON of that form; write it with \"docker login\"", path)
+	}
+	known, helpers := map[string]Credentials{}, map[string]string{}
+	for at, a := range doc.Auths {
+		k := Credentials{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken,
+			RegistryToken: a.RegistryToken}
+		if a.Auth != "" {
+			pair, err := base64.StdEncoding.DecodeString(a.Auth)
+			name, password, ok := strings.Cut(string(pair), ":")
+			if err != nil || !ok {
+				return nil, fault.New(fault.Invalid, "registry_login",
+					"the credentials of %s in %s are not NAME:PASSWORD in base64; log in again", at, path)
+			}
+			k.Username, k.Password = name, strings.TrimRight(password, "\x00")
+		}
+		known[configHost(at)] = k
+	}
+	for at, program := range doc.CredHelpers {
+		helpers[configHost(at)] = program
+	}
+	return func(registry string) (Credentials, error) {
+		k := known[configHost(registry)]
+		if program := helpers[configHost(registry)]; k == (Credentials{}) && program != "" {
+			return k, fault.New(fault.Unimplemented, "registry_login",
+				"%s leaves the credentials of %s to the program %s, which souk does not run; write them into "+
+					"auths", path,
+				registry, fault.Clip(program, 100))
+		}
+		return k, nil
+	}, nil
+}
+
+// configHost returns the registry that a key of docker's config means.
+func configHost(at string) string {
+	at = strings.TrimPrefix(strings.TrimPrefix(at, "https://"), "http://")
+	host, _, _ := strings.Cut(at, "/")
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		return "docker.io"
+	}
+	return host
+}

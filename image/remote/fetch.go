@@ -1,0 +1,93 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Sink takes a blob.
+type Sink interface {
+	io.Writer
+	Offset() int64 // how much it has
+	Resumed() bool // some of that is from before
+	Reset() error  // it begins again with nothing
+	Commit() error // verifies what it has; image_digest: it was not that, and it has nothing now
+}
+
+// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on.
+func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, size int64, to Sink) error {
+	return c.each(ctx, ref, func(e endpoint) error {
+		q := question{endpoint: e, repository: ref.Repository, path: "/blobs/" + h.String(),
+			what: fmt.Sprintf("the blob %s of %s", h, ref)}
+		return c.repeat(ctx, func() (bool, error) {
+			before := to.Offset()
+			if err := c.stream(ctx, q, size, to); err != nil {
+				return to.Offset() > before, err
+			}
+			resumed := to.Resumed()
+			err := to.Commit()
+			if fault.CodeOf(err) != "image_digest" || !resumed {
+				return false, err
+			}
+			// What was on disk may have been the wrong part. So once without it.
+			if err := c.stream(ctx, q, size, to); err != nil {
+				return to.Offset() > 0, err
+			}
+			return false, to.Commit()
+		})
+	})
+}
+
+// stream writes the rest of a blob into a sink.
+func (c *Client) stream(ctx context.Context, q question, size int64, to Sink) error {
+	if to.Offset() == size {
+		return nil
+	}
+	if q.from, q.to = to.Offset(), 0; q.from > 0 {
+		q.to = size
+	}
+	a, err := c.ask(ctx, q)
+	if err != nil {
+		if fault.CodeOf(err) == "registry_answer" && q.from > 0 { // 416, say: it does not do ranges
+			if err := to.Reset(); err != nil {
+				return err
+			}
+			return c.stream(ctx, q, size, to)
+		}
+		return err
+	}
+	defer a.body.Close()
+	if a.status == http.StatusPartialContent {
+		var first, last, all int64
+		got := a.header.Get("Content-Range")
+		if n, _ := fmt.Sscanf(got, "bytes %d-%d/%d", &first, &last, &all); n < 2 || first != q.from || q.to == 0 {
+			if err := to.Reset(); err != nil { // and the next attempt asks for all of it
+				return err
+			}
+			return fault.New(fault.Unavailable, "image_cut",
+				"the registry %s was asked for %s from byte %d on and sent %q; it is asked for all of "+
+					"it", q.name, q.what,
+				q.from, got)
+		}
+	} else if q.from > 0 { // all of it came
+		if err := to.Reset(); err != nil {
+			return err
+		}
+	}
+	if _, err := io.CopyBuffer(to, struct{ io.Reader }{a.body}, make([]byte, 128<<10)); err != nil {
+		return err
+	}
+	if to.Offset() < size {
+		return fault.New(fault.Unavailable, "image_cut",
+			"the registry %s sent %d of the %d bytes of %s; pull again, which goes on "+
+				"there", q.name, to.Offset(), size, q.what)
+	}
+	return nil
+}
