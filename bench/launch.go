@@ -46,6 +46,7 @@ func launchSteps(o *LaunchOptions) []launchStep {
 		{[]string{"launch_sequential"}, (*rig).sequential},
 		{[]string{"launch_volume"}, (*rig).volume},
 		{[]string{"start_stopped"}, (*rig).startStopped},
+		{[]string{"resize"}, (*rig).resize},
 		{[]string{named("launch_concurrent", o.Concurrency)}, (*rig).concurrent},
 		{[]string{named("ps", o.Machines), named("memory", o.Machines), fmt.Sprintf("idle_%d_cpu", o.Machines)},
 			(*rig).many},
@@ -129,6 +130,8 @@ func wish(r LaunchRow) (string, bool) {
 		return "p50 <= 3x", at(r.RatioP50) <= 3
 	case r.Name == "start_stopped":
 		return "p50 <= 1.5x", at(r.RatioP50) <= 1.5
+	case r.Name == "resize":
+		return "p50 <= 5 ms", at(r.P50) <= 5
 	case strings.HasPrefix(r.Name, "launch_concurrent"):
 		return ">= 0.5 of the bare loop", at(r.RatioP50) >= 0.5
 	case strings.HasPrefix(r.Name, "ps_"):

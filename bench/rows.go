@@ -102,6 +102,37 @@ func (b *rig) startStopped(ctx context.Context) ([]LaunchRow, error) {
 	return []LaunchRow{timedRow("start_stopped", took, floors)}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
+// resize changes the CPU and memory of a machine that runs, there and back, each in turn with a read of it: the floor
+// is the round trip alone.
+func (b *rig) resize(ctx context.Context) ([]LaunchRow, error) {
+	m, err := b.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
+	if err != nil {
+		return nil, err
+	}
+	shapes := [2]machine.Resize{{CPUMilli: 100, MemoryMB: 64}, {CPUMilli: 50, MemoryMB: 128}}
+	var took, floors []time.Duration
+	for i := range b.o.N + warmups {
+		begin := time.Now()
+		if err := b.mustBe(ctx, m.ID, machine.Started); err != nil {
+			return nil, err
+		}
+		floor := time.Since(begin)
+		begin = time.Now()
+		now, err := b.Client.Resize(ctx, live.App, m.ID, shapes[i%2], "")
+		d := time.Since(begin)
+		if err != nil {
+			return nil, err
+		}
+		if now.Begun != nil || now.Config.Guest.CPUMilli != shapes[i%2].CPUMilli {
+			return nil, fault.New(fault.Internal, "bench", "a resize was answered before it was done%s", now.Because())
+		}
+		if i >= warmups {
+			took, floors = append(took, d), append(floors, floor)
+		}
+	}
+	return []LaunchRow{timedRow("resize", took, floors)}, live.DestroyAll(ctx, b.Client, live.App)
+}
+
 func (b *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	m, err := b.Client.Machine(ctx, live.App, id)
 	if err == nil && m.State != want {
