@@ -21,6 +21,7 @@ Ratios are to the floor's median, also that of the p99: a floor that is slow at 
   launch_sequential      a machine created and answered "started", one at a time: ratio to the floor's median
   launch_volume          the same with a volume, which as root needs a mount namespace
   start_stopped          a stopped machine started, one at a time
+  resize                 CPU and memory of a machine that runs changed, one at a time, against a read of the machine
   launch_concurrent_64   launches a second of a program that ends at once, against a bare fork, exec and wait loop
                          of the same concurrency
   ps_1000                "souk ps" as a process, from its start to its end, with 1,000 machines on one worker

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,5 +106,34 @@ func TestResizeWithSwap(t *testing.T) {
 		if m := c.Memory(); m != to[0] {
 			t.Errorf("it may have %d MiB, not %d", m, to[0])
 		}
+	}
+}
+
+// TestResizeOfAnAdoptedLife: a reaper that has taken over from one that was killed resizes what that one started.
+func TestResizeOfAnAdoptedLife(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	s := limited("m", 1, lasting...)
+	c := cgrouptest.Controls{T: t, PID: start(t, r, s).PID}
+	killReaper(t, o.Dir)
+	s.Resources.CPU, s.Resources.Memory = 300, 40
+	until(t, "it is resized", func() bool {
+		err := r.Resize(t.Context(), s)
+		if err != nil && !fault.Is(err, fault.Unavailable) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if c.Quota() != 300 || c.Memory() != 40 {
+		t.Errorf("it may have %d thousandths of a core and %d MiB", c.Quota(), c.Memory())
+	}
+	if err := r.Kill(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	next(t, r, "m")
+	s = limited("n", 1, lasting...)
+	if c := (cgrouptest.Controls{T: t, PID: start(t, r, s).PID}); c.Quota() != 1000 || c.Memory() != 64 {
+		t.Errorf("the next one may have %d thousandths of a core and %d MiB", c.Quota(), c.Memory())
 	}
 }
