@@ -1,5 +1,5 @@
-// Package cgrouptest reads what a process is held to as anybody on the host can, for tests: by /proc and the files of its
-// cgroups, v1 or v2.
+// Package cgrouptest reads what a process is held to as anybody on the host can, for tests: by /proc and the files of
+// its cgroups, v1 or v2.
 package cgrouptest
 
 import (
