@@ -37,9 +37,14 @@ type Image struct {
 	Dir        string
 }
 
-// Images finds images that are here already. A NotFound says that one is not.
+// Images are those of the host. A NotFound says that one is not here.
 type Images interface {
-	Image(ctx context.Context, ref string) (Image, error)
+	// Has finds an image without doing anything.
+	Has(ref string) error
+	// Hold makes an image ready for a machine, and keeps it, and no other, until it is released.
+	Hold(ctx context.Context, machine, ref string) (Image, error)
+	// Release lets go of what a machine holds. nil when that is nothing.
+	Release(ctx context.Context, machine string) error
 }
 
 // Options of a runtime.
@@ -100,13 +105,20 @@ func findInit(name string) string {
 // Name is "oci".
 func (*Runtime) Name() string { return "oci" }
 
-// CanRun accepts any image but none that is no reference.
+// CanRun accepts the host's programs, and the images that are here.
 func (r *Runtime) CanRun(image string) error {
-	if image == "" || strings.ContainsAny(image, " \t\n") {
-		return fault.New(fault.Invalid, "image",
-			"%q is no image: name one, as nginx:1.27 or ghcr.io/org/app@sha256:DIGEST", image)
+	if r.Runtime.CanRun(image) == nil {
+		return nil
 	}
-	return nil
+	return r.images.Has(image)
+}
+
+// Remove removes the machine, and lets go of its image.
+func (r *Runtime) Remove(ctx context.Context, machine string) error {
+	if err := r.Runtime.Remove(ctx, machine); err != nil {
+		return err
+	}
+	return r.images.Release(ctx, machine)
 }
 
 // Start starts a container, or a process where the image is that of the host.
@@ -114,7 +126,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	if r.Runtime.CanRun(s.Image) == nil {
 		return r.Runtime.Start(ctx, s)
 	}
-	img, err := r.images.Image(ctx, s.Image)
+	img, err := r.images.Hold(ctx, s.Machine, s.Image)
 	if err != nil {
 		return runtime.Status{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
@@ -33,7 +34,16 @@ func lacking(t testing.TB, what string) {
 // dir is a layer that every image consists of.
 type dir string
 
-func (d dir) Image(context.Context, string) (oci.Image, error) {
+func (d dir) Has(ref string) error {
+	if strings.ContainsAny(ref, " ") {
+		return fault.New(fault.Invalid, "image", "%q is no name of an image", ref)
+	}
+	return nil
+}
+
+func (d dir) Release(context.Context, string) error { return nil }
+
+func (d dir) Hold(context.Context, string, string) (oci.Image, error) {
 	return oci.Image{Layers: []string{string(d)}}, nil
 }
 
