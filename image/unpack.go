@@ -92,7 +92,12 @@ func (s *Store) form() (layer.Form, error) {
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	f, err := layer.Probe(s.path(tmpDir))
+	w, err := s.workshop() // which is swept, should this process be killed
+	if err != nil {
+		return layer.Form{}, err
+	}
+	defer w.end()
+	f, err := layer.Probe(w.dir)
 	if err != nil {
 		return f, err
 	}
