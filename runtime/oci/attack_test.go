@@ -1,7 +1,9 @@
 package oci_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/reaper"
 	"github.com/soukhq/souk/runtime/process/users"
 )
 
@@ -136,6 +139,7 @@ func TestWhatNoContainerMayBeGiven(t *testing.T) {
 		"a volume of no path":      func(s *runtime.Spec) { s.Mounts = []runtime.Mount{{Dir: "tmp", Path: "/a"}} },
 		"one of everybody":         func(s *runtime.Spec) { s.Mounts = []runtime.Mount{{Dir: public, Path: "/a"}} },
 		"a file in /dev":           func(s *runtime.Spec) { s.Files = []runtime.File{{Path: "/dev/null"}} },
+		"a file by ..":             func(s *runtime.Spec) { s.Files = []runtime.File{{Path: "../../etc/x"}} },
 		"a file in /proc":          func(s *runtime.Spec) { s.Files = []runtime.File{{Path: "/proc/self/attr"}} },
 		"a user that is not there": func(s *runtime.Spec) { s.User = "nobody-has-it" },
 		"a user beyond":            func(s *runtime.Spec) { s.User = "4294967295" },
@@ -167,4 +171,39 @@ func one(t testing.TB) imaged {
 	r := reopen(t, o)
 	r.dir = o.Process.Dir
 	return r
+}
+
+// TestAMachineThatWasAContainer: once a machine runs as a process of the host, what is copied into it goes to its own
+// directory, and not where its process has its root, which is the host's.
+func TestAMachineThatWasAContainer(t *testing.T) {
+	r := one(t)
+	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
+		Env: []string{"PATH=/bin:/usr/bin"}, Image: "souk/host"}
+	s.Resources.CPU, s.Resources.Memory = 500, 64
+	if _, err := r.Start(t.Context(), s); err != nil { // as a container
+		t.Fatal(err)
+	}
+	if err := r.Kill(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	s.Attempt = 2
+	if _, err := r.Runtime.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	name := "souk-test-of-a-container"
+	var stream bytes.Buffer
+	w := tar.NewWriter(&stream)
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600}
+	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.CopyIn(t.Context(), runtime.Place{Machine: "m", Path: "/"}, &stream); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove("/" + name); !os.IsNotExist(err) {
+		t.Errorf("it was written to the host's root (%v)", err)
+	}
+	if _, err := os.Stat(filepath.Join(reaper.RootDir(r.dir, "m"), name)); err != nil {
+		t.Error(err)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/container"
+	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -44,16 +45,10 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 	if at.Mount != nil {
 		dir = at.Mount.Dir
 	} else if inContainer(dir) {
-		st, _, err := r.life(ctx, id)
-		if err != nil {
-			return nil, "", err
+		root, err := r.openContainer(ctx, id)
+		if err != nil || root != nil {
+			return root, rel, err
 		}
-		if !st.Running {
-			return nil, "", fault.New(fault.Precondition, "not_running",
-				"machine %s does not run, and the files of a container are there only while it does: start it first",
-				id)
-		}
-		dir = "/proc/" + strconv.Itoa(st.PID) + "/root"
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -63,8 +58,43 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 	return root, rel, nil
 }
 
-// inContainer reports whether the machine of a directory has a root of its own, which is not below it for anybody but
-// its processes. What tells is root's, so that no machine can make it.
+// openContainer opens the root of a container that runs; nil where what runs of the machine is a process of the host.
+// The reaper is asked again once it is open: by then its first process may have ended, and its number be another's,
+// whose root is the host's.
+func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error) {
+	var root *os.Root
+	for pid := 0; ; {
+		a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
+		switch {
+		case err != nil:
+		case a.Status == nil || !a.Status.Running:
+			err = fault.New(fault.Precondition, "not_running",
+				"machine %s does not run, and the files of a container are there only while it does: start it first",
+				id)
+		case !a.Container:
+			return nil, closeRoot(root)
+		case a.Status.PID == pid:
+			return root, nil
+		}
+		if err := errors.Join(err, closeRoot(root)); err != nil {
+			return nil, err
+		}
+		pid = a.Status.PID
+		if root, err = os.OpenRoot("/proc/" + strconv.Itoa(pid) + "/root"); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", id)
+		}
+	}
+}
+
+func closeRoot(root *os.Root) error {
+	if root == nil {
+		return nil
+	}
+	return root.Close()
+}
+
+// inContainer reports whether the machine of a directory had a root of its own at its last start as a container, which
+// is not below it for anybody but its processes. What tells is root's, so that no machine can make it.
 func inContainer(dir string) bool {
 	st, err := os.Lstat(filepath.Join(dir, container.RootfsDir))
 	if err != nil || !st.IsDir() || os.Geteuid() != 0 {

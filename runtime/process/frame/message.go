@@ -115,7 +115,9 @@ type Reply struct {
 	Status  *runtime.Status  `json:"status,omitempty"`
 	Group   *Group           `json:"group,omitempty"` // with OpLife, of a life that runs in a cgroup
 	List    []runtime.Status `json:"list,omitempty"`
-	Code    int              `json:"code,omitempty"`
+
+	Container bool `json:"container,omitempty"` // with OpLife: that life is one of a container
+	Code      int  `json:"code,omitempty"`
 }
 
 // Group names a life's cgroup, and what that had counted before the life began.

@@ -321,6 +321,7 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		defer r.mu.Unlock()
 		st := m.statusLocked()
 		a.Status = &st
+		a.Container = m.life != nil && m.life.rec.Container != ""
 		if l := m.life; l != nil && st.Running && l.rec.Group != "" {
 			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU),
 				Throttled: time.Duration(l.rec.BaseSlow)}
