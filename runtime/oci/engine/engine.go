@@ -131,7 +131,8 @@ func said(log string, err error) error {
 	if msg == "" {
 		return fault.Wrap(err, fault.Unavailable, "engine", "the container runtime failed and does not say why")
 	}
-	if name, why, found := strings.Cut(afterExec(msg), ": "); found {
+	_, tried, _ := strings.Cut(msg, "exec: ") // then `"name": why`
+	if name, why, found := strings.Cut(tried, ": "); found {
 		switch {
 		case strings.Contains(why, "not found"), strings.Contains(why, "no such file"):
 			return fault.New(fault.Precondition, "program",
@@ -145,15 +146,6 @@ func said(log string, err error) error {
 		}
 	}
 	return fault.Wrap(fmt.Errorf("%s: %w", msg, err), fault.Unavailable, "engine", "the container cannot be made now")
-}
-
-// afterExec returns what follows `exec: ` in a runtime's message, as `"name": why`.
-func afterExec(msg string) string {
-	_, rest, found := strings.Cut(msg, "exec: ")
-	if !found {
-		return ""
-	}
-	return rest
 }
 
 // lastError finds the last error in a log of JSON lines.

@@ -12,6 +12,7 @@ package spec
 
 import (
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/moby/profiles/seccomp"
@@ -206,6 +207,10 @@ func mappings(ids []ID) []specs.LinuxIDMapping {
 
 // Target returns the path of a mount, and refuses those that must stay as they are.
 func Target(to string) (string, error) {
+	if !filepath.IsLocal(strings.TrimLeft(to, "/")) || strings.ContainsRune(to, 0) {
+		return "", fault.New(fault.Invalid, "path",
+			"the path %q does not lie below the container's root: use one without '..' that names something in it", to)
+	}
 	clean := path.Clean("/" + to)
 	if clean == "/" {
 		return "", fault.New(fault.Invalid, "mount",
