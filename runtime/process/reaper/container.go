@@ -23,6 +23,7 @@ import (
 	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/space"
 	"github.com/soukhq/souk/sysmon"
 )
@@ -100,6 +101,9 @@ func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, te
 		if err != nil {
 			return errors.Join(err, c.store.Delete(ctx, p.Name))
 		}
+		if s.Container.Init != "" {
+			awaitProgram(ctx, pid)
+		}
 		c.note(pid, l, func() { c.r.register(l, pid, 0) })
 		c.r.mu.Lock()
 		st := l.status()
@@ -107,6 +111,30 @@ func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, te
 		tell(st)
 		return nil
 	})
+}
+
+// programPatience bounds how long an init is given to fork its program. It takes a millisecond.
+const programPatience = 5 * time.Second
+
+// awaitProgram returns when an init has forked its program, or has ended. Before, a signal to it is lost: it is the
+// first process of its namespace, and has not said yet which signals it wants. An init that takes longer than
+// programPatience is left to itself.
+func awaitProgram(ctx context.Context, pid int) {
+	ctx, cancel := context.WithTimeout(ctx, programPatience)
+	defer cancel()
+	t := time.NewTicker(200 * time.Microsecond)
+	defer t.Stop()
+	for {
+		st, err := proc.Read(pid)
+		if kids, ok := proc.Children(pid); err != nil || st.State == 'Z' || !ok || len(kids) > 0 {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // enginePatience bounds what a runtime is given to make a container. They take 20 ms.
