@@ -140,3 +140,30 @@ type LivesRequest struct {
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
+
+// ImageList is what workers keep of images, with those that could not tell: they do not answer, or keep none.
+type ImageList struct {
+	Stores  []cluster.ImageStore `json:"stores"`
+	Without []UnreachableWorker  `json:"without"`
+}
+
+// NewPull says what is to be pulled.
+type NewPull struct {
+	Image string `json:"image"` // a name, as "nginx:1.29", or one with a digest
+}
+
+// PullLine is a line of a pull's answer: how far a blob is, or, last, the image.
+type PullLine struct {
+	Progress *cluster.ImageProgress `json:"progress,omitempty"`
+	Image    *cluster.StoredImage   `json:"image,omitempty"`
+}
+
+// LoadedImages lists the images that were in an archive.
+type LoadedImages struct {
+	Images []cluster.StoredImage `json:"images"`
+}
+
+// Freed says how much disk a removal gave back.
+type Freed struct {
+	Bytes int64 `json:"bytes"`
+}

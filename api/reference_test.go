@@ -50,6 +50,7 @@ func examples() map[Kind]example {
 		KindPrice: {op: GetPrice},
 		KindWorker: {op: CordonWorker, values: []string{"w1"},
 			body: `{"owner": "ops", "reason": "new disk", "ttl": 3600}`},
+		KindImage:  {op: PullImage, values: []string{"w1"}, body: `{"image": "nginx:1.29"}`},
 		KindMember: {op: ListMembers},
 		KindServer: {op: GetVersion},
 		KindToken:  {op: MakeToken, body: `{"name": "ci", "role": "operator", "expires": 86400}`},

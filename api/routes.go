@@ -86,6 +86,7 @@ const (
 	KindNamespace Kind = "namespace"
 	KindPrice     Kind = "price"
 	KindWorker    Kind = "worker"
+	KindImage     Kind = "image" // what workers make containers of
 	KindMember    Kind = "member"
 	KindServer    Kind = "server" // the process that answers
 	KindToken     Kind = "token"
@@ -94,7 +95,7 @@ const (
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{KindApp, KindSecret, KindMachine, KindLog, KindVolume, KindSnapshot, KindRegion, KindHold,
-		KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindMember, KindServer,
+		KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindImage, KindMember, KindServer,
 		KindToken}
 }
 
@@ -128,7 +129,7 @@ func (r Route) KeptHere() bool {
 // Routes returns the whole API.
 func Routes() []Route {
 	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), volumeRoutes(), placingRoutes(), jobRoutes(),
-		quotaRoutes(), fleetRoutes(), tokenRoutes())
+		quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
 	for i := range all {
 		if all[i].Code == 0 {
 			all[i].Code = 200

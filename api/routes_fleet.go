@@ -4,6 +4,28 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
+// The operations on the images that workers keep.
+const (
+	ListImages   Op = "GET /v1/souk/images"
+	PullImage    Op = "POST /v1/souk/workers/{worker}/images/pull"
+	LoadImages   Op = "POST /v1/souk/workers/{worker}/images/load"
+	RemoveImages Op = "DELETE /v1/souk/workers/{worker}/images"
+)
+
+func imageRoutes() []Route {
+	return []Route{
+		{Op: ListImages, Verb: VerbList, Kind: KindImage, Query: "worker*", Out: ImageList{},
+			About: "List the images that workers keep; with worker only those of the ones named."},
+		{Op: PullImage, Verb: VerbCreate, Kind: KindImage, In: NewPull{}, Out: PullLine{}, Media: NDJSON,
+			About: "Have a worker bring an image from its registry; the last line has the image."},
+		{Op: LoadImages, Verb: VerbCreate, Kind: KindImage, Query: "name", Out: LoadedImages{},
+			About: "Give a worker the images of an archive (docker save, OCI layout), which is the body; name is " +
+				"what errors call it."},
+		{Op: RemoveImages, Verb: VerbDelete, Kind: KindImage, Query: "image unused", Out: Freed{},
+			About: "Remove an image of a worker by a name or its digest, or with unused=true all that nothing needs."},
+	}
+}
+
 // The operations on workers, members and the server itself.
 const (
 	ListWorkers    Op = "GET /v1/souk/workers"

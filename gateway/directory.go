@@ -384,7 +384,11 @@ func (d *directory) workerOf(r *http.Request) (Worker, error) {
 	if w, known := d.worker(id); known {
 		return w, nil
 	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(string(id), 80),
+	return nil, noWorker(string(id))
+}
+
+func noWorker(id string) error {
+	return fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(id, 80),
 		api.ListWorkers)
 }
 

@@ -156,6 +156,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, o.Members, d},
+		&imagesAPI{d, o.Log},
 		&tokensAPI{o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},
 		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},

@@ -42,6 +42,10 @@ type memWorker struct {
 	down   error                         // the answer to everything while set
 	exec   func(runtime.ExecRequest) (int, error)
 	lines  []machine.LogLine
+
+	images   []cluster.StoredImage
+	noImages error                   // the answer where no images are kept
+	pull     func(name string) error // asked at the end of each pull
 }
 
 func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources) *memWorker {

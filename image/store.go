@@ -84,6 +84,9 @@ func Open(o Options) (*Store, error) {
 	return s, s.sweep(context.Background())
 }
 
+// Dir returns the store's directory.
+func (s *Store) Dir() string { return s.o.Dir }
+
 // Close closes the connections to registries.
 func (s *Store) Close() error {
 	s.remote.Close()

@@ -119,8 +119,8 @@ func (f frameWriter) Write(p []byte) (int, error) {
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	in := bufio.NewReader(r.Body)
 	o := &out{w: w, control: http.NewResponseController(w)}
-	order, err := s.order(o.control, in)
-	if err != nil {
+	var order execOrder
+	if err := s.order(o.control, in, &order); err != nil {
 		return err
 	}
 	if err := o.begin("application/octet-stream"); err != nil {
@@ -133,6 +133,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		req.Stdin = &stdinReader{from: in}
 	}
 	var end execEnd
+	var err error
 	end.Code, err = s.o.Worker.Exec(r.Context(), order.App, order.Machine, req)
 	if err != nil {
 		p := problemOf(err)
@@ -145,24 +146,24 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 }
 
 // order reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
-func (s *Server) order(control *http.ResponseController, in io.Reader) (order execOrder, err error) {
+func (s *Server) order(control *http.ResponseController, in io.Reader, order checked) error {
 	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
-		return order, fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
+		return fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
 	}
 	kind, payload, err := readFrame(in)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return order, fault.Wrap(err, fault.Timeout, "body", "the order did not arrive whole within %v", s.bodyTime)
+		return fault.Wrap(err, fault.Timeout, "body", "the order did not arrive whole within %v", s.bodyTime)
 	}
 	if err == nil {
-		err = json.Unmarshal(payload, &order)
+		err = json.Unmarshal(payload, order)
 	}
 	if err != nil || kind != frameOrder {
-		return order, fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
+		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return order, fault.Wrap(err, fault.Internal, "deadline", "this connection's deadline cannot be lifted")
+		return fault.Wrap(err, fault.Internal, "deadline", "this connection's deadline cannot be lifted")
 	}
-	return order, order.check()
+	return order.check()
 }
 
 // exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine

@@ -54,29 +54,34 @@ func streamed[In, T any](write func(*out, []byte) error,
 			return err
 		}
 		o := &out{w: w, control: http.NewResponseController(w)}
-		if err := o.begin("application/x-ndjson"); err != nil {
-			return nil //nolint:nilerr // who asked is gone
-		}
-		var mu sync.Mutex
-		err := f(r.Context(), s.o.Worker, in, func(v T) error {
-			raw, err := marshal(line[T]{Item: &v})
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			return write(o, append(raw, '\n'))
-		})
-		end := line[T]{End: true}
-		if err != nil {
-			p := problemOf(err)
-			end.Problem = &p
-		}
-		if raw, merr := marshal(end); merr == nil {
-			_ = o.write(append(raw, '\n')) // who asked may be gone
-		}
+		writeLines(o, write, func(emit func(T) error) error { return f(r.Context(), s.o.Worker, in, emit) })
 		return nil
 	}}
+}
+
+// writeLines answers with the lines that f emits, and their end.
+func writeLines[T any](o *out, write func(*out, []byte) error, f func(emit func(T) error) error) {
+	if o.begin("application/x-ndjson") != nil {
+		return // who asked is gone
+	}
+	var mu sync.Mutex
+	err := f(func(v T) error {
+		raw, err := marshal(line[T]{Item: &v})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return write(o, append(raw, '\n'))
+	})
+	end := line[T]{End: true}
+	if err != nil {
+		p := problemOf(err)
+		end.Problem = &p
+	}
+	if raw, merr := marshal(end); merr == nil {
+		_ = o.write(append(raw, '\n')) // who asked may be gone
+	}
 }
 
 // out is an answer that is written piece by piece.
@@ -121,6 +126,11 @@ func follow[T any](ctx context.Context, l *Link, path string, in any, f func(T) 
 		return err
 	}
 	defer body.Close()
+	return readLines(ctx, l, body, f)
+}
+
+// readLines calls f with each item of an answer that is a stream of lines.
+func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) error) error {
 	limited := &io.LimitedReader{R: body}
 	d := json.NewDecoder(limited)
 	for {

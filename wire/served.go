@@ -24,6 +24,7 @@ type Served interface {
 	Inspector
 	Console
 	Disks
+	Images
 }
 
 // Granter is the seller's side of a worker.
@@ -82,6 +83,21 @@ type Console interface {
 	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	CopyOut(ctx context.Context, app, id, path string, w io.Writer) error
 	CopyIn(ctx context.Context, app, id, path string, r io.Reader) error
+}
+
+// Images are what a worker's host keeps to make containers of. Where it keeps none, each call is refused: Precondition
+// "images".
+type Images interface {
+	// Images lists what is kept, those used last first.
+	Images(ctx context.Context) (cluster.ImageStore, error)
+	// PullImage brings an image from its registry, and tells how far it is with each blob. tell's error ends the pull.
+	PullImage(ctx context.Context, name string, tell func(cluster.ImageProgress) error) (cluster.StoredImage, error)
+	// LoadImages takes the images of an archive that is read once; what names it in errors.
+	LoadImages(ctx context.Context, what string, in io.Reader) ([]cluster.StoredImage, error)
+	// RemoveImage takes a name from an image, or removes it by its last name or its digest.
+	RemoveImage(ctx context.Context, name string) (freed int64, err error)
+	// PruneImages removes all images that nobody needs.
+	PruneImages(ctx context.Context) (freed int64, err error)
 }
 
 // Disks are a worker's volumes.

@@ -49,6 +49,7 @@ const (
 	pathExamine   = "/wire/examine"
 	pathStats     = "/wire/stats"
 	pathUse       = "/wire/use"
+	pathImages    = "/wire/images"
 )
 
 // checked are arguments that say what is wrong with them.
@@ -235,6 +236,7 @@ func streams() map[string]route {
 		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
 		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},
 		pathCopyIn:  {role: pki.Gateway, class: stream, serve: (*Server).copyIn},
+		pathImages:  {role: pki.Gateway, class: stream, serve: (*Server).images},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -35,6 +36,7 @@ type Options struct {
 	Runtime  runtime.Runtime
 	Secrets  func(app string) (map[string]string, error) // nil: none
 	Tasks    Tasks                                       // nil: none
+	Images   *image.Store                                // nil: this worker keeps no images
 	Observer Observer                                    // nil: none
 	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
 	// may. goesOn says that lives of the worker run here. nil: it always may

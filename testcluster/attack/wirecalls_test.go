@@ -155,6 +155,10 @@ func workerCalls(id, mark, witness string) []call {
 			}
 			return nil
 		}},
+		{route: "images", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Images(ctx)
+			return answered(err) // one without runc says that it keeps none
+		}},
 		{route: "use", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Use(ctx)
 			return err

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// imagesAPI serves the images that workers keep.
+type imagesAPI struct {
+	directory *directory
+	log       *slog.Logger
+}
+
+// handlers returns what it serves.
+func (a *imagesAPI) handlers() handlers {
+	return handlers{
+		"GET /v1/souk/images":                        a.listImages,
+		"POST /v1/souk/workers/{worker}/images/pull": a.pullImage,
+		"POST /v1/souk/workers/{worker}/images/load": a.loadImages,
+		"DELETE /v1/souk/workers/{worker}/images":    a.removeImages,
+	}
+}
+
+// listImages asks the workers side by side. One that gives no list is told of beside the others.
+func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
+	workers := a.directory.workers()
+	if named := r.URL.Query()["worker"]; len(named) > 0 {
+		workers = a.directory.those(func(x *fleet.Worker) bool { return slices.Contains(named, string(x.ID)) })
+		for _, id := range named {
+			if !slices.ContainsFunc(workers, func(w Worker) bool { return string(w.ID()) == id }) {
+				return noWorker(id)
+			}
+		}
+	}
+	stores, errs := fanOut(workers, func(k Worker) (cluster.ImageStore, error) { return k.Images(r.Context()) })
+	out := api.ImageList{Stores: []cluster.ImageStore{}, Without: []api.UnreachableWorker{}}
+	for i, err := range errs {
+		id := workers[i].ID()
+		if err != nil {
+			out.Without = append(out.Without, api.UnreachableWorker{Worker: id, Error: asFault(err).Text})
+			continue
+		}
+		stores[i].Worker = id
+		out.Stores = append(out.Stores, stores[i])
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func (a *imagesAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
+	var in api.NewPull
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := checkImage(in.Image); err != nil {
+		return err
+	}
+	k, err := a.directory.workerOf(r)
+	if err != nil {
+		return err
+	}
+	l := newLines(w, a.log)
+	i, err := k.PullImage(r.Context(), in.Image, func(p cluster.ImageProgress) error {
+		return l.send(api.PullLine{Progress: &p})
+	})
+	if err == nil {
+		err = l.send(api.PullLine{Image: &i})
+	}
+	return l.end(r, err)
+}
+
+// checkImage refuses what no registry can have, before any worker is asked.
+func checkImage(name string) error {
+	if err := machine.CheckImage(name); err != nil {
+		return err
+	}
+	if machine.IsHostImage(name) {
+		return fault.New(fault.Invalid, "image",
+			"%s is no image: it means the files of the host itself, which every worker has", machine.HostImage)
+	}
+	return nil
+}
+
+// loadImages passes the body on as it comes: nothing of it is kept here.
+func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.directory.workerOf(r)
+	if err != nil {
+		return err
+	}
+	what := strings.Map(printable, clip(r.URL.Query().Get("name"), 200))
+	if what == "" {
+		what = "what was sent"
+	}
+	out := api.LoadedImages{Images: []cluster.StoredImage{}}
+	all, err := k.LoadImages(r.Context(), what, r.Body)
+	if err != nil {
+		return err
+	}
+	out.Images = append(out.Images, all...)
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return -1
+	}
+	return r
+}
+
+func (a *imagesAPI) removeImages(w http.ResponseWriter, r *http.Request) error {
+	image := r.URL.Query().Get("image")
+	unused, err := queryBool(r, "unused")
+	if err != nil {
+		return err
+	}
+	if (image != "") == unused {
+		return fault.New(fault.Invalid, "query",
+			"say image=NAME for one image, or unused=true for all that nothing needs, and not both")
+	}
+	if len(image) > maxImageName {
+		return fault.New(fault.Invalid, "query", "the name of an image has at most %d bytes", maxImageName)
+	}
+	k, err := a.directory.workerOf(r)
+	if err != nil {
+		return err
+	}
+	var out api.Freed
+	if unused {
+		out.Bytes, err = k.PruneImages(r.Context())
+	} else {
+		out.Bytes, err = k.RemoveImage(r.Context(), image)
+	}
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// maxImageName is what names and digests stay below.
+const maxImageName = 600

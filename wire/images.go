@@ -1,0 +1,214 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// What may be done with a worker's images.
+const (
+	imagesList   = "list"
+	imagesPull   = "pull"
+	imagesLoad   = "load"
+	imagesRemove = "remove"
+	imagesPrune  = "prune"
+)
+
+// imageOrder is the first frame of the body. Of a load the archive follows it, as the frames of exec's stdin do.
+type imageOrder struct {
+	Do string `json:"do"`
+	// Image is a name or a digest; of a load it is what stands for the archive in errors
+	Image string `json:"image,omitempty"`
+}
+
+func (o *imageOrder) check() error {
+	if len(o.Image) > maxPath {
+		return fault.New(fault.Invalid, "image", "the name of an image has %d bytes; at most %d", len(o.Image), maxPath)
+	}
+	switch o.Do {
+	case imagesList, imagesPull, imagesLoad, imagesRemove, imagesPrune:
+		return nil
+	}
+	return fault.New(fault.Unimplemented, "images", "images are not to be had by %q here; upgrade the souk that has "+
+		"to do it", clip(o.Do, 40))
+}
+
+// imageNews is a line of the answer: one of these.
+type imageNews struct {
+	Store    *cluster.ImageStore    `json:"store,omitempty"` // without its images, which follow
+	Image    *cluster.StoredImage   `json:"image,omitempty"`
+	Progress *cluster.ImageProgress `json:"progress,omitempty"`
+	Freed    *int64                 `json:"freed,omitempty"`
+}
+
+func (s *Server) images(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	in := bufio.NewReader(r.Body)
+	o := &out{w: w, control: http.NewResponseController(w)}
+	var order imageOrder
+	if err := s.order(o.control, in, &order); err != nil {
+		return err
+	}
+	writeLines(o, (*out).write, func(emit func(imageNews) error) error {
+		return order.carryOut(r.Context(), s.o.Worker, &stdinReader{from: in}, emit)
+	})
+	return nil
+}
+
+func (o *imageOrder) carryOut(ctx context.Context, k Served, from io.Reader, emit func(imageNews) error) error {
+	switch o.Do {
+	case imagesList:
+		store, err := k.Images(ctx)
+		if err != nil {
+			return err
+		}
+		images := store.Images
+		store.Images = nil
+		if err := emit(imageNews{Store: &store}); err != nil {
+			return err
+		}
+		return emitImages(images, emit)
+	case imagesPull:
+		i, err := k.PullImage(ctx, o.Image, func(p cluster.ImageProgress) error {
+			return emit(imageNews{Progress: &p})
+		})
+		if err != nil {
+			return err
+		}
+		return emit(imageNews{Image: &i})
+	case imagesLoad:
+		all, err := k.LoadImages(ctx, o.Image, from)
+		if err != nil {
+			return err
+		}
+		return emitImages(all, emit)
+	}
+	var freed int64
+	var err error
+	if o.Do == imagesRemove {
+		freed, err = k.RemoveImage(ctx, o.Image)
+	} else {
+		freed, err = k.PruneImages(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return emit(imageNews{Freed: &freed})
+}
+
+func emitImages(all []cluster.StoredImage, emit func(imageNews) error) error {
+	for _, i := range all {
+		if err := emit(imageNews{Image: &i}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// imagesOf gives an order and calls f with each line of the answer. from is nil but for a load. Where it waits for more
+// when the worker has answered already, the one goroutine that reads it waits on, as in exec; nothing it reads then is
+// used.
+func (l *Link) imagesOf(ctx context.Context, order imageOrder, from io.Reader, f func(imageNews) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	raw, err := marshal(order)
+	if err != nil {
+		return err
+	}
+	body, feed := io.Pipe() // its Close ends a Read, which the reader's own need not
+	defer body.Close()
+	// while it reads a body, the transport does not look at ctx
+	defer context.AfterFunc(ctx, func() { body.Close() })()
+	broke := make(chan error, 1)
+	go func() {
+		err := writeFrame(feed, frameOrder, raw)
+		if err == nil && from != nil {
+			source := &failing{r: from}
+			err = sendStdin(feed, source)
+			if source.err != nil {
+				broke <- source.err
+			}
+		}
+		feed.CloseWithError(err)
+	}()
+	r := l.request(ctx, pathImages, nil)
+	r.Body, r.GetBody, r.ContentLength = body, nil, -1
+	res, err := l.send(ctx, l.wires().streams, r)
+	if err == nil {
+		defer res.Body.Close()
+		err = readLines(ctx, l, res.Body, f)
+	}
+	select {
+	case cause := <-broke:
+		return cause // the caller's own reader: there was no whole archive to send
+	default:
+		return err
+	}
+}
+
+// Images lists what the worker's host keeps of images.
+func (w *Worker) Images(ctx context.Context) (out cluster.ImageStore, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
+	defer cancel()
+	err = w.imagesOf(ctx, imageOrder{Do: imagesList}, nil, func(n imageNews) error {
+		switch {
+		case n.Store != nil: // comes first
+			out = *n.Store
+			out.Images = []cluster.StoredImage{}
+		case n.Image != nil && len(out.Images) < maxItems:
+			out.Images = append(out.Images, *n.Image)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// PullImage brings an image from its registry, and tells of its progress.
+func (w *Worker) PullImage(ctx context.Context, name string,
+	tell func(cluster.ImageProgress) error) (out cluster.StoredImage, err error) {
+	err = w.imagesOf(ctx, imageOrder{imagesPull, name}, nil, func(n imageNews) error {
+		switch {
+		case n.Progress != nil:
+			return tell(*n.Progress)
+		case n.Image != nil:
+			out = *n.Image
+		}
+		return nil
+	})
+	return out, err
+}
+
+// LoadImages takes the images of an archive.
+func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) (out []cluster.StoredImage, err error) {
+	err = w.imagesOf(ctx, imageOrder{imagesLoad, what}, in, func(n imageNews) error {
+		if n.Image != nil && len(out) < maxItems {
+			out = append(out, *n.Image)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// RemoveImage takes a name from an image, or removes it.
+func (w *Worker) RemoveImage(ctx context.Context, name string) (int64, error) {
+	return w.freed(ctx, imageOrder{imagesRemove, name})
+}
+
+// PruneImages removes all images that nobody needs.
+func (w *Worker) PruneImages(ctx context.Context) (int64, error) {
+	return w.freed(ctx, imageOrder{Do: imagesPrune})
+}
+
+func (w *Worker) freed(ctx context.Context, order imageOrder) (bytes int64, err error) {
+	err = w.imagesOf(ctx, order, nil, func(n imageNews) error {
+		if n.Freed != nil {
+			bytes = *n.Freed
+		}
+		return nil
+	})
+	return bytes, err
+}

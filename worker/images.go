@@ -1,0 +1,197 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/image"
+)
+
+// tellPull is how often a pull's progress is passed on.
+const tellPull = 100 * time.Millisecond
+
+// images returns the store of images, or says why there is none.
+func (w *Worker) images() (*image.Store, error) {
+	if w.o.Images == nil {
+		return nil, fault.New(fault.Precondition, "images",
+			"worker %s keeps no images, because its souk cannot run containers: that takes root and runc; install "+
+				"runc there and start souk as root, or ask another worker", w.o.ID)
+	}
+	return w.o.Images, nil
+}
+
+// taking returns the store for something new, which must have room.
+func (w *Worker) taking() (*image.Store, error) {
+	s, err := w.images()
+	if err == nil {
+		err = w.o.Full()
+	}
+	return s, err
+}
+
+// Images lists what the worker's host keeps of images, those used last first.
+func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
+	s, err := w.images()
+	if err != nil {
+		return out, err
+	}
+	out = cluster.ImageStore{Worker: w.o.ID, Store: storeName(w.o.Boot, s.Dir()), Images: []cluster.StoredImage{}}
+	all, err := s.List()
+	if err != nil {
+		return out, err
+	}
+	for _, i := range all {
+		out.Images = append(out.Images, stored(i))
+	}
+	out.Bytes, err = s.Bytes()
+	return out, err
+}
+
+// storeName names a directory of one host: two hosts that run now are never in the same boot.
+func storeName(boot, dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	sum := sha256.Sum256([]byte(boot + "\n" + dir))
+	return hex.EncodeToString(sum[:6])
+}
+
+func stored(i *image.Image) cluster.StoredImage {
+	return cluster.StoredImage{Digest: i.Digest, Names: append([]string{}, i.Names...), Size: i.Size,
+		Layers: len(i.Layers), Used: i.Used.UTC(), Pins: i.Pins}
+}
+
+// PullImage brings an image from its registry, and tells of its progress now and then, of each blob how far it is.
+// tell's error ends the pull; what has come stays, and the next pull goes on there.
+func (w *Worker) PullImage(ctx context.Context, name string,
+	tell func(cluster.ImageProgress) error) (out cluster.StoredImage, err error) {
+	s, err := w.taking()
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var n news
+	over, told := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := n.tell(over, tell)
+		if err != nil {
+			cancel()
+		}
+		told <- err
+	}()
+	i, err := s.Pull(ctx, name, image.PullOptions{Progress: n.note})
+	close(over)
+	if gone := <-told; gone != nil {
+		return out, gone
+	}
+	if err != nil {
+		return out, err
+	}
+	w.imagesChanged()
+	return stored(i), nil
+}
+
+// news is how far a pull is with each blob of which that was not told yet.
+type news struct {
+	mu    sync.Mutex
+	order []string
+	of    map[string]cluster.ImageProgress
+}
+
+// note keeps what is newest of a blob. It never waits for who is told.
+func (n *news) note(p image.Progress) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil {
+		n.of = map[string]cluster.ImageProgress{}
+	}
+	if _, waits := n.of[p.Blob]; !waits {
+		n.order = append(n.order, p.Blob)
+	}
+	n.of[p.Blob] = cluster.ImageProgress{Blob: p.Blob, Done: p.Done, Size: p.Size, Here: p.Here}
+}
+
+func (n *news) take() []cluster.ImageProgress {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]cluster.ImageProgress, 0, len(n.order))
+	for _, blob := range n.order {
+		out = append(out, n.of[blob])
+	}
+	n.order, n.of = nil, nil
+	return out
+}
+
+// tell passes on what there is, until it is over and all was told.
+func (n *news) tell(over <-chan struct{}, to func(cluster.ImageProgress) error) error {
+	every := time.NewTicker(tellPull)
+	defer every.Stop()
+	for last := false; !last; {
+		select {
+		case <-every.C:
+		case <-over:
+			last = true
+		}
+		for _, p := range n.take() {
+			if err := to(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// LoadImages takes the images of an archive (docker save, an OCI layout; also compressed) that is read once. what names
+// it in errors.
+func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]cluster.StoredImage, error) {
+	s, err := w.taking()
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Load(ctx, in, what)
+	if err != nil {
+		return nil, err
+	}
+	w.imagesChanged()
+	out := make([]cluster.StoredImage, 0, len(all))
+	for _, i := range all {
+		out = append(out, stored(i))
+	}
+	return out, nil
+}
+
+// RemoveImage takes a name from an image, or, by its last name or its digest, removes it, and returns how many bytes
+// that gave back. While a machine needs it, it is refused.
+func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err error) {
+	s, err := w.images()
+	if err != nil {
+		return 0, err
+	}
+	if freed, err = s.Remove(ctx, name); err == nil {
+		w.imagesChanged()
+	}
+	return freed, err
+}
+
+// PruneImages removes all that no machine needs and nothing under way, and returns how many bytes that gave back.
+func (w *Worker) PruneImages(ctx context.Context) (freed int64, err error) {
+	s, err := w.images()
+	if err != nil {
+		return 0, err
+	}
+	if freed, err = s.Prune(ctx); err == nil {
+		w.imagesChanged()
+	}
+	return freed, err
+}
+
+// imagesChanged is called when the store has more or fewer images than before.
+func (w *Worker) imagesChanged() {}
