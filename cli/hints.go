@@ -35,5 +35,7 @@ var otherTools = map[string]string{
 	"sbatch": "souk submit -- CMD", "srun": "souk run --attach -- CMD", "salloc": "souk gang -n N -- CMD",
 	"squeue": "souk job ls", "scancel": "souk job cancel JOB", "sinfo": "souk workers", "sacct": "souk job ls -a",
 	"qsub": "souk submit -- CMD", "qstat": "souk job ls", "qdel": "souk job cancel JOB", "queue": "souk job ls",
+	"pull": "souk image pull IMAGE", "load": "souk image load FILE", "rmi": "souk image rm IMAGE",
+	"prune": "souk image prune", "prefetch": "souk image prefetch IMAGE",
 	"login": "souk context", "auth": "souk token", "server": "souk dev, or souk agent", "up": "souk dev",
 }

@@ -36,6 +36,7 @@ type Client struct {
 	PolicyCalls
 	NamespaceCalls
 	AppCalls
+	ImageCalls
 }
 
 // transport makes the requests of all.
@@ -111,7 +112,7 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 func newClient(t transport) *Client {
 	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t},
 		NamespaceCalls: NamespaceCalls{t},
-		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}}
+		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}, ImageCalls: ImageCalls{t}}
 }
 
 // Addr returns the base URL, or unix:PATH, that the client talks to.

@@ -131,10 +131,15 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 	}
 	defer plain.Close()
 	in := tar.NewReader(plain)
-	for {
+	for first := true; ; first = false {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return a, nil
+		}
+		if first && errors.Is(err, tar.ErrHeader) {
+			return nil, fault.New(fault.Invalid, "image_file",
+				"%s is no archive of images: it is no tar, also not a compressed one; load what docker save wrote, or "+
+					"an OCI layout", what)
 		}
 		if err != nil {
 			return nil, a.broken(err)

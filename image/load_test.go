@@ -104,7 +104,8 @@ func TestLoadOfWhatIsNone(t *testing.T) {
 		"nothing": {nil, "it has neither an index.json (OCI layout) nor a manifest.json (docker save); is it an " +
 			"image?"},
 		"text": {[]byte(strings.Repeat("no image at all ", 100)),
-			"it breaks off or is damaged; save the image again, or copy the file again"},
+			"it is no archive of images: it is no tar, also not a compressed one; load what docker save wrote, or an " +
+				"OCI layout"},
 		"cut": {whole[:len(whole)/2], "it breaks off or is damaged; save the image again, or copy the file again"},
 		"a layer is missing": {without(first.Hex), "it is not whole: the blob " + first.String() +
 			" is missing; save the " +

@@ -114,6 +114,9 @@ func (p *pull) bring(ctx context.Context) (r record, err error) {
 	if _, _, err = parseConfig(raw, manifest, p.s.o.Platform, p.ref.String()); err != nil {
 		return r, err
 	}
+	for _, l := range manifest.Layers { // so that who is told knows from the beginning how much there is
+		p.say(Progress{Blob: l.Digest.String(), Size: l.Size})
+	}
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(p.s.o.Parallel)
 	for _, l := range slices.CompactFunc(slices.Clone(manifest.Layers), func(a, b v1.Descriptor) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
@@ -19,7 +20,7 @@ func nouns() map[string]value {
 	return map[string]value{
 		"MACHINE": {list: machines}, "JOB": {list: jobs}, "APP": {list: apps}, "NODE": {list: nodes},
 		"MEMBER": {list: nodes}, "VOLUME": {list: volumes}, "SECRET": {list: secrets}, "POLICY": {list: policies},
-		"NAMESPACE": {list: namespaces}, "CONTEXT": {list: contexts}, "TOKEN": {list: tokens},
+		"IMAGE": {list: images}, "NAMESPACE": {list: namespaces}, "CONTEXT": {list: contexts}, "TOKEN": {list: tokens},
 		"FILE": {file: true}, "FROM": path, "TO": path,
 	}
 }
@@ -183,6 +184,24 @@ func gpus(ctx context.Context, c *cli.Env) ([]string, error) {
 		var out []string
 		for _, g := range w.GPUs {
 			out = append(out, g.Kind)
+		}
+		return out
+	})(ctx, c)
+}
+
+// images lists the names of those that workers have; a digest names one that has none.
+func images(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]cluster.ImageStore, error) {
+		list, err := cl.Images(ctx)
+		return list.Stores, err
+	}, func(s cluster.ImageStore) (out []string) {
+		for _, i := range s.Images {
+			for _, name := range i.Names {
+				out = append(out, strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "library/"))
+			}
+			if len(i.Names) == 0 {
+				out = append(out, i.Digest)
+			}
 		}
 		return out
 	})(ctx, c)

@@ -183,7 +183,7 @@ func TestVerbsOfOtherTools(t *testing.T) {
 		"delete", "remove", "kill", "ssh", "shell", "console", "attach", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
 		"pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
-		"sacct", "qsub", "qstat", "qdel", "login", "server", "up"} {
+		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up"} {
 		code, _, says := invoke(t, nil, verb, "web")
 		_, here, told := strings.Cut(says, `what does that here is "souk `)
 		if code != cli.ExitUsage || !told {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cli/contexts"
 	"github.com/soukhq/souk/cli/decisions"
 	"github.com/soukhq/souk/cli/doctor"
+	"github.com/soukhq/souk/cli/images"
 	"github.com/soukhq/souk/cli/jobs"
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/cli/policies"
@@ -45,7 +46,7 @@ func sections() []section {
 			{"wait", machines.Wait}, {"destroy", machines.Destroy}, {"metadata", machines.Metadata},
 			{"lease", machines.Lease}}},
 		{"things", "What machines use:", []entry{{"apps", apps.Apps}, {"volumes", apps.Volumes},
-			{"secrets", apps.Secrets}}},
+			{"secrets", apps.Secrets}, {"image", images.Images}}},
 		{"cluster", "A cluster of several hosts:", []entry{{"init", server.Init}, {"token", server.Token},
 			{"join", server.Join}, {"agent", server.Agent}, {"members", cluster.Members}, {"node", cluster.Node},
 			{"top", cluster.Top}, {"ca", server.CA}}},

@@ -76,6 +76,7 @@ func fixedAnswers() map[api.Op]any {
 		api.ListVolumes: []machine.Volume{{ID: "vol_8d3f5c21ab90", Name: "data", State: "created", SizeGB: 20,
 			Worker: "fra-1", AttachedMachine: &attached}, {ID: "vol_11aa22bb33cc", Name: "scratch-of-the-crawler",
 			State: "created", SizeGB: 500, Worker: "fra-2-with-a-long-name"}},
+		api.ListImages: fixedImages(),
 		api.ListSecrets: api.SecretList{Secrets: []api.Secret{{Name: "DATABASE_PASSWORD",
 			Digest: "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd6"}}},
 		api.Top: fixedTop(),
@@ -212,4 +213,21 @@ func fixedPlan() api.Plan {
 		Sentences: decision.Explain(d), Decision: d, Changes: []decision.Change{},
 		Victims: []api.Victims{{Worker: "fra-1", Victims: []string{"3d8d9e2fed5589"}, Cost: 420, Evicted: []api.Evictee{
 			{Machine: "3d8d9e2fed5589", Name: "sweep", App: "crunch", Band: machine.BandBatch, Cost: 420}}}}}
+}
+
+func fixedImages() api.ImageList {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d - time.Second) }
+	nginx := cluster.StoredImage{Digest: "sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
+		Names: []string{"docker.io/library/nginx:1.29"}, Size: 57 << 20, Layers: 7, Used: ago(3 * time.Minute),
+		Pins: []string{"d891275c2e5118"}}
+	tool := cluster.StoredImage{Digest: "sha256:9b74c9897bac770ffc029102a200c5de0b6ab4d8e11ba873c2f11161202b9450",
+		Names: []string{"registry.example.com:5000/platform/crawler-of-the-archive:2026-11-23",
+			"registry.example.com:5000/platform/crawler-of-the-archive:latest"}, Size: 3 << 30, Layers: 31,
+		Used: ago(30 * time.Hour)}
+	loaded := cluster.StoredImage{Digest: "sha256:ef2d127de37b942baad06145e54b0c619a1f22327b2ebbcfbec78f5564afe39d",
+		Names: []string{}, Size: 4567, Layers: 1, Used: ago(50 * 24 * time.Hour)}
+	return api.ImageList{Stores: []cluster.ImageStore{
+		{Worker: "fra-1", Store: "a", Bytes: 4 << 30, Images: []cluster.StoredImage{nginx, tool}},
+		{Worker: "fra-2-with-a-long-name", Store: "b", Bytes: 1 << 30, Images: []cluster.StoredImage{nginx, loaded}}},
+		Without: []api.UnreachableWorker{}}
 }

@@ -23,7 +23,8 @@ import (
 // screens are the commands whose output is held to testdata/screens at three widths.
 var screens = []string{"ps", "status web-frontend", "node ls", "workers", "members", "job ls",
 	"job status parameter-sweep",
-	"policy ls", "apps", "volumes", "secrets list", "top --once", "events web-frontend", "explain web-frontend",
+	"policy ls", "apps", "volumes", "secrets list", "image ls",
+	"top --once", "events web-frontend", "explain web-frontend",
 	"plan --memory 2g -- /bin/true", "why-not --memory 2g -- /bin/true", "node inspect fra-2-with-a-long-name",
 	"run --help", "submit --help"}
 

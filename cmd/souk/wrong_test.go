@@ -74,6 +74,15 @@ souk policy check
 souk context add prod 10.0.0.7:4280
 souk --addr 10.0.0.7:4280 ps
 souk --addr nonsense ps
+souk image pull
+souk image pull NGINX
+souk image pull nginx:1.29 redis:8
+souk image rm
+souk image frob
+souk images prune now
+souk image load
+souk rmi nginx
+souk pull nginx
 souk completion tcsh
 souk help nothing
 souk run -p 8080:80 -- /bin/true
