@@ -125,7 +125,7 @@ func (d *diskWriter) Write(b []byte) (int, error) {
 // readArchive copies the files of a tar, which may be compressed, into a directory.
 func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*archive, error) {
 	a := &archive{files: map[string]*archived{}, links: map[string]string{}, what: what}
-	plain, _, err := layer.Decompress(r)
+	plain, packed, err := layer.Decompress(r)
 	if err != nil {
 		return nil, a.broken(err)
 	}
@@ -136,7 +136,8 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 		if errors.Is(err, io.EOF) {
 			return a, nil
 		}
-		if first && errors.Is(err, tar.ErrHeader) {
+		short := errors.Is(err, io.ErrUnexpectedEOF) && packed == layer.Plain // than the head of one file
+		if first && (short || errors.Is(err, tar.ErrHeader)) {
 			return nil, fault.New(fault.Invalid, "image_file",
 				"%s is no archive of images: it is no tar, also not a compressed one; load what docker save wrote, or "+
 					"an OCI layout", what)

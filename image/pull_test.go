@@ -243,9 +243,8 @@ func TestPullThatIsGivenUp(t *testing.T) {
 
 func TestPullOfNobody(t *testing.T) {
 	_, err := open(t, t.TempDir()).Pull(t.Context(), "127.0.0.1:1/app:v1", image.PullOptions{})
-	wantFault(t, err, fault.Unavailable, "the registry @ cannot be reached for the image @/app:v1; see that its "+
-		"name is "+
-		"right and that it runs, or load the image from a file")
+	wantFault(t, err, fault.Unavailable, "the registry @ cannot be reached for the image @/app:v1 (dial tcp "+
+		"@: connect: connection refused); see that its name is right and that it runs, or load the image from a file")
 }
 
 // A blob that was cut is gone on with from there, also by a later process, and verified whole.

@@ -202,10 +202,19 @@ func (c *Client) broken(ctx, within context.Context, q question, err error) erro
 		return fault.New(fault.Unavailable, "image_cut",
 			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
 	}
-	return fault.Wrap(err, fault.Unavailable, "registry_unreachable",
-		"the registry %s cannot be reached for %s; see that its name is right and that it runs, or load the image "+
-			"from a file",
-		q.name, q.what)
+	// The cause is part of the sentence: behind an API that is all its reader has.
+	return fault.New(fault.Unavailable, "registry_unreachable",
+		"the registry %s cannot be reached for %s (%s); see that its name is right and that it runs, or load the "+
+			"image from a file",
+		q.name, q.what, fault.Clip(causeOf(err), 200))
+}
+
+// causeOf is why a connection was not made, without the URL that was asked for.
+func causeOf(err error) string {
+	if asked, ok := errors.AsType[*url.Error](err); ok {
+		err = asked.Err
+	}
+	return err.Error()
 }
 
 // refused makes an error of an answer that is none.
