@@ -1,5 +1,7 @@
 package api
 
+import "github.com/soukhq/souk/machine"
+
 // ExecRequest is a command to run in a machine. Exactly one of Cmd and Command is set.
 type ExecRequest struct {
 	Cmd       string   `json:"cmd,omitempty"`     // split as a shell splits words, and nothing more
@@ -18,14 +20,22 @@ type ExecResult struct {
 	Truncated string `json:"truncated,omitempty"`
 }
 
-// ExecCommand is the first line of the body of an exec stream; the command's stdin follows it.
+// ExecCommand is the first line of the body of an exec stream; the command's stdin follows it, as it is. With a
+// terminal lines follow instead, each an ExecInput.
 type ExecCommand struct {
-	Command []string `json:"command"`
+	Command  []string          `json:"command"`
+	Terminal *machine.Terminal `json:"terminal,omitempty"`
+}
+
+// ExecInput is one line of the body of an exec stream with a terminal: what is typed, the terminal's new size, or both.
+type ExecInput struct {
+	Data []byte              `json:"data,omitempty"`
+	Size *machine.WindowSize `json:"size,omitempty"`
 }
 
 // ExecFrame is a line of the answer of an exec stream: output, or as the last line the exit code.
 type ExecFrame struct {
-	Stream   string `json:"stream,omitempty"` // stdout or stderr
+	Stream   string `json:"stream,omitempty"` // stdout, which is all of a terminal's, or stderr
 	Data     []byte `json:"data,omitempty"`
 	ExitCode *int   `json:"exit_code,omitempty"` // the last line's
 }

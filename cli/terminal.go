@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/soukhq/souk/machine"
 )
 
 // Printable replaces what would move the cursor, or turn round the order in which the rest of a line is read: what
@@ -65,4 +71,106 @@ func Raw(w io.Writer) io.Writer {
 func IsTerminal(w io.Writer) bool {
 	f, ok := Raw(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Console is the terminal of this invocation, lent to a program that runs elsewhere: what is typed goes there byte by
+// byte, ^C too, and what it writes is shown as it is. Close gives it back as it was; so does a signal that ends souk.
+type Console struct {
+	Terminal machine.Terminal // as it is now
+	Sizes    <-chan machine.WindowSize
+
+	in   *os.File
+	was  *term.State // nil: it was not changed
+	once sync.Once
+	over context.CancelFunc
+	done chan struct{}
+}
+
+// TakeConsole lends the terminal. Without typing nothing is read from it, and it stays as it is. A command that has no
+// terminal is refused.
+func (c *Env) TakeConsole(typing bool) (*Console, error) {
+	out, _ := Raw(c.Out).(*os.File)
+	in, _ := c.In.(*os.File)
+	switch {
+	case typing && (in == nil || !term.IsTerminal(int(in.Fd()))):
+		return nil, Usagef("-t wants a terminal, and stdin is none here: leave -t out, and what comes in is passed " +
+			"on as it is")
+	case typing && !c.ForegroundIn():
+		return nil, Usagef("-t wants the terminal, which this command may not read while it runs in the background: " +
+			"bring it to the foreground, or leave -t out")
+	case !IsTerminal(c.Out) && !typing:
+		return nil, Usagef("-t wants a terminal, and neither is stdin passed on nor is stdout one: leave -t out")
+	case !IsTerminal(c.Out):
+		out = in // what is shown goes into a file or a pipe; its lines are as long as those here
+	}
+	ctx, over := context.WithCancel(context.Background())
+	sizes := make(chan machine.WindowSize)
+	t := &Console{in: in, over: over, done: make(chan struct{}), Sizes: sizes}
+	t.Terminal = machine.Terminal{Size: sizeOf(out), Term: c.Getenv("TERM")}
+	if t.Terminal.Check() != nil { // whatever it is, nobody knows it
+		t.Terminal.Term = ""
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGWINCH, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
+	if typing {
+		var err error
+		if t.was, err = term.MakeRaw(int(in.Fd())); err != nil {
+			signal.Stop(signals)
+			over()
+			return nil, Usagef("this terminal cannot be lent to a program elsewhere (%v): leave -t out", err)
+		}
+	}
+	go t.listen(ctx, signals, sizes, out)
+	return t, nil
+}
+
+// listen tells of new sizes, and gives the terminal back when souk is to end.
+func (t *Console) listen(ctx context.Context, signals chan os.Signal, sizes chan<- machine.WindowSize,
+	out *os.File) {
+	defer close(t.done)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-signals:
+			if s == unix.SIGWINCH {
+				select {
+				case sizes <- sizeOf(out):
+				case <-ctx.Done():
+					return
+				}
+				continue
+			}
+			t.restore()
+			signal.Stop(signals)
+			if s == unix.SIGHUP || s == unix.SIGQUIT { // which nobody else hears, so that they end souk
+				signal.Reset(s)
+				_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // its own process can be signalled
+			}
+		}
+	}
+}
+
+func sizeOf(f *os.File) machine.WindowSize {
+	cols, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || cols < 0 || rows < 0 {
+		return machine.WindowSize{}
+	}
+	return machine.WindowSize{Rows: uint16(rows), Cols: uint16(cols)}
+}
+
+func (t *Console) restore() {
+	t.once.Do(func() {
+		if t.was != nil {
+			_ = term.Restore(int(t.in.Fd()), t.was) // it has been hung up
+		}
+	})
+}
+
+// Close gives the terminal back.
+func (t *Console) Close() {
+	t.restore()
+	t.over()
+	<-t.done
 }

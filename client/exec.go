@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Command is what Exec runs. Stdin may be nil; Stdout and Stderr may be nil to discard.
@@ -16,17 +17,29 @@ type Command struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+
+	// Terminal gives the command one; all that it writes goes to Stdout then. nil: none. Resize gives the new sizes of
+	// its window; nil: it does not change.
+	Terminal *machine.Terminal
+	Resize   <-chan machine.WindowSize
 }
 
 // Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
 // comes. Ending ctx ends the command. ref is an id or a name.
 func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
-	head, err := json.Marshal(api.ExecCommand{Command: r.Argv})
+	head, err := json.Marshal(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal})
 	if err != nil {
 		return 0, fault.Wrap(err, fault.Invalid, "request", "the command cannot be written as JSON")
 	}
 	var body io.Reader = bytes.NewReader(append(head, '\n'))
-	if r.Stdin != nil {
+	if r.Terminal != nil {
+		lines, feed := io.Pipe()
+		defer lines.Close() // ends who feeds it
+		sitting, leave := context.WithCancel(ctx)
+		defer leave()
+		go sit(sitting, feed, &r)
+		body = io.MultiReader(body, lines)
+	} else if r.Stdin != nil {
 		// No length: the transport sends chunks, each as soon as it is read, while the answer comes.
 		body = io.MultiReader(body, r.Stdin)
 	}
@@ -52,6 +65,34 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 			"the connection ended before the command did, so its exit code is not known")
 	}
 	return code, err
+}
+
+// sit sends what happens at a terminal, until ctx ends or nobody reads it. The end of what is typed is not the end of
+// it.
+func sit(ctx context.Context, feed *io.PipeWriter, r *Command) {
+	if r.Stdin != nil {
+		go func() {
+			lines := json.NewEncoder(feed) // each is one write
+			buf := make([]byte, 4096)
+			for {
+				n, err := r.Stdin.Read(buf)
+				if n > 0 && lines.Encode(api.ExecInput{Data: buf[:n]}) != nil || err != nil {
+					return
+				}
+			}
+		}()
+	}
+	lines := json.NewEncoder(feed)
+	for {
+		select {
+		case size, more := <-r.Resize:
+			if !more || lines.Encode(api.ExecInput{Size: &size}) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func writeTo(w io.Writer, p []byte) error {

@@ -189,13 +189,16 @@ func (f frameWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin.
+// streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin, or
+// what happens at its terminal.
 func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
 	}
-	stdin := bufio.NewReader(r.Body)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stdin := bufio.NewReader(untilGone{r.Body, cancel})
 	order, err := readOrder(stdin)
 	if err != nil {
 		return err
@@ -205,15 +208,37 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
 	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"},
 		Stderr: frameWriter{l, "stderr"}}
+	if order.Terminal != nil {
+		if err := l.begin(); err != nil {
+			return l.end(r, err)
+		}
+		keys := newKeys(ctx, stdin, *order.Terminal)
+		defer keys.close()
+		req.Stdin, req.Terminal = keys.typed, &keys.terminal
+	}
 	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
 	if err == nil {
 		err = l.send(api.ExecFrame{ExitCode: &code})
 	}
 	return l.end(r, err)
+}
+
+// untilGone reads a client's body. One that breaks off means that the client has gone, which the server itself would
+// see only once the body has ended.
+type untilGone struct {
+	body io.Reader
+	gone context.CancelFunc
+}
+
+// Read reads the body.
+func (u untilGone) Read(p []byte) (int, error) {
+	n, err := u.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.gone()
+	}
+	return n, err
 }
 
 // readOrder reads the first line, within MaxBody.
@@ -234,6 +259,11 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	if err := decode(line, &order); err != nil {
 		return order, err
 	}
+	if order.Terminal != nil {
+		if err := order.Terminal.Check(); err != nil {
+			return order, err
+		}
+	}
 	if len(order.Command) == 0 {
 		return order, fault.New(fault.Invalid, "command",
 			"no command was named; the first line is {\"command\": [\"sh\"]}")
@@ -250,4 +280,76 @@ func (o oneByte) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	return o.r.Read(p[:1])
+}
+
+// maxInput bounds one line of what is typed, in bytes.
+const maxInput = 1 << 20
+
+// keys takes what happens at a client's terminal apart: what is typed, and the sizes of its window.
+type keys struct {
+	typed    *io.PipeReader
+	terminal runtime.Terminal
+}
+
+// newKeys reads lines until one is wrong, which is the error of typed then, or the client has gone.
+func newKeys(ctx context.Context, from *bufio.Reader, t machine.Terminal) *keys {
+	typed, feed := io.Pipe()
+	sizes := make(chan machine.WindowSize)
+	go func() {
+		for {
+			err := oneInput(ctx, from, feed, sizes)
+			if err != nil {
+				_ = feed.CloseWithError(err) // never fails
+				return
+			}
+		}
+	}()
+	return &keys{typed, runtime.Terminal{Terminal: t, Resize: sizes}}
+}
+
+// close lets go of what is still typed. The goroutine ends with the request.
+func (k *keys) close() { _ = k.typed.Close() }
+
+func oneInput(ctx context.Context, from *bufio.Reader, typed io.Writer, sizes chan<- machine.WindowSize) error {
+	line, err := readLine(from)
+	if err != nil {
+		return err
+	}
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		return nil
+	}
+	var in api.ExecInput
+	if err := decode(line, &in); err != nil {
+		return err
+	}
+	if in.Size != nil {
+		select {
+		case sizes <- *in.Size:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if len(in.Data) == 0 {
+		return nil
+	}
+	_, err = typed.Write(in.Data)
+	return err
+}
+
+// readLine reads one line of at most maxInput bytes.
+func readLine(from *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := from.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case len(line) > maxInput:
+			return nil, fault.New(fault.Invalid, "too_large",
+				"a line of what is typed is longer than %d bytes; send less", maxInput)
+		case err != bufio.ErrBufferFull: //nolint:errorlint // bufio gives it bare
+			return nil, err
+		}
+	}
 }

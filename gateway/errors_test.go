@@ -172,6 +172,8 @@ func badRequests() []struct{ name, request, body string } {
 		{"path of a copy that leaves", "GET /v1/souk/apps/a/machines/{m}/files?path=a/../../b", ""},
 		{"exec stream without an order", "POST /v1/souk/apps/a/machines/{m}/exec", ""},
 		{"exec stream of nothing", "POST /v1/souk/apps/a/machines/{m}/exec", `{"command":[]}`},
+		{"a terminal of no kind", "POST /v1/souk/apps/a/machines/{m}/exec",
+			`{"command":["a"],"terminal":{"term":"a b"}}`},
 		{"not served", "GET /v1/apps/a/certificates", ""},
 		{"unknown path", "GET /v1/apps/a/machines/{m}/fly", ""},
 		{"unknown method", "PUT /v1/apps/a/machines/{m}/wait", ""},

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -104,6 +105,57 @@ func TestExecStreamFlowsBothWays(t *testing.T) {
 	if last.Stream != "stderr" || string(last.Data) != "bye" || end.ExitCode == nil || *end.ExitCode != 3 {
 		t.Errorf("the end is %+v, %+v", last, end)
 	}
+}
+
+// TestExecOnATerminal: what is typed and the window's sizes come as lines, and a client that goes ends the command.
+func TestExecOnATerminal(t *testing.T) {
+	s := newShop(t).open()
+	m := s.launch(hostLaunch)
+	at := machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}, Term: "vt100"}
+	gone := make(chan struct{})
+	s.workers[0].exec = func(r runtime.ExecRequest) (int, error) {
+		if r.Terminal == nil || r.Terminal.Terminal != at {
+			return 0, fmt.Errorf("the terminal is %+v", r.Terminal)
+		}
+		buf := make([]byte, 3)
+		if _, err := io.ReadFull(r.Stdin, buf); err != nil {
+			return 0, err
+		}
+		fmt.Fprintf(r.Stdout, "%s %+v", buf, <-r.Terminal.Resize)
+		_, err := io.ReadFull(r.Stdin, buf)
+		if err == nil {
+			return 3, nil
+		}
+		close(gone)
+		return 0, err
+	}
+	begin := func() (*io.PipeWriter, *http.Response, *bufio.Reader) {
+		pr, pw := io.Pipe()
+		go func() { // an error shows as a missing answer
+			_, _ = io.WriteString(pw, `{"command":["sh"],"terminal":{"size":{"rows":24,"cols":80},"term":"vt100"}}`+"\n"+
+				`{"data":"b25l"}`+"\n"+`{"size":{"rows":1,"cols":2}}`+"\n")
+		}()
+		resp := s.dial("POST", s.listen()+"/v1/souk/apps/a/machines/"+m.ID+"/exec", pr)
+		out := bufio.NewReader(resp.Body)
+		var f api.ExecFrame
+		if next(t, out, &f); string(f.Data) != "one {Rows:1 Cols:2}" || f.Stream != "stdout" {
+			t.Fatalf("got %+v", f)
+		}
+		return pw, resp, out
+	}
+	pw, _, out := begin()
+	defer pw.Close()
+	if _, err := io.WriteString(pw, "\n"+`{"data":"dHdv"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	var end api.ExecFrame
+	if next(t, out, &end); end.ExitCode == nil || *end.ExitCode != 3 {
+		t.Errorf("the end is %+v", end)
+	}
+	pw2, resp, _ := begin()
+	_ = pw2.CloseWithError(errors.New("gone"))
+	_ = resp.Body.Close()
+	<-gone
 }
 
 // TestExecEndsBeforeItsStdin: a command that ends does not wait for a terminal that types nothing.

@@ -1,6 +1,11 @@
 package machine
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
 
 // LogLine is one line of output. Cursor is opaque: give it back to go on behind it.
 type LogLine struct {
@@ -16,4 +21,45 @@ type LogQuery struct {
 	Cursor string
 	Tail   int
 	Follow bool
+}
+
+// WindowSize is how many characters a terminal shows. 0 is not known.
+type WindowSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Terminal is the terminal that a command is given.
+type Terminal struct {
+	Size WindowSize `json:"size"`
+	Term string     `json:"term,omitempty"` // its kind, for TERM; "": xterm
+}
+
+// DefaultTerm is the kind of a terminal that does not say.
+const DefaultTerm = "xterm"
+
+// Check refuses a kind of terminal that no database of terminals can have: Invalid.
+func (t *Terminal) Check() error {
+	odd := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("+-._", c)
+	}
+	if len(t.Term) > 64 || strings.ContainsFunc(t.Term, odd) {
+		return fault.New(fault.Invalid, "terminal",
+			"%.80q is no kind of terminal: use up to 64 letters, digits and +-._, as in xterm-256color", t.Term)
+	}
+	return nil
+}
+
+// Env returns the environment of a command that has the terminal.
+func (t *Terminal) Env(env []string) []string {
+	out := make([]string, 0, len(env)+1)
+	for _, kv := range env {
+		if !strings.HasPrefix(kv, "TERM=") {
+			out = append(out, kv)
+		}
+	}
+	if t.Term == "" {
+		return append(out, "TERM="+DefaultTerm)
+	}
+	return append(out, "TERM="+t.Term)
 }

@@ -102,6 +102,16 @@ type ExecRequest struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+
+	Terminal *Terminal // nil: none
+}
+
+// Terminal is one that a command gets for itself, as its stdin, stdout and stderr: what it reads there comes from
+// ExecRequest.Stdin, and all that it writes goes to ExecRequest.Stdout. The end of Stdin means nothing to it. It is
+// told each size that Resize gives, and of its own session and its end as by any terminal.
+type Terminal struct {
+	machine.Terminal
+	Resize <-chan machine.WindowSize // nil: its size does not change
 }
 
 // Usage is what a machine's processes use now and have used since the attempt began.

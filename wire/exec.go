@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -20,7 +21,9 @@ import (
 // that many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
 const (
 	frameOrder  = 'o' // to the worker, first: an execOrder
+	frameSit    = 't' // to the worker, first: an execOrder with a terminal, which an older one refuses
 	frameStdin  = 'i' // to the worker; an empty one ends stdin
+	frameSize   = 's' // to the worker: a machine.WindowSize
 	frameStdout = '1'
 	frameStderr = '2'
 	frameExit   = 'x' // from the worker, last: an execEnd
@@ -35,6 +38,16 @@ type execOrder struct {
 	ref
 	Argv  []string `json:"argv"`
 	Stdin bool     `json:"stdin,omitempty"`
+
+	Terminal *machine.Terminal `json:"terminal,omitempty"`
+}
+
+// kind is that of the order's frame.
+func (o *execOrder) kind() byte {
+	if o.Terminal != nil {
+		return frameSit
+	}
+	return frameOrder
 }
 
 type execEnd struct {
@@ -67,6 +80,7 @@ func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
 // stdinReader gives the bytes of the stdin frames.
 type stdinReader struct {
 	from  io.Reader
+	size  func(machine.WindowSize) // is told the sizes of the terminal; nil: there is none
 	left  []byte
 	ended error
 }
@@ -78,10 +92,15 @@ func (s *stdinReader) Read(p []byte) (int, error) {
 		switch {
 		case err != nil:
 			s.ended = io.ErrUnexpectedEOF // the end of stdin is a frame of its own
-		case kind == frameStdin && len(payload) == 0:
+		case kind == frameStdin && len(payload) == 0 && s.size == nil: // the sizes of a terminal go on
 			s.ended = io.EOF
 		case kind == frameStdin:
 			s.left = payload
+		case kind == frameSize && s.size != nil:
+			var size machine.WindowSize
+			if json.Unmarshal(payload, &size) == nil {
+				s.size(size)
+			}
 		}
 	}
 	if len(s.left) == 0 {
@@ -129,12 +148,25 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var mu sync.Mutex
 	req := runtime.ExecRequest{Argv: order.Argv, Stdout: frameWriter{&mu, o, frameStdout},
 		Stderr: frameWriter{&mu, o, frameStderr}}
+	ctx := r.Context()
+	stdin := &stdinReader{from: in}
 	if order.Stdin {
-		req.Stdin = &stdinReader{from: in}
+		req.Stdin = stdin
+	}
+	if order.Terminal != nil {
+		var over context.CancelFunc
+		ctx, over = context.WithCancel(ctx)
+		defer over()
+		var typed *io.PipeReader
+		req.Terminal, typed = order.sit(ctx, stdin)
+		defer typed.Close()
+		if order.Stdin {
+			req.Stdin = typed
+		}
 	}
 	var end execEnd
 	var err error
-	end.Code, err = s.o.Worker.Exec(r.Context(), order.App, order.Machine, req)
+	end.Code, err = s.o.Worker.Exec(ctx, order.App, order.Machine, req)
 	if err != nil {
 		p := problemOf(err)
 		end.Problem = &p
@@ -143,6 +175,24 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		_, _ = frameWriter{&mu, o, frameExit}.Write(raw) // who asked may be gone
 	}
 	return nil
+}
+
+// sit takes apart what happens at the terminal of who asked: what is typed, and the sizes of its window, which come
+// whether or not what is typed is read. The goroutine ends with the request.
+func (o *execOrder) sit(ctx context.Context, stdin *stdinReader) (*runtime.Terminal, *io.PipeReader) {
+	sizes := make(chan machine.WindowSize)
+	stdin.size = func(size machine.WindowSize) {
+		select {
+		case sizes <- size:
+		case <-ctx.Done():
+		}
+	}
+	typed, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, stdin)
+		_ = feed.CloseWithError(err) // never fails
+	}()
+	return &runtime.Terminal{Terminal: *o.Terminal, Resize: sizes}, typed
 }
 
 // order reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
@@ -157,7 +207,11 @@ func (s *Server) order(control *http.ResponseController, in io.Reader, order che
 	if err == nil {
 		err = json.Unmarshal(payload, order)
 	}
-	if err != nil || kind != frameOrder {
+	want := byte(frameOrder)
+	if k, has := order.(interface{ kind() byte }); has {
+		want = k.kind()
+	}
+	if err != nil || kind != want {
 		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
@@ -178,9 +232,15 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	body, feed := io.Pipe()
 	defer body.Close()
 	go func() {
-		err := writeFrame(feed, frameOrder, raw)
+		err := writeFrame(feed, order.kind(), raw)
+		if err == nil && req.Terminal != nil {
+			go sendSizes(ctx, feed, req.Terminal.Resize)
+		}
 		if err == nil && req.Stdin != nil {
 			err = sendStdin(feed, req.Stdin)
+		}
+		if err == nil && req.Terminal != nil {
+			<-ctx.Done() // its sizes may change as long as it runs
 		}
 		feed.CloseWithError(err)
 	}()
@@ -188,7 +248,7 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
 	res, err := l.send(ctx, l.wires().streams, r)
 	if err != nil {
-		return 0, err
+		return 0, l.noTerminals(order, err)
 	}
 	defer res.Body.Close()
 	from := bufio.NewReader(res.Body)
@@ -207,6 +267,30 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 		}
 		if err != nil {
 			return 0, err
+		}
+	}
+}
+
+// noTerminals says of a worker that did not know what an order with a terminal is that it is of an older souk.
+func (l *Link) noTerminals(order execOrder, err error) error {
+	if order.Terminal == nil || fault.CodeOf(err) != "frame" {
+		return err
+	}
+	return fault.Wrap(err, fault.Unimplemented, "terminal", "the worker that has the machine is of an older souk, "+
+		"which has no terminals: upgrade it, or leave the terminal (-t) out")
+}
+
+// sendSizes tells of each size that a terminal gets. A write is one frame, whoever else writes.
+func sendSizes(ctx context.Context, feed io.Writer, sizes <-chan machine.WindowSize) {
+	for {
+		select {
+		case size, more := <-sizes:
+			raw, err := marshal(size)
+			if !more || err != nil || writeFrame(feed, frameSize, raw) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
 		}
 	}
 }

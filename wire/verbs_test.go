@@ -270,6 +270,49 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	wantFault(t, err, fault.Precondition, "not_running")
 }
 
+// TestTerminals: what is typed and the sizes of the window reach the worker's side in order, and the size does so also
+// when nobody types.
+func TestTerminals(t *testing.T) {
+	k := newStub()
+	w := far(t, k)
+	at := machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}, Term: "vt100"}
+	k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) {
+		if r.Terminal == nil || r.Terminal.Terminal != at {
+			return 0, fmt.Errorf("the terminal is %+v", r.Terminal)
+		}
+		if r.Stdin != nil {
+			buf := make([]byte, 3)
+			if _, err := io.ReadFull(r.Stdin, buf); err != nil || string(buf) != "key" {
+				return 0, fmt.Errorf("typed was %q, %v", buf, err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, r.Stdin) }() // sizes come with it
+		}
+		fmt.Fprint(r.Stdout, "now")
+		size := <-r.Terminal.Resize
+		return int(size.Rows) + int(size.Cols), nil
+	}
+	for _, typing := range []bool{true, false} {
+		sizes := make(chan machine.WindowSize)
+		shown, out := io.Pipe()
+		q := runtime.ExecRequest{Argv: []string{"sh"}, Stdout: out,
+			Terminal: &runtime.Terminal{Terminal: at, Resize: sizes}}
+		if typing {
+			q.Stdin = strings.NewReader("key") // its end is not that of the sizes
+		}
+		go func() {
+			_, _ = io.ReadFull(shown, make([]byte, 3))
+			sizes <- machine.WindowSize{Rows: 40, Cols: 60}
+		}()
+		if code, err := w.Exec(t.Context(), "a", testID, q); err != nil || code != 100 {
+			t.Errorf("typing %v: %d, %v", typing, code, err)
+		}
+	}
+	// What a worker of an older souk says to an order that it does not know.
+	old := fault.New(fault.Invalid, "frame", "the first frame must be an order")
+	wantFault(t, w.noTerminals(execOrder{Terminal: &at}, old), fault.Unimplemented, "terminal")
+	wantFault(t, w.noTerminals(execOrder{}, old), fault.Invalid, "frame")
+}
+
 func TestACommandEndsWithItsCaller(t *testing.T) {
 	k := newStub()
 	w := far(t, k)

@@ -171,7 +171,11 @@ func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader)
 
 // Exec runs a command beside the machine's main process and gives its exit code.
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
-	return w.exec(ctx, execOrder{ref{app, id}, r.Argv, r.Stdin != nil}, r)
+	order := execOrder{ref: ref{app, id}, Argv: r.Argv, Stdin: r.Stdin != nil}
+	if r.Terminal != nil {
+		order.Terminal = &r.Terminal.Terminal
+	}
+	return w.exec(ctx, order, r)
 }
 
 // Use reads what each machine and task that runs uses. A worker of an older souk does not tell.

@@ -276,24 +276,34 @@ func printEvent(c *cli.Env, e machine.EventOf) {
 
 // Exec makes the command "souk exec".
 func Exec(c *cli.Env) *cobra.Command {
-	var interactive, without bool
+	var interactive, without, terminal bool
 	cmd := &cobra.Command{
 		Use:   "exec MACHINE -- CMD [ARG...]",
 		Short: "Run one more command beside a machine's program",
 		Long: `Run a command in a machine's directory, environment and limits, and end with its exit code. What comes
-in on stdin goes to the command; -n keeps it, as a loop over lines wants it. There is no terminal: a shell reads its
-commands from stdin.`,
-		Example: "  souk exec web -- /bin/ps aux\n  echo 'select 1' | souk exec db -- /usr/bin/psql\n" +
+in on stdin goes to the command (-i, which is the rule); -n keeps it, as a loop over lines wants it.
+
+With -t the command has a terminal, of this one's kind and size: a shell prompts, ^C and ^Z are the command's, and what
+it writes comes as it is shown, stderr with stdout. It ends with the connection.`,
+		Example: "  souk exec -it web -- /bin/sh\n  souk exec web -- /bin/ps aux\n" +
+			"  echo 'select 1' | souk exec db -- /usr/bin/psql\n" +
 			"  while read f; do souk exec -n web -- /bin/touch \"$f\"; done < list",
 		Args: cli.Args(2, -1, "a machine and a command, after --"),
 	}
 	cmd.Flags().BoolVarP(&without, "no-stdin", "n", false, "do not read stdin: the command has none")
-	cmd.Flags().BoolVarP(&interactive, "interactive", "i", true, "give stdin to the command")
-	_ = cmd.Flags().MarkHidden("interactive") // what other tools need is the rule here
+	cmd.Flags().BoolVarP(&interactive, "interactive", "i", true, "give stdin to the command (the rule)")
+	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which this one is then")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		argv := given[1:]
+		if terminal && c.JSON {
+			return cli.Usagef("-t shows what a command writes as it is, which --json does not: leave one of them out")
+		}
 		return c.Each(cmd.Context(), given[:1], func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			return doExec(ctx, c, cl, m, argv, interactive && !without && c.ForegroundIn())
+			typing := interactive && !without
+			if terminal {
+				return execTerminal(ctx, c, cl, m, argv, typing)
+			}
+			return doExec(ctx, c, cl, m, argv, typing && c.ForegroundIn())
 		})
 	}
 	return cmd
@@ -325,17 +335,35 @@ func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		r.Stdout, r.Stderr = execWriter{c, "stdout"}, execWriter{c, "stderr"}
 	}
 	code, err := cl.Exec(ctx, m.App, m.ID, r)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-			return cause
-		}
-		return err
-	}
-	if c.JSON {
+	if err == nil && c.JSON {
 		c.JSONLine(c.Out, map[string]int{"exit_code": code})
 	}
-	if code != 0 {
+	return execEnd(ctx, code, err)
+}
+
+// execTerminal is exec with this terminal, which is as it was when it returns.
+func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string,
+	typing bool) error {
+	t, err := c.TakeConsole(typing)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	r := client.Command{Argv: argv, Stdout: cli.Raw(c.Out), Terminal: &t.Terminal, Resize: t.Sizes}
+	if typing {
+		r.Stdin = c.In
+	}
+	code, err := cl.Exec(ctx, m.App, m.ID, r)
+	return execEnd(ctx, code, err)
+}
+
+// execEnd is how a command's end is told.
+func execEnd(ctx context.Context, code int, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if err == nil && code != 0 {
 		return cli.TaskCode(code)
 	}
-	return nil
+	return err
 }

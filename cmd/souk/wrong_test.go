@@ -56,7 +56,7 @@ souk logs
 souk logs --tail -1 web
 souk logs --since yesterday web
 souk exec web
-souk exec -t web -- bash
+souk exec -y web -- bash
 souk cp web:/a web:/b
 souk stop
 souk destroy

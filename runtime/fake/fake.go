@@ -494,6 +494,9 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		}
 	}
 	var errs []error
+	if q.Terminal != nil { // which shows all on one screen
+		p.stdout, p.stderr = strings.ReplaceAll(p.stdout+p.stderr, "\n", "\r\n"), ""
+	}
 	if q.Stdout != nil {
 		_, err := io.WriteString(q.Stdout, p.stdout)
 		errs = append(errs, err)

@@ -17,18 +17,26 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/pty"
 )
 
 // tailPatience is how long output is read on after a command has ended, when something it started holds its pipes.
 const tailPatience = 500 * time.Millisecond
 
-// Exec runs a command. It has a connection of its own, over which the ends of its pipes go to the reaper: output comes
-// straight from the command, and closing the connection (ctx, or the end of souk) kills it.
+// Exec runs a command. It has a connection of its own, over which the ends of its pipes go to the reaper, or that of
+// its terminal comes back: output comes straight from the command, and closing the connection (ctx, or the end of souk)
+// kills it.
 func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, timeout(ctx, "run the command")
 	}
-	if _, err := r.link.session(ctx); err != nil {
+	ask := frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, Hello: hello(false)}
+	if q.Terminal != nil {
+		if err := r.hasTerminals(ctx); err != nil {
+			return 0, err
+		}
+		ask.Terminal = &q.Terminal.Terminal
+	} else if _, err := r.link.session(ctx); err != nil {
 		return 0, err
 	}
 	conn, err := r.link.dial(ctx)
@@ -41,16 +49,26 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		return 0, fault.Wrap(err, fault.Unavailable, "pipe", "a command cannot be run now")
 	}
 	defer p.closeNear()
-	err = frame.Write(&withRights{c: conn, fds: p.far}, 1, frame.KindRequest,
-		frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, Hello: hello(false)})
+	err = frame.Write(&frame.Sender{Conn: conn, Files: p.far}, 1, frame.KindRequest, ask)
 	p.closeFar()
 	if err != nil {
 		return 0, gone(err)
 	}
-	p.pump(q)
 	stop := context.AfterFunc(ctx, func() { hangUp(conn) })
 	defer stop()
-	f, err := frame.Read(bufio.NewReader(conn))
+	from := &frame.Receiver{Conn: conn}
+	defer from.Close()
+	in := bufio.NewReader(from)
+	var a frame.Reply
+	if q.Terminal != nil {
+		if a, err = answer(in); err == nil && a.Error == nil {
+			err = p.take(from)
+		}
+	}
+	if err == nil && a.Error == nil {
+		p.pump(q)
+		a, err = answer(in)
+	}
 	if err != nil {
 		p.closeNear()
 		p.out.Wait()
@@ -60,15 +78,35 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		return 0, fault.Wrap(err, fault.Unavailable, "exec_lost",
 			"the reaper went away while the command ran, so how it ended is not known")
 	}
-	var a frame.Reply
-	if err := json.Unmarshal(f.Head, &a); err != nil {
-		return 0, fault.Wrap(err, fault.Internal, "protocol", "the reaper's answer cannot be understood")
-	}
 	p.drain()
 	if ctx.Err() != nil && a.Code == 128+int(syscall.SIGKILL) {
 		return 0, killed(ctx)
 	}
 	return a.Code, a.Error.Err()
+}
+
+// answer reads the next answer.
+func answer(in io.Reader) (a frame.Reply, err error) {
+	f, err := frame.Read(in)
+	if err == nil {
+		err = json.Unmarshal(f.Head, &a)
+	}
+	return a, err
+}
+
+// hasTerminals refuses a terminal where the reaper is of an older souk that makes none, and has it asked once more to
+// become this one.
+func (r *Runtime) hasTerminals(ctx context.Context) error {
+	s, err := r.link.session(ctx)
+	if err != nil || s.welcome.Version >= frame.Terminals {
+		return err
+	}
+	if err := r.link.askAgain(ctx, s); err != nil {
+		return err
+	}
+	return fault.New(fault.Unavailable, "reaper",
+		"the reaper is still of an older souk, which makes no terminals: it is replaced once the commands that run in "+
+			"its machines have ended; until then leave the terminal (-t) out")
 }
 
 // endPatience bounds how long a command that is given up is asked how it ended.
@@ -86,15 +124,23 @@ func killed(ctx context.Context) error {
 		"the command did not end in the time given and was killed")
 }
 
-// plumbing is the pipes of one command: far ends for it, near ends for souk.
+// plumbing is the pipes of one command, far ends for it and near ends for souk; or its terminal, of which souk has the
+// near end only.
 type plumbing struct {
-	far  [3]*os.File
-	near [3]*os.File // nil where the far end is /dev/null
-	out  sync.WaitGroup
+	far      []*os.File
+	near     [3]*os.File // nil where the far end is /dev/null
+	terminal *os.File    // nil: it has none
+	out      sync.WaitGroup
+	over     chan struct{} // closed when the near ends are
+	once     sync.Once
 }
 
 func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
-	p := &plumbing{}
+	p := &plumbing{over: make(chan struct{})}
+	if q.Terminal != nil {
+		return p, nil
+	}
+	p.far = make([]*os.File, len(p.near))
 	for i, used := range []bool{q.Stdin != nil, q.Stdout != nil, q.Stderr != nil} {
 		var err error
 		switch {
@@ -116,6 +162,15 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 	return p, nil
 }
 
+// take makes the descriptor that came with an answer the terminal.
+func (p *plumbing) take(from *frame.Receiver) error {
+	if len(from.FDs) != 1 {
+		return fault.New(fault.Internal, "descriptors", "a terminal came with %d descriptors, want 1", len(from.FDs))
+	}
+	p.terminal, from.FDs = pty.Near(from.FDs[0]), nil
+	return nil
+}
+
 // same says whether both are one writer. Writers that cannot be compared are two.
 func same(a, b io.Writer) (yes bool) {
 	defer func() { _ = recover() }() // of comparing what has no ==
@@ -133,6 +188,10 @@ func dup(f *os.File) (*os.File, error) {
 // pump copies. The copying of stdin ends when the reader gives an end or the command has gone; a reader that blocks
 // for ever keeps one goroutine.
 func (p *plumbing) pump(q runtime.ExecRequest) {
+	if p.terminal != nil {
+		p.pumpTerminal(q)
+		return
+	}
 	if w := p.near[0]; w != nil {
 		go func() {
 			_, _ = io.Copy(w, q.Stdin) // EPIPE: it does not want more
@@ -147,6 +206,34 @@ func (p *plumbing) pump(q runtime.ExecRequest) {
 			})
 		}
 	}
+}
+
+// pumpTerminal copies what goes to a terminal and what comes from it, and tells it its sizes.
+func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
+	if q.Stdin != nil {
+		go func() { _, _ = io.Copy(p.terminal, q.Stdin) }() // until one of the two has ended
+	}
+	p.out.Go(func() {
+		w := q.Stdout
+		if w == nil {
+			w = io.Discard
+		}
+		_, _ = io.Copy(w, pty.Output{Near: p.terminal})
+		p.closeNear() // when w failed, the command learns by SIGHUP
+	})
+	go func() {
+		for {
+			select {
+			case size, more := <-q.Terminal.Resize:
+				if !more {
+					return
+				}
+				_ = pty.Resize(p.terminal, size) // it has been closed
+			case <-p.over:
+				return
+			}
+		}
+	}()
 }
 
 // drain waits for the last output.
@@ -166,9 +253,12 @@ func (p *plumbing) drain() {
 	}
 }
 
-func (p *plumbing) closeFar() { closeAll(p.far[:]) }
+func (p *plumbing) closeFar() { closeAll(p.far) }
 
-func (p *plumbing) closeNear() { closeAll(p.near[:]) }
+func (p *plumbing) closeNear() {
+	p.once.Do(func() { close(p.over) })
+	closeAll(append(p.near[:], p.terminal))
+}
 
 func closeAll(fs []*os.File) {
 	for _, f := range fs {
@@ -176,27 +266,4 @@ func closeAll(fs []*os.File) {
 			_ = f.Close() // closed twice is no harm
 		}
 	}
-}
-
-// withRights sends descriptors along with the first write.
-type withRights struct {
-	c   *net.UnixConn
-	fds [3]*os.File
-}
-
-func (w *withRights) Write(b []byte) (int, error) {
-	nums := make([]int, 0, len(w.fds))
-	for _, f := range w.fds {
-		nums = append(nums, int(f.Fd()))
-	}
-	n, _, err := w.c.WriteMsgUnix(b, syscall.UnixRights(nums...), nil)
-	if err == nil && n < len(b) {
-		var m int
-		m, err = w.c.Write(b[n:])
-		n += m
-	}
-	if err != nil && errors.Is(err, net.ErrClosed) {
-		err = io.ErrClosedPipe
-	}
-	return n, err
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
@@ -171,10 +172,12 @@ func (s Store) Start(ctx context.Context, n Name) error {
 	return s.engine(n.Engine).Start(ctx, n.ID, s.bundle(n.ID))
 }
 
-// Exec runs a command in a container, as whom its program runs, and returns its process.
-func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Files) (pid int, err error) {
+// Exec runs a command in a container, as whom its program runs, and returns its process. With a terminal it has that in
+// the place of files, made by the container's own devices, and near is the end of it that is the caller's.
+func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Files,
+	t *machine.Terminal) (pid int, near *os.File, err error) {
 	if len(argv) == 0 || argv[0] == "" {
-		return 0, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
+		return 0, nil, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
 	}
 	var full specs.Spec
 	raw, err := os.ReadFile(filepath.Join(s.bundle(n.ID), configFile))
@@ -182,9 +185,20 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Fil
 		err = json.Unmarshal(raw, &full)
 	}
 	if err != nil || full.Process == nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read", n.ID)
+		return 0, nil, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read",
+			n.ID)
 	}
-	return s.engine(n.Engine).Exec(ctx, n.ID, s.bundle(n.ID), spec.Command(full.Process, argv), files)
+	p := spec.Command(full.Process, argv, t)
+	e := s.engine(n.Engine)
+	if t == nil {
+		pid, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, "")
+		return pid, nil, err
+	}
+	near, err = s.console(func(at string) error {
+		pid, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, at)
+		return err
+	})
+	return pid, near, err
 }
 
 // describe makes the specification, and the files that it mounts.

@@ -75,8 +75,10 @@ func (e Engine) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Exec runs a command in a container and returns its process, a child of this one.
-func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, files Files) (pid int, err error) {
+// Exec runs a command in a container and returns its process, a child of this one. console is the path of a socket that
+// gets the near end of its terminal; "" is none.
+func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, files Files,
+	console string) (pid int, err error) {
 	dir, err := os.MkdirTemp(bundle, "exec-")
 	if err != nil {
 		return 0, fault.Wrap(err, fault.Unavailable, "exec", "a command cannot be run now")
@@ -86,12 +88,22 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	file := filepath.Join(dir, "pid")
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	err = e.client(log).Exec(ctx, id, *p, &runc.ExecOpts{IO: &files, PidFile: file, Detach: true})
+	o := &runc.ExecOpts{IO: &files, PidFile: file, Detach: true}
+	if console != "" {
+		o.ConsoleSocket = socket(console)
+	}
+	err = e.client(log).Exec(ctx, id, *p, o)
 	if err != nil {
 		return 0, said(log, err)
 	}
 	return readPID(file)
 }
+
+// socket is the path of a socket for the near end of a terminal.
+type socket string
+
+// Path is where it is.
+func (s socket) Path() string { return string(s) }
 
 // Containers lists what the runtime knows of.
 func (e Engine) Containers() ([]string, error) {

@@ -19,6 +19,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Container is what is asked for.
@@ -120,10 +121,17 @@ func New(c Container) (*specs.Spec, error) {
 	return s, nil
 }
 
-// Command returns what runs beside a container's main process: as the same user, with the same rights.
-func Command(of *specs.Process, argv []string) *specs.Process {
+// Command returns what runs beside a container's main process: as the same user, with the same rights. t is the
+// terminal that it has; nil is none.
+func Command(of *specs.Process, argv []string, t *machine.Terminal) *specs.Process {
 	p := *of
-	p.Args, p.Terminal, p.ConsoleSize = argv, false, nil
+	p.Args, p.Terminal, p.ConsoleSize = argv, t != nil, nil
+	if t != nil {
+		p.Env = t.Env(p.Env)
+		if t.Size.Rows > 0 && t.Size.Cols > 0 {
+			p.ConsoleSize = &specs.Box{Height: uint(t.Size.Rows), Width: uint(t.Size.Cols)}
+		}
+	}
 	return &p
 }
 

@@ -13,9 +13,11 @@ import (
 )
 
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
-// gives machines users of their own, one from Containers on knows what a container is.
+// gives machines users of their own, one from Containers on knows what a container is, one from Terminals on what a
+// terminal is.
 const (
-	Version    = 3
+	Version    = 4
+	Terminals  = 4
 	Containers = 3
 	Apart      = 2
 	Oldest     = 1

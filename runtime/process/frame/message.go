@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
@@ -22,7 +23,7 @@ const (
 	OpPause   = "pause"
 	OpResume  = "resume"
 	OpWatch   = "watch" // a connection of its own: KindGrown until it is closed
-	OpExec    = "exec"  // a connection of its own: three descriptors come along, closing it kills
+	OpExec    = "exec"  // a connection of its own: three descriptors come along, or one goes back; closing it kills
 	OpUpgrade = "upgrade"
 	OpResize  = "resize"
 	OpPing    = "ping"
@@ -37,7 +38,12 @@ type Request struct {
 	Argv    []string `json:"argv,omitempty"`
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
-	Acks    []Ack    `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
+
+	// Terminal gives an exec one. No descriptors come along then; the first answer has that of its near end, and the
+	// second one says how the command ended.
+	Terminal *machine.Terminal `json:"terminal,omitempty"`
+
+	Acks []Ack `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
 
 	Limits *cgroup.Limits `json:"limits,omitempty"` // that Attempt is to have from now on
 }

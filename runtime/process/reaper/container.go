@@ -233,24 +233,20 @@ func (c *containers) note(pid int, who any, register func()) {
 }
 
 // execute runs a command in the container of a life.
-func (c *containers) execute(l *life, argv []string, fds *fdReader) (*execution, error) {
-	var files engine.Files
-	for i, fd := range fds.fds {
+func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*execution, error) {
+	files := engine.Files{c.r.null, c.r.null, c.r.null} // of a command with a terminal nobody uses them
+	for i, fd := range fds.FDs {
 		files[i] = os.NewFile(uintptr(fd), "exec")
+		defer files[i].Close() // the command has its own
 	}
-	fds.fds = nil
-	defer func() {
-		for _, f := range files {
-			_ = f.Close() // the command has its own
-		}
-	}()
+	fds.FDs = nil
 	x := &execution{ended: make(chan int, 1)}
 	err := c.withEngine(func(ctx context.Context) error {
-		pid, err := c.store.Exec(ctx, nameOf(l), argv, files)
+		pid, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, files, q.Terminal)
 		if err != nil {
 			return err
 		}
-		x.pid = pid
+		x.pid, x.terminal = pid, near
 		c.note(pid, x, func() {
 			c.r.mu.Lock()
 			defer c.r.mu.Unlock()

@@ -11,27 +11,34 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/runtime/process/space"
 )
 
 // execution is a command beside a machine's main process.
 type execution struct {
-	pid   int
-	ended chan int // its exit code; has room for it
+	pid      int
+	ended    chan int // its exit code; has room for it
+	terminal *os.File // the near end of its terminal, which is souk's; nil: it has none
 }
 
-// exec runs a command whose stdin, stdout and stderr came along with the request: its output never passes through the
-// reaper. When the worker closes the connection first, the command and its process group are killed.
+// exec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with the
+// first answer: its output never passes through the reaper. When the worker closes the connection first, the command
+// and its process group are killed.
 func (c *conn) exec(id uint32, q frame.Request) {
 	if c.hungUp() {
 		return // it was given up while this process stood still, and souk has said so
 	}
 	c.r.gate.RLock() // until it is registered: then an upgrade sees it
-	x, err := c.r.execute(q.Machine, q.Argv, c.fds)
+	x, err := c.r.execute(&q, c.fds)
 	c.r.gate.RUnlock()
 	if err != nil {
 		c.fail(id, err)
 		return
+	}
+	if x.terminal != nil {
+		c.send(id, frame.KindReply, frame.Reply{}, x.terminal)
+		_ = x.terminal.Close() // once souk lets go of it, the command is told so
 	}
 	go func() {
 		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
@@ -41,14 +48,19 @@ func (c *conn) exec(id uint32, q frame.Request) {
 	c.send(id, frame.KindReply, frame.Reply{Code: code})
 }
 
-func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, error) {
+func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, error) {
+	id := q.Machine
 	l, err := r.running(id)
 	if err != nil {
 		return nil, err
 	}
-	if len(fds.fds) != maxFDs {
-		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.fds),
-			maxFDs)
+	want := frame.MaxFiles
+	if q.Terminal != nil {
+		want = 0
+	}
+	if len(fds.FDs) != want {
+		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.FDs),
+			want)
 	}
 	if l.rec.Container != "" {
 		l.slotMu.Lock()
@@ -56,7 +68,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		if err := r.awake(l); err != nil {
 			return nil, err
 		}
-		return r.containers.execute(l, argv, fds)
+		return r.containers.execute(l, q, fds)
 	}
 	r.mu.Lock()
 	env := l.env
@@ -67,7 +79,7 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 				id)
 		}
 	}
-	k := &child{argv: argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
+	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
 	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
 	defer l.slotMu.Unlock()
 	if err := r.awake(l); err != nil {
@@ -80,12 +92,19 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		return nil, err
 	}
 	defer k.join.Close() // nil says that it is invalid
-	copy(k.files[:], fds.fds)
-	defer fds.close()
-	if err := givePipes(l.owner, fds.fds...); err != nil {
-		return nil, err
-	}
 	x := &execution{ended: make(chan int, 1)}
+	if q.Terminal != nil {
+		far, err := x.open(k, q)
+		if err != nil {
+			return nil, err
+		}
+		defer far.Close()
+	}
+	copy(k.files[:], fds.FDs)
+	defer fds.Close()
+	if err := givePipes(l.owner, k.files[:]...); err != nil {
+		return nil, errors.Join(err, x.hangUp())
+	}
 	k.registered = func(pid int, _ uint64) {
 		x.pid = pid
 		r.mu.Lock()
@@ -93,9 +112,27 @@ func (r *Reaper) execute(id string, argv []string, fds *fdReader) (*execution, e
 		r.procs[pid] = x
 	}
 	if err := r.fork(k); err != nil {
-		return nil, err
+		return nil, errors.Join(err, x.hangUp())
 	}
 	return x, nil
+}
+
+// open makes a terminal of the host for a command. The caller closes the far end once the command has it.
+func (x *execution) open(k *child, q *frame.Request) (far *os.File, err error) {
+	if x.terminal, far, err = pty.Open(q.Terminal.Size); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "terminal", "this worker has no terminal for the command now")
+	}
+	fd := int(far.Fd())
+	k.env, k.files, k.terminal = q.Terminal.Env(k.env), [3]int{fd, fd, fd}, true
+	return far, nil
+}
+
+// hangUp closes the terminal of a command that did not come to be.
+func (x *execution) hangUp() error {
+	if x.terminal == nil {
+		return nil
+	}
+	return x.terminal.Close()
 }
 
 // spaceOf opens the namespace that a life is in; nil where all are in that of the reaper.
@@ -122,21 +159,34 @@ func spaceOf(r *Reaper, l *life) (*os.File, error) {
 	return f, nil
 }
 
-// givePipes lets a machine open its stdin, stdout and stderr again by name (/dev/stdout): a pipe is who made it's.
+// givePipes lets a machine open its stdin, stdout and stderr again by name (/dev/stdout): a pipe, or a terminal, is who
+// made it's.
 func givePipes(o *owner, fds ...int) error {
 	if o == nil {
 		return nil
 	}
 	for _, fd := range fds {
 		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		err := unix.Fstat(fd, &st)
+		gid := o.gid
+		switch kind := st.Mode & unix.S_IFMT; {
+		case err == nil && kind == unix.S_IFCHR && isTerminal(st.Rdev):
+			gid = -1 // the group of terminals is who may write messages to them
+		case err != nil || kind != unix.S_IFIFO:
 			continue
 		}
-		if err := unix.Fchown(fd, o.uid, o.gid); err != nil {
+		if err := unix.Fchown(fd, o.uid, gid); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "pipe", "the output cannot be given to user %d", o.uid)
 		}
 	}
 	return nil
+}
+
+// isTerminal reports whether a device is the far end of a terminal that a program made (devpts).
+func isTerminal(dev uint64) bool {
+	const first, last = 136, 143
+	major := unix.Major(dev)
+	return major >= first && major <= last
 }
 
 // awake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it

@@ -32,6 +32,8 @@ type child struct {
 	v2     int           // the group's directory on the v2 mount, open; 0: not yet
 	files  [3]int
 
+	terminal bool // the first of files is a terminal, which becomes its own
+
 	spoiled bool // its thread is not where it was
 
 	// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since
@@ -106,7 +108,7 @@ func (r *Reaper) forkHere(c *child) error {
 	if err := c.goThere(r.apart.seen()); err != nil {
 		return err
 	}
-	sys := &syscall.SysProcAttr{Setsid: true}
+	sys := &syscall.SysProcAttr{Setsid: true, Setctty: c.terminal} // of descriptor 0
 	if c.owner != nil {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.owner.uid), Gid: uint32(c.owner.gid), Groups: c.owner.groups}
 	}

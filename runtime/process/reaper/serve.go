@@ -36,51 +36,9 @@ type conn struct {
 	op   string // what it is for, by which it has its place; guarded by r.mu
 	unix *net.UnixConn
 	in   *bufio.Reader
-	fds  *fdReader
+	fds  *frame.Receiver
 
 	mu sync.Mutex // one frame at a time
-}
-
-// fdReader reads a socket and keeps the descriptors that come along.
-type fdReader struct {
-	c   *net.UnixConn
-	fds []int
-}
-
-const maxFDs = 3
-
-func (f *fdReader) Read(p []byte) (int, error) {
-	var oob [64]byte
-	n, on, _, _, err := f.c.ReadMsgUnix(p, oob[:])
-	n = max(n, 0) // the call says -1 with an error
-	if n == 0 && err == nil && len(p) > 0 {
-		err = io.EOF
-	}
-	if on > 0 {
-		msgs, perr := syscall.ParseSocketControlMessage(oob[:on])
-		if perr != nil {
-			return n, fmt.Errorf("read descriptors: %w", perr)
-		}
-		for _, m := range msgs {
-			got, perr := syscall.ParseUnixRights(&m)
-			if perr != nil {
-				continue
-			}
-			f.fds = append(f.fds, got...)
-		}
-		if len(f.fds) > maxFDs {
-			f.close()
-			return n, errors.New("too many descriptors")
-		}
-	}
-	return n, err
-}
-
-func (f *fdReader) close() {
-	for _, fd := range f.fds {
-		_ = syscall.Close(fd)
-	}
-	f.fds = nil
 }
 
 func (r *Reaper) accept(ln *net.UnixListener) {
@@ -94,7 +52,7 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 			time.Sleep(50 * time.Millisecond) // most often out of descriptors
 			continue
 		}
-		c := &conn{r: r, unix: u, fds: &fdReader{c: u}}
+		c := &conn{r: r, unix: u, fds: &frame.Receiver{Conn: u}}
 		c.in = bufio.NewReaderSize(c.fds, 4096)
 		if err := errors.Join(unixsock.CheckPeer(u), c.enter("")); err != nil {
 			r.log.Warn("a connection was refused", "err", err)
@@ -154,12 +112,13 @@ func (r *Reaper) closeConns() {
 	}
 }
 
-// send writes one frame. A worker that does not read for sendPatience is cut off; it connects again when it lives.
-func (c *conn) send(id uint32, kind frame.Kind, head any) {
+// send writes one frame, and descriptors with it. A worker that does not read for sendPatience is cut off; it connects
+// again when it lives.
+func (c *conn) send(id uint32, kind frame.Kind, head any, files ...*os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
-	if err := frame.Write(c.unix, id, kind, head); err != nil {
+	if err := frame.Write(&frame.Sender{Conn: c.unix, Files: files}, id, kind, head); err != nil {
 		_ = c.unix.Close()
 	}
 }
@@ -173,7 +132,7 @@ func (c *conn) fail(id uint32, err error) {
 // serve reads the first request, which says what the connection is for.
 func (c *conn) serve() {
 	defer c.close()
-	defer c.fds.close()
+	defer c.fds.Close()
 	_ = c.unix.SetReadDeadline(time.Now().Add(frame.HelloTimeout))
 	f, q, err := c.next()
 	if err != nil || q.Hello == nil {

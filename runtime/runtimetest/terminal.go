@@ -1,0 +1,187 @@
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// testTerminal: a terminal shows both streams as one, with lines that end as a screen wants them.
+func testTerminal(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	var out, errs bytes.Buffer
+	code, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{
+		Argv: []string{"sh", "-c", "echo one; echo two >&2; exit 5"}, Stdout: &out, Stderr: &errs,
+		Terminal: new(runtime.Terminal),
+	})
+	h.ok(err)
+	if code != 5 || out.String() != "one\r\ntwo\r\n" || errs.Len() > 0 {
+		h.Errorf("code %d, shown %q and %q", code, &out, &errs)
+	}
+	_, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"/no/such/program"},
+		Terminal: new(runtime.Terminal)})
+	h.want(err, fault.Precondition, fault.Invalid)
+	// output discarded, and nobody types
+	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"true"}, Terminal: new(runtime.Terminal)})
+	h.ok(err)
+	if code != 0 {
+		h.Errorf("code %d", code)
+	}
+	if st, _ := h.status("m"); !st.Running {
+		h.Errorf("status %+v", st)
+	}
+}
+
+// screen is what a terminal has shown so far.
+type screen struct {
+	mu    sync.Mutex
+	shown strings.Builder
+}
+
+// Write adds to it.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown.Write(p)
+}
+
+func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown.String()
+}
+
+// session is a person at a terminal.
+type session struct {
+	h      *harness
+	screen screen
+	keys   *io.PipeWriter
+	sizes  chan machine.WindowSize
+	ended  chan error
+	code   int
+}
+
+// sit begins a command with a terminal.
+func (h *harness) sit(ctx context.Context, t machine.Terminal, argv ...string) *session {
+	r, w := io.Pipe()
+	h.Cleanup(func() { _ = w.Close() })
+	s := &session{h: h, keys: w, sizes: make(chan machine.WindowSize), ended: make(chan error, 1)}
+	go func() {
+		var err error
+		s.code, err = h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: argv, Stdin: r, Stdout: &s.screen,
+			Terminal: &runtime.Terminal{Terminal: t, Resize: s.sizes}})
+		_ = r.Close()
+		s.ended <- err
+	}()
+	return s
+}
+
+// key types.
+func (s *session) key(text string) {
+	s.h.Helper()
+	if _, err := io.WriteString(s.keys, text); err != nil {
+		s.h.Fatalf("typing %q: %v; shown was %q", text, err, s.screen.text())
+	}
+}
+
+// sees waits until the screen shows something.
+func (s *session) sees(text string) {
+	s.h.Helper()
+	deadline := time.Now().Add(patience)
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for !strings.Contains(s.screen.text(), text) {
+		if time.Now().After(deadline) {
+			s.h.Fatalf("%q is never shown, but %q", text, s.screen.text())
+		}
+		<-t.C
+	}
+}
+
+// end waits for the command's own end.
+func (s *session) end(code int) {
+	s.h.Helper()
+	select {
+	case err := <-s.ended:
+		if err != nil || s.code != code {
+			s.h.Errorf("it ended with %d, %v, want %d; shown was %q", s.code, err, code, s.screen.text())
+		}
+	case <-time.After(patience):
+		s.h.Fatalf("it did not end; shown was %q", s.screen.text())
+	}
+}
+
+// testTerminalSession: what a shell and its programs want of a terminal.
+func testTerminalSession(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	s := h.sit(h.ctx(), machine.Terminal{Size: machine.WindowSize{Rows: 31, Cols: 97}, Term: "vt220"}, "sh")
+	// What is typed is echoed: what is looked for must not stand in it.
+	s.key("stty size; echo kind=$TERM; test -t 0 -a -t 1 -a -t 2 && echo all' 'three\n")
+	s.sees("31 97")
+	s.sees("kind=vt220")
+	s.sees("all three")
+	s.key("echo it is $(tty)\n") // it has a name where the command is
+	s.sees("it is /dev/pts/")
+	s.key("echo opened' 'again > /dev/tty; echo and' 'by name > $(tty)\n") // and belongs to the command's user
+	s.sees("opened again")
+	s.sees("and by name")
+	s.key("sh -c 'trap \"stty size; exit 8\" WINCH; echo wat''ches; while :; do sleep 0.01; done'; echo code=$?\n")
+	s.sees("watches")
+	s.sizes <- machine.WindowSize{Rows: 12, Cols: 40}
+	s.sees("12 40")
+	s.sees("code=8")
+	s.key("sh -c 'trap \"echo caught; exit 9\" INT; echo rea''dy; while :; do sleep 0.01; done'; echo code=$?\n")
+	s.sees("ready")
+	s.key("\x03")
+	s.sees("caught")
+	s.sees("code=9")
+	s.key("echo now' 'cat; cat; echo cat is' 'over\n")
+	s.sees("now cat")
+	s.key("typed\n\x04")
+	s.sees("cat is over")
+	s.key("exit 7\n")
+	s.end(7)
+	// One that says nothing of itself has a kind all the same.
+	s = h.sit(h.ctx(), machine.Terminal{}, "sh", "-c", "echo $TERM")
+	s.end(0)
+	s.sees(machine.DefaultTerm)
+	// Much is not cut off at the end.
+	s = h.sit(h.ctx(), machine.Terminal{}, "sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")
+	s.end(0)
+	if n := strings.Count(s.screen.text(), "\n"); n != 20000 {
+		h.Errorf("%d lines, want 20000; the last %q", n, s.screen.text()[max(0, len(s.screen.text())-30):])
+	}
+}
+
+// testTerminalHangsUp: a command ends with the one who sat at its terminal, and the machine goes on.
+func testTerminalHangsUp(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	ctx, leave := context.WithCancel(h.Context())
+	defer leave()
+	s := h.sit(ctx, machine.Terminal{}, "sh", "-c", "sleep 1001 & echo begun; sleep 1002")
+	s.sees("begun")
+	leave()
+	select {
+	case err := <-s.ended:
+		h.want(err, fault.Timeout)
+	case <-time.After(patience):
+		h.Fatal("it did not end")
+	}
+	h.until("both sleepers are gone", func() bool {
+		ps, err := h.rt.Processes(h.ctx(), "m")
+		h.ok(err)
+		said := fmt.Sprint(ps)
+		return !strings.Contains(said, "1001") && !strings.Contains(said, "1002")
+	})
+	if st, _ := h.status("m"); !st.Running {
+		h.Errorf("status %+v", st)
+	}
+}
