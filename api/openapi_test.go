@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -152,6 +153,8 @@ func (d describer) of(t reflect.Type, in bool) object {
 		return either("string", "boolean")
 	case reflect.TypeFor[machine.Persist](), reflect.TypeFor[machine.SignalText]():
 		return either("string", "integer")
+	case reflect.TypeFor[cluster.Value]():
+		return object{"oneOf": []any{object{"type": "string"}, object{"type": "number"}, object{"type": "boolean"}}}
 	case reflect.TypeFor[machine.Terms]():
 		return object{"type": "object", "additionalProperties": object{"type": "number"}}
 	case reflect.TypeFor[json.RawMessage]():

@@ -181,7 +181,9 @@ func (f *fakeFleet) broker(log Log) *Broker {
 }
 
 func launchOf(memory int) *machine.Launch {
-	l := &machine.Launch{Config: &machine.Config{Image: "demo:1", Guest: &machine.Guest{CPUs: 1, MemoryMB: memory}}}
+	l := &machine.Launch{
+		Config: &machine.Config{Image: machine.HostImage, Guest: &machine.Guest{CPUs: 1, MemoryMB: memory}},
+	}
 	l.Normalize()
 	return l
 }

@@ -171,6 +171,7 @@ const MetadataMoved = "souk_moved_from"
 // down.
 func relaunch(m *machine.Machine, id string) *machine.Launch {
 	c := *m.Config
+	c.Image = machine.Pinned(m) // the same files, whatever the name means by now
 	c.Metadata = map[string]string{MetadataMoved: m.ID}
 	for k, v := range m.Config.Metadata {
 		if k != MetadataMoved && k != machine.MetadataEpoch {

@@ -15,7 +15,8 @@ import (
 func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
 	launch, req := p.Launch, &p.Request
-	req.Image, req.Start, req.Resources = launch.Config.Image, !launch.SkipLaunch, machine.Resources(launch.Config)
+	req.Image, req.Start = machine.FullName(launch.Config.Image), !launch.SkipLaunch
+	req.Resources = machine.Resources(launch.Config)
 	if guest := launch.Config.Guest; guest != nil {
 		req.GPUKind = guest.GPUKind
 	}
@@ -28,6 +29,10 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	}
 	if err := checkStrategy(req.Scheduling.Strategy); err != nil {
 		return err
+	}
+	if req.Image != machine.HostImage {
+		able := cluster.Requirement{Attribute: cluster.ContainersAttribute, Op: cluster.Exists}
+		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), able)
 	}
 	if o.Replaces != nil {
 		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal,

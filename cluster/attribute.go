@@ -11,6 +11,9 @@ import (
 	"unicode/utf8"
 )
 
+// ContainersAttribute names the attribute by which a worker tells that it runs images, and with which OCI runtime.
+const ContainersAttribute = "containers"
+
 // Value is what an attribute holds: a text, a number, or true or false. In JSON it is written as what it is. Values of
 // different types are never equal and have no order. Values may be compared with ==. The zero Value is the empty text.
 type Value struct {

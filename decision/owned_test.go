@@ -34,7 +34,7 @@ func crowded(rng *rand.Rand) (*market.Seller, []string) {
 		}
 	}
 	if rng.IntN(3) == 0 { // whom the worker takes is no matter for who is there
-		s.SetState(cluster.Cordoned)
+		s.SetCordon(&cluster.Cordon{Owner: "me", Reason: "a test"})
 	}
 	return s, ids
 }

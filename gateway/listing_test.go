@@ -84,7 +84,7 @@ func TestLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, l := range page.Machines {
-			if l.App != "a" || l.State != machine.Started || l.Command != "sleep 9" || l.Worker == "" ||
+			if l.App != "a" || l.State != machine.Started || l.Command != "demo:1 sleep 9" || l.Worker == "" ||
 				l.CreatedAt == "" {
 				t.Errorf("%+v", l)
 			}

@@ -49,7 +49,8 @@ type memWorker struct {
 }
 
 func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources) *memWorker {
-	rec := cluster.Record{Worker: id, Region: region, State: cluster.Ready, Incarnation: 1, Capacity: capacity}
+	rec := cluster.Record{Worker: id, Region: region, State: cluster.Ready, Incarnation: 1, Capacity: capacity,
+		Attributes: cluster.Attributes{cluster.ContainersAttribute: cluster.Text("runc")}}
 	return &memWorker{
 		id: id, rows: map[string]*machine.Machine{}, vols: map[string]*machine.Volume{},
 		held: map[string]machine.Lease{},

@@ -244,8 +244,13 @@ func (a *policiesAPI) choosers() whatif.Chooser {
 // requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with
 // it: its own is taken to be the nearest, and the others to be possible.
 func requestOf(m *machine.Machine) placement.Request {
-	r := placement.Request{App: m.App, Machine: m.ID, Resources: machine.Resources(m.Config), Image: m.Config.Image,
-		Start: true}
+	r := placement.Request{
+		App:       m.App,
+		Machine:   m.ID,
+		Resources: machine.Resources(m.Config),
+		Image:     machine.FullName(m.Config.Image),
+		Start:     true,
+	}
 	if m.Region != "" {
 		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
 	}

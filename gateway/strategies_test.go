@@ -48,7 +48,7 @@ func (w *memWorker) usedAt(t time.Time) cluster.Resources {
 func rackWorker(id cluster.WorkerID, rack string) *memWorker {
 	w := newMemWorker(id, "local", room)
 	rec := w.sell.Record(time.Now())
-	rec.Attributes = cluster.Attributes{"rack": cluster.Text(rack)}
+	rec.Attributes["rack"] = cluster.Text(rack)
 	w.sell = market.NewSeller(rec)
 	return w
 }

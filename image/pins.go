@@ -37,21 +37,38 @@ func (s *Store) Pin(ctx context.Context, name, owner string) error {
 	})
 }
 
-// Unpin takes back all pins of an owner. That there are none is no error: it is so.
-func (s *Store) Unpin(ctx context.Context, owner string) error {
+// PinOnly is Pin, and takes back what else the owner has pinned. There is no moment at which neither is.
+func (s *Store) PinOnly(ctx context.Context, name, owner string) error {
+	if err := s.Pin(ctx, name, owner); err != nil {
+		return err
+	}
 	return s.change(ctx, func() error {
-		all, err := readDir[pin](s, pinsDir)
+		r, err := s.find(name)
 		if err != nil {
 			return err
 		}
-		for file, p := range all {
-			if p.Owner != owner {
-				continue
-			}
-			if err := os.Remove(s.path(pinsDir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return blobs.Disk(err, "unpin an image of %s", owner)
-			}
-		}
-		return nil
+		return s.unpin(owner, r.Digest)
 	})
+}
+
+// Unpin takes back all pins of an owner. That there are none is no error: it is so.
+func (s *Store) Unpin(ctx context.Context, owner string) error {
+	return s.change(ctx, func() error { return s.unpin(owner, "") })
+}
+
+// unpin takes back an owner's pins, but that of one digest. The store is this process's to change.
+func (s *Store) unpin(owner, but string) error {
+	all, err := readDir[pin](s, pinsDir)
+	if err != nil {
+		return err
+	}
+	for file, p := range all {
+		if p.Owner != owner || p.Digest == but {
+			continue
+		}
+		if err := os.Remove(s.path(pinsDir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return blobs.Disk(err, "unpin an image of %s", owner)
+		}
+	}
+	return nil
 }

@@ -94,7 +94,8 @@ func skipLaunch(g *lifecycle.Grant) { g.Launch.SkipLaunch = true }
 func withVolume(g *lifecycle.Grant) {
 	g.Launch.Config.Mounts = []machine.Mount{{Volume: "vol_1", Path: "/data"}}
 }
-func kill(c *lifecycle.Command) { c.Kill = true }
+func ofImage(g *lifecycle.Grant) { g.Launch.Config.Image = "nginx" }
+func kill(c *lifecycle.Command)  { c.Kill = true }
 func restarts(g *lifecycle.Grant) {
 	g.Launch.Config.Restart = &machine.Restart{Policy: "on-failure", MaxRetries: 2}
 }
@@ -177,6 +178,16 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		{name: "create", want: machine.Started, acts: []act{create()}},
+		{name: "create of an image", want: machine.Stopped, acts: []act{create(ofImage), verb(lifecycle.Stop),
+			verb(lifecycle.Start), verb(lifecycle.Stop)}},
+		{name: "create of an image, not launched", want: machine.Started, acts: []act{create(ofImage, skipLaunch),
+			verb(lifecycle.Start)}},
+		{name: "create of an image that cannot be had", want: machine.Destroyed,
+			world: fails(lifecycle.EffPull, final, final, final), acts: []act{create(ofImage)}},
+		{name: "create of an image after transient failures", want: machine.Started,
+			world: fails(lifecycle.EffPull, transient), acts: []act{create(ofImage)}},
+		{name: "preempt for an image", want: machine.Started, acts: []act{batch(v1, restarts), batch(v2),
+			create(service, ofImage)}},
 		{name: "create, not launched", want: machine.Created, acts: []act{create(skipLaunch)}},
 		{name: "create that cannot launch", want: machine.Destroyed, world: fails(lifecycle.EffLaunch, final, final,
 			final), acts: []act{create()}},

@@ -9,6 +9,7 @@ import (
 // Kinds of effects. A worker carries each out with its runtime; all are idempotent.
 const (
 	EffPrepare      = "prepare"       // Target: make the machine's directory
+	EffPull         = "pull"          // Target: make the machine's image ready; the result's Data is its digest
 	EffLaunch       = "launch"        // Target: start the attempt; the result's Data is a Life
 	EffSignal       = "signal"        // Target, Signal; not running is not an error
 	EffKill         = "kill"          // Target: kill all its processes

@@ -249,7 +249,8 @@ func (s *evictions) resume() {
 	}
 	var waits []string
 	s.engine.Each(func(r *fsm.Run) {
-		if (r.Op == opCreateEvict || r.Op == opStartEvict) && r.Step() == "room" && !r.Undoing {
+		if slices.Contains([]string{opCreateEvict, opCreateImageEvict, opStartEvict}, r.Op) && r.Step() == "room" &&
+			!r.Undoing {
 			waits = append(waits, strings.TrimPrefix(r.Key, "m/"))
 		}
 	})

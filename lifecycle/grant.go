@@ -47,6 +47,8 @@ func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	switch {
 	case r.Machine.App != app:
 		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine.ID)
+	case r.destroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
+		return fault.New(fault.Precondition, "launch_failed", "%s", r.Failure)
 	case s.run(r.Machine.ID) != nil:
 		s.waiters.add(machineKey(r.Machine.ID), ticket, "")
 	default:
@@ -67,13 +69,17 @@ func (s *commands) create(ticket uint64, g Grant, evicted []machine.Preemption) 
 
 func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) error {
 	a := opArgs{Source: g.Source, Grace: defaultGrace, NewID: g.NewID}
+	op, evicting := opCreate, opCreateEvict
+	if !machine.IsHostImage(g.Launch.Config.Image) {
+		op, evicting = opCreateImage, opCreateImageEvict
+	}
 	switch {
 	case len(evicted) > 0:
-		return s.evictions.launchEvicting(r, opCreateEvict, a, machine.Creating, evicted)
+		return s.evictions.launchEvicting(r, evicting, a, machine.Creating, evicted)
 	case g.Launch.SkipLaunch:
-		return s.begin(r, opCreate, a)
+		return s.begin(r, op, a)
 	}
-	return s.launch(r, opCreate, a, machine.Creating)
+	return s.launch(r, op, a, machine.Creating)
 }
 
 // enter makes the row of a machine that has been granted.

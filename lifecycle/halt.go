@@ -51,6 +51,13 @@ func (s *Supervisor) Halt(now time.Time, why string) Out {
 	return s.close()
 }
 
+// Images says which images the worker can start without a pull. Nothing of it is durable.
+func (s *Supervisor) Images(now time.Time, names []string) Out {
+	s.open(now)
+	s.seller.SetImages(names)
+	return s.close()
+}
+
 // Full has the worker take nothing new, for the reason given: its disk is full. "" ends that. What it has goes on, and
 // may be started. Nothing of it is durable.
 func (s *Supervisor) Full(now time.Time, why error) Out {

@@ -24,6 +24,10 @@ const (
 	opSignal   = "signal"
 	opResize   = "resize"
 
+	// Operations that make a machine whose image may have to be pulled first.
+	opCreateImage      = "create_image"
+	opCreateImageEvict = "create_image_evict"
+
 	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose
 	// first step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a
 	// stop.
@@ -66,7 +70,8 @@ func launches(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
 		return true
-	case opCreate, opStart, opRestart, opRelaunch, opUpdate, opCreateEvict, opStartEvict:
+	case opCreate, opCreateImage, opStart, opRestart, opRelaunch, opUpdate, opCreateEvict, opCreateImageEvict,
+		opStartEvict:
 		return argsOf(r).Attempt != 0
 	}
 	return false // of a volume, whose arguments are others
@@ -81,7 +86,7 @@ func aim(r *fsm.Run) machine.State {
 		return machine.Destroyed
 	case r.Op == opSuspend:
 		return machine.Suspended
-	case r.Op == opCreate:
+	case r.Op == opCreate, r.Op == opCreateImage:
 		return machine.Created
 	case r.Op == opSignal, r.Op == opResize:
 		return ""
@@ -100,6 +105,8 @@ type (
 func definitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
+		{Op: opCreateImage, Steps: []step{pullStep(), createStep()}, Finish: finishCreate},
+		{Op: opCreateImageEvict, Steps: []step{vacateStep(), pullStep(), createStep()}, Finish: finishCreate},
 		{Op: opStart, Steps: []step{launchStep()}, Finish: finish},
 		{Op: opResume, Steps: []step{thawStep(false)}, Finish: finish},
 		{Op: opStop, Steps: stopSteps(), Finish: finish},
@@ -170,6 +177,35 @@ func createStep() step {
 			if argsOf(r).Attempt != 0 {
 				launch.Done(s, now, r, data)
 			}
+		},
+	}
+}
+
+// pullPatience bounds how long an image may take to come. Registries that say nothing are given up long before.
+const pullPatience = time.Hour
+
+// pullTries is how often a registry that cannot be reached is asked, a moment apart: somebody waits to hear of it.
+const pullTries = 3
+
+// pullStep brings the machine's image to the host and pins the machine to its digest: whatever its name means later,
+// the machine is started from the same files.
+func pullStep() step {
+	return step{
+		Name:        "pull",
+		Deadline:    pullPatience,
+		Tries:       pullTries,
+		Do:          want(EffPull, nil),
+		Undo:        want(EffRemove, nil),
+		InsistsUndo: true,
+		Late:        noteLate,
+		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
+			row := s.machines.of(r)
+			digest, ok := data.(string)
+			if !ok {
+				panic("lifecycle: the result of a pull is not a digest")
+			}
+			row.Machine.ImageRef.Digest = digest
+			s.machines.dirty[row.Machine.ID] = true
 		},
 	}
 }

@@ -150,6 +150,7 @@ func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
 		if sc := schedulingOf(s.t, td); sc != nil {
 			g.Launch.Scheduling, g.Request.Scheduling, g.Evict = sc, *sc, has(td, "evict")
 		}
+		c.Image = arg(td, "image", c.Image)
 		if v := arg(td, "mount", ""); v != "" {
 			c.Mounts = []machine.Mount{{Volume: v, Path: "/data"}}
 		}

@@ -37,6 +37,9 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	s.keepVersion(r)
 	s.replace(r, l, *c.Resources)
+	if c.Digest != "" {
+		r.Machine.ImageRef.Digest = c.Digest
+	}
 	s.note(r, "update", machine.Replacing, a.Source, "")
 	s.note(r, "launch", machine.Created, a.Source, "")
 	s.warn(r)

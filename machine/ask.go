@@ -52,17 +52,32 @@ func (g *Guest) cpuMilli() int64 {
 // Argv returns the command a machine runs, its program first; nil when that is the image's own affair. The process of
 // Config.Processes wins over Init, exec wins over entrypoint and cmd.
 func Argv(c *Config) []string {
-	init := c.Init
-	if len(c.Processes) == 1 {
-		p := c.Processes[0]
-		if len(p.Exec)+len(p.Entrypoint)+len(p.Cmd) > 0 {
-			init = Init{Exec: p.Exec, Entrypoint: p.Entrypoint, Cmd: p.Cmd}
-		}
-	}
+	init := commandOf(c)
 	if len(init.Exec) > 0 {
 		return append([]string(nil), init.Exec...)
 	}
 	return append(append([]string(nil), init.Entrypoint...), init.Cmd...)
+}
+
+// Args returns what a machine passes to its image's own entry point, in the place of the image's cmd; nil where it
+// names a program itself, or nothing.
+func Args(c *Config) []string {
+	init := commandOf(c)
+	if len(init.Exec)+len(init.Entrypoint) > 0 {
+		return nil
+	}
+	return append([]string(nil), init.Cmd...)
+}
+
+// commandOf returns what a config says of the command.
+func commandOf(c *Config) Init {
+	if len(c.Processes) == 1 {
+		p := c.Processes[0]
+		if len(p.Exec)+len(p.Entrypoint)+len(p.Cmd) > 0 {
+			return Init{Exec: p.Exec, Entrypoint: p.Entrypoint, Cmd: p.Cmd}
+		}
+	}
+	return c.Init
 }
 
 // User returns the user a machine runs as, "" for one of its own.

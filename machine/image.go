@@ -65,6 +65,23 @@ func (r ImageRef) String() string {
 	return s
 }
 
+// FullName returns the name of an image in full, as workers name those they have; of the host's own programs it is
+// HostImage.
+func FullName(image string) string {
+	if IsHostImage(image) {
+		return HostImage
+	}
+	return ParseImage(image).String()
+}
+
+// Pinned returns the image that a machine is started from: the one that its image's name meant when it was made.
+func Pinned(m *Machine) string {
+	if m.ImageRef.Digest == "" || IsHostImage(m.Config.Image) {
+		return m.Config.Image
+	}
+	return m.ImageRef.String()
+}
+
 // CheckImage says whether image is a name docker would take.
 func CheckImage(image string) error {
 	wrong := func(why string) error {

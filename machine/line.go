@@ -70,6 +70,9 @@ func commandLine(c *Config) string {
 	if len(argv) == 0 {
 		argv = slices.Concat(c.Init.Entrypoint, c.Init.Cmd)
 	}
+	if c.Image != "" && !IsHostImage(c.Image) {
+		argv = append([]string{c.Image}, argv...)
+	}
 	var b strings.Builder
 	for i, arg := range argv {
 		if i > 0 {

@@ -61,6 +61,10 @@ func nowhere(attribute string, view cluster.View) string {
 			names[name] = true
 		}
 	}
+	if attribute == cluster.ContainersAttribute {
+		return "no worker runs images: \"souk doctor\" on its host says what one lacks, and souk run -- CMD runs a " +
+			"program of the host"
+	}
 	text := "no worker has the attribute " + attribute
 	if like := machine.Closest(attribute, maps.Keys(names)); like != "" {
 		return fmt.Sprintf("%s; did you mean %q?", text, like)

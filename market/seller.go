@@ -80,6 +80,14 @@ func (s *Seller) Record(now time.Time) cluster.Record {
 	return r
 }
 
+// SetImages says which images the worker can start without a pull.
+func (s *Seller) SetImages(names []string) {
+	if !slices.Equal(s.rec.Images, names) {
+		s.rec.Images = names
+		s.touch()
+	}
+}
+
 // Ask says what Grant would say now, and reserves nothing. Where that is no, and the request may preempt, it says what
 // Claim would evict.
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
@@ -299,16 +307,10 @@ func (s *Seller) SetStarting(n int) {
 	}
 }
 
-// SetState cordons or opens the worker.
-func (s *Seller) SetState(st cluster.State) {
-	s.rec.State = st
-	s.touch()
-}
-
 // SetCordon cordons the worker; nil opens it. What is given is not changed afterwards.
 func (s *Seller) SetCordon(c *cluster.Cordon) {
-	s.rec.Cordon = c
-	s.SetState(c.State())
+	s.rec.Cordon, s.rec.State = c, c.State()
+	s.touch()
 }
 
 // Cordon gives the cordon; nil when there is none.

@@ -21,11 +21,12 @@ import (
 	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/image/remote"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -38,6 +39,7 @@ const (
 	jobsDir       = "jobs"
 	workerJournal = "journal" // below the worker's own directory
 	workerRun     = "run"
+	imagesDir     = "images"
 )
 
 // Options say what runs in one process. Dir, Token and at least one of Workers are needed.
@@ -59,10 +61,21 @@ type Options struct {
 	Log        *slog.Logger   // nil: nothing is logged
 
 	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
-	Grace time.Duration
-	Pace  worker.Pace // of the workers
-	// Runtime opens the runtime of one worker, with its state below dir; nil: processes under a reaper.
+	Grace      time.Duration
+	Pace       worker.Pace // of the workers
+	Containers *Containers // how images are run; nil: not at all
+	// Runtime opens the runtime of one worker, with its state below dir; nil: that of Containers, or of processes,
+	// under a reaper.
 	Runtime func(w Worker, dir string) (Runtime, error)
+}
+
+// Containers says how a process's workers run images.
+type Containers struct {
+	Engine string // name or path of the OCI runtime
+	Budget int64  // bytes of images that are kept beyond those in use; 0: all
+	// Credentials are those of a registry; nil: none
+	Credentials func(registry string) (remote.Credentials, error)
+	Registries  map[string]remote.Registry
 }
 
 // Runtime is a worker's runtime, which is let go of when the process ends. What runs goes on.
@@ -83,6 +96,7 @@ type Worker struct {
 type Node struct {
 	o       Options
 	fleet   *fleet.Fleet // what is known of these workers and, in a cluster, of the others
+	images  *image.Store // of all workers here; nil: none
 	workers []*worker.Worker
 	runners []*batch.Runner // of workers, in the same order
 	buyer   *batch.Buyer
@@ -98,12 +112,6 @@ type Node struct {
 func New(ctx context.Context, o Options) (*Node, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Runtime == nil {
-		log, allowRoot := o.Log, o.AllowRoot
-		o.Runtime = func(_ Worker, dir string) (Runtime, error) {
-			return process.Open(process.Options{Dir: dir, Log: log, AllowRoot: allowRoot})
-		}
 	}
 	n := &Node{o: o, fleet: fleet.New()}
 	if o.Member != nil {
@@ -123,6 +131,9 @@ func (n *Node) open(ctx context.Context) error {
 		n.reserve = disk.Open(n.o.Dir, n.o.Log)
 	}
 	if err := n.openCatalog(); err != nil {
+		return err
+	}
+	if err := n.openImages(); err != nil {
 		return err
 	}
 	for _, w := range n.o.Workers {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 
 	"github.com/soukhq/souk/batch"
@@ -10,10 +11,14 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/image/remote"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/worker"
 )
@@ -56,11 +61,18 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.closers = append(n.closers, j.Close)
-	r, err := n.o.Runtime(p, filepath.Join(p.Dir, workerRun))
+	r, err := n.openRuntime(p, filepath.Join(p.Dir, workerRun))
 	if err != nil {
 		return err
 	}
 	n.closers = append(n.closers, r.Close)
+	if n.images != nil {
+		p.Offer.Attributes = maps.Clone(p.Offer.Attributes)
+		if p.Offer.Attributes == nil {
+			p.Offer.Attributes = cluster.Attributes{}
+		}
+		p.Offer.Attributes[cluster.ContainersAttribute] = cluster.Text(filepath.Base(n.o.Containers.Engine))
+	}
 	anew, err := n.anew(p)
 	if err != nil {
 		return err
@@ -77,9 +89,25 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	w, err := worker.New(
 		ctx,
-		worker.Options{ID: p.ID, Boot: proc.BootID(), Observer: observer, Region: n.o.Region, Dir: p.Dir,
-			Capacity: p.Capacity, Offer: p.Offer, Journal: j, Runtime: r, Secrets: n.catalog.OpenSecrets, Tasks: tasks,
-			MayBegin: mayBegin, Log: n.o.Log, Pace: n.o.Pace, Anew: anew, Full: n.reserve.Full},
+		worker.Options{
+			ID:       p.ID,
+			Boot:     proc.BootID(),
+			Observer: observer,
+			Region:   n.o.Region,
+			Dir:      p.Dir,
+			Capacity: p.Capacity,
+			Offer:    p.Offer,
+			Journal:  j,
+			Runtime:  r,
+			Images:   n.images,
+			Secrets:  n.catalog.OpenSecrets,
+			Tasks:    tasks,
+			MayBegin: mayBegin,
+			Log:      n.o.Log,
+			Pace:     n.o.Pace,
+			Anew:     anew,
+			Full:     n.reserve.Full,
+		},
 	)
 	if err != nil {
 		return err
@@ -89,6 +117,32 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return nil // Attach enters what it has
 	}
 	return own.Begin(ctx, w)
+}
+
+// openImages opens the store of images that the workers here share.
+func (n *Node) openImages() (err error) {
+	c := n.o.Containers
+	if c == nil {
+		return nil
+	}
+	n.images, err = image.Open(image.Options{Dir: n.below(imagesDir), Budget: c.Budget,
+		Remote: remote.Options{Credentials: c.Credentials, Registries: c.Registries}})
+	if err == nil {
+		n.closers = append(n.closers, n.images.Close)
+	}
+	return err
+}
+
+// openRuntime opens the runtime of one worker, with its state below dir.
+func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
+	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot}
+	switch {
+	case n.o.Runtime != nil:
+		return n.o.Runtime(w, dir)
+	case n.images != nil:
+		return oci.Open(oci.Options{Process: p, Engine: n.o.Containers.Engine, Images: oci.Stored{Store: n.images}})
+	}
+	return process.Open(p)
 }
 
 // openBuyer opens the buyer of tasks and connects it with the runners, before anything else is granted.

@@ -76,10 +76,12 @@ func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 }
 
 // Default is the policy used where none is named: the nearest region first, then room left on every dimension, then
-// few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom.
+// few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom. A worker that
+// has the image already is worth as much as one that is half as full.
 func Default() Policy {
 	return Policy{Name: "spread", Terms: []Term{
 		{Name: "region", Weight: 50, Of: regionTerm, OwnApp: true},
+		{Name: "image", Weight: 1, Of: imageTerm, OwnApp: true},
 		{Name: "headroom", Weight: 2, Of: headroomTerm, OwnApp: true},
 		{Name: "spread", Weight: 1, Of: spreadTerm, OwnApp: true},
 	}}

@@ -43,8 +43,9 @@ type Spec struct {
 	Fresh     bool   // Start does what Prepare does first: one call instead of two for a machine that is new
 	App       string
 	Image     string
-	Argv      []string
-	Env       []string // KEY=VALUE, complete: nothing of souk's own environment is added
+	Argv      []string // empty: what the image says, with Args
+	Args      []string // of the image's entry point, in the place of the image's own; nil: those
+	Env       []string // KEY=VALUE, complete but for what the image adds: nothing of souk's own environment is
 	User      string   // "": one of its own where souk is root, else as souk runs
 	Home      bool     // HOME is the machine's directory, unless Env says otherwise
 	Files     []File
@@ -156,6 +157,14 @@ type Runtime interface {
 	Logs(ctx context.Context, machine string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	// Close lets go of the runtime without touching what it runs.
 	Close() error
+}
+
+// Puller is a runtime whose images are brought to the host first.
+type Puller interface {
+	// Pull makes an image ready to start a machine from, and keeps it at least until the machine is started or removed.
+	// It returns the digest that the name means now: "sha256:...". An image that is here is not asked for again. Of one
+	// of the host's own programs nothing is done, and the digest is "".
+	Pull(ctx context.Context, machine, image string) (digest string, err error)
 }
 
 // Pauser is a runtime that can suspend. A paused machine keeps its memory; its processes get no CPU.

@@ -88,6 +88,10 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 		if err := w.o.Runtime.CanRun(c.Launch.Config.Image); err != nil {
 			return lifecycle.Outcome{}, err
 		}
+		var err error
+		if c.Digest, err = w.pullFor(ctx, c); err != nil {
+			return lifecycle.Outcome{}, err
+		}
 	}
 	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Do(now, ticket, c)
@@ -99,6 +103,33 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 		r.Outcome.Machine = answered(r.Outcome, "")
 	}
 	return r.Outcome, nil
+}
+
+// pullFor has the image of an update's new config brought here before anything is changed: until it is, the machine
+// goes on as it is, and it is down for no longer than its program takes to start. The caller waits for as long as it
+// likes; a pull that is given up goes on where it was when it is asked for again.
+func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (string, error) {
+	image := c.Launch.Config.Image
+	p, ok := w.o.Runtime.(runtime.Puller)
+	if !ok || machine.IsHostImage(image) {
+		return "", nil
+	}
+	if _, err := w.Machine(ctx, c.App, c.Machine); err != nil {
+		return "", err
+	}
+	digest, err := p.Pull(ctx, c.Machine, image)
+	w.imagesChanged()
+	if ctx.Err() != nil {
+		return "", fault.Wrap(
+			err,
+			fault.Timeout,
+			"image_pull",
+			"the image %s is not here yet, and machine %s is as it was; ask again, and the pull goes on",
+			image,
+			c.Machine,
+		)
+	}
+	return digest, err
 }
 
 // Lease takes, refreshes or releases.

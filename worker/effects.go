@@ -132,6 +132,8 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 				return nil, err
 			}
 			return nil, rt.Prepare(ctx, spec)
+		case lifecycle.EffPull:
+			return e.pull(ctx, a.ID, machine.Pinned(a.Machine))
 		case lifecycle.EffLaunch:
 			if err := e.mayStart(); err != nil {
 				return nil, err
@@ -167,6 +169,15 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 		}
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", eff.Kind)
+}
+
+// pull has the runtime make an image ready for a machine, and returns its digest.
+func (e *effects) pull(ctx context.Context, id, image string) (string, error) {
+	p, ok := e.runtime.(runtime.Puller)
+	if !ok {
+		return "", e.runtime.CanRun(image)
+	}
+	return p.Pull(ctx, id, image)
 }
 
 // resize has the runtime hold what runs of a machine to what its config says.

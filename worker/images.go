@@ -192,6 +192,3 @@ func (w *Worker) PruneImages(ctx context.Context) (freed int64, err error) {
 	}
 	return freed, err
 }
-
-// imagesChanged is called when the store has more or fewer images than before.
-func (w *Worker) imagesChanged() {}

@@ -43,6 +43,7 @@ type loop struct {
 	effects *effects
 	tasks   taskHost
 	pulse   *pulse
+	images  *imageList
 }
 
 // input is something the loop does with the supervisor. A nil done means that nobody waits.
@@ -71,9 +72,12 @@ func newLoop(o Options) *loop {
 		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
 	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
+		if _, pulled := res.Data.(string); pulled {
+			l.images.look()
+		}
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
-	l.pulse = newPulse(l)
+	l.pulse, l.images = newPulse(l), newImageList(l)
 	return l
 }
 
@@ -99,6 +103,7 @@ func (l *loop) run(ctx context.Context) error {
 	l.effects.done.Go(func() { l.audit(ctx) })
 	l.effects.done.Go(func() { l.acks.run(ctx) })
 	l.effects.done.Go(func() { l.pulse.run(ctx) })
+	l.effects.done.Go(func() { l.images.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

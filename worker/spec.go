@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// defaultPath is the PATH of a machine whose config gives none.
+// defaultPath is the PATH of a machine that runs a program of the host and whose config gives none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go
@@ -22,9 +22,12 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
 	s := runtime.Spec{
-		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: c.Image,
+		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: machine.Pinned(m),
 		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
+	}
+	if args := machine.Args(c); args != nil && !machine.IsHostImage(c.Image) {
+		s.Argv, s.Args = nil, args
 	}
 	if c.Init.SwapSizeMB != nil {
 		s.SwapMB = *c.Init.SwapSizeMB
@@ -59,12 +62,14 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
-		"PATH": defaultPath, "LANG": "C.UTF-8",
 		"FLY_APP_NAME": m.App, runtime.EnvMachine: m.ID, "FLY_ALLOC_ID": m.ID,
 		"FLY_REGION": m.Region, "PRIMARY_REGION": m.Region,
 		"FLY_MACHINE_VERSION": m.InstanceID, "FLY_PRIVATE_IP": m.PrivateIP, "FLY_IMAGE_REF": m.Config.Image,
 		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region,
 		"SOUK_WORKER": worker, "SOUK_ATTEMPT": n,
+	}
+	if machine.IsHostImage(m.Config.Image) { // an image has its own
+		env["PATH"], env["LANG"] = defaultPath, "C.UTF-8"
 	}
 	if g := m.Config.Metadata["fly_process_group"]; g != "" {
 		env["FLY_PROCESS_GROUP"] = g

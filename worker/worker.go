@@ -34,9 +34,9 @@ type Options struct {
 	Boot     string
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
+	Images   *image.Store                                // that Runtime starts machines from; nil: none
 	Secrets  func(app string) (map[string]string, error) // nil: none
 	Tasks    Tasks                                       // nil: none
-	Images   *image.Store                                // nil: this worker keeps no images
 	Observer Observer                                    // nil: none
 	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
 	// may. goesOn says that lives of the worker run here. nil: it always may

@@ -40,7 +40,9 @@ func values() map[string]value {
 		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
 		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
 		"pace":     {list: words("lan", "wan")},
-		"signal":   {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
+
+		"containers": {list: words("auto", "off", "runc", "crun", "runsc")},
+		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
 		"gpus":   {list: gpus, more: true},
 		"worker": {list: workers, many: true},
@@ -48,6 +50,7 @@ func values() map[string]value {
 		"dir":    dir, "traces": dir, "unit-dir": dir,
 	}
 	for _, name := range []string{"from", "file", "env-file", "config", "tls-cert", "tls-key", "token-file", "root",
+		"registry-config",
 		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec"} {
 		v[name] = file
 	}

@@ -28,10 +28,14 @@ import (
 
 // RunFlags are the flags that say what a machine is to be, and where. They are the same for run, gang, plan and update.
 type RunFlags struct {
-	set      *pflag.FlagSet // says which of them were given
-	from     string
-	name     string
-	image    string
+	set   *pflag.FlagSet // says which of them were given
+	from  string
+	name  string
+	image string
+
+	entrypoint string
+	asked      bool // the image is the first argument
+
 	region   string
 	cpus     int
 	cpu      cli.CPU
@@ -67,7 +71,13 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringVarP(&o.from, "from", "f", "",
 		"a file with the launch, in JSON or TOML (NAME.toml), \"-\" being stdin; flags go before what it says")
 	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
-	f.StringVar(&o.image, "image", "souk/host", "the image; souk/host is the worker's own files")
+	f.StringVar(
+		&o.image,
+		"image",
+		"",
+		"the image, in the place of IMAGE (default: souk/host, the worker's own programs)",
+	)
+	f.StringVar(&o.entrypoint, "entrypoint", "", "a program of the image to run in the place of its own, with CMD")
 	f.StringVar(&o.region, "region", "",
 		"the region, or several in order of preference: iad,dfw,any (default: the nearest)")
 	f.Var(&o.cpu, "cpu", "CPU in cores, such as 0.3 or 2, in the place of --cpus")
@@ -109,7 +119,7 @@ func (o *RunFlags) HasFile() bool { return o.from != "" }
 // the file has one. What a flag says goes before what the file says.
 func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags,
 	argv []string) (*machine.Launch, error) {
-	l := &machine.Launch{Config: &machine.Config{Image: o.image}}
+	l := &machine.Launch{Config: &machine.Config{Image: machine.HostImage}}
 	if o.from != "" {
 		var err error
 		if l, err = ReadLaunch(c, o.from); err != nil {
@@ -119,14 +129,33 @@ func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o 
 	return l, o.apply(ctx, c, cl, app, l, argv)
 }
 
+// applyCommand enters what is to be run. An image has a program of its own, whose arguments the command is.
+func (o *RunFlags) applyCommand(init *machine.Init, host bool, argv []string) error {
+	switch {
+	case o.entrypoint != "" && host:
+		return cli.Usagef("--entrypoint is of an image; of the host's programs name one after --")
+	case o.entrypoint != "":
+		init.Exec, init.Entrypoint, init.Cmd = nil, []string{o.entrypoint}, argv
+	case len(argv) == 0:
+	case host:
+		init.Exec, init.Entrypoint, init.Cmd = argv, nil, nil
+	default:
+		init.Exec, init.Cmd = nil, argv
+	}
+	return nil
+}
+
 // apply enters the flags that were given, and the command, into a launch.
 func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch,
 	argv []string) error {
 	if l.Config == nil {
 		l.Config = new(machine.Config)
 	}
-	if len(argv) > 0 {
-		l.Config.Init.Exec, l.Config.Init.Entrypoint, l.Config.Init.Cmd = argv, nil, nil
+	if o.image != "" {
+		l.Config.Image = o.image
+	}
+	if err := o.applyCommand(&l.Config.Init, machine.IsHostImage(l.Config.Image), argv); err != nil {
+		return err
 	}
 	l.ID, l.Name, l.Region = cmp.Or(o.id, l.ID), cmp.Or(o.name, l.Name), cmp.Or(o.region, l.Region)
 	l.SkipLaunch = l.SkipLaunch || o.noStart
@@ -150,9 +179,6 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 }
 
 func (o *RunFlags) applyShape(cfg *machine.Config) error {
-	if o.set.Changed("image") {
-		cfg.Image = o.image
-	}
 	if o.disk != 0 {
 		if o.disk%1024 != 0 {
 			return cli.Usagef("--disk is whole GB, such as 10g, not %d MB", o.disk)

@@ -66,7 +66,8 @@ func TestLaunchOf(t *testing.T) {
 			func(l *machine.Launch) (any, any) {
 				return []any{l.Name, config(l).Env, config(l).Guest.MemoryMB, config(l).Init, *l.Scheduling},
 					[]any{"x", map[string]string{"A": "1", "B": "3"}, 2048,
-						machine.Init{Exec: []string{"new", "-v"}}, machine.Scheduling{Band: "service", Policy: "pack"}}
+						machine.Init{Entrypoint: []string{"/bin/old"}, Cmd: []string{"new", "-v"}},
+						machine.Scheduling{Band: "service", Policy: "pack"}}
 			}},
 		{"more CPUs leave the memory as it is", map[string]string{"l.json": file},
 			[]string{"-f", "l.json", "--cpus", "8"},

@@ -22,8 +22,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-const runLong = `Make a machine that runs CMD, on the worker that suits it best, and start it. The answer tells where it was
-placed, why there, and how long each phase took.
+const runLong = `Make a machine on the worker that suits it best, and start it. The answer tells where it was placed, why
+there, and how long each phase took.
+
+With IMAGE it is a container of that image, such as nginx or ghcr.io/me/app:1.2: a worker that has the image already is
+preferred, any other pulls it first, and the machine keeps that very image until it is updated. CMD then takes the place
+of the image's own. Without IMAGE, after --, CMD is a program of the worker's host.
 
 CMD is executed as it stands, without a shell; write /bin/sh -c '...' to have one. With -f a file says what the
 machine is to be, in the JSON of the Machines API or in TOML, as "souk get" prints it; flags and a CMD go before it.
@@ -38,13 +42,19 @@ ended.`
 // Run makes the command "souk run".
 func Run(c *cli.Env) *cobra.Command {
 	o := new(RunFlags)
-	cmd := &cobra.Command{Use: "run [flags] -- CMD [ARG...]", Short: "Make a machine and start it", Long: runLong,
-		Example: `  souk run --name web -- /usr/bin/python3 -m http.server 8080
+	cmd := &cobra.Command{
+		Use:   "run [flags] {IMAGE [CMD [ARG...]] | -- CMD [ARG...]}",
+		Short: "Make a machine and start it",
+		Long:  runLong,
+		Example: `  souk run --name web nginx:1.29
+  souk run -a --rm alpine -- sh -c 'echo hello; exit 3'
+  souk run --name web -- /usr/bin/python3 -m http.server 8080
   souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
   souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
   souk run -f launch.toml --name web --count 3
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
-		Args: cobra.ArbitraryArgs}
+		Args: cobra.ArbitraryArgs,
+	}
 	f := cmd.Flags()
 	o.Shape(f)
 	f.StringVar(&o.id, "id", "", "the machine's id, as a plan told it (default: one is drawn)")
@@ -54,6 +64,10 @@ func Run(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.count, "count", 1, "how many machines, all alike; a name gets their numbers: web-1, web-2")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if err := o.meant(cmd, argv); err != nil {
+			return err
+		}
+		argv, err := o.takeImage(cmd, argv)
+		if err != nil {
 			return err
 		}
 		if o.attach && (o.detach || o.noStart) {
@@ -86,6 +100,9 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	m, err := launch(ctx, c, cl, app, l)
 	took := time.Since(begin)
 	if err != nil {
+		if o.asked && !strings.ContainsAny(o.image, "/:") {
+			c.Note("%s was taken for an image; for a program of the host put -- before it", o.image)
+		}
 		return err
 	}
 	if o.attach {
@@ -107,7 +124,11 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 // meant refuses what is no run: no command and no file, or a file where the command is to be.
 func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	if o.from == "" {
-		if err := cli.Args(1, -1, "a command to run, after --")(cmd, argv); err != nil {
+		least := 1
+		if o.image != "" {
+			least = 0
+		}
+		if err := cli.Args(least, -1, "an image to run, or a command of the host after --")(cmd, argv); err != nil {
 			return err
 		}
 	}
@@ -127,6 +148,34 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 		return cli.Usagef("--count is 1 or more, and more than one go neither with --attach nor with --id")
 	}
 	return nil
+}
+
+// takeImage takes the image from the front of the arguments, where there is one, and returns the command behind it. A
+// path is a program of the host: no image is called like that.
+func (o *RunFlags) takeImage(cmd *cobra.Command, argv []string) ([]string, error) {
+	if len(argv) == 0 || cmd.ArgsLenAtDash() >= 0 || o.from != "" || o.image != "" ||
+		argv[0][:min(1, len(argv[0]))] == "/" ||
+		strings.HasPrefix(argv[0], ".") {
+		return argv, nil
+	}
+	o.image, o.asked = argv[0], true
+	if err := machine.CheckImage(o.image); err != nil {
+		return nil, cli.Usagef("%s; a program of the host goes after --", fault.As(err).Text)
+	}
+	rest := argv[1:]
+	switch {
+	case len(rest) == 0:
+	case rest[0] == "--":
+		rest = rest[1:]
+	case strings.HasPrefix(rest[0], "-"):
+		return nil, cli.Usagef(
+			"%s stands behind the image %s: a flag of souk goes before the image, one of the image's "+
+				"program behind \"--\"",
+			rest[0],
+			o.image,
+		)
+	}
+	return rest, nil
 }
 
 // NotAVerb refuses a command line in which a verb of souk's own stands where a program is to be, as in "souk gang ls".
@@ -218,7 +267,25 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	if err != nil {
 		return nil, err
 	}
-	return cli.Owned(m, app), nil
+	if m = cli.Owned(m, app); m.Begun != nil && m.Begun.Until == machine.Started {
+		return awaitLaunch(ctx, c, cl, m)
+	}
+	return m, nil
+}
+
+// awaitLaunch waits for a machine that takes longer to start than its worker waits, because its image is pulled.
+func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
+	now, err := waitStates(ctx, c, cl, m, 0, machine.Started, machine.Stopped, machine.Failed, machine.Destroyed)
+	if err == nil && now.State == machine.Destroyed && !m.Config.AutoDestroy {
+		return nil, fault.New(
+			fault.Precondition,
+			"launch_failed",
+			"%s could not be made%s",
+			cli.Label(m),
+			now.Because(),
+		)
+	}
+	return now, err
 }
 
 // AppExists says that somebody else made the app in the meantime, which is as good.

@@ -30,6 +30,7 @@ import (
 // agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
 type agentConfig struct {
 	doorFlags
+	containerFlags
 	Dir    string   `toml:"dir"`
 	Wire   string   `toml:"wire"`
 	Gossip string   `toml:"gossip"`
@@ -117,6 +118,7 @@ func Agent(c *cli.Env) *cobra.Command {
 		"HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
 	o.offer.add(f)
+	o.containerFlags.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.read(cmd.Flags()); err != nil {
 			return err
@@ -159,7 +161,12 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs },
 		"memory": func() { o.Memory = flags.Memory },
 		"dns":    func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace },
-		"log": func() { o.Level = flags.Level }, "decision-log-mb": func() { o.DecisionMB = flags.DecisionMB },
+		"containers":      func() { o.Containers = flags.Containers },
+		"registry-config": func() { o.RegistryConfig = flags.RegistryConfig },
+		"mirror":          func() { o.Mirrors = flags.Mirrors },
+		"image-budget":    func() { o.ImageBudget = flags.ImageBudget },
+		"log":             func() { o.Level = flags.Level },
+		"decision-log-mb": func() { o.DecisionMB = flags.DecisionMB },
 	} {
 		if f.Changed(name) {
 			keep()
@@ -226,6 +233,8 @@ type agent struct {
 	doors *doors
 	dns   *names.Server // nil: it answers no DNS
 	node  *node.Node
+
+	containers containerPlan
 }
 
 // openAgent opens a member's directory, which is this process's alone, and all that it listens on. left is called when
@@ -246,6 +255,9 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if a.doors, err = openDoors(dir, &o.doorFlags, hostsHere(o.Host), log); err != nil {
 		return nil, err
 	}
+	if a.containers, err = o.containerFlags.plan(dir); err != nil {
+		return nil, errors.Join(err, a.doors.close())
+	}
 	if o.DNS != "" {
 		if a.dns, err = names.Listen(o.DNS, a.m.Names()); err != nil {
 			return nil, errors.Join(err, a.doors.close())
@@ -255,7 +267,8 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: a.m,
-			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			Containers: a.containers.how,
+			Version:    cli.Version(), Grace: shutdownGrace, Reserve: true,
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {
@@ -338,6 +351,7 @@ func (a *agent) print(c *cli.Env, took time.Duration) {
 		fmt.Fprintf(c.Out, "  dns     %s, for names below souk\n", dns)
 	}
 	printUsers(c)
+	a.containers.say(c)
 	a.doors.printRoot(c, a.dir)
 	next, given := "souk members, which finds this agent by itself", ""
 	if home, err := c.AgentDir(""); err != nil || home != a.dir {

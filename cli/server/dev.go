@@ -33,6 +33,7 @@ type devFlags struct {
 	memory  cli.Size
 	offer   offerFlags
 	verbose bool
+	images  containerFlags
 
 	decisionMB int64
 }
@@ -71,6 +72,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs to offer (default: those this host has)")
 	f.Var(&o.memory, "memory", "how much memory to offer, such as 64g (default: what this host has)")
 	o.offer.add(f)
+	o.images.add(f)
 	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
@@ -103,6 +105,10 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
+	containers, err := o.images.plan(dir)
+	if err != nil {
+		return err
+	}
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}
@@ -118,7 +124,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot:  o.offer.allowRoot,
+			AllowRoot: o.offer.allowRoot, Containers: containers.how,
 			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
@@ -127,7 +133,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err := doors.tell(dir); err != nil {
 		return errors.Join(err, doors.close(), n.Close())
 	}
-	printReady(ctx, c, dir, doors, n, plans, time.Since(begin), o.dir == "")
+	printReady(ctx, c, dir, doors, n, plans, containers, time.Since(begin), o.dir == "")
 	keepMemory(ctx, c)
 	if err := sysmon.Calm(sysmon.Slack); err != nil {
 		log.Debug("this process takes more CPU than it could", "err", err)
@@ -156,7 +162,7 @@ type ready struct {
 }
 
 func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.Node, plans []node.Worker,
-	took time.Duration, home bool) {
+	containers containerPlan, took time.Duration, home bool) {
 	running := n.Running(ctx)
 	if c.JSON {
 		r := ready{Addr: d.addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
@@ -171,6 +177,7 @@ func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.N
 		fmt.Fprintf(c.Out, "  worker %s offers %s\n", p.ID, p.Capacity)
 	}
 	printUsers(c)
+	containers.say(c)
 	if running > 0 {
 		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
 	}

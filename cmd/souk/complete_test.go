@@ -15,9 +15,41 @@ import (
 // freeText are flags whose values a user makes up, or finds nowhere in souk.
 //
 //nolint:gochecknoglobals // a constant
-var freeText = []string{"addr", "array", "attr", "baseline", "cursor", "decision-log", "dns", "env", "evictions",
-	"extra", "fail-if", "gossip", "gpu", "headroom", "host", "id", "image", "label", "memory", "metadata", "name",
-	"nonce", "only", "owner", "peer", "reason", "reserve", "since", "token", "user", "wire"}
+var freeText = []string{
+	"addr",
+	"array",
+	"attr",
+	"baseline",
+	"cursor",
+	"decision-log",
+	"dns",
+	"entrypoint",
+	"env",
+	"evictions",
+	"extra",
+	"fail-if",
+	"gossip",
+	"gpu",
+	"headroom",
+	"host",
+	"id",
+	"image",
+	"label",
+	"memory",
+	"metadata",
+	"mirror",
+	"name",
+	"nonce",
+	"only",
+	"owner",
+	"peer",
+	"reason",
+	"reserve",
+	"since",
+	"token",
+	"user",
+	"wire",
+}
 
 // Every flag that takes a word completes it, or is known to be what a user makes up; every argument has a place in the
 // command's usage line.

@@ -2,22 +2,33 @@ package oci
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/image"
 )
+
+// defaultPath is the PATH of an image that says none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Stored are the images of a store.
 type Stored struct {
 	Store *image.Store
 }
 
-// Has finds an image in the store.
-func (s Stored) Has(ref string) error {
-	_, err := s.Store.Get(ref)
-	return err
+// Bring pulls an image unless the store has it, pins it for a machine and unpacks it.
+func (s Stored) Bring(ctx context.Context, machine, ref string) (string, error) {
+	is, err := s.Store.Get(ref)
+	if fault.Is(err, fault.NotFound) {
+		is, err = s.Store.Pull(ctx, ref, image.PullOptions{})
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := s.Store.Pin(ctx, is.Digest, machine); err != nil {
+		return "", err
+	}
+	_, err = s.Store.Unpack(ctx, is.Digest)
+	return is.Digest, err
 }
 
 // Hold pins an image for a machine, in place of what it had before, and unpacks what is not unpacked yet.
@@ -26,12 +37,10 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	if err != nil { // it goes on having what it has
 		return Image{}, err
 	}
-	if !slices.Contains(is.Pins, machine) { // a start that is asked for again may be of a machine that runs
-		if err := errors.Join(s.Store.Unpin(ctx, machine), s.Store.Pin(ctx, ref, machine)); err != nil {
-			return Image{}, err
-		}
+	if err := s.Store.PinOnly(ctx, is.Digest, machine); err != nil {
+		return Image{}, err
 	}
-	root, err := s.Store.Unpack(ctx, ref)
+	root, err := s.Store.Unpack(ctx, is.Digest)
 	if err != nil {
 		return Image{}, err
 	}
@@ -40,7 +49,8 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 			"the layers of %s were unpacked by somebody who is not root, and cannot be mounted for others", ref)
 	}
 	c := root.Image.Config
-	return Image{root.Lower, c.Entrypoint, c.Cmd, c.Env, c.User, c.WorkDir}, nil
+	env := withDefaults(c.Env, []string{"PATH=" + defaultPath})
+	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, c.WorkDir}, nil
 }
 
 // Release takes a machine's pins back.

@@ -75,11 +75,12 @@ func TestAnImageFromARegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	if err := r.CanRun(name); !fault.Is(err, fault.NotFound) {
-		t.Errorf("before it is pulled: %v", err)
+	digest, err := r.Pull(t.Context(), "m", name)
+	if err != nil || digest != built.Digest() {
+		t.Fatal(digest, err)
 	}
-	if _, err := store.Pull(t.Context(), name, image.PullOptions{}); err != nil {
-		t.Fatal(err)
+	if err := r.CanRun("no name: of one"); !fault.Is(err, fault.Invalid) {
+		t.Error(err)
 	}
 	for _, image := range []string{name, "souk/host"} {
 		if err := r.CanRun(image); err != nil {

@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -39,8 +40,9 @@ type Image struct {
 
 // Images are those of the host. A NotFound says that one is not here.
 type Images interface {
-	// Has finds an image without doing anything.
-	Has(ref string) error
+	// Bring brings an image to the host unless it is here, keeps it for a machine beside what that holds, and returns
+	// its digest.
+	Bring(ctx context.Context, machine, ref string) (digest string, err error)
 	// Hold makes an image ready for a machine, and keeps it, and no other, until it is released.
 	Hold(ctx context.Context, machine, ref string) (Image, error)
 	// Release lets go of what a machine holds. nil when that is nothing.
@@ -63,21 +65,16 @@ type Runtime struct {
 	init   string // path; "": none
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Puller  = (*Runtime)(nil)
+)
 
 // Open is process.Open, and finds the OCI runtime.
 func Open(o Options) (*Runtime, error) {
-	name := o.Engine
-	if name == "" {
-		name = "runc"
-	}
-	path, err := exec.LookPath(name)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
+	path, err := findEngine(o.Engine)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Precondition, "engine",
-			"there is no OCI runtime %s on this host: install it (apt install runc), or name another", name)
+		return nil, err
 	}
 	p, err := process.Open(o.Process)
 	if err != nil {
@@ -105,30 +102,46 @@ func findInit(name string) string {
 // Name is "oci".
 func (*Runtime) Name() string { return "oci" }
 
-// CanRun accepts the host's programs, and the images that are here.
+// CanRun accepts the host's programs, and whatever is the name of an image.
 func (r *Runtime) CanRun(image string) error {
-	if r.Runtime.CanRun(image) == nil {
+	if machine.IsHostImage(image) {
 		return nil
 	}
-	return r.images.Has(image)
+	return machine.CheckImage(image)
+}
+
+// Pull brings an image to the host and unpacks it.
+func (r *Runtime) Pull(ctx context.Context, id, image string) (string, error) {
+	if machine.IsHostImage(image) {
+		return "", nil
+	}
+	return r.images.Bring(ctx, id, image)
 }
 
 // Remove removes the machine, and lets go of its image.
-func (r *Runtime) Remove(ctx context.Context, machine string) error {
-	if err := r.Runtime.Remove(ctx, machine); err != nil {
+func (r *Runtime) Remove(ctx context.Context, id string) error {
+	if err := r.Runtime.Remove(ctx, id); err != nil {
 		return err
 	}
-	return r.images.Release(ctx, machine)
+	return r.images.Release(ctx, id)
 }
 
 // Start starts a container, or a process where the image is that of the host.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
-	if r.Runtime.CanRun(s.Image) == nil {
+	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Start(ctx, s)
 	}
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
+	if fault.Is(err, fault.NotFound) { // somebody removed it: it is pinned, so not by a command
+		if _, err = r.images.Bring(ctx, s.Machine, s.Image); err == nil {
+			img, err = r.images.Hold(ctx, s.Machine, s.Image)
+		}
+	}
 	if err != nil {
 		return runtime.Status{}, err
+	}
+	if len(s.Argv) == 0 && s.Args != nil {
+		img.Cmd = s.Args
 	}
 	if len(s.Argv) == 0 {
 		s.Argv = append(slices.Clone(img.Entrypoint), img.Cmd...)

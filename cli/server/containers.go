@@ -1,0 +1,110 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/image/remote"
+	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/runtime/oci"
+)
+
+// containerFlags say how images are run, and where they come from.
+type containerFlags struct {
+	Containers     string   `toml:"containers"`
+	RegistryConfig string   `toml:"registry-config"`
+	Mirrors        []string `toml:"mirror"`
+	ImageBudget    cli.Size `toml:"image-budget"`
+}
+
+// What --containers may say beside the name of an OCI runtime.
+const (
+	containersAuto = "auto"
+	containersOff  = "off"
+)
+
+// budgetShare is the part of its disk that unused images may take where nobody says otherwise.
+const budgetShare = 5
+
+func (o *containerFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.Containers, "containers", containersAuto,
+		"the OCI runtime that runs images, a name or a path; auto: runc where souk is root and has it; off: none")
+	f.StringVar(&o.RegistryConfig, "registry-config", "",
+		"a file with credentials of registries, as docker login writes it")
+	f.StringArrayVar(&o.Mirrors, "mirror", nil,
+		"REGISTRY=HOST[:PORT] or REGISTRY=URL, asked for the images of REGISTRY first; repeatable")
+	f.Var(&o.ImageBudget, "image-budget",
+		"how much disk images may take, such as 50g; those that no machine uses go first (default: a fifth of it)")
+}
+
+// containerPlan is how images are run: by how, or, where that is nil, not at all, and why.
+type containerPlan struct {
+	how *node.Containers
+	why string
+}
+
+// plan says how the workers of a directory run images. That they cannot is an error only where it was asked for.
+func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
+	engine := o.Containers
+	switch engine {
+	case containersOff:
+		p.why = "--containers is off"
+		return p, nil
+	case containersAuto, "":
+		engine = oci.DefaultEngine
+		if err := oci.Able(engine); err != nil {
+			p.why = fault.As(err).Text
+			return p, nil
+		}
+	default:
+		if err := oci.Able(engine); err != nil {
+			return p, err
+		}
+	}
+	p.how = &node.Containers{Engine: engine, Budget: int64(o.ImageBudget) << 20,
+		Registries: map[string]remote.Registry{}}
+	if p.how.Budget == 0 {
+		if p.how.Budget, err = shareOfDisk(dir); err != nil {
+			return p, err
+		}
+	}
+	for _, m := range o.Mirrors {
+		registry, at, ok := strings.Cut(m, "=")
+		if !ok || registry == "" || at == "" {
+			return p, cli.Usagef("--mirror is written REGISTRY=HOST[:PORT] or REGISTRY=URL, not %q", m)
+		}
+		r := p.how.Registries[registry]
+		r.Mirrors = append(r.Mirrors, at)
+		p.how.Registries[registry] = r
+	}
+	if o.RegistryConfig != "" {
+		p.how.Credentials, err = remote.DockerConfig(o.RegistryConfig)
+	}
+	return p, err
+}
+
+// shareOfDisk returns what images may take of the file system of a directory.
+func shareOfDisk(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "disk", "the disk of %s does not say how large it is", dir)
+	}
+	return int64(st.Blocks) * st.Bsize / budgetShare, nil //nolint:gosec // no disk has 2^63 blocks
+}
+
+// say tells how images are run, or, to who could have it otherwise, why not.
+func (p containerPlan) say(c *cli.Env) {
+	switch {
+	case p.how != nil:
+		fmt.Fprintf(c.Out, "  images are run by %s\n", filepath.Base(p.how.Engine))
+	case os.Geteuid() == 0:
+		fmt.Fprintf(c.Out, "  no images are run: %s\n", p.why)
+	}
+}

@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// maxAnnounced bounds the names of images in a worker's record, which every member keeps.
+const maxAnnounced = 50
+
+// imageList tells the others which images are here, so that machines of the same image come where it need not be
+// pulled. It is a preference and may be a moment late.
+type imageList struct {
+	l       *loop
+	changed chan struct{} // has room for one
+}
+
+func newImageList(l *loop) *imageList { return &imageList{l, make(chan struct{}, 1)} }
+
+// imagesChanged says that there may be other images in the store than before.
+func (w *Worker) imagesChanged() { w.loop.images.look() }
+
+func (i *imageList) look() {
+	select {
+	case i.changed <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// run tells until ctx ends.
+func (i *imageList) run(ctx context.Context) {
+	if i.l.o.Images == nil {
+		return
+	}
+	i.look()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.changed:
+		}
+		names, err := i.names()
+		if err != nil {
+			i.l.o.Log.Warn("the images that are here cannot be listed", "err", err)
+			continue
+		}
+		i.l.post(func(now time.Time) lifecycle.Out { return i.l.sup.Images(now, names) })
+	}
+}
+
+// names lists, in order, the names of the images that were used last.
+func (i *imageList) names() (names []string, err error) {
+	all, err := i.l.o.Images.List()
+	for _, img := range all {
+		for _, name := range img.Names {
+			if len(names) < maxAnnounced {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
