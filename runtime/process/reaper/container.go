@@ -283,15 +283,20 @@ func (c *containers) leftovers() []container.Name {
 	return slices.DeleteFunc(all, func(n container.Name) bool { return mine[n.ID] })
 }
 
-// sweep removes what is left of containers.
-func (c *containers) sweep(left []container.Name) {
-	for _, n := range left {
-		ctx, cancel := c.r.patience(enginePatience)
-		if err := c.store.Delete(ctx, n); err != nil {
-			c.r.log.Warn("what is left of a container could not be removed", "container", n.ID, "err", err)
+// sweepAll removes what is left of containers of a reaper that was killed, and closes what it returns when that is done.
+func (c *containers) sweepAll() <-chan struct{} {
+	left, done := c.leftovers(), make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, n := range left {
+			ctx, cancel := c.r.patience(enginePatience)
+			if err := c.store.Delete(ctx, n); err != nil {
+				c.r.log.Warn("what is left of a container could not be removed", "container", n.ID, "err", err)
+			}
+			cancel()
 		}
-		cancel()
-	}
+	}()
+	return done
 }
 
 // close removes what is of containers in general, when there is none any more.

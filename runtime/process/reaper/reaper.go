@@ -146,20 +146,23 @@ func Run(ctx context.Context, o Options) error {
 	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
 		"upgraded", upgraded)
 	r.stock.restock(r.pool)
-	go r.containers.sweep(r.containers.leftovers())
+	swept := r.containers.sweepAll()
 	go r.accept(ln)
 	if o.Ready != nil {
 		o.Ready()
 	}
 	idle := newIdleness(r, ln, o.Idle)
 	defer idle.close()
+	done := ctx.Done()
 	for {
 		r.reap()
 		select {
-		case <-ctx.Done():
-			return r.shut()
+		case <-done:
+			done = nil // what is swept away needs somebody who waits for its processes
+		case <-swept:
+			swept = nil
 		case <-idle.tick.C:
-			if idle.over() {
+			if swept == nil && idle.over() {
 				return r.shut()
 			}
 		case <-children:
@@ -168,6 +171,9 @@ func Run(ctx context.Context, o Options) error {
 			if err := r.rewriteLives(); err != nil {
 				r.log.Error("the lives file could not be rewritten", "err", err)
 			}
+		}
+		if done == nil && swept == nil {
+			return r.shut()
 		}
 	}
 }
