@@ -184,12 +184,14 @@ func fitting(cs []machine.Candidate) (n int) {
 	return n
 }
 
-// printCandidates prints one row per worker: verdict, score, each term of the score, and why not.
+// printCandidates prints one row per worker: verdict, score, each term of the score that is not 0 for all, and why not.
 func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 	names := map[string]bool{}
 	for _, x := range cs {
 		for _, t := range x.Terms {
-			names[t.Name] = true
+			if t.Value != 0 {
+				names[t.Name] = true
+			}
 		}
 	}
 	terms := slices.Sorted(maps.Keys(names))
