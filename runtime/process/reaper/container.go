@@ -283,7 +283,7 @@ func (c *containers) leftovers() []container.Name {
 	return slices.DeleteFunc(all, func(n container.Name) bool { return mine[n.ID] })
 }
 
-// sweepAll removes what is left of containers of a reaper that was killed, and closes what it returns when that is done.
+// sweepAll removes what is left of containers of a reaper that was killed. What it returns is closed when that is done.
 func (c *containers) sweepAll() <-chan struct{} {
 	left, done := c.leftovers(), make(chan struct{})
 	go func() {

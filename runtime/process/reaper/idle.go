@@ -70,6 +70,35 @@ func (i *idleness) over() bool {
 	return false
 }
 
+// tend reaps until the reaper is to end and what a killed one left is removed.
+func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hup <-chan os.Signal) error {
+	defer i.close()
+	r := i.r
+	done, ending := ctx.Done(), false
+	for {
+		r.reap()
+		select {
+		case <-done:
+			done, ending = nil, true // what is swept away needs somebody who waits for its processes
+		case <-swept:
+			swept = nil
+		case <-i.tick.C:
+			if swept == nil && i.over() {
+				return r.shut()
+			}
+		case <-children:
+		case <-hup:
+		case <-r.rewrite:
+			if err := r.rewriteLives(); err != nil {
+				r.log.Error("the lives file could not be rewritten", "err", err)
+			}
+		}
+		if ending && swept == nil {
+			return r.shut()
+		}
+	}
+}
+
 func (i *idleness) close() {
 	i.tick.Stop()
 	_ = i.ln.Close()

@@ -151,31 +151,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Ready != nil {
 		o.Ready()
 	}
-	idle := newIdleness(r, ln, o.Idle)
-	defer idle.close()
-	done := ctx.Done()
-	for {
-		r.reap()
-		select {
-		case <-done:
-			done = nil // what is swept away needs somebody who waits for its processes
-		case <-swept:
-			swept = nil
-		case <-idle.tick.C:
-			if swept == nil && idle.over() {
-				return r.shut()
-			}
-		case <-children:
-		case <-hup:
-		case <-r.rewrite:
-			if err := r.rewriteLives(); err != nil {
-				r.log.Error("the lives file could not be rewritten", "err", err)
-			}
-		}
-		if done == nil && swept == nil {
-			return r.shut()
-		}
-	}
+	return newIdleness(r, ln, o.Idle).tend(ctx, swept, children, hup)
 }
 
 // settle makes the process what a parent of machines must be.
