@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/runtime/oci"
 )
 
 // update rewrites what is generated: docs/reference and the transcript in README.md.
@@ -50,6 +52,11 @@ const keyOwn = "own-souk"
 //	down            end it as ^C does
 //	keep NAME       put the last command's stdout, trimmed, into $NAME
 //	code N CMD...   run CMD and want exactly this exit code
+//	push NAME TEXT  put an image into a registry of this test, and set $REGISTRY; the program in it prints TEXT
+//	saved FILE NAME TEXT
+//	                write an image to FILE as docker save does
+//
+// and the condition [containers]: this host can run them.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -69,6 +76,17 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"dev": scriptDev, "kill9": scriptKill, "down": scriptDown, "keep": scriptKeep, "code": scriptCode,
+			"push": scriptPush(t), "saved": scriptSaved(t),
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "containers" {
+				return false, fmt.Errorf("there is no condition %s", name)
+			}
+			err := oci.Able(oci.DefaultEngine)
+			if err != nil && os.Getenv("CI") == "true" {
+				return false, err
+			}
+			return err == nil, nil
 		},
 	})
 }

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/soukhq/souk/image/imagetest"
+)
+
+// scriptImage is an image whose program prints a text.
+func scriptImage(t *testing.T, text string) *imagetest.Image {
+	program := imagetest.Program(t, fmt.Sprintf("package main\nfunc main() { println(%q) }\n", text))
+	return imagetest.Build(t, imagetest.Spec{Compression: "gzip", Config: v1.Config{Entrypoint: []string{"/say"}},
+		Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "say", Body: string(program),
+			Mode: 0o755})}})
+}
+
+// scriptPush puts an image into a registry of the script's, which serves on loopback.
+func scriptPush(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 2 {
+			ts.Fatalf("usage: push NAME TEXT")
+		}
+		r := imagetest.NewRegistry(t)
+		r.Push(t, args[0], scriptImage(t, args[1]))
+		ts.Setenv("REGISTRY", r.Host)
+	}
+}
+
+func scriptSaved(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 3 {
+			ts.Fatalf("usage: saved FILE NAME TEXT")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), scriptImage(t, args[2]).DockerArchive(t, args[1]), 0o600))
+	}
+}
