@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,9 +98,16 @@ func TestImagesOfAWorker(t *testing.T) {
 func TestImagesThatCannotBeHad(t *testing.T) {
 	ctx := t.Context()
 	_, with := withImages(t)
-	full := error(nil)
+	var full atomic.Bool
 	w := open(t, mem.New(), fake.New(fake.Options{}), with,
-		func(o *worker.Options) { o.Full = func() error { return full } })
+		func(o *worker.Options) {
+			o.Full = func() error {
+				if full.Load() {
+					return fault.New(fault.Exhausted, "disk_full", "the disk has no room")
+				}
+				return nil
+			}
+		})
 	from := imagetest.NewRegistry(t)
 	name := from.Push(t, "team/app:1", anImage(t, "one"))
 	silent := func(cluster.ImageProgress) error { return nil }
@@ -125,10 +133,10 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 	from.Misbehave(imagetest.Fault{Path: "/v2/", Status: 401, Times: 4})
 	wants("no credentials", pull(name), fault.Denied, "wants credentials")
 	from.Behave()
-	full = fault.New(fault.Exhausted, "disk_full", "the disk has no room")
+	full.Store(true)
 	wants("no room for a pull", pull(name), fault.Exhausted, "no room")
 	wants("no room for a load", load("x"), fault.Exhausted, "no room")
-	full = nil
+	full.Store(false)
 	gone := errors.New("nobody listens")
 	if _, err := w.PullImage(ctx, name, func(cluster.ImageProgress) error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("nobody listens: %v", err)
