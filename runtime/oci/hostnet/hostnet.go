@@ -1,0 +1,345 @@
+// Package hostnet gives containers a network: a link of their own to the host, addresses, a way out, and rules.
+//
+// Each container has a pair of devices: one is in its network namespace from the first moment on, and with that
+// namespace both end, with their addresses, routes and neighbours. So there is nothing of one that could be left behind
+// when a process is killed. There is no bridge: the host routes, so that no container can speak for another, nor listen.
+//
+// Rules of the host are for all of a worker's containers alike and name no one. Who may connect to a container is said
+// inside, where its rules end with it: an address tells the app, and the host lets nobody send with another's. What
+// changes on the host is only which ports are published; what is there of containers that are gone is swept.
+package hostnet
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+)
+
+// Private is where containers have IPv4 addresses: for their way out only. They are no address of anything on the
+// internet (RFC 2544), nor of a network that a host is likely to be in.
+var Private = netip.MustParsePrefix("198.18.0.0/15")
+
+// Net is the network of one worker's containers. All methods are for the network namespace that their thread is in.
+type Net struct {
+	tree  string
+	group uint32
+
+	mu   sync.Mutex
+	laid *rules // nil: not by this process
+}
+
+type rules struct {
+	cluster netip.Prefix
+	dns     netip.AddrPort // zero: none
+}
+
+// New is the network of the worker whose tree of that name it is. It does nothing yet.
+func New(tree string) *Net {
+	sum := sha256.Sum256([]byte(tree))
+	return &Net{tree: tree, group: binary.BigEndian.Uint32(sum[:])>>1 | 1} // not 0, which all others are in
+}
+
+func (n *Net) table() *nftables.Table {
+	return &nftables.Table{Name: "souk-" + n.tree, Family: nftables.TableFamilyINet}
+}
+
+// device is the name of the host's end of a container's link.
+func (n *Net) device(container string) string {
+	sum := sha256.Sum256([]byte(n.tree + "\x00" + container))
+	return "sk" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:8]))
+}
+
+// Addresses of a container.
+type Addresses struct{ V4, V6 netip.Addr }
+
+// Attach gives the container whose first process is pid, which has not executed its program yet, its network. What is
+// made of it when it fails ends with the container.
+func (n *Net) Attach(pid int, container string, p *netplan.Network) (Addresses, error) {
+	if err := p.Check(); err != nil {
+		return Addresses{}, err
+	}
+	at, err := n.attach(pid, container, p)
+	if err != nil && fault.CodeOf(err) == "" {
+		return at, fault.Wrap(err, fault.Precondition, "network",
+			"container %s cannot be given a network: this takes veth, nftables with NAT, and IPv6 in the host's kernel",
+			container)
+	}
+	return at, err
+}
+
+func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresses, err error) {
+	if err := n.lay(p); err != nil {
+		return at, err
+	}
+	inside, err := netns.GetFromPid(pid)
+	if err != nil {
+		return at, err
+	}
+	defer inside.Close()
+	l := &link{name: n.device(container), group: n.group, inside: inside}
+	if err := l.make(); err != nil {
+		return at, err
+	}
+	defer l.close()
+	at.V6 = p.Address
+	if at.V4, err = l.address(container, at.V6); err != nil {
+		return at, err
+	}
+	c, err := nftables.New(nftables.WithNetNSFd(int(inside)))
+	if err != nil {
+		return at, err
+	}
+	t := c.AddTable(&nftables.Table{Name: "souk", Family: nftables.TableFamilyINet})
+	lay(c, t, ofContainer(p))
+	if err := c.Flush(); err != nil {
+		return at, fmt.Errorf("the container's own rules: %w", err)
+	}
+	if err := l.up(at); err != nil {
+		return at, err
+	}
+	return at, n.publish(p.Publish, at)
+}
+
+// lay makes the host's rules, once, and when what they are made of has changed.
+func (n *Net) lay(p *netplan.Network) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	want := rules{cluster: p.Cluster}
+	if p.DNS != nil {
+		want.dns = *p.DNS
+	}
+	if n.laid != nil && *n.laid == want {
+		return nil
+	}
+	if err := route(); err != nil {
+		return err
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	t := c.AddTable(n.table())
+	maps := portMaps(t)
+	for _, m := range maps {
+		if err := c.AddSet(m, nil); err != nil {
+			return err
+		}
+	}
+	lay(c, t, ofHost(n.group, p.Cluster, p.DNS, maps))
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("the host's rules: %w", err)
+	}
+	n.laid = &want
+	return nil
+}
+
+// route has the host pass packets on. A host that learns its own way by IPv6 router advertisements goes on doing so.
+func route() error {
+	const v4, v6 = "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"
+	if err := set(v4, "1"); err != nil {
+		return err
+	}
+	if is(v6, "1") {
+		return nil
+	}
+	const conf = "/proc/sys/net/ipv6/conf/"
+	es, err := os.ReadDir(conf)
+	if err != nil {
+		return err
+	}
+	for _, e := range es {
+		if accept := conf + e.Name() + "/accept_ra"; is(accept, "1") && e.Name() != "all" {
+			if err := set(accept, "2"); err != nil && !errors.Is(err, os.ErrNotExist) { // it may go meanwhile
+				return err
+			}
+		}
+	}
+	return set(v6, "1")
+}
+
+func is(file, want string) bool {
+	b, err := os.ReadFile(file)
+	return err == nil && strings.TrimSpace(string(b)) == want
+}
+
+// set writes a setting of the kernel that is another.
+func set(file, to string) error {
+	if is(file, to) {
+		return nil
+	}
+	return os.WriteFile(file, []byte(to), 0o644)
+}
+
+// publish has ports of the host lead to a container.
+func (n *Net) publish(ports []netplan.Port, at Addresses) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	for _, p := range ports {
+		if err := free(p); err != nil {
+			return err
+		}
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	maps := portMaps(n.table())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken, err := elements(c, maps[0])
+	if err != nil {
+		return err
+	}
+	for i, to := range []netip.Addr{at.V4, at.V6} {
+		var es []nftables.SetElement
+		for _, p := range ports {
+			e := element(p, to)
+			if _, is := taken[string(e.Key)]; is {
+				return fault.New(fault.Precondition, "port_taken",
+					"port %d of this host leads to another machine already: publish another, or run it elsewhere", p.Host)
+			}
+			es = append(es, e)
+		}
+		if err := c.SetAddElements(maps[i], es); err != nil {
+			return err
+		}
+	}
+	return c.Flush()
+}
+
+// free refuses a port on which the host itself listens.
+func free(p netplan.Port) error {
+	var err error
+	var ln interface{ Close() error }
+	if p.UDP {
+		ln, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(p.Host)})
+	} else {
+		ln, err = net.ListenTCP("tcp", &net.TCPAddr{Port: int(p.Host)})
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault.New(fault.Precondition, "port_taken",
+			"port %d of this host is one on which a program of the host listens: publish another, or run it elsewhere",
+			p.Host)
+	}
+	if err != nil {
+		return err
+	}
+	return ln.Close()
+}
+
+// elements gives the values of a map by their keys.
+func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
+	es, err := c.GetSetElements(m)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	out := make(map[string]nftables.SetElement, len(es))
+	for _, e := range es {
+		out[string(e.Key)] = e
+	}
+	return out, err
+}
+
+// Detach removes what is of a container that has ended: its link, which may be about to go by itself, and its ports.
+func (n *Net) Detach(container string) error {
+	l, err := netlink.LinkByName(n.device(container))
+	if err == nil {
+		err = netlink.LinkDel(l)
+	}
+	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	return n.Sweep()
+}
+
+// Sweep removes ports that lead to containers that are gone.
+func (n *Net) Sweep() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	var there map[netip.Addr]bool
+	for _, m := range portMaps(n.table()) {
+		es, err := elements(c, m)
+		if err != nil {
+			return err
+		}
+		if len(es) > 0 && there == nil {
+			if there, err = n.addresses(); err != nil {
+				return err
+			}
+		}
+		var gone []nftables.SetElement
+		for _, e := range es {
+			if a, ok := netip.AddrFromSlice(e.Val[:len(e.Val)-4]); !ok || !there[a] {
+				gone = append(gone, e)
+			}
+		}
+		if len(gone) > 0 {
+			if err := c.SetDeleteElements(m, gone); err != nil {
+				return err
+			}
+		}
+	}
+	return c.Flush()
+}
+
+// addresses are those that lead to a container of this worker.
+func (n *Net) addresses() (map[netip.Addr]bool, error) {
+	ours := map[int]bool{}
+	ls, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range ls {
+		ours[l.Attrs().Index] = l.Attrs().Group == n.group
+	}
+	rs, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	out := map[netip.Addr]bool{}
+	for _, r := range rs {
+		if r.Dst != nil && ours[r.LinkIndex] {
+			if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+				out[a.Unmap()] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// Remove removes the rules, when there are no containers any more. nil when there are none.
+func (n *Net) Remove() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.laid = nil
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	if _, err := c.ListTableOfFamily(n.table().Name, nftables.TableFamilyINet); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	c.DelTable(n.table())
+	return c.Flush()
+}

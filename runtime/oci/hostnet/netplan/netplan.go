@@ -1,0 +1,67 @@
+// Package netplan says what network a container is to have. It is apart from package hostnet, which makes it, so that who
+// only asks for one needs nothing of how it is done.
+package netplan
+
+import (
+	"net/netip"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Network is that of one container.
+type Network struct {
+	Cluster netip.Prefix `json:"cluster"` // of all machines: /48
+	App     netip.Prefix `json:"app"`     // of those that may always connect to it: /96
+	Address netip.Addr   `json:"address"` // its own, in App
+
+	Allow   []netip.Prefix  `json:"allow,omitempty"`  // other apps that may connect to it
+	Closed  bool            `json:"closed,omitempty"` // nothing outside the cluster may be reached but Egress
+	Egress  []netip.Prefix  `json:"egress,omitempty"`
+	Publish []Port          `json:"publish,omitempty"`
+	DNS     *netip.AddrPort `json:"dns,omitempty"` // the cluster's, on the host's loopback (IPv4); nil: none
+}
+
+// Port is one of the host that leads to one of the container.
+type Port struct {
+	UDP  bool   `json:"udp,omitempty"`
+	Host uint16 `json:"host"`
+	To   uint16 `json:"to"`
+}
+
+// Resolver is where a container finds the cluster's DNS, and its way out: an address of its link, and of nothing else.
+var Resolver = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+
+// Check refuses what cannot be made.
+func (n *Network) Check() error {
+	bad := func(format string, args ...any) error { return fault.New(fault.Invalid, "network", format, args...) }
+	switch {
+	case n.Cluster.Bits() != 48 || !n.Cluster.Addr().Is6():
+		return bad("the cluster's addresses are an IPv6 /48, not %s", n.Cluster)
+	case n.App.Bits() != 96 || !n.Cluster.Contains(n.App.Addr()):
+		return bad("the addresses of the app are a /96 of %s, not %s", n.Cluster, n.App)
+	case !n.App.Contains(n.Address):
+		return bad("the machine's address lies in %s, and %s does not", n.App, n.Address)
+	case n.DNS != nil && !n.DNS.Addr().Is4():
+		return bad("containers reach the cluster's DNS at an IPv4 address of the host, not at %s", n.DNS)
+	}
+	for _, p := range n.Allow {
+		if !n.Cluster.Contains(p.Addr()) || p.Bits() < n.Cluster.Bits() {
+			return bad("other apps that may connect have addresses in %s, and %s is not", n.Cluster, p)
+		}
+	}
+	for _, p := range n.Egress {
+		if !p.IsValid() {
+			return bad("a network that may be reached is not valid")
+		}
+	}
+	seen := map[Port]bool{}
+	for _, p := range n.Publish {
+		key := Port{UDP: p.UDP, Host: p.Host}
+		if p.Host == 0 || p.To == 0 || seen[key] {
+			return bad("port %d of the host cannot lead to port %d of the machine: name each once, from 1 up", p.Host,
+				p.To)
+		}
+		seen[key] = true
+	}
+	return nil
+}
