@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -172,8 +173,30 @@ func (l *link) up(at Addresses) error {
 			return fmt.Errorf("the way out by %s: %w", gw, err)
 		}
 	}
-	return nil
+	return l.settle()
 }
+
+// settle waits until the host's end has seen that the other is up, which the kernel does by the by. Before, it drops
+// what it is to send, and the first answer that a container waits for would come with a second try, after a second.
+func (l *link) settle() error {
+	limit := time.NewTimer(settlePatience)
+	defer limit.Stop()
+	t := time.NewTicker(100 * time.Microsecond)
+	defer t.Stop()
+	for {
+		now, err := netlink.LinkByIndex(l.host.Attrs().Index)
+		if err != nil || now.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-limit.C:
+			return nil // packets are sent again
+		}
+	}
+}
+
+const settlePatience = 2 * time.Second
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
