@@ -2,7 +2,8 @@
 //
 // Each container has a pair of devices: one is in its network namespace from the first moment on, and with that
 // namespace both end, with their addresses, routes and neighbours. So there is nothing of one that could be left behind
-// when a process is killed. There is no bridge: the host routes, so that no container can speak for another, nor listen.
+// when a process is killed. There is no bridge: the host routes, so that no container can speak for another, nor
+// listen.
 //
 // Rules of the host are for all of a worker's containers alike and name no one. Who may connect to a container is said
 // inside, where its rules end with it: an address tells the app, and the host lets nobody send with another's. What
@@ -49,14 +50,14 @@ type rules struct {
 	dns     netip.AddrPort // zero: none
 }
 
-// New is the network of the worker whose tree of that name it is. It does nothing yet.
+// New is the network of a worker; its table of rules has that name. It does nothing yet.
 func New(tree string) *Net {
 	sum := sha256.Sum256([]byte(tree))
 	return &Net{tree: tree, group: binary.BigEndian.Uint32(sum[:])>>1 | 1} // not 0, which all others are in
 }
 
 func (n *Net) table() *nftables.Table {
-	return &nftables.Table{Name: "souk-" + n.tree, Family: nftables.TableFamilyINet}
+	return &nftables.Table{Name: n.tree, Family: nftables.TableFamilyINet}
 }
 
 // device is the name of the host's end of a container's link.
@@ -213,7 +214,8 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 			e := element(p, to)
 			if _, is := taken[string(e.Key)]; is {
 				return fault.New(fault.Precondition, "port_taken",
-					"port %d of this host leads to another machine already: publish another, or run it elsewhere", p.Host)
+					"port %d of this host leads to another machine already: publish another, or run it elsewhere",
+					p.Host)
 			}
 			es = append(es, e)
 		}

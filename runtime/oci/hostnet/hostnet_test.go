@@ -190,7 +190,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	h.serve(8000, "host")
-	n := hostnet.New("t")
+	n := hostnet.New("souk-t")
 	a1, a2, b, shut := inner(t), inner(t), inner(t), inner(t)
 	at := map[*space]hostnet.Addresses{}
 	attach := func(s *space, name string, p *netplan.Network) {
@@ -269,7 +269,7 @@ func TestWhoReachesWhom(t *testing.T) {
 // inside.
 func TestAnAddressThatIsNotOnes(t *testing.T) {
 	h := apart(t)
-	n := hostnet.New("t")
+	n := hostnet.New("souk-t")
 	a, b := inner(t), inner(t)
 	_, err := n.Attach(a.pid, "a", plan("a", "a"))
 	must(t, err)
@@ -312,7 +312,7 @@ func TestDNS(t *testing.T) {
 	dns := netip.MustParseAddrPort("127.0.0.1:5353")
 	p.DNS, p.Closed = &dns, true
 	a := inner(t)
-	_, err := hostnet.New("t").Attach(a.pid, "a", p)
+	_, err := hostnet.New("souk-t").Attach(a.pid, "a", p)
 	must(t, err)
 	if got, err := a.get("169.254.1.1:53"); got != "names" {
 		t.Errorf("%q, %v", got, err)
@@ -334,7 +334,7 @@ func (s *space) things() string {
 func TestNothingIsLeft(t *testing.T) {
 	h := apart(t)
 	before := h.things()
-	n := hostnet.New("t")
+	n := hostnet.New("souk-t")
 	killed, ended := inner(t), inner(t)
 	p, q := plan("a", "1"), plan("a", "2")
 	p.Publish, q.Publish = []netplan.Port{{Host: 8080, To: 80}}, []netplan.Port{{UDP: true, Host: 8080, To: 53}}
@@ -358,7 +358,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatal("the device of a container that is gone is still there")
 		}
 	}
-	next := hostnet.New("t") // who was there before was killed, too
+	next := hostnet.New("souk-t") // who was there before was killed, too
 	must(t, next.Sweep())
 	if rules := h.run("nft", "list", "map", "inet", "souk-t", "ports4"); strings.Count(rules, "8080") != 1 {
 		t.Errorf("ports of one that is gone and one that runs:\n%s", rules)
@@ -378,14 +378,16 @@ func TestWhatIsRefused(t *testing.T) {
 	h.serve(8000, "host")
 	before := h.things()
 	a := inner(t)
-	n := hostnet.New("t")
+	n := hostnet.New("souk-t")
 	for name, change := range map[string]func(p *netplan.Network){
 		"no network":           func(p *netplan.Network) { *p = netplan.Network{} },
 		"another's address":    func(p *netplan.Network) { p.Address = plan("b", "b").Address },
 		"an app of no cluster": func(p *netplan.Network) { p.App = netip.MustParsePrefix("fd01::/96") },
 		"to allow the world":   func(p *netplan.Network) { p.Allow = []netip.Prefix{netip.MustParsePrefix("::/0")} },
 		"port 0":               func(p *netplan.Network) { p.Publish = []netplan.Port{{To: 1}} },
-		"a port twice":         func(p *netplan.Network) { p.Publish = []netplan.Port{{Host: 1, To: 1}, {Host: 1, To: 2}} },
+		"a port twice": func(p *netplan.Network) {
+			p.Publish = []netplan.Port{{Host: 1, To: 1}, {Host: 1, To: 2}}
+		},
 	} {
 		p := plan("a", "a")
 		change(p)

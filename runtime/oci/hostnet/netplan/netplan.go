@@ -1,5 +1,5 @@
-// Package netplan says what network a container is to have. It is apart from package hostnet, which makes it, so that who
-// only asks for one needs nothing of how it is done.
+// Package netplan says what network a container is to have. It is apart from package hostnet, which makes it, so that
+// who only asks for one needs nothing of how it is done.
 package netplan
 
 import (
