@@ -116,8 +116,8 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 			return v4, fmt.Errorf("a route to %s: %w", v4, err)
 		}
 	}
-	return v4, fault.New(fault.Unavailable, "addresses", "no IPv4 address of %s was found free on this host in %d tries",
-		Private, maxTries)
+	return v4, fault.New(fault.Unavailable, "addresses", "no IPv4 address of %s was found free on this host in %d "+
+		"tries", Private, maxTries)
 }
 
 const maxTries = 4096
