@@ -1,0 +1,220 @@
+package container
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/spec"
+)
+
+// bare is what the OCI runtime, or the kernel alone, takes for the same program in the same root.
+type bare struct {
+	dir     string
+	busybox string
+	runs    int
+}
+
+func newBare(dir string) (*bare, error) {
+	path, err := exec.LookPath("busybox")
+	_, lacks := exec.LookPath("runc")
+	if err != nil || lacks != nil || os.Geteuid() != 0 {
+		return nil, fault.New(fault.Precondition, "bench",
+			"this measures containers as root, with runc and a static busybox: apt install runc busybox-static")
+	}
+	b := &bare{dir: dir, busybox: path}
+	for _, d := range []string{"root/bin", "root/proc", "root/dev", "root/sys", "root/tmp", "root/etc", "runc"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil { //nolint:gosec // a root that others enter
+			return nil, fault.Wrap(err, fault.Unavailable, "bench", "the benchmark's directory cannot be written")
+		}
+	}
+	raw, err := os.ReadFile(path)
+	for _, name := range []string{"busybox", "sleep", "true"} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "root/bin", name), raw, 0o755) //nolint:gosec // a program
+		}
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // the container's users pass through
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "bench", "busybox cannot be copied")
+	}
+	return b, nil
+}
+
+func (b *bare) close() {}
+
+func (b *bare) root() string { return filepath.Join(b.dir, "root") }
+
+// bundle writes the specification that a machine of the benchmark has, with another program.
+func (b *bare) bundle(argv ...string) (string, error) {
+	b.runs++
+	dir := filepath.Join(b.dir, "bundle-"+strconv.Itoa(b.runs))
+	c, err := spec.New(spec.Container{Argv: argv, Env: []string{"PATH=/bin"}, Rootfs: b.root(),
+		IDs: []spec.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
+	if err != nil {
+		return "", err
+	}
+	c.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(64 << 20))}
+	raw, err := json.Marshal(c)
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600)
+	}
+	return dir, err
+}
+
+// runc runs a command of the OCI runtime.
+func (b *bare) runc(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "runc", append([]string{"--root", filepath.Join(b.dir, "runc")}, args...)...)
+	if err := cmd.Run(); err != nil { // no pipes: what it makes would hold them open
+		return fault.Wrap(err, fault.Internal, "bench", "runc %s failed", args[0])
+	}
+	return nil
+}
+
+// createStart returns how long `runc create` and `runc start` take.
+func (b *bare) createStart(ctx context.Context) (create, start time.Duration, err error) {
+	dir, err := b.bundle("sleep", "100000")
+	if err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	err = b.runc(ctx, "create", "--bundle", dir, "bare")
+	create = time.Since(begin)
+	begin = time.Now()
+	if err == nil {
+		err = b.runc(ctx, "start", "bare")
+	}
+	start = time.Since(begin)
+	return create, start, errors.Join(err, b.runc(ctx, "delete", "--force", "bare"))
+}
+
+// run returns how long `runc run` takes of a program that ends at once, with what it tidies up.
+func (b *bare) run(ctx context.Context) (time.Duration, error) {
+	dir, err := b.bundle("true")
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	err = b.runc(ctx, "run", "--bundle", dir, "bare")
+	return time.Since(begin), err
+}
+
+// clone returns how long the kernel takes to make a process in namespaces of its own execute the program.
+func (b *bare) clone() (time.Duration, error) {
+	cmd := exec.Command("/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: b.root(),
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
+			syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET | syscall.CLONE_NEWCGROUP,
+		UidMappings: []syscall.SysProcIDMap{{Size: 1 << 16}}, GidMappings: []syscall.SysProcIDMap{{Size: 1 << 16}}}
+	begin := time.Now()
+	err := cmd.Start()
+	took := time.Since(begin)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fault.Wrap(err, fault.Internal, "bench", "a program in namespaces of its own did not run")
+	}
+	return took, err
+}
+
+// layer returns the root as a tar.
+func (b *bare) layer() ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	err := errors.Join(w.AddFS(os.DirFS(b.root())), w.Close())
+	return out.Bytes(), err
+}
+
+// filesLayer returns a layer of small files, of random content.
+func filesLayer(rng io.Reader, files, size int) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	buf := make([]byte, size)
+	for i := range files {
+		if _, err := io.ReadFull(rng, buf); err != nil {
+			return nil, err
+		}
+		h := &tar.Header{Name: fmt.Sprintf("d%d/f%d", i/100, i), Mode: 0o644, Size: int64(size), Typeflag: tar.TypeReg}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(buf); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return out.Bytes(), err
+}
+
+// gzipped compresses as registries' layers are.
+func gzipped(raw []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(raw)
+	err = errors.Join(err, w.Close())
+	return out.Bytes(), err
+}
+
+func digest(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// config returns the document of an image of one layer, which runs sleep.
+func config(layer []byte) ([]byte, error) {
+	return json.Marshal(map[string]any{"architecture": goruntime.GOARCH, "os": "linux",
+		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"sleep", "100000"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}}})
+}
+
+// dockerArchive returns an image of one layer as "docker save" writes it.
+func dockerArchive(name string, layer []byte) (io.Reader, error) {
+	conf, err := config(layer)
+	if err != nil {
+		return nil, err
+	}
+	list, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name},
+		"Layers": []string{"layer.tar"}}})
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"manifest.json", list}, {"config.json", conf}, {"layer.tar", layer}} {
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.data)),
+			Typeflag: tar.TypeReg}))
+		if err == nil {
+			_, err = w.Write(f.data)
+		}
+	}
+	return &out, errors.Join(err, w.Close())
+}
