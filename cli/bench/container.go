@@ -28,7 +28,8 @@ same specification and a root that is mounted already.
 
 func cmdBenchContainer(c *cli.Env) *cobra.Command {
 	o := container.Options{}
-	cmd := &cobra.Command{Use: "container", Short: "Measure containers against their OCI runtime", Long: benchContainerLong,
+	cmd := &cobra.Command{Use: "container", Short: "Measure containers against their OCI runtime",
+		Long:    benchContainerLong,
 		Example: "  souk bench container --json\n  souk bench container --only create_start,thaw --n 200",
 		Args:    cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()

@@ -82,8 +82,9 @@ func unknownTo(root *cobra.Command, line string) string {
 	cmd.InitDefaultHelpFlag()
 	for _, m := range aFlag.FindAllStringSubmatch(line, -1) {
 		name := strings.TrimLeft(m[1], "-")
-		if len(m[1]) == 2 && cmd.Flags().ShorthandLookup(name) != nil {
-			continue
+		short := func(r rune) bool { return cmd.Flags().ShorthandLookup(string(r)) != nil }
+		if !strings.HasPrefix(m[1], "--") && !strings.ContainsFunc(name, func(r rune) bool { return !short(r) }) {
+			continue // -it is -i -t
 		}
 		if cmd.Flags().Lookup(name) == nil && root.PersistentFlags().Lookup(name) == nil {
 			return "it has no flag " + m[1]
