@@ -153,6 +153,9 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 		default:
 			p.near[i], p.far[i], err = os.Pipe()
 		}
+		if err == nil {
+			err = block(p.far[i])
+		}
 		if err != nil {
 			p.closeFar()
 			p.closeNear()
@@ -175,6 +178,18 @@ func (p *plumbing) take(from *frame.Receiver) error {
 func same(a, b io.Writer) (yes bool) {
 	defer func() { _ = recover() }() // of comparing what has no ==
 	return a == b
+}
+
+// block makes reads and writes of a file wait, which programs rely on: package os makes both ends of a pipe such that
+// do not, and that goes along with a descriptor that is sent.
+func block(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var err2 error
+	err = raw.Control(func(fd uintptr) { err2 = unix.SetNonblock(int(fd), false) })
+	return errors.Join(err, err2)
 }
 
 func dup(f *os.File) (*os.File, error) {

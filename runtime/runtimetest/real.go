@@ -95,6 +95,34 @@ func testExecShares(h *harness) {
 	}
 }
 
+// testExecBlocks: a command's reads and writes wait, as programs expect: none fails with EAGAIN.
+func testExecBlocks(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	for _, apart := range []bool{false, true} {
+		var out, other bytes.Buffer
+		q := runtime.ExecRequest{Argv: []string{"sh", "-c", "cd /proc/$$/fdinfo; cat 0 1 2"},
+			Stdin: strings.NewReader("something"), Stdout: &out, Stderr: &out}
+		if apart {
+			q.Stderr = &other
+		}
+		_, err := h.rt.Exec(h.ctx(), "m", q)
+		h.ok(err)
+		n := 0
+		for line := range strings.Lines(out.String()) {
+			if flags, is := strings.CutPrefix(line, "flags:"); is {
+				n++
+				f, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+				if err != nil || f&syscall.O_NONBLOCK != 0 {
+					h.Errorf("descriptor %d has flags %s", n-1, flags)
+				}
+			}
+		}
+		if n != 3 {
+			h.Errorf("what a command has: %q", &out)
+		}
+	}
+}
+
 func testExecKills(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	ctx, cancel := context.WithTimeout(h.Context(), 100*time.Millisecond)

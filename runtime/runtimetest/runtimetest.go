@@ -74,6 +74,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Signals", true, testRealSignals},
 		{"ExecSharesTheMachine", true, testExecShares},
 		{"ExecTimeoutKills", true, testExecKills},
+		{"ExecBlocks", true, testExecBlocks},
 		{"TerminalSession", true, testTerminalSession},
 		{"TerminalHangsUp", true, testTerminalHangsUp},
 		{"PauseStopsCPU", true, testPauseStops},
