@@ -26,6 +26,8 @@ type directory struct {
 	apps   appFinder
 	// contact has whom calls did not reach, which gossip need not know
 	contact fleet.Contact
+	// pageBytes bounds the machines of a page that are written, whatever limit says: clients read no more than 64 MiB
+	pageBytes int
 }
 
 // appFinder tells which apps there are.

@@ -57,6 +57,7 @@ type Options struct {
 	Log       *slog.Logger // nil: nothing is logged
 	Rand      io.Reader    // nil: crypto/rand
 	Version   string       // of souk, for /v1/souk/version
+	PageBytes int          // of machines, on a page; 0: 16 MiB
 }
 
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
@@ -80,7 +81,8 @@ func New(o Options) (*Gateway, error) {
 			"a gateway needs a token: without one anybody could run programs here")
 	}
 	o.fill()
-	g := &Gateway{log: o.Log, directory: &directory{fleet: o.Fleet, worker: o.Worker, apps: o.Catalog}}
+	g := &Gateway{log: o.Log, directory: &directory{fleet: o.Fleet, worker: o.Worker, apps: o.Catalog,
+		pageBytes: o.PageBytes}}
 	g.accounts = &accounts{catalog: o.Catalog, directory: g.directory}
 	policies := &chosen{o.Catalog, o.Policy}
 	fleet := known{g.directory}
@@ -110,6 +112,9 @@ func (o *Options) fill() {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.PageBytes == 0 {
+		o.PageBytes = 16 << 20
 	}
 }
 

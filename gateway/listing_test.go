@@ -112,14 +112,15 @@ func TestLines(t *testing.T) {
 	s.want(400, "GET", "/v1/souk/machines?include_deleted=maybe", nil)
 }
 
-// launchLarge makes n machines with configs of half a MiB.
+const smallPage = 1 << 20 // bytes
+
+// launchLarge makes n machines whose configs have one and a quarter pages together.
 func launchLarge(t *testing.T, n int) *shop {
 	t.Helper()
 	s := newShop(t, newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 20, Memory: 1 << 20, Disk: 1 << 20})).open()
-	launch := &machine.Launch{Config: &machine.Config{Image: "demo:1", Env: map[string]string{}}}
-	for i := range 4 {
-		launch.Config.Env[fmt.Sprint("LARGE", i)] = strings.Repeat("x", 120<<10)
-	}
+	s.with(func(o *Options) { o.PageBytes = smallPage })
+	launch := &machine.Launch{Config: &machine.Config{Image: "demo:1",
+		Env: map[string]string{"LARGE": strings.Repeat("x", smallPage*5/4/n)}}}
 	body, err := json.Marshal(launch)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestAnAppsListIsBoundedInBytes(t *testing.T) {
 	seen, query, pages := map[string]int{}, "?limit=1000", 0
 	for next := "first"; next != ""; pages++ {
 		r := s.want(200, "GET", "/v1/apps/a/machines"+query, nil)
-		if size := len(r.raw); size > pageBytes+1<<20 {
+		if size := len(r.raw); size > smallPage+smallPage/16 {
 			t.Fatalf("a page has %d bytes", size)
 		}
 		var page []machine.Machine
@@ -184,7 +185,7 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	seen, query := map[string]bool{}, "?limit=1000"
 	for pages := 1; ; pages++ {
 		got := s.want(200, "GET", "/v1/orgs/personal/machines"+query, nil)
-		if size := len(got.raw); size > pageBytes+1<<20 {
+		if size := len(got.raw); size > smallPage+smallPage/16 {
 			t.Fatalf("a page has %d bytes", size)
 		}
 		var page api.MachinePage

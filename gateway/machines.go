@@ -81,7 +81,7 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 		}
 	}
 	if query.Has("cursor") || query.Has("limit") {
-		page := withinBytes(firstByID(all, limit), pageBytes)
+		page := withinBytes(firstByID(all, limit), a.directory.pageBytes)
 		if n := len(page); n < len(all) {
 			w.Header().Set(api.NextCursorHeader, page[n-1].ID)
 		}

@@ -268,7 +268,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := withinBytes(firstByID(all, limit), pageBytes)
+	page := withinBytes(firstByID(all, limit), a.directory.pageBytes)
 	out := api.MachinePage{Machines: []*machine.Machine{}}
 	if n := len(page); n > 0 {
 		out.LastMachineID, out.LastUpdatedAt = page[n-1].ID, page[n-1].UpdatedAt
@@ -280,9 +280,6 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	answerListed(w, head, page, tail)
 	return nil
 }
-
-// pageBytes bounds the machines of a page that are written, whatever limit says: clients read no more than 64 MiB.
-const pageBytes = 16 << 20
 
 // withinBytes returns the first machines of a list that have most bytes together, at least one.
 func withinBytes(page []listed, most int) []listed {
@@ -327,7 +324,7 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	page := withinBytes(firstByID(all, limit), pageBytes)
+	page := withinBytes(firstByID(all, limit), a.directory.pageBytes)
 	out := api.MachineLines{Machines: make([]machine.Line, len(page))}
 	for i, m := range page {
 		out.Machines[i] = m.Line()

@@ -117,11 +117,13 @@ func TestExecOnATerminal(t *testing.T) {
 		if r.Terminal == nil || r.Terminal.Terminal != at {
 			return 0, fmt.Errorf("the terminal is %+v", r.Terminal)
 		}
+		size := make(chan machine.WindowSize, 1) // it may come before what was typed before it
+		go func() { size <- <-r.Terminal.Resize }()
 		buf := make([]byte, 3)
 		if _, err := io.ReadFull(r.Stdin, buf); err != nil {
 			return 0, err
 		}
-		fmt.Fprintf(r.Stdout, "%s %+v", buf, <-r.Terminal.Resize)
+		fmt.Fprintf(r.Stdout, "%s %+v", buf, <-size)
 		_, err := io.ReadFull(r.Stdin, buf)
 		if err == nil {
 			return 3, nil
