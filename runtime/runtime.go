@@ -54,6 +54,14 @@ type Spec struct {
 	SharedCPU bool // cpu is a share that may burst, not a quota
 	SwapMB    int  // -1: no statement
 	TTY       bool
+	Publish   []Port // of the host; what shares the host's network needs none
+}
+
+// Port of the host that leads to one of the machine, where that has a network of its own.
+type Port struct {
+	UDP  bool
+	Host uint16
+	To   uint16
 }
 
 // EnvMachine is the variable in Env that names the machine: by it a runtime may find what a machine left behind.

@@ -17,13 +17,17 @@ import (
 
 // BenchmarkStart measures a container's start, from the call until its program has been executed, and beside it, in
 // turns, what `runc create` and `runc start` take for the same specification on a root that is mounted already.
-func BenchmarkStart(b *testing.B) {
-	r := one(b)
+func BenchmarkStart(b *testing.B) { benchmarkStart(b, one(b)) }
+
+// BenchmarkStartWithNetwork is BenchmarkStart of a container that has a network and publishes a port.
+func BenchmarkStartWithNetwork(b *testing.B) { benchmarkStart(b, reopen(b, hosted(b).o)) }
+
+func benchmarkStart(b *testing.B, r imaged) {
 	layer := busybox(b)
 	var ours, bare []time.Duration
 	for n := uint64(1); b.Loop(); n++ {
 		s := runtime.Spec{Machine: "m", Attempt: n, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
-			Env: []string{"PATH=/bin"}}
+			Env: []string{"PATH=/bin"}, Publish: []runtime.Port{{Host: 8080, To: 80}}}
 		s.Resources.CPU, s.Resources.Memory = 1000, 64
 		begin := time.Now()
 		if _, err := r.Start(b.Context(), s); err != nil {

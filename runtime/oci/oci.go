@@ -11,7 +11,7 @@
 //   - what package spec says: a filter of system calls, few capabilities, no way to more
 //   - the machine's cgroup, with its limits
 //   - the machine's files from memory only; its volumes
-//   - no network but loopback
+//   - a network of its own (package hostnet), where the runtime is told of one; else loopback only
 package oci
 
 import (
@@ -55,14 +55,16 @@ type Options struct {
 	Engine  string // name or path of the OCI runtime; "": runc
 	Init    string // name or path of a static init, as tini is; "": the first of those that is on the host, if any
 	Images  Images
+	Network *Network // nil: containers have none but loopback
 }
 
 // Runtime runs containers, and processes.
 type Runtime struct {
 	*process.Runtime
-	images Images
-	engine string // path
-	init   string // path; "": none
+	images  Images
+	network *Network
+	engine  string // path
+	init    string // path; "": none
 }
 
 var (
@@ -80,7 +82,7 @@ func Open(o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runtime{Runtime: p, images: o.Images, engine: path, init: findInit(o.Init)}, nil
+	return &Runtime{Runtime: p, images: o.Images, network: o.Network, engine: path, init: findInit(o.Init)}, nil
 }
 
 // findInit finds a program that is made to be a container's first process: it passes signals on and waits for orphans.
@@ -155,9 +157,13 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		s.User = img.User
 	}
 	s.Home = false // it is that of the user, inside
-	return r.StartIn(ctx, s, &frame.Container{
+	in := &frame.Container{
 		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init,
-	})
+	}
+	if r.network != nil {
+		in.Network = r.network.of(s)
+	}
+	return r.StartIn(ctx, s, in)
 }
 
 // withDefaults adds the variables of the image that the machine does not set.

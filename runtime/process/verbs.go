@@ -56,7 +56,7 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 				"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use "+
 					"files", size)
 	}
-	if err := r.newEnough(ctx, in != nil); err != nil {
+	if err := r.newEnough(ctx, in); err != nil {
 		return runtime.Status{}, err
 	}
 	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st},
@@ -69,12 +69,14 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 
 // newEnough refuses to start machines by a reaper of an older souk, which would run them as root, or a container's
 // program on the host, and has it asked once more to become this one.
-func (r *Runtime) newEnough(ctx context.Context, container bool) error {
+func (r *Runtime) newEnough(ctx context.Context, in *frame.Container) error {
 	needs := frame.Apart
-	if container {
+	switch {
+	case in != nil && in.Network != nil:
+		needs = frame.Networks
+	case in != nil:
 		needs = frame.Containers
-	}
-	if os.Geteuid() != 0 && !container {
+	case os.Geteuid() != 0:
 		return nil
 	}
 	s, err := r.link.session(ctx)

@@ -204,6 +204,9 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 	maps := portMaps(n.table())
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.sweep(c); err != nil { // what is of others that are gone is free
+		return err
+	}
 	taken, err := elements(c, maps[0])
 	if err != nil {
 		return err
@@ -279,6 +282,11 @@ func (n *Net) Sweep() error {
 	if err != nil {
 		return err
 	}
+	return n.sweep(c)
+}
+
+// sweep is Sweep, with mu held.
+func (n *Net) sweep(c *nftables.Conn) error {
 	var there map[netip.Addr]bool
 	for _, m := range portMaps(n.table()) {
 		es, err := elements(c, m)

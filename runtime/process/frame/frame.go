@@ -14,9 +14,10 @@ import (
 
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
 // gives machines users of their own, one from Containers on knows what a container is, one from Terminals on what a
-// terminal is.
+// terminal is, and one from Networks on gives containers theirs.
 const (
-	Version    = 4
+	Version    = 6
+	Networks   = 6
 	Terminals  = 4
 	Containers = 3
 	Apart      = 2

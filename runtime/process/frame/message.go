@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
@@ -104,7 +105,9 @@ type Container struct {
 	ReadOnly bool     `json:"read_only,omitempty"`
 	Dir      string   `json:"dir,omitempty"` // where it begins; "": /
 	Hostname string   `json:"hostname,omitempty"`
-	HostNet  bool     `json:"host_net,omitempty"` // the host's network; else none but loopback
+	HostNet  bool     `json:"host_net,omitempty"` // the host's network; else Network
+
+	Network *netplan.Network `json:"network,omitempty"` // nil: none but loopback
 }
 
 // File is a runtime.File without its contents.

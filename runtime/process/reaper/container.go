@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/container"
 	"github.com/soukhq/souk/runtime/oci/engine"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/cgroup"
@@ -34,6 +35,7 @@ import (
 type containers struct {
 	r     *Reaper
 	store container.Store
+	net   *hostnet.Net
 
 	// Under Reaper.mu: while a runtime is at work, children that nobody is registered for may be what it made. How they
 	// ended is kept until it is known which are.
@@ -45,7 +47,8 @@ type containers struct {
 const containersDir = space.Dir + "/oci"
 
 func newContainers(r *Reaper) *containers {
-	c := &containers{r: r, store: container.Store{Dir: filepath.Join(containersDir, r.home.tree)}}
+	c := &containers{r: r, store: container.Store{Dir: filepath.Join(containersDir, r.home.tree)},
+		net: hostnet.New(r.home.tree)}
 	engine.Watch(monitor{r})
 	return c
 }
@@ -75,6 +78,7 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.rec.Container, l.rec.Engine = fmt.Sprintf("%s-%d", m.id, attempt), s.Container.Engine
+	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
 	return r.born(l, s, func(ends [2]int) error { return c.start(l, s, data, ends, tell) })
 }
 
@@ -95,11 +99,14 @@ func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, te
 	}
 	return c.withEngine(func(ctx context.Context) error {
 		pid, err := c.store.Create(ctx, p)
+		if err == nil && l.rec.Network {
+			_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
+		}
 		if err == nil {
 			err = c.store.Start(ctx, p.Name)
 		}
 		if err != nil {
-			return errors.Join(err, c.store.Delete(ctx, p.Name))
+			return errors.Join(err, c.store.Delete(ctx, p.Name), c.detach(l))
 		}
 		if s.Container.Init != "" {
 			awaitProgram(ctx, pid)
@@ -257,6 +264,14 @@ func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*e
 	return x, err
 }
 
+// detach removes what is of the network of a life that has ended, or has not begun.
+func (c *containers) detach(l *life) error {
+	if !l.rec.Network {
+		return nil
+	}
+	return c.net.Detach(l.rec.Container)
+}
+
 // over removes what is of the container of a life that has ended. It does nothing for other lives.
 func (c *containers) over(l *life) {
 	if l.rec.Container == "" {
@@ -264,7 +279,7 @@ func (c *containers) over(l *life) {
 	}
 	ctx, cancel := c.r.patience(enginePatience)
 	defer cancel()
-	if err := c.store.Delete(ctx, nameOf(l)); err != nil {
+	if err := errors.Join(c.store.Delete(ctx, nameOf(l)), c.detach(l)); err != nil {
 		c.r.log.Warn("what is left of a container could not be removed", "machine", l.m.id, "err", err)
 	}
 }
@@ -288,6 +303,11 @@ func (c *containers) sweepAll() <-chan struct{} {
 	left, done := c.leftovers(), make(chan struct{})
 	go func() {
 		defer close(done)
+		if c.store.Exists() {
+			if err := c.net.Sweep(); err != nil {
+				c.r.log.Info("what is left of containers' networks could not be removed", "err", err)
+			}
+		}
 		for _, n := range left {
 			ctx, cancel := c.r.patience(enginePatience)
 			if err := c.store.Delete(ctx, n); err != nil {
@@ -304,7 +324,7 @@ func (c *containers) close() error {
 	if !c.store.Exists() {
 		return nil
 	}
-	return errors.Join(cgroup.RemoveEverywhere(c.r.home.tree), c.store.Remove())
+	return errors.Join(cgroup.RemoveEverywhere(c.r.home.tree), c.store.Remove(), c.net.Remove())
 }
 
 // monitor forks and waits for the programs of runtimes. It is how go-runc leaves that to somebody else.

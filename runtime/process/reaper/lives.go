@@ -71,6 +71,7 @@ type lifeRecord struct {
 	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
+	Network   bool      `json:"nw,omitempty"` // it has one of its own
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`
 }

@@ -1,0 +1,80 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/frame"
+)
+
+// putNames writes what programs find names by, but for files that the machine brings itself.
+func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []spec.ID) ([]spec.Mount, error) {
+	servers, err := nameservers(in.Network.DNS != nil)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "network", "the host's resolv.conf cannot be read")
+	}
+	taken := make(map[string]bool, len(has))
+	for _, m := range has {
+		taken[m.To] = true
+	}
+	var out []spec.Mount
+	for name, text := range map[string]string{
+		"hostname": in.Hostname + "\n",
+		"hosts": fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
+			in.Network.Address, in.Hostname),
+		"resolv.conf": servers,
+	} {
+		if taken["/etc/"+name] || taken["/etc"] {
+			continue
+		}
+		path := filepath.Join(bundle, "files", name)
+		err := os.WriteFile(path, []byte(text), 0o644)
+		if err == nil {
+			err = errors.Join(os.Chown(path, spec.Outside(ids, 0), spec.Outside(ids, 0)), os.Chmod(path, 0o644))
+		}
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/"+name)
+		}
+		out = append(out, spec.Mount{From: path, To: "/etc/" + name})
+	}
+	return out, nil
+}
+
+// nameservers are the cluster's first, where there is one, which knows only its own names and says so; then those of
+// the host that are reached from elsewhere than the host.
+func nameservers(cluster bool) (string, error) {
+	var b strings.Builder
+	if cluster {
+		fmt.Fprintf(&b, "nameserver %s\n", netplan.Resolver)
+	}
+	for _, file := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		raw, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for line := range bytes.Lines(raw) {
+			words := strings.Fields(string(line))
+			if len(words) != 2 || words[0] != "nameserver" {
+				continue
+			}
+			if a, err := netip.ParseAddr(words[1]); err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+				fmt.Fprintf(&b, "nameserver %s\n", a)
+			}
+		}
+		break
+	}
+	b.WriteString("options timeout:2 attempts:2\n")
+	return b.String(), nil
+}

@@ -1,0 +1,217 @@
+package oci_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/process"
+)
+
+// host is a network namespace that a reaper takes for the host's, so that no test changes the real one.
+type host struct {
+	t  testing.TB
+	ns netns.NsHandle
+	o  oci.Options
+}
+
+var testNetwork = cluster.Network("test")
+
+// hosted makes one, and the options of a runtime whose containers have a network there.
+func hosted(t testing.TB) *host {
+	t.Helper()
+	layer := busybox(t)
+	for _, p := range []string{"nsenter", "nft", "ip"} {
+		if _, err := exec.LookPath(p); err != nil {
+			lacking(t, p)
+		}
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := netns.GetFromPid(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t, ns: ns}
+	t.Cleanup(func() { _ = ns.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	h.run("ip", "link", "set", "lo", "up")
+	h.o = oci.Options{Images: layer, Network: &oci.Network{Cluster: testNetwork},
+		Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
+			ReaperCommand: []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", cmd.Process.Pid), os.Args[0]}}}
+	t.Cleanup(func() { stopReaper(t, h.o) })
+	return h
+}
+
+// in does something in the host's namespace.
+func (h *host) in(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		goruntime.LockOSThread() // and ends with it
+		if err := netns.Set(h.ns); err != nil {
+			h.t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+func (h *host) run(argv ...string) (out string) {
+	h.t.Helper()
+	var b []byte
+	var err error
+	h.in(func() { b, err = exec.Command(argv[0], argv[1:]...).CombinedOutput() })
+	if err != nil {
+		h.t.Fatalf("%v: %v\n%s", argv, err, b)
+	}
+	return string(b)
+}
+
+// get connects to an address on the host, and gives what it says.
+func (h *host) get(to string) (got string, err error) {
+	h.in(func() {
+		c, wrong := net.DialTimeout("tcp", to, 5*time.Second)
+		if err = wrong; err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err = c.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err == nil {
+			var b []byte
+			b, err = io.ReadAll(c)
+			got = string(b)
+		}
+	})
+	return got, err
+}
+
+// things are what a network consists of on the host.
+func (h *host) things() string {
+	return h.run("ip", "-o", "link") + h.run("ip", "-4", "route") + h.run("ip", "-6", "route") + h.run("ip", "neigh") +
+		h.run("nft", "list", "ruleset")
+}
+
+// serving is a machine that answers with its name on port 80 once it is asked.
+func serving(app, id string) runtime.Spec {
+	s := runtime.Spec{Machine: id, App: app, Attempt: 1, Fresh: true, SwapMB: -1, Env: []string{"PATH=/bin"},
+		Files: []runtime.File{{Path: "/www/index.html", Mode: 0o644, Data: []byte("I am " + id)}},
+		Argv:  []string{"httpd", "-f", "-p", "[::]:80", "-h", "/www"}}
+	s.Resources.CPU, s.Resources.Memory = 500, 64
+	return s
+}
+
+func exe(t testing.TB, r imaged, id, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	_, err := r.Exec(t.Context(), id, runtime.ExecRequest{Argv: []string{"sh", "-c", script}, Stdout: &out,
+		Stderr: &out})
+	if err != nil {
+		t.Errorf("%s: %s: %v", id, script, err)
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// TestANetworkOfItsOwn: real containers of two apps, over kill -9 of the reaper and of a container.
+func TestANetworkOfItsOwn(t *testing.T) {
+	h := hosted(t)
+	before := h.things()
+	r := reopen(t, h.o)
+	a1, a2, b := serving("a", "a1"), serving("a", "a2"), serving("b", "b1")
+	a1.Publish = []runtime.Port{{Host: 8080, To: 80}}
+	start := func(s runtime.Spec) runtime.Status {
+		t.Helper()
+		st, err := r.Start(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	start(a1)
+	start(a2)
+	victim := start(b)
+	address := func(app, id string) string {
+		return cluster.MachineAddress(cluster.AppNetwork(testNetwork, app), id).String()
+	}
+	ask := func(to string) string {
+		return "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 1 " + to + " 80 2>&1 | tail -1"
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for !ok() {
+			if ctx.Err() != nil {
+				t.Fatalf("%s: it does not come to it\n%s", what, h.things())
+			}
+		}
+	}
+	answers := func() bool {
+		got, err := h.get("127.0.0.1:8080")
+		return err == nil && strings.HasSuffix(got, "I am a1")
+	}
+	until("a published port", answers)
+	until("its own app", func() bool { return exe(t, r, "a2", ask(address("a", "a1"))) == "I am a1" })
+	if got := exe(t, r, "b1", ask(address("a", "a1"))); strings.Contains(got, "I am") {
+		t.Errorf("another app is answered: %q", got)
+	}
+	for script, want := range map[string]string{
+		"hostname; cat /etc/hostname":                       "a1\na1",
+		"grep a1 /etc/hosts":                                address("a", "a1") + "\ta1",
+		"ip -6 addr add fd00::1/64 dev eth0 2>&1 | head -1": "ip: RTNETLINK answers: Operation not permitted",
+		"ls /sys/class/net":                                 "eth0\nlo",
+	} {
+		if got := exe(t, r, "a1", script); got != want {
+			t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+	kill(t, func(pid int) bool { return isReaper(pid, h.o.Process.Dir) })
+	if err := syscall.Kill(victim.PID, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if !answers() {
+		t.Error("without a reaper, the published port does not answer")
+	}
+	until("the device of a container that was killed", func() bool {
+		_, err := r.List(t.Context()) // the next reaper
+		return err == nil && strings.Count(h.run("ip", "-o", "link"), ": sk") == 2
+	})
+	if !answers() {
+		t.Error("with the next reaper, the published port does not answer")
+	}
+	for _, id := range []string{"a1", "a2", "b1"} {
+		if err := r.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	a2.Attempt, a2.Publish = 1, a1.Publish
+	start(a2)
+	until("the port, of another now", func() bool {
+		got, err := h.get("127.0.0.1:8080")
+		return err == nil && strings.HasSuffix(got, "I am a2")
+	})
+	if err := r.Remove(t.Context(), "a2"); err != nil {
+		t.Error(err)
+	}
+	if err := r.StopReaper(t.Context()); err != nil {
+		t.Error(err)
+	}
+	until("nothing is left", func() bool { return h.things() == before })
+}
