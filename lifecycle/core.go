@@ -15,14 +15,15 @@ import (
 // core is what all subjects share: the ledger, the engine of operations, chance, and the input that is being taken,
 // with its time and what has come of it so far.
 type core struct {
-	seller *market.Seller
-	engine *fsm.Engine[*Supervisor]
-	rand   *rand.Rand
-	lastID string
-	now    time.Time // of the input
-	out    Out       // of the input
-	halt   halt
-	full   full
+	seller  *market.Seller
+	engine  *fsm.Engine[*Supervisor]
+	rand    *rand.Rand
+	lastID  string
+	now     time.Time // of the input
+	out     Out       // of the input
+	halt    halt
+	full    full
+	readies bool // what a start needs can be made ahead
 }
 
 // Out is what one input asks of the owner. See the package comment for the order.

@@ -23,6 +23,7 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
 	}
 	r.Machine.State = r.settle()
+	s.machines.ready(r)
 	if launches(run) {
 		r.Machine.Phases = phases(run, s.now)
 	}
@@ -96,5 +97,20 @@ func finishPreempt(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	finish(s, now, run, err)
 	if !fsm.Aborted(err) {
 		s.evictions.ended(r, cancelled)
+	}
+}
+
+// Readies has EffReady asked for: the runtime can make ahead what a start needs.
+func (s *Supervisor) Readies() { s.readies = true }
+
+// ready asks that what the next start of a machine needs is made ahead, where the machine has come to rest and may be
+// started again. It comes to nothing where souk or its host goes down: the start does without.
+func (s *machines) ready(r *row) {
+	m := r.Machine
+	if !s.readies || m.Config.AutoDestroy || machine.IsHostImage(m.Config.Image) {
+		return
+	}
+	if m.State == machine.Stopped || m.State == machine.Created {
+		s.effect(machineKey(m.ID), EffReady, s.target(r, opArgs{Attempt: r.Attempt + 1}))
 	}
 }

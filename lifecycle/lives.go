@@ -87,6 +87,7 @@ func (s *lives) rest(r *row, run *fsm.Run) {
 	}
 	r.Machine.State = r.settle()
 	s.settleLedger(r)
+	s.machines.ready(r)
 }
 
 func restartWait(restarts int) time.Duration {

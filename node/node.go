@@ -73,6 +73,7 @@ type Options struct {
 type Containers struct {
 	Engine string // name or path of the OCI runtime
 	Budget int64  // bytes of images that are kept beyond those in use; 0: all
+	Ready  int    // how many machines at rest have a container that waits for its start
 	// Credentials are those of a registry; nil: none
 	Credentials func(registry string) (remote.Credentials, error)
 	Registries  map[string]remote.Registry

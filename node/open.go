@@ -140,7 +140,8 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	case n.o.Runtime != nil:
 		return n.o.Runtime(w, dir)
 	case n.images != nil:
-		return oci.Open(oci.Options{Process: p, Engine: n.o.Containers.Engine, Images: oci.Stored{Store: n.images}})
+		return oci.Open(oci.Options{Process: p, Engine: n.o.Containers.Engine, Images: oci.Stored{Store: n.images},
+			Ready: n.o.Containers.Ready})
 	}
 	return process.Open(p)
 }

@@ -175,6 +175,14 @@ type Puller interface {
 	Pull(ctx context.Context, machine, image string) (digest string, err error)
 }
 
+// Readier is a runtime that can make ahead what a start needs.
+type Readier interface {
+	// Ready says which start of a machine at rest comes next, should one come. It returns at once. What is made for it
+	// is of use when Start is called with the same, and is removed with the machine; that it could not be made shows
+	// nowhere but in how long the start takes.
+	Ready(s Spec)
+}
+
 // Pauser is a runtime that can suspend. A paused machine keeps its memory; its processes get no CPU.
 type Pauser interface {
 	Pause(ctx context.Context, machine string) error

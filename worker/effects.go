@@ -134,6 +134,8 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			return nil, rt.Prepare(ctx, spec)
 		case lifecycle.EffPull:
 			return e.pull(ctx, a.ID, machine.Pinned(a.Machine))
+		case lifecycle.EffReady:
+			return nil, e.ready(a)
 		case lifecycle.EffLaunch:
 			if err := e.mayStart(); err != nil {
 				return nil, err
@@ -169,6 +171,23 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 		}
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", eff.Kind)
+}
+
+// ready has the runtime make ahead what a start needs. A machine that lacks a secret is not made ready: the start says
+// that it does.
+func (e *effects) ready(t lifecycle.Target) error {
+	r, ok := e.runtime.(runtime.Readier)
+	if !ok || e.mayStart() != nil {
+		return nil
+	}
+	spec, err := e.spec(t, true)
+	if err == nil {
+		r.Ready(spec)
+	}
+	if fault.Is(err, fault.Precondition) {
+		return nil
+	}
+	return err
 }
 
 // pull has the runtime make an image ready for a machine, and returns its digest.

@@ -81,6 +81,9 @@ func (l *loop) load(known []runtime.Status) error {
 		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs},
 		l.o.Rand)
 	l.sup.Hasten(l.o.Haste)
+	if _, ok := l.o.Runtime.(runtime.Readier); ok {
+		l.sup.Readies()
+	}
 	for _, d := range decodeAll(records) {
 		switch err := l.sup.Restore(d); {
 		case fault.CodeOf(err) == "replay":

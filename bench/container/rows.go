@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -56,7 +57,8 @@ func (r *rig) create(ctx context.Context) ([]Row, error) {
 	}, nil
 }
 
-// start starts a stopped machine, again and again, each in turn with the start of a container that runc has created.
+// start starts a stopped machine for which a container has been made ahead, again and again, each in turn with the
+// start of a container that runc has created.
 func (r *rig) start(ctx context.Context) ([]Row, error) {
 	m, _, err := r.launch(ctx)
 	if err != nil {
@@ -68,6 +70,9 @@ func (r *rig) start(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 		if err := r.Client.Wait(ctx, live.App, m.ID, time.Minute, machine.Stopped); err != nil {
+			return nil, err
+		}
+		if err := awaitReady(ctx); err != nil {
 			return nil, err
 		}
 		_, floor, err := r.bare.createStart(ctx)
@@ -87,6 +92,30 @@ func (r *rig) start(ctx context.Context) ([]Row, error) {
 	}
 	return []Row{timed("start_prepared", ours, floors, "<= runc start + 5 ms",
 		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroy(ctx, m.ID)
+}
+
+// awaitReady waits until a container waits for its start: its process executes the runtime's init.
+func awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return err
+		}
+		for _, f := range all {
+			if c, err := os.ReadFile(f); err == nil && bytes.HasSuffix(c, []byte("runc\x00init\x00")) {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fault.New(fault.Timeout, "ready", "no container was made ahead of the start within a minute")
+		}
+	}
 }
 
 func (r *rig) mustBe(ctx context.Context, id string, want machine.State) error {

@@ -22,6 +22,7 @@ type containerFlags struct {
 	RegistryConfig string   `toml:"registry-config"`
 	Mirrors        []string `toml:"mirror"`
 	ImageBudget    cli.Size `toml:"image-budget"`
+	Ready          int      `toml:"ready"`
 }
 
 // What --containers may say beside the name of an OCI runtime.
@@ -33,6 +34,9 @@ const (
 // budgetShare is the part of its disk that unused images may take where nobody says otherwise.
 const budgetShare = 5
 
+// readyMachines is how many stopped machines start at once where nobody says otherwise.
+const readyMachines = 16
+
 func (o *containerFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.Containers, "containers", containersAuto,
 		"the OCI runtime that runs images, a name or a path; auto: runc where souk is root and has it; off: none")
@@ -42,6 +46,8 @@ func (o *containerFlags) add(f *pflag.FlagSet) {
 		"REGISTRY=HOST[:PORT] or REGISTRY=URL, asked for the images of REGISTRY first; repeatable")
 	f.Var(&o.ImageBudget, "image-budget",
 		"how much disk images may take, such as 50g; those that no machine uses go first (default: a fifth of it)")
+	f.IntVar(&o.Ready, "ready", readyMachines,
+		"how many stopped machines have a container made ahead, so that they start at once; each takes some MB")
 }
 
 // containerPlan is how images are run: by how, or, where that is nil, not at all, and why.
@@ -68,7 +74,10 @@ func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 			return p, err
 		}
 	}
-	p.how = &node.Containers{Engine: engine, Budget: int64(o.ImageBudget) << 20,
+	if o.Ready < 0 {
+		return p, cli.Usagef("--ready is a number of machines from 0 up, not %d", o.Ready)
+	}
+	p.how = &node.Containers{Engine: engine, Budget: int64(o.ImageBudget) << 20, Ready: o.Ready,
 		Registries: map[string]remote.Registry{}}
 	if p.how.Budget == 0 {
 		if p.how.Budget, err = shareOfDisk(dir); err != nil {

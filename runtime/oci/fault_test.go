@@ -25,6 +25,7 @@ import (
 func TestKilledAtAnyMoment(t *testing.T) {
 	h := hosted(t)
 	o := h.o
+	o.Ready = 2
 	before := traces(t, o.Process.Dir) + h.things()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -120,6 +121,13 @@ func (p *promises) call(ctx context.Context, id string, rng *rand.Rand) {
 			Env: []string{"PATH=/bin"}, Publish: []runtime.Port{{Host: 8000 + uint16(id[1]), To: 80}}}
 		s.Resources.CPU, s.Resources.Memory = 100, 64
 		p.told.Store(id, promise{})
+		if rng.IntN(2) == 0 { // it need not come to anything
+			p.mu.RLock()
+			ahead := s
+			ahead.Image = "busybox"
+			_ = p.rt.MakeReady(ctx, ahead)
+			p.mu.RUnlock()
+		}
 		var st runtime.Status
 		if !p.until(ctx, func(rt imaged) (err error) { st, err = rt.Start(p.t.Context(), s); return err }) {
 			return

@@ -56,6 +56,7 @@ type Options struct {
 	Init    string // name or path of a static init, as tini is; "": the first of those that is on the host, if any
 	Images  Images
 	Network *Network // nil: containers have none but loopback
+	Ready   int      // how many machines at rest may have a container that waits for its start; 0: none has
 }
 
 // Runtime runs containers, and processes.
@@ -65,11 +66,13 @@ type Runtime struct {
 	network *Network
 	engine  string // path
 	init    string // path; "": none
+	ahead   *ahead
 }
 
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Puller  = (*Runtime)(nil)
+	_ runtime.Readier = (*Runtime)(nil)
 )
 
 // Open is process.Open, and finds the OCI runtime.
@@ -82,7 +85,9 @@ func Open(o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runtime{Runtime: p, images: o.Images, network: o.Network, engine: path, init: findInit(o.Init)}, nil
+	r := &Runtime{Runtime: p, images: o.Images, network: o.Network, engine: path, init: findInit(o.Init)}
+	r.ahead = newAhead(r.makeReady, o.Ready)
+	return r, nil
 }
 
 // findInit finds a program that is made to be a container's first process: it passes signals on and waits for orphans.
@@ -122,6 +127,7 @@ func (r *Runtime) Pull(ctx context.Context, id, image string) (string, error) {
 
 // Remove removes the machine, and lets go of its image.
 func (r *Runtime) Remove(ctx context.Context, id string) error {
+	r.ahead.forget(id)
 	if err := r.Runtime.Remove(ctx, id); err != nil {
 		return err
 	}
@@ -133,6 +139,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Start(ctx, s)
 	}
+	r.ahead.forget(s.Machine)
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
 	if fault.Is(err, fault.NotFound) { // somebody removed it: it is pinned, so not by a command
 		if _, err = r.images.Bring(ctx, s.Machine, s.Image); err == nil {
@@ -142,6 +149,15 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	if err != nil {
 		return runtime.Status{}, err
 	}
+	in, err := r.inside(&s, img)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	return r.StartIn(ctx, s, in)
+}
+
+// inside completes a specification with what the image says, and returns the container that it is for.
+func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 	if len(s.Argv) == 0 && s.Args != nil {
 		img.Cmd = s.Args
 	}
@@ -149,7 +165,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		s.Argv = append(slices.Clone(img.Entrypoint), img.Cmd...)
 	}
 	if len(s.Argv) == 0 {
-		return runtime.Status{}, fault.New(fault.Invalid, "program",
+		return nil, fault.New(fault.Invalid, "program",
 			"the image %s names no program and the machine neither: say which it is to run", s.Image)
 	}
 	s.Env = withDefaults(s.Env, img.Env)
@@ -161,9 +177,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init,
 	}
 	if r.network != nil {
-		in.Network = r.network.of(s)
+		in.Network = r.network.of(*s)
 	}
-	return r.StartIn(ctx, s, in)
+	return in, nil
 }
 
 // withDefaults adds the variables of the image that the machine does not set.

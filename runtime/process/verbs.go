@@ -24,6 +24,22 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 
 // StartIn is Start in a container; nil is none. What it runs is a machine like any other from there on.
 func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
+	a, err := r.ask(ctx, frame.Request{Op: frame.OpStart}, s, in)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	return *a.Status, nil
+}
+
+// ReadyIn makes the container that StartIn will start, when it is asked with the same. keep is how many machines may
+// have one that waits.
+func (r *Runtime) ReadyIn(ctx context.Context, s runtime.Spec, in *frame.Container, keep int) error {
+	_, err := r.ask(ctx, frame.Request{Op: frame.OpReady, Keep: keep}, s, in)
+	return err
+}
+
+// ask sends a request that has all that a start needs.
+func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply, error) {
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Apart: true, Root: r.o.AllowRoot, Container: in,
@@ -38,10 +54,9 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 		total += len(f.Data)
 	}
 	if total > maxFileBytes {
-		return runtime.Status{},
-			fault.New(fault.Invalid, "file",
-				"the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine,
-				total, maxFileBytes)
+		return frame.Reply{}, fault.New(fault.Invalid, "file",
+			"the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine,
+			total, maxFileBytes)
 	}
 	size := 0
 	for _, kv := range s.Argv {
@@ -51,20 +66,15 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 		size += len(kv)
 	}
 	if size > frame.MaxHead/2 {
-		return runtime.Status{},
-			fault.New(fault.Invalid, "argv",
-				"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use "+
-					"files", size)
+		return frame.Reply{}, fault.New(fault.Invalid, "argv",
+			"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use files",
+			size)
 	}
 	if err := r.newEnough(ctx, in); err != nil {
-		return runtime.Status{}, err
+		return frame.Reply{}, err
 	}
-	a, err := r.link.call(ctx, frame.Request{Op: frame.OpStart, Machine: s.Machine, Attempt: s.Attempt, Start: st},
-		false, data...)
-	if err != nil {
-		return runtime.Status{}, err
-	}
-	return *a.Status, nil
+	q.Machine, q.Attempt, q.Start = s.Machine, s.Attempt, st
+	return r.link.call(ctx, q, false, data...)
 }
 
 // newEnough refuses to start machines by a reaper of an older souk, which would run them as root, or a container's

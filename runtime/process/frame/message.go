@@ -14,6 +14,7 @@ import (
 const (
 	OpHello   = "hello"
 	OpPrepare = "prepare"
+	OpReady   = "ready" // makes ahead what a start of Attempt needs, as far as it can be; the answer says nothing of it
 	OpStart   = "start"
 	OpSignal  = "signal"
 	OpKill    = "kill"
@@ -47,6 +48,8 @@ type Request struct {
 	Acks []Ack `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
 
 	Limits *cgroup.Limits `json:"limits,omitempty"` // that Attempt is to have from now on
+
+	Keep int `json:"keep,omitempty"` // how many machines may be ready at once; the oldest gives way
 }
 
 // Ack names an exit that has been journalled.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,7 @@ type containers struct {
 	// ended is kept until it is known which are.
 	atWork int
 	ended  map[int]runtime.Exit // by pid
+	ready  []*readyContainer    // oldest first; one of a machine at most
 }
 
 // containersDir is where all reapers of a host keep what is of containers.
@@ -56,39 +58,64 @@ func newContainers(r *Reaper) *containers {
 // nameOf is the container of a life.
 func nameOf(l *life) container.Name { return container.Name{ID: l.rec.Container, Engine: l.rec.Engine} }
 
-// launch does the work of a start of a container. It runs as its own machine's user, whoever it is inside.
+// launch does the work of a start of a container, as far as it has not been done ahead.
 func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
-	r := c.r
-	if os.Geteuid() != 0 || r.tree == nil || r.apart.users == nil {
-		return fault.New(fault.Precondition, "containers",
-			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	if a := c.takeReady(m.id); a != nil {
+		if key, err := keyOf(attempt, s, data); err == nil && key == a.key && c.startReady(a, tell) {
+			return nil
+		}
+		c.discard(a)
 	}
-	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
-		return err
-	}
-	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})
+	l, err := c.conceive(m, attempt, s)
 	if err != nil {
 		return err
 	}
-	if err := r.apart.letIn(m, o); err != nil {
-		return err
-	}
-	if err := handOver(s.Mounts, o); err != nil {
-		return err
-	}
-	l := newLife(r.dir, m, attempt, s, o)
-	l.rec.Container, l.rec.Engine = fmt.Sprintf("%s-%d", m.id, attempt), s.Container.Engine
-	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
-	return r.born(l, s, func(ends [2]int) error { return c.start(l, s, data, ends, tell) })
+	return c.r.born(l, s, func(ends [2]int) error {
+		return c.withEngine(func(ctx context.Context) error {
+			pid, err := c.make(ctx, l, s, data, ends)
+			if err == nil {
+				err = c.run(ctx, l, pid, s.Container.Init != "", tell)
+			}
+			return err
+		})
+	})
 }
 
-// start makes the container of a life, has it execute its program, and registers it.
-func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, tell func(runtime.Status)) error {
+// conceive says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
+// containers never have the same name: what is left of one may still be being removed.
+func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life, error) {
+	r := c.r
+	if os.Geteuid() != 0 || r.tree == nil || r.apart.users == nil {
+		return nil, fault.New(fault.Precondition, "containers",
+			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	}
+	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
+		return nil, err
+	}
+	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.apart.letIn(m, o); err != nil {
+		return nil, err
+	}
+	if err := handOver(s.Mounts, o); err != nil {
+		return nil, err
+	}
+	l := newLife(r.dir, m, attempt, s, o)
+	l.rec.Container = fmt.Sprintf("%s-%d-%08x", m.id, attempt, rand.Uint32())
+	l.rec.Engine = s.Container.Engine
+	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
+	return l, nil
+}
+
+// make makes the container of a life, and returns its process, which waits for its start. It is called with the engine.
+func (c *containers) make(ctx context.Context, l *life, s *frame.Start, data []byte, ends [2]int) (pid int, err error) {
 	out := engine.Files{c.r.null}
 	for i, fd := range ends {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+			return 0, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
 		}
 		out[1+i] = os.NewFile(uintptr(own), "output")
 		defer out[1+i].Close()
@@ -97,27 +124,31 @@ func (c *containers) start(l *life, s *frame.Start, data []byte, ends [2]int, te
 		Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
 		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Users: c.userNamespace,
 	}
-	return c.withEngine(func(ctx context.Context) error {
-		pid, err := c.store.Create(ctx, p)
-		if err == nil && l.rec.Network {
-			_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
-		}
-		if err == nil {
-			err = c.store.Start(ctx, p.Name)
-		}
-		if err != nil {
-			return errors.Join(err, c.store.Delete(ctx, p.Name), c.detach(l))
-		}
-		if s.Container.Init != "" {
-			awaitProgram(ctx, pid)
-		}
-		c.note(pid, l, func() { c.r.register(l, pid, 0) })
-		c.r.mu.Lock()
-		st := l.status()
-		c.r.mu.Unlock()
-		tell(st)
-		return nil
-	})
+	pid, err = c.store.Create(ctx, p)
+	if err == nil && l.rec.Network {
+		_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
+	}
+	if err != nil {
+		err = errors.Join(err, c.store.Delete(ctx, p.Name), c.detach(l))
+	}
+	return pid, err
+}
+
+// run has a container that was made execute its program, registers it as the life, and tells of it. Where that fails
+// nothing is left of the container.
+func (c *containers) run(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
+	if err := c.store.Start(ctx, nameOf(l)); err != nil {
+		return errors.Join(err, c.store.Delete(ctx, nameOf(l)), c.detach(l))
+	}
+	if init {
+		awaitProgram(ctx, pid)
+	}
+	c.note(pid, l, func() { c.r.register(l, pid, 0) })
+	c.r.mu.Lock()
+	st := l.status()
+	c.r.mu.Unlock()
+	tell(st)
+	return nil
 }
 
 // programPatience bounds how long an init is given to fork its program. It takes a millisecond.

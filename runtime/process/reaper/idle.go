@@ -47,6 +47,9 @@ func (i *idleness) over() bool {
 		return false
 	}
 	i.since = time.Time{} // should it not come to it, it is not tried again at once
+	if i.discards() {
+		return false
+	}
 	if nodeOf(r.dir) != r.home.node {
 		r.log.Info("the reaper ends: its directory was removed, and nothing runs")
 		return true
@@ -80,6 +83,7 @@ func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hu
 		select {
 		case <-done:
 			done, ending = nil, true // what is swept away needs somebody who waits for its processes
+			swept = both(swept, r.containers.discardAll())
 		case <-swept:
 			swept = nil
 		case <-i.tick.C:
@@ -130,6 +134,31 @@ func clearAbandoned(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount
 			log.Info("cgroups of a reaper that is gone could not be removed", "tree", name, "err", err)
 		}
 	}
+}
+
+// both is closed when both are; nil is.
+func both(a, b <-chan struct{}) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		for _, c := range []<-chan struct{}{a, b} {
+			if c != nil {
+				<-c
+			}
+		}
+	}()
+	return out
+}
+
+// discards has containers removed that wait for their start, and reports whether there were any.
+func (i *idleness) discards() bool {
+	i.r.mu.Lock()
+	any := len(i.r.containers.ready) > 0
+	i.r.mu.Unlock()
+	if any {
+		i.r.containers.discardAll()
+	}
+	return any
 }
 
 // wanted reports whether anybody is connected or anything runs.

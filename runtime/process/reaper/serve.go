@@ -251,7 +251,11 @@ func (c *conn) request(f frame.Frame, q frame.Request) {
 		return
 	}
 	var a frame.Reply
-	if err := c.r.do(q, &a); err != nil {
+	if q.Op == frame.OpReady {
+		if err := c.r.containers.getReady(q, f.Body); err != nil {
+			a = frame.Reply{Error: frame.ToError(err)}
+		}
+	} else if err := c.r.do(q, &a); err != nil {
 		a = frame.Reply{Error: frame.ToError(err)}
 	}
 	c.send(f.ID, frame.KindReply, a)

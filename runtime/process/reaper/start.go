@@ -7,7 +7,6 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/proc"
@@ -130,55 +129,68 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 }
 
 // born makes pipes and cgroup, and has begin make the first process, register the life, and tell of it.
-func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) (err error) {
-	m := l.m
-	defer func() {
-		if err != nil {
-			_ = l.log.Close()
-		}
-	}()
-	pair, err := r.stock.pipes()
+func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) error {
+	pair, err := l.outfit(r, s)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", m.id)
-	}
-	defer pair.closeEnds()
-	l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
-	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
-	fail := func(err error) error {
-		l.closeStreams()
 		return err
 	}
-	if err := givePipes(l.owner, pair[0].end, pair[1].end); err != nil {
-		return fail(err)
+	defer pair.closeEnds()
+	if err := l.begin(r, func() error { return begin([2]int{pair[0].end, pair[1].end}) }); err != nil {
+		l.strip(r)
+		return err
 	}
-	var group *cgroup.Group
-	if r.tree != nil {
+	return nil
+}
+
+// outfit gives a life that is to be its pipes and its cgroup, with the limits set. Where it fails nothing is left.
+func (l *life) outfit(r *Reaper, s *frame.Start) (pair pipePair, err error) {
+	if pair, err = r.stock.pipes(); err != nil {
+		_ = l.log.Close() // nothing was written
+		return pair, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+	}
+	l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
+	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
+	err = givePipes(l.owner, pair[0].end, pair[1].end)
+	if err == nil && r.tree != nil {
 		take := r.slots.take
 		if l.rec.Container != "" {
 			take = r.slots.fresh
 		}
 		if l.slot, err = take(s.Limits); err != nil {
-			return fail(fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", m.id))
+			err = fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", l.m.id)
+		} else {
+			l.rec.Group = l.slot.group.Name()
+			l.rec.BaseCPU, l.rec.BaseSlow = int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
 		}
-		group = &l.slot.group
-		l.rec.Group, l.rec.BaseCPU, l.rec.BaseSlow = group.Name(), int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
 	}
-	l.rec.StartedAt = time.Now()
-	err = r.record(line{Kind: lineIntent, Machine: m.id, Attempt: l.attempt, At: l.rec.StartedAt},
-		func() { m.intent, m.meant = l.attempt, l.rec.StartedAt })
 	if err != nil {
-		if group != nil {
-			_ = r.slots.drop(l.slot) // it is tried again with the next
-		}
-		return fail(err)
+		pair.closeEnds()
+		l.strip(r)
+	}
+	return pair, err
+}
+
+// strip takes from a life that is not to be what outfit gave it.
+func (l *life) strip(r *Reaper) {
+	if l.rec.Group != "" {
+		_ = r.slots.drop(l.slot) // it is tried again with the next
+	}
+	l.closeStreams()
+	_ = l.log.Close() // nothing was written
+}
+
+// begin writes down that an attempt is about to be, and has do make it so. Where that fails it may be started again.
+func (l *life) begin(r *Reaper, do func() error) error {
+	l.rec.StartedAt = time.Now()
+	err := r.record(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
+		func() { l.m.intent, l.m.meant = l.attempt, l.rec.StartedAt })
+	if err != nil {
+		return err
 	}
 	r.at(PointIntent)
-	if err := begin([2]int{pair[0].end, pair[1].end}); err != nil {
-		if group != nil {
-			_ = r.slots.drop(l.slot) // it is tried again with the next
-		}
+	if err := do(); err != nil {
 		r.abandon(l)
-		return fail(err)
+		return err
 	}
 	r.attend(l)
 	return nil

@@ -173,6 +173,7 @@ func (r *Reaper) remove(id string) error {
 		if err := r.kill(id); err != nil {
 			return err
 		}
+		r.containers.discard(r.containers.takeReady(id))
 	}
 	if m != nil {
 		err := r.record(line{Kind: lineGone, Machine: id}, func() {

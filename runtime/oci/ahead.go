@@ -1,0 +1,100 @@
+package oci
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// restBefore is how long a machine is at rest before a container is made for its next start. Most that are stopped to
+// be removed, updated or restarted are so before.
+const restBefore = 2 * time.Second
+
+// readyPatience bounds how long the making of one may take. It takes 0.1 s.
+const readyPatience = time.Minute
+
+// ahead has containers made for machines at rest, one at a time.
+type ahead struct {
+	make func(context.Context, runtime.Spec) error
+	most int
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	one    sync.Mutex // of what is being made
+
+	mu      sync.Mutex
+	waiting map[string]*time.Timer // by machine
+}
+
+func newAhead(do func(context.Context, runtime.Spec) error, most int) *ahead {
+	a := &ahead{make: do, most: most, waiting: make(map[string]*time.Timer)}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// after has a container made when the machine has been at rest for a while.
+func (a *ahead) after(rest time.Duration, s runtime.Spec) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.waiting[s.Machine]; t != nil {
+		t.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(rest, func() {
+		a.one.Lock()
+		defer a.one.Unlock()
+		a.mu.Lock()
+		mine := a.waiting[s.Machine] == t
+		if mine {
+			delete(a.waiting, s.Machine)
+		}
+		a.mu.Unlock()
+		if !mine {
+			return
+		}
+		ctx, cancel := context.WithTimeout(a.ctx, readyPatience)
+		defer cancel()
+		_ = a.make(ctx, s) // the start that needs it says why
+	})
+	a.waiting[s.Machine] = t
+}
+
+// forget gives up what has not been begun for a machine.
+func (a *ahead) forget(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.waiting[id]; t != nil {
+		t.Stop()
+		delete(a.waiting, id)
+	}
+}
+
+// Ready has a container made for the next start of a machine at rest, unless it has what others may want meanwhile:
+// volumes, or ports of the host.
+func (r *Runtime) Ready(s runtime.Spec) {
+	shares := len(s.Mounts) > 0 || len(s.Publish) > 0
+	if r.ahead.most > 0 && !machine.IsHostImage(s.Image) && !shares && !s.TTY {
+		r.ahead.after(restBefore, s)
+	}
+}
+
+func (r *Runtime) makeReady(ctx context.Context, s runtime.Spec) error {
+	img, err := r.images.Hold(ctx, s.Machine, s.Image)
+	if err != nil {
+		return err
+	}
+	in, err := r.inside(&s, img)
+	if err != nil {
+		return err
+	}
+	return r.ReadyIn(ctx, s, in, r.ahead.most)
+}
+
+// Close ends souk's part; machines run on.
+func (r *Runtime) Close() error {
+	r.ahead.cancel()
+	return r.Runtime.Close()
+}
