@@ -21,10 +21,13 @@ type ExecResult struct {
 }
 
 // ExecCommand is the first line of the body of an exec stream; the command's stdin follows it, as it is. With a
-// terminal lines follow instead, each an ExecInput.
+// terminal lines follow instead, each an ExecInput. Attach takes the place of Command, and wants a Terminal: no command
+// is run, but that of the machine's own program is shown, which goes on when the stream ends.
 type ExecCommand struct {
-	Command  []string          `json:"command"`
+	Command  []string          `json:"command,omitempty"`
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
+	Attach   bool              `json:"attach,omitempty"`
+	Backlog  bool              `json:"backlog,omitempty"` // with Attach: what was written last comes first
 }
 
 // ExecInput is one line of the body of an exec stream with a terminal: what is typed, the terminal's new size, or both.

@@ -22,12 +22,18 @@ type Command struct {
 	// its window; nil: it does not change.
 	Terminal *machine.Terminal
 	Resize   <-chan machine.WindowSize
+
+	// Attach, in the place of Argv, shows the terminal of the machine's own program, whose exit code it then is. Ending
+	// ctx leaves that running. With Backlog what was written last is shown first.
+	Attach  bool
+	Backlog bool
 }
 
 // Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
 // comes. Ending ctx ends the command. ref is an id or a name.
 func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
-	head, err := json.Marshal(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal})
+	head, err := json.Marshal(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal, Attach: r.Attach,
+		Backlog: r.Backlog})
 	if err != nil {
 		return 0, fault.Wrap(err, fault.Invalid, "request", "the command cannot be written as JSON")
 	}

@@ -217,6 +217,7 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 		keys := newKeys(ctx, stdin, *order.Terminal)
 		defer keys.close()
 		req.Stdin, req.Terminal = keys.typed, &keys.terminal
+		req.Attach, req.Backlog = order.Attach, order.Backlog
 	}
 	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
 	if err == nil {
@@ -263,6 +264,13 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 		if err := order.Terminal.Check(); err != nil {
 			return order, err
 		}
+	}
+	if order.Attach {
+		if order.Terminal == nil || len(order.Command) > 0 {
+			return order, fault.New(fault.Invalid, "attach",
+				"attach shows the terminal of the machine's own program; send a terminal with it, and no command")
+		}
+		return order, nil
 	}
 	if len(order.Command) == 0 {
 		return order, fault.New(fault.Invalid, "command",

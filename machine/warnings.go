@@ -12,7 +12,6 @@ func Warnings(c *Config) []string {
 			out = append(out, sentence)
 		}
 	}
-	warn(c.Init.TTY, "init.tty has no effect: a machine has no terminal.")
 	warn(len(c.Init.KernelArgs) > 0, "init.kernel_args has no effect: machines share the worker's kernel.")
 	if g := c.Guest; g != nil {
 		warn(g.MaxMemoryMB > 0, "guest.max_memory_mb has no effect: memory_mb is the limit.")

@@ -113,6 +113,12 @@ type ExecRequest struct {
 	Stderr io.Writer
 
 	Terminal *Terminal // nil: none
+
+	// Attach runs no command: Terminal is where to show that of the main process, which Spec.TTY gives it, and its exit
+	// code is what is returned. Several may be attached. When ctx ends first, the machine goes on, and the error is a
+	// Timeout. With Backlog what was written last is shown first.
+	Attach  bool
+	Backlog bool
 }
 
 // Terminal is one that a command gets for itself, as its stdin, stdout and stderr: what it reads there comes from

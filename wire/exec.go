@@ -40,6 +40,8 @@ type execOrder struct {
 	Stdin bool     `json:"stdin,omitempty"`
 
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
+	Attach   bool              `json:"attach,omitempty"`
+	Backlog  bool              `json:"backlog,omitempty"`
 }
 
 // kind is that of the order's frame.
@@ -159,6 +161,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		defer over()
 		var typed *io.PipeReader
 		req.Terminal, typed = order.sit(ctx, stdin)
+		req.Attach, req.Backlog = order.Attach, order.Backlog
 		defer typed.Close()
 		if order.Stdin {
 			req.Stdin = typed

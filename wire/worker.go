@@ -173,7 +173,7 @@ func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader)
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
 	order := execOrder{ref: ref{app, id}, Argv: r.Argv, Stdin: r.Stdin != nil}
 	if r.Terminal != nil {
-		order.Terminal = &r.Terminal.Terminal
+		order.Terminal, order.Attach, order.Backlog = &r.Terminal.Terminal, r.Attach, r.Backlog
 	}
 	return w.exec(ctx, order, r)
 }

@@ -54,6 +54,9 @@ type RunFlags struct {
 	signal   string
 	grace    time.Duration
 	rm       bool
+	tty      bool
+	typing   bool
+	keys     string
 	attach   bool
 	detach   bool
 	noStart  bool
@@ -307,7 +310,7 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	}
 	cfg.Schedule = cmp.Or(o.schedule, cfg.Schedule)
 	policy := o.restart
-	if policy == "" && cfg.Restart == nil && (o.attach || o.rm) {
+	if policy == "" && cfg.Restart == nil && (o.attach || o.rm || o.sits()) {
 		policy = "no"
 	}
 	if policy != "" || o.retries != 0 {
@@ -335,9 +338,13 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 		}
 	}
 	// Attached, the output is read to its end first, then the client destroys it.
-	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach
+	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach && !o.sits()
+	cfg.Init.TTY = cfg.Init.TTY || o.tty
 	return nil
 }
+
+// sits reports whether this terminal is to be the machine's at once.
+func (o *RunFlags) sits() bool { return o.typing && !o.detach }
 
 // CPUFlags enters what --cpus or --cpu says; what neither says stays.
 func CPUFlags(set *pflag.FlagSet, count int, cores cli.CPU, cpus, milli *int) error {

@@ -36,8 +36,12 @@ The app is made when there is none of its name. A machine's restart policy is on
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
 the machine; a second ^C does not wait for its end (with --rm the machine is destroyed then). It goes on when souk is
-started anew meanwhile. A machine has no stdin: what comes in here is refused. --rm destroys the machine once it has
-ended.`
+started anew meanwhile. A machine has no stdin but by a terminal: what comes in here is refused. --rm destroys the machine
+once it has ended.
+
+With -t the machine has a terminal; with -it it is this one, from the first line on: ^C is the program's, and the exit
+code is too. Ctrl-P Ctrl-Q (--detach-keys) leaves it running, "souk attach" comes back to it, from here or elsewhere,
+and what it writes is in "souk logs". -itd makes it and stays here. A machine that was left is not destroyed by --rm.`
 
 // Run makes the command "souk run".
 func Run(c *cli.Env) *cobra.Command {
@@ -50,6 +54,7 @@ func Run(c *cli.Env) *cobra.Command {
   souk run -a --rm alpine -- sh -c 'echo hello; exit 3'
   souk run --name web -- /usr/bin/python3 -m http.server 8080
   souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
+  souk run -it --rm -- /bin/bash
   souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
   souk run -f launch.toml --name web --count 3
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
@@ -61,6 +66,9 @@ func Run(c *cli.Env) *cobra.Command {
 	f.BoolVar(&o.rm, "rm", false, "destroy the machine once it has ended")
 	f.BoolVarP(&o.attach, "attach", "a", false, "follow its output and end as it ends")
 	f.BoolVarP(&o.detach, "detach", "d", false, "answer when it is started (the default)")
+	f.BoolVarP(&o.tty, "tty", "t", false, "give it a terminal")
+	f.BoolVarP(&o.typing, "interactive", "i", false, "with -t: make this terminal the machine's")
+	addDetachKeys(f, &o.keys)
 	f.IntVar(&o.count, "count", 1, "how many machines, all alike; a name gets their numbers: web-1, web-2")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if err := o.meant(cmd, argv); err != nil {
@@ -73,13 +81,33 @@ func Run(c *cli.Env) *cobra.Command {
 		if o.attach && (o.detach || o.noStart) {
 			return cli.Usagef("--attach follows a machine that runs, so it does not go with --detach or --no-start")
 		}
+		if o.sits() {
+			switch {
+			case !o.tty:
+				return cli.Usagef("-i is for a machine with a terminal: a machine has no other stdin; say -it, or " +
+					"give the input to \"souk exec\"")
+			case c.JSON || o.noStart || o.count > 1 || o.from == "-":
+				return cli.Usagef("-it makes this terminal that of one machine that runs, so it does not go with " +
+					"--json, --no-start, --count and -f -")
+			}
+			if _, err := detachKeys(o.keys); err != nil {
+				return err
+			}
+		}
 		return doRun(cmd.Context(), c, o, argv)
 	}
 	return cmd
 }
 
 func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
-	if o.attach && o.from != "-" {
+	if o.sits() {
+		t, err := c.TakeConsole(true)
+		if err != nil {
+			return err
+		}
+		t.Close() // it can be had; until there is a machine it is the person's
+	}
+	if o.attach && o.from != "-" && !o.sits() {
 		if err := c.RefuseStdin("a machine"); err != nil {
 			return err
 		}
@@ -104,6 +132,9 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 			c.Note("%s was taken for an image; for a program of the host put -- before it", o.image)
 		}
 		return err
+	}
+	if o.sits() {
+		return sitAt(ctx, c, cl, m, took, o)
 	}
 	if o.attach {
 		defer func() {

@@ -39,6 +39,7 @@ func sections() []section {
 			{"gang", machines.Gang}}},
 		{"jobs", "Short tasks:", []entry{{"submit", jobs.Submit}, {"job", jobs.Job}}},
 		{"machines", "Machines:", []entry{{"status", machines.Status}, {"logs", machines.Logs}, {"exec", machines.Exec},
+			{"attach", machines.Attach},
 			{"cp", machines.Copy}, {"events", machines.Events}, {"get", machines.Get},
 			{"update", machines.Update}, {"edit", machines.Edit}, {"resize", machines.Resize},
 			{"start", machines.Start}, {"stop", machines.Stop},

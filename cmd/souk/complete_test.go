@@ -22,6 +22,7 @@ var freeText = []string{
 	"baseline",
 	"cursor",
 	"decision-log",
+	"detach-keys",
 	"dns",
 	"entrypoint",
 	"env",

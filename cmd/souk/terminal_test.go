@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,5 +211,94 @@ func TestExecOnATerminal(t *testing.T) {
 				t.Errorf("it ended with %d: %s", code, out)
 			}
 		})
+	}
+}
+
+// TestRunOnATerminal is a person in a machine of their own, who leaves it and comes back, whatever is killed meanwhile.
+func TestRunOnATerminal(t *testing.T) {
+	own := terminalSouk(t)
+	say := func(argv ...string) string {
+		t.Helper()
+		out, err := own.Command(t.Context(), argv...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("souk %q: %v: %s", argv, err, out)
+		}
+		return string(out)
+	}
+	s := sit(t, own, "run", "-it", "--rm", "--name", "one", "--", "/bin/sh", "-c",
+		"echo begun; read x; echo got $x; stty size; exit 6")
+	s.sees("begun")
+	s.key("word\n")
+	s.sees("got word")
+	s.sees("33 99")
+	s.leaves(6)
+	if list := say("ps", "--json"); strings.Contains(list, `"one"`) {
+		t.Errorf("--rm left it: %s", list)
+	}
+	// What ends before anybody could sit down is shown all the same.
+	s = sit(t, own, "run", "-it", "--", "/bin/sh", "-c", "echo quick; exit 3")
+	s.leaves(3)
+	s.sees("quick")
+
+	s = sit(t, own, "run", "-it", "--name", "box", "--", "/bin/sh")
+	s.raw()
+	s.key("here=kept; echo is' 'there\n")
+	s.sees("is there")
+	s.key("\x10\x11")
+	s.leaves(0)
+	if !strings.Contains(s.text(), "souk attach") {
+		t.Errorf("how to come back is not said: %q", s.text())
+	}
+	killReapers(t, own) // the terminal outlives its reaper
+	back := sit(t, own, "attach", "--detach-keys", "ctrl-a,d", "box")
+	back.raw()
+	back.key("echo still' '$here\n")
+	back.sees("still kept")
+	killReapers(t, own) // who is attached goes on
+	back.key("echo again' '$here\n")
+	back.sees("again kept")
+	own.Kill()
+	back.leaves(69)
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	back = sit(t, own, "attach", "--detach-keys", "ctrl-a,d", "box")
+	back.raw()
+	back.key("echo after' 'souk $here\n")
+	back.sees("after souk kept")
+	back.key("\x01d")
+	back.leaves(0)
+	if text := say("logs", "box"); !strings.Contains(text, "after souk kept") {
+		t.Errorf("its log has %q", text)
+	}
+	back = sit(t, own, "attach", "box")
+	back.raw()
+	back.key("exit 9\n")
+	back.leaves(9)
+	for want, argv := range map[string][]string{
+		"terminal":     {"run", "-it", "--", "/bin/sh"}, // stdin is none
+		"say -it":      {"run", "-i", "--", "/bin/sh"},
+		"is no key":    {"attach", "--detach-keys", "ctrl-", "box"},
+		"leave it out": {"attach", "--json", "box"},
+	} {
+		cmd := own.Command(t.Context(), argv...)
+		out, _ := cmd.CombinedOutput() // its code says it
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), want) {
+			t.Errorf("souk %q ended with %d: %s", argv, code, out)
+		}
+	}
+}
+
+// killReapers kills the reaper, and nothing else of it, and waits until it is no more.
+func killReapers(t *testing.T, own *live.Souk) {
+	t.Helper()
+	for _, pid := range live.ReapersBelow(own.State) {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil || bytes.Contains(env, []byte("SOUK_REAPER_TERMINALS=")) {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

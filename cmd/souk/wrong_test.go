@@ -27,7 +27,7 @@ souk deploy
 souk apply -f web.json
 souk nodes
 souk stats
-souk attach web
+souk atach web
 souk squeue
 souk srun hostname
 souk login

@@ -460,6 +460,9 @@ func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
 
 // Exec runs one of the commands that are understood.
 func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
+	if q.Attach {
+		return 0, fault.New(fault.Precondition, "no_terminal", "machine %s has no terminal: a fake gives none", id)
+	}
 	var p program
 	c := Call{Op: "exec", Machine: id}
 	err := r.do(ctx, c, func() error {

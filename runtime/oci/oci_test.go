@@ -89,8 +89,11 @@ func TestConformance(t *testing.T) {
 			ReaperCommand: []string{os.Args[0]}, LogFileBytes: 256 << 10, LogFiles: 4}}
 		t.Cleanup(func() { stopReaper(t, o) })
 		return runtimetest.Subject{
-			Runtime:   reopen(t, o),
-			Reopen:    func(t *testing.T) runtime.Runtime { return reopen(t, o) },
+			Runtime: reopen(t, o),
+			Reopen:  func(t *testing.T) runtime.Runtime { return reopen(t, o) },
+			Crash: func(t *testing.T) {
+				kill(t, func(pid int) bool { return isReaper(pid, o.Process.Dir) })
+			},
 			Real:      true,
 			Contained: true,
 			OwnPIDs:   true,

@@ -29,6 +29,7 @@ func conform(t *testing.T, noCgroups bool) {
 		return runtimetest.Subject{
 			Runtime:   reopen(t, o),
 			Reopen:    func(t *testing.T) runtime.Runtime { return reopen(t, o) },
+			Crash:     func(t *testing.T) { killReaper(t, o.Dir) },
 			Real:      true,
 			Contained: !noCgroups,
 			LogBound:  4 * 256 << 10,

@@ -30,6 +30,9 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	if err := ctx.Err(); err != nil {
 		return 0, timeout(ctx, "run the command")
 	}
+	if q.Attach {
+		return r.attach(ctx, id, q)
+	}
 	ask := frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, Hello: hello(false)}
 	if q.Terminal != nil {
 		if err := r.hasTerminals(ctx); err != nil {

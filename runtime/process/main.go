@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/runtime/process/keeper"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -26,6 +27,9 @@ const (
 func ReaperMain(ctx context.Context, dir string) error { return reaperMain(ctx, dir, nil) }
 
 func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
+	if of := os.Getenv(keeper.EnvKeep); of != "" {
+		return keeper.Run(ctx, of)
+	}
 	// The heap is a few megabytes: to collect it at every doubling would take a twentieth of the time of a burst of
 	// starts.
 	debug.SetGCPercent(400)

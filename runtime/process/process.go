@@ -18,7 +18,8 @@
 //
 // When its main process ends, a machine has ended: what it left running is killed.
 //
-// It shares the host's files and network. Spec.TTY is without effect here.
+// It shares the host's files and network. With Spec.TTY it has a terminal for its stdin, stdout and stderr, which is
+// kept by a process of its own (package keeper), so that the machine does not notice when the reaper is replaced.
 //
 // # Directory
 //
@@ -27,6 +28,7 @@
 //	DIR/reaper.lock       held by the reaper
 //	DIR/reaper.log        what the reaper itself has to say
 //	DIR/spool             output on its way from the machines' pipes to their logs
+//	DIR/terminals         where the keeper of terminals listens, when there are any
 //	DIR/machines/ID       the machine's directory
 //	DIR/logs/ID           its output, once there is any
 package process

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -45,6 +46,12 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		Apart: true, Root: r.o.AllowRoot, Container: in,
 		Limits:   limitsOf(s),
 		LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
+	}
+	if s.TTY {
+		if err := r.hasTerminals(ctx); err != nil {
+			return frame.Reply{}, err
+		}
+		st.Terminal = &machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}} // until somebody attaches
 	}
 	total := 0
 	var data [][]byte

@@ -20,6 +20,8 @@ type Subject struct {
 	Runtime runtime.Runtime
 	// Reopen does what kill -9 and a new start of souk do: the old Runtime is used no more, what runs goes on.
 	Reopen func(t *testing.T) runtime.Runtime
+	// Crash kills what of the runtime lives beside souk; nil: nothing does.
+	Crash func(t *testing.T)
 	// Real says that programs really run.
 	Real bool
 	// Contained says that no process can escape its machine (cgroups, a container, a sandbox).
@@ -77,6 +79,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"ExecBlocks", true, testExecBlocks},
 		{"TerminalSession", true, testTerminalSession},
 		{"TerminalHangsUp", true, testTerminalHangsUp},
+		{"Attach", true, testAttach},
 		{"PauseStopsCPU", true, testPauseStops},
 		{"PauseRacesExec", true, testPauseRacesExec},
 		{"LeftoversEnd", true, testLeftovers},

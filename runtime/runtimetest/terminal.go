@@ -71,13 +71,20 @@ type session struct {
 
 // sit begins a command with a terminal.
 func (h *harness) sit(ctx context.Context, t machine.Terminal, argv ...string) *session {
+	return h.sitAt(ctx, runtime.ExecRequest{Argv: argv, Terminal: &runtime.Terminal{Terminal: t}})
+}
+
+// sitAt begins what is asked for, of machine m unless another is named.
+func (h *harness) sitAt(ctx context.Context, q runtime.ExecRequest, of ...string) *session {
 	r, w := io.Pipe()
 	h.Cleanup(func() { _ = w.Close() })
 	s := &session{h: h, keys: w, sizes: make(chan machine.WindowSize), ended: make(chan error, 1)}
+	q.Stdin, q.Stdout, q.Terminal.Resize = r, &s.screen, s.sizes
+	id := append(of, "m")[0]
+	rt := h.rt
 	go func() {
 		var err error
-		s.code, err = h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: argv, Stdin: r, Stdout: &s.screen,
-			Terminal: &runtime.Terminal{Terminal: t, Resize: s.sizes}})
+		s.code, err = rt.Exec(ctx, id, q)
 		_ = r.Close()
 		s.ended <- err
 	}()
@@ -184,4 +191,62 @@ func testTerminalHangsUp(h *harness) {
 	if st, _ := h.status("m"); !st.Running {
 		h.Errorf("status %+v", st)
 	}
+}
+
+// testAttach: several look at the terminal of a machine, what it writes goes to its log too, and who leaves does not
+// end it. A reaper that is killed, souk that is started anew: the program does not notice.
+func testAttach(h *harness) {
+	s := sh("m", 1, "stty -echo; echo begun; while read line; do echo \"got $line $(stty size)\"; "+
+		"test \"$line\" = end && exit 4; done; echo no input; exit 5")
+	s.TTY = true
+	h.start(s)
+	attach := func(ctx context.Context, backlog bool) *session {
+		return h.sitAt(ctx, runtime.ExecRequest{Attach: true, Backlog: backlog,
+			Terminal: &runtime.Terminal{Terminal: machine.Terminal{Size: machine.WindowSize{Rows: 31, Cols: 97}}}})
+	}
+	one := attach(h.ctx(), true)
+	one.sees("begun")
+	one.key("first\n")
+	one.sees("got first 31 97")
+	ctx, leave := context.WithCancel(h.Context())
+	defer leave()
+	two := attach(ctx, true)
+	two.sees("got first") // as one has
+	two.key("second\n")
+	one.sees("got second 31 97")
+	two.sees("got second")
+	leave()
+	h.want(<-two.ended, fault.Timeout)
+	one.sizes <- machine.WindowSize{Rows: 12, Cols: 40}
+	one.key("third\n")
+	one.sees("got third 12 40")
+	if h.Crash != nil { // who is attached goes on, and so does the program
+		h.Crash(h.T)
+		one.key("fourth\n")
+		one.sees("got fourth 12 40")
+	}
+	h.until("the log has it", func() bool {
+		return strings.Contains(strings.Join(h.texts("m", machine.LogQuery{}), "\n"), "got third 12 40")
+	})
+	if st, _ := h.status("m"); !st.Running {
+		h.Fatalf("status %+v", st)
+	}
+	h.reopen()
+	three := attach(h.ctx(), false)
+	three.key("end\n")
+	three.end(4)
+	if x := h.exitOf("m", 1); x.Code != 4 && !x.Lost {
+		h.Errorf("exit %+v", x)
+	}
+	h.start(spec("n", 1, "sleep", "1000"))
+	_, err := h.rt.Exec(h.ctx(), "n", runtime.ExecRequest{Attach: true, Terminal: new(runtime.Terminal)})
+	h.want(err, fault.Precondition)
+	// One that ends with what it wrote last.
+	s = sh("o", 1, "read go; echo bye; exit 6")
+	s.TTY = true
+	h.start(s)
+	last := h.sitAt(h.ctx(), runtime.ExecRequest{Attach: true, Terminal: new(runtime.Terminal)}, "o")
+	last.key("now\n")
+	last.end(6)
+	last.sees("bye")
 }

@@ -133,36 +133,47 @@ type Plan struct {
 	Users func(ids []spec.ID) (*os.File, error)
 }
 
-// Create makes a container and returns the process that will be its first, which waits for Start. It runs on a thread
-// that is in a mount namespace of its own, and that does not end before.
-func (s Store) Create(ctx context.Context, p Plan) (pid int, err error) {
+// Create makes a container and returns the process that will be its first, which waits for Start, and the near end of
+// its terminal where it has one. It runs on a thread that is in a mount namespace of its own, and that does not end
+// before.
+func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err error) {
 	ids := []spec.ID{
 		{Inside: 0, Outside: uint32(p.UID), Size: 1},
 		{Inside: 1, Outside: users.Within + 1, Size: users.WithinSize - 1},
 	}
 	if err := s.Delete(ctx, p.Name); err != nil { // of a try before
-		return 0, err
+		return 0, nil, err
 	}
 	root, err := p.mountRoot(ids)
 	if err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "rootfs", "the root file system of container %s cannot be made",
-			p.Name.ID)
+		return 0, nil, fault.Wrap(err, fault.Unavailable, "rootfs",
+			"the root file system of container %s cannot be made", p.Name.ID)
 	}
 	if err := programIn(root, p.Start); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	full, err := s.describe(p, root, ids)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	raw, err := json.Marshal(full)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.bundle(p.Name.ID), configFile), raw, 0o600)
 	}
 	if err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described", p.Name.ID)
+		return 0, nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described",
+			p.Name.ID)
 	}
-	return s.engine(p.Name.Engine).Create(ctx, p.Name.ID, s.bundle(p.Name.ID), p.Files)
+	e, bundle := s.engine(p.Name.Engine), s.bundle(p.Name.ID)
+	if p.Start.Terminal == nil {
+		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, "")
+		return pid, nil, err
+	}
+	near, err = s.console(func(at string) error {
+		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, at)
+		return err
+	})
+	return pid, near, err
 }
 
 const configFile = "config.json"
@@ -236,7 +247,11 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 		}
 		c.Mounts = append(c.Mounts, names...)
 	}
-	return spec.New(c)
+	full, err := spec.New(c)
+	if err == nil && p.Start.Terminal != nil {
+		full.Process = spec.Command(full.Process, full.Process.Args, p.Start.Terminal)
+	}
+	return full, err
 }
 
 // RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.

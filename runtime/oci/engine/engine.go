@@ -33,13 +33,17 @@ type Engine struct {
 type Files [3]*os.File
 
 // Create makes a container of a bundle, which holds its specification, and returns the process that will become its
-// program; it waits for Start. The thread that calls it must not end before.
-func (e Engine) Create(ctx context.Context, id, bundle string, files Files) (pid int, err error) {
+// program; it waits for Start. The thread that calls it must not end before. console is as for Exec.
+func (e Engine) Create(ctx context.Context, id, bundle string, files Files, console string) (pid int, err error) {
 	file := filepath.Join(bundle, "pid")
 	log := filepath.Join(bundle, "log")
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	err = e.client(log).Create(ctx, id, bundle, &runc.CreateOpts{IO: &files, PidFile: file})
+	o := &runc.CreateOpts{IO: &files, PidFile: file}
+	if console != "" {
+		o.ConsoleSocket = socket(console)
+	}
+	err = e.client(log).Create(ctx, id, bundle, o)
 	if err != nil {
 		return 0, said(log, err)
 	}

@@ -13,12 +13,12 @@ import (
 )
 
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
-// gives machines users of their own, one from Containers on knows what a container is, one from Terminals on what a
-// terminal is, and one from Networks on gives containers theirs.
+// gives machines users of their own, one from Containers on knows what a container is, one from Networks on gives
+// containers theirs, and one from Terminals on gives machines theirs.
 const (
-	Version    = 6
+	Version    = 7
+	Terminals  = 7
 	Networks   = 6
-	Terminals  = 4
 	Containers = 3
 	Apart      = 2
 	Oldest     = 1
@@ -39,6 +39,7 @@ const (
 	KindReply   Kind = 'A' // head: Reply, same id
 	KindExit    Kind = 'X' // head: runtime.Exit, unasked, id 0
 	KindGrown   Kind = 'G' // a watched machine's log has grown, same id as the watch
+	KindOutput  Kind = 'O' // body: what a machine wrote to its terminal, same id as the attach
 )
 
 // Frame is one message.

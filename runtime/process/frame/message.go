@@ -24,8 +24,9 @@ const (
 	OpAck     = "ack"
 	OpPause   = "pause"
 	OpResume  = "resume"
-	OpWatch   = "watch" // a connection of its own: KindGrown until it is closed
-	OpExec    = "exec"  // a connection of its own: three descriptors come along, or one goes back; closing it kills
+	OpWatch   = "watch"  // a connection of its own: KindGrown until it is closed
+	OpExec    = "exec"   // a connection of its own: three descriptors come along, or one goes back; closing it kills
+	OpAttach  = "attach" // a connection of its own: the near end of the machine's terminal comes with the first answer
 	OpUpgrade = "upgrade"
 	OpResize  = "resize"
 	OpPing    = "ping"
@@ -44,6 +45,8 @@ type Request struct {
 	// Terminal gives an exec one. No descriptors come along then; the first answer has that of its near end, and the
 	// second one says how the command ended.
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
+
+	Backlog bool `json:"backlog,omitempty"` // an attach begins with what was written last
 
 	Acks []Ack `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
 
@@ -98,6 +101,8 @@ type Start struct {
 	LogFiles int   `json:"log_files"`
 
 	Container *Container `json:"container,omitempty"` // nil: a process of the host
+
+	Terminal *machine.Terminal `json:"terminal,omitempty"` // nil: its output goes through pipes, and it has no input
 }
 
 // Container makes a start that of a container: User, Files and Mounts are the container's then.

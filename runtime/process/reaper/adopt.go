@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/pty"
 )
 
 // adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
@@ -209,6 +210,9 @@ func isChild(rec *lifeRecord) bool {
 func (r *Reaper) adopt(l *life) {
 	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
 	for i, name := range []string{"stdout", "stderr"} {
+		if l.rec.Terminal && i > 0 {
+			break
+		}
 		sink := r.out.sink(l, name)
 		s, err := r.pipeOf(l, i, name, sink)
 		if err != nil {
@@ -239,6 +243,9 @@ func (r *Reaper) adopt(l *life) {
 
 // pipeOf gives the reaper's end of a life's output: the one that an upgrade handed over, else the pipe opened again.
 func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream, error) {
+	if l.rec.Terminal {
+		return terminalOf(r, l)
+	}
 	inode := []uint64{l.rec.Out, l.rec.Err}[i]
 	fds, ok := r.old.Pipes[l.m.id]
 	if !ok {
@@ -256,6 +263,24 @@ func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream
 		err = errors.New("another pipe was handed over")
 	}
 	return s, err
+}
+
+// terminalOf gives the near end of a life's terminal: the one that an upgrade handed over, else the one that was kept.
+func terminalOf(r *Reaper, l *life) (*stream, error) {
+	near := r.kept[l.String()]
+	delete(r.kept, l.String())
+	if fds, ok := r.old.Pipes[l.m.id]; ok && near == nil && fds[0] >= 0 { // the keeper was killed, which is made good
+		near = pty.Near(fds[0])
+		if err := r.keeper.Keep(l.String(), near); err != nil {
+			r.log.Warn("a terminal cannot be kept for the next reaper", "machine", l.m.id, "err", err)
+		}
+	} else if ok && fds[0] >= 0 {
+		_ = unix.Close(fds[0]) // a copy of what was kept
+	}
+	if near == nil {
+		return nil, errors.New("its terminal was lost: the reaper and the keeper of terminals were killed at once")
+	}
+	return openTerminal(near, l.log.Sink("stdout"))
 }
 
 // watchAdopted waits for the end of a process that is not a child.

@@ -124,7 +124,10 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, data []b
 		Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
 		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Users: c.userNamespace,
 	}
-	pid, err = c.store.Create(ctx, p)
+	pid, near, err := c.store.Create(ctx, p)
+	if near != nil {
+		err = errors.Join(err, keepTerminal(c.r, l, near))
+	}
 	if err == nil && l.rec.Network {
 		_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
 	}

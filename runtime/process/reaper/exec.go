@@ -48,6 +48,42 @@ func (c *conn) exec(id uint32, q frame.Request) {
 	c.send(id, frame.KindReply, frame.Reply{Code: code})
 }
 
+// attach shows a machine's terminal until the machine has ended, and says how; what is typed goes there directly, by
+// the near end that goes with the first answer. When the worker closes the connection first, nothing happens to the
+// machine.
+func (c *conn) attach(id uint32, q *frame.Request) {
+	l, err := c.r.running(q.Machine)
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	c.r.mu.Lock()
+	s := l.streams[0]
+	c.r.mu.Unlock()
+	if !l.rec.Terminal || s == nil {
+		c.fail(id, fault.New(fault.Precondition, "no_terminal",
+			"machine %s has no terminal: souk run -t gives one to "+
+				"a new machine, souk exec -t to a command beside this one, and souk logs -f shows what it writes", q.Machine))
+		return
+	}
+	c.send(id, frame.KindReply, frame.Reply{}, s.file)
+	s.screen.join(c, id, q.Backlog)
+	defer s.screen.leave(c)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+	}()
+	select {
+	case <-l.done:
+		c.r.mu.Lock()
+		code := l.code
+		c.r.mu.Unlock()
+		c.send(id, frame.KindReply, frame.Reply{Code: code})
+	case <-gone:
+	}
+}
+
 func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, error) {
 	id := q.Machine
 	l, err := r.running(id)

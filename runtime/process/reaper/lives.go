@@ -72,6 +72,7 @@ type lifeRecord struct {
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
 	Network   bool      `json:"nw,omitempty"` // it has one of its own
+	Terminal  bool      `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`
 }
@@ -227,7 +228,7 @@ func (n line) plain() bool {
 	if l == nil {
 		return n.Kind == lineIntent && plainTime(n.At)
 	}
-	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" &&
+	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" && !l.Terminal &&
 		(l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
 }
 

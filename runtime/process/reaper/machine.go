@@ -59,6 +59,7 @@ type life struct {
 	// ---
 	ended bool // the main process has ended, the rest is being cleared away
 	over  bool // done is closed
+	code  int  // how it ended, once it is over
 }
 
 func (l *life) status() runtime.Status {

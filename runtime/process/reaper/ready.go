@@ -86,13 +86,13 @@ func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data 
 	if err != nil {
 		return nil, err
 	}
-	pair, err := l.outfit(c.r, s)
+	ends, closeEnds, err := l.outfit(c.r, s)
 	if err != nil {
 		return nil, err
 	}
-	defer pair.closeEnds()
+	defer closeEnds()
 	err = c.withEngine(func(ctx context.Context) error {
-		l.rec.PID, err = c.make(ctx, l, s, data, [2]int{pair[0].end, pair[1].end})
+		l.rec.PID, err = c.make(ctx, l, s, data, ends)
 		return err
 	})
 	if err != nil {

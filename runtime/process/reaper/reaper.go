@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/keeper"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/unixsock"
 )
@@ -80,7 +82,9 @@ type Reaper struct {
 	pool       *workerPool
 	turns      turns
 	containers *containers
-	startSlots chan struct{} // one is held by each start that is under way, see maxStarting
+	keeper     *keeper.Keeper      // of the near ends of terminals
+	kept       map[string]*os.File // what it had of the reaper before, by life; only while this one begins
+	startSlots chan struct{}       // one is held by each start that is under way, see maxStarting
 
 	forkPatience time.Duration // see there
 
@@ -130,6 +134,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r.containers = newContainers(r)
+	openKeeper(r)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	defer signal.Stop(children)
@@ -139,6 +144,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := r.adoptAll(); err != nil {
 		return err
 	}
+	dropKept(r)
 	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile))
 	if err != nil {
 		return err
@@ -152,6 +158,38 @@ func Run(ctx context.Context, o Options) error {
 		o.Ready()
 	}
 	return newIdleness(r, ln, o.Idle).tend(ctx, swept, children, hup)
+}
+
+// openKeeper finds what a reaper before this one had of terminals.
+func openKeeper(r *Reaper) {
+	dir := filepath.Join(r.dir, "terminals")
+	command := os.Args[:max(1, len(os.Args)-1)] // what this process was started by, but for its directory
+	var err error
+	r.keeper, r.kept, err = keeper.Open(dir, command, []string{EnvDir + "=" + dir}, startApart(r))
+	if err != nil {
+		r.log.Error("the terminals of machines are not known", "err", err)
+	}
+}
+
+// dropKept lets go of the terminals of lives that are over.
+func dropKept(r *Reaper) {
+	for name, near := range r.kept {
+		r.keeper.Drop(name)
+		_ = near.Close()
+	}
+	r.kept = nil
+}
+
+// startApart starts a program that is no machine's. It is waited for as all children are.
+func startApart(r *Reaper) func(*exec.Cmd) error {
+	return func(cmd *exec.Cmd) error {
+		r.forkMu.Lock()
+		defer r.forkMu.Unlock()
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		return cmd.Process.Release()
+	}
 }
 
 // settle makes the process what a parent of machines must be.

@@ -28,6 +28,8 @@ var places = map[string]int{
 	frame.OpHello: 64,   // a souk: one, and those that it has left and that are not closed yet
 	frame.OpWatch: 2048,
 	frame.OpExec:  2048,
+
+	frame.OpAttach: 2048,
 }
 
 // conn is one connection of a worker.
@@ -98,6 +100,8 @@ func fullText(op string, most int) string {
 	switch op {
 	case frame.OpWatch:
 		return fmt.Sprintf("%d logs of the worker's machines are followed already, the most at once", most)
+	case frame.OpAttach:
+		return fmt.Sprintf("%d terminals of the worker's machines are looked at already, the most at once", most)
 	case frame.OpExec:
 		return fmt.Sprintf("%d commands run beside the worker's machines already, the most at once", most)
 	}
@@ -119,6 +123,16 @@ func (c *conn) send(id uint32, kind frame.Kind, head any, files ...*os.File) {
 	defer c.mu.Unlock()
 	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
 	if err := frame.Write(&frame.Sender{Conn: c.unix, Files: files}, id, kind, head); err != nil {
+		_ = c.unix.Close()
+	}
+}
+
+// sendOutput sends what a machine wrote to its terminal, as send does.
+func (c *conn) sendOutput(id uint32, p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
+	if err := frame.Write(c.unix, id, frame.KindOutput, nil, p); err != nil {
 		_ = c.unix.Close()
 	}
 }
@@ -160,6 +174,8 @@ func (c *conn) serve() {
 		c.watch(f.ID, q.Machine)
 	case frame.OpExec:
 		c.exec(f.ID, q)
+	case frame.OpAttach:
+		c.attach(f.ID, &q)
 	default:
 		c.fail(f.ID, fault.New(fault.Invalid, "op", "a connection cannot begin with %q", q.Op))
 	}

@@ -1,6 +1,8 @@
 package reaper
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/output"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/runtime/process/space"
 )
 
@@ -120,7 +123,7 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 
 func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
 	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{})}
-	l.rec = lifeRecord{UID: -1, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	l.rec = lifeRecord{UID: -1, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
@@ -128,29 +131,28 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	return l
 }
 
-// born makes pipes and cgroup, and has begin make the first process, register the life, and tell of it.
+// born makes pipes or a terminal, and a cgroup, and has begin make the first process, register the life, and tell of it.
 func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) error {
-	pair, err := l.outfit(r, s)
+	ends, closeEnds, err := l.outfit(r, s)
 	if err != nil {
 		return err
 	}
-	defer pair.closeEnds()
-	if err := l.begin(r, func() error { return begin([2]int{pair[0].end, pair[1].end}) }); err != nil {
+	defer closeEnds()
+	if err := l.begin(r, func() error { return begin(ends) }); err != nil {
 		l.strip(r)
 		return err
 	}
 	return nil
 }
 
-// outfit gives a life that is to be its pipes and its cgroup, with the limits set. Where it fails nothing is left.
-func (l *life) outfit(r *Reaper, s *frame.Start) (pair pipePair, err error) {
-	if pair, err = r.stock.pipes(); err != nil {
+// outfit gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
+// left.
+func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
+	if ends, closeEnds, err = openEnds(r, l, s); err != nil {
 		_ = l.log.Close() // nothing was written
-		return pair, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
 	}
-	l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
-	l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
-	err = givePipes(l.owner, pair[0].end, pair[1].end)
+	err = givePipes(l.owner, ends[:]...)
 	if err == nil && r.tree != nil {
 		take := r.slots.take
 		if l.rec.Container != "" {
@@ -164,10 +166,10 @@ func (l *life) outfit(r *Reaper, s *frame.Start) (pair pipePair, err error) {
 		}
 	}
 	if err != nil {
-		pair.closeEnds()
+		closeEnds()
 		l.strip(r)
 	}
-	return pair, err
+	return ends, closeEnds, err
 }
 
 // strip takes from a life that is not to be what outfit gave it.
@@ -176,6 +178,7 @@ func (l *life) strip(r *Reaper) {
 		_ = r.slots.drop(l.slot) // it is tried again with the next
 	}
 	l.closeStreams()
+	r.keeper.Drop(l.String())
 	_ = l.log.Close() // nothing was written
 }
 
@@ -196,6 +199,44 @@ func (l *life) begin(r *Reaper, do func() error) error {
 	return nil
 }
 
+// openEnds makes what a life writes to: pipes, or a terminal. That of a container is made with it.
+func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err error) {
+	switch {
+	case s.Terminal == nil:
+		pair, err := r.stock.pipes()
+		if err != nil {
+			return ends, nil, err
+		}
+		l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
+		l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
+		return [2]int{pair[0].end, pair[1].end}, pair.closeEnds, nil
+	case s.Container != nil:
+		return [2]int{int(r.null.Fd()), int(r.null.Fd())}, func() {}, nil
+	}
+	near, far, err := pty.Open(s.Terminal.Size)
+	if err != nil {
+		return ends, nil, err
+	}
+	if err := keepTerminal(r, l, near); err != nil {
+		return ends, nil, errors.Join(err, far.Close())
+	}
+	fd := int(far.Fd())
+	return [2]int{fd, fd}, func() { _ = far.Close() }, nil
+}
+
+// keepTerminal makes a near end the output of a life, and has a copy kept for the next reaper.
+func keepTerminal(r *Reaper, l *life, near *os.File) error {
+	s, err := openTerminal(near, l.log.Sink("stdout"))
+	if err == nil {
+		err = r.keeper.Keep(l.String(), near)
+	}
+	if err != nil {
+		return errors.Join(err, near.Close())
+	}
+	l.streams[0], l.rec.Out = s, s.inode
+	return nil
+}
+
 // forkMain forks the main process of a life that is no container.
 func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Start, ends [2]int,
 	tell func(runtime.Status)) error {
@@ -210,6 +251,10 @@ func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Star
 			r.mu.Unlock()
 			tell(st)
 		},
+	}
+	if s.Terminal != nil {
+		c.files[0], c.terminal = ends[0], true
+		c.env = s.Terminal.Env(c.env)
 	}
 	if r.tree != nil {
 		c.group = &l.slot.group
@@ -239,7 +284,9 @@ func (r *Reaper) attend(l *life) {
 	streams := l.streams
 	r.mu.Unlock()
 	for _, st := range streams {
-		l.pumps.run(st)
+		if st != nil {
+			l.pumps.run(st)
+		}
 	}
 }
 
@@ -257,7 +304,11 @@ func (r *Reaper) freeThread(l *life) {
 func (r *Reaper) register(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
 	r.at(PointForked)
-	l.pumps.expect(len(l.streams))
+	for _, st := range l.streams {
+		if st != nil {
+			l.pumps.expect(1)
+		}
+	}
 	if ticks == 0 {
 		if st, err := proc.Read(pid); err == nil {
 			l.rec.Ticks = st.Start

@@ -3,6 +3,7 @@ package reaper
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -25,6 +26,81 @@ type stream struct {
 	fd      int         // of file, which hides it
 	resting atomic.Bool // the pump stops for an upgrade and may be started again
 	ended   bool        // read to the end; written by the pump
+
+	screen *screen // of a terminal; nil: it is a pipe
+}
+
+// screen is what is shown on a terminal, to those who are attached. What one of them does not take for sendPatience
+// cuts that one off; until then the terminal's programs wait, as on any terminal.
+type screen struct {
+	mu      sync.Mutex
+	backlog []byte // what was written last
+	viewers map[*conn]uint32
+}
+
+// maxBacklog bounds what is remembered of a terminal, in bytes.
+const maxBacklog = 64 << 10
+
+// show shows what was written. p is not kept.
+func (s *screen) show(p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backlog = append(s.backlog, p...)
+	if over := len(s.backlog) - maxBacklog; over > maxBacklog/4 {
+		s.backlog = append([]byte(nil), s.backlog[over:]...)
+	}
+	for c, id := range s.viewers {
+		c.sendOutput(id, p)
+	}
+}
+
+// join has a connection shown what is written from now on.
+func (s *screen) join(c *conn, id uint32, backlog bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if backlog && len(s.backlog) > 0 {
+		c.sendOutput(id, s.backlog)
+	}
+	if s.viewers == nil {
+		s.viewers = make(map[*conn]uint32)
+	}
+	s.viewers[c] = id
+}
+
+func (s *screen) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.viewers, c)
+}
+
+// openTerminal makes the stream of a terminal's near end, which is the stream's from then on.
+func openTerminal(near *os.File, sink *output.Sink) (*stream, error) {
+	raw, err := near.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{name: "stdout", file: near, sink: sink, screen: new(screen)}
+	var st unix.Stat_t
+	cerr := raw.Control(func(fd uintptr) { s.fd, err = int(fd), unix.Fstat(int(fd), &st) })
+	s.inode = st.Ino
+	return s, errors.Join(err, cerr)
+}
+
+// take moves what there is into the log, and shows it.
+func (s *stream) take(fd int, buf []byte) error {
+	if s.screen == nil {
+		return s.sink.Take(fd, buf)
+	}
+	n, err := syscall.Read(fd, buf)
+	switch {
+	case errors.Is(err, syscall.EIO), n == 0 && err == nil: // nobody has the far end
+		return io.EOF
+	case err != nil:
+		return err
+	}
+	s.sink.Write(buf[:n], time.Now())
+	s.screen.show(buf[:n])
+	return nil
 }
 
 // buffers are shared by all pumps: a pump has one only while there is something to read.
@@ -141,7 +217,7 @@ func (s *stream) pumpWith(bufs *buffers) {
 		err = raw.Read(func(fd uintptr) bool {
 			b := bufs.pool.Get().(*[]byte)
 			defer bufs.pool.Put(b)
-			switch e := s.sink.Take(int(fd), *b); {
+			switch e := s.take(int(fd), *b); {
 			case errors.Is(e, syscall.EAGAIN):
 				return false
 			case e != nil && !errors.Is(e, syscall.EINTR):

@@ -115,6 +115,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	}
 	t.Stop()
 	r.containers.over(l)
+	r.keeper.Drop(l.String())
 	if err := l.log.Close(); err != nil {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
 	}
@@ -130,7 +131,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		}
 	}
 	r.mu.Lock()
-	l.over, l.env = true, nil
+	l.over, l.env, l.code = true, nil, x.Code
 	l.streams, l.log = [2]*stream{}, nil
 	r.mu.Unlock()
 	close(l.done)
