@@ -45,7 +45,7 @@ var siblings = map[string][]string{
 	"catalog": {"atrest", "journal"}, "pki": {"atrest"},
 	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"},
-	"runtime": {"sysmon", "unixsock"}, "runtime/oci": {"image"}, "tlscert": {"journal"},
+	"runtime": {"sysmon", "unixsock", "wait"}, "runtime/oci": {"image"}, "tlscert": {"journal"},
 	"wire":        {"pki", "runtime", "strangers"},
 	"gossip":      {"strangers"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},

@@ -60,22 +60,40 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 
 // CheckPeer refuses the other end of a socket unless it is this user or root: Denied.
 func CheckPeer(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	cred, err := peer(c)
 	if err != nil {
 		return err
-	}
-	var cred *syscall.Ucred
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
-	if err = errors.Join(err, cerr); err != nil {
-		return fault.Wrap(err, fault.Denied, "peer", "the system does not say who is at the other end of a socket")
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return fault.New(fault.Denied, "peer",
 			"user %d is at the other end of the socket, and only user %d and root may be", cred.Uid, os.Geteuid())
 	}
 	return nil
+}
+
+// PeerPID gives the process at the other end of a socket: the one that listened, or that dialed.
+func PeerPID(c *net.UnixConn) (int, error) {
+	cred, err := peer(c)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+func peer(c *net.UnixConn) (*syscall.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *syscall.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(err, cerr); err != nil {
+		return nil, fault.Wrap(err, fault.Denied, "peer",
+			"the system does not say who is at the other end of a socket")
+	}
+	return cred, nil
 }
 
 // Checked returns a listener that accepts this user and root only. refused hears of others, whose connections are

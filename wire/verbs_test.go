@@ -280,6 +280,9 @@ func TestTerminals(t *testing.T) {
 		if r.Terminal == nil || r.Terminal.Terminal != at {
 			return 0, fmt.Errorf("the terminal is %+v", r.Terminal)
 		}
+		if is := r.Stdin != nil; r.Attach != is || r.Backlog != is || (len(r.Argv) == 0) != is {
+			return 0, fmt.Errorf("asked for is %+v", r)
+		}
 		if r.Stdin != nil {
 			buf := make([]byte, 3)
 			if _, err := io.ReadFull(r.Stdin, buf); err != nil || string(buf) != "key" {
@@ -297,6 +300,7 @@ func TestTerminals(t *testing.T) {
 		q := runtime.ExecRequest{Argv: []string{"sh"}, Stdout: out,
 			Terminal: &runtime.Terminal{Terminal: at, Resize: sizes}}
 		if typing {
+			q.Attach, q.Backlog, q.Argv = true, true, nil
 			q.Stdin = strings.NewReader("key") // its end is not that of the sizes
 		}
 		go func() {
@@ -317,24 +321,43 @@ func TestACommandEndsWithItsCaller(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	began, ended := make(chan struct{}), make(chan struct{})
-	k.give["Exec"] = func(ctx context.Context, _ runtime.ExecRequest) (int, error) {
-		close(began)
+	k.give["Exec"] = func(ctx context.Context, r runtime.ExecRequest) (int, error) {
+		if r.Stdin != nil { // it is read all the while, as its own program would
+			go func() { _, _ = io.Copy(io.Discard, r.Stdin) }()
+		}
+		began <- struct{}{}
 		<-ctx.Done()
-		close(ended)
+		ended <- struct{}{}
 		return 0, ctx.Err()
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-began
-		cancel()
-	}()
-	_, err := w.Exec(ctx, "a", testID, runtime.ExecRequest{Argv: []string{"x"}})
-	wantFault(t, err, fault.Unavailable, "cancelled")
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v does not say that the caller's context ended", err)
+	open, typing := io.Pipe() // it never has anything, and never ends
+	defer typing.Close()
+	for _, q := range []runtime.ExecRequest{
+		{Argv: []string{"x"}},
+		{Argv: []string{"x"}, Stdin: open},
+		{Argv: []string{"x"}, Stdin: endless{}}, // more than the command takes
+		{Argv: []string{"x"}, Stdin: open, Terminal: new(runtime.Terminal)},
+		{Attach: true, Stdin: open, Terminal: new(runtime.Terminal)},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-began
+			cancel()
+		}()
+		_, err := w.Exec(ctx, "a", testID, q)
+		wantFault(t, err, fault.Unavailable, "cancelled")
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v does not say that the caller's context ended", err)
+		}
+		<-ended
 	}
-	<-ended
 }
+
+// endless is a stdin that always has something.
+type endless struct{}
+
+// Read gives what was there.
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestCopies(t *testing.T) {
 	k := newStub()

@@ -1,9 +1,11 @@
 package machines
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -176,16 +178,12 @@ func (l *leaver) Read(p []byte) (int, error) {
 
 // next takes one byte.
 func (l *leaver) next(out []byte, b byte) []byte {
-	if b == l.keys[l.held] {
-		if l.held++; l.held == len(l.keys) {
-			l.left.Store(true)
-		}
-		return out
+	typed := append(slices.Clone(l.keys[:l.held]), b)
+	for !bytes.HasPrefix(l.keys, typed) {
+		out, typed = append(out, typed[0]), typed[1:]
 	}
-	out = append(out, l.keys[:l.held]...)
-	if l.held = 0; b == l.keys[0] {
-		l.held = 1
-		return out
+	if l.held = len(typed); l.held == len(l.keys) {
+		l.left.Store(true)
 	}
-	return append(out, b)
+	return out
 }

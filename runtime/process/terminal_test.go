@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/keeper"
 	"github.com/soukhq/souk/runtime/process/proc"
 )
 
@@ -26,7 +27,8 @@ func keeperOf(t *testing.T, dir string) int {
 	}
 	for _, s := range all {
 		env, err := proc.Environ(s.PID)
-		if err == nil && s.State != 'Z' && slices.Contains(env, "SOUK_REAPER_TERMINALS="+filepath.Join(dir, "terminals")) {
+		is := slices.Contains(env, keeper.EnvKeep+"="+filepath.Join(dir, "terminals"))
+		if err == nil && s.State != 'Z' && is {
 			return s.PID
 		}
 	}

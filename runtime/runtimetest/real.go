@@ -98,28 +98,48 @@ func testExecShares(h *harness) {
 // testExecBlocks: a command's reads and writes wait, as programs expect: none fails with EAGAIN.
 func testExecBlocks(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
+	fdinfo := []string{"sh", "-c", "cd /proc/$$/fdinfo; cat 0 1 2"}
+	var out bytes.Buffer
 	for _, apart := range []bool{false, true} {
-		var out, other bytes.Buffer
-		q := runtime.ExecRequest{Argv: []string{"sh", "-c", "cd /proc/$$/fdinfo; cat 0 1 2"},
+		var other bytes.Buffer
+		out.Reset()
+		q := runtime.ExecRequest{Argv: fdinfo,
 			Stdin: strings.NewReader("something"), Stdout: &out, Stderr: &out}
 		if apart {
 			q.Stderr = &other
 		}
 		_, err := h.rt.Exec(h.ctx(), "m", q)
 		h.ok(err)
-		n := 0
-		for line := range strings.Lines(out.String()) {
-			if flags, is := strings.CutPrefix(line, "flags:"); is {
-				n++
-				f, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
-				if err != nil || f&syscall.O_NONBLOCK != 0 {
-					h.Errorf("descriptor %d has flags %s", n-1, flags)
-				}
+		h.blocks(out.String())
+	}
+	out.Reset()
+	_, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: fdinfo, Stdout: &out, Terminal: new(runtime.Terminal)})
+	h.ok(err)
+	h.blocks(out.String())
+	for id, tty := range map[string]bool{"n": false, "o": true} { // and so does a main process
+		s := spec(id, 1, fdinfo...)
+		s.TTY = tty
+		h.start(s)
+		h.exitOf(id, 1)
+		h.blocks(strings.Join(h.texts(id, machine.LogQuery{}), "\n"))
+	}
+}
+
+// blocks looks at what fdinfo said.
+func (h *harness) blocks(said string) {
+	h.Helper()
+	n := 0
+	for line := range strings.Lines(said) {
+		if flags, is := strings.CutPrefix(line, "flags:"); is {
+			n++
+			f, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+			if err != nil || f&syscall.O_NONBLOCK != 0 {
+				h.Errorf("descriptor %d has flags %s", n-1, flags)
 			}
 		}
-		if n != 3 {
-			h.Errorf("what a command has: %q", &out)
-		}
+	}
+	if n != 3 {
+		h.Errorf("what a program has: %q", said)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -23,8 +25,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/wait"
 )
 
 // What a keeper is asked for.
@@ -33,6 +37,7 @@ const (
 	opDrop  = "drop"
 	opNames = "names"
 	opGive  = "give" // a descriptor goes back
+	opEnd   = "end"  // by the one that takes its place
 )
 
 // request is what a keeper is asked, and what it answers: the same with what was asked for.
@@ -56,12 +61,18 @@ type store struct {
 	mu    sync.Mutex
 	files map[string]*os.File
 	conns int
-	idle  chan struct{} // closed when there is nothing to keep, and nobody who may bring something
+	over  bool          // idle is closed
+	idle  chan struct{} // closed when there is nothing to keep and nobody who may bring something, or another one
 }
 
 // Run is the keeper. It returns when there is nothing to keep any more, or ctx ends.
 func Run(ctx context.Context, dir string) error {
-	ln, err := unixsock.Listen(filepath.Join(dir, socketFile))
+	socket := filepath.Join(dir, socketFile)
+	if c, err := unixsock.Dial(ctx, socket); err == nil { // of one that its reaper had no answer from
+		_ = frame.Write(c, 1, frame.KindRequest, request{Op: opEnd}) // it may be ending already
+		_ = c.Close()
+	}
+	ln, err := unixsock.Listen(socket)
 	if err != nil {
 		return err
 	}
@@ -75,23 +86,33 @@ func Run(ctx context.Context, dir string) error {
 	}
 	k.enter()
 	go k.serve(c.(*net.UnixConn)) // it is one of a pair of them
-	go func() {
-		for {
-			c, err := ln.AcceptUnix()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil && unixsock.CheckPeer(c) == nil {
-				k.enter()
-				go k.serve(c)
-			}
-		}
-	}()
+	go k.accept(ln)
 	select {
 	case <-k.idle:
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// acceptPause is how long a keeper that cannot take a connection waits before it tries again.
+const acceptPause = 100 * time.Millisecond
+
+// accept takes the reapers that come after the first, until the listener is closed.
+func (k *store) accept(ln *net.UnixListener) {
+	for {
+		c, err := ln.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // it has too many open files
+			<-time.After(acceptPause)
+		case unixsock.CheckPeer(c) != nil:
+			_ = c.Close()
+		default:
+			k.enter()
+			go k.serve(c)
+		}
+	}
 }
 
 func (k *store) enter() {
@@ -104,6 +125,14 @@ func (k *store) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conns--; k.conns == 0 && len(k.files) == 0 {
+		k.end()
+	}
+}
+
+// end is called with k.mu held.
+func (k *store) end() {
+	if !k.over {
+		k.over = true
 		close(k.idle)
 	}
 }
@@ -128,12 +157,16 @@ func (k *store) serve(c *net.UnixConn) {
 		k.mu.Lock()
 		switch q.Op {
 		case opKeep:
-			if len(from.FDs) == 1 {
-				k.drop(q.Name)
-				k.files[q.Name], from.FDs = pty.Near(from.FDs[0]), nil
+			if len(from.FDs) != 1 { // there was no room for it
+				k.mu.Unlock()
+				return
 			}
+			k.drop(q.Name)
+			k.files[q.Name], from.FDs = pty.Near(from.FDs[0]), nil
 		case opDrop:
 			k.drop(q.Name)
+		case opEnd:
+			k.end()
 		case opNames:
 			for name := range k.files {
 				q.Names = append(q.Names, name)
@@ -164,9 +197,10 @@ type Keeper struct {
 	dir     string
 	command []string // becomes a keeper where EnvKeep is set
 	env     []string
-	fork    func(*exec.Cmd) error
+	fork    func(*exec.Cmd) (pid int, err error)
 
 	mu    sync.Mutex
+	pid   int           // of the last one that there was; 0: none was known
 	conn  *net.UnixConn // nil: there is no keeper
 	in    *bufio.Reader
 	from  *frame.Receiver
@@ -174,8 +208,9 @@ type Keeper struct {
 }
 
 // Open finds the keeper of a directory, and what it keeps. command is executed, by fork, to become one when there is
-// something to keep, in the environment env.
-func Open(dir string, command, env []string, fork func(*exec.Cmd) error) (*Keeper, map[string]*os.File, error) {
+// something to keep, in the environment env. With an error there may be more that is kept than what is returned.
+func Open(dir string, command, env []string, fork func(*exec.Cmd) (pid int, err error)) (*Keeper,
+	map[string]*os.File, error) {
 	k := &Keeper{dir: dir, command: command, env: env, fork: fork, files: make(map[string]*os.File)}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -184,24 +219,20 @@ func Open(dir string, command, env []string, fork func(*exec.Cmd) error) (*Keepe
 		return k, nil, nil //nolint:nilerr // there is none
 	}
 	k.use(c)
-	a, _, err := k.ask(request{Op: opNames}, nil)
-	if err != nil {
+	if k.pid, err = unixsock.PeerPID(c); err != nil {
 		return k, nil, err
 	}
+	a, _, err := k.ask(request{Op: opNames}, nil)
 	for _, name := range a.Names {
-		_, near, err := k.ask(request{Op: opGive, Name: name}, nil)
-		if err != nil {
-			return k, nil, err
+		var near *os.File
+		if _, near, err = k.ask(request{Op: opGive, Name: name}, nil); err != nil {
+			break
 		}
 		if near != nil {
 			k.files[name] = near
 		}
 	}
-	out := make(map[string]*os.File, len(k.files))
-	for name, f := range k.files {
-		out[name] = f
-	}
-	return k, out, nil
+	return k, maps.Clone(k.files), err
 }
 
 func (k *Keeper) use(c *net.UnixConn) {
@@ -222,9 +253,14 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 	}
 	err := k.spawn()
 	for name, f := range k.files {
-		if err == nil {
-			_, _, err = k.ask(request{Op: opKeep, Name: name}, f)
+		if err != nil {
+			break
 		}
+		if f != near && closed(f) {
+			delete(k.files, name) // its machine has no program any more that has it
+			continue
+		}
+		_, _, err = k.ask(request{Op: opKeep, Name: name}, f)
 	}
 	if err != nil {
 		delete(k.files, name)
@@ -232,6 +268,12 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 		return fmt.Errorf("have a terminal kept: %w", err)
 	}
 	return nil
+}
+
+// closed says whether a file has been closed by this process. No terminal has a place to seek.
+func closed(f *os.File) bool {
+	_, err := f.Seek(0, io.SeekCurrent)
+	return errors.Is(err, os.ErrClosed)
 }
 
 // Drop forgets a near end. The keeper ends with the last one.
@@ -261,6 +303,24 @@ func (k *Keeper) Names() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Gone waits until a keeper that has nothing to keep any more has ended, or ctx has. One that keeps something stays.
+func (k *Keeper) Gone(ctx context.Context) error {
+	k.mu.Lock()
+	pid, keeps := k.pid, len(k.files) > 0
+	k.mu.Unlock()
+	if pid == 0 || keeps {
+		return nil
+	}
+	err := wait.Until(ctx, 2*time.Millisecond, func() bool {
+		st, err := proc.Read(pid)
+		return err != nil || st.State == 'Z'
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the end of the keeper of terminals, process %d: %w", pid, err)
+	}
+	return nil
 }
 
 func (k *Keeper) close() {
@@ -309,7 +369,7 @@ func (k *Keeper) spawn() error {
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := k.fork(cmd); err != nil {
+	if k.pid, err = k.fork(cmd); err != nil {
 		return err
 	}
 	c, err := net.FileConn(mine)

@@ -58,17 +58,25 @@ func (c *conn) attach(id uint32, q *frame.Request) {
 		return
 	}
 	c.r.mu.Lock()
-	s := l.streams[0]
+	s, over := l.streams[0], l.over
 	c.r.mu.Unlock()
-	if !l.rec.Terminal || s == nil {
+	switch {
+	case over:
+		c.fail(id, notRunning(q.Machine))
+		return
+	case l.rec.Terminal && s == nil:
+		c.fail(id, fault.New(fault.Precondition, "no_terminal", "machine %s has lost its terminal, for the reaper and "+
+			"the keeper of terminals were killed at once: start it again", q.Machine))
+		return
+	case s.screen == nil:
 		c.fail(id, fault.New(fault.Precondition, "no_terminal",
-			"machine %s has no terminal: souk run -t gives one to "+
-				"a new machine, souk exec -t to a command beside this one, and souk logs -f shows what it writes", q.Machine))
+			"machine %s has no terminal: souk run -t gives one to a new machine, souk exec -t to a command beside "+
+				"this one, and souk logs -f shows what it writes", q.Machine))
 		return
 	}
-	c.send(id, frame.KindReply, frame.Reply{}, s.file)
-	s.screen.join(c, id, q.Backlog)
+	s.screen.join(c, id, q.Backlog) // before anything can be typed, for what follows from that is to be shown
 	defer s.screen.leave(c)
+	c.send(id, frame.KindReply, frame.Reply{}, s.file)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

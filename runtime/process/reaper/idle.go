@@ -2,6 +2,7 @@ package reaper
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -178,6 +179,10 @@ func (r *Reaper) runsLocked() bool {
 	return len(r.procs) > 0
 }
 
+// keeperPatience bounds how long the end of a reaper waits for that of the keeper of terminals, which takes
+// milliseconds.
+const keeperPatience = 5 * time.Second
+
 // shut lets go of everything at the end of the reaper. Its cgroups go with it, unless something runs in them.
 func (r *Reaper) shut() error {
 	r.closeConns()
@@ -189,7 +194,9 @@ func (r *Reaper) shut() error {
 	runs := r.runsLocked()
 	r.mu.Unlock()
 	if r.tree != nil && !runs && !r.home.replaced() {
-		err := r.tree.Leave(os.Getpid())
+		ctx, cancel := context.WithTimeout(context.Background(), keeperPatience)
+		defer cancel()
+		err := errors.Join(r.keeper.Gone(ctx), r.tree.Leave(os.Getpid()))
 		if err == nil {
 			err = r.tree.Destroy()
 		}

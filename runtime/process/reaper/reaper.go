@@ -180,15 +180,22 @@ func dropKept(r *Reaper) {
 	r.kept = nil
 }
 
-// startApart starts a program that is no machine's. It is waited for as all children are.
-func startApart(r *Reaper) func(*exec.Cmd) error {
-	return func(cmd *exec.Cmd) error {
+// startApart starts a program that is no machine's. It is waited for as all children are. Whoever asks may be on a
+// thread that is in a mount namespace of its own, which the program would keep in being.
+func startApart(r *Reaper) func(*exec.Cmd) (pid int, err error) {
+	return func(cmd *exec.Cmd) (pid int, err error) {
 		r.forkMu.Lock()
 		defer r.forkMu.Unlock()
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		return cmd.Process.Release()
+		started := make(chan struct{})
+		go func() {
+			defer close(started)
+			if err = cmd.Start(); err == nil {
+				pid = cmd.Process.Pid
+				err = cmd.Process.Release()
+			}
+		}()
+		<-started
+		return pid, err
 	}
 }
 

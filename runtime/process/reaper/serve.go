@@ -127,11 +127,11 @@ func (c *conn) send(id uint32, kind frame.Kind, head any, files ...*os.File) {
 	}
 }
 
-// sendOutput sends what a machine wrote to its terminal, as send does.
-func (c *conn) sendOutput(id uint32, p []byte) {
+// sendOutput sends what a machine wrote to its terminal. A worker that has not read it by then is cut off.
+func (c *conn) sendOutput(id uint32, p []byte, by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
+	_ = c.unix.SetWriteDeadline(by)
 	if err := frame.Write(c.unix, id, frame.KindOutput, nil, p); err != nil {
 		_ = c.unix.Close()
 	}

@@ -49,8 +49,9 @@ func (s *screen) show(p []byte) {
 	if over := len(s.backlog) - maxBacklog; over > maxBacklog/4 {
 		s.backlog = append([]byte(nil), s.backlog[over:]...)
 	}
+	by := time.Now().Add(sendPatience) // one for all: the program, and the end of the machine, wait for it
 	for c, id := range s.viewers {
-		c.sendOutput(id, p)
+		c.sendOutput(id, p, by)
 	}
 }
 
@@ -59,7 +60,7 @@ func (s *screen) join(c *conn, id uint32, backlog bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if backlog && len(s.backlog) > 0 {
-		c.sendOutput(id, s.backlog)
+		c.sendOutput(id, s.backlog, time.Now().Add(sendPatience))
 	}
 	if s.viewers == nil {
 		s.viewers = make(map[*conn]uint32)
