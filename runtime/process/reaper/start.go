@@ -131,7 +131,8 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	return l
 }
 
-// born makes pipes or a terminal, and a cgroup, and has begin make the first process, register the life, and tell of it.
+// born makes pipes or a terminal, and a cgroup, and has begin make the first process, register the life, and tell of
+// it.
 func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) error {
 	ends, closeEnds, err := l.outfit(r, s)
 	if err != nil {
@@ -150,7 +151,8 @@ func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) er
 func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
 	if ends, closeEnds, err = openEnds(r, l, s); err != nil {
 		_ = l.log.Close() // nothing was written
-		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured",
+			l.m.id)
 	}
 	err = givePipes(l.owner, ends[:]...)
 	if err == nil && r.tree != nil {
