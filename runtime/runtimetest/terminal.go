@@ -217,7 +217,9 @@ func testAttach(h *harness) {
 	two.sees("got second")
 	leave()
 	h.want(<-two.ended, fault.Timeout)
-	one.sizes <- machine.WindowSize{Rows: 12, Cols: 40}
+	for range 2 { // the second is taken when the first has been told
+		one.sizes <- machine.WindowSize{Rows: 12, Cols: 40}
+	}
 	one.key("third\n")
 	one.sees("got third 12 40")
 	if h.Crash != nil { // who is attached goes on, and so does the program
