@@ -31,6 +31,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		case kind == "cores":
 			text = fmt.Sprintf("--%s is in cores, at least %s and in thousandths, such as 0.3 or 2, not %q", f.Name,
 				Cores(machine.MinCPUMilli), e.GetValue())
+		case kind == PortsKind:
+			text = fmt.Sprintf("--%s is written HOST:PORT or HOST:PORT/udp, a port of the worker's host and one of "+
+				"the machine, such as 8080:80, not %q", f.Name, e.GetValue())
 		case kind == "size":
 			text = fmt.Sprintf("--%s is whole MiB, such as 512m or 2g, not %q", f.Name, e.GetValue())
 		}
@@ -39,9 +42,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		switch name := e.GetSpecifiedName(); {
 		case cmd.Name() == "exec" && name == "t":
 			text += ": there is no terminal to be had yet; without -t a shell reads its commands from stdin"
-		case name == "p" || name == "publish" || name == "port":
-			text += ": nothing is published, for a machine has its worker's own ports; have its program listen on " +
-				"one that is free"
+		case name == "port" && cmd.Flags().Lookup("publish") != nil:
+			text += ": a port of the worker's host that leads to one of the machine is --publish HOST:PORT"
 		case len(name) > 1:
 			if near := nearFlag(cmd, name); near != "" {
 				text += fmt.Sprintf("; did you mean --%s?", near)
@@ -50,6 +52,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	}
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
 }
+
+// PortsKind is the kind of a flag of ports.
+const PortsKind = "ports"
 
 // nearFlag returns the flag of a command whose name is at most two slips away from what was typed, the nearest; or "".
 func nearFlag(cmd *cobra.Command, typed string) string {

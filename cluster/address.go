@@ -6,6 +6,9 @@ import (
 	"net/netip"
 )
 
+// DefaultNetwork is the name of the network that all clusters have.
+const DefaultNetwork = "souk"
+
 // Network returns the private IPv6 addresses (RFC 4193) of a cluster: a /48 that its name gives.
 func Network(name string) netip.Prefix {
 	sum := sha256.Sum256([]byte("souk network\x00" + name))

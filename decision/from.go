@@ -145,6 +145,10 @@ func (k *keeper) outcome() {
 		d.Outcome, d.Pending = Ambiguous, PendingEvaluation
 	case fault.Is(err, fault.Exhausted), len(k.t.Purchase.View.Workers) == 0:
 		d.Outcome, d.Pending = Refused, Classify(&d.Request, k.t.Purchase.View, &k.t.Purchase.Policy)
+	case fault.CodeOf(err) == "port_taken":
+		d.Outcome, d.Pending = Refused, Held
+	case fault.CodeOf(err) == placement.CodeNetwork:
+		d.Outcome, d.Pending = Refused, NoMatch
 	default:
 		d.Outcome, d.Pending = Broken, Misconfigured
 	}

@@ -52,7 +52,7 @@ func PendingText(p Pending) string {
 	case NeverFits:
 		return "it is larger than any worker that matches, even an empty one"
 	case Held:
-		return "the workers that would take it are cordoned or draining, or its volume is in use"
+		return "the workers that would take it are cordoned or draining, or its volume or a port is in use"
 	case Quota:
 		return "the namespace's quota is used up"
 	case NoMatch:

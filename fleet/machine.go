@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"net/netip"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -20,6 +21,7 @@ type Machine struct {
 	Worker   cluster.WorkerID
 	Region   cluster.Region
 	Port     uint16 // of its first service; 0: it has none
+	Apart    bool   // it has an address of its own, and is not at that of its worker's host
 
 	// Granted is when a grant of this process was answered whose machine the worker has not told of yet. Zero: it has.
 	Granted time.Time
@@ -37,7 +39,13 @@ func Summary(x *machine.Machine) Machine {
 	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: it only breaks ties
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
-		Region: cluster.Region(x.Region), Port: firstPort(x)}
+		Region: cluster.Region(x.Region), Port: firstPort(x), Apart: apart(x)}
+}
+
+// apart reports whether a machine has an address of its own: the only ones in IPv6.
+func apart(x *machine.Machine) bool {
+	a, err := netip.ParseAddr(x.PrivateIP)
+	return err == nil && a.Is6() && a.IsPrivate()
 }
 
 // firstPort returns the port of a machine's first service, 0 where it has none.

@@ -28,7 +28,8 @@ type Machine struct {
 	UpdatedAt time.Time        `json:"updated_at"`
 	Worker    cluster.WorkerID `json:"worker"`
 	Region    cluster.Region   `json:"region,omitempty"`
-	Port      uint16           `json:"port,omitempty"` // of its first service
+	Port      uint16           `json:"port,omitempty"`  // of its first service
+	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
 }
 
 // Part says how old what we know of one worker is.

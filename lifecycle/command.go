@@ -50,6 +50,8 @@ type Command struct {
 	Digest          string             `json:"digest,omitempty"`    // update: what the new config's image means, if known
 	Metadata        map[string]*string `json:"metadata,omitempty"`
 	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
+
+	Connection Connection `json:"-"` // update: what the worker's runtime says of its network
 }
 
 // Outcome is the answer to a command.
@@ -72,6 +74,8 @@ type Grant struct {
 	Source    string             `json:"source,omitempty"`
 	// NewID says that the id was drawn for this grant: nobody asks for it again, whatever comes of it.
 	NewID bool `json:"new_id,omitempty"`
+
+	Connection Connection `json:"-"` // what the worker's runtime says of its network
 }
 
 // LeaseCommand takes, refreshes (Nonce set) or releases (Release) a machine's lease.

@@ -1,10 +1,14 @@
 package lifecycle
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
 // grant makes a machine, or answers with the one that is there. A worker that is halted refuses it by its ledger, as a
@@ -29,6 +33,9 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	}
 	req := g.Request
 	req.Start = !l.SkipLaunch
+	if no := s.against(id, app, l.Config, g.Connection); len(no) > 0 {
+		return market.Refuse(s.seller, s.now, req, no)
+	}
 	if g.Evict && req.Start {
 		evicted, err := s.evictions.claim(req, g.Hold)
 		if err != nil {
@@ -90,7 +97,8 @@ func (s *commands) enter(g Grant) *row {
 	r.Machine = machine.Machine{
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,
 		InstanceID: instance, Version: instance,
-		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: "127.0.0.1", CreatedAt: stamp(s.now), Config: l.Config,
+		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: g.Connection.address(),
+		CreatedAt: stamp(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
 		Placement:  g.Placement,
 		Scheduling: l.Scheduling,
@@ -124,4 +132,66 @@ func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
 		s.reply(ticket, nil, "", err)
 	}
 	return s.close()
+}
+
+// Connection is what the worker's runtime says of the network that a config asks for (runtime.Connector).
+type Connection struct {
+	Address string           // of the machine's own; "": it shares that of its host
+	No      []machine.Clause // what stands against it
+}
+
+// hostAddress is where what shares its host's network finds itself.
+const hostAddress = "127.0.0.1"
+
+func (c Connection) address() string { return cmp.Or(c.Address, hostAddress) }
+
+// against returns all that stands against the network of a machine's config: what its runtime says, and ports of the
+// host that another machine here publishes. A machine has its ports for as long as it exists, so that it can be started
+// again.
+func (s *commands) against(id, app string, c *machine.Config, to Connection) []machine.Clause {
+	no := slices.Clone(to.No)
+	if c.Network == nil || len(c.Network.Publish) == 0 {
+		return no
+	}
+	want := map[string]bool{}
+	for _, p := range c.Network.Publish {
+		want[p.String()] = true
+	}
+	for _, other := range s.rows {
+		m := &other.Machine
+		if m.ID == id || other.destroyed() || m.Config.Network == nil {
+			continue
+		}
+		for _, p := range m.Config.Network.Publish {
+			if !want[p.String()] {
+				continue
+			}
+			had := "a machine of another app that publishes it"
+			if m.App == app {
+				had = "machine " + m.ID + " that publishes it"
+			}
+			wanted := p.String() + " free"
+			no = slices.DeleteFunc(no, func(c machine.Clause) bool {
+				return c.Code == placement.CodePort && c.Wanted == wanted
+			})
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: wanted, Had: had})
+		}
+	}
+	slices.SortFunc(no, func(a, b machine.Clause) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Wanted, b.Wanted))
+	})
+	return no
+}
+
+// refuseNetwork returns the error of a machine that is here and cannot have the network of its new config.
+func refuseNetwork(id string, no []machine.Clause) error {
+	if len(no) == 0 {
+		return nil
+	}
+	code := "network"
+	if no[0].Code == placement.CodePort {
+		code = "port_taken"
+	}
+	return fault.New(fault.Conflict, code, "failed_precondition: machine %s stays as it is, for its worker cannot "+
+		"give it that network: %s", id, placement.VerdictText(placement.Verdict{Failing: no}))
 }

@@ -27,6 +27,10 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	if err := sameDevices(r, l.Config); err != nil {
 		return false, err
 	}
+	no := s.against(r.Machine.ID, r.Machine.App, l.Config, c.Connection)
+	if err := refuseNetwork(r.Machine.ID, no); err != nil {
+		return false, err
+	}
 	if l.SkipLaunch {
 		if err := s.seller.KeepMore(s.now, r.Machine.ID); err != nil {
 			return false, hostFull(err)
@@ -37,6 +41,7 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	s.keepVersion(r)
 	s.replace(r, l, *c.Resources)
+	r.Machine.PrivateIP = c.Connection.address()
 	if c.Digest != "" {
 		r.Machine.ImageRef.Digest = c.Digest
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	Rootfs      *Rootfs                `json:"rootfs,omitempty"`
 	CacheDrive  *CacheDrive            `json:"cache_drive,omitempty"`
 	Spot        *Spot                  `json:"spot,omitempty"`
+	Network     *Network               `json:"network,omitempty"`                   // souk's own
 	Size        string                 `json:"size,omitempty"`                      // deprecated: a preset's name
 	NoAutostart *bool                  `json:"disable_machine_autostart,omitempty"` // deprecated
 }

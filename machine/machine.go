@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -279,4 +280,17 @@ type Use struct {
 	// what it was granted: thousandths of a CPU and MiB; 0: it is a task
 	GrantedCPU    int64 `json:"granted_cpu,omitempty"`
 	GrantedMemory int64 `json:"granted_memory,omitempty"`
+}
+
+// Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
+func (m *Machine) Because() string {
+	for _, e := range m.Events {
+		if e.Message != "" {
+			return ": " + e.Message
+		}
+		if e.Request != nil && e.Request.ExitEvent != nil {
+			return fmt.Sprintf(": its program ended with exit code %d", e.Request.ExitEvent.ExitCode)
+		}
+	}
+	return ""
 }

@@ -113,6 +113,7 @@ func examples() map[string]string {
 	mount := func(s string) string { return `{"mounts": [{"volume": "vol_1", "path": "/data"` + s + `}]}` }
 	file := func(s string) string { return `{"files": [{"guest_path": "/a"` + s + `}]}` }
 	service := `{"services": [{"internal_port": 80, "protocol": "tcp", "autostop": "stop", "checks": [{"type": "tcp", "port": 80}]}]}`
+	publish := `{"image": "nginx", "network": {"publish": [{"protocol": "udp", "host_port": 53, "port": 5353}]}}`
 	return map[string]string{
 		"config.image":                             `{"image": "nginx"}`,
 		"config.env":                               `{"env": {"A": "1"}}`,
@@ -167,6 +168,12 @@ func examples() map[string]string {
 		"config.rootfs.size_gb":                    `{"rootfs": {"size_gb": 1}}`,
 		"config.cache_drive":                       `{"cache_drive": {"size_mb": 64}}`,
 		"config.spot":                              `{"spot": {"max_price_fraction": 0.5}}`,
+		"config.network.mode":                      `{"image": "nginx", "network": {"mode": "none"}}`,
+		"config.network.publish[].protocol":        publish,
+		"config.network.publish[].host_port":       publish,
+		"config.network.publish[].port":            publish,
+		"config.network.from":                      `{"image": "nginx", "network": {"from": ["shop"]}}`,
+		"config.network.egress":                    `{"image": "nginx", "network": {"egress": ["192.0.2.0/24"]}}`,
 		"config.size":                              `{"size": "shared-cpu-2x"}`,
 		"config.disable_machine_autostart":         `{"disable_machine_autostart": true}`,
 	}

@@ -91,7 +91,7 @@ func (l *Launch) Validate() error {
 func (c *Config) Validate() error {
 	return first(c.supported(), c.checkImage(), c.checkCommand(), c.checkEnv(), c.checkSize(), c.Guest.check(),
 		c.checkMetadata(),
-		c.checkMounts(), c.checkFiles(), c.checkLife(), c.checkServices())
+		c.checkMounts(), c.checkFiles(), c.checkLife(), c.checkServices(), c.checkNetwork())
 }
 
 // supported refuses what would give less isolation or lose data if it were passed over in silence.

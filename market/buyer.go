@@ -148,6 +148,32 @@ func (b *Buyer) next() Out {
 	return Out{Done: true, Err: b.exhausted()}
 }
 
+// refusedFor reports whether workers were asked, and one clause is all that each of them said no for.
+func (b *Buyer) refusedFor(code string) bool {
+	for _, a := range b.purchased {
+		if a.Refusal == nil || len(a.Refusal.Verdict.Failing) == 0 {
+			return false
+		}
+		for _, c := range a.Refusal.Verdict.Failing {
+			if c.Code != code {
+				return false
+			}
+		}
+	}
+	return len(b.purchased) > 0
+}
+
+// unconnected makes the error of a machine that no worker takes for its network that of a port that is taken
+// everywhere, or of a network that there is nowhere.
+func unconnected(e *fault.Error, port bool) *fault.Error {
+	e.Scope, e.Kind, e.Code = "", fault.Precondition, placement.CodeNetwork
+	if port {
+		e.Kind, e.Code = fault.Conflict, "port_taken"
+		e.Text += "; publish another port, or destroy what has this one"
+	}
+	return e
+}
+
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.
 func (b *Buyer) exhausted() error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.buyer"}
@@ -188,10 +214,14 @@ func (b *Buyer) exhausted() error {
 			e.Resource = code
 		}
 	}
-	if len(parts) == 0 {
+	unseen := b.refusedFor(placement.CodePort) || b.refusedFor(placement.CodeNetwork) // by no record
+	if len(parts) == 0 || unseen {
 		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(refusals(b.purchased), " | ")))
 	}
 	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
+	if unseen {
+		return unconnected(e, b.refusedFor(placement.CodePort))
+	}
 	advice := constraintAdvice(&b.req, b.view, verdicts)
 	if never {
 		e.Code = "never_fits"

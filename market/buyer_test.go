@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
@@ -59,6 +61,35 @@ func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
 }
 
 // What one worker had is not said of all.
+// TestAPortThatIsInUseEverywhere: who asks goes on to the next worker, and where each says so, it is no lack of room.
+func TestAPortThatIsInUseEverywhere(t *testing.T) {
+	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
+		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 10)}},
+		placement.Default())
+	no := func(id string, free int64) market.In {
+		seller := market.NewSeller(cluster.Record{Worker: cluster.WorkerID(id), State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: free}})
+		err := market.Refuse(seller, time.Time{}, request("m", cluster.Resources{CPU: 100}),
+			[]machine.Clause{{Code: placement.CodePort, Wanted: "80/tcp free", Had: "another"}})
+		refusal := fault.As(err).Detail.(market.Refusal)
+		return market.In{Worker: cluster.WorkerID(id), Refused: &refusal}
+	}
+	if o := b.Step(market.In{}); o.Ask != "b" {
+		t.Fatalf("%+v", o)
+	}
+	if o := b.Step(no("b", 900)); o.Ask != "a" {
+		t.Fatalf("%+v", o)
+	}
+	o := b.Step(no("a", 200))
+	if !o.Done || fault.CodeOf(o.Err) != "port_taken" || !fault.Is(o.Err, fault.Conflict) {
+		t.Fatalf("%+v", o)
+	}
+	if want := "every worker asked refused: b: port: wanted 80/tcp free, had another"; !strings.Contains(o.Err.Error(),
+		want) {
+		t.Fatal(o.Err)
+	}
+}
+
 func TestARefusalNamesTheWorkerOfItsFigures(t *testing.T) {
 	for _, c := range []struct {
 		b    cluster.Record

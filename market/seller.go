@@ -354,6 +354,12 @@ func (s *Seller) Check() {
 
 func (s *Seller) touch() { s.rec.Version++ }
 
+// Refuse returns the typed no of a seller's worker to what no record tells of, so that who asks goes on to the next.
+func Refuse(s *Seller, now time.Time, r placement.Request, failing []machine.Clause) error {
+	s.expire(now)
+	return s.refuse(now, r, placement.Verdict{Failing: failing}, "")
+}
+
 // refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
 func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string,
 	args ...any) *fault.Error {

@@ -214,5 +214,5 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 func machineOf(x gossip.Machine) fleet.Machine {
 	return fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
-		Worker:  x.Worker, Region: x.Region, Port: x.Port}
+		Worker:  x.Worker, Region: x.Region, Port: x.Port, Apart: x.Apart}
 }

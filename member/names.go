@@ -1,15 +1,14 @@
 package member
 
 import (
-	"math/rand/v2"
 	"net"
 	"net/netip"
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
 // kindApp is the kind of objects that are apps, shared by the catalogs.
@@ -17,59 +16,9 @@ const kindApp = "app"
 
 // Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed,
 // nothing is told.
-func (m *Member) Names() names.View { return nameView{m} }
-
-type nameView struct{ m *Member }
-
-// Started lists started machines of an app: all, or where there are more than most, as many of them drawn at random.
-func (v nameView) Started(app string, most int) (list []names.Machine, known bool) {
-	if app == "" {
-		return nil, false
-	}
-	_, known = v.m.cluster.Objects().Get(kindApp, app)
-	s := v.m.fleet.Snapshot()
-	hosts := map[cluster.WorkerID]netip.Addr{}
-	seen := 0
-	for x := range s.MachinesOf(app) {
-		known = true
-		if x.State != machine.Started {
-			continue
-		}
-		host, looked := hosts[x.Worker]
-		if !looked {
-			host = v.m.hostOf(s, x.Worker)
-			hosts[x.Worker] = host
-		}
-		if !host.IsValid() {
-			continue
-		}
-		seen++
-		if at := len(list); at < most {
-			list = append(list, nameOf(x, host))
-		} else if at = rand.IntN(seen); at < most { // each has the same chance to stay
-			list[at] = nameOf(x, host)
-		}
-	}
-	return list, known
-}
-
-// Named returns the started machine of an app that has an id or a name. Both are in lower case always, as DNS has them.
-func (v nameView) Named(app, label string) (names.Machine, bool) {
-	s := v.m.fleet.Snapshot()
-	x, found := s.Machine(label)
-	if !found || x.App != app {
-		x, found = s.Named(app, label)
-	}
-	if !found || x.State != machine.Started {
-		return names.Machine{}, false
-	}
-	host := v.m.hostOf(s, x.Worker)
-	return nameOf(x, host), host.IsValid()
-}
-
-func nameOf(x *fleet.Machine, host netip.Addr) names.Machine {
-	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
-		Port: x.Port}
+func (m *Member) Names(a *netplan.Addresses) names.View {
+	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a,
+		Known: func(app string) bool { _, known := m.cluster.Objects().Get(kindApp, app); return known }}
 }
 
 // hostOf returns the address of a worker's host: its attribute "address", else where its member is called. There is

@@ -102,5 +102,5 @@ func summary(x *machine.Machine) gossip.Machine {
 	f := fleet.Summary(x)
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
 		UpdatedAt: f.Updated, Worker: f.Worker,
-		Region: f.Region, Port: f.Port}
+		Region: f.Region, Port: f.Port, Apart: f.Apart}
 }

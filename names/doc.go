@@ -3,7 +3,7 @@
 //	<app>.souk                  the started machines of an app
 //	<id>.<app>.souk             one of them, by its id or its name
 //
-//	A, AAAA    the address of each one's worker (of the host, which machines share)
+//	A, AAAA    the address of each: its own, where it has one (AAAA), or of its worker's host, which machines share
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each
 //

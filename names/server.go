@@ -49,6 +49,15 @@ func Listen(addr string, v View) (*Server, error) {
 // Addr is where it listens.
 func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
 
+// Close lets go of the sockets of a server that does not run. One that has run has done so.
+func (s *Server) Close() error {
+	err := errors.Join(s.udp.Close(), s.tcp.Close())
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	handler := dns.HandlerFunc(s.serve)

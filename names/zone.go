@@ -19,7 +19,7 @@ const (
 // Machine is one that is started on a worker that can be heard.
 type Machine struct {
 	ID, Name, Worker, Region string
-	Addr                     netip.Addr // of its worker's host
+	Addr                     netip.Addr // its own, or of its worker's host
 	Port                     uint16     // 0: it has none
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -77,6 +78,9 @@ type Containers struct {
 	// Credentials are those of a registry; nil: none
 	Credentials func(registry string) (remote.Credentials, error)
 	Registries  map[string]remote.Registry
+
+	AllowHost bool  // machines may share their host's network
+	NoNetwork error // why containers can be given no network on this host; nil: they can
 }
 
 // Runtime is a worker's runtime, which is let go of when the process ends. What runs goes on.
@@ -96,8 +100,10 @@ type Worker struct {
 // Node is the workers and the gateway of one process.
 type Node struct {
 	o       Options
-	fleet   *fleet.Fleet // what is known of these workers and, in a cluster, of the others
-	images  *image.Store // of all workers here; nil: none
+	fleet   *fleet.Fleet  // what is known of these workers and, in a cluster, of the others
+	images  *image.Store  // of all workers here; nil: none
+	network *oci.Network  // of their containers; nil: they have loopback alone
+	inside  *names.Server // where containers find each other; nil: nowhere
 	workers []*worker.Worker
 	runners []*batch.Runner // of workers, in the same order
 	buyer   *batch.Buyer
@@ -135,6 +141,9 @@ func (n *Node) open(ctx context.Context) error {
 		return err
 	}
 	if err := n.openImages(); err != nil {
+		return err
+	}
+	if err := n.openNetwork(); err != nil {
 		return err
 	}
 	for _, w := range n.o.Workers {

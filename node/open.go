@@ -141,7 +141,7 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 		return n.o.Runtime(w, dir)
 	case n.images != nil:
 		return oci.Open(oci.Options{Process: p, Engine: n.o.Containers.Engine, Images: oci.Stored{Store: n.images},
-			Ready: n.o.Containers.Ready})
+			Ready: n.o.Containers.Ready, Network: n.network})
 	}
 	return process.Open(p)
 }

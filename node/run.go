@@ -23,6 +23,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.o.DNS != nil {
 		g.Go(func() error { return n.o.DNS.Run(gctx) })
 	}
+	if n.inside != nil {
+		g.Go(func() error { return n.inside.Run(gctx) })
+	}
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	g.Go(func() error { n.reserve.Keep(gctx); return nil })
 	if m := n.o.Member; m != nil {

@@ -63,6 +63,10 @@ const (
 	CodeGPUKind        = "gpu_kind"
 	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on devices that fit
 	CodeMachines       = "machines"   // there are as many machines as the worker keeps
+
+	// Of these a record says nothing: the worker alone knows, and says so when it is asked.
+	CodePort    = "port"    // of the host, that leads to another machine or has a program that listens
+	CodeNetwork = "network" // the worker has or allows no such network
 )
 
 // Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It is total: any

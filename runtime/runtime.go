@@ -54,14 +54,7 @@ type Spec struct {
 	SharedCPU bool // cpu is a share that may burst, not a quota
 	SwapMB    int  // -1: no statement
 	TTY       bool
-	Publish   []Port // of the host; what shares the host's network needs none
-}
-
-// Port of the host that leads to one of the machine, where that has a network of its own.
-type Port struct {
-	UDP  bool
-	Host uint16
-	To   uint16
+	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
 }
 
 // EnvMachine is the variable in Env that names the machine: by it a runtime may find what a machine left behind.
@@ -230,6 +223,14 @@ type Place struct {
 type Copier interface {
 	CopyOut(ctx context.Context, from Place, w io.Writer) error
 	CopyIn(ctx context.Context, to Place, r io.Reader) error
+}
+
+// Connector is a runtime that gives machines networks of their own.
+type Connector interface {
+	// Connect returns the address that a machine has, "" where it is that of its host, and what stands against the
+	// network that its config asks for: ports of the host that are taken, or what is not allowed here. It changes
+	// nothing.
+	Connect(app, id string, c *machine.Config) (address string, no []machine.Clause)
 }
 
 // Doctor is a runtime that can say what it has and lacks on this host.

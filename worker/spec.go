@@ -25,6 +25,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: machine.Pinned(m),
 		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
+		Network: machine.NetworkOf(c),
 	}
 	if args := machine.Args(c); args != nil && !machine.IsHostImage(c.Image) {
 		s.Argv, s.Args = nil, args

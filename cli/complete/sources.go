@@ -40,6 +40,7 @@ func values() map[string]value {
 		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
 		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
 		"pace":     {list: words("lan", "wan")},
+		"network":  {list: words("own", "none", "host")}, "allow-from": {list: apps}, "egress": {list: words("none")},
 
 		"containers": {list: words("auto", "off", "runc", "crun", "runsc")},
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},

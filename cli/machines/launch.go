@@ -65,6 +65,7 @@ type RunFlags struct {
 	gpus     string
 	user     string
 	place    placeFlags
+	network  networkFlags
 }
 
 // Shape adds the flags that say what the machine is to be, and where.
@@ -93,6 +94,7 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.extras, "extra", nil, "NAME=COUNT of what the operator has named so; repeatable")
 	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
 	o.place.add(f)
+	o.network.add(f)
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringArrayVar(&o.envFiles, "env-file", nil, "a file with a line NAME=VALUE for each variable; repeatable")
@@ -174,6 +176,7 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 	if err := o.applyLife(l.Config); err != nil {
 		return err
 	}
+	o.network.apply(l.Config)
 	sched, err := o.place.scheduling()
 	if err == nil && sched != nil {
 		l.Scheduling = over(l.Scheduling, sched)

@@ -3,6 +3,7 @@ package machines
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,6 +149,14 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, cli.StateText(m))
 	line("app", "%s", m.App)
 	line("worker", "%s in region %s", m.Worker, m.Region)
+	if a, err := netip.ParseAddr(m.PrivateIP); err == nil && !a.IsLoopback() {
+		line("address", "%s", a)
+	}
+	if m.Config != nil && m.Config.Network != nil {
+		for _, p := range m.Config.Network.Publish {
+			line("publishes", "%s of its worker's host as %d", p, p.Port)
+		}
+	}
 	if m.Placement != nil {
 		line("why there", "%s", m.Placement.Reason)
 	}

@@ -161,12 +161,13 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs },
 		"memory": func() { o.Memory = flags.Memory },
 		"dns":    func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace },
-		"containers":      func() { o.Containers = flags.Containers },
-		"registry-config": func() { o.RegistryConfig = flags.RegistryConfig },
-		"mirror":          func() { o.Mirrors = flags.Mirrors },
-		"image-budget":    func() { o.ImageBudget = flags.ImageBudget },
-		"log":             func() { o.Level = flags.Level },
-		"decision-log-mb": func() { o.DecisionMB = flags.DecisionMB },
+		"containers":         func() { o.Containers = flags.Containers },
+		"registry-config":    func() { o.RegistryConfig = flags.RegistryConfig },
+		"mirror":             func() { o.Mirrors = flags.Mirrors },
+		"image-budget":       func() { o.ImageBudget = flags.ImageBudget },
+		"allow-host-network": func() { o.AllowHost = flags.AllowHost },
+		"log":                func() { o.Level = flags.Level },
+		"decision-log-mb":    func() { o.DecisionMB = flags.DecisionMB },
 	} {
 		if f.Changed(name) {
 			keep()
@@ -259,7 +260,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		return nil, errors.Join(err, a.doors.close())
 	}
 	if o.DNS != "" {
-		if a.dns, err = names.Listen(o.DNS, a.m.Names()); err != nil {
+		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses())); err != nil {
 			return nil, errors.Join(err, a.doors.close())
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/image/remote"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 )
 
 // containerFlags say how images are run, and where they come from.
@@ -23,6 +24,7 @@ type containerFlags struct {
 	Mirrors        []string `toml:"mirror"`
 	ImageBudget    cli.Size `toml:"image-budget"`
 	Ready          int      `toml:"ready"`
+	AllowHost      bool     `toml:"allow-host-network"`
 }
 
 // What --containers may say beside the name of an OCI runtime.
@@ -44,6 +46,8 @@ func (o *containerFlags) add(f *pflag.FlagSet) {
 		"a file with credentials of registries, as docker login writes it")
 	f.StringArrayVar(&o.Mirrors, "mirror", nil,
 		"REGISTRY=HOST[:PORT] or REGISTRY=URL, asked for the images of REGISTRY first; repeatable")
+	f.BoolVar(&o.AllowHost, "allow-host-network", false,
+		"let machines of images share their host's network where they ask for it (souk run --network host)")
 	f.Var(&o.ImageBudget, "image-budget",
 		"how much disk images may take, such as 50g; those that no machine uses go first (default: a fifth of it)")
 	f.IntVar(&o.Ready, "ready", readyMachines,
@@ -78,7 +82,7 @@ func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 		return p, cli.Usagef("--ready is a number of machines from 0 up, not %d", o.Ready)
 	}
 	p.how = &node.Containers{Engine: engine, Budget: int64(o.ImageBudget) << 20, Ready: o.Ready,
-		Registries: map[string]remote.Registry{}}
+		Registries: map[string]remote.Registry{}, AllowHost: o.AllowHost, NoNetwork: hostnet.Able()}
 	if p.how.Budget == 0 {
 		if p.how.Budget, err = shareOfDisk(dir); err != nil {
 			return p, err
@@ -113,6 +117,9 @@ func (p containerPlan) say(c *cli.Env) {
 	switch {
 	case p.how != nil:
 		fmt.Fprintf(c.Out, "  images are run by %s\n", filepath.Base(p.how.Engine))
+		if err := p.how.NoNetwork; err != nil {
+			fmt.Fprintf(c.Out, "  those that want a network are refused: %v\n", err)
+		}
 	case os.Geteuid() == 0:
 		fmt.Fprintf(c.Out, "  no images are run: %s\n", p.why)
 	}

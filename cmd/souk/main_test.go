@@ -53,13 +53,17 @@ const keyOwn = "own-souk"
 //	keep NAME       put the last command's stdout, trimmed, into $NAME
 //	code N CMD...   run CMD and want exactly this exit code
 //	push NAME TEXT  put an image into a registry of this test, and set $REGISTRY; the program in it prints TEXT
+//	pushnet NAME    put an image there whose program serves a text and asks for those of others
+//	until CMD...    run CMD until it succeeds, for a while
 //	saved FILE NAME TEXT
 //	                write an image to FILE as docker save does
 //
 // and the condition [containers]: this host can run them.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+
+func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			own := &live.Souk{Exe: soukExe(t), State: filepath.Join(env.WorkDir, "d")}
@@ -76,7 +80,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"dev": scriptDev, "kill9": scriptKill, "down": scriptDown, "keep": scriptKeep, "code": scriptCode,
-			"push": scriptPush(t), "saved": scriptSaved(t),
+			"push": scriptPush(t), "saved": scriptSaved(t), "pushnet": scriptPushNet(t), "until": scriptUntil,
 		},
 		Condition: func(name string) (bool, error) {
 			if name != "containers" {

@@ -85,8 +85,10 @@ souk rmi nginx
 souk pull nginx
 souk completion tcsh
 souk help nothing
-souk run -p 8080:80 -- /bin/true
-souk run --publish 8080:80 -- /bin/true
+souk run -p 80 nginx
+souk run --publish 8080:80/sctp nginx
+souk run --publish 127.0.0.1:8080:80 nginx
+souk run --port 8080:80 nginx
 `
 
 // Every wrong command line ends with 2, and says what was wrong and what to type.

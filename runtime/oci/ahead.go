@@ -75,7 +75,7 @@ func (a *ahead) forget(id string) {
 // Ready has a container made for the next start of a machine at rest, unless it has what others may want meanwhile:
 // volumes, or ports of the host.
 func (r *Runtime) Ready(s runtime.Spec) {
-	shares := len(s.Mounts) > 0 || len(s.Publish) > 0
+	shares := len(s.Mounts) > 0 || len(s.Network.Publish) > 0
 	if r.ahead.most > 0 && !machine.IsHostImage(s.Image) && !shares && !s.TTY {
 		r.ahead.after(restBefore, s)
 	}

@@ -11,6 +11,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/spec"
 )
@@ -27,7 +28,8 @@ func benchmarkStart(b *testing.B, r imaged) {
 	var ours, bare []time.Duration
 	for n := uint64(1); b.Loop(); n++ {
 		s := runtime.Spec{Machine: "m", Attempt: n, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
-			Env: []string{"PATH=/bin"}, Publish: []runtime.Port{{Host: 8080, To: 80}}}
+			Env:     []string{"PATH=/bin"},
+			Network: machine.Network{Publish: []machine.Publish{{HostPort: 8080, Port: 80}}}}
 		s.Resources.CPU, s.Resources.Memory = 1000, 64
 		begin := time.Now()
 		if _, err := r.Start(b.Context(), s); err != nil {

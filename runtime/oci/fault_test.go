@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process/reaper"
@@ -118,7 +119,8 @@ func (p *promises) reopen() {
 func (p *promises) call(ctx context.Context, id string, rng *rand.Rand) {
 	for attempt := uint64(1); ctx.Err() == nil; attempt++ {
 		s := runtime.Spec{Machine: id, Attempt: attempt, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
-			Env: []string{"PATH=/bin"}, Publish: []runtime.Port{{Host: 8000 + uint16(id[1]), To: 80}}}
+			Env:     []string{"PATH=/bin"},
+			Network: machine.Network{Publish: []machine.Publish{{HostPort: 8000 + int(id[1]), Port: 80}}}}
 		s.Resources.CPU, s.Resources.Memory = 100, 64
 		p.told.Store(id, promise{})
 		if rng.IntN(2) == 0 { // it need not come to anything

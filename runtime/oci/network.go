@@ -2,31 +2,110 @@ package oci
 
 import (
 	"net/netip"
-	"sync"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/process/frame"
 )
 
 // Network is what containers are connected to.
 type Network struct {
-	Cluster netip.Prefix    // the cluster's private addresses, as cluster.Network has them
-	DNS     *netip.AddrPort // the cluster's, on the host's loopback (IPv4); nil: none
-
-	apps sync.Map // name -> netip.Prefix, since that takes a millisecond to find out
+	Addresses *netplan.Addresses // of machines
+	Realm     string             // see netplan.Network
+	DNS       *netip.AddrPort    // the cluster's, on the host's loopback (IPv4); nil: none
+	AllowHost bool               // machines that ask for it share the host's network
+	Lacks     error              // why there is none on this host; nil: there is
 }
 
-// of is the network of a machine: its app's machines may connect to it, and whoever asks at a port it publishes.
-func (n *Network) of(s runtime.Spec) *netplan.Network {
-	p, known := n.apps.Load(s.App)
-	if !known {
-		p, _ = n.apps.LoadOrStore(s.App, cluster.AppNetwork(n.Cluster, s.App))
+// connect enters the network of a machine into what its container is to be.
+func (r *Runtime) connect(s runtime.Spec, in *frame.Container) error {
+	n := r.network
+	switch {
+	case s.Network.Mode == machine.NetworkNone:
+		return nil
+	case n == nil: // loopback, and nothing else
+		return nil
+	case s.Network.Mode == machine.NetworkHost:
+		if !n.AllowHost {
+			return fault.New(fault.Denied, "network", "%s", hostDenied)
+		}
+		in.HostNet = true
+		return nil
+	case n.Lacks != nil:
+		return n.Lacks
 	}
-	app := p.(netip.Prefix)
-	out := &netplan.Network{Cluster: n.Cluster, App: app, Address: cluster.MachineAddress(app, s.Machine), DNS: n.DNS}
-	for _, p := range s.Publish {
-		out.Publish = append(out.Publish, netplan.Port{UDP: p.UDP, Host: p.Host, To: p.To})
+	app := n.Addresses.App(s.App)
+	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
+		Realm: n.Realm, DNS: n.DNS, Publish: ports(s.Network.Publish)}
+	for _, other := range s.Network.From {
+		out.Allow = append(out.Allow, n.Addresses.App(other))
+	}
+	for _, e := range s.Network.Egress {
+		out.Closed = true
+		if e == machine.EgressNone {
+			continue
+		}
+		p, err := netip.ParsePrefix(e)
+		if err != nil {
+			return fault.New(fault.Invalid, "network", "%q is no network to be reached, as 10.0.0.0/8 is", e)
+		}
+		out.Egress = append(out.Egress, p)
+	}
+	in.Network = out
+	return nil
+}
+
+const hostDenied = "the worker lets no machine share its host's network: start its souk with --allow-host-network, " +
+	"or give the machine a network of its own"
+
+func ports(list []machine.Publish) (out []netplan.Port) {
+	for _, p := range list {
+		out = append(out, netplan.Port{UDP: p.Protocol == "udp", Host: uint16(p.HostPort), To: uint16(p.Port)})
 	}
 	return out
+}
+
+var _ runtime.Connector = (*Runtime)(nil)
+
+// Connect returns the address of a machine, and what stands against its network.
+func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no []machine.Clause) {
+	want := machine.NetworkOf(c)
+	lacks := func(had string) {
+		no = append(no, machine.Clause{Code: placement.CodeNetwork, Wanted: string(want.Mode), Had: had})
+	}
+	n := r.network
+	switch {
+	case machine.IsHostImage(c.Image) || want.Mode == machine.NetworkNone:
+		return "", nil
+	case n == nil:
+		if c.Network != nil {
+			lacks("none: containers here have loopback alone")
+		}
+		return "", no
+	case want.Mode == machine.NetworkHost:
+		if !n.AllowHost {
+			lacks(hostDenied)
+		}
+		return "", no
+	case n.Lacks != nil:
+		lacks("none: " + fault.As(n.Lacks).Text)
+		return "", no
+	}
+	at, list := n.Addresses.Machine(app, id), ports(want.Publish)
+	taken, err := hostnet.PortsInUse(list, at)
+	if err != nil {
+		lacks("an error of the host's rules: " + err.Error())
+	}
+	for i, p := range list {
+		if why := taken[p]; why != "" {
+			wanted := want.Publish[i].String() + " free"
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: wanted, Had: why})
+		}
+	}
+	return at.String(), no
 }

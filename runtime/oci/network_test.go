@@ -18,8 +18,10 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process"
 )
 
@@ -53,7 +55,8 @@ func hosted(t testing.TB) *host {
 	h := &host{t: t, ns: ns}
 	t.Cleanup(func() { _ = ns.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	h.run("ip", "link", "set", "lo", "up")
-	h.o = oci.Options{Images: layer, Network: &oci.Network{Cluster: testNetwork},
+	h.o = oci.Options{Images: layer,
+		Network: &oci.Network{Addresses: &netplan.Addresses{Of: testNetwork}, AllowHost: true},
 		Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
 			ReaperCommand: []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", cmd.Process.Pid), os.Args[0]}}}
 	t.Cleanup(func() { stopReaper(t, h.o) })
@@ -135,7 +138,7 @@ func TestANetworkOfItsOwn(t *testing.T) {
 	before := h.things()
 	r := reopen(t, h.o)
 	a1, a2, b := serving("a", "a1"), serving("a", "a2"), serving("b", "b1")
-	a1.Publish = []runtime.Port{{Host: 8080, To: 80}}
+	a1.Network.Publish = []machine.Publish{{HostPort: 8080, Port: 80}}
 	start := func(s runtime.Spec) runtime.Status {
 		t.Helper()
 		st, err := r.Start(t.Context(), s)
@@ -176,7 +179,8 @@ func TestANetworkOfItsOwn(t *testing.T) {
 		"hostname; cat /etc/hostname":                       "a1\na1",
 		"grep a1 /etc/hosts":                                address("a", "a1") + "\ta1",
 		"ip -6 addr add fd00::1/64 dev eth0 2>&1 | head -1": "ip: RTNETLINK answers: Operation not permitted",
-		"ls /sys/class/net":                                 "eth0\nlo",
+		"cat /proc/sys/net/ipv4/ping_group_range /proc/sys/net/ipv4/ip_unprivileged_port_start": "0\t65535\n0",
+		"ls /sys/class/net": "eth0\nlo",
 	} {
 		if got := exe(t, r, "a1", script); got != want {
 			t.Errorf("%s: %q, want %q", script, got, want)
@@ -201,7 +205,7 @@ func TestANetworkOfItsOwn(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	a2.Attempt, a2.Publish = 1, a1.Publish
+	a2.Attempt, a2.Network = 1, a1.Network
 	start(a2)
 	until("the port, of another now", func() bool {
 		got, err := h.get("127.0.0.1:8080")

@@ -176,8 +176,8 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 	in := &frame.Container{
 		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init,
 	}
-	if r.network != nil {
-		in.Network = r.network.of(*s)
+	if err := r.connect(*s, in); err != nil {
+		return nil, err
 	}
 	return in, nil
 }

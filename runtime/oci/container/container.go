@@ -240,7 +240,7 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 		return nil, err
 	}
 	c.Mounts = append(c.Mounts, files...)
-	if in.Network != nil && !in.HostNet {
+	if in.Network != nil || in.HostNet {
 		names, err := putNames(bundle, in, c.Mounts, ids)
 		if err != nil {
 			return nil, err

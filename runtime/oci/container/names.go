@@ -18,21 +18,16 @@ import (
 
 // putNames writes what programs find names by, but for files that the machine brings itself.
 func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []spec.ID) ([]spec.Mount, error) {
-	servers, err := nameservers(in.Network.DNS != nil)
+	texts, err := textsOf(in)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "network", "the host's resolv.conf cannot be read")
+		return nil, fault.Wrap(err, fault.Unavailable, "network", "what the host finds names by cannot be read")
 	}
 	taken := make(map[string]bool, len(has))
 	for _, m := range has {
 		taken[m.To] = true
 	}
 	var out []spec.Mount
-	for name, text := range map[string]string{
-		"hostname": in.Hostname + "\n",
-		"hosts": fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
-			in.Network.Address, in.Hostname),
-		"resolv.conf": servers,
-	} {
+	for name, text := range texts {
 		if taken["/etc/"+name] || taken["/etc"] {
 			continue
 		}
@@ -47,6 +42,26 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []spec.I
 		out = append(out, spec.Mount{From: path, To: "/etc/" + name})
 	}
 	return out, nil
+}
+
+// textsOf are the files by their names: those of the host where its network is shared.
+func textsOf(in *frame.Container) (map[string]string, error) {
+	out := map[string]string{"hostname": in.Hostname + "\n"}
+	if in.HostNet {
+		for _, name := range []string{"hosts", "resolv.conf"} {
+			raw, err := os.ReadFile("/etc/" + name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			out[name] = string(raw)
+		}
+		return out, nil
+	}
+	out["hosts"] = fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
+		in.Network.Address, in.Hostname)
+	servers, err := nameservers(in.Network.DNS != nil)
+	out["resolv.conf"] = servers
+	return out, err
 }
 
 // nameservers are the cluster's first, where there is one, which knows only its own names and says so; then those of

@@ -38,22 +38,26 @@ var Private = netip.MustParsePrefix("198.18.0.0/15")
 
 // Net is the network of one worker's containers. All methods are for the network namespace that their thread is in.
 type Net struct {
-	tree  string
-	group uint32
+	tree string
 
 	mu   sync.Mutex
 	laid *rules // nil: not by this process
 }
 
 type rules struct {
+	group   uint32
 	cluster netip.Prefix
 	dns     netip.AddrPort // zero: none
 }
 
 // New is the network of a worker; its table of rules has that name. It does nothing yet.
-func New(tree string) *Net {
-	sum := sha256.Sum256([]byte(tree))
-	return &Net{tree: tree, group: binary.BigEndian.Uint32(sum[:])>>1 | 1} // not 0, which all others are in
+func New(tree string) *Net { return &Net{tree: tree} }
+
+// group is the number of the group that the host's ends of links are in: all of those whose containers may reach each
+// other, of however many workers.
+func group(p *netplan.Network) uint32 {
+	sum := sha256.Sum256([]byte(p.Cluster.String() + "\x00" + p.Realm))
+	return binary.BigEndian.Uint32(sum[:])>>1 | 1 // not 0, which all others are in
 }
 
 func (n *Net) table() *nftables.Table {
@@ -93,7 +97,7 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 		return at, err
 	}
 	defer inside.Close()
-	l := &link{name: n.device(container), group: n.group, inside: inside}
+	l := &link{name: n.device(container), of: n.tree, group: group(p), inside: inside}
 	if err := l.make(); err != nil {
 		return at, err
 	}
@@ -121,7 +125,7 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 func (n *Net) lay(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	want := rules{cluster: p.Cluster}
+	want := rules{group: group(p), cluster: p.Cluster}
 	if p.DNS != nil {
 		want.dns = *p.DNS
 	}
@@ -142,7 +146,7 @@ func (n *Net) lay(p *netplan.Network) error {
 			return err
 		}
 	}
-	lay(c, t, ofHost(n.group, p.Cluster, p.DNS, maps))
+	lay(c, t, ofHost(want.group, p.Cluster, p.DNS, maps))
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("the host's rules: %w", err)
 	}
@@ -192,11 +196,6 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 	if len(ports) == 0 {
 		return nil
 	}
-	for _, p := range ports {
-		if err := free(p); err != nil {
-			return err
-		}
-	}
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -207,30 +206,81 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 	if err := n.sweep(c); err != nil { // what is of others that are gone is free
 		return err
 	}
-	taken, err := elements(c, maps[0])
+	taken, err := portsInUse(c, ports, at.V6)
 	if err != nil {
 		return err
 	}
+	for _, why := range taken {
+		return fault.New(fault.Precondition, "port_taken", "%s: publish another, or run it elsewhere", why)
+	}
 	for i, to := range []netip.Addr{at.V4, at.V6} {
-		var es []nftables.SetElement
+		led, err := elements(c, maps[i])
+		if err != nil {
+			return err
+		}
+		var es, own []nftables.SetElement
 		for _, p := range ports {
 			e := element(p, to)
-			if _, is := taken[string(e.Key)]; is {
-				return fault.New(fault.Precondition, "port_taken",
-					"port %d of this host leads to another machine already: publish another, or run it elsewhere",
-					p.Host)
+			if old, is := led[string(e.Key)]; is { // of the machine's container before, which is on its way out
+				own = append(own, old)
 			}
 			es = append(es, e)
 		}
-		if err := c.SetAddElements(maps[i], es); err != nil {
+		if len(own) > 0 {
+			err = c.SetDeleteElements(maps[i], own)
+		}
+		if err := errors.Join(err, c.SetAddElements(maps[i], es)); err != nil {
 			return err
 		}
 	}
 	return c.Flush()
 }
 
-// free refuses a port on which the host itself listens.
-func free(p netplan.Port) error {
+// PortsInUse says of each of some ports of the host that cannot be published why not: a program of the host listens
+// there, or it leads to another container than the one that has the IPv6 address.
+func PortsInUse(ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return nil, err
+	}
+	return portsInUse(c, ports, of)
+}
+
+func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
+	out := map[netplan.Port]string{}
+	for _, p := range ports {
+		used, err := listening(p)
+		if err != nil {
+			return nil, err
+		}
+		if used {
+			out[p] = fmt.Sprintf("port %d of this host is one on which a program of the host listens", p.Host)
+		}
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tables {
+		led, err := elements(c, portMaps(t)[1])
+		if err != nil {
+			continue // it is not of souk's making
+		}
+		for _, p := range ports {
+			e, is := led[string(element(p, of).Key)]
+			if to, _ := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)]); is && to != of {
+				out[p] = fmt.Sprintf("port %d of this host leads to another machine already", p.Host)
+			}
+		}
+	}
+	return out, nil
+}
+
+// listening reports whether a program of the host listens on a port.
+func listening(p netplan.Port) (bool, error) {
 	var err error
 	var ln interface{ Close() error }
 	if p.UDP {
@@ -239,14 +289,12 @@ func free(p netplan.Port) error {
 		ln, err = net.ListenTCP("tcp", &net.TCPAddr{Port: int(p.Host)})
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.New(fault.Precondition, "port_taken",
-			"port %d of this host is one on which a program of the host listens: publish another, or run it elsewhere",
-			p.Host)
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	return ln.Close()
+	return false, ln.Close()
 }
 
 // elements gives the values of a map by their keys.
@@ -321,7 +369,7 @@ func (n *Net) addresses() (map[netip.Addr]bool, error) {
 		return nil, err
 	}
 	for _, l := range ls {
-		ours[l.Attrs().Index] = l.Attrs().Group == n.group
+		ours[l.Attrs().Index] = l.Attrs().Alias == n.tree
 	}
 	rs, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {

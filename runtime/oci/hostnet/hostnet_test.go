@@ -350,6 +350,15 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Errorf("a port that is published: %v", err)
 	}
 	must(t, n.Detach("3"))
+	next4 := inner(t)
+	_, err = n.Attach(next4.pid, "1 anew", p) // the same machine's, while the one before is still there
+	must(t, err)
+	next4.serve(80, "anew")
+	if got, err := h.get("127.0.0.1:8080"); got != "anew" {
+		t.Errorf("the port of a machine's next container answers %q, %v", got, err)
+	}
+	must(t, n.Detach("1 anew"))
+	next4.stop()
 	killed.stop() // and nobody is told: the kernel takes it away in its own time
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -21,6 +21,7 @@ import (
 // link is a container's pair of devices.
 type link struct {
 	name   string
+	of     string // the tree of its worker
 	group  uint32
 	inside netns.NsHandle
 
@@ -53,6 +54,9 @@ func (l *link) make() error {
 		return fmt.Errorf("make a pair of devices: %w", err)
 	}
 	if l.host, err = netlink.LinkByName(l.name); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetAlias(l.host, l.of); err != nil { // by which its worker knows it
 		return err
 	}
 	if l.in, err = netlink.NewHandleAt(l.inside, unix.NETLINK_ROUTE); err != nil {

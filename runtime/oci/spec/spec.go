@@ -11,6 +11,7 @@
 package spec
 
 import (
+	"fmt"
 	"path"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,14 @@ func New(c Container) (*specs.Spec, error) {
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}, // but null, zero, full, tty, random
 			},
 		},
+	}
+	if !c.HostNet { // its network is its own: who is there may listen on each port, and ask who answers
+		var last uint32
+		for _, m := range c.IDs {
+			last = max(last, m.Inside+m.Size-1)
+		}
+		s.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0",
+			"net.ipv4.ping_group_range": fmt.Sprintf("0 %d", last)}
 	}
 	for _, m := range c.Mounts {
 		to, err := Target(m.To)

@@ -14,6 +14,10 @@ type Network struct {
 	App     netip.Prefix `json:"app"`     // of those that may always connect to it: /96
 	Address netip.Addr   `json:"address"` // its own, in App
 
+	// Realm names the containers of this host that may reach each other, as far as apps may: those of one souk, of
+	// however many workers. Of another realm with the same Cluster none is reached.
+	Realm string `json:"realm,omitempty"`
+
 	Allow   []netip.Prefix  `json:"allow,omitempty"`  // other apps that may connect to it
 	Closed  bool            `json:"closed,omitempty"` // nothing outside the cluster may be reached but Egress
 	Egress  []netip.Prefix  `json:"egress,omitempty"`

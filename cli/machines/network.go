@@ -1,0 +1,93 @@
+package machines
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/machine"
+)
+
+// networkFlags say how a machine is connected.
+type networkFlags struct {
+	mode    string
+	publish publishFlag
+	from    []string
+	egress  []string
+}
+
+func (o *networkFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.mode, "network", "",
+		"own: a link and an address (default for images); none: loopback alone; host: that of the worker's host, "+
+			"where the worker allows it")
+	f.VarP(&o.publish, "publish", "p",
+		"HOST:PORT[/udp], a port of the worker's host that leads to one of the machine; repeatable")
+	f.StringArrayVar(&o.from, "allow-from", nil, "APP, another app whose machines may connect to it; repeatable")
+	f.StringArrayVar(&o.egress, "egress", nil,
+		"a network outside that it may reach, such as 192.0.2.0/24, and no other; none: nothing outside; repeatable "+
+			"(default: all)")
+}
+
+// apply enters the flags that were given into a config. What none says stays.
+func (o *networkFlags) apply(c *machine.Config) {
+	if o.mode == "" && len(o.publish)+len(o.from)+len(o.egress) == 0 {
+		return
+	}
+	var n machine.Network
+	if c.Network != nil {
+		n = *c.Network
+	}
+	n.Mode = cmp.Or(machine.NetworkMode(o.mode), n.Mode)
+	if len(o.publish) > 0 {
+		n.Publish = slices.Clone(o.publish)
+	}
+	if len(o.from) > 0 {
+		n.From = slices.Clone(o.from)
+	}
+	if len(o.egress) > 0 {
+		n.Egress = slices.Clone(o.egress)
+	}
+	c.Network = &n
+}
+
+// publishFlag is a list of ports, each written HOST:PORT or HOST:PORT/udp.
+type publishFlag []machine.Publish
+
+// Type is what the flag's value is called.
+func (*publishFlag) Type() string { return cli.PortsKind }
+
+// String writes the ports as they are set.
+func (p *publishFlag) String() string {
+	var out []string
+	for _, x := range *p {
+		out = append(out, fmt.Sprintf("%d:%d/%s", x.HostPort, x.Port, cmp.Or(x.Protocol, "tcp")))
+	}
+	return strings.Join(out, ",")
+}
+
+// Set adds one.
+func (p *publishFlag) Set(text string) error {
+	ports, protocol, said := strings.Cut(text, "/")
+	host, port, both := strings.Cut(ports, ":")
+	var x machine.Publish
+	var errs [2]error
+	x.HostPort, errs[0] = strconv.Atoi(host)
+	x.Port, errs[1] = strconv.Atoi(port)
+	if err := errors.Join(errs[:]...); err != nil || !both {
+		return errors.Join(err, strconv.ErrSyntax)
+	}
+	switch {
+	case protocol == "udp":
+		x.Protocol = protocol
+	case said && protocol != "tcp":
+		return strconv.ErrSyntax
+	}
+	*p = append(*p, x)
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
+)
+
+// envApart says that the test runs in a network namespace of its own, which is its host.
+const envApart = "SOUK_TEST_APART"
+
+// TestNetworkScripts runs testdata/network as TestScripts runs testdata/script, in a network namespace of its own: what
+// is done to the host's network is done to that one.
+func TestNetworkScripts(t *testing.T) {
+	err := oci.Able(oci.DefaultEngine)
+	if err == nil {
+		err = hostnet.Able()
+	}
+	if _, lacks := exec.LookPath("ip"); err == nil {
+		err = lacks
+	}
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatal(err)
+	case err != nil:
+		t.Skip(err)
+	case os.Getenv(envApart) != "":
+		runScripts(t, "testdata/network")
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "-n", "sh", "-c", `ip link set lo up && exec "$@"`, "sh",
+		os.Args[0], "-test.run=^TestNetworkScripts$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), envApart+"=1")
+	out, err := cmd.CombinedOutput()
+	ran := regexp.MustCompile(`--- PASS: TestNetworkScripts/`).Match(out)
+	if err != nil || !ran {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// netProgram serves its second argument on port 80, or where its third says, or prints what the address that is its
+// second argument answers.
+const netProgram = `package main
+
+import ("fmt"; "io"; "net/http"; "os"; "time")
+
+func main() {
+	if os.Args[1] == "serve" {
+		http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, os.Args[2]) })
+		panic(http.ListenAndServe(append(os.Args, ":80")[3], nil))
+	}
+	c := http.Client{Timeout: 3 * time.Second}
+	r, err := c.Get(os.Args[2])
+	if err != nil {
+		fmt.Println("no answer:", err)
+		os.Exit(1)
+	}
+	b, _ := io.ReadAll(r.Body)
+	fmt.Print(string(b))
+}
+`
+
+// scriptPushNet puts an image of it into a registry.
+func scriptPushNet(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: pushnet NAME")
+		}
+		r := imagetest.NewRegistry(t)
+		r.Push(t, args[0], imagetest.Build(t, imagetest.Spec{Compression: "gzip",
+			Config: v1.Config{Entrypoint: []string{"/net"}, User: "1000"},
+			Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "net",
+				Body: string(imagetest.Program(t, netProgram)), Mode: 0o755})}}))
+		ts.Setenv("REGISTRY", r.Host)
+	}
+}

@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+)
+
+// Names is what a DNS server answers from: started machines, and where they are.
+type Names struct {
+	Fleet *Fleet
+	// Known reports whether there is an app, though it has no machines.
+	Known func(app string) bool
+	// Host returns the address of a worker's host, which those of its machines have that have none of their own; an
+	// invalid one where it is not known, or the worker cannot be heard.
+	Host      func(*Snapshot, cluster.WorkerID) netip.Addr
+	Addresses *netplan.Addresses // of machines that have one of their own
+}
+
+var _ names.View = (*Names)(nil)
+
+// Started lists started machines of an app: all, or where there are more than most, as many of them drawn at random.
+func (v *Names) Started(app string, most int) (list []names.Machine, known bool) {
+	if app == "" {
+		return nil, false
+	}
+	known = v.Known(app)
+	s := v.Fleet.Snapshot()
+	hosts := map[cluster.WorkerID]netip.Addr{}
+	seen := 0
+	for x := range s.MachinesOf(app) {
+		known = true
+		if x.State != machine.Started {
+			continue
+		}
+		host, looked := hosts[x.Worker]
+		if !looked {
+			host = v.Host(s, x.Worker)
+			hosts[x.Worker] = host
+		}
+		if host = v.at(x, s, host); !host.IsValid() {
+			continue
+		}
+		seen++
+		if at := len(list); at < most {
+			list = append(list, nameOf(x, host))
+		} else if at = rand.IntN(seen); at < most { // each has the same chance to stay
+			list[at] = nameOf(x, host)
+		}
+	}
+	return list, known
+}
+
+// Named returns the started machine of an app that has an id or a name. Both are in lower case always, as DNS has them.
+func (v *Names) Named(app, label string) (names.Machine, bool) {
+	s := v.Fleet.Snapshot()
+	x, found := s.Machine(label)
+	if !found || x.App != app {
+		x, found = s.Named(app, label)
+	}
+	if !found || x.State != machine.Started {
+		return names.Machine{}, false
+	}
+	host := v.at(x, s, v.Host(s, x.Worker))
+	return nameOf(x, host), host.IsValid()
+}
+
+func nameOf(x *Machine, host netip.Addr) names.Machine {
+	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
+		Port: x.Port}
+}
+
+// at returns the address of a machine, given its host's. It is computed, so that nobody can tell another's.
+func (v *Names) at(x *Machine, s *Snapshot, host netip.Addr) (none netip.Addr) {
+	if !x.Apart {
+		return host
+	}
+	if w, known := s.Worker(x.Worker); !known || !w.Reachable() {
+		return none
+	}
+	return v.Addresses.Machine(x.App, x.ID)
+}
