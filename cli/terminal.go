@@ -89,18 +89,12 @@ type Console struct {
 // TakeConsole lends the terminal. Without typing nothing is read from it, and it stays as it is. A command that has no
 // terminal is refused.
 func (c *Env) TakeConsole(typing bool) (*Console, error) {
+	if err := c.CheckConsole(typing); err != nil {
+		return nil, err
+	}
 	out, _ := Raw(c.Out).(*os.File)
 	in, _ := c.In.(*os.File)
-	switch {
-	case typing && (in == nil || !term.IsTerminal(int(in.Fd()))):
-		return nil, Usagef("-t wants a terminal, and stdin is none here: leave -t out, and what comes in is passed " +
-			"on as it is")
-	case typing && !c.ForegroundIn():
-		return nil, Usagef("-t wants the terminal, which this command may not read while it runs in the background: " +
-			"bring it to the foreground, or leave -t out")
-	case !IsTerminal(c.Out) && !typing:
-		return nil, Usagef("-t wants a terminal, and neither is stdin passed on nor is stdout one: leave -t out")
-	case !IsTerminal(c.Out):
+	if !IsTerminal(c.Out) {
 		out = in // what is shown goes into a file or a pipe; its lines are as long as those here
 	}
 	ctx, over := context.WithCancel(context.Background())
@@ -122,6 +116,22 @@ func (c *Env) TakeConsole(typing bool) (*Console, error) {
 	}
 	go t.listen(ctx, signals, sizes, out)
 	return t, nil
+}
+
+// CheckConsole refuses what TakeConsole would, and changes nothing.
+func (c *Env) CheckConsole(typing bool) error {
+	in, _ := c.In.(*os.File)
+	switch {
+	case typing && (in == nil || !term.IsTerminal(int(in.Fd()))):
+		return Usagef("-t wants a terminal, and stdin is none here: leave -t out, and what comes in is passed " +
+			"on as it is")
+	case typing && !c.ForegroundIn():
+		return Usagef("-t wants the terminal, which this command may not read while it runs in the background: " +
+			"bring it to the foreground, or leave -t out")
+	case !IsTerminal(c.Out) && !typing:
+		return Usagef("-t wants a terminal, and neither is stdin passed on nor is stdout one: leave -t out")
+	}
+	return nil
 }
 
 // listen tells of new sizes, and gives the terminal back when souk is to end.

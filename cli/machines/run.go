@@ -101,11 +101,9 @@ func Run(c *cli.Env) *cobra.Command {
 
 func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	if o.sits() {
-		t, err := c.TakeConsole(true)
-		if err != nil {
+		if err := c.CheckConsole(true); err != nil { // it is the person's until there is a machine
 			return err
 		}
-		t.Close() // it can be had; until there is a machine it is the person's
 	}
 	if o.attach && o.from != "-" && !o.sits() {
 		if err := c.RefuseStdin("a machine"); err != nil {

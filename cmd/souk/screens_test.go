@@ -103,8 +103,9 @@ func TestHelpFits(t *testing.T) {
 }
 
 // onTerminal starts souk on a terminal of a size, whose other end is returned: what is written there is typed, and what
-// is read was shown.
-func onTerminal(t *testing.T, addr string, size unix.Winsize, argv ...string) (cmd *exec.Cmd, end *os.File) {
+// is read was shown. was is how the terminal was before.
+func onTerminal(t *testing.T, addr string, size unix.Winsize, argv ...string) (cmd *exec.Cmd, end *os.File,
+	was unix.Termios) {
 	t.Helper()
 	end, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -127,6 +128,10 @@ func onTerminal(t *testing.T, addr string, size unix.Winsize, argv ...string) (c
 		t.Skip("there are no terminals here: ", err)
 	}
 	defer screen.Close()
+	modes, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd = exec.Command(soukExe(t), argv...)
 	cmd.Env = append(os.Environ(), "SOUK_ADDR="+addr, "COLUMNS=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
@@ -134,7 +139,7 @@ func onTerminal(t *testing.T, addr string, size unix.Winsize, argv ...string) (c
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, end
+	return cmd, end, *modes
 }
 
 // TestTopGivesTheScreenBack: souk top draws on a screen of its own without a cursor, within the terminal's size, and
@@ -148,7 +153,7 @@ func TestTopGivesTheScreenBack(t *testing.T) {
 		"SIGTERM": func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(syscall.SIGTERM) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd, end := onTerminal(t, addr, unix.Winsize{Row: 12, Col: 40}, "top", "--every", "1h")
+			cmd, end, _ := onTerminal(t, addr, unix.Winsize{Row: 12, Col: 40}, "top", "--every", "1h")
 			var shown strings.Builder
 			seen := bufio.NewReader(end)
 			stopped := false
