@@ -1,0 +1,74 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+func publishing(port int) func(*lifecycle.Grant) {
+	return func(g *lifecycle.Grant) {
+		g.Launch.Config.Image = "registry/app:1"
+		g.Launch.Config.Network = &machine.Network{Publish: []machine.Publish{{HostPort: port, Port: 80}}}
+		g.Launch.SkipLaunch, g.Request.Resources.Memory = true, 0
+	}
+}
+
+// TestPortsOfTheHost: a port is of one machine for as long as that exists, also over a restart. Who asks for it is
+// refused before anything is entered, in words that have him go on to the next worker; the same grant again is not.
+func TestPortsOfTheHost(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	s := bareSupervisor()
+	const one, two = "00000000000001", "00000000000002"
+	first := s.Grant(at, 1, grantOf(one, publishing(80)))
+	refused := func(s *lifecycle.Supervisor, why string, g lifecycle.Grant) {
+		t.Helper()
+		out := s.Grant(at, 2, g)
+		if len(out.Replies) != 1 || len(out.Records)+len(out.Effects) > 0 {
+			t.Fatalf("%s: %+v", why, out)
+		}
+		f := fault.As(out.Replies[0].Err)
+		r, is := f.Detail.(market.Refusal)
+		if f.Kind != fault.Exhausted || !is || r.Verdict.Fits || len(r.Verdict.Failing) != 1 {
+			t.Fatalf("%s: %v", why, f)
+		}
+		if got := r.Verdict.Failing[0].Wanted + ", " + r.Verdict.Failing[0].Had; got != why {
+			t.Errorf("%q, want %q", got, why)
+		}
+	}
+	same := "80/tcp free, machine " + one + " that publishes it"
+	refused(s, same, grantOf(two, publishing(80)))
+	refused(s, "80/tcp free, a machine of another app that publishes it", grantOf(two, publishing(80),
+		func(g *lifecycle.Grant) { g.Request.App = "other" }))
+	refused(s, "81/tcp free, a program", grantOf(two, publishing(81), func(g *lifecycle.Grant) {
+		g.Connection.No = []machine.Clause{{Code: placement.CodePort, Wanted: "81/tcp free", Had: "a program"}}
+	}))
+	// What the runtime sees of the same port is not said twice.
+	refused(s, same, grantOf(two, publishing(80), func(g *lifecycle.Grant) {
+		g.Connection.No = []machine.Clause{{Code: placement.CodePort, Wanted: "80/tcp free", Had: "it leads elsewhere"}}
+	}))
+	if out := s.Grant(at, 3, grantOf(one, publishing(80))); len(out.Replies) > 0 && out.Replies[0].Err != nil {
+		t.Error(out.Replies[0].Err)
+	}
+	again := bareSupervisor()
+	for _, rec := range first.Records {
+		if err := again.Restore(lifecycle.Decode(rec)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again.Recover(at, nil, false)
+	refused(again, same, grantOf(two, publishing(80)))
+	if out := again.Grant(at, 4, grantOf(two, publishing(8080), func(g *lifecycle.Grant) {
+		g.Connection.Address = "fd00::1"
+	})); len(out.Replies) > 0 && out.Replies[0].Err != nil {
+		t.Error(out.Replies[0].Err)
+	}
+	if m := again.Machine("app", two); m == nil || m.PrivateIP != "fd00::1" {
+		t.Errorf("%+v", m)
+	}
+}
