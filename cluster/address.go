@@ -34,7 +34,7 @@ func AppNetwork(of netip.Prefix, app string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 96)
 }
 
-// MachineAddress returns the address of a machine of an app: the same on each worker, and after each move.
+// MachineAddress returns the address of a machine of an app: the same on each worker.
 func MachineAddress(app netip.Prefix, machine string) netip.Addr {
 	sum := sha256.Sum256([]byte("souk machine\x00" + machine))
 	a := app.Masked().Addr().As16()

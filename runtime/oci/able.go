@@ -105,5 +105,20 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 		f.Have, f.Advice = "none", "a container's program is its process 1: it gets only the signals that it handles "+
 			"and must wait for orphans; install tini (apt install tini) to have an init in each"
 	}
-	return append(out, f)
+	return append(append(out, f), r.examineNetwork())
+}
+
+// examineNetwork says whether containers can be given a network.
+func (r *Runtime) examineNetwork() cluster.Finding {
+	f := cluster.Finding{Name: "containers: network", OK: true, Have: "a link and an address for each"}
+	switch {
+	case r.network == nil:
+		f.OK, f.Have, f.Advice = false, "loopback alone", "this worker was started without networks for containers"
+	case r.network.Lacks != nil:
+		f.OK, f.Have = false, fault.As(r.network.Lacks).Error()
+		f.Advice = "images that want a network are refused here: load what is named, or run them with --network none"
+	case r.network.AllowHost:
+		f.Have += ", or the host's (--allow-host-network)"
+	}
+	return f
 }

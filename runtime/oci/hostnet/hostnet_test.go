@@ -143,7 +143,7 @@ func (s *space) serve(port int, name string) {
 func (s *space) get(to string) (got string, err error) {
 	s.t.Helper()
 	s.in(func() {
-		c, wrong := net.DialTimeout("tcp", to, time.Second)
+		c, wrong := net.DialTimeout("tcp", to, 4*time.Second)
 		if err = wrong; err != nil {
 			return
 		}
