@@ -154,7 +154,7 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 		}
 		return catalog.NoApp()
 	}
-	v.Warnings = machine.VolumeWarnings()
+	v.Warnings = machine.VolumeWarnings(&v, in.Encrypted != nil && *in.Encrypted)
 	answer(w, http.StatusOK, v)
 	return nil
 }
@@ -162,9 +162,12 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 	in api.NewVolume) (machine.Volume, error) {
 	if c.Snapshot != "" || c.SourceVol != "" {
-		source, err := a.volumeSource(ctx, c)
+		source, size, err := a.volumeSource(ctx, c)
 		if err != nil {
 			return machine.Volume{}, err
+		}
+		if in.SizeGB == nil {
+			c.Spec.SizeGB = size
 		}
 		return source.Volume(ctx, c)
 	}
@@ -228,7 +231,7 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 }
 
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
-func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (Worker, error) {
+func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (w Worker, sizeGB int, err error) {
 	var silent []unanswered
 	for _, w := range a.directory.withVolumes() {
 		volumes, err := w.Volumes(ctx, c.App)
@@ -237,23 +240,23 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, v := range volumes {
 			if v.ID == c.SourceVol && c.Snapshot == "" {
-				return w, nil
+				return w, v.SizeGB, nil
 			}
 			for _, s := range v.Snapshots {
 				if c.Snapshot != "" && s.ID == c.Snapshot {
-					return w, nil
+					return w, int(s.VolumeSize >> 30), nil
 				}
 			}
 		}
 	}
 	if len(silent) > 0 {
-		return nil, a.directory.nowhere(volumeMissing, silent)
+		return nil, 0, a.directory.nowhere(volumeMissing, silent)
 	}
-	return nil, fault.New(fault.NotFound, "source_not_found",
+	return nil, 0, fault.New(fault.NotFound, "source_not_found",
 		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
 }
 
@@ -341,8 +344,8 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	v.Warnings = machine.VolumeWarnings()
-	answer(w, http.StatusOK, api.Extended{Volume: v})
+	v.Warnings = machine.VolumeWarnings(&v, false)
+	answer(w, http.StatusOK, api.Extended{Volume: v, NeedsRestart: v.NeedsRestart})
 	return nil
 }
 

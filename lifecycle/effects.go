@@ -19,7 +19,8 @@ const (
 	EffResize       = "resize"        // Target: give the attempt the limits of the machine's config
 	EffRemove       = "remove"        // Target: kill and delete all there is
 	EffAck          = "ack"           // Target.Attempt's exit is journalled
-	EffVolumeMake   = "volume_make"   // Volume
+	EffVolumeMake   = "volume_make"   // Volume; the result's Data is a bool: it is held to its size
+	EffVolumeGrow   = "volume_grow"   // Volume, as it is to be; Data is a bool: it takes a restart of who has it
 	EffVolumeRemove = "volume_remove" // Volume
 	EffVolumeCopy   = "volume_copy"   // Volume, Snapshot: copy the volume; the result's Data is a machine.Snapshot
 )

@@ -241,6 +241,7 @@ func launchStep() step {
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
 			row.Returns, row.Occupies = 0, cluster.Resources{}
+			s.volumes.restarted(row.Machine.Config.Mounts)
 			s.machines.dirty[row.Machine.ID] = true
 			s.machines.note(row, "start", machine.Started, argsOf(r).Source, "")
 		},

@@ -224,6 +224,7 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	d.over("t1")
 	near("rate without the task", spent().Rate, 1)
 	d.volume(lifecycle.VolumeCommand{Verb: "extend", App: "app", Volume: "vol_1", Spec: machine.Volume{SizeGB: 20}})
+	d.settle(time.Second)
 	near("rate of the larger volume", spent().Rate, 2)
 	if s := d.sup.Record(d.now).Spending["ml"]; s.Machines != 0 || s.Used.Disk != 20*1024 {
 		t.Fatalf("neither is a machine: %+v", s)

@@ -15,6 +15,7 @@ const (
 	opVolumeMake   = "volume_create"
 	opVolumeRemove = "volume_destroy"
 	opVolumeCopy   = "volume_snapshot"
+	opVolumeGrow   = "volume_extend"
 )
 
 // volumeArgs are the arguments of every operation on a volume, journalled with the run.
@@ -29,11 +30,13 @@ func volumeDefinitions() []*def {
 	return []*def{
 		{Op: opVolumeMake, Finish: finishVolumeMake, Steps: []step{
 			{Name: "make", Deadline: 10 * time.Minute, Tries: 5, Do: askVolume(EffVolumeMake),
-				Undo: askVolume(EffVolumeRemove)}}},
+				Undo: askVolume(EffVolumeRemove), Done: volumeMade}}},
 		{Op: opVolumeRemove, Finish: finishVolumeRemove, Steps: []step{
 			{Name: "remove", Deadline: 10 * time.Minute, Do: askVolume(EffVolumeRemove)}}},
 		{Op: opVolumeCopy, Finish: finishVolume, Steps: []step{
 			{Name: "copy", Deadline: 30 * time.Minute, Tries: 3, Do: askVolume(EffVolumeCopy), Done: volumeCopied}}},
+		{Op: opVolumeGrow, Finish: finishVolumeGrow, Steps: []step{
+			{Name: "grow", Deadline: 30 * time.Minute, Tries: 3, Do: askVolume(EffVolumeGrow), Done: volumeGrown}}},
 	}
 }
 
@@ -45,9 +48,39 @@ func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 			// those of a journal are read before: parkMisfits
 			panic("lifecycle: a run's arguments do not read: " + err.Error())
 		}
-		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: s.volumes.of(r).public(), Snapshot: a.Snapshot,
-			SourceVolume: a.Source}}
+		row := s.volumes.of(r)
+		t := VolumeTarget{Volume: row.public(), Snapshot: a.Snapshot, SourceVolume: a.Source}
+		t.Volume.SizeGB = max(t.Volume.SizeGB, row.Growing)
+		return &fsm.Effect{Kind: kind, Args: t}
 	}
+}
+
+func volumeMade(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
+	held, ok := data.(bool)
+	if !ok {
+		panic("lifecycle: the result of making a volume is not a bool")
+	}
+	s.volumes.of(r).Volume.SizeHeld = held
+}
+
+func volumeGrown(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
+	restart, ok := data.(bool)
+	if !ok {
+		panic("lifecycle: the result of a volume's growth is not a bool")
+	}
+	v := s.volumes.of(r)
+	v.Volume.SizeGB, v.Volume.NeedsRestart = v.Growing, restart
+}
+
+// finishVolumeGrow gives the room back that was taken for nothing.
+func finishVolumeGrow(s *Supervisor, now time.Time, r *fsm.Run, err error) {
+	v := s.volumes.of(r)
+	v.Growing = 0
+	if err != nil {
+		_ = s.seller.Resize(s.now, v.Volume.ID, volumeDisk(v.Volume.SizeGB)) // less always fits
+		s.volumes.meter(v)
+	}
+	finishVolume(s, now, r, err)
 }
 
 func volumeCopied(s *Supervisor, _ time.Time, r *fsm.Run, data any) {

@@ -28,6 +28,7 @@ const (
 type volumeRow struct {
 	Volume    machine.Volume `json:"volume"`
 	Namespace string         `json:"namespace,omitempty"` // of its app when it was made
+	Growing   int            `json:"growing,omitempty"`   // GB that it is to have; 0: it does not grow
 }
 
 func (v *volumeRow) namespace() string {
@@ -63,7 +64,7 @@ func (s *volumes) restore(d Decoded) error {
 	}
 	s.rows[rec.Key] = &v
 	v.Volume.AttachedMachine = nil // the machines say so themselves
-	s.seller.RestoreVolume(rec.Key, volumeDisk(v.Volume.SizeGB))
+	s.seller.RestoreVolume(rec.Key, volumeDisk(max(v.Volume.SizeGB, v.Growing)))
 	s.seller.SetVolume(rec.Key, "", false)
 	return nil
 }
@@ -142,7 +143,7 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 		row.Volume.SnapshotRetention, row.Volume.AutoBackupEnabled = c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled
 		s.write(row)
 	case volumeExtend:
-		err = s.extend(row, c.Spec.SizeGB)
+		begun, err = s.extend(row, c.Spec.SizeGB)
 	case volumeSnapshot:
 		begun, err = true, s.snapshot(row)
 	case volumeDestroy:
@@ -200,18 +201,21 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
 }
 
-func (s *volumes) extend(v *volumeRow, sizeGB int) error {
-	if sizeGB < v.Volume.SizeGB {
-		return fault.New(fault.Invalid, "size",
+// extend takes the room from the ledger, then has the volume grow.
+func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
+	switch {
+	case sizeGB < v.Volume.SizeGB:
+		return false, fault.New(fault.Invalid, "size",
 			"a volume only grows: it has %d GB, and %d GB were asked for", v.Volume.SizeGB, sizeGB)
+	case sizeGB == v.Volume.SizeGB:
+		return false, nil
 	}
 	if err := s.seller.Resize(s.now, v.Volume.ID, volumeDisk(sizeGB)); err != nil {
-		return hostFull(err)
+		return false, hostFull(err)
 	}
-	v.Volume.SizeGB = sizeGB
+	v.Growing = sizeGB
 	s.meter(v)
-	s.write(v)
-	return nil
+	return true, s.begin(v, opVolumeGrow, volumeArgs{})
 }
 
 func (s *volumes) snapshot(v *volumeRow) error {
@@ -270,9 +274,19 @@ func (s *volumes) attach(volume, machine string) {
 
 func (s *volumes) detach(volume, machine string) {
 	if v := s.rows[volume]; v != nil && v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine == machine {
-		v.Volume.AttachedMachine = nil
+		v.Volume.AttachedMachine, v.Volume.NeedsRestart = nil, false
 		s.seller.SetVolume(volume, "", false)
 		s.changed(volume)
+	}
+}
+
+// restarted says of volumes that who has them has been started since they grew.
+func (s *volumes) restarted(mounts []machine.Mount) {
+	for _, m := range mounts {
+		if v := s.rows[m.Volume]; v != nil && v.Volume.NeedsRestart {
+			v.Volume.NeedsRestart = false
+			s.write(v)
+		}
 	}
 }
 

@@ -120,6 +120,9 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 		switch e.Kind {
 		case lifecycle.EffVolumeMake:
 			w.volumes[v.Volume.ID] = true
+			return true, nil
+		case lifecycle.EffVolumeGrow:
+			return false, nil
 		case lifecycle.EffVolumeRemove:
 			delete(w.volumes, v.Volume.ID)
 		case lifecycle.EffVolumeCopy:

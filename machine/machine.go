@@ -215,6 +215,9 @@ type Volume struct {
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
 	Snapshots []Snapshot       `json:"snapshots,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"` // only of an answer that gives it a size
+
+	SizeHeld     bool `json:"size_held,omitempty"`     // no more can be written to it than its size
+	NeedsRestart bool `json:"needs_restart,omitempty"` // it has grown, which the machine that has it sees after a restart
 }
 
 // Snapshot is a copy of a volume at one moment.

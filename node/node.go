@@ -56,6 +56,7 @@ type Options struct {
 	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
 	Reserve    bool
 	AllowRoot  bool           // machines may ask to be root
+	Sized      bool           // new volumes are held to their size
 	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
 	DNS        *names.Server  // nil: none
 	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone

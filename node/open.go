@@ -100,6 +100,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Journal:  j,
 			Runtime:  r,
 			Images:   n.images,
+			Sized:    n.o.Sized,
 			Secrets:  n.catalog.OpenSecrets,
 			Tasks:    tasks,
 			MayBegin: mayBegin,

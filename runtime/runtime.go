@@ -68,7 +68,8 @@ type File struct {
 	Data []byte
 }
 
-// Mount shows the directory Dir of the worker at Path of the machine.
+// Mount shows the directory Dir of the worker at Path of the machine, or the file system that is in the file Dir
+// (package loopfs).
 type Mount struct {
 	Volume string
 	Dir    string

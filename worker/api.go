@@ -267,8 +267,8 @@ func (w *Worker) copier(ctx context.Context, app, id, path string) (runtime.Copi
 	for _, mt := range m.Config.Mounts {
 		mount := pathpkg.Clean("/" + mt.Path)
 		if rest, in := strings.CutPrefix(clean, mount); in && (rest == "" || rest[0] == '/') {
-			d := disks{w.o.ID, w.o.Dir}
-			at.Mount = &runtime.Mount{Volume: mt.Volume, Dir: d.volumeDir(mt.Volume), Path: mt.Path}
+			d := disks{w.o.ID, w.o.Dir, w.o.Sized}
+			at.Mount = &runtime.Mount{Volume: mt.Volume, Dir: d.volumeAt(mt.Volume), Path: mt.Path}
 			at.Path = rest
 		}
 	}
@@ -282,8 +282,13 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 		out = append(out, cluster.Finding{Name: "worker: its disk has room", Have: why.Error(),
 			Advice: "list, stop and destroy work; souk takes new things by itself once there is room"})
 	}
-	out = append(out, cluster.Finding{Name: "worker: sizes of volumes and machines' files", OK: true,
-		Have: "counted when they are placed, and not held: each may fill the disk"})
+	held := "what machines write is counted when they are placed, and not held: each may fill the disk"
+	if w.o.Sized {
+		held = "volumes are held to theirs; " + held
+	} else {
+		held = "volumes are not held to theirs; " + held
+	}
+	out = append(out, cluster.Finding{Name: "worker: sizes of volumes and machines' files", OK: true, Have: held})
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {
 		bounded, cancel := context.WithTimeout(ctx, examineTime)
 		defer cancel()

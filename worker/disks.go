@@ -3,41 +3,78 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/loopfs"
 )
 
-// disks are the directories behind volumes and their snapshots.
+// disks are what is behind volumes and their snapshots: directories, or, where sized, file systems in files, which hold
+// them to their size. What was made as the one stays it.
 type disks struct {
 	worker cluster.WorkerID
 	dir    string
+	sized  bool
 }
 
-// carryOut makes, copies and removes the directories behind volumes. Each step can be repeated: what is made is made
-// beside its place and renamed into it.
+// imageSuffix names the file of a file system.
+const imageSuffix = ".ext4"
+
+// carryOut makes, copies and removes what is behind volumes. Each step can be repeated: what is made is made beside its
+// place and renamed into it.
 func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarget) (any, error) {
-	dir := d.volumeDir(t.Volume.ID)
+	at := d.at(d.volumeBase(t.Volume.ID))
 	switch kind {
 	case lifecycle.EffVolumeMake:
-		return nil, d.make(ctx, dir, t)
+		err := d.make(ctx, t)
+		return isImage(d.volumeAt(t.Volume.ID)), err
 	case lifecycle.EffVolumeRemove:
-		return nil, diskError(cmp.Or(os.RemoveAll(dir), os.RemoveAll(d.snapshotDir(t.Volume.ID, ""))))
+		return nil, diskError(cmp.Or(os.RemoveAll(at), os.RemoveAll(d.snapshotBase(t.Volume.ID, ""))))
 	case lifecycle.EffVolumeCopy:
-		return d.snapshot(ctx, dir, t)
+		return d.snapshot(ctx, at, t)
+	case lifecycle.EffVolumeGrow:
+		if !isImage(at) {
+			return false, nil
+		}
+		return loopfs.Grow(ctx, at, sizeOf(t.Volume))
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", kind)
 }
 
-func (d disks) make(ctx context.Context, dir string, t lifecycle.VolumeTarget) error {
-	if _, err := os.Stat(dir); err == nil {
+func sizeOf(v machine.Volume) int64 { return int64(v.SizeGB) << 30 }
+
+func isImage(at string) bool { return strings.HasSuffix(at, imageSuffix) }
+
+// at returns where what has a name is: a directory of that name, or a file with a file system.
+func (disks) at(base string) string {
+	if _, err := os.Lstat(base + imageSuffix); err == nil {
+		return base + imageSuffix
+	}
+	return base
+}
+
+// settle makes a volume fit to be mounted: where it could not grow while it was in use, it does.
+func (d disks) settle(ctx context.Context, volume string) error {
+	if at := d.volumeAt(volume); isImage(at) {
+		return loopfs.Settle(ctx, at)
+	}
+	return nil
+}
+
+func (d disks) make(ctx context.Context, t lifecycle.VolumeTarget) error {
+	base := d.volumeBase(t.Volume.ID)
+	if _, err := os.Stat(d.at(base)); err == nil {
 		return nil
 	}
 	from := ""
@@ -49,17 +86,77 @@ func (d disks) make(ctx context.Context, dir string, t lifecycle.VolumeTarget) e
 				t.Snapshot, d.worker)
 		}
 	case t.SourceVolume != "":
-		from = d.volumeDir(t.SourceVolume)
+		from = d.volumeAt(t.SourceVolume)
 		if _, err := os.Stat(from); err != nil {
 			return fault.New(fault.NotFound, "volume_not_found",
 				"volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, d.worker)
 		}
 	}
-	return d.fill(ctx, from, dir)
+	if err := diskError(os.MkdirAll(filepath.Dir(base), 0o700)); err != nil {
+		return err
+	}
+	switch size := sizeOf(t.Volume); {
+	case isImage(from):
+		return d.makeOf(ctx, from, base+imageSuffix, size)
+	case !d.sized:
+		return fill(ctx, from, base)
+	case from == "":
+		return loopfs.Make(ctx, base+imageSuffix, size)
+	default:
+		return d.makeFrom(ctx, from, base+imageSuffix, size)
+	}
+}
+
+// makeOf makes a volume of another's file system.
+func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
+	st, err := os.Stat(from)
+	if err != nil {
+		return diskError(err)
+	}
+	if st.Size() > size {
+		return fault.New(fault.Invalid, "size",
+			"what the volume is to be a copy of has %d GB; ask for as much, or more", st.Size()>>30)
+	}
+	part := to + ".made"
+	if err := loopfs.Copy(ctx, from, part); err != nil {
+		return err
+	}
+	if _, err := loopfs.Grow(ctx, part, size); err != nil {
+		return err
+	}
+	return diskError(os.Rename(part, to))
+}
+
+// makeFrom makes a volume with a size of a directory that had none.
+func (disks) makeFrom(ctx context.Context, from, to string, size int64) (err error) {
+	part := to + ".made"
+	if err := loopfs.Make(ctx, part, size); err != nil {
+		return err
+	}
+	m, err := loopfs.Mount(part)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	into, err := os.Open(m.Dir())
+	if err != nil {
+		return diskError(err)
+	}
+	defer into.Close()
+	cp := exec.CommandContext(ctx, "cp", "-a", from+"/.", "/proc/self/fd/3/.")
+	cp.ExtraFiles = []*os.File{into}
+	if out, err := cp.CombinedOutput(); err != nil {
+		return copyError(err, from, out)
+	}
+	return diskError(os.Rename(part, to))
+}
+
+func copyError(err error, from string, said []byte) error {
+	return fault.Wrap(err, fault.Unavailable, "disk", "copying %s failed (%s)", filepath.Base(from), said)
 }
 
 // fill makes directory dir with the contents of from ("" for none).
-func (d disks) fill(ctx context.Context, from, dir string) error {
+func fill(ctx context.Context, from, dir string) error {
 	part := dir + ".part"
 	if err := cmp.Or(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
 		return diskError(err)
@@ -69,19 +166,27 @@ func (d disks) fill(ctx context.Context, from, dir string) error {
 		// our own.
 		if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from+"/.",
 			part).CombinedOutput(); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "disk", "copying %s failed (%s)", filepath.Base(from), out)
+			return copyError(err, from, out)
 		}
 	}
 	return diskError(os.Rename(part, dir))
 }
 
-func (d disks) snapshot(ctx context.Context, dir string, t lifecycle.VolumeTarget) (any, error) {
-	to := d.snapshotDir(t.Volume.ID, t.Snapshot)
+func (d disks) snapshot(ctx context.Context, from string, t lifecycle.VolumeTarget) (any, error) {
+	to := d.snapshotBase(t.Volume.ID, t.Snapshot)
+	if isImage(from) {
+		to += imageSuffix
+	}
 	if _, err := os.Stat(to); err != nil {
 		if err := diskError(os.MkdirAll(filepath.Dir(to), 0o700)); err != nil {
 			return nil, err
 		}
-		if err := d.fill(ctx, dir, to); err != nil {
+		if isImage(from) {
+			err = loopfs.Copy(ctx, from, to)
+		} else {
+			err = fill(ctx, from, to)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -89,14 +194,19 @@ func (d disks) snapshot(ctx context.Context, dir string, t lifecycle.VolumeTarge
 	if err != nil {
 		return nil, diskError(err)
 	}
-	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: int64(t.Volume.SizeGB) << 30,
-		CreatedAt: time.Now().UTC(),
-		Status:    "created", RetentionDays: t.Volume.SnapshotRetention}, nil
+	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: sizeOf(t.Volume), CreatedAt: time.Now().UTC(),
+		Status: "created", RetentionDays: t.Volume.SnapshotRetention}, nil
 }
 
-func treeSize(dir string) (int64, error) {
+// treeSize is what is in a directory, or what a file takes of the disk.
+func treeSize(at string) (int64, error) {
+	if isImage(at) {
+		var st unix.Stat_t
+		err := unix.Stat(at, &st)
+		return st.Blocks * 512, err
+	}
 	var n int64
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(at, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -109,18 +219,23 @@ func treeSize(dir string) (int64, error) {
 	return n, err
 }
 
-func (d disks) snapshotDir(volume, id string) string {
+func (d disks) snapshotBase(volume, id string) string {
 	return filepath.Join(d.dir, "snapshots", volume, id)
 }
 
-func (d disks) volumeDir(id string) string { return filepath.Join(d.dir, "volumes", id) }
+func (d disks) volumeBase(id string) string { return filepath.Join(d.dir, "volumes", id) }
+
+// volumeAt returns the directory of a volume, or the file with its file system.
+func (d disks) volumeAt(id string) string { return d.at(d.volumeBase(id)) }
 
 func (d disks) findSnapshot(id string) string {
-	found, err := filepath.Glob(filepath.Join(d.dir, "snapshots", "*", id))
-	if err != nil || len(found) != 1 {
-		return ""
+	for _, name := range []string{id, id + imageSuffix} {
+		found, err := filepath.Glob(filepath.Join(d.dir, "snapshots", "*", name))
+		if err == nil && len(found) == 1 {
+			return found[0]
+		}
 	}
-	return found[0]
+	return ""
 }
 
 func diskError(err error) error {

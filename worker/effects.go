@@ -32,7 +32,7 @@ type effects struct {
 }
 
 func newEffects(o *Options, a *acks, result func(fsm.Result)) *effects {
-	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir}, secrets: o.Secrets, log: o.Log, acks: a,
+	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, log: o.Log, acks: a,
 		result: result,
 		queues: map[string]*effectQueue{}}
 }
@@ -143,6 +143,11 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			spec, err := e.spec(a, true)
 			if err != nil {
 				return nil, err
+			}
+			for _, mt := range spec.Mounts {
+				if err := e.disks.settle(ctx, mt.Volume); err != nil {
+					return nil, err
+				}
 			}
 			st, err := rt.Start(ctx, spec)
 			if fault.Is(err, fault.NotFound) && !spec.Fresh {

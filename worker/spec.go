@@ -34,7 +34,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		s.SwapMB = *c.Init.SwapSizeMB
 	}
 	for _, mt := range c.Mounts {
-		s.Mounts = append(s.Mounts, runtime.Mount{Volume: mt.Volume, Dir: e.disks.volumeDir(mt.Volume), Path: mt.Path})
+		s.Mounts = append(s.Mounts, runtime.Mount{Volume: mt.Volume, Dir: e.disks.volumeAt(mt.Volume), Path: mt.Path})
 	}
 	if !launch {
 		return s, nil

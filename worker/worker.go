@@ -35,6 +35,7 @@ type Options struct {
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
 	Images   *image.Store                                // that Runtime starts machines from; nil: none
+	Sized    bool                                        // volumes are held to their size (package loopfs)
 	Secrets  func(app string) (map[string]string, error) // nil: none
 	Tasks    Tasks                                       // nil: none
 	Observer Observer                                    // nil: none

@@ -3,6 +3,7 @@ package apps
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,28 +29,52 @@ func Volumes(c *cli.Env) *cobra.Command {
 		printVolumes(c, vs)
 		return nil
 	}
+	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
+		Long: "A volume outlives the machines it is attached to. It is on one worker for life.\n" +
+			"No more can be written to it than its size, where its worker can see to that (souk doctor says so); " +
+			"else its size is only counted.",
+		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
+		Args:    cli.Args(0, 0, "no argument, or one of its commands"), RunE: list},
+		cmdVolumeCreate(c), cmdVolumeExtend(c), cmdVolumeSnapshot(c), cmdVolumeDestroy(c))
+}
+
+func cmdVolumeCreate(c *cli.Env) *cobra.Command {
 	var spec api.NewVolume
 	var size int
-	create := &cobra.Command{
-		Use:     "create NAME",
-		Short:   "Make a volume",
-		Example: "  souk volumes create data --size 1",
-		Args:    cli.Args(1, 1, "a name"),
+	var from string
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a volume",
+		Example: "  souk volumes create data --size 1\n  souk volumes create copy --from data\n" +
+			"  souk volumes create before --from vs_9e9b26e12c9fc8",
+		Args: cli.Args(1, 1, "a name"),
 	}
-	create.Flags().IntVar(&size, "size", 1, "in GB")
-	create.Flags().StringVar(&spec.Region, "region", "", "the region (default: the server's)")
-	create.RunE = func(cmd *cobra.Command, given []string) error {
+	cmd.Flags().IntVar(&size, "size", 1, "in GB (of a copy: that of what it is made of)")
+	cmd.Flags().StringVar(&spec.Region, "region", "", "the region (default: the server's)")
+	cmd.Flags().StringVar(&from, "from", "",
+		"what it is a copy of: a volume, by name or id, or a snapshot of one, by id; it is made where that lies")
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
 			return err
 		}
 		app := c.AppOrDefault()
 		spec.Name = given[0]
-		if size != 0 {
+		if from == "" || cmd.Flags().Changed("size") {
 			spec.SizeGB = &size
 		}
+		switch {
+		case strings.HasPrefix(from, "vs_"):
+			spec.SnapshotID = &from
+		case from != "":
+			_, v, err := volumeOf(c, cmd, from)
+			if err != nil {
+				return err
+			}
+			spec.SourceVolumeID = &v.ID
+		}
 		v, err := cl.CreateVolume(cmd.Context(), app, spec)
-		if fault.Is(err, fault.NotFound) && app == cli.DefaultApp {
+		if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && from == "" {
 			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppExists(made) {
 				return made
 			}
@@ -60,12 +85,7 @@ func Volumes(c *cli.Env) *cobra.Command {
 		}
 		return printVolume(c, v, "is created")
 	}
-	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
-		Long: "A volume is a directory that outlives the machines it is attached to. It is on one worker for life.\n" +
-			"Its size is counted when it is placed. It is not held: what is written may grow beyond it.",
-		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
-		Args:    cli.Args(0, 0, "no argument, or one of its commands"), RunE: list},
-		create, cmdVolumeExtend(c), cmdVolumeSnapshot(c), cmdVolumeDestroy(c))
+	return cmd
 }
 
 // volumeOf finds a volume of the app by id or name.

@@ -42,6 +42,7 @@ func values() map[string]value {
 		"pace":     {list: words("lan", "wan")},
 		"network":  {list: words("own", "none", "host")}, "allow-from": {list: apps}, "egress": {list: words("none")},
 
+		"volumes":    {list: words("auto", "sized", "directory")},
 		"containers": {list: words("auto", "off", "runc", "crun", "runsc")},
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},

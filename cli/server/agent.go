@@ -31,6 +31,7 @@ import (
 type agentConfig struct {
 	doorFlags
 	containerFlags
+	volumeFlags
 	Dir    string   `toml:"dir"`
 	Wire   string   `toml:"wire"`
 	Gossip string   `toml:"gossip"`
@@ -119,6 +120,7 @@ func Agent(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
 	o.offer.add(f)
 	o.containerFlags.add(f)
+	o.volumeFlags.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.read(cmd.Flags()); err != nil {
 			return err
@@ -166,6 +168,8 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"mirror":             func() { o.Mirrors = flags.Mirrors },
 		"image-budget":       func() { o.ImageBudget = flags.ImageBudget },
 		"allow-host-network": func() { o.AllowHost = flags.AllowHost },
+		"ready":              func() { o.Ready = flags.Ready },
+		"volumes":            func() { o.Volumes = flags.Volumes },
 		"log":                func() { o.Level = flags.Level },
 		"decision-log-mb":    func() { o.DecisionMB = flags.DecisionMB },
 	} {
@@ -259,6 +263,10 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if a.containers, err = o.containerFlags.plan(dir); err != nil {
 		return nil, errors.Join(err, a.doors.close())
 	}
+	sized, err := o.volumeFlags.sized()
+	if err != nil {
+		return nil, errors.Join(err, a.doors.close())
+	}
 	if o.DNS != "" {
 		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses())); err != nil {
 			return nil, errors.Join(err, a.doors.close())
@@ -268,8 +276,8 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: a.m,
-			Containers: a.containers.how,
-			Version:    cli.Version(), Grace: shutdownGrace, Reserve: true,
+			Containers: a.containers.how, Sized: sized,
+			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {

@@ -34,6 +34,7 @@ type devFlags struct {
 	offer   offerFlags
 	verbose bool
 	images  containerFlags
+	volumes volumeFlags
 
 	decisionMB int64
 }
@@ -73,6 +74,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 	f.Var(&o.memory, "memory", "how much memory to offer, such as 64g (default: what this host has)")
 	o.offer.add(f)
 	o.images.add(f)
+	o.volumes.add(f)
 	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
@@ -109,6 +111,10 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
+	sized, err := o.volumes.sized()
+	if err != nil {
+		return err
+	}
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}
@@ -124,7 +130,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot: o.offer.allowRoot, Containers: containers.how,
+			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized,
 			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {

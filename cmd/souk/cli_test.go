@@ -168,7 +168,7 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 		{[]string{"--json", "ps", "--help"}, 0, "List the machines"},
 		{[]string{"volumns"}, 2, `did you mean "volumes"`},
 		{[]string{"--version"}, 0, "souk "},
-		{[]string{"ssh", "web"}, 2, `souk has no command "ssh"; what does that here is "souk exec MACHINE -- CMD"`},
+		{[]string{"ssh", "web"}, 2, `souk has no command "ssh"; what does that here is "souk exec -it MACHINE -- /bin/sh"`},
 	} {
 		code, out, errs := invoke(t, nil, c.argv...)
 		if code != c.code || !strings.Contains(out+errs, c.says) {
@@ -180,7 +180,7 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 // TestVerbsOfOtherTools: who types what he is used to is told what it is called here, and that is there.
 func TestVerbsOfOtherTools(t *testing.T) {
 	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply", "scale",
-		"delete", "remove", "kill", "ssh", "shell", "console", "attach", "log", "tail", "stats", "nodes",
+		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
 		"pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
 		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up"} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/runtime/oci/container"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/reaper"
@@ -43,7 +44,14 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 		return nil, "", err
 	}
 	if at.Mount != nil {
-		dir = at.Mount.Dir
+		if dir = at.Mount.Dir; isFile(dir) {
+			m, err := loopfs.Mount(dir)
+			if err != nil {
+				return nil, "", err
+			}
+			defer m.Close() // the root keeps what it needs
+			dir = m.Dir()
+		}
 	} else if inContainer(dir) {
 		root, err := r.openContainer(ctx, id)
 		if err != nil || root != nil {
@@ -56,6 +64,12 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 			id)
 	}
 	return root, rel, nil
+}
+
+// isFile reports whether a volume is a file system in a file.
+func isFile(at string) bool {
+	st, err := os.Lstat(at)
+	return err == nil && st.Mode().IsRegular()
 }
 
 // openContainer opens the root of a container that runs; nil where what runs of the machine is a process of the host.

@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/loopfs"
 )
 
 func testEnvironment(h *harness) {
@@ -359,6 +360,53 @@ func testFilesInside(h *harness) {
 	if _, err := os.Stat(target); err != nil {
 		h.Errorf("Remove followed a symlink: %v", err)
 	}
+}
+
+// testSizedMount: a volume that is a file system of its own takes no more than its size, whoever has it next finds what
+// was there, and nobody else sees it mounted.
+func testSizedMount(h *harness) {
+	if err := loopfs.Able(); err != nil {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			h.Fatal(err)
+		}
+		h.Skip(err)
+	}
+	vol := filepath.Join(h.TempDir(), "vol1.ext4")
+	h.ok(loopfs.Make(h.Context(), vol, 32<<20))
+	of := func(id string, attempt uint64, script string) runtime.Spec {
+		s := sh(id, attempt, script)
+		s.Mounts = []runtime.Mount{{Volume: "vol1", Dir: vol, Path: "/data"}}
+		return s
+	}
+	h.start(of("m", 1, "dd if=/dev/zero of=/data/large bs=1M count=64 2> /dev/null && echo all of it; "+
+		"rm /data/large; echo kept > /data/small; cat /data/small"))
+	h.exitOf("m", 1)
+	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"kept"}) {
+		h.Errorf("of 32 MiB: %q", got)
+	}
+	for n := uint64(2); n < 5; n++ { // each begins while the kernel may still be letting go of the one before
+		h.start(of("m", n, "cat /data/small; exec sleep 1000"))
+		h.ok(h.rt.Kill(h.ctx(), "m"))
+		h.exitOf("m", n)
+	}
+	h.start(of("m2", 1, "cat /data/small; exec sleep 1000"))
+	h.until("another machine has it", func() bool {
+		return slices.Equal(h.texts("m2", machine.LogQuery{}), []string{"kept"})
+	})
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	h.ok(err)
+	if strings.Contains(string(mounts), "ext4 /dev/loop") {
+		h.Errorf("a volume is mounted on the host:\n%s", mounts)
+	}
+	h.ok(h.rt.Remove(h.ctx(), "m2"))
+	h.until("its device is gone", func() bool {
+		used, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		h.ok(err)
+		return !slices.ContainsFunc(used, func(f string) bool {
+			b, err := os.ReadFile(f)
+			return err == nil && strings.Contains(string(b), vol)
+		})
+	})
 }
 
 func testMounts(h *harness) {

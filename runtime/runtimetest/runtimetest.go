@@ -88,6 +88,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Files", true, testFiles},
 		{"FilesStayInside", true, testFilesInside},
 		{"Mounts", true, testMounts},
+		{"SizedMount", true, testSizedMount},
 		{"Copy", true, testCopy},
 		{"CopyStaysInside", true, testCopyInside},
 		{"CopyOfAVolume", true, testCopyVolume},

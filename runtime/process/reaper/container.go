@@ -59,7 +59,8 @@ func newContainers(r *Reaper) *containers {
 func nameOf(l *life) container.Name { return container.Name{ID: l.rec.Container, Engine: l.rec.Engine} }
 
 // launch does the work of a start of a container, as far as it has not been done ahead.
-func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, held volumes, data []byte,
+	tell func(runtime.Status)) error {
 	if a := c.takeReady(m.id); a != nil {
 		if key, err := keyOf(attempt, s, data); err == nil && key == a.key && c.startReady(a, tell) {
 			return nil
@@ -72,7 +73,7 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 	}
 	return c.r.born(l, s, func(ends [2]int) error {
 		return c.withEngine(func(ctx context.Context) error {
-			pid, err := c.make(ctx, l, s, data, ends)
+			pid, err := c.make(ctx, l, s, held, data, ends)
 			if err == nil {
 				err = c.run(ctx, l, pid, s.Container.Init != "", tell)
 			}
@@ -110,7 +111,11 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 }
 
 // make makes the container of a life, and returns its process, which waits for its start. It is called with the engine.
-func (c *containers) make(ctx context.Context, l *life, s *frame.Start, data []byte, ends [2]int) (pid int, err error) {
+func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held volumes, data []byte,
+	ends [2]int) (pid int, err error) {
+	if err := held.show(space.Root(l.m.id), s); err != nil {
+		return 0, err
+	}
 	out := engine.Files{c.r.null}
 	for i, fd := range ends {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -87,14 +87,19 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 
 // launch does the work of a start. Nothing is left behind when it fails.
 func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	held, err := openVolumes(s)
+	if err != nil {
+		return err
+	}
+	defer held.close()
 	if s.Container != nil {
-		return r.containers.launch(m, attempt, s, data, tell)
+		return r.containers.launch(m, attempt, s, held, data, tell)
 	}
 	o, err := r.apart.ownerOf(m, s)
 	if err != nil {
 		return err
 	}
-	shown, err := r.apart.plan(m, s)
+	shown, err := r.apart.plan(m, s, held)
 	if err != nil {
 		return err
 	}

@@ -19,10 +19,11 @@ type Plan struct {
 	Files   []string
 }
 
-// Volume shows a directory of the host at a path.
+// Volume shows a directory of the host at a path, or a file system that is mounted nowhere yet.
 type Volume struct {
-	Dir  string
-	Path string
+	Dir   string
+	Mount func(dir int) error // mounts it over what is open as dir; nil: Dir is shown
+	Path  string
 }
 
 // maxEntries bounds what is mounted back for one place that is missing.
@@ -40,7 +41,7 @@ func Build(p *Plan) error {
 	defer unix.Close(root)
 	var paths []string
 	for _, v := range p.Volumes {
-		if err := bindAt(v.Dir, root, v.Path); err != nil {
+		if err := v.mountAt(root); err != nil {
 			return fmt.Errorf("mount a volume: %w", err)
 		}
 		paths = append(paths, v.Path)
@@ -48,15 +49,17 @@ func Build(p *Plan) error {
 	return p.show(root, append(paths, p.Files...))
 }
 
-// bindAt mounts what is at from over what is below a directory. No link is followed there: the machine may have made
-// one.
-func bindAt(from string, dir int, path string) error {
-	fd, err := beneath(dir, path)
+// mountAt mounts the volume over what is below a directory. No link is followed there: the machine may have made one.
+func (v *Volume) mountAt(dir int) error {
+	fd, err := beneath(dir, v.Path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Mount(from, name(fd), "", unix.MS_BIND|unix.MS_REC, "")
+	if v.Mount != nil {
+		return v.Mount(fd)
+	}
+	return unix.Mount(v.Dir, name(fd), "", unix.MS_BIND|unix.MS_REC, "")
 }
 
 // beneath opens what is at a path in a directory, and only there.

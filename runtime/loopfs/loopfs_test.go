@@ -1,0 +1,240 @@
+package loopfs_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/loopfs"
+)
+
+// TestMain is, with these variables, the process that is killed while it copies.
+func TestMain(m *testing.M) {
+	if from := os.Getenv("LOOPFS_COPY"); from != "" {
+		_ = loopfs.Copy(context.Background(), from, from+".copy")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func able(t *testing.T) {
+	t.Helper()
+	err := loopfs.Able()
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+}
+
+const mib = 1 << 20
+
+// devices lists the loop devices of files below a directory.
+func devices(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), dir) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func gone(t *testing.T, dir string) {
+	t.Helper()
+	end := time.NewTimer(10 * time.Second)
+	defer end.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for left := devices(t, dir); len(left) > 0; left = devices(t, dir) {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			t.Fatalf("left behind: %q", left)
+		}
+	}
+}
+
+func mounted(t *testing.T, file string) *loopfs.Mounted {
+	t.Helper()
+	m, err := loopfs.Mount(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func end(t *testing.T, m *loopfs.Mounted) {
+	t.Helper()
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func room(t *testing.T, m *loopfs.Mounted) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(m.Dir(), &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Blocks) * st.Bsize / mib
+}
+
+func TestAFileSystemInAFile(t *testing.T) {
+	able(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "v.img")
+	if err := loopfs.Make(t.Context(), file, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, dir)
+	if err := loopfs.Make(t.Context(), filepath.Join(dir, "w"), mib); !fault.Is(err, fault.Invalid) {
+		t.Errorf("one of 1 MiB: %v", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil || st.Size != 64*mib || st.Blocks*512 < 64*mib {
+		t.Errorf("the file has %d bytes, and %d of the disk: %v", st.Size, st.Blocks*512, err)
+	}
+	m := mounted(t, file)
+	if es, err := os.ReadDir(m.Dir()); err != nil || len(es) > 0 {
+		t.Errorf("it has %v, %v", es, err)
+	}
+	f, err := os.Create(m.Dir() + "/all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(f, endless{})
+	if !errors.Is(err, unix.ENOSPC) || n < 40*mib || n > 64*mib {
+		t.Errorf("of 64 MiB %d bytes could be written: %v", n, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	other := mounted(t, file) // the same file system, not another one in the same file
+	if st, err := os.Stat(other.Dir() + "/all"); err != nil || st.Size() != n {
+		t.Errorf("mounted twice it shows %v, %v", st, err)
+	}
+	if len(devices(t, dir)) != 1 {
+		t.Errorf("it has the devices %q", devices(t, dir))
+	}
+	end(t, other)
+
+	before := room(t, m)
+	pending, err := loopfs.Grow(t.Context(), file, 192*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := room(t, m); pending != (got == before) {
+		t.Errorf("it grew from %d to %d MiB while it is mounted, and is said to be pending: %v", before, got, pending)
+	}
+	end(t, m)
+	if err := loopfs.Settle(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	m = mounted(t, file)
+	if got := room(t, m); got < before+100 {
+		t.Errorf("it has %d MiB, and had %d of 64", got, before)
+	}
+	if st, err := os.Stat(m.Dir() + "/all"); err != nil || st.Size() != n {
+		t.Errorf("what was in it is %v, %v", st, err)
+	}
+	end(t, m)
+	if pending, err := loopfs.Grow(t.Context(), file, 256*mib); err != nil || pending {
+		t.Errorf("it grew while nobody had it: %v, %v", pending, err)
+	}
+	gone(t, dir)
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestCopy: a copy has what was there at one moment, and what it is copied from goes on.
+func TestCopy(t *testing.T) {
+	able(t)
+	dir := t.TempDir()
+	file, to := filepath.Join(dir, "v.img"), filepath.Join(dir, "copy.img")
+	if err := loopfs.Make(t.Context(), file, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	m := mounted(t, file)
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	begun := make(chan struct{})
+	writer.Go(func() { // each file is whole, or not there
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := os.WriteFile(m.Dir()+"/part", make([]byte, 100_000), 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(m.Dir()+"/part", m.Dir()+"/whole"); err != nil {
+				t.Error(err)
+			}
+			if i == 3 {
+				close(begun)
+			}
+		}
+	})
+	<-begun
+	if err := loopfs.Copy(t.Context(), file, to); err != nil {
+		t.Error(err)
+	}
+	stop()
+	writer.Wait()
+	c := mounted(t, to)
+	if st, err := os.Stat(c.Dir() + "/whole"); err != nil || st.Size() != 100_000 {
+		t.Errorf("the copy has %v, %v", st, err)
+	}
+	end(t, c)
+	end(t, m)
+	gone(t, dir)
+	if out, err := exec.Command("e2fsck", "-f", "-n", to).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestWhoCopiesIsKilled: what is copied goes on, whenever that is.
+func TestWhoCopiesIsKilled(t *testing.T) {
+	able(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "v.img")
+	if err := loopfs.Make(t.Context(), file, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	m := mounted(t, file)
+	for wait := time.Duration(0); wait < 40*time.Millisecond; wait += 2 * time.Millisecond {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "LOOPFS_COPY="+file)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // it was killed, or was faster
+		written := make(chan error, 1)
+		go func() { written <- os.WriteFile(m.Dir()+"/x", []byte("x"), 0o600) }()
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("the file system stays frozen")
+		}
+	}
+	end(t, m)
+	gone(t, dir)
+}

@@ -1,0 +1,255 @@
+package loopfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mounted is a file system that is mounted nowhere, until a namespace takes it in.
+type Mounted struct {
+	fd   int
+	loop *os.File // while it is not sure that the mount has it
+	size int64    // of the file
+	busy bool     // somebody else has it mounted, too
+}
+
+// Mount mounts the file system of a file. However often it is mounted at once, it is one.
+func Mount(file string) (*Mounted, error) {
+	lock, err := lockFile(file) // two devices of one file would be two file systems
+	if err != nil {
+		return nil, diskFault(err, file)
+	}
+	defer lock.Close()
+	m, err := mount(lock)
+	if err != nil {
+		return nil, diskFault(err, file)
+	}
+	return m, nil
+}
+
+func mount(file *os.File) (m *Mounted, err error) {
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	dev, err := deviceOf(file)
+	busy := dev != nil
+	if err == nil && !busy {
+		dev, err = attach(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m = &Mounted{fd: -1, loop: dev, size: st.Size(), busy: busy}
+	defer func() {
+		if err != nil {
+			_ = dev.Close()
+		}
+	}()
+	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open ext4: %w", err)
+	}
+	defer unix.Close(fs)
+	err = errors.Join(unix.FsconfigSetString(fs, "source", dev.Name()), unix.FsconfigSetFlag(fs, "noinit_itable"))
+	if err == nil {
+		err = unix.FsconfigCreate(fs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mount ext4: %w", err)
+	}
+	m.fd, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
+	if err != nil {
+		return nil, fmt.Errorf("mount ext4: %w", err)
+	}
+	return m, nil
+}
+
+// Dir leads to what is in it, for this process, until it is closed.
+func (m *Mounted) Dir() string { return fmt.Sprintf("/proc/self/fd/%d/.", m.fd) } // nothing of it is a link
+
+// MoveTo mounts it over what is open as dir, in the namespace of the calling thread. It can be done once.
+func (m *Mounted) MoveTo(dir int) error {
+	err := unix.MoveMount(m.fd, "", dir, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("mount a volume: %w", err)
+	}
+	return nil
+}
+
+// Close lets go of it. It stays mounted where it was taken in. nil has nothing to let go of.
+func (m *Mounted) Close() error {
+	if m == nil {
+		return nil
+	}
+	return errors.Join(unix.Close(m.fd), m.loop.Close())
+}
+
+// lockFile opens a file for as long as it must be the only one who mounts it.
+func lockFile(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// deviceOf finds the loop device that a file has; nil: it has none.
+func deviceOf(file *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, err
+	}
+	used, err := filepath.Glob("/sys/block/loop*/loop")
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range used {
+		name := filepath.Base(filepath.Dir(at))
+		dev, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
+		if err != nil {
+			continue // it has just gone
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		if err == nil && info.Inode == st.Ino && info.Device == st.Dev && info.Offset == 0 {
+			return dev, nil
+		}
+		_ = dev.Close()
+	}
+	return nil, nil //nolint:nilnil // said above
+}
+
+// attachTries bounds how often somebody else may take the device that was free.
+const attachTries = 64
+
+// attach makes a loop device of a file, which goes with the last who has it open or mounted.
+func attach(file *os.File) (*os.File, error) {
+	ctl, err := os.OpenFile(control, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
+	// The device must not keep the lock.
+	own, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	for range attachTries {
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a loop device: %w", err)
+		}
+		dev, err := os.OpenFile(device(n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		c := unix.LoopConfig{Fd: uint32(own.Fd()), Info: unix.LoopInfo64{
+			Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
+		if errors.Is(err, unix.EINVAL) { // the disk has no direct IO
+			c.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
+			err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
+		}
+		if err == nil {
+			return dev, nil
+		}
+		_ = dev.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("make a loop device: %w", err)
+		}
+	}
+	return nil, errors.New("loop devices are taken faster than they can be had")
+}
+
+// Requests of linux/fs.h and ext4 that x/sys does not have.
+const (
+	fiFreeze   = 0xC0045877
+	fiThaw     = 0xC0045878
+	ext4Resize = 0x40086610
+	blockSize  = 4096 // of what mkfs.ext4 makes, but for small ones: Settle sees to those
+)
+
+// fill has the file system grow to the size of its file.
+func (m *Mounted) fill() error {
+	if _, err := unix.IoctlRetInt(int(m.loop.Fd()), unix.LOOP_SET_CAPACITY); err != nil {
+		return fmt.Errorf("grow a loop device: %w", err)
+	}
+	d, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {
+		return err
+	}
+	blocks := uint64(m.size / st.Bsize) //nolint:gosec // neither is negative
+	return ioctl(d, ext4Resize, unsafe.Pointer(&blocks))
+}
+
+func (m *Mounted) open() (*os.File, error) {
+	fd, err := unix.Openat(m.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), m.Dir()), nil
+}
+
+// freeze has all wait that writes, until thaw. A process of its own lets it go on should this one end before.
+func (m *Mounted) freeze() (thaw func() error, err error) {
+	d, err := m.open()
+	if err != nil {
+		return nil, err
+	}
+	guard := exec.Command("sh", "-c", "cat > /dev/null; exec fsfreeze --unfreeze /proc/self/fd/3")
+	guard.ExtraFiles = []*os.File{d}
+	var said strings.Builder
+	guard.Stderr = &said
+	end, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("guard a file system that is frozen: %w", err), d.Close())
+	}
+	thaw = func() error {
+		defer d.Close()
+		err := errors.Join(end.Close(), guard.Wait())
+		if err == nil {
+			return nil
+		}
+		if again := ioctl(d, fiThaw, nil); again == nil {
+			return nil
+		}
+		return fmt.Errorf("let a file system go on: %w (%s)", err, said.String())
+	}
+	if err := ioctl(d, fiFreeze, nil); err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: a souk before this one did
+		err = errors.Join(fmt.Errorf("freeze a file system: %w", err), end.Close())
+		_ = guard.Wait() // there was nothing to thaw
+		return nil, errors.Join(err, d.Close())
+	}
+	return thaw, nil
+}
+
+func ioctl(f *os.File, request uint, arg unsafe.Pointer) error {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(arg)); e != 0 {
+		return e
+	}
+	return nil
+}
