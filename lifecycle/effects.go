@@ -20,7 +20,7 @@ const (
 	EffRemove       = "remove"        // Target: kill and delete all there is
 	EffAck          = "ack"           // Target.Attempt's exit is journalled
 	EffVolumeMake   = "volume_make"   // Volume; the result's Data is a bool: it is held to its size
-	EffVolumeGrow   = "volume_grow"   // Volume, as it is to be; Data is a bool: it takes a restart of who has it
+	EffVolumeGrow   = "volume_grow"   // Volume, GrowGB; Data is a bool: it takes a restart of who has it
 	EffVolumeRemove = "volume_remove" // Volume
 	EffVolumeCopy   = "volume_copy"   // Volume, Snapshot: copy the volume; the result's Data is a machine.Snapshot
 )
@@ -42,6 +42,7 @@ type VolumeTarget struct {
 	Volume       machine.Volume
 	Snapshot     string // copy: the snapshot's id; make: fill from this snapshot
 	SourceVolume string // make: fill from this volume
+	GrowGB       int    // grow: the size that it is to have
 }
 
 // Life is one attempt as the runtime tells it.

@@ -49,9 +49,8 @@ func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 			panic("lifecycle: a run's arguments do not read: " + err.Error())
 		}
 		row := s.volumes.of(r)
-		t := VolumeTarget{Volume: row.public(), Snapshot: a.Snapshot, SourceVolume: a.Source}
-		t.Volume.SizeGB = max(t.Volume.SizeGB, row.Growing)
-		return &fsm.Effect{Kind: kind, Args: t}
+		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: row.public(), Snapshot: a.Snapshot,
+			SourceVolume: a.Source, GrowGB: row.Growing}}
 	}
 }
 

@@ -40,19 +40,29 @@ func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarg
 		err := d.make(ctx, t)
 		return isImage(d.volumeAt(t.Volume.ID)), err
 	case lifecycle.EffVolumeRemove:
-		return nil, diskError(cmp.Or(os.RemoveAll(at), os.RemoveAll(d.snapshotBase(t.Volume.ID, ""))))
+		return nil, d.remove(t.Volume.ID)
 	case lifecycle.EffVolumeCopy:
 		return d.snapshot(ctx, at, t)
 	case lifecycle.EffVolumeGrow:
 		if !isImage(at) {
 			return false, nil
 		}
-		return loopfs.Grow(ctx, at, sizeOf(t.Volume))
+		return loopfs.Grow(ctx, at, bytesOf(t.Volume.SizeGB), bytesOf(t.GrowGB))
 	}
 	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", kind)
 }
 
-func sizeOf(v machine.Volume) int64 { return int64(v.SizeGB) << 30 }
+func bytesOf(gb int) int64 { return int64(gb) << 30 }
+
+// remove removes a volume, what was begun of it, and its snapshots.
+func (d disks) remove(volume string) error {
+	base := d.volumeBase(volume)
+	begun, err := filepath.Glob(base + ".*")
+	for _, at := range append(begun, base, d.snapshotBase(volume, "")) {
+		err = errors.Join(err, os.RemoveAll(at))
+	}
+	return diskError(err)
+}
 
 func isImage(at string) bool { return strings.HasSuffix(at, imageSuffix) }
 
@@ -95,7 +105,7 @@ func (d disks) make(ctx context.Context, t lifecycle.VolumeTarget) error {
 	if err := diskError(os.MkdirAll(filepath.Dir(base), 0o700)); err != nil {
 		return err
 	}
-	switch size := sizeOf(t.Volume); {
+	switch size := bytesOf(t.Volume.SizeGB); {
 	case isImage(from):
 		return d.makeOf(ctx, from, base+imageSuffix, size)
 	case !d.sized:
@@ -118,22 +128,37 @@ func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 			"what the volume is to be a copy of has %d GB; ask for as much, or more", st.Size()>>30)
 	}
 	part := to + ".made"
-	if err := loopfs.Copy(ctx, from, part); err != nil {
-		return err
+	err = loopfs.Copy(ctx, from, part)
+	if err == nil {
+		_, err = loopfs.Grow(ctx, part, st.Size(), size)
 	}
-	if _, err := loopfs.Grow(ctx, part, size); err != nil {
-		return err
+	return finish(err, part, to)
+}
+
+// finish gives a volume that is whole its name; one that is not takes no room.
+func finish(err error, part, to string) error {
+	if err == nil {
+		err = diskError(os.Rename(part, to))
 	}
-	return diskError(os.Rename(part, to))
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(part))
+	}
+	return err
 }
 
 // makeFrom makes a volume with a size of a directory that had none.
-func (disks) makeFrom(ctx context.Context, from, to string, size int64) (err error) {
+func (disks) makeFrom(ctx context.Context, from, to string, size int64) error {
 	part := to + ".made"
-	if err := loopfs.Make(ctx, part, size); err != nil {
-		return err
+	err := loopfs.Make(ctx, part, size)
+	if err == nil {
+		err = copyInto(ctx, from, part)
 	}
-	m, err := loopfs.Mount(part)
+	return finish(err, part, to)
+}
+
+// copyInto copies a directory into the file system of a file.
+func copyInto(ctx context.Context, from, file string) (err error) {
+	m, err := loopfs.Mount(file)
 	if err != nil {
 		return err
 	}
@@ -148,7 +173,7 @@ func (disks) makeFrom(ctx context.Context, from, to string, size int64) (err err
 	if out, err := cp.CombinedOutput(); err != nil {
 		return copyError(err, from, out)
 	}
-	return diskError(os.Rename(part, to))
+	return nil
 }
 
 func copyError(err error, from string, said []byte) error {
@@ -194,8 +219,8 @@ func (d disks) snapshot(ctx context.Context, from string, t lifecycle.VolumeTarg
 	if err != nil {
 		return nil, diskError(err)
 	}
-	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: sizeOf(t.Volume), CreatedAt: time.Now().UTC(),
-		Status: "created", RetentionDays: t.Volume.SnapshotRetention}, nil
+	return machine.Snapshot{ID: t.Snapshot, Size: size, VolumeSize: bytesOf(t.Volume.SizeGB),
+		CreatedAt: time.Now().UTC(), Status: "created", RetentionDays: t.Volume.SnapshotRetention}, nil
 }
 
 // treeSize is what is in a directory, or what a file takes of the disk.

@@ -1,7 +1,18 @@
 package worker
 
+import (
+	"context"
+
+	"github.com/soukhq/souk/lifecycle"
+)
+
 // DropRenderings drops the JSON of all machines, as a minute without a list does.
 func (w *Worker) DropRenderings() {
 	w.loop.view.listed.Store(false)
 	w.loop.view.dropRenderings()
+}
+
+// CarryOut carries out an effect on a volume.
+func CarryOut(ctx context.Context, dir string, sized bool, kind string, t lifecycle.VolumeTarget) (any, error) {
+	return disks{"w", dir, sized}.carryOut(ctx, kind, t)
 }

@@ -8,6 +8,7 @@ package loopfs
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -60,21 +60,34 @@ func Make(ctx context.Context, file string, size int64) error {
 			size)
 	}
 	part := file + ".part"
-	err := reserve(part, size, os.O_CREATE|os.O_TRUNC)
-	if err == nil {
-		err = run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-e", "remount-ro", "-E", "lazy_itable_init=1,nodiscard",
-			part)
-	}
+	err := format(ctx, part, size)
 	if err == nil {
 		err = empty(part)
 	}
 	if err == nil {
-		err = os.Rename(part, file)
+		err = settle(part, file)
 	}
 	if err != nil {
 		return errors.Join(diskFault(err, file), remove(part))
 	}
 	return nil
+}
+
+// format makes a file with a file system. Where one who was killed has left somebody doing so, it waits for that.
+func format(ctx context.Context, file string, size int64) error {
+	f, err := lockFile(file, os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if err := reserve(f, size); err != nil {
+		return err
+	}
+	return run(ctx, f, "mkfs.ext4", "-q", "-F", "-m", "0", "-e", "remount-ro", "-E", "lazy_itable_init=1,nodiscard",
+		file)
 }
 
 // empty removes what mkfs leaves: programs expect a new volume to be empty.
@@ -87,27 +100,40 @@ func empty(file string) (err error) {
 	return errors.Join(os.Remove(filepath.Join(m.Dir(), "lost+found")), os.Chmod(m.Dir(), 0o700))
 }
 
-// reserve has a file take its size of the disk, whatever is in it.
-func reserve(file string, size int64, flags int) error {
-	f, err := os.OpenFile(file, os.O_RDWR|flags, 0o600)
+// settle gives a file that is whole its name, also for after a power loss.
+func settle(part, file string) error {
+	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) { // the disk makes no promises
-		err = f.Truncate(size)
+	if err := errors.Join(f.Sync(), f.Close(), os.Rename(part, file)); err != nil {
+		return err
 	}
-	return errors.Join(err, f.Close())
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Grow gives a file system more room, also one that is mounted. pending says that the kernel does not let it grow while
-// it is mounted (souk has no CAP_SYS_RESOURCE): Settle does, before it is mounted the next time.
-func Grow(ctx context.Context, file string, size int64) (pending bool, err error) {
-	st, err := os.Stat(file)
-	if err == nil && size > st.Size() {
-		err = reserve(file, size, 0)
+// reserve has a file take its size of the disk, holes in it too. What is in it stays.
+func reserve(f *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
+		if errors.Is(err, unix.EOPNOTSUPP) { // the disk makes no promises
+			return f.Truncate(size)
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
 	}
-	if err != nil {
+}
+
+// Grow gives a file system that has a size a larger one, also while it is mounted. Where the disk has no room for that
+// it keeps what it had. pending says that the kernel does not let it grow while it is mounted (souk has no
+// CAP_SYS_RESOURCE): Settle does, before it is mounted the next time.
+func Grow(ctx context.Context, file string, had, size int64) (pending bool, err error) {
+	if err := lengthen(file, had, size); err != nil {
 		return false, diskFault(err, file)
 	}
 	m, err := Mount(file)
@@ -125,10 +151,28 @@ func Grow(ctx context.Context, file string, size int64) (pending bool, err error
 	return false, Settle(ctx, file)
 }
 
+// lengthen makes a file as long as its file system is to be. Part of it would be a file system that fills the disk the
+// next time it is settled.
+func lengthen(file string, had, size int64) error {
+	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err = reserve(f, size); err == nil {
+		return nil
+	}
+	used, short := lengthOf(f)
+	if short == nil {
+		short = f.Truncate(max(had, used))
+	}
+	return errors.Join(err, short)
+}
+
 // Settle has a file system that nobody has mounted fill its file, and repairs what a crash of the host may have left.
 // It waits a moment for who is about to let go of it.
 func Settle(ctx context.Context, file string) error {
-	lock, err := lockFile(file)
+	lock, err := lockFile(file, 0)
 	if err != nil {
 		return diskFault(err, file)
 	}
@@ -140,12 +184,12 @@ func Settle(ctx context.Context, file string) error {
 	if err := unused(ctx, lock); err != nil {
 		return diskFault(err, file)
 	}
-	err = run(ctx, "e2fsck", "-f", "-p", file)
+	err = run(ctx, lock, "e2fsck", "-f", "-p", file)
 	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.ExitCode() == 1 { // it has repaired something
 		err = nil
 	}
 	if err == nil {
-		err = run(ctx, "resize2fs", file)
+		err = run(ctx, lock, "resize2fs", file)
 	}
 	return diskFault(err, file)
 }
@@ -185,48 +229,34 @@ const (
 
 // isShort reports whether a file system is smaller than its file.
 func isShort(file *os.File) (bool, error) {
-	var sb [superLength]byte
-	if _, err := file.ReadAt(sb[:], superblock); err != nil {
+	used, err := lengthOf(file)
+	if err != nil {
 		return false, err
 	}
 	st, err := file.Stat()
-	if err != nil {
-		return false, err
-	}
-	u32 := func(at int) uint64 { return uint64(*(*uint32)(unsafe.Pointer(&sb[at-superblock]))) }
-	unit := int64(1024) << u32(blockBits)
-	blocks := int64(u32(blocksHigh)<<32 | u32(blocksLow))
-	return blocks < st.Size()/unit, nil
+	return err == nil && used+unit <= st.Size(), err
 }
 
-// Copy copies a file system as it is at one moment, mounted or not: what writes into it waits. Should this process end
-// meanwhile, another one has it go on.
-func Copy(ctx context.Context, from, to string) error {
-	m, err := Mount(from)
-	if err != nil {
-		return err
+// unit is the largest block that ext4 has here: less than one more cannot be used.
+const unit = 4096
+
+// lengthOf returns how many bytes of a file its file system takes.
+func lengthOf(file *os.File) (int64, error) {
+	var sb [superLength]byte
+	if _, err := file.ReadAt(sb[:], superblock); err != nil {
+		return 0, err
 	}
-	defer m.Close()
-	thaw, err := m.freeze()
-	if err != nil {
-		return diskFault(err, from)
-	}
-	part := to + ".part"
-	err = run(ctx, "cp", "--reflink=auto", "--sparse=always", "--preserve=mode", from, part)
-	err = errors.Join(err, thaw())
-	if err == nil {
-		err = os.Rename(part, to)
-	}
-	if err != nil {
-		return errors.Join(diskFault(err, from), remove(part))
-	}
-	return nil
+	u32 := func(at int) uint64 { return uint64(binary.LittleEndian.Uint32(sb[at-superblock:])) }
+	blocks := int64(u32(blocksHigh)<<32 | u32(blocksLow)) //nolint:gosec // ext4 has 2^48 of them at most
+	return blocks << (10 + u32(blockBits)), nil
 }
 
-func run(ctx context.Context, name string, args ...string) error {
+// run runs a tool on a file. The tool keeps the lock of the file should this process be killed, so that nobody mounts
+// what it changes.
+func run(ctx context.Context, lock *os.File, name string, args ...string) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{lock}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w (%s)", name, err, bytes.TrimSpace(said.Bytes()))
 	}
@@ -242,11 +272,14 @@ func remove(file string) error {
 
 // diskFault says what a file system could not be; nil stays nil.
 func diskFault(err error, file string) error {
-	if err == nil || fault.As(err) != nil {
+	if err == nil {
+		return nil
+	}
+	if _, said := errors.AsType[*fault.Error](err); said {
 		return err
 	}
 	name := filepath.Base(file)
-	if errors.Is(err, unix.ENOSPC) {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EFBIG) {
 		return fault.Wrap(err, fault.Exhausted, "disk", "the worker's disk has no room for %s", name)
 	}
 	return fault.Wrap(err, fault.Unavailable, "disk", "the worker's disk does not do for %s what it should", name)

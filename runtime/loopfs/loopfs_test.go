@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -135,7 +136,7 @@ func TestAFileSystemInAFile(t *testing.T) {
 	end(t, other)
 
 	before := room(t, m)
-	pending, err := loopfs.Grow(t.Context(), file, 192*mib)
+	pending, err := loopfs.Grow(t.Context(), file, 64*mib, 192*mib)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestAFileSystemInAFile(t *testing.T) {
 		t.Errorf("what was in it is %v, %v", st, err)
 	}
 	end(t, m)
-	if pending, err := loopfs.Grow(t.Context(), file, 256*mib); err != nil || pending {
+	if pending, err := loopfs.Grow(t.Context(), file, 192*mib, 256*mib); err != nil || pending {
 		t.Errorf("it grew while nobody had it: %v, %v", pending, err)
 	}
 	gone(t, dir)
@@ -190,9 +191,16 @@ func TestCopy(t *testing.T) {
 		}
 	})
 	<-begun
+	var second sync.WaitGroup // at once: neither has it go on before the other is done
+	second.Go(func() {
+		if err := loopfs.Copy(t.Context(), file, to+"2"); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := loopfs.Copy(t.Context(), file, to); err != nil {
 		t.Error(err)
 	}
+	second.Wait()
 	stop()
 	writer.Wait()
 	c := mounted(t, to)
@@ -202,9 +210,82 @@ func TestCopy(t *testing.T) {
 	end(t, c)
 	end(t, m)
 	gone(t, dir)
-	if out, err := exec.Command("e2fsck", "-f", "-n", to).CombinedOutput(); err != nil {
+	sound(t, to)
+	sound(t, to+"2")
+	if _, err := loopfs.Grow(t.Context(), to, 64*mib, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	if got := taken(t, to); got < 64*mib {
+		t.Errorf("a copy that is to be used takes %d bytes of the disk, not its size", got)
+	}
+	sound(t, to)
+	gone(t, dir)
+}
+
+// sound checks a file system that nobody uses.
+func sound(t *testing.T, file string) {
+	t.Helper()
+	if out, err := exec.Command("e2fsck", "-f", "-n", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// taken returns what a file takes of the disk.
+func taken(t *testing.T, file string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+// TestGrowthThatFindsNoRoom: where the disk is too small for what a file system is to have, it stays as it is, and so
+// does the disk.
+func TestGrowthThatFindsNoRoom(t *testing.T) {
+	able(t)
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk.img")
+	if err := loopfs.Make(t.Context(), disk, 128*mib); err != nil {
+		t.Fatal(err)
+	}
+	m := mounted(t, disk)
+	at := strings.Replace(m.Dir(), "self", strconv.Itoa(os.Getpid()), 1) // for other processes too
+	file := at + "/v.img"
+	if err := loopfs.Make(t.Context(), file, 32*mib); err != nil {
+		t.Fatal(err)
+	}
+	free := func() uint64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(m.Dir(), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bfree
+	}
+	before := free()
+	if _, err := loopfs.Grow(t.Context(), file, 32*mib, 512*mib); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("it grew to more than its disk has: %v", err)
+	}
+	if st, err := os.Stat(file); err != nil || st.Size() != 32*mib || free() != before {
+		t.Errorf("it has %d bytes, and the disk %d blocks less: %v", st.Size(), before-free(), err)
+	}
+	if err := loopfs.Copy(t.Context(), file, at+"/copy"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loopfs.Grow(t.Context(), at+"/copy", 32*mib, 512*mib); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a copy: %v", err)
+	}
+	sound(t, file)
+	if err := os.Remove(at + "/copy"); err != nil {
+		t.Error(err)
+	}
+	pending, err := loopfs.Grow(t.Context(), file, 32*mib, 64*mib) // where there is room it still does
+	if err != nil || pending {
+		t.Errorf("%v, %v", pending, err)
+	}
+	gone(t, "v.img")
+	end(t, m)
+	gone(t, dir)
 }
 
 // TestWhoCopiesIsKilled: what is copied goes on, whenever that is.
@@ -234,6 +315,11 @@ func TestWhoCopiesIsKilled(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("the file system stays frozen")
 		}
+		to := file + ".copy"
+		if err := loopfs.Copy(t.Context(), file, to); err != nil { // nobody else writes into it any more
+			t.Fatal(err)
+		}
+		sound(t, to)
 	}
 	end(t, m)
 	gone(t, dir)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ type Mounted struct {
 
 // Mount mounts the file system of a file. However often it is mounted at once, it is one.
 func Mount(file string) (*Mounted, error) {
-	lock, err := lockFile(file) // two devices of one file would be two file systems
+	lock, err := lockFile(file, 0) // two devices of one file would be two file systems
 	if err != nil {
 		return nil, diskFault(err, file)
 	}
@@ -93,8 +94,8 @@ func (m *Mounted) Close() error {
 }
 
 // lockFile opens a file for as long as it must be the only one who mounts it.
-func lockFile(file string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
+func lockFile(file string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -239,12 +240,35 @@ func (m *Mounted) freeze() (thaw func() error, err error) {
 		}
 		return fmt.Errorf("let a file system go on: %w (%s)", err, said.String())
 	}
-	if err := ioctl(d, fiFreeze, nil); err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: a souk before this one did
+	if err := freezeAnew(d); err != nil {
 		err = errors.Join(fmt.Errorf("freeze a file system: %w", err), end.Close())
 		_ = guard.Wait() // there was nothing to thaw
 		return nil, errors.Join(err, d.Close())
 	}
 	return thaw, nil
+}
+
+// guardPatience bounds how long the guard of one who was killed may take.
+const guardPatience = 5 * time.Second
+
+// freezeAnew freezes a file system. One that is frozen is so by somebody who was killed, whose guard has yet to see
+// that: if it were taken over, it would go on in the middle. Where the guard was killed too, it goes on by this.
+func freezeAnew(d *os.File) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	end := time.NewTimer(guardPatience)
+	defer end.Stop()
+	for {
+		err := ioctl(d, fiFreeze, nil)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return errors.Join(ioctl(d, fiThaw, nil), ioctl(d, fiFreeze, nil))
+		}
+	}
 }
 
 func ioctl(f *os.File, request uint, arg unsafe.Pointer) error {
