@@ -162,6 +162,9 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	}
 	if cli.Heard(m.HostStatus) { // else only its worker knows
 		line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
+		if m.ImageRef.Digest != "" {
+			line("image", "%s (%s)", m.Config.Image, m.ImageRef.Digest)
+		}
 		line("shape", "%s", cli.Shape(m.Config))
 		line("command", "%s", cli.Command(m.Config))
 	}
