@@ -81,6 +81,7 @@ func runScripts(t *testing.T, dir string) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"dev": scriptDev, "kill9": scriptKill, "down": scriptDown, "keep": scriptKeep, "code": scriptCode,
 			"push": scriptPush(t), "saved": scriptSaved(t), "pushnet": scriptPushNet(t), "until": scriptUntil,
+			"registry": scriptRegistry(t), "noregistry": scriptNoRegistry,
 		},
 		Condition: func(name string) (bool, error) {
 			if name != "containers" {

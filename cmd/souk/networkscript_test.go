@@ -1,9 +1,11 @@
 package main
 
 import (
+	"archive/tar"
 	"os"
 	"os/exec"
 	"regexp"
+	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -67,6 +69,40 @@ func main() {
 	fmt.Print(string(b))
 }
 `
+
+// scriptRegistry starts a registry that is a process of its own, and puts an image of busybox there.
+func scriptRegistry(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 0 {
+			ts.Fatalf("usage: registry")
+		}
+		path, err := exec.LookPath("busybox")
+		ts.Check(err)
+		program, err := os.ReadFile(path)
+		ts.Check(err)
+		files := []imagetest.File{imagetest.Dir("bin"), imagetest.Dir("etc"), imagetest.Dir("www"),
+			{Name: "www/index.html", Body: "I am served\n"}, {Name: "bin/busybox", Body: string(program), Mode: 0o755}}
+		for _, name := range []string{"sh", "httpd", "id", "cat", "tty", "timeout", "true"} {
+			files = append(files, imagetest.File{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
+		}
+		r := imagetest.NewProcess(t)
+		r.Push(t, "team/app:1", imagetest.Build(t, imagetest.Spec{Compression: "gzip",
+			Config: v1.Config{Env: []string{"PATH=/bin"}}, Layers: [][]byte{imagetest.Tar(t, files...)}}))
+		ts.Setenv("REGISTRY", r.Host)
+		registries.Store(ts, r)
+	}
+}
+
+// registries are those that scripts have started.
+var registries sync.Map //nolint:gochecknoglobals // a script's commands have no other place
+
+func scriptNoRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	r, ok := registries.LoadAndDelete(ts)
+	if neg || len(args) != 0 || !ok {
+		ts.Fatalf("usage: noregistry, after registry")
+	}
+	r.(*imagetest.Process).End()
+}
 
 // scriptPushNet puts an image of it into a registry.
 func scriptPushNet(t *testing.T) func(*testscript.TestScript, bool, []string) {
