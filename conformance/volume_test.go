@@ -10,7 +10,7 @@ import (
 func (s *market) volume(t *testing.T, app string, size int) *fly.Volume {
 	t.Helper()
 	v, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "data", Region: "local", SizeGb: &size,
-		Encrypted: ptr(true)})
+		Encrypted: ptr(false)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,10 @@ func volumeTests() tests {
 			in.Config.Init.Exec = []string{"/bin/sh", "-c",
 				"test -e data/mark || echo here > data/mark; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done"}
 			m := s.launch(t, app, in)
+			if _, err := s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{
+				Cmd: `/bin/sh -c "until test -e data/mark; do /bin/sleep 0.01; done"`}); err != nil {
+				t.Fatal(err)
+			}
 			if err := s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID, Kill: true}, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -116,6 +120,10 @@ func volumeTests() tests {
 			_, err := s.Launch(t.Context(), app, in)
 			mustContain(t, refused(t, err, 412), `"status":"volume_placement_capacity"`,
 				"insufficient resources to create new machine with existing volume '"+v.ID+"'")
+		},
+		"encrypted": func(t *testing.T, s *market, app string) {
+			_, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "data", Encrypted: ptr(true)})
+			mustContain(t, refused(t, err, 400), "encrypted is not supported")
 		},
 		"no worker has room": func(t *testing.T, s *market, app string) {
 			_, err := s.CreateVolume(t.Context(), app, fly.CreateVolumeRequest{Name: "huge", SizeGb: ptr(90000)})

@@ -142,7 +142,7 @@ func TestVolumes(t *testing.T) {
 	s.want(200, "GET", "/v1/apps/a/volumes", nil)
 	var v machine.Volume
 	s.want(200, "POST", "/v1/apps/a/volumes",
-		`{"name":"data","region":"local","size_gb":2,"encrypted":true,"snapshot_retention":null}`).into(t, &v)
+		`{"name":"data","region":"local","size_gb":2,"encrypted":false,"snapshot_retention":null}`).into(t, &v)
 	if !strings.HasPrefix(v.ID, "vol_") || v.SizeGB != 2 || v.Region != "local" || v.CreatedAt.IsZero() || v.Encrypted {
 		t.Errorf("the volume is %+v", v)
 	}

@@ -156,6 +156,7 @@ func badRequests() []struct{ name, request, body string } {
 		{"volume without a name", "POST /v1/apps/a/volumes", `{"size_gb":1}`},
 		{"volume of no size", "POST /v1/apps/a/volumes", `{"name":"d","size_gb":0}`},
 		{"volume larger than all", "POST /v1/apps/a/volumes", `{"name":"d","size_gb":99999}`},
+		{"volume that is encrypted", "POST /v1/apps/a/volumes", `{"name":"d","encrypted":true}`},
 		{"copy of nothing", "POST /v1/apps/a/volumes", `{"name":"d","source_volume_id":"vol_none"}`},
 		{"unknown volume", "DELETE /v1/apps/a/volumes/vol_none", ""},
 		{"retention of no days", "PUT /v1/apps/a/volumes/{v}", `{"snapshot_retention":0}`},

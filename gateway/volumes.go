@@ -27,8 +27,7 @@ const (
 	maxVolumeNameLength = 30
 )
 
-// volumeSpec gives the volume that is wanted. Encrypted is accepted, since clients ask for it unanswered, and answered
-// with the truth: souk keeps a volume's data as the worker's disk does.
+// volumeSpec gives the volume that is wanted.
 func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
 		AutoBackupEnabled: true, FSType: "ext4"}
@@ -43,6 +42,9 @@ func volumeSpec(in api.NewVolume) (machine.Volume, error) {
 			maxVolumeNameLength)
 	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
 		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
+	case in.Encrypted != nil && *in.Encrypted: // who asks for it may rely on it
+		return v, fault.New(fault.Invalid, "unsupported", "encrypted is not supported: souk writes a volume as the "+
+			"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
 	}
 	return v, checkRetention(v.SnapshotRetention)
 }
@@ -154,7 +156,7 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 		}
 		return catalog.NoApp()
 	}
-	v.Warnings = machine.VolumeWarnings(&v, in.Encrypted != nil && *in.Encrypted)
+	v.Warnings = machine.VolumeWarnings(&v)
 	answer(w, http.StatusOK, v)
 	return nil
 }
@@ -344,7 +346,7 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	v.Warnings = machine.VolumeWarnings(&v, false)
+	v.Warnings = machine.VolumeWarnings(&v)
 	answer(w, http.StatusOK, api.Extended{Volume: v, NeedsRestart: v.NeedsRestart})
 	return nil
 }

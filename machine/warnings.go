@@ -45,8 +45,8 @@ func Warnings(c *Config) []string {
 	return out
 }
 
-// VolumeWarnings says, one sentence each, what of a volume is not as its size, or who asked for it, says.
-func VolumeWarnings(v *Volume, encrypted bool) (out []string) {
+// VolumeWarnings says, one sentence each, what of a volume is not as its size says.
+func VolumeWarnings(v *Volume) (out []string) {
 	if !v.SizeHeld {
 		out = append(out, "size_gb is counted when the volume is placed, and is not held: what is written may grow "+
 			"beyond it, and fill the disk of its worker.")
@@ -54,9 +54,6 @@ func VolumeWarnings(v *Volume, encrypted bool) (out []string) {
 	if v.NeedsRestart {
 		out = append(out, "the machine that has the volume sees its new size after a restart: the kernel lets souk "+
 			"grow it only while nobody uses it.")
-	}
-	if encrypted {
-		out = append(out, "it is not encrypted: souk writes it as the disk of its worker does; encrypt that.")
 	}
 	return out
 }
