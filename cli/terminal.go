@@ -105,7 +105,10 @@ func (c *Env) TakeConsole(typing bool) (*Console, error) {
 		t.Terminal.Term = ""
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGWINCH, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
+	signal.Notify(signals, unix.SIGWINCH, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
+	if !signal.Ignored(unix.SIGHUP) { // else it is not to end souk: nohup
+		signal.Notify(signals, unix.SIGHUP)
+	}
 	if typing {
 		var err error
 		if t.was, err = term.MakeRaw(int(in.Fd())); err != nil {
