@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -77,6 +78,13 @@ func copyFile(ctx context.Context, src *os.File, to string) (err error) {
 	}
 	if err := dst.Truncate(st.Size()); err != nil {
 		return err
+	}
+	// What is in the page cache counts as written (SEEK_DATA), also where it was only read ahead: one look at the
+	// beginning, and gigabytes that nobody ever wrote are read.
+	for _, advice := range []int{unix.FADV_DONTNEED, unix.FADV_RANDOM} {
+		if err := unix.Fadvise(int(src.Fd()), 0, 0, advice); err != nil {
+			return fmt.Errorf("have a file not read ahead: %w", err)
+		}
 	}
 	buf := make([]byte, copyUnit)
 	for at := int64(0); at < st.Size(); {

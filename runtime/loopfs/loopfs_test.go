@@ -288,6 +288,52 @@ func TestGrowthThatFindsNoRoom(t *testing.T) {
 	gone(t, dir)
 }
 
+// TestWhatNobodyWroteIsNotRead: a copy takes as long as what was written, however large the volume is, and whoever has
+// read in it.
+func TestWhatNobodyWroteIsNotRead(t *testing.T) {
+	able(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "v.img")
+	if err := loopfs.Make(t.Context(), file, 512*mib); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(io.Discard, f); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := loopfs.Copy(t.Context(), file, filepath.Join(dir, strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+		if n := known(t, f); n > 64*mib {
+			t.Errorf("after copy %d of a volume in which is nothing %d MiB of it have been read", i+1, n/mib)
+		}
+	}
+	gone(t, dir)
+}
+
+// known returns how much of a file is written, or in the page cache.
+func known(t *testing.T, f *os.File) (sum int64) {
+	t.Helper()
+	for at := int64(0); ; {
+		begin, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return sum
+		}
+		if err == nil {
+			at, err = unix.Seek(int(f.Fd()), begin, unix.SEEK_HOLE)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += at - begin
+	}
+}
+
 // TestWhoCopiesIsKilled: what is copied goes on, whenever that is.
 func TestWhoCopiesIsKilled(t *testing.T) {
 	able(t)
