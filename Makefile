@@ -17,7 +17,7 @@ dist:
 
 # Packages that start no goroutine, and whose tests compute for long: the race detector would find nothing there and take
 # six times as long, so it is left out for them (and for them alone; a test of the root sees to it that they start none).
-ALONE = sim sim/... lifecycle decision scheduler/mincost
+ALONE = . sim sim/... lifecycle decision scheduler/mincost
 alone = $(addprefix ./,$(ALONE))
 
 # Many tests wait more than they compute, so more of them run at once than there are processors.

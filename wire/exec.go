@@ -254,6 +254,8 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 		return 0, l.noTerminals(order, err)
 	}
 	defer res.Body.Close()
+	// Nobody looks at ctx while the body that is sent waits for more of it, unless the answer's is closed.
+	defer context.AfterFunc(ctx, func() { _ = res.Body.Close() })()
 	from := bufio.NewReader(res.Body)
 	for {
 		kind, payload, err := readFrame(from)

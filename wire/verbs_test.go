@@ -320,12 +320,12 @@ func TestTerminals(t *testing.T) {
 func TestACommandEndsWithItsCaller(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
-	began, ended := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
 	k.give["Exec"] = func(ctx context.Context, r runtime.ExecRequest) (int, error) {
 		if r.Stdin != nil { // it is read all the while, as its own program would
 			go func() { _, _ = io.Copy(io.Discard, r.Stdin) }()
 		}
-		began <- struct{}{}
+		fmt.Fprint(r.Stdout, "it runs")
 		<-ctx.Done()
 		ended <- struct{}{}
 		return 0, ctx.Err()
@@ -340,8 +340,10 @@ func TestACommandEndsWithItsCaller(t *testing.T) {
 		{Attach: true, Stdin: open, Terminal: new(runtime.Terminal)},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
+		shown, out := io.Pipe()
+		q.Stdout = out
 		go func() {
-			<-began
+			_, _ = io.ReadFull(shown, make([]byte, 7)) // the answer has begun
 			cancel()
 		}()
 		_, err := w.Exec(ctx, "a", testID, q)
