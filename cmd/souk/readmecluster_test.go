@@ -57,7 +57,7 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: alive}, {on: "b", quiet: alive}, {on: "c", quiet: alive},
 		{say: "There is no leader: any of them answers for all."},
 		{on: "c", run: `souk members`},
-		{on: "c", run: `for n in 1 2 3; do souk run --name web-$n -- ` +
+		{on: "c", run: `for n in 1 2 3; do souk run --name web-$n --spread worker -- ` +
 			`/bin/sh -c 'while sleep 1; do echo "$SOUK_NAME is process $$"; done'; done > /dev/null`},
 		{on: "a", quiet: all},
 		{on: "b", quiet: all},

@@ -2,13 +2,13 @@ package hostnet
 
 import (
 	"net/netip"
-	goruntime "runtime"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/osthread"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -16,10 +16,7 @@ import (
 // network namespace that nothing is in, with rules for a host that is none.
 func Able() error {
 	result := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // and never unlocked: the thread ends with what it has made
-		result <- try()
-	}()
+	osthread.Go(func() { result <- try() }) // what it has made ends with the thread
 	if err := <-result; err != nil {
 		return fault.Wrap(err, fault.Precondition, "network", "containers can be given no network on this host, which "+
 			"takes veth, nftables with NAT, and IPv6 in its kernel")

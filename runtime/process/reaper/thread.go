@@ -3,14 +3,13 @@ package reaper
 import (
 	"context"
 	"log/slog"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/osthread"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/space"
@@ -31,18 +30,11 @@ const threadPatience = time.Second
 func newThread(settle func() error) (*parkedThread, error) {
 	s := &parkedThread{jobs: make(chan func())}
 	sits := make(chan error)
-	go s.sit(settle, sits)
+	osthread.Go(func() { s.sit(settle, sits) })
 	return s, <-sits
 }
 
 func (s *parkedThread) sit(settle func() error, sits chan<- error) {
-	runtime.LockOSThread()
-	if syscall.Gettid() == os.Getpid() {
-		// The first thread cannot end before the process does: it would stay in the group.
-		go s.sit(settle, sits)
-		runtime.UnlockOSThread()
-		return
-	}
 	err := settle()
 	sits <- err
 	if err != nil {
@@ -51,7 +43,6 @@ func (s *parkedThread) sit(settle func() error, sits chan<- error) {
 	for job := range s.jobs {
 		job()
 	}
-	// Not unlocked: the thread ends, wherever it is.
 }
 
 // run has job done in the group.

@@ -21,9 +21,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/osthread"
 )
 
 // Where things are in the view. On the host these are empty directories.
@@ -53,11 +54,10 @@ func Open(machines string) (*View, error) {
 		err  error
 	}
 	done := make(chan result)
-	go func() {
-		goruntime.LockOSThread() // and never unlocked: the thread ends, for it is in the view
+	osthread.Go(func() { // which ends, for it is in the view
 		v, err := open(machines)
 		done <- result{v, err}
-	}()
+	})
 	got := <-done
 	return got.view, got.err
 }

@@ -1,0 +1,36 @@
+package osthread
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/wait"
+)
+
+// TestNeverTheFirst: what is started one after the other finds the first thread idle again and again, for the test's
+// own goroutine waits. The threads that were used end.
+func TestNeverTheFirst(t *testing.T) {
+	used := map[int]bool{}
+	for range 2000 {
+		tid := make(chan int)
+		Go(func() { tid <- syscall.Gettid() })
+		id := <-tid
+		if id == os.Getpid() {
+			t.Fatal("it ran on the first thread")
+		}
+		used[id] = true
+	}
+	if err := wait.Until(t.Context(), time.Millisecond, func() bool {
+		for id := range used {
+			if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(id)); err == nil {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal("threads that were used are there still")
+	}
+}
