@@ -52,10 +52,10 @@ func appTests() tests {
 		},
 		"delete takes machines and volumes": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
-			c := sleeper()
+			c := s.sleeper()
 			c.Mounts = []fly.MachineMount{{Volume: v.ID, Path: "/data"}}
 			s.launch(t, app, fly.LaunchMachineInput{Config: c})
-			s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			if err := s.DeleteApp(t.Context(), app); err != nil {
 				t.Fatal(err)
 			}
@@ -149,15 +149,15 @@ func secretTests() tests {
 			if err != nil || len(up.Secrets) != 1 {
 				t.Fatal(up, err)
 			}
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), MinSecretsVersion: &up.Version})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), MinSecretsVersion: &up.Version})
 			out, err := s.Exec(t.Context(), app, m.ID, &fly.MachineExecRequest{Cmd: `/bin/sh -c 'echo $SALT'`})
 			if err != nil || out.StdOut != salt+"\n" {
 				t.Fatal(out, err)
 			}
 			later := up.Version + 1
-			_, err = s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: sleeper(), MinSecretsVersion: &later})
+			_, err = s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: s.sleeper(), MinSecretsVersion: &later})
 			refused(t, err, 412)
-			skipped := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), SkipSecrets: true})
+			skipped := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), SkipSecrets: true})
 			out, err = s.Exec(t.Context(), app, skipped.ID, &fly.MachineExecRequest{Cmd: `/bin/sh -c 'echo "<$SALT>"'`})
 			if err != nil || out.StdOut != "<>\n" {
 				t.Fatal("skip_secrets:", out, err)

@@ -5,22 +5,22 @@ import (
 
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
-
-	"github.com/soukhq/souk/cluster"
 )
 
 // TestFullHost fills a worker: what is stopped gives its room back, so that a start of it is a new bid, and may lose.
-func TestFullHost(t *testing.T) {
-	s := startSouk(t, cluster.Resources{CPU: 8000, Memory: 600, Disk: 1 << 10, Ports: 10}, "w1")
+func TestFullHost(t *testing.T) { each(t, fullHost) }
+
+func fullHost(t *testing.T, u subject) {
+	s := startSouk(t, u, "--cpus", "8", "--memory", "600m")
 	if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	first := s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
-	s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
-	_, err := s.Launch(t.Context(), "a", fly.LaunchMachineInput{Config: sleeper()})
+	first := s.launch(t, "a", fly.LaunchMachineInput{Config: s.sleeper()})
+	s.launch(t, "a", fly.LaunchMachineInput{Config: s.sleeper()})
+	_, err := s.Launch(t.Context(), "a", fly.LaunchMachineInput{Config: s.sleeper()})
 	mustContain(t, refused(t, err, 422), "could not find a candidate host", `"resource":"memory"`, `"scope":"region"`)
 	s.stop(t, "a", first.ID)
-	third := s.launch(t, "a", fly.LaunchMachineInput{Config: sleeper()})
+	third := s.launch(t, "a", fly.LaunchMachineInput{Config: s.sleeper()})
 
 	_, err = s.Start(t.Context(), "a", first.ID, "")
 	mustContain(t, refused(t, err, 409),

@@ -27,7 +27,7 @@ func (s *market) acquire(t *testing.T, app, id string, ttl int) *fly.MachineLeas
 func leaseTests() tests {
 	return tests{
 		"acquire": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			_, err := s.FindLease(t.Context(), app, m.ID)
 			refused(t, err, 404)
 			l := s.acquire(t, app, m.ID, 3600)
@@ -52,13 +52,13 @@ func leaseTests() tests {
 			}
 		},
 		"keeps others off": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			l := s.acquire(t, app, m.ID, 600)
 			for _, nonce := range []string{"", "wrong"} {
 				refused(t, s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, nonce), 409)
 				refused(t, s.Cordon(t.Context(), app, m.ID, nonce), 409)
 				refused(t, s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID, Kill: true}, nonce), 409)
-				_, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: sleeper()}, nonce)
+				_, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: s.sleeper()}, nonce)
 				refused(t, err, 409)
 			}
 			if got := s.get(t, app, m.ID); got.State != "started" || got.InstanceID != m.InstanceID || got.Cordoned {
@@ -75,7 +75,7 @@ func leaseTests() tests {
 			}
 		},
 		"refresh and release": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			l := s.acquire(t, app, m.ID, 300)
 			long := 600
 			r, err := s.RefreshLease(t.Context(), app, m.ID, &long, l.Nonce)
@@ -91,7 +91,7 @@ func leaseTests() tests {
 			s.stop(t, app, m.ID)
 		},
 		"who waits gets it": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			l := s.acquire(t, app, m.ID, 600)
 			got := make(chan error, 1)
 			go func() {
@@ -107,7 +107,7 @@ func leaseTests() tests {
 			}
 		},
 		"expires": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			l := s.acquire(t, app, m.ID, 1)
 			next := s.acquire(t, app, m.ID, 600) // the client asks until the first has expired
 			if next.Nonce == l.Nonce {
@@ -116,7 +116,7 @@ func leaseTests() tests {
 			refused(t, s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID}, l.Nonce), 409)
 		},
 		"given back counts as none": func(t *testing.T, s *market, app string) { // as after each canary of a deploy
-			in := fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 600}
+			in := fly.LaunchMachineInput{Config: s.sleeper(), LeaseTTL: 600}
 			m := s.launch(t, app, in)
 			if err := s.ReleaseLease(t.Context(), app, m.ID, m.LeaseNonce); err != nil {
 				t.Fatal(err)
@@ -140,7 +140,7 @@ func leaseTests() tests {
 			}
 		},
 		"taken at create": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), LeaseTTL: 600})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), LeaseTTL: 600})
 			if m.LeaseNonce == "" {
 				t.Fatal("the create answers no nonce")
 			}
@@ -158,8 +158,8 @@ func leaseTests() tests {
 func updateTests() tests {
 	return tests{
 		"makes a new instance": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			c := sleeper()
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
+			c := s.sleeper()
 			c.Env = map[string]string{"SPICE": "cumin"}
 			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: c, Region: m.Region,
 				Name: m.Name}, "")
@@ -191,9 +191,9 @@ func updateTests() tests {
 			}
 		},
 		"skip_launch stays down": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			s.stop(t, app, m.ID)
-			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: sleeper(), SkipLaunch: true},
+			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: s.sleeper(), SkipLaunch: true},
 				"")
 			if err != nil {
 				t.Fatal(err)
@@ -205,8 +205,8 @@ func updateTests() tests {
 			}
 		},
 		"beyond the host is refused": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
-			c := sleeper()
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
+			c := s.sleeper()
 			c.Guest = hugeGuest()
 			_, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: c}, "")
 			body := refused(t, err, 409)

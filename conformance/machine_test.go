@@ -16,12 +16,12 @@ func machineTests() tests {
 	return tests{
 		"launch answers what it made": func(t *testing.T, s *market, app string) {
 			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "one", Region: "local",
-				Config: sleeper()})
+				Config: s.sleeper()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if m.ID == "" || m.InstanceID == "" || m.Name != "one" || m.Region != "local" || m.CreatedAt == "" ||
-				m.Config == nil || m.Config.Image != hostImg ||
+				m.Config == nil || m.Config.Image != s.image ||
 				!slices.Contains([]string{"created", "creating", "starting", "started"}, m.State) ||
 				m.HostStatus != fly.HostStatusOk {
 				t.Errorf("the machine is %+v", m)
@@ -37,7 +37,7 @@ func machineTests() tests {
 		},
 		"get answers the config unchanged": configUnchanged,
 		"events newest first in ms": func(t *testing.T, s *market, app string) {
-			m := s.get(t, app, s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()}).ID)
+			m := s.get(t, app, s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()}).ID)
 			if got := events(m); len(got) < 2 || got[len(got)-1] != "launch" || got[0] != "start" {
 				t.Errorf("the events are %v", got)
 			}
@@ -59,7 +59,7 @@ func machineTests() tests {
 			if err != nil || empty == nil || len(empty) != 0 {
 				t.Fatal(empty, err)
 			}
-			c := sleeper()
+			c := s.sleeper()
 			c.Metadata = map[string]string{"colour": "red", fly.MachineConfigMetadataKeyFlyPlatformVersion: "v2"}
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: c})
 			for query, want := range map[string]int{"": 1, "metadata.colour=red": 1, "metadata.colour=blue": 0,
@@ -83,7 +83,7 @@ func machineTests() tests {
 			}
 		},
 		"metadata": func(t *testing.T, s *market, app string) {
-			c := sleeper()
+			c := s.sleeper()
 			c.Metadata = map[string]string{"keep": "1"}
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: c})
 			before := s.get(t, app, m.ID)
@@ -104,7 +104,7 @@ func machineTests() tests {
 			}
 		},
 		"exec": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			out, err := s.Exec(t.Context(), app, m.ID,
 				&fly.MachineExecRequest{Cmd: "/bin/sh -c 'echo out; echo err >&2'"})
 			if err != nil || out.ExitCode != 0 || out.StdOut != "out\n" || out.StdErr != "err\n" {
@@ -123,14 +123,14 @@ func machineTests() tests {
 			refused(t, err, 408, 504)
 		},
 		"ps": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			ps, err := s.GetProcesses(t.Context(), app, m.ID)
 			if err != nil || len(ps) == 0 || ps[0].Pid <= 0 || ps[0].Command == "" {
 				t.Fatal(ps, err)
 			}
 		},
 		"cordon": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			for range 2 {
 				if err := s.Cordon(t.Context(), app, m.ID, ""); err != nil {
 					t.Fatal(err)
@@ -149,7 +149,7 @@ func machineTests() tests {
 			}
 		},
 		"wait that is not reached": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			begin := time.Now()
 			err := s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("stopped"), flaps.WithWaitTimeout(time.Second))
 			took := time.Since(begin)
@@ -165,7 +165,7 @@ func machineTests() tests {
 			}
 		},
 		"wait for any of two, settled, and unknown": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			s.await(t, app, m.ID, "stopped", "started")
 			s.await(t, app, m.ID, "settled")
 			refused(t, s.Wait(t.Context(), app, m.ID, flaps.WithWaitStates("purple"),
@@ -173,7 +173,7 @@ func machineTests() tests {
 		},
 		"wait sees what happened after an event": func(t *testing.T, s *market, app string) {
 			// it may have ended already
-			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: script("exit 0")})
+			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: s.script("exit 0")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func machineTests() tests {
 func ptr[T any](v T) *T { return &v }
 
 func configUnchanged(t *testing.T, s *market, app string) {
-	c := sleeper()
+	c := s.sleeper()
 	c.Env = map[string]string{"A": "1", "B": "two words"}
 	c.Metadata = map[string]string{"k": "v"}
 	c.Restart = &fly.MachineRestart{Policy: fly.MachineRestartPolicyOnFailure, MaxRetries: 3}

@@ -11,8 +11,6 @@ import (
 
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
-
-	"github.com/soukhq/souk/cluster"
 )
 
 // call sends a request that the client does not know, and wants a code.
@@ -22,7 +20,7 @@ func (s *market) call(t *testing.T, code int, method, path, body string) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Authorization", "Bearer "+s.token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -38,12 +36,14 @@ func (s *market) call(t *testing.T, code int, method, path, body string) string 
 }
 
 // TestBeyondTheClient goes through what the client has no call for, on a whole souk.
-func TestBeyondTheClient(t *testing.T) {
-	s := startSouk(t, cluster.Resources{CPU: 8000, Memory: 4096, Disk: 1 << 20, Ports: 10}, "w1", "w2")
+func TestBeyondTheClient(t *testing.T) { each(t, beyondTheClient) }
+
+func beyondTheClient(t *testing.T, u subject) {
+	s := startSouk(t, u, "--workers", "2")
 	if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: "a", Org: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	c := script("echo to-the-log; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done")
+	c := s.script("echo to-the-log; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done")
 	m := s.launch(t, "a", fly.LaunchMachineInput{Name: "m", Config: c})
 	at := "/apps/a/machines/" + m.ID
 
@@ -58,7 +58,7 @@ func TestBeyondTheClient(t *testing.T) {
 	mustContain(t, s.call(t, 200, "GET", "/orgs/acme/machines", ""), m.ID)
 	s.call(t, 200, "GET", "/orgs/acme/volumes", "")
 
-	mustContain(t, s.call(t, 200, "GET", "/souk/workers", ""), `"w1"`, `"w2"`)
+	mustContain(t, s.call(t, 200, "GET", "/souk/workers", ""), `"worker":"w1-`, `"worker":"w2-`)
 	s.call(t, 200, "GET", "/souk/version", "")
 	s.call(t, 200, "GET", "/souk/doctor", "")
 	mustContain(t, s.call(t, 200, "GET", "/souk"+at+"/explain", ""), `"placement":{"policy"`, `"candidates":[`,

@@ -7,6 +7,8 @@ import (
 
 	fly "github.com/superfly/fly-go"
 	"github.com/superfly/fly-go/flaps"
+
+	"github.com/soukhq/souk/image/imagetest"
 )
 
 // hugeGuest fits no worker of the suite.
@@ -26,7 +28,7 @@ func mustContain(t *testing.T, text string, parts ...string) {
 func variantTests() tests {
 	return tests{
 		"skip_launch": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), SkipLaunch: true})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), SkipLaunch: true})
 			if m.State != "created" && m.State != "stopped" {
 				t.Fatalf("it is %s", m.State)
 			}
@@ -36,7 +38,7 @@ func variantTests() tests {
 			s.await(t, app, m.ID, "started")
 		},
 		"skip_launch and wait for stopped": func(t *testing.T, s *market, app string) { // as release commands are run
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: script("exit 0"), SkipLaunch: true})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.script("exit 0"), SkipLaunch: true})
 			s.await(t, app, m.ID, "stopped")
 			if _, err := s.Start(t.Context(), app, m.ID, ""); err != nil {
 				t.Fatal(err)
@@ -47,13 +49,13 @@ func variantTests() tests {
 			}
 		},
 		"skip_service_registration": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), SkipServiceRegistration: true})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), SkipServiceRegistration: true})
 			if !s.get(t, app, m.ID).Cordoned {
 				t.Error("it is not cordoned")
 			}
 		},
 		"auto_destroy": func(t *testing.T, s *market, app string) {
-			c := script("exit 0")
+			c := s.script("exit 0")
 			c.AutoDestroy = true
 			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			if err != nil {
@@ -65,7 +67,7 @@ func variantTests() tests {
 			}
 		},
 		"exit 7 with policy no": func(t *testing.T, s *market, app string) {
-			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: script("exit 7")})
+			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: s.script("exit 7")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +77,7 @@ func variantTests() tests {
 			}
 		},
 		"on-failure with max_retries 2": func(t *testing.T, s *market, app string) {
-			c := script("exit 1")
+			c := s.script("exit 1")
 			c.Restart = &fly.MachineRestart{Policy: fly.MachineRestartPolicyOnFailure, MaxRetries: 2}
 			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			if err != nil {
@@ -100,7 +102,7 @@ func variantTests() tests {
 		"ids names and versions are unique": func(t *testing.T, s *market, app string) {
 			seen := map[string]bool{}
 			for range 6 {
-				m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper(), SkipLaunch: true})
+				m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper(), SkipLaunch: true})
 				for _, v := range []string{m.ID, m.Name, m.InstanceID} {
 					if v == "" || seen[v] {
 						t.Errorf("%q is empty, or there twice", v)
@@ -115,7 +117,7 @@ func variantTests() tests {
 func refuseTests() tests {
 	return tests{
 		"huge create": func(t *testing.T, s *market, app string) {
-			c := sleeper()
+			c := s.sleeper()
 			c.Guest = hugeGuest()
 			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			refused(t, err, 422)
@@ -131,7 +133,7 @@ func refuseTests() tests {
 		},
 		"more cpus than anybody has": func(t *testing.T, s *market, app string) {
 			for _, cpus := range []int{65, 1000} {
-				c := sleeper()
+				c := s.sleeper()
 				c.Guest = &fly.MachineGuest{CPUKind: "performance", CPUs: cpus, MemoryMB: 2048 * cpus}
 				_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 				mustContain(t, refused(t, err, 422), `"status":"insufficient_capacity"`, `"resource":"cpu"`,
@@ -139,11 +141,11 @@ func refuseTests() tests {
 			}
 		},
 		"unknown region": func(t *testing.T, s *market, app string) {
-			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Region: "mars", Config: sleeper()})
+			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Region: "mars", Config: s.sleeper()})
 			refused(t, err, 400, 404, 422)
 		},
 		"no image": func(t *testing.T, s *market, app string) {
-			c := sleeper()
+			c := s.sleeper()
 			c.Image = ""
 			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			refused(t, err, 400, 422)
@@ -151,8 +153,8 @@ func refuseTests() tests {
 			refused(t, err, 400, 422)
 		},
 		"image that cannot run here": func(t *testing.T, s *market, app string) {
-			c := sleeper()
-			c.Image = "registry.example/app:1"
+			c := s.sleeper()
+			c.Image = imagetest.NewRegistry(t).Host + "/app:1" // which has it not
 			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			refused(t, err, 400, 422)
 			if n := s.times("POST", "/v1/apps/"+app+"/machines"); n != 1 {
@@ -160,8 +162,8 @@ func refuseTests() tests {
 			}
 		},
 		"same name": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Name: "solo", Config: sleeper()})
-			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "solo", Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Name: "solo", Config: s.sleeper()})
+			_, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Name: "solo", Config: s.sleeper()})
 			mustContain(t, refused(t, err, 409), `already_exists: unique machine name violation, machine ID `+m.ID+
 				` already exists with name \"solo\"`)
 		},
@@ -170,7 +172,7 @@ func refuseTests() tests {
 			if _, err := s.CreateApp(t.Context(), flaps.CreateAppRequest{Name: app + "2"}); err != nil {
 				t.Fatal(err)
 			}
-			m := s.launch(t, app+"2", fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app+"2", fly.LaunchMachineInput{Config: s.sleeper()})
 			unknownMachine(t, s, app, m.ID)
 			if got := s.get(t, app+"2", m.ID); got.State != "started" || got.InstanceID != m.InstanceID {
 				t.Errorf("another app's requests reached it: %+v", got)
@@ -184,7 +186,7 @@ func refuseTests() tests {
 				"00000000000000")
 		},
 		"machine that cannot execute": func(t *testing.T, s *market, app string) {
-			c := sleeper()
+			c := s.sleeper()
 			c.Init.Exec = []string{"/no/such/program"}
 			m, err := s.Launch(t.Context(), app, fly.LaunchMachineInput{Config: c})
 			if err != nil {
@@ -209,7 +211,7 @@ func unknownMachine(t *testing.T, s *market, app, id string) {
 	errs["restart"] = s.Restart(ctx, app, fly.RestartMachineInput{ID: id}, "")
 	errs["suspend"] = s.Suspend(ctx, app, id, "")
 	errs["wait"] = s.Wait(ctx, app, id, flaps.WithWaitTimeout(time.Second))
-	_, errs["update"] = s.Update(ctx, app, fly.LaunchMachineInput{ID: id, Config: sleeper()}, "")
+	_, errs["update"] = s.Update(ctx, app, fly.LaunchMachineInput{ID: id, Config: s.sleeper()}, "")
 	_, errs["lease"] = s.FindLease(ctx, app, id)
 	errs["release"] = s.ReleaseLease(ctx, app, id, "x")
 	_, errs["exec"] = s.Exec(ctx, app, id, &fly.MachineExecRequest{Cmd: "/bin/true"})

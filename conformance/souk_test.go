@@ -3,15 +3,22 @@
 package conformance_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,31 +31,51 @@ import (
 	"github.com/superfly/fly-go/flaps"
 	"github.com/superfly/fly-go/tokens"
 
-	"github.com/soukhq/souk/catalog"
-	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/journal/bolt"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/worker"
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/image/imagetest"
 )
 
-const (
-	token   = "conformance"
-	limit   = time.Minute // for one thing to happen; it matters only when something is wrong
-	hostImg = "souk/host"
-)
+const limit = time.Minute // for one thing to happen; it matters only when something is wrong
 
-func TestMain(m *testing.M) {
-	process.ReaperHook()
-	os.Exit(m.Run())
+// exe is souk, built with the race detector where this test is.
+var exe string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "conformance")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	exe = filepath.Join(dir, "souk")
+	args := []string{"build", "-o", exe}
+	if race() {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "./cmd/souk")...)
+	build.Dir, build.Stdout, build.Stderr = "..", os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "souk cannot be built:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// race reports whether this test was built with the race detector.
+func race() bool {
+	b, _ := debug.ReadBuildInfo()
+	return b != nil && slices.ContainsFunc(b.Settings, func(s debug.BuildSetting) bool {
+		return s.Key == "-race" && s.Value == "true"
+	})
 }
 
 // market is a running souk, a client of it, and what the server was sent.
 type market struct {
 	*flaps.Client
-	url string
+	subject
+	url, token string
 
 	mu   sync.Mutex
 	sent []sent
@@ -64,6 +91,7 @@ type recorder struct {
 	http.ResponseWriter
 	code int
 	body bytes.Buffer
+	note func(code int) // before the client has the answer
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
@@ -73,6 +101,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 func (r *recorder) WriteHeader(code int) {
 	r.code = code
+	r.note(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
@@ -80,7 +109,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // watch remembers every request, and holds every answer against the API's own description.
 func (s *market) watch(t *testing.T, next http.Handler) http.Handler {
-	spec, err := describedBy(next)
+	spec, err := describedBy(next, s.token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +118,12 @@ func (s *market) watch(t *testing.T, next http.Handler) http.Handler {
 		t.Fatal(err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
+		rec := &recorder{ResponseWriter: w, note: func(code int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.sent = append(s.sent, sent{r.Method, r.URL.Path, code})
+		}}
 		next.ServeHTTP(rec, r)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sent = append(s.sent, sent{r.Method, r.URL.Path, rec.code})
 		route, _, err := router.FindRoute(r)
 		if err != nil || r.Context().Err() != nil {
 			return // a path that is not described has its own test; a client that is gone gets no answer
@@ -112,7 +142,7 @@ func (s *market) watch(t *testing.T, next http.Handler) http.Handler {
 }
 
 // describedBy asks the API for its description.
-func describedBy(h http.Handler) (*openapi3.T, error) {
+func describedBy(h http.Handler, token string) (*openapi3.T, error) {
 	req := httptest.NewRequest(http.MethodGet, "/v1/souk/openapi.json", nil)
 	req.Header.Set("Authorization", "Bearer "+token)
 	rec := httptest.NewRecorder()
@@ -136,100 +166,141 @@ func (s *market) answered(method, path string, code int) int {
 	return n
 }
 
-// startSouk runs workers with processes and a gateway on a loopback listener, until the test ends.
-func startSouk(t *testing.T, each cluster.Resources, names ...string) *market {
-	t.Helper()
-	dir := t.TempDir()
-	rows, err := catalog.Open(mem.New(), filepath.Join(dir, "secrets.key"))
-	if err != nil {
-		t.Fatal(err)
+// syncBuffer is a buffer that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// subject is what machines are made of.
+type subject struct {
+	name, image string
+	flags       []string // of souk dev
+}
+
+var (
+	processes  = subject{name: "processes", image: "souk/host", flags: []string{"--containers", "off"}}
+	containers = subject{name: "containers", image: "tool:1", flags: []string{"--containers", "runc"}}
+)
+
+// lacks says what the subject needs that this host has not; "" is nothing.
+func (u subject) lacks() string {
+	if u.name == processes.name {
+		return ""
 	}
-	var running sync.WaitGroup
-	known, workers := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
-	for _, name := range names {
-		w := startWorker(t, filepath.Join(dir, name), name, each, rows, known)
-		running.Go(func() {
-			if err := w.Run(t.Context()); err != nil && !errors.Is(err, context.Canceled) {
-				t.Errorf("worker %s ended: %v", name, err)
+	for _, program := range []string{"runc", "busybox"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program + " (apt install runc busybox-static)"
+		}
+	}
+	if os.Geteuid() != 0 {
+		return "root"
+	}
+	return ""
+}
+
+// each runs a test with every subject.
+func each(t *testing.T, test func(t *testing.T, u subject)) {
+	for _, u := range []subject{processes, containers} {
+		t.Run(u.name, func(t *testing.T) {
+			if lacks := u.lacks(); lacks != "" {
+				if os.Getenv("CI") == "true" {
+					t.Fatalf("this needs %s", lacks)
+				}
+				t.Skipf("this needs %s", lacks)
 			}
+			test(t, u)
 		})
-		workers[w.ID()] = w
 	}
-	t.Cleanup(running.Wait) // before what the workers stand on is closed
-	call := func(id cluster.WorkerID) (gateway.Worker, bool) {
-		w, there := workers[id]
-		return w, there
-	}
-	g, err := gateway.New(gateway.Options{Fleet: known, Worker: call, Catalog: rows, Token: token, Region: "local"})
+}
+
+// startSouk runs souk dev until the test ends, with the client between a proxy that holds its answers against the API's
+// own description.
+func startSouk(t *testing.T, u subject, flags ...string) *market {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "souk") // short, for the sockets below
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &market{}
-	server := g.Server()
-	server.Handler = s.watch(t, server.Handler)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // once souk has ended
+	errs := new(syncBuffer)
+	own := &live.Souk{Exe: exe, State: dir, Args: append(slices.Clone(u.flags), flags...), Stderr: errs}
+	t.Cleanup(func() {
+		own.End()
+		if strings.Contains(errs.String(), "DATA RACE") || t.Failed() {
+			t.Errorf("souk said:\n%s", errs)
+		}
+	})
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse("http://" + own.Ready.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	running.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed
-	t.Cleanup(func() { _ = server.Close() })
-	s.url = "http://" + listener.Addr().String()
+	s := &market{subject: u, token: own.Token}
+	proxy := httptest.NewServer(s.watch(t, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host }, FlushInterval: -1,
+		ErrorLog: log.New(io.Discard, "", 0), // of clients that are gone
+	}))
+	t.Cleanup(proxy.Close)
+	s.url = proxy.URL
+	if u.name == containers.name {
+		workers, err := own.Client.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range workers.Workers {
+			s.load(t, string(w.Worker))
+		}
+	}
 	t.Setenv("FLY_FLAPS_BASE_URL", s.url)
-	if s.Client, err = flaps.NewWithOptions(t.Context(), flaps.NewClientOpts{Tokens: tokens.Parse("FlyV1 " + token),
+	if s.Client, err = flaps.NewWithOptions(t.Context(), flaps.NewClientOpts{Tokens: tokens.Parse("FlyV1 " + s.token),
 		UserAgent: "conformance"}); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func startWorker(t *testing.T, dir, name string, capacity cluster.Resources, rows *catalog.Catalog,
-	known *fleet.Fleet) *worker.Worker {
+// load gives a worker the image of the host's busybox.
+func (s *market) load(t *testing.T, worker string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	j, err := bolt.Open(filepath.Join(dir, "journal"), bolt.Options{})
+	path, err := exec.LookPath("busybox")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = j.Close() })
-	rt, err := process.Open(process.Options{Dir: filepath.Join(dir, "run"), ReaperCommand: []string{os.Args[0]}})
+	body, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		lives, err := rt.List(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, l := range lives {
-			if err := rt.Remove(ctx, l.Machine); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := rt.StopReaper(ctx); err != nil {
-			t.Error(err)
-		}
-		_ = rt.Close()
-	})
-	own := known.Own(cluster.WorkerID(name))
-	w, err := worker.New(t.Context(), worker.Options{ID: cluster.WorkerID(name), Observer: own, Region: "local",
-		Dir: dir, Journal: j, Runtime: rt,
-		Capacity: capacity, Secrets: rows.OpenSecrets})
-	if err == nil {
-		err = own.Begin(t.Context(), w)
+	files := []imagetest.File{imagetest.Dir("bin"), imagetest.Dir("etc"), imagetest.Dir("data"),
+		{Name: "bin/busybox", Body: string(body), Mode: 0o755}}
+	for _, applet := range []string{"sh", "sleep", "cat", "true", "echo", "test", "env", "tar"} {
+		files = append(files, imagetest.File{Name: "bin/" + applet, Type: tar.TypeSymlink, Link: "busybox"})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	archive := imagetest.Build(t, imagetest.Spec{Layers: [][]byte{imagetest.Tar(t, files...)}}).
+		DockerArchive(t, containers.image)
+	s.call(t, http.StatusOK, http.MethodPost, "/souk/workers/"+worker+"/images/load", string(archive))
 }
 
-// TestConformance runs every behaviour against one souk. The subtests have apps of their own and run at the same time.
-func TestConformance(t *testing.T) {
-	s := startSouk(t, cluster.Resources{CPU: 8000, Memory: 16 << 10, Disk: 200 << 10, Ports: 1000}, "w1", "w2")
+// TestConformance runs every behaviour with processes and with containers, against one souk each. The subtests have
+// apps of their own and run at the same time.
+func TestConformance(t *testing.T) { each(t, conformance) }
+
+func conformance(t *testing.T, u subject) {
+	s := startSouk(t, u, "--workers", "2", "--cpus", "16", "--memory", "32g")
 	for _, group := range []struct {
 		name  string
 		tests map[string]func(*testing.T, *market, string)
@@ -262,14 +333,14 @@ func TestConformance(t *testing.T) {
 }
 
 // sleeper is a machine that waits for a signal.
-func sleeper() *fly.MachineConfig {
-	return script("trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done")
+func (s *market) sleeper() *fly.MachineConfig {
+	return s.script("trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done")
 }
 
 // script is a machine that runs a shell script, once.
-func script(text string) *fly.MachineConfig {
+func (s *market) script(text string) *fly.MachineConfig {
 	return &fly.MachineConfig{
-		Image: hostImg, Init: fly.MachineInit{Exec: []string{"/bin/sh", "-c", text}},
+		Image: s.image, Init: fly.MachineInit{Exec: []string{"/bin/sh", "-c", text}},
 		Guest:   &fly.MachineGuest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
 		Restart: &fly.MachineRestart{Policy: fly.MachineRestartPolicyNo},
 	}

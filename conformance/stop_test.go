@@ -29,7 +29,7 @@ func lastExit(t *testing.T, m *fly.Machine) *fly.MachineExitEvent {
 func stopTests() tests {
 	return tests{
 		"stop with 0s and wait for the version": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			if err := s.Stop(t.Context(), app, fly.StopMachineInput{ID: m.ID, Timeout: fly.Duration{}},
 				""); err != nil {
 				t.Fatal(err)
@@ -47,7 +47,7 @@ func stopTests() tests {
 			refused(t, err, 412, 409, 400, 422)
 		},
 		"start again": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			s.stop(t, app, m.ID)
 			r, err := s.Start(t.Context(), app, m.ID, "")
 			if err != nil || r.PreviousState != "stopped" || r.Status == "error" {
@@ -62,7 +62,7 @@ func stopTests() tests {
 			}
 		},
 		"restart": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			before := s.get(t, app, m.ID).GetLatestEventOfType("start")
 			if err := s.Restart(t.Context(), app, fly.RestartMachineInput{ID: m.ID, Timeout: 5 * time.Second,
 				Signal: "SIGTERM"}, ""); err != nil {
@@ -80,7 +80,7 @@ func stopTests() tests {
 			s.await(t, app, m.ID, "started")
 		},
 		"suspend and resume": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			if err := s.Suspend(t.Context(), app, m.ID, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func stopTests() tests {
 			s.await(t, app, m.ID, "started")
 		},
 		"kill": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			if err := s.Kill(t.Context(), app, m.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func stopTests() tests {
 			}
 		},
 		"destroy": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			refused(t, s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID}, ""), 412, 409)
 			if got := s.get(t, app, m.ID); got.State != "started" {
 				t.Errorf("a refused destroy left it %s", got.State)
@@ -134,7 +134,7 @@ func stopTests() tests {
 			}
 		},
 		"destroy what is stopped": func(t *testing.T, s *market, app string) {
-			m := s.launch(t, app, fly.LaunchMachineInput{Config: sleeper()})
+			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			s.stop(t, app, m.ID)
 			if err := s.Destroy(t.Context(), app, fly.RemoveMachineInput{ID: m.ID}, ""); err != nil {
 				t.Fatal(err)

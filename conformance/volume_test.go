@@ -17,8 +17,8 @@ func (s *market) volume(t *testing.T, app string, size int) *fly.Volume {
 	return v
 }
 
-func mounting(v *fly.Volume) fly.LaunchMachineInput {
-	c := sleeper()
+func (s *market) mounting(v *fly.Volume) fly.LaunchMachineInput {
+	c := s.sleeper()
 	c.Mounts = []fly.MachineMount{{Volume: v.ID, Path: "/data"}}
 	return fly.LaunchMachineInput{Config: c}
 }
@@ -65,12 +65,12 @@ func volumeTests() tests {
 		},
 		"mount": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
-			m := s.launch(t, app, mounting(v))
+			m := s.launch(t, app, s.mounting(v))
 			got, err := s.GetVolume(t.Context(), app, v.ID)
 			if err != nil || got.AttachedMachine == nil || *got.AttachedMachine != m.ID || m.Region != v.Region {
 				t.Fatal(got, err)
 			}
-			_, err = s.Launch(t.Context(), app, mounting(v))
+			_, err = s.Launch(t.Context(), app, s.mounting(v))
 			refused(t, err, 409, 412, 422)
 			_, err = s.DeleteVolume(t.Context(), app, v.ID)
 			refused(t, err, 409, 412, 422, 400)
@@ -87,7 +87,7 @@ func volumeTests() tests {
 		},
 		"outlives its machine": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
-			in := mounting(v)
+			in := s.mounting(v)
 			in.Config.Init.Exec = []string{"/bin/sh", "-c",
 				"test -e data/mark || echo here > data/mark; trap 'exit 0' INT TERM; while :; do /bin/sleep 0.1; done"}
 			m := s.launch(t, app, in)
@@ -99,7 +99,7 @@ func volumeTests() tests {
 				t.Fatal(err)
 			}
 			s.await(t, app, m.ID, "destroyed")
-			next := s.launch(t, app, mounting(v))
+			next := s.launch(t, app, s.mounting(v))
 			out, err := s.Exec(t.Context(), app, next.ID, &fly.MachineExecRequest{Cmd: "/bin/cat data/mark"})
 			if err != nil || out.StdOut != "here\n" {
 				t.Error(out, err)
@@ -115,7 +115,7 @@ func volumeTests() tests {
 		},
 		"its worker is full": func(t *testing.T, s *market, app string) {
 			v := s.volume(t, app, 1)
-			in := mounting(v)
+			in := s.mounting(v)
 			in.Config.Guest = hugeGuest()
 			_, err := s.Launch(t.Context(), app, in)
 			mustContain(t, refused(t, err, 412), `"status":"volume_placement_capacity"`,

@@ -170,7 +170,7 @@ func statusOf(e *fault.Error) (int, string) {
 		return http.StatusUnauthorized, ""
 	case "app_name_taken":
 		return http.StatusUnprocessableEntity, "name_taken"
-	case "idempotency_key":
+	case "idempotency_key", "image_unknown": // 404 would say that the app or the machine is not there
 		return http.StatusUnprocessableEntity, ""
 	case "too_large":
 		return http.StatusRequestEntityTooLarge, ""

@@ -106,7 +106,9 @@ func TestImagesThatAreRefused(t *testing.T) {
 		t.Error(text)
 	}
 	// A pull that has told of its progress ends with a line that is the error.
-	w.pull = func(string) error { return fault.New(fault.NotFound, "image", "the registry r does not have x") }
+	w.pull = func(string) error {
+		return fault.New(fault.NotFound, "image_unknown", "the registry r does not have x")
+	}
 	got, failed := linesOf(t, s.want(200, "POST", "/v1/souk/workers/w1/images/pull", `{"image":"x"}`).raw)
 	if len(got) != 2 || failed.Souk.Kind != fault.NotFound || !strings.Contains(failed.Error, "does not have x") {
 		t.Errorf("a pull that fails says %+v, %+v", got, failed)

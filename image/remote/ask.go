@@ -233,7 +233,7 @@ func (q question) refused(a *answer, credentials bool) error {
 		return fault.New(fault.Denied, "registry_forbidden",
 			"the registry %s forbids %s to whom the configured credentials belong%s", q.name, q.what, said)
 	case s == http.StatusNotFound:
-		return fault.New(fault.NotFound, "image", "the registry %s does not have %s%s", q.name, q.what, said)
+		return fault.New(fault.NotFound, "image_unknown", "the registry %s does not have %s%s", q.name, q.what, said)
 	case s == http.StatusTooManyRequests:
 		e := fault.New(fault.Unavailable, "registry_busy",
 			"the registry %s has had too many requests to give %s now%s; try again later, or configure a mirror",
