@@ -193,7 +193,8 @@ func updateTests() tests {
 		"skip_launch stays down": func(t *testing.T, s *market, app string) {
 			m := s.launch(t, app, fly.LaunchMachineInput{Config: s.sleeper()})
 			s.stop(t, app, m.ID)
-			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: s.sleeper(), SkipLaunch: true},
+			u, err := s.Update(t.Context(), app, fly.LaunchMachineInput{ID: m.ID, Config: s.sleeper(),
+				SkipLaunch: true},
 				"")
 			if err != nil {
 				t.Fatal(err)
