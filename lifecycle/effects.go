@@ -12,7 +12,7 @@ const (
 	EffPull         = "pull"          // Target: make the machine's image ready; the result's Data is its digest
 	EffReady        = "ready"         // Target: make ahead what that attempt will need; nobody waits for it
 	EffLaunch       = "launch"        // Target: start the attempt; the result's Data is a Life
-	EffSignal       = "signal"        // Target, Signal; not running is not an error
+	EffSignal       = "signal"        // Target, Signal (0: what it is stopped by); not running is not an error
 	EffKill         = "kill"          // Target: kill all its processes
 	EffPause        = "pause"         // Target
 	EffResume       = "resume"        // Target

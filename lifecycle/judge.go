@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -113,7 +112,7 @@ func (s *commands) judgeSuspend(r *row, a opArgs) (bool, error) {
 
 // argsFor turns a command into an operation's arguments; what the command leaves open the config says.
 func argsFor(r *row, c Command) (opArgs, error) {
-	a := opArgs{Source: c.Source, Kill: c.Kill, Signal: int(syscall.SIGINT), Grace: defaultGrace}
+	a := opArgs{Source: c.Source, Kill: c.Kill, Grace: defaultGrace}
 	if a.Source == "" {
 		a.Source = machine.SourceUser
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -145,7 +146,8 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 		return w.launch(t, p)
 	case lifecycle.EffSignal:
 		if p != nil && p.running && !w.stubborn && !p.paused {
-			w.end(t.ID, 128+t.Signal, t.Signal, now)
+			sig := cmp.Or(t.Signal, int(syscall.SIGINT))
+			w.end(t.ID, 128+sig, sig, now)
 		}
 	case lifecycle.EffKill:
 		w.end(t.ID, 137, 9, now)

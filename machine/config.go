@@ -254,6 +254,8 @@ type DNSForward struct {
 type Rootfs struct {
 	Persist Persist `json:"persist,omitempty"`
 	SizeGB  uint64  `json:"size_gb,omitempty"`
+
+	ReadOnly bool `json:"read_only,omitempty"` // what the image has cannot be written over; souk's own
 }
 
 // CacheDrive is scratch space.

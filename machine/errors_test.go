@@ -171,6 +171,7 @@ func refused() [][2]string {
 		{"files many", `C{"files": [` + many(machine.MaxFiles+1, `{"guest_path": "/a", "raw_value": ""}`) + `]}`},
 		{"file of an image", `C{"files": [{"guest_path": "/a", "image_config": "nginx"}]}`},
 		{"rootfs", `C{"rootfs": {"size_gb": 100000}}`},
+		{"rootfs of the host", `C{"rootfs": {"read_only": true}}`},
 		{"schedule", `C{"schedule": "@daily"}`},
 		{"restart policy", `C{"restart": {"policy": "sometimes"}}`},
 		{"restart at a price", `C{"restart": {"policy": "spot-price"}}`},

@@ -166,6 +166,7 @@ func examples() map[string]string {
 		"config.volumes":                           `{"volumes": [{"name": "a", "temp_dir": {"storage_type": "disk"}}]}`,
 		"config.rootfs.persist":                    `{"rootfs": {"persist": "always"}}`,
 		"config.rootfs.size_gb":                    `{"rootfs": {"size_gb": 1}}`,
+		"config.rootfs.read_only":                  `{"image": "nginx", "rootfs": {"read_only": true}}`,
 		"config.cache_drive":                       `{"cache_drive": {"size_mb": 64}}`,
 		"config.spot":                              `{"spot": {"max_price_fraction": 0.5}}`,
 		"config.network.mode":                      `{"image": "nginx", "network": {"mode": "none"}}`,

@@ -261,6 +261,9 @@ func (c *Config) checkLife() error {
 	if r := c.Rootfs; r != nil && r.SizeGB > MaxRootfsGB {
 		return bad("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)
 	}
+	if r := c.Rootfs; r != nil && r.ReadOnly && IsHostImage(c.Image) {
+		return bad("config.rootfs.read_only is for machines of an image: a program of the host has no root of its own")
+	}
 	if !slices.Contains([]string{"", "hourly", "daily", "weekly", "monthly"}, c.Schedule) {
 		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s",
 			quote(c.Schedule))

@@ -54,6 +54,7 @@ type Spec struct {
 	SharedCPU bool // cpu is a share that may burst, not a quota
 	SwapMB    int  // -1: no statement
 	TTY       bool
+	ReadOnly  bool            // what the image has cannot be written over
 	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
 }
 
@@ -144,7 +145,8 @@ type Runtime interface {
 	Prepare(ctx context.Context, s Spec) error
 	// Start starts attempt s.Attempt and answers once the program has been executed (exec(2) succeeded), not before.
 	Start(ctx context.Context, s Spec) (Status, error)
-	// Signal sends sig to the main process. Precondition when nothing runs.
+	// Signal sends sig to the main process; 0 is the one that it is to be stopped by: its image's, else SIGINT.
+	// Precondition when nothing runs.
 	Signal(ctx context.Context, machine string, sig syscall.Signal) error
 	// Kill ends every process of the machine at once. nil when nothing runs.
 	Kill(ctx context.Context, machine string) error

@@ -23,7 +23,8 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	c := m.Config
 	s := runtime.Spec{
 		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: machine.Pinned(m),
-		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY, Resources: machine.Resources(c),
+		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY,
+		ReadOnly: c.Rootfs != nil && c.Rootfs.ReadOnly, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
 		Network: machine.NetworkOf(c),
 	}

@@ -55,6 +55,7 @@ type RunFlags struct {
 	grace    time.Duration
 	rm       bool
 	tty      bool
+	readOnly bool
 	typing   bool
 	keys     string
 	attach   bool
@@ -109,7 +110,9 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringVar(&o.restart, "restart", "", "no, on-failure or always")
 	f.IntVar(&o.retries, "retries", 0, "with --restart on-failure: how often (default 10)")
 	f.StringVar(&o.schedule, "schedule", "", "start it hourly, daily, weekly or monthly")
-	f.StringVar(&o.signal, "stop-signal", "", "the signal that a stop sends first (default SIGINT)")
+	f.StringVar(&o.signal, "stop-signal", "", "the signal that a stop sends first (default: the image's, else SIGINT)")
+	f.BoolVar(&o.readOnly, "read-only", false,
+		"the image's files cannot be written over; /run, /tmp and /var/tmp are in memory then")
 	f.DurationVar(&o.grace, "stop-grace", 0, "how long the signal may take before the machine is killed (default 5s)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
 }
@@ -343,6 +346,12 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	// Attached, the output is read to its end first, then the client destroys it.
 	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach && !o.sits()
 	cfg.Init.TTY = cfg.Init.TTY || o.tty
+	if o.readOnly {
+		if cfg.Rootfs == nil {
+			cfg.Rootfs = new(machine.Rootfs)
+		}
+		cfg.Rootfs.ReadOnly = true
+	}
 	return nil
 }
 

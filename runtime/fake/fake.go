@@ -10,6 +10,7 @@ package fake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -359,12 +360,12 @@ func (u *unit) print(stream, text string) {
 	u.grown = make(chan struct{})
 }
 
-// Signal ends the main process, as sleep has no handlers; 0 < sig <= 64. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG
+// Signal ends the main process, as sleep has no handlers; 0 is SIGINT, and 64 is the last. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG
 // end nothing.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	c := Call{Op: "signal", Machine: id}
 	return r.do(ctx, c, func() error {
-		if sig <= 0 || sig > 64 {
+		if sig < 0 || sig > 64 {
 			return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
 		}
 		u, err := r.w.find(id)
@@ -375,6 +376,7 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 			return notRunning(id)
 		}
 		r.w.effect(c)
+		sig := cmp.Or(sig, syscall.SIGINT)
 		switch sig {
 		case syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG, syscall.SIGTSTP:
 		default:

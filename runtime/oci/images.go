@@ -50,7 +50,7 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	}
 	c := root.Image.Config
 	env := withDefaults(c.Env, []string{"PATH=" + defaultPath})
-	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, c.WorkDir}, nil
+	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, c.WorkDir, c.StopSignal}, nil
 }
 
 // Release takes a machine's pins back.

@@ -15,11 +15,15 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -36,6 +40,7 @@ type Image struct {
 	Env        []string
 	User       string // "": root
 	Dir        string
+	StopSignal string // "": it says none
 }
 
 // Images are those of the host. A NotFound says that one is not here.
@@ -174,12 +179,34 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 	}
 	s.Home = false // it is that of the user, inside
 	in := &frame.Container{
-		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init,
+		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init, ReadOnly: s.ReadOnly,
+		StopSignal: stopSignal(img.StopSignal),
 	}
 	if err := r.connect(*s, in); err != nil {
 		return nil, err
 	}
 	return in, nil
+}
+
+// stopSignal reads what an image says of how it is to be stopped: a name or a number. 0 where that means nothing here.
+func stopSignal(s string) int {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
+		return n
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	// The C library has the first two real-time signals to itself, so that SIGRTMIN is 34.
+	for prefix, base := range map[string]int{"SIGRTMIN": 34, "SIGRTMAX": 64} {
+		if rest, is := strings.CutPrefix(name, prefix); is {
+			if n, err := strconv.Atoi(cmp.Or(rest, "0")); err == nil && base+n >= 34 && base+n <= 64 {
+				return base + n
+			}
+			return 0
+		}
+	}
+	return int(unix.SignalNum(name))
 }
 
 // withDefaults adds the variables of the image that the machine does not set.

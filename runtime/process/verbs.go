@@ -108,9 +108,16 @@ func (r *Runtime) newEnough(ctx context.Context, in *frame.Container) error {
 			"commands that run in its machines have ended")
 }
 
-// Signal sends sig to the main process.
+// Signal sends sig to the main process; 0 is the one that it is to be stopped by.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
+	s, err := r.link.session(ctx)
+	if err != nil {
+		return err
+	}
+	if sig == 0 && s.welcome.Version < frame.Stops {
+		sig = syscall.SIGINT
+	}
+	_, err = r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
 	return err
 }
 

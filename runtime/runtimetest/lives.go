@@ -301,7 +301,6 @@ func testLivesGoOn(h *harness) {
 
 func testSignal(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
-	h.want(h.rt.Signal(h.ctx(), "m", 0), fault.Invalid)
 	h.want(h.rt.Signal(h.ctx(), "m", 65), fault.Invalid)
 	h.want(h.rt.Signal(h.ctx(), "m", -9), fault.Invalid)
 	h.ok(h.rt.Signal(h.ctx(), "m", syscall.SIGTERM))
@@ -310,6 +309,11 @@ func testSignal(h *harness) {
 		h.Errorf("exit %+v, want 143 by signal 15", x)
 	}
 	h.want(h.rt.Signal(h.ctx(), "m", syscall.SIGTERM), fault.Precondition)
+	h.start(spec("m", 2, "sleep", "1000"))
+	h.ok(h.rt.Signal(h.ctx(), "m", 0))
+	if x := h.exitOf("m", 2); x.Code != 130 || x.Signal != 2 && !h.OwnPIDs {
+		h.Errorf("exit %+v, want 130 by signal 2", x)
+	}
 }
 
 func testKill(h *harness) {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/profiles/seccomp"
@@ -102,6 +103,9 @@ func New(c Container) (*specs.Spec, error) {
 		}
 		s.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0",
 			"net.ipv4.ping_group_range": fmt.Sprintf("0 %d", last)}
+	}
+	if c.ReadOnly {
+		s.Mounts = append(s.Mounts, scratch()...)
 	}
 	for _, m := range c.Mounts {
 		to, err := Target(m.To)
@@ -201,6 +205,16 @@ func own(hostNet bool) []specs.Mount {
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
 			Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
+}
+
+// scratch are the places that programs write to whatever their root is. What is there counts as the container's memory.
+func scratch() (out []specs.Mount) {
+	for dir, mode := range map[string]string{"/run": "0755", "/tmp": "1777", "/var/tmp": "1777"} {
+		out = append(out, specs.Mount{Destination: dir, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=" + mode}})
+	}
+	slices.SortFunc(out, func(a, b specs.Mount) int { return strings.Compare(a.Destination, b.Destination) })
+	return out
 }
 
 func namespaces(hostNet bool) []specs.LinuxNamespace {

@@ -14,9 +14,11 @@ import (
 
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
 // gives machines users of their own, one from Containers on knows what a container is, one from Networks on gives
-// containers theirs, and one from Terminals on gives machines theirs.
+// containers theirs, one from Terminals on gives machines theirs, and one from Stops on knows by which signal one is
+// to be stopped.
 const (
-	Version    = 7
+	Version    = 8
+	Stops      = 8
 	Terminals  = 7
 	Networks   = 6
 	Containers = 3

@@ -115,6 +115,8 @@ type Container struct {
 	Hostname string   `json:"hostname,omitempty"`
 	HostNet  bool     `json:"host_net,omitempty"` // the host's network; else Network
 
+	StopSignal int `json:"stop_signal,omitempty"` // that it is to be stopped by; 0: the image says none
+
 	Network *netplan.Network `json:"network,omitempty"` // nil: none but loopback
 }
 

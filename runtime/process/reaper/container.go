@@ -105,7 +105,7 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.rec.Container = fmt.Sprintf("%s-%d-%08x", m.id, attempt, rand.Uint32())
-	l.rec.Engine = s.Container.Engine
+	l.rec.Engine, l.rec.Stop = s.Container.Engine, s.Container.StopSignal
 	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
 	return l, nil
 }

@@ -72,6 +72,7 @@ type lifeRecord struct {
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
 	Network   bool      `json:"nw,omitempty"` // it has one of its own
+	Stop      int       `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
 	Terminal  bool      `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`

@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -32,12 +33,15 @@ func (r *Reaper) running(id string) (*life, error) {
 
 // signal sends sig to the main process.
 func (r *Reaper) signal(id string, sig syscall.Signal) error {
-	if sig <= 0 || sig > 64 {
+	if sig < 0 || sig > 64 {
 		return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
 	}
 	l, err := r.running(id)
 	if err != nil {
 		return err
+	}
+	if sig == 0 {
+		sig = cmp.Or(syscall.Signal(l.rec.Stop), syscall.SIGINT)
 	}
 	// The process cannot be waited for while forkMu is held, so the pid is still its own.
 	r.forkMu.Lock()
