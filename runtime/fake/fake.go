@@ -360,8 +360,8 @@ func (u *unit) print(stream, text string) {
 	u.grown = make(chan struct{})
 }
 
-// Signal ends the main process, as sleep has no handlers; 0 is SIGINT, and 64 is the last. SIGSTOP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG
-// end nothing.
+// Signal ends the main process, as sleep has no handlers; 0 is SIGINT, and 64 is the last. SIGSTOP, SIGCONT, SIGCHLD,
+// SIGWINCH and SIGURG end nothing.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	c := Call{Op: "signal", Machine: id}
 	return r.do(ctx, c, func() error {
