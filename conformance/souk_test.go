@@ -3,7 +3,6 @@
 package conformance_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -277,21 +276,7 @@ func startSouk(t *testing.T, u subject, flags ...string) *market {
 // load gives a worker the image of the host's busybox.
 func (s *market) load(t *testing.T, worker string) {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := []imagetest.File{imagetest.Dir("bin"), imagetest.Dir("etc"), imagetest.Dir("data"),
-		{Name: "bin/busybox", Body: string(body), Mode: 0o755}}
-	for _, applet := range []string{"sh", "sleep", "cat", "true", "echo", "test", "env", "tar"} {
-		files = append(files, imagetest.File{Name: "bin/" + applet, Type: tar.TypeSymlink, Link: "busybox"})
-	}
-	archive := imagetest.Build(t, imagetest.Spec{Layers: [][]byte{imagetest.Tar(t, files...)}}).
-		DockerArchive(t, containers.image)
+	archive := imagetest.Busybox(t, imagetest.Dir("data")).DockerArchive(t, containers.image)
 	s.call(t, http.StatusOK, http.MethodPost, "/souk/workers/"+worker+"/images/load", string(archive))
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"os"
 	"os/exec"
 	"regexp"
@@ -76,18 +75,9 @@ func scriptRegistry(t *testing.T) func(*testscript.TestScript, bool, []string) {
 		if neg || len(args) != 0 {
 			ts.Fatalf("usage: registry")
 		}
-		path, err := exec.LookPath("busybox")
-		ts.Check(err)
-		program, err := os.ReadFile(path)
-		ts.Check(err)
-		files := []imagetest.File{imagetest.Dir("bin"), imagetest.Dir("etc"), imagetest.Dir("www"),
-			{Name: "www/index.html", Body: "I am served\n"}, {Name: "bin/busybox", Body: string(program), Mode: 0o755}}
-		for _, name := range []string{"sh", "httpd", "id", "cat", "tty", "timeout", "true"} {
-			files = append(files, imagetest.File{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
-		}
 		r := imagetest.NewProcess(t)
-		r.Push(t, "team/app:1", imagetest.Build(t, imagetest.Spec{Compression: "gzip",
-			Config: v1.Config{Env: []string{"PATH=/bin"}}, Layers: [][]byte{imagetest.Tar(t, files...)}}))
+		r.Push(t, "team/app:1", imagetest.Busybox(t, imagetest.Dir("www"),
+			imagetest.File{Name: "www/index.html", Body: "I am served\n"}))
 		ts.Setenv("REGISTRY", r.Host)
 		registries.Store(ts, r)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +16,9 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
 )
 
@@ -70,6 +73,18 @@ func TestResizesOverKill9(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
+	t.Run("processes", func(t *testing.T) { resizesOverKill9(t, "souk/host") })
+	t.Run("containers", func(t *testing.T) {
+		if err := oci.Able(oci.DefaultEngine); err != nil && os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		} else if err != nil {
+			t.Skip(err)
+		}
+		resizesOverKill9(t, "busybox:1")
+	})
+}
+
+func resizesOverKill9(t *testing.T, image string) {
 	total := resizes
 	if n, err := strconv.Atoi(os.Getenv("SOUK_TEST_RESIZES")); err == nil {
 		total = n
@@ -85,7 +100,17 @@ func TestResizesOverKill9(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	all := begun(t, own.Client, rng)
+	if image != "souk/host" {
+		ws, err := own.Client.Workers(t.Context())
+		if err == nil {
+			_, err = own.Client.LoadImages(t.Context(), string(ws.Workers[0].Worker), "",
+				bytes.NewReader(imagetest.Busybox(t).DockerArchive(t, image)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := begun(t, own.Client, rng, image)
 	span := 20 * time.Millisecond
 	sum, kill := resizer{}, 0
 	for ; sum.granted+sum.refused+sum.unsure < total; kill++ {
@@ -121,7 +146,7 @@ func TestResizesOverKill9(t *testing.T) {
 }
 
 // begun makes the machines.
-func begun(t *testing.T, cl *client.Client, rng *rand.Rand) []*resizer {
+func begun(t *testing.T, cl *client.Client, rng *rand.Rand, image string) []*resizer {
 	t.Helper()
 	if _, err := cl.CreateApp(t.Context(), live.App); err != nil {
 		t.Fatal(err)
@@ -129,13 +154,13 @@ func begun(t *testing.T, cl *client.Client, rng *rand.Rand) []*resizer {
 	all := make([]*resizer, resizedMachines)
 	for i := range all {
 		l := live.LaunchOf(live.Stays(), false)
-		l.Config.Guest = &machine.Guest{CPUMilli: 500, MemoryMB: 64}
+		l.Config.Image, l.Config.Guest = image, &machine.Guest{CPUMilli: 500, MemoryMB: 64}
 		m, err := cl.Launch(t.Context(), live.App, l, client.LaunchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ps, err := cl.Processes(t.Context(), m.App, m.ID)
-		if err != nil || len(ps) != 1 {
+		if err != nil || len(ps) == 0 { // a container has an init, too, in the same group
 			t.Fatalf("processes %v: %v", ps, err)
 		}
 		all[i] = &resizer{m: m, pid: int(ps[0].PID), rng: rand.New(rand.NewPCG(rng.Uint64(), uint64(i))),

@@ -1,0 +1,36 @@
+package imagetest
+
+import (
+	"archive/tar"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Busybox makes an image of the host's static busybox, with all that it can be called by in /bin, and of more files.
+func Busybox(t testing.TB, more ...File) *Image {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatalf("this needs a static busybox (apt install busybox-static): %v", err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []File{Dir("bin"), Dir("etc"), {Name: "bin/busybox", Body: string(program), Mode: 0o755}}
+	for _, name := range strings.Fields(string(names)) {
+		if name != "busybox" {
+			files = append(files, File{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
+		}
+	}
+	return Build(t, Spec{Compression: "gzip", Config: v1.Config{Env: []string{"PATH=/bin"}},
+		Layers: [][]byte{Tar(t, append(files, more...)...)}})
+}
