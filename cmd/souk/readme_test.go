@@ -23,6 +23,8 @@ import (
 const (
 	readmeBegin = "<!-- transcript: go test ./cmd/souk -run Readme -update -->\n"
 	readmeEnd   = "<!-- end of transcript -->"
+	imageBegin  = "<!-- transcript: go test ./cmd/souk -run ReadmeImage -update -->\n"
+	imageEnd    = "<!-- end of the image's transcript -->"
 )
 
 // readmeStep is a piece of the transcript: a sentence, souk dev in the background, or a command of the shell.
@@ -65,9 +67,54 @@ func readmeSteps() []readmeStep {
 	}
 }
 
+func imageSteps() []readmeStep {
+	const loop = `'while true; do echo "$SOUK_NAME is process $$"; sleep 1; done'`
+	return []readmeStep{
+		{dev: "souk dev"},
+		{say: "An image comes from a registry (`souk run nginx`), or `docker save` has written it. It is nothing but " +
+			"tars, so this one is made by\nhand, of a static busybox (`apt install busybox-static`), and no network " +
+			"is needed:"},
+		{run: `mkdir -p root/bin && cp $(which busybox) root/bin && ` +
+			`for p in sh ls sleep; do ln -s busybox root/bin/$p; done`},
+		{run: `tar -cf layer.tar -C root .`},
+		{run: `echo '{"rootfs": {"diff_ids": ["sha256:'$(sha256sum layer.tar | cut -d ' ' -f 1)'"]}}' > config.json`},
+		{run: `echo '[{"Config": "config.json", "RepoTags": ["tiny:1"], "Layers": ["layer.tar"]}]' > manifest.json`},
+		{run: `tar -cf tiny.tar manifest.json config.json layer.tar`},
+		{run: `souk image load tiny.tar`},
+		{say: "A machine of it has files, processes and an address of its own:"},
+		{run: `souk run --name box tiny:1 -- /bin/sh -c ` + loop},
+		{run: `souk ps`},
+		{quiet: `until souk logs box | grep -q box; do :; done`},
+		{run: `souk exec box -- /bin/sh -c 'echo mine > /written; hostname; ls /'`},
+		{say: "It outlives souk, too, and what it has written stays until it ends; a start begins with the image's " +
+			"files."},
+		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
+		{dev: "souk dev &"},
+		{quiet: `souk wait --state started --timeout 30s box`},
+		{quiet: `until [ $(souk logs box | wc -l) -gt 2 ]; do :; done`},
+		{run: `souk logs box | sort | uniq`},
+		{run: `souk exec box -- /bin/ls /written`},
+		{run: `souk stop box && souk start box`},
+		{run: `souk exec box -- /bin/ls /written`},
+		{run: `souk destroy --force box`},
+		{run: `souk image rm tiny:1`},
+	}
+}
+
 // TestReadme runs the first five minutes and holds README.md to them. What differs from run to run (ids, times,
 // amounts) is masked for the comparison, but stands in README.md as it was recorded.
-func TestReadme(t *testing.T) {
+func TestReadme(t *testing.T) { transcript(t, readmeSteps(), readmeBegin, readmeEnd) }
+
+// TestReadmeImage does it with an image, in a network namespace of its own.
+func TestReadmeImage(t *testing.T) {
+	_, err := exec.LookPath("busybox")
+	if apart(t, err) {
+		transcript(t, imageSteps(), imageBegin, imageEnd)
+	}
+}
+
+// transcript does the steps and holds the part of README.md that is between begin and end to what came of them.
+func transcript(t *testing.T, steps []readmeStep, begin, end string) {
 	exe := soukExe(t)
 	home := t.TempDir()
 	r := &recorder{
@@ -80,7 +127,7 @@ func TestReadme(t *testing.T) {
 		r.stopDev()
 		own.End()
 	})
-	for _, s := range readmeSteps() {
+	for _, s := range steps {
 		switch {
 		case s.say != "":
 			r.say(s.say)
@@ -100,22 +147,22 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok1 := strings.Cut(string(raw), readmeBegin)
-	is, after, ok2 := strings.Cut(rest, readmeEnd)
+	before, rest, ok1 := strings.Cut(string(raw), begin)
+	is, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
 		t.Fatal("README.md has lost the markers of its transcript")
 	}
 	if *update {
 		is = r.b.String()
-		if err := os.WriteFile(file, []byte(before+readmeBegin+is+readmeEnd+after), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(before+begin+is+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if diff := cmp.Diff(mask(is), mask(r.b.String())); diff != "" {
 		t.Errorf(
-			"README.md is not what souk does any more; record it again with: go test ./cmd/souk -run Readme -update\n"+
+			"README.md is not what souk does any more; record it again with: go test ./cmd/souk -run %s -update\n"+
 				"(-README +now)\n%s",
-			diff,
+			t.Name(), diff,
 		)
 	}
 }
@@ -224,6 +271,7 @@ func mask(text string) string {
 			line = regexp.MustCompile(`in the worker: .*`).ReplaceAllString(line, "in the worker: PHASES")
 			line = regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`).ReplaceAllString(line, "DECISION")
 			line = regexp.MustCompile(`\b[0-9a-f]{14}\b`).ReplaceAllString(line, "ID")
+			line = regexp.MustCompile(`\b[0-9a-f]{12}\b`).ReplaceAllString(line, "DIGEST")
 			line = regexp.MustCompile(`\bw\d-[a-z0-9]{6}\b`).ReplaceAllString(line, "WORKER")
 			line = regexp.MustCompile(`(exit code )?[0-9]+([.:][0-9]+)*`).ReplaceAllStringFunc(line,
 				func(s string) string {
