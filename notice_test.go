@@ -22,6 +22,7 @@ var licences = []struct{ words, name string }{
 	{"Permission to use, copy, modify, and/or distribute this software", "ISC"},
 	{"Permission to use, copy, modify, and distribute this software", "ISC"},
 	{"Permission is hereby granted, free of charge", "MIT"},
+	{"released into the public domain with CC0 1.0", "CC0-1.0"},
 	{"to endorse or promote products derived from", "BSD-3-Clause"},
 	{"may not be used to endorse", "BSD-3-Clause"},
 	{"Redistribution and use in source and binary forms", "BSD-2-Clause"},

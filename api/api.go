@@ -35,6 +35,9 @@
 // Its answer is NDJSON, sent as it happens: {"stream": "stdout", "data": BASE64} or "stderr", and as the last line
 // {"exit_code": N}. Both directions flow at once over HTTP/1.1. Closing the connection ends the command.
 //
+// A connection to a port of a machine is a POST whose body goes there as it is, and whose answer is what comes from
+// there, both at once; the end of the body tells the machine that nothing more comes.
+//
 // # Lists
 //
 // A list answers though a worker cannot be asked: the header Souk-Missing then names the worker. What it last told of
@@ -47,7 +50,11 @@
 // fly-request-id.
 package api
 
-import "github.com/soukhq/souk/machine"
+import (
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
 
 // The headers of the API.
 const (
@@ -70,4 +77,26 @@ type SetValue struct {
 type OK struct {
 	OK    bool           `json:"ok"`
 	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
+}
+
+// ErrorBody is the body of every error. Clients match the code, Status and fragments of Error.
+type ErrorBody struct {
+	Error  string `json:"error"`
+	Status string `json:"status,omitempty"` // insufficient_capacity, volume_placement_capacity, name_taken, or absent
+	Souk   Reason `json:"souk"`
+}
+
+// Reason is an error for programs; clients of the Machines API skip it.
+type Reason struct {
+	Kind       fault.Kind          `json:"kind"`
+	Code       string              `json:"code,omitempty"`
+	Scope      fault.Scope         `json:"scope,omitempty"`
+	Resource   string              `json:"resource,omitempty"`
+	RetryAfter float64             `json:"retry_after,omitempty"` // seconds
+	Machine    string              `json:"machine,omitempty"`     // the machine that has the name
+	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // what a worker said no to
+	Candidates []machine.Candidate `json:"candidates,omitempty"`  // what each worker said
+	Pending    decision.Pending    `json:"pending,omitempty"`     // why nothing was placed, typed
+	Decision   string              `json:"decision,omitempty"`    // its id, for souk explain
+	Request    string              `json:"request,omitempty"`     // the fly-request-id, to find in the log
 }

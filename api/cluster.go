@@ -100,6 +100,7 @@ type WorkerUsage struct {
 type UsageList struct {
 	At      time.Time     `json:"at"`
 	Workers []WorkerUsage `json:"workers"`
+	Proxy   *ProxyUsage   `json:"proxy,omitempty"` // of the member that answers; none: it has none
 }
 
 // ServerInfo is what a server says of itself.

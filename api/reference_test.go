@@ -34,6 +34,7 @@ func examples() map[Kind]example {
 		KindSecret: {op: SetSecrets, values: []string{"shop"}, body: `{"values": {"TOKEN": "s3cret", "OLD": null}}`},
 		KindMachine: {op: CreateMachine, values: []string{"shop"},
 			body: `{"name": "web", "config": {"image": "souk/host", "init": {"exec": ["/bin/sleep", "600"]}}}`},
+		KindService:  {op: ListServices, query: "app=shop"},
 		KindLog:      {op: StreamLogs, values: []string{"shop", "web"}, query: "tail=10&follow=true"},
 		KindVolume:   {op: CreateVolume, values: []string{"shop"}, body: `{"name": "data", "size_gb": 1}`},
 		KindSnapshot: {op: CreateSnapshot, values: []string{"shop", "vol_0123456789abcdef"}},

@@ -75,7 +75,8 @@ const (
 	KindApp       Kind = "app"
 	KindSecret    Kind = "secret"
 	KindMachine   Kind = "machine"
-	KindLog       Kind = "log" // what machines and tasks write
+	KindService   Kind = "service" // what requests from outside reach of machines
+	KindLog       Kind = "log"     // what machines and tasks write
 	KindVolume    Kind = "volume"
 	KindSnapshot  Kind = "snapshot"
 	KindRegion    Kind = "region"
@@ -94,9 +95,9 @@ const (
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
-	return []Kind{KindApp, KindSecret, KindMachine, KindLog, KindVolume, KindSnapshot, KindRegion, KindHold,
-		KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindImage, KindMember, KindServer,
-		KindToken}
+	return []Kind{KindApp, KindSecret, KindMachine, KindService, KindLog, KindVolume, KindSnapshot, KindRegion,
+		KindHold, KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindImage, KindMember,
+		KindServer, KindToken}
 }
 
 // The media types of answers that are not one JSON value.
@@ -104,6 +105,7 @@ const (
 	NDJSON = "application/x-ndjson" // one JSON value a line
 	Tar    = "application/x-tar"
 	Plain  = "text/plain"
+	Bytes  = "application/octet-stream"
 )
 
 // Route is one line of the API.
@@ -128,8 +130,8 @@ func (r Route) KeptHere() bool {
 
 // Routes returns the whole API.
 func Routes() []Route {
-	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), volumeRoutes(), placingRoutes(), jobRoutes(),
-		quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
+	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), serviceRoutes(), volumeRoutes(),
+		placingRoutes(), jobRoutes(), quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
 	for i := range all {
 		if all[i].Code == 0 {
 			all[i].Code = 200

@@ -17,6 +17,7 @@ const (
 	MoveMachine     Op = "POST /v1/souk/apps/{app}/machines/{id}/move"
 	ExecMachine     Op = "POST /v1/apps/{app}/machines/{id}/exec"
 	StreamExec      Op = "POST /v1/souk/apps/{app}/machines/{id}/exec"
+	DialMachine     Op = "POST /v1/souk/apps/{app}/machines/{id}/ports/{port}"
 	CopyOut         Op = "GET /v1/souk/apps/{app}/machines/{id}/files"
 	CopyIn          Op = "PUT /v1/souk/apps/{app}/machines/{id}/files"
 	StreamLogs      Op = "GET /v1/souk/apps/{app}/machines/{id}/logs"
@@ -30,7 +31,8 @@ func operationRoutes() []Route {
 			In: StopRequest{}, Out: OK{}},
 		{Op: RestartMachine, Verb: VerbOperate, Kind: KindMachine, About: "Stop and start a machine.",
 			Query: "force_stop timeout signal", Out: OK{}},
-		{Op: SuspendMachine, Verb: VerbOperate, Kind: KindMachine, About: "Suspend a machine.", Out: OK{}},
+		{Op: SuspendMachine, Verb: VerbOperate, Kind: KindMachine,
+			About: "Suspend a machine: in memory, or to disk where that can be.", Query: "to_disk", Out: OK{}},
 		{Op: ResizeMachine, Verb: VerbUpdate, Kind: KindMachine,
 			About: "Change a machine's CPU and memory while it runs on.", In: machine.Resize{}, Out: machine.Machine{}},
 		{Op: SignalMachine, Verb: VerbOperate, Kind: KindMachine,
@@ -44,6 +46,8 @@ func operationRoutes() []Route {
 			About: "Run a command in a machine and answer when it ends.", In: ExecRequest{}, Out: ExecResult{}},
 		{Op: StreamExec, Verb: VerbExec, Kind: KindMachine,
 			About: "Run a command in a machine, with streams both ways.", Out: ExecFrame{}, Media: NDJSON},
+		{Op: DialMachine, Verb: VerbExec, Kind: KindMachine, Media: Bytes,
+			About: "Connect to a port of a machine, with streams both ways; no service needs to have it."},
 		{Op: CopyOut, Verb: VerbExec, Kind: KindMachine, About: "Read a machine's files as a tar stream.",
 			Query: "path", Media: Tar},
 		{Op: CopyIn, Verb: VerbExec, Kind: KindMachine, About: "Write a tar stream into a machine's files.",

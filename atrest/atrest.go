@@ -96,6 +96,12 @@ func find() (k keys, err error) {
 	return k, nil
 }
 
+// Seals reports whether files of keys are sealed: whether there is a key from outside.
+func Seals() (bool, error) {
+	k, err := find()
+	return len(k.all) > 0 && !k.unseals, err
+}
+
 // Seal returns what a file of keys is to hold: sealed for a file of this name, where there is a key from outside.
 func Seal(path string, data []byte) ([]byte, error) {
 	k, err := find()

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// quantile returns the q-quantile of durations in ms, by nearest rank. The slice is sorted afterwards.
-func quantile(ds []time.Duration, q float64) float64 {
+// Quantile returns the q-quantile of durations in ms, by nearest rank. The slice is sorted afterwards.
+func Quantile(ds []time.Duration, q float64) float64 {
 	slices.Sort(ds)
 	i := min(max(int(math.Ceil(q*float64(len(ds))))-1, 0), len(ds)-1)
 	return float64(ds[i]) / float64(time.Millisecond)

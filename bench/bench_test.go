@@ -13,10 +13,10 @@ func TestQuantile(t *testing.T) {
 	for i := 100; i >= 1; i-- {
 		ds = append(ds, time.Duration(i)*time.Millisecond)
 	}
-	if p50, p99 := quantile(ds, 0.5), quantile(ds, 0.99); p50 != 50 || p99 != 99 {
+	if p50, p99 := Quantile(ds, 0.5), Quantile(ds, 0.99); p50 != 50 || p99 != 99 {
 		t.Errorf("p50 %v, p99 %v", p50, p99)
 	}
-	if one := quantile([]time.Duration{time.Millisecond}, 0.99); one != 1 {
+	if one := Quantile([]time.Duration{time.Millisecond}, 0.99); one != 1 {
 		t.Errorf("of one: %v", one)
 	}
 }

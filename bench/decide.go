@@ -146,7 +146,7 @@ func (o *Rates) decide(ctx context.Context, d *synth.Decider, decisions int) err
 	}
 	n := float64(decisions / round * round)
 	o.PerCPU = n / cpu.Seconds()
-	o.PerSecond, o.P50, o.P99 = n/took.Seconds(), 1000*quantile(each, 0.5), 1000*quantile(each, 0.99)
+	o.PerSecond, o.P50, o.P99 = n/took.Seconds(), 1000*Quantile(each, 0.5), 1000*Quantile(each, 0.99)
 	o.Examined, o.Refused, o.Full = float64(d.Examined)/n, d.Refused, d.Fleet.Full()
 	k := float64(max(1, o.Compared))
 	o.ScoreRegret, o.RegretRange, o.BetterShare = o.ScoreRegret/k, o.RegretRange/k, o.BetterShare/k

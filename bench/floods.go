@@ -164,10 +164,10 @@ func (f *flooding) measure(ctx context.Context, kind flood) (r FloodRow, err err
 	if err != nil {
 		return r, err
 	}
-	r = FloodRow{Name: kind.kind, N: len(with.launches), QuietP50: quantile(quiet.launches, 0.5),
-		QuietP99: quantile(quiet.launches, 0.99),
-		P50:      quantile(with.launches, 0.5), P99: quantile(with.launches, 0.99),
-		API: quantile(with.api, 1), Wire: quantile(with.wire, 1), Gossip: quantile(with.gossip, 1),
+	r = FloodRow{Name: kind.kind, N: len(with.launches), QuietP50: Quantile(quiet.launches, 0.5),
+		QuietP99: Quantile(quiet.launches, 0.99),
+		P50:      Quantile(with.launches, 0.5), P99: Quantile(with.launches, 0.99),
+		API: Quantile(with.api, 1), Wire: Quantile(with.wire, 1), Gossip: Quantile(with.gossip, 1),
 		Opened: float64(did.Opened) / did.Seconds, Resets: float64(did.Resets) / did.Seconds,
 		FloodCPU: 100 * did.CPU.Seconds() / did.Seconds, RSS: float64(rss) / (1 << 20)}
 	r.Ratio = r.P50 / r.QuietP50

@@ -148,7 +148,7 @@ func wish(r LaunchRow) (string, bool) {
 
 // timedRow makes the row of operations measured in turns with their floor.
 func timedRow(name string, took, floor []time.Duration) LaunchRow {
-	p50, p99, f50 := quantile(took, 0.50), quantile(took, 0.99), quantile(floor, 0.50)
+	p50, p99, f50 := Quantile(took, 0.50), Quantile(took, 0.99), Quantile(floor, 0.50)
 	r50, r99, per := p50/f50, p99/f50, 1000/mean(took)
 	fper := 1000 / mean(floor)
 	return LaunchRow{

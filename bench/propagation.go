@@ -95,7 +95,7 @@ func (f *fleet) wanted(limit string) string {
 }
 
 func timesRow(name string, ds []time.Duration, wanted string, limit float64) PropagationRow {
-	p50, p99, most := quantile(ds, 0.5), quantile(ds, 0.99), quantile(ds, 1)
+	p50, p99, most := Quantile(ds, 0.5), Quantile(ds, 0.99), Quantile(ds, 1)
 	r := PropagationRow{Name: name, N: len(ds), P50: &p50, P99: &p99, Max: &most, Wanted: wanted}
 	if wanted != "" {
 		r.Met = new(p99 < limit)

@@ -171,7 +171,7 @@ func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
 		return nil, failure(err, "the bare loop failed")
 	}
 	per, floor := float64(n)/took.Seconds(), float64(n/2*2)/(before+after).Seconds()
-	ratio, p50, p99 := per/floor, quantile(each, 0.5), quantile(each, 0.99)
+	ratio, p50, p99 := per/floor, Quantile(each, 0.5), Quantile(each, 0.99)
 	row := LaunchRow{
 		Name:     fmt.Sprintf("launch_concurrent_%d", b.o.Concurrency),
 		N:        n,
@@ -233,7 +233,7 @@ func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
 			return nil, fault.New(fault.Internal, "bench", "souk ps printed %d lines for %d machines", lines, n)
 		}
 	}
-	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
+	p50, p99 := Quantile(took, 0.5), Quantile(took, 0.99)
 	ps := LaunchRow{Name: fmt.Sprintf("ps_%d", n), N: asks, P50: &p50, P99: &p99}
 	busy, err := b.busy(ctx)
 	if err != nil {

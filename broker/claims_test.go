@@ -264,6 +264,41 @@ func ownLaunch(id string) *machine.Launch {
 	return l
 }
 
+// TestACreateThatFailed: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
+// machine, and why: it was never made.
+func TestACreateThatFailed(t *testing.T) {
+	w := newTown(t, "w1", "w2")
+	for id, x := range w.fleet.workers {
+		x.grant = func(g lifecycle.Grant) error {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.rows[g.Request.Machine] = &machine.Machine{
+				ID:    g.Request.Machine,
+				App:   g.Request.App,
+				State: machine.Destroyed,
+				Worker: cluster.WorkerID(
+					id,
+				),
+				Events: []machine.Event{{Type: machine.EventLaunchFailed, Message: "no files"}},
+			}
+			return fault.New(fault.Internal, "launch", "no files")
+		}
+	}
+	own := idle("")
+	own.ID = "0123456789abcd"
+	for what, in := range map[string]Intent{"key": keyed(1)(), "own id": {App: "a", Launch: own}} {
+		if placed, err := w.brokers["w1"].Place(t.Context(), in); !fault.Is(err, fault.Internal) {
+			t.Fatalf("%s: %+v, %v", what, placed, err)
+		}
+		for id, b := range w.brokers {
+			placed, err := b.Place(t.Context(), in)
+			if fault.CodeOf(err) != lifecycle.CodeLaunchFailed || fault.As(err).Text != "no files" {
+				t.Errorf("%s: %s answers %+v, %v", what, id, placed, err)
+			}
+		}
+	}
+}
+
 // TestAKeyWhoseEndIsOpen: nobody knows what became of a create, since its member died. Its key makes the machine for
 // as long as it can still be on its way, and later says that it may be over.
 func TestAKeyWhoseEndIsOpen(t *testing.T) {

@@ -40,6 +40,9 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	o.releases = append(o.releases, unlock)
 	w, old, err := b.directory.Find(ctx, o.App, p.Launch.ID)
 	switch {
+	case err == nil && old.LaunchFailed():
+		p.came = cluster.MayBeMade // its program may have run for a moment
+		return nil, fault.New(fault.Precondition, lifecycle.CodeLaunchFailed, "%s", old.Events[0].Message)
 	case err == nil:
 		p.came = cluster.IsMade
 		return again(ctx, w, old, p)

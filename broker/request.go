@@ -32,6 +32,9 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	}
 	if req.Image != machine.HostImage {
 		able := cluster.Requirement{Attribute: cluster.ContainersAttribute, Op: cluster.Exists}
+		if by := launch.Config.Runtime; by != "" {
+			able.Attribute = cluster.RuntimeAttribute(by)
+		}
 		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), able)
 	}
 	if o.Replaces != nil {

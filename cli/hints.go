@@ -33,6 +33,8 @@ var otherTools = map[string]string{
 	"resume": "souk start MACHINE", "unpause": "souk start MACHINE",
 	"clone": "souk get MACHINE | souk run -f - --name NAME",
 	"alloc": "souk status MACHINE", "volume": "souk volumes", "secret": "souk secrets", "app": "souk apps",
+	"service": "souk services", "route": "souk routes", "port-forward": "souk proxy LOCAL:REMOTE MACHINE",
+	"forward": "souk proxy LOCAL:REMOTE MACHINE", "expose": "souk run --http :PORT -- CMD",
 	"sbatch": "souk submit -- CMD", "srun": "souk run --attach -- CMD", "salloc": "souk gang -n N -- CMD",
 	"squeue": "souk job ls", "scancel": "souk job cancel JOB", "sinfo": "souk workers", "sacct": "souk job ls -a",
 	"qsub": "souk submit -- CMD", "qstat": "souk job ls", "qdel": "souk job cancel JOB", "queue": "souk job ls",

@@ -174,6 +174,8 @@ func LineStateCell(m *machine.Line) Cell {
 		return Cell{unknownState, "33"}
 	case m.Returns:
 		return Cell{string(m.State) + ", waits for room", "33"}
+	case m.Failing:
+		return Cell{string(m.State) + ", a check fails", "33"}
 	}
 	return StateCell(m.State)
 }

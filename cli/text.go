@@ -86,6 +86,8 @@ func StateText(m *machine.Machine) string {
 	case m.Preempted != nil && m.State == machine.Stopped:
 		return fmt.Sprintf("%s: it made room for machine %s of app %s; \"souk start\" bids for room again", m.State,
 			m.Preempted.By, m.Preempted.ByApp)
+	case m.Failing() && m.State == machine.Started:
+		return fmt.Sprintf("%s, and no request goes there: a check does not pass", m.State)
 	case x != nil && x.OOMKilled:
 		return fmt.Sprintf("%s, exit code %d: out of memory", m.State, x.ExitCode)
 	case x != nil && !x.Lost:

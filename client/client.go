@@ -37,6 +37,7 @@ type Client struct {
 	NamespaceCalls
 	AppCalls
 	ImageCalls
+	ServiceCalls
 }
 
 // transport makes the requests of all.
@@ -112,7 +113,8 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 func newClient(t transport) *Client {
 	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t},
 		NamespaceCalls: NamespaceCalls{t},
-		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}, ImageCalls: ImageCalls{t}}
+		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}, ImageCalls: ImageCalls{t},
+		ServiceCalls: ServiceCalls{t}}
 }
 
 // Addr returns the base URL, or unix:PATH, that the client talks to.

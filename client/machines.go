@@ -228,6 +228,15 @@ func (c *Client) Suspend(ctx context.Context, app, id, nonce string) (api.OK, er
 	return ok, err
 }
 
+// SuspendToDisk is Suspend, with the memory on disk where that can be; else it stays where it is, and the machine's
+// newest event says why.
+func (c *Client) SuspendToDisk(ctx context.Context, app, id, nonce string) (api.OK, error) {
+	var ok api.OK
+	q := url.Values{"to_disk": {"true"}}
+	err := c.do(ctx, newCall(api.SuspendMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
+	return ok, err
+}
+
 // Signal sends a signal ("SIGTERM", "TERM", "15") to a machine's main process.
 func (c *Client) Signal(ctx context.Context, app, id, nonce, signal string) error {
 	in := api.SignalRequest{Signal: machine.SignalText(signal)}

@@ -14,6 +14,17 @@ import (
 // ContainersAttribute names the attribute by which a worker tells that it runs images, and with which OCI runtime.
 const ContainersAttribute = "containers"
 
+// RuntimeAttribute names the attribute, which is true, of workers where machines may ask for an OCI runtime.
+func RuntimeAttribute(runtime string) string { return ContainersAttribute + "." + runtime }
+
+// Attributes by which a worker tells how containers of other hosts reach those of its own, where they do: the way, the
+// address of its end of the tunnel, and the public key of that.
+const (
+	BetweenAttribute        = "between"
+	BetweenAddressAttribute = "between.address"
+	BetweenKeyAttribute     = "between.key"
+)
+
 // Value is what an attribute holds: a text, a number, or true or false. In JSON it is written as what it is. Values of
 // different types are never equal and have no order. Values may be compared with ==. The zero Value is the empty text.
 type Value struct {

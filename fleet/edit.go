@@ -170,6 +170,12 @@ func (e *Edit) enter(m *Machine) {
 	}
 	f.next.names.ReplaceOrInsert(m)
 	f.changed.machines, f.changed.any = true, true
+	if known && !sameOutside(old, m) {
+		f.count(old, -1)
+	}
+	if !known || !sameOutside(old, m) {
+		f.count(m, 1)
+	}
 	if !known || old.App != m.App || old.Name != m.Name {
 		f.shareName(m)
 	}
@@ -181,7 +187,9 @@ func (e *Edit) enter(m *Machine) {
 
 // drop takes a machine out of the trees.
 func (f *Fleet) drop(m *Machine) {
-	f.next.machines.Delete(m)
+	if old, known := f.next.machines.Delete(m); known {
+		f.count(old, -1)
+	}
 	f.next.names.Delete(m)
 	f.changed.machines, f.changed.any = true, true
 	if f.next.shared.Len() > 0 {

@@ -39,6 +39,7 @@ type picture struct {
 	names      *btree.BTreeG[*Machine] // by app and name
 	disputed   *btree.BTreeG[string]   // ids of machines that several workers claim
 	shared     *btree.BTreeG[Name]     // names that several machines have
+	outside    *btree.BTreeG[outside]  // names and ports that requests from outside mean apps by
 	regions    []cluster.Region        // of the workers that are ready, sorted
 	ready      int                     // workers that are ready
 	unreported int                     // workers that must be asked
@@ -46,7 +47,7 @@ type picture struct {
 }
 
 // parts says which trees of a picture have changed.
-type parts struct{ workers, machines, disputed, shared, any bool }
+type parts struct{ workers, machines, disputed, shared, outside, any bool }
 
 // degree of the trees. Nodes of 16 to 31 pointers are the cheapest to copy and to search, as measured (decision 0023).
 const degree = 16
@@ -56,8 +57,9 @@ func New() *Fleet {
 	f := &Fleet{regions: map[cluster.Region]int{}, picker: newPicker(), next: picture{
 		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID),
 		names:    btree.NewG(degree, byName),
-		disputed: btree.NewOrderedG[string](degree), shared: btree.NewG(degree, nameBefore)}}
-	f.changed, f.changedAt = parts{true, true, true, true, true}, time.Now()
+		disputed: btree.NewOrderedG[string](degree), shared: btree.NewG(degree, nameBefore),
+		outside: btree.NewG(degree, outsideBefore)}}
+	f.changed, f.changedAt = parts{true, true, true, true, true, true}, time.Now()
 	f.now.Store(&Snapshot{})
 	f.publish()
 	return f
@@ -108,6 +110,9 @@ func (f *Fleet) publish() {
 	}
 	if f.changed.shared {
 		s.shared = f.next.shared.Clone()
+	}
+	if f.changed.outside {
+		s.outside = f.next.outside.Clone()
 	}
 	f.changed = parts{}
 	f.now.Store(s)

@@ -200,7 +200,7 @@ func TestAWorkerOfThisProcess(t *testing.T) {
 	if w, ok := s.Worker("w1"); !ok || !w.Own || !w.Ready() {
 		t.Fatalf("%+v", w)
 	}
-	if m, ok := s.Named("a", "one"); !ok || m.Port != 8080 || m.State != machine.Started {
+	if m, ok := s.Named("a", "one"); !ok || m.Port() != 8080 || m.State != machine.Started {
 		t.Fatalf("%+v", m)
 	}
 	stopped := *x
@@ -382,13 +382,15 @@ func TestThePortOfAMachine(t *testing.T) {
 	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
 		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port},
 			{InternalPort: 7}}}}
-		if got := fleet.Summary(m).Port; got != want {
+		x := fleet.Summary(m)
+		if got := x.Port(); got != want {
 			t.Errorf("%d: %d, not %d", port, got, want)
 		}
 	}
-	if fleet.Summary(&machine.Machine{}).Port != 0 ||
-		fleet.Summary(&machine.Machine{Config: &machine.Config{}}).Port != 0 {
-		t.Error("a machine without services has a port")
+	for _, m := range []*machine.Machine{{}, {Config: &machine.Config{}}} {
+		if x := fleet.Summary(m); x.Port() != 0 || x.Services != nil {
+			t.Error("a machine without services has a port")
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"net/netip"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -20,8 +19,15 @@ type Machine struct {
 	Updated  time.Time
 	Worker   cluster.WorkerID
 	Region   cluster.Region
-	Port     uint16 // of its first service; 0: it has none
-	Apart    bool   // it has an address of its own, and is not at that of its worker's host
+	Apart    bool // it has an address of its own, and is not at that of its worker's host
+
+	// What a proxy reads.
+	Services []machine.Service // as its config has them, without their checks; read only
+	Failing  bool              // a check that requests depend on does not pass
+	Cordoned bool              // no request goes there
+	// Load is how many requests or connections its worker's proxy has under way there, as it last told: it is told
+	// again when it has changed by much. See Loads.
+	Load int
 
 	// Granted is when a grant of this process was answered whose machine the worker has not told of yet. Zero: it has.
 	Granted time.Time
@@ -37,23 +43,26 @@ func (m *Machine) expired() bool { return !m.Granted.IsZero() && time.Since(m.Gr
 // Summary returns what a fleet knows of a machine that is known whole.
 func Summary(x *machine.Machine) Machine {
 	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: it only breaks ties
+	_, apart := x.OwnAddress()
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
-		Region: cluster.Region(x.Region), Port: firstPort(x), Apart: apart(x)}
+		Region: cluster.Region(x.Region), Apart: apart, Services: services(x), Failing: x.Failing(),
+		Cordoned: x.Cordoned}
 }
 
-// apart reports whether a machine has an address of its own: the only ones in IPv6.
-func apart(x *machine.Machine) bool {
-	a, err := netip.ParseAddr(x.PrivateIP)
-	return err == nil && a.Is6() && a.IsPrivate()
+func services(x *machine.Machine) []machine.Service {
+	if x.Config == nil {
+		return nil
+	}
+	return x.Config.RoutedServices()
 }
 
-// firstPort returns the port of a machine's first service, 0 where it has none.
-func firstPort(x *machine.Machine) uint16 {
-	if x.Config == nil || len(x.Config.Services) == 0 {
+// Port returns the port of the machine's first service, 0 where it has none.
+func (m *Machine) Port() uint16 {
+	if len(m.Services) == 0 {
 		return 0
 	}
-	if p := x.Config.Services[0].InternalPort; p > 0 && p < 1<<16 {
+	if p := m.Services[0].InternalPort; p > 0 && p < 1<<16 {
 		return uint16(p)
 	}
 	return 0

@@ -71,7 +71,7 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 
 func nameOf(x *Machine, host netip.Addr) names.Machine {
 	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
-		Port: x.Port}
+		Port: x.Port()}
 }
 
 // at returns the address of a machine, given its host's. It is computed, so that nobody can tell another's.

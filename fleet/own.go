@@ -57,13 +57,41 @@ func (o *Own) Begin(ctx context.Context, w Reporter) error {
 func (o *Own) Worker(rec cluster.Record) { o.f.Update(func(e *Edit) { e.Record(rec, 0) }) }
 
 // Machine enters a machine of the worker as it is now.
-func (o *Own) Machine(x *machine.Machine) { o.f.Update(func(e *Edit) { o.machine(e, x) }) }
+func (o *Own) Machine(x *machine.Machine) { o.Enter(x) }
+
+// Enter is Machine for who tells others: it returns what the fleet knows of the machine now.
+func (o *Own) Enter(x *machine.Machine) (m Machine) {
+	o.f.Update(func(e *Edit) { m = o.machine(e, x) })
+	return m
+}
+
+// Load enters what the proxy has under way at machines of the worker, and returns those of which something else was
+// known. See Loads.
+func (o *Own) Load(list []Load) (changed []Machine) {
+	o.f.Update(func(e *Edit) {
+		for _, l := range list {
+			old, known := o.f.next.machines.Get(&Machine{ID: l.Machine, Worker: o.id})
+			if !known || old.Load == l.Load {
+				continue
+			}
+			m := *old
+			m.Load = l.Load
+			e.enter(&m)
+			changed = append(changed, m)
+		}
+	})
+	return changed
+}
 
 // Gone enters that the worker no longer keeps a machine.
 func (o *Own) Gone(id string) { o.f.Update(func(e *Edit) { e.Gone(o.id, id) }) }
 
-func (o *Own) machine(e *Edit, x *machine.Machine) {
+func (o *Own) machine(e *Edit, x *machine.Machine) Machine {
 	m := Summary(x)
 	m.Worker = o.id
+	if old, known := o.f.next.machines.Get(&m); known {
+		m.Load = old.Load // of which the worker knows nothing
+	}
 	e.Machine(m)
+	return m
 }

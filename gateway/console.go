@@ -96,6 +96,8 @@ func (a *consoleAPI) handlers() handlers {
 		"GET /v1/souk/apps/{app}/machines/{id}/logs":  a.streamLogs,
 		"GET /v1/souk/events":                         a.streamEvents,
 		"POST /v1/souk/apps/{app}/machines/{id}/exec": a.streamExec,
+
+		"POST /v1/souk/apps/{app}/machines/{id}/ports/{port}": a.dialMachine,
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -216,6 +219,58 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// dialMachine connects to a port of a machine: the body goes there, and what comes from there is the answer.
+func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
+	port, err := strconv.Atoi(r.PathValue("port"))
+	if err != nil || port < 1 || port > 65535 {
+		return fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %q", clip(r.PathValue("port"), 20))
+	}
+	control := http.NewResponseController(w)
+	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
+	}
+	f, err := a.directory.named(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	c, err := f.worker.Dial(ctx, r.PathValue("app"), f.machine.ID, port)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w.Header().Set("Content-Type", api.Bytes)
+	w.WriteHeader(http.StatusOK)
+	if err := control.Flush(); err != nil {
+		return nil //nolint:nilerr // who asked is gone
+	}
+	go func() {
+		if _, err := io.Copy(c, untilGone{r.Body, cancel}); err == nil {
+			_ = c.CloseWrite() // a machine that has closed already says so by itself
+		}
+	}()
+	if _, err := io.Copy(atOnce{w, control}, c); err != nil {
+		panic(http.ErrAbortHandler) // it must not look like the machine's own end
+	}
+	return nil
+}
+
+// atOnce sends each piece as it comes.
+type atOnce struct {
+	w       io.Writer
+	control *http.ResponseController
+}
+
+// Write sends p.
+func (a atOnce) Write(p []byte) (int, error) {
+	n, err := a.w.Write(p)
+	if err == nil {
+		err = a.control.Flush()
+	}
+	return n, err
 }
 
 // processOrder reads ps's sort_by and order; nil is the worker's own order.

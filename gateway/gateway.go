@@ -47,6 +47,8 @@ type Options struct {
 	Tokens Tokens
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
+	// Proxy is that of this process, which leads requests to machines; nil: there is none.
+	Proxy Proxy
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
 	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
@@ -88,8 +90,12 @@ func New(o Options) (*Gateway, error) {
 	fleet := known{g.directory}
 	g.claims = broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(fleet, o.Catalog), fleet)
 	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
-	metrics := newMetrics(append(g.broker.Collectors(),
-		workerCollector{g.directory}, decisionCollector{o.Decisions}, clusterCollector{o.Cluster})...)
+	counts := append(g.broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
+		clusterCollector{o.Cluster})
+	if o.Proxy != nil {
+		counts = append(counts, o.Proxy.Collectors()...)
+	}
+	metrics := newMetrics(counts...)
 	front := &front{o.judge(), o.Full, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
@@ -154,13 +160,14 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&metadataAPI{d},
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
+		&servicesAPI{o.Proxy, d},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},
 		&placingAPI{o.Catalog, g.broker, d},
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
-		&membersAPI{o.Cluster, o.Members, d},
+		&membersAPI{o.Cluster, o.Members, d, o.Proxy},
 		&imagesAPI{d, o.Log},
 		&tokensAPI{o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},

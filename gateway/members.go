@@ -64,6 +64,7 @@ type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	members   func() []cluster.Member
 	directory *directory
+	proxy     Proxy // nil: this process has none
 }
 
 // handlers returns what it serves.
@@ -193,6 +194,10 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := api.UsageList{At: time.Now().UTC()}
+	if a.proxy != nil {
+		u := a.proxy.Usage()
+		out.Proxy = &u
+	}
 	parts := map[cluster.WorkerID]gossip.Part{}
 	if a.cluster != nil {
 		for _, p := range a.cluster.Parts() {

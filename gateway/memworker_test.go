@@ -41,6 +41,7 @@ type memWorker struct {
 	after  func(g lifecycle.Grant) error // asked when the machine is made: an error is an answer that got lost
 	down   error                         // the answer to everything while set
 	exec   func(runtime.ExecRequest) (int, error)
+	dial   func(port int) (runtime.Conn, error)
 	lines  []machine.LogLine
 
 	images   []cluster.StoredImage
@@ -422,6 +423,16 @@ func (w *memWorker) Events(ctx context.Context, app string, f func(machine.Event
 			}
 		}
 	}
+}
+
+func (w *memWorker) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
+	if _, err := w.Machine(ctx, app, id); err != nil {
+		return nil, err
+	}
+	if w.dial == nil {
+		return nil, fault.New(fault.Unavailable, "no_listener", "nothing listens at port %d", port)
+	}
+	return w.dial(port)
 }
 
 func (w *memWorker) Exec(_ context.Context, app, id string, r runtime.ExecRequest) (int, error) {

@@ -31,7 +31,7 @@ func (a *verbsAPI) handlers() handlers {
 		"POST /v1/apps/{app}/machines/{id}/restart":  a.restartMachine,
 		"POST /v1/apps/{app}/machines/{id}/signal":   a.signalMachine,
 		"POST /v1/apps/{app}/machines/{id}/resize":   a.resizeMachine,
-		"POST /v1/apps/{app}/machines/{id}/suspend":  a.plain(lifecycle.Suspend),
+		"POST /v1/apps/{app}/machines/{id}/suspend":  a.suspendMachine,
 		"POST /v1/apps/{app}/machines/{id}/cordon":   a.plain(lifecycle.Cordon),
 		"POST /v1/apps/{app}/machines/{id}/uncordon": a.plain(lifecycle.Uncordon),
 	}
@@ -96,6 +96,14 @@ func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := command(r, lifecycle.Stop)
 	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
+	return a.carryOut(w, r, c)
+}
+
+func (a *verbsAPI) suspendMachine(w http.ResponseWriter, r *http.Request) (err error) {
+	c := command(r, lifecycle.Suspend)
+	if c.ToDisk, err = queryBool(r, "to_disk"); err != nil {
+		return err
+	}
 	return a.carryOut(w, r, c)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/registry"
 )
 
@@ -28,8 +29,14 @@ type Machine struct {
 	UpdatedAt time.Time        `json:"updated_at"`
 	Worker    cluster.WorkerID `json:"worker"`
 	Region    cluster.Region   `json:"region,omitempty"`
-	Port      uint16           `json:"port,omitempty"`  // of its first service
+	Port      uint16           `json:"port,omitempty"`  // of its first service, for members of the version before
 	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
+
+	// What a proxy reads; see package fleet.
+	Services []machine.Service `json:"services,omitempty"`
+	Failing  bool              `json:"failing,omitempty"`
+	Cordoned bool              `json:"cordoned,omitempty"`
+	Load     int               `json:"load,omitempty"`
 }
 
 // Part says how old what we know of one worker is.

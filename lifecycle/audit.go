@@ -26,7 +26,7 @@ func (s *lives) reconcile(seen map[string]Life, asked time.Time) {
 			s.drift++
 			s.effect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
 		default:
-			r.Life.Paused, r.Life.PID = l.Paused, l.PID
+			s.agree(r, l)
 		}
 	}
 	for _, id := range sortedKeys(s.rows) {
@@ -44,6 +44,23 @@ func (s *lives) reconcile(seen map[string]Life, asked time.Time) {
 	}
 }
 
+// agree takes over how the runtime has a life. One that is not on disk as it should be is let run where it fits.
+func (s *lives) agree(r *row, l Life) {
+	id := r.Machine.ID
+	r.Life.Paused, r.Life.PID = l.Paused, l.PID
+	if l.OnDisk == r.Life.OnDisk {
+		return
+	}
+	s.drift++
+	if !l.OnDisk && s.seller.SetUp(s.now, id, true) != nil {
+		s.effect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
+		return
+	}
+	r.Life.OnDisk = l.OnDisk
+	s.settleLedger(r)
+	s.dirty[id], s.out.Sync = true, true
+}
+
 func byMachine(list []Life) map[string]Life {
 	m := make(map[string]Life, len(list))
 	for _, l := range list {
@@ -55,10 +72,11 @@ func byMachine(list []Life) map[string]Life {
 // keepStray reports whether something of a machine runs that the journal does not have: its room is kept until it is
 // gone.
 func (s *lives) keepStray(r *row, l Life) bool {
-	if l.Running {
+	up := l.Running && !l.OnDisk
+	if up {
 		s.strays[r.Machine.ID] = true
 	}
-	return l.Running
+	return up
 }
 
 // strayEnded gives back the room that was kept for a life that the journal does not have.

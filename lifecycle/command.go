@@ -40,6 +40,8 @@ type Command struct {
 	Signal  string `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
 	// Timeout is the grace of what is stopped; 0: the config's.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
+	// ToDisk has a suspend bring the memory to disk, where that can be; so has the config.
+	ToDisk bool `json:"to_disk,omitempty"`
 	// Begun has it answered when the operation has begun, durably, and not when it has ended.
 	Begun bool `json:"begun,omitempty"`
 	// destroy: also when running; restart: skip the grace

@@ -31,7 +31,7 @@ type pendingCommand struct {
 // do carries out a command, or lets it wait for the machine's operation to end.
 func (s *commands) do(ticket uint64, c Command) {
 	r, err := s.find(c.App, c.Machine)
-	if err == nil && leased(c.Verb) {
+	if err == nil && leased(c.Verb) && !c.wakes() {
 		err = s.leases.check(c.Machine, c.Nonce)
 	}
 	if err == nil && c.Verb.starts() {
@@ -62,7 +62,7 @@ func (s *commands) do(ticket uint64, c Command) {
 // or ends it. It reports whether that is all; if not, the machine is free for the command.
 func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) bool {
 	id := r.Machine.ID
-	same := string(c.Verb) == run.Op || c.Verb == Start && run.Op == opStartEvict
+	same := string(c.Verb) == run.Op || c.Verb == Start && (run.Op == opStartEvict || wakes(run.Op))
 	switch {
 	case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
 		if _, err := argsFor(r, c); err != nil {
@@ -145,6 +145,10 @@ func (s *commands) overdue(ticket uint64) {
 		return
 	}
 }
+
+// wakes reports whether a command starts a machine because a request came for it. A lease does not keep that off: who
+// holds one is at work on the machine, and the request cannot wait for the end of that.
+func (c *Command) wakes() bool { return c.Verb == Start && c.Source == machine.SourceProxy }
 
 // leased lists the verbs that a lease keeps from others, as the Machines API has it.
 func leased(v Verb) bool { return v != Signal && v != SetMetadata }

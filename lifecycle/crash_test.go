@@ -170,6 +170,56 @@ func resizeScenarios() []scenario {
 	}
 }
 
+func toDisk(c *lifecycle.Command) { c.ToDisk = true }
+
+func sleepScenarios() []scenario {
+	awake := func(w *world) { w.awake = "it has a terminal" }
+	forgets := func(w *world) { w.forgets, w.anyAck = true, true }
+	transient := fault.New(fault.Unavailable, "x", "the runtime does not answer")
+	final := fault.New(fault.Invalid, "y", "the runtime does not want to")
+	fails := func(kind string, errs ...error) func(w *world) {
+		return func(w *world) { w.failures[kind] = errs }
+	}
+	never := []error{final, final, final, final}
+	sleep, start := verb(lifecycle.Suspend, toDisk), verb(lifecycle.Start)
+	return []scenario{
+		{name: "to disk", want: machine.Suspended, acts: []act{create(), sleep}},
+		{name: "to disk, as the config says", want: machine.Suspended, acts: []act{create(func(g *lifecycle.Grant) {
+			g.Launch.Config.SuspendTo = machine.ToDisk
+		}), verb(lifecycle.Suspend)}},
+		{name: "to disk, where that cannot be", want: machine.Suspended, world: awake, acts: []act{create(), sleep}},
+		{name: "to disk, which cannot be, and back", want: machine.Started, world: awake,
+			acts: []act{create(), sleep, start}},
+		{name: "to disk after transient failures", want: machine.Suspended,
+			world: fails(lifecycle.EffHibernate, transient, transient), acts: []act{create(), sleep}},
+		{name: "to disk, which fails", want: machine.Started, world: fails(lifecycle.EffHibernate, never...),
+			acts: []act{create(), sleep}},
+		{name: "to disk and back", want: machine.Started, acts: []act{create(), sleep, start}},
+		{name: "to disk and back, twice", want: machine.Started, acts: []act{create(), sleep, start, sleep, start}},
+		{name: "to disk, and it is started meanwhile", want: machine.Started,
+			world: func(w *world) { w.anyAck = true }, acts: []act{create(), meanwhile(sleep, start)}},
+		{name: "back, which fails", want: machine.Suspended, world: fails(lifecycle.EffWake, never...),
+			acts: []act{create(), sleep, start}},
+		{name: "back after transient failures", want: machine.Started, world: fails(lifecycle.EffWake, transient),
+			acts: []act{create(), sleep, start}},
+		{name: "back, and its memory is lost", want: machine.Started, world: forgets,
+			acts: []act{create(), sleep, start}},
+		{name: "stop of one on disk", want: machine.Stopped, acts: []act{create(), sleep, verb(lifecycle.Stop)}},
+		{name: "restart of one on disk", want: machine.Started, acts: []act{create(), sleep, verb(lifecycle.Restart)}},
+		{name: "update of one on disk", want: machine.Started,
+			acts: []act{create(), sleep, verb(lifecycle.Update, newConfig(false))}},
+		{name: "destroy of one on disk", want: machine.Destroyed,
+			acts: []act{create(), sleep, verb(lifecycle.Destroy, kill)}},
+		{name: "resize of one on disk", want: machine.Started, acts: []act{shaped(300), sleep, resize(900, 64), start}},
+		{name: "its room is another's", want: machine.Suspended, acts: []act{create(cpus(900)), sleep, batch(v1),
+			batch(v2), start}},
+		{name: "it evicts who has its room", want: machine.Started, acts: []act{create(service), sleep,
+			batch(v1, restarts), batch(v2), start}},
+		{name: "on disk it is lost, and its room is another's", want: machine.Stopped,
+			acts: []act{create(cpus(900), restarts), sleep, batch(v1), batch(v2), ends(1)}},
+	}
+}
+
 func scenarios() []scenario {
 	transient := fault.New(fault.Unavailable, "x", "the runtime does not answer")
 	final := fault.New(fault.Invalid, "no_program", "there is no such program")
@@ -333,7 +383,11 @@ func facts(d *driver) string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.w.procs)) {
 		if p := d.w.procs[id]; p.running {
-			s += fmt.Sprintf("process of %s paused=%v\n", id, p.paused)
+			s += fmt.Sprintf("process of %s paused=%v", id, p.paused)
+			if p.onDisk {
+				s += ", on disk"
+			}
+			s += "\n"
 		}
 	}
 	s += fmt.Sprintf("dirs %v volumes %v unacknowledged exits %d\n", d.w.dirs, d.w.volumes, len(d.w.exits))
@@ -345,7 +399,7 @@ func facts(d *driver) string {
 // again from what is left, and holds the end against a run that was never stopped (invariants 2 and 3): the same state,
 // no orphan, never a second incarnation.
 func TestCrashAfterEveryWriteAndEffect(t *testing.T) {
-	for _, sc := range append(scenarios(), resizeScenarios()...) {
+	for _, sc := range slices.Concat(scenarios(), resizeScenarios(), sleepScenarios()) {
 		t.Run(sc.name, func(t *testing.T) {
 			whole := play(sc, 0, 0)
 			want := facts(whole)

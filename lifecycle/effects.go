@@ -16,6 +16,8 @@ const (
 	EffKill         = "kill"          // Target: kill all its processes
 	EffPause        = "pause"         // Target
 	EffResume       = "resume"        // Target
+	EffHibernate    = "hibernate"     // Target: suspend the attempt, to disk where that can be; Data is a Suspension
+	EffWake         = "wake"          // Target: have the attempt go on, wherever it is suspended; Data is a Waking
 	EffResize       = "resize"        // Target: give the attempt the limits of the machine's config
 	EffRemove       = "remove"        // Target: kill and delete all there is
 	EffAck          = "ack"           // Target.Attempt's exit is journalled
@@ -52,8 +54,21 @@ type Life struct {
 	PID       int       `json:"pid,omitempty"`
 	StartedAt time.Time `json:"started_at"`
 	Paused    bool      `json:"paused,omitempty"`
+	OnDisk    bool      `json:"on_disk,omitempty"` // Paused, and it occupies nothing but disk
 	Running   bool      `json:"-"`
 	HasExit   bool      `json:"-"` // it has ended and the runtime keeps its exit
+}
+
+// Suspension is what came of EffHibernate: why the memory is not on disk, where it is not.
+type Suspension struct {
+	OnDisk bool
+	Why    string
+}
+
+// Waking is what came of EffWake: the life that goes on, or why it cannot any more and has ended.
+type Waking struct {
+	Life      Life
+	Forgotten string
 }
 
 // Exit is how an attempt ended.

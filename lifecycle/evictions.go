@@ -142,9 +142,9 @@ func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.St
 	return nil
 }
 
-// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, its start has begun
-// when this returns, and waits.
-func (s *evictions) occupyOrEvict(r *row, a opArgs) error {
+// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, an operation has begun
+// when this returns, which waits and then starts it.
+func (s *evictions) occupyOrEvict(r *row, op string, a opArgs) error {
 	if !r.scheduling().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)
 	}
@@ -153,7 +153,7 @@ func (s *evictions) occupyOrEvict(r *row, a opArgs) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	return s.launchEvicting(r, opStartEvict, a, machine.Starting, list)
+	return s.launchEvicting(r, op, a, machine.Starting, list)
 }
 
 // ended follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its peace: to
@@ -249,8 +249,8 @@ func (s *evictions) resume() {
 	}
 	var waits []string
 	s.engine.Each(func(r *fsm.Run) {
-		if slices.Contains([]string{opCreateEvict, opCreateImageEvict, opStartEvict}, r.Op) && r.Step() == "room" &&
-			!r.Undoing {
+		evicting := []string{opCreateEvict, opCreateImageEvict, opStartEvict, opWakeEvict}
+		if slices.Contains(evicting, r.Op) && r.Step() == "room" && !r.Undoing {
 			waits = append(waits, strings.TrimPrefix(r.Key, "m/"))
 		}
 	})

@@ -66,7 +66,7 @@ func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	r := s.machines.of(run)
 	s.core.unlaunched(run)
 	r.Failure = err.Error()
-	s.machines.note(r, "launch_failed", machine.Destroyed, machine.SourceFlyd, r.Failure)
+	s.machines.note(r, machine.EventLaunchFailed, machine.Destroyed, machine.SourceFlyd, r.Failure)
 	s.evictions.cancelWait(r)
 	s.machines.markDestroyed(r)
 	if r.early != nil {

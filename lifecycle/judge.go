@@ -32,14 +32,21 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		if r.Life == nil {
 			return s.judgeStart(r, a)
 		}
+		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil { // one on disk has no room
+			return false, hostFull(err)
+		}
 		s.note(r, "restart", machine.Restarting, a.Source, "")
 		return true, s.launch(r, opRestart, a, machine.Restarting)
 	case Suspend:
-		return s.judgeSuspend(r, a)
+		return s.judgeSuspend(r, c, a)
 	case Signal:
 		if r.Life == nil {
 			return false, fault.New(fault.Precondition, "not_running",
 				"failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
+		}
+		if !r.acts() {
+			return false, fault.New(fault.Precondition, "not_running",
+				"failed_precondition: machine not running; it is suspended to disk, so start it first")
 		}
 		return true, s.begin(r, opSignal, a)
 	case Update:
@@ -64,7 +71,10 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 }
 
 func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
+	op, evicting := opStart, opStartEvict
 	switch {
+	case r.Life != nil && r.Life.OnDisk: // the attempt that it is given is for where its memory is lost
+		op, evicting = opWake, opWakeEvict
 	case r.Life != nil && r.Life.Paused:
 		r.Machine.State = machine.Starting
 		return true, s.begin(r, opResume, a)
@@ -72,14 +82,14 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 		return false, nil
 	}
 	s.runUnpaid(r)
-	if err := s.evictions.occupyOrEvict(r, a); err != nil {
+	if err := s.evictions.occupyOrEvict(r, evicting, a); err != nil {
 		return false, hostFull(err)
 	}
 	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0
 	if s.run(r.Machine.ID) != nil {
 		return true, nil
 	}
-	return true, s.launch(r, opStart, a, machine.Starting)
+	return true, s.launch(r, op, a, machine.Starting)
 }
 
 func (s *commands) judgeStop(r *row, a opArgs) (bool, error) {
@@ -98,7 +108,7 @@ func (s *commands) judgeStop(r *row, a opArgs) (bool, error) {
 	return true, s.begin(r, opStop, a)
 }
 
-func (s *commands) judgeSuspend(r *row, a opArgs) (bool, error) {
+func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 	switch {
 	case r.Life != nil && r.Life.Paused:
 		return false, nil
@@ -107,6 +117,9 @@ func (s *commands) judgeSuspend(r *row, a opArgs) (bool, error) {
 			"failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
 	r.Machine.State = machine.Suspending
+	if c.ToDisk || r.Machine.Config.SuspendTo == machine.ToDisk {
+		return true, s.begin(r, opHibernate, a)
+	}
 	return true, s.begin(r, opSuspend, a)
 }
 

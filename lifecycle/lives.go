@@ -40,15 +40,18 @@ func (s *lives) exited(r *row, ex Exit) {
 		return
 	}
 	parked, why := s.parked(r.Machine.ID)
-	requested := run != nil && stops(run.Op) || parked != nil && stops(parked.Op)
+	requested := run != nil && (stops(run.Op) || wakes(run.Op) && r.Life.OnDisk) || parked != nil && stops(parked.Op)
 	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
 		r.Restarts = 0
 	}
-	r.Life, r.LastExit = nil, &ex
+	r.Life, r.LastExit, r.Machine.Checks = nil, &ex, nil
 	if run == nil || run.Op != opResize { // else it has what it may need until that is settled
 		r.Occupies = cluster.Resources{}
 	}
 	again := !requested && parked == nil && r.wantsRestart(ex)
+	if again && !r.acts() { // it was on disk, and has no room
+		again = s.seller.SetUp(s.now, r.Machine.ID, true) == nil
+	}
 	s.noteExit(r, ex, requested, again)
 	s.ack(ex)
 	s.dirty[r.Machine.ID] = true
@@ -78,6 +81,9 @@ func (s *lives) exited(r *row, ex Exit) {
 func stops(op string) bool {
 	return op == opStop || op == opRestart || op == opUpdate || op == opDestroy || op == opPreempt
 }
+
+// wakes reports whether an operation has a life go on from disk, or launches another where it cannot.
+func wakes(op string) bool { return op == opWake || op == opWakeEvict }
 
 // rest brings a machine whose life has just ended to rest, unless an operation is on its way that will.
 func (s *lives) rest(r *row, run *fsm.Run) {

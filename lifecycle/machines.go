@@ -204,7 +204,7 @@ func (s *machines) begin(r *row, op string, a opArgs) error {
 
 // occupies reports whether a machine takes its whole footprint: while it runs, is about to, or waits for its restart.
 func (s *machines) occupies(r *row) bool {
-	if r.Life != nil || !r.RestartAt.IsZero() {
+	if r.acts() || !r.RestartAt.IsZero() {
 		return true
 	}
 	run := s.run(r.Machine.ID)
@@ -215,7 +215,7 @@ func (s *machines) occupies(r *row) bool {
 // fail, and whatever an operation grew into it had been granted before.
 func (s *machines) settleLedger(r *row) {
 	id := r.Machine.ID
-	if err := s.seller.SetUp(s.now, id, r.Life != nil || !r.RestartAt.IsZero()); err != nil {
+	if err := s.seller.SetUp(s.now, id, r.acts() || !r.RestartAt.IsZero()); err != nil {
 		panic("lifecycle: a running machine has no room: " + err.Error())
 	}
 	if err := s.seller.Resize(s.now, id, r.footprint()); err != nil {
@@ -239,6 +239,7 @@ func (s *machines) markDestroyed(r *row) {
 	id := r.Machine.ID
 	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
 	r.Life, r.RestartAt, r.ScheduleAt, r.ReturnAt = nil, time.Time{}, time.Time{}, time.Time{}
+	r.Machine.Checks = nil
 	for _, v := range r.mounts() {
 		s.volumes.detach(v, id)
 	}

@@ -19,10 +19,13 @@ const (
 	opRestart  = "restart"
 	opRelaunch = "relaunch" // the restart policy's
 	opSuspend  = "suspend"
-	opUpdate   = "update"
-	opDestroy  = "destroy"
-	opSignal   = "signal"
-	opResize   = "resize"
+
+	opHibernate = "hibernate" // suspend to disk
+	opWake      = "wake"      // resume from there
+	opUpdate    = "update"
+	opDestroy   = "destroy"
+	opSignal    = "signal"
+	opResize    = "resize"
 
 	// Operations that make a machine whose image may have to be pulled first.
 	opCreateImage      = "create_image"
@@ -34,6 +37,7 @@ const (
 	opCreateEvict = "create_evict"
 	opStartEvict  = "start_evict"
 	opPreempt     = "preempt"
+	opWakeEvict   = "wake_evict"
 )
 
 // vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to
@@ -71,7 +75,7 @@ func launches(r *fsm.Run) bool {
 	case opResume:
 		return true
 	case opCreate, opCreateImage, opStart, opRestart, opRelaunch, opUpdate, opCreateEvict, opCreateImageEvict,
-		opStartEvict:
+		opStartEvict, opWake, opWakeEvict:
 		return argsOf(r).Attempt != 0
 	}
 	return false // of a volume, whose arguments are others
@@ -84,7 +88,7 @@ func aim(r *fsm.Run) machine.State {
 		return machine.Started
 	case r.Op == opDestroy:
 		return machine.Destroyed
-	case r.Op == opSuspend:
+	case r.Op == opSuspend, r.Op == opHibernate:
 		return machine.Suspended
 	case r.Op == opCreate, r.Op == opCreateImage:
 		return machine.Created
@@ -113,6 +117,9 @@ func definitions() []*def {
 		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finish},
 		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finish},
 		{Op: opSuspend, Steps: []step{pauseStep()}, Finish: finish},
+		{Op: opHibernate, Steps: []step{hibernateStep()}, Finish: finishHibernate},
+		{Op: opWake, Steps: []step{wakeStep(), launchDeadStep()}, Finish: finish},
+		{Op: opWakeEvict, Steps: []step{vacateStep(), wakeStep(), launchDeadStep()}, Finish: finish},
 		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
@@ -240,6 +247,7 @@ func launchStep() step {
 				panic("lifecycle: the result of a launch is not a Life")
 			}
 			row.Life, row.Launched, row.Failure = &life, true, ""
+			row.Machine.Checks = unheardChecks(row.Machine.Config, s.now)
 			row.Returns, row.Occupies = 0, cluster.Resources{}
 			s.volumes.restarted(row.Machine.Config.Mounts)
 			s.machines.dirty[row.Machine.ID] = true
@@ -255,11 +263,11 @@ func stopSteps() []step {
 	return []step{
 		thawStep(true),
 		{Name: "signal", Deadline: 5 * time.Second, BestEffort: true,
-			Do: want(EffSignal, func(r *row, a opArgs) bool { return r.Life == nil || a.Kill })},
+			Do: want(EffSignal, func(r *row, a opArgs) bool { return !r.acts() || a.Kill })},
 		{Name: "exit", Deadline: time.Second, BestEffort: true,
 			DeadlineOf: func(r *fsm.Run) time.Duration { return argsOf(r).Grace },
 			Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-				if s.machines.of(r).Life == nil || argsOf(r).Kill {
+				if !s.machines.of(r).acts() || argsOf(r).Kill {
 					return nil
 				}
 				return &fsm.Effect{Kind: fsm.Await}
@@ -284,10 +292,11 @@ func goneStep(bestEffort bool) step {
 		}}
 }
 
-// thawStep lets a suspended life go on. One that is to end is killed all the same when it cannot be thawed.
+// thawStep lets a suspended life go on, unless it is on disk. One that is to end is killed all the same when it cannot
+// be thawed.
 func thawStep(bestEffort bool) step {
 	return step{Name: "thaw", Deadline: 10 * time.Second, BestEffort: bestEffort,
-		Do: want(EffResume, func(r *row, _ opArgs) bool { return r.Life == nil || !r.Life.Paused }),
+		Do: want(EffResume, func(r *row, _ opArgs) bool { return !r.acts() || !r.Life.Paused }),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
 			row := s.machines.of(r)
 			if row.Life != nil {

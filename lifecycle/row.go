@@ -52,6 +52,9 @@ func (r *row) configBytes() int64 {
 // what the instance before has that still lives.
 func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
+// acts reports whether a life has processes.
+func (r *row) acts() bool { return r.Life != nil && !r.Life.OnDisk }
+
 func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 
 // public returns the machine as others may see it. The value is never changed afterwards: events, config and placement
@@ -134,6 +137,9 @@ func (r *row) mounts() []string {
 // addEvent puts e in front of the machine's events; the slice others hold is not touched.
 func (r *row) addEvent(e machine.Event) {
 	old := r.Machine.Events
+	if e.Type == machine.EventCheck {
+		old = withoutOldest(old, machine.EventCheck, maxCheckEvents)
+	}
 	if len(old) >= machine.MaxEvents {
 		old = old[:machine.MaxEvents-1]
 	}

@@ -17,16 +17,19 @@ import (
 // TestStories runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
 // `go test ./lifecycle -run Stories -rewrite` writes what happens now.
 //
-//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N]
-//	VERB [id=ID] [kill] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND]     one of lifecycle's verbs
+//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N] [service-check] [check=NAME]
+//	VERB [id=ID] [kill] [to-disk] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND]     one of lifecycle's verbs
 //	lease [ttl=DURATION] [nonce=last|wrong] [release]
 //	volume VERB [id=ID]
 //	step            carry out the next effect
 //	settle          carry out all effects, and let an hour pass where something waits
 //	exit code=N     the machine's process ends
+//	awake TEXT      from now on nothing is suspended to disk, for that reason
+//	forget          from now on no memory comes back from disk
 //	stubborn        from now on processes ignore signals
 //	pass DURATION   time goes by
 //	vanish, orphan  the process is gone, or another one runs, and nobody told; audit finds it
+//	check NAME STATUS [attempt=N]  a health check says something of the attempt, and why
 //	crash           souk is killed and comes back; the processes run on
 //	power-loss      souk and all processes are gone; souk comes back
 //	fail KIND TEXT  the next effect of KIND fails for good; "again": in a way that is worth a retry
@@ -89,6 +92,10 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		d.take(d.sup.Tick(d.now))
 	case "crash":
 		d.boot()
+	case "awake":
+		d.w.awake = strings.TrimSpace(td.Input)
+	case "forget":
+		d.w.forgets = true
 	case "stubborn":
 		d.w.stubborn = true
 	case "orphan": // a process of the machine's next attempt runs, and nobody knows why
@@ -116,11 +123,16 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 				d.w.journal[k] = r
 			}
 		}
+	case "check":
+		c := lifecycle.CheckResult{Machine: m1, Attempt: 1, Name: td.CmdArgs[0].Key, Status: td.CmdArgs[1].Key,
+			Output: strings.TrimSpace(td.Input)}
+		td.MaybeScanArgs(s.t, "attempt", &c.Attempt)
+		d.take(d.sup.Checked(d.now, []lifecycle.CheckResult{c}))
 	case "show":
-		out.WriteString(indent(facts(d)))
+		out.WriteString(indent(facts(d) + checksOf(d)))
 	default:
 		c := lifecycle.Command{Verb: lifecycle.Verb(td.Cmd), App: arg(td, "app", "app"), Machine: arg(td, "id", m1),
-			Nonce: s.nonceOf(td), Kill: has(td, "kill"), Signal: arg(td, "signal", "")}
+			Nonce: s.nonceOf(td), Kill: has(td, "kill"), ToDisk: has(td, "to-disk"), Signal: arg(td, "signal", "")}
 		if c.Verb == lifecycle.Update {
 			newConfig(has(td, "skip-launch"))(&c)
 			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
@@ -151,10 +163,29 @@ func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
 			g.Launch.Scheduling, g.Request.Scheduling, g.Evict = sc, *sc, has(td, "evict")
 		}
 		c.Image = arg(td, "image", c.Image)
+		if has(td, "service-check") {
+			c.Services = []machine.Service{{InternalPort: 8080, Checks: []machine.ServiceCheck{{}}}}
+		}
+		if v := arg(td, "check", ""); v != "" {
+			port, kind := 9090, machine.KindReadiness
+			c.Checks = map[string]machine.CheckConfig{v: {ServiceCheck: machine.ServiceCheck{Port: &port}, Kind: &kind}}
+		}
 		if v := arg(td, "mount", ""); v != "" {
 			c.Mounts = []machine.Mount{{Volume: v, Path: "/data"}}
 		}
 	})
+}
+
+// checksOf prints the checks of the machine as it shows them, and whether requests may go there.
+func checksOf(d *driver) (out string) {
+	m := d.sup.Machine("app", m1)
+	if m == nil || len(m.Checks) == 0 {
+		return ""
+	}
+	for _, ch := range m.Checks {
+		out += fmt.Sprintf("check %s %s at %v: %q\n", ch.Name, ch.Status, ch.UpdatedAt.Sub(epoch), ch.Output)
+	}
+	return out + fmt.Sprintf("failing %v, checked is attempt %d\n", m.Failing(), d.sup.CheckedAttempt(m1))
 }
 
 func schedulingOf(t *testing.T, td *datadriven.TestData) *machine.Scheduling {

@@ -144,13 +144,13 @@ func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
 	}
 	id, want := r.Machine.ID, resized(r, to)
 	room := want
-	if r.Life != nil {
+	if r.acts() {
 		room = want.Max(r.footprint())
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return false, hostFull(err)
 	}
-	if r.Life == nil {
+	if !r.acts() {
 		s.reshape(r, to, a.Source)
 		s.settleLedger(r)
 		s.out.Sync = true

@@ -36,6 +36,8 @@ type world struct {
 	cpu      map[string]int64          // what machines were granted; those that were updated count for nothing
 	broken   string                    // the machine that never starts
 	stubborn bool                      // ignores signals
+	awake    string                    // why nothing is suspended to disk; "": all is
+	forgets  bool                      // no checkpoint is of any use
 	// every process ends with code 3 at once, and its exit overtakes the launch's answer
 	instant    bool
 	ended      int                           // lives that have ended
@@ -51,6 +53,7 @@ type world struct {
 type proc struct {
 	attempt         uint64
 	running, paused bool
+	onDisk          bool
 	want            cluster.Resources // that its config asked for when it was started
 }
 
@@ -89,7 +92,7 @@ func (w *world) lives() []lifecycle.Life {
 		p := w.procs[id]
 		_, kept := w.exits[id]
 		out = append(out, lifecycle.Life{Machine: id, Attempt: p.attempt, PID: 100, Running: p.running,
-			Paused: p.paused, HasExit: kept, StartedAt: epoch})
+			Paused: p.paused, OnDisk: p.onDisk, HasExit: kept, StartedAt: epoch})
 	}
 	return out
 }
@@ -100,7 +103,7 @@ func (w *world) end(id string, code, signal int, at time.Time) {
 	if p == nil || !p.running {
 		return
 	}
-	p.running, p.paused = false, false
+	p.running, p.paused, p.onDisk = false, false, false
 	w.ended++
 	w.exits[id] = lifecycle.Exit{Machine: id, Attempt: p.attempt, Code: code, Signal: signal, At: at}
 }
@@ -156,6 +159,31 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 			return nil, fault.New(fault.Precondition, "not_running", "nothing runs")
 		}
 		p.paused = e.Kind == lifecycle.EffPause
+	case lifecycle.EffHibernate:
+		if p == nil || !p.running || p.attempt != t.Attempt {
+			return nil, fault.New(fault.Precondition, "not_running", "nothing runs")
+		}
+		p.paused, p.onDisk = true, w.awake == ""
+		return lifecycle.Suspension{OnDisk: p.onDisk, Why: w.awake}, nil
+	case lifecycle.EffWake:
+		if p == nil || !p.running || p.attempt != t.Attempt {
+			if w.forgets {
+				return lifecycle.Waking{Forgotten: "it is gone"}, nil
+			}
+			return nil, fault.New(fault.Precondition, "not_running", "nothing runs")
+		}
+		if p.onDisk && w.forgets {
+			w.end(t.ID, -1, 0, now)
+			ex := w.exits[t.ID]
+			ex.Lost = true
+			w.exits[t.ID] = ex
+			return lifecycle.Waking{Forgotten: "it is gone"}, nil
+		}
+		if p.onDisk {
+			p.want = wanted(t.Machine.Config)
+		}
+		p.paused, p.onDisk = false, false
+		return lifecycle.Waking{Life: lifecycle.Life{Attempt: p.attempt, PID: 100, StartedAt: epoch}}, nil
 	case lifecycle.EffResize:
 		if p != nil && p.running && p.attempt == t.Attempt { // else there is nothing to hold to anything
 			p.want = wanted(t.Machine.Config)
@@ -191,7 +219,7 @@ func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
 		w.procs[t.ID] = &proc{attempt: t.Attempt, running: true, want: wanted(t.Machine.Config)}
 		sum := int64(0)
 		for id, p := range w.procs {
-			if p.running {
+			if p.running && !p.onDisk {
 				sum += w.cpu[id]
 			}
 		}
@@ -321,7 +349,7 @@ func (d *driver) take(o lifecycle.Out) {
 	d.trace("%s", describe(o))
 	d.sup.Check()
 	for id, p := range d.w.procs {
-		if has := d.sup.Occupied(id); p.running && d.w.tasks[id].Name == "" && !p.want.Fits(has) {
+		if has := d.sup.Occupied(id); p.running && !p.onDisk && d.w.tasks[id].Name == "" && !p.want.Fits(has) {
 			d.w.violate("%s runs with %v, and the ledger has %v for it", id, p.want, has)
 		}
 	}

@@ -27,9 +27,17 @@ type Config struct {
 	CacheDrive  *CacheDrive            `json:"cache_drive,omitempty"`
 	Spot        *Spot                  `json:"spot,omitempty"`
 	Network     *Network               `json:"network,omitempty"`                   // souk's own
+	Runtime     string                 `json:"runtime,omitempty"`                   // which OCI runtime makes its container; souk's own
+	SuspendTo   string                 `json:"suspend_to,omitempty"`                // ToMemory (the default) or ToDisk; souk's own
 	Size        string                 `json:"size,omitempty"`                      // deprecated: a preset's name
 	NoAutostart *bool                  `json:"disable_machine_autostart,omitempty"` // deprecated
 }
+
+// Where a machine that is suspended has its memory.
+const (
+	ToMemory = "memory" // where it was
+	ToDisk   = "disk"   // on disk, where that can be
+)
 
 // Init says what to run. Exec wins; else Entrypoint followed by Cmd.
 type Init struct {
@@ -103,6 +111,11 @@ type Service struct {
 	Concurrency              *Concurrency   `json:"concurrency,omitempty"`
 	ForceInstanceKey         *string        `json:"force_instance_key"`
 	ForceInstanceDescription *string        `json:"force_instance_description,omitempty"`
+
+	// souk's own
+	Hosts              []string  `json:"hosts,omitempty"` // that requests are for, beside the app's own names
+	MaxMachinesRunning *int      `json:"max_machines_running,omitempty"`
+	AutostopAfter      *Duration `json:"autostop_after,omitempty"` // for how long one is idle before it is stopped
 }
 
 // Concurrency limits how much of a service's load one machine takes.

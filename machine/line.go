@@ -28,6 +28,7 @@ type Line struct {
 	OOM      bool  `json:"oom_killed,omitempty"` // it ended so
 	Returns  bool  `json:"returns,omitempty"`    // as in Machine
 	SilentMS int64 `json:"silent_ms,omitempty"`  // as in Machine
+	Failing  bool  `json:"failing,omitempty"`    // a check that requests depend on does not pass
 }
 
 // MaxLineCommand bounds a line's command, bytes.
@@ -37,7 +38,7 @@ const MaxLineCommand = 200
 func (m *Machine) Line() Line {
 	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
 		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config),
-		Returns: m.Returns, SilentMS: m.SilentMS}
+		Returns: m.Returns, SilentMS: m.SilentMS, Failing: m.Failing()}
 	if x := m.LastExit(); x != nil {
 		l.ExitCode, l.OOM = &x.ExitCode, x.OOMKilled
 	}

@@ -45,6 +45,9 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.SilentMS != 0 {
 		b = strconv.AppendInt(append(b, `,"silent_ms":`...), l.SilentMS, 10)
 	}
+	if l.Failing {
+		b = append(b, `,"failing":true`...)
+	}
 	return append(b, '}')
 }
 
@@ -165,6 +168,8 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		return p.yes(&l.OOM)
 	case "returns":
 		return p.yes(&l.Returns)
+	case "failing":
+		return p.yes(&l.Failing)
 	case "silent_ms":
 		var ms int
 		ok := p.count(&ms)

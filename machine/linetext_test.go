@@ -23,7 +23,8 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 				CPUKind: text.Draw(t, "kind"), CPUs: rapid.Int().Draw(t, "cpus"),
 				MemoryMB: rapid.IntRange(0, 1<<20).Draw(t, "memory"), Command: text.Draw(t, "command"),
 				ExitCode: rapid.Ptr(rapid.IntRange(0, 255), true).Draw(t, "exit"), OOM: rapid.Bool().Draw(t, "oom"),
-				Returns: rapid.Bool().Draw(t, "returns"), SilentMS: rapid.Int64Range(0, 1<<40).Draw(t, "silent")}
+				Returns: rapid.Bool().Draw(t, "returns"), SilentMS: rapid.Int64Range(0, 1<<40).Draw(t, "silent"),
+				Failing: rapid.Bool().Draw(t, "failing")}
 		})
 		l := line.Draw(t, "line")
 		want, err := json.Marshal(l)

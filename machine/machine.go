@@ -285,9 +285,20 @@ type Use struct {
 	GrantedMemory int64 `json:"granted_memory,omitempty"`
 }
 
+// EventLaunchFailed is the type of the last event of a machine that could not be made.
+const EventLaunchFailed = "launch_failed"
+
+// LaunchFailed reports whether the machine could not be made: nothing is left of it, and its newest event says why.
+func (m *Machine) LaunchFailed() bool {
+	return m.State == Destroyed && len(m.Events) > 0 && m.Events[0].Type == EventLaunchFailed
+}
+
 // Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {
 	for _, e := range m.Events {
+		if e.Type == EventCheck {
+			continue
+		}
 		if e.Message != "" {
 			return ": " + e.Message
 		}

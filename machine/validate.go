@@ -256,6 +256,30 @@ func CheckMetadata(key, value string) error {
 	return nil
 }
 
+// maxRuntime bounds the name of an OCI runtime, of which an attribute of workers is made.
+const maxRuntime = 48
+
+// checkRuntime judges the name of the OCI runtime that a machine asks for: that of its program's file.
+func checkRuntime(name, image string) error {
+	plain := func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+	}
+	switch {
+	case name == "":
+		return nil
+	case len(name) > maxRuntime || !only(name, plain):
+		return bad(
+			"config.runtime is the name of an OCI runtime, as runc or runsc: up to %d letters, digits and . _ -, "+
+				"not %s",
+			maxRuntime,
+			quote(name),
+		)
+	case IsHostImage(image):
+		return bad("config.runtime is for machines of an image: a program of the host is in no container")
+	}
+	return nil
+}
+
 // checkLife judges when a machine starts, restarts and stops.
 func (c *Config) checkLife() error {
 	if r := c.Rootfs; r != nil && r.SizeGB > MaxRootfsGB {
@@ -263,6 +287,12 @@ func (c *Config) checkLife() error {
 	}
 	if r := c.Rootfs; r != nil && r.ReadOnly && IsHostImage(c.Image) {
 		return bad("config.rootfs.read_only is for machines of an image: a program of the host has no root of its own")
+	}
+	if s := c.SuspendTo; s != "" && s != ToMemory && s != ToDisk {
+		return bad("config.suspend_to is %s or %s, not %s", ToMemory, ToDisk, quote(s))
+	}
+	if err := checkRuntime(c.Runtime, c.Image); err != nil {
+		return err
 	}
 	if !slices.Contains([]string{"", "hourly", "daily", "weekly", "monthly"}, c.Schedule) {
 		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s",

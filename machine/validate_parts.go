@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 )
 
 // checkPath wants an absolute path that says what it means: no "..", no doubled slash, not the root itself.
@@ -110,26 +109,11 @@ func (f File) Data() ([]byte, error) {
 }
 
 func (c *Config) checkServices() error {
-	if len(c.Services) > MaxServices {
-		return bad("config.services has %d services and may have %d", len(c.Services), MaxServices)
+	if err := CheckServices(c.Services); err != nil {
+		return err
 	}
-	for i, s := range c.Services {
-		if err := s.check(fmt.Sprintf("config.services[%d]", i)); err != nil {
-			return err
-		}
-	}
-	if len(c.Checks) > MaxChecks {
-		return bad("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
-	}
-	for _, name := range sortedKeys(c.Checks) {
-		ch := c.Checks[name]
-		at := "config.checks." + shorten(name)
-		if ch.Kind != nil && *ch.Kind != "informational" && *ch.Kind != "readiness" {
-			return bad("%s.kind must be informational or readiness, not %s", at, quote(*ch.Kind))
-		}
-		if err := ch.ServiceCheck.check(at); err != nil {
-			return err
-		}
+	if err := c.checkChecks(); err != nil {
+		return err
 	}
 	if m := c.Metrics; m != nil {
 		return checkPort("config.metrics.port", m.Port)
@@ -153,6 +137,9 @@ func (s Service) check(at string) error {
 	}
 	if s.MinMachinesRunning != nil && *s.MinMachinesRunning < 0 {
 		return bad("%s.min_machines_running must not be below 0, as %d is", at, *s.MinMachinesRunning)
+	}
+	if err := s.checkOwn(at); err != nil {
+		return err
 	}
 	if len(s.Ports) > MaxPorts {
 		return bad("%s.ports has %d ports and may have %d", at, len(s.Ports), MaxPorts)
@@ -195,26 +182,6 @@ func (p Port) check(at string) error {
 	}
 	if p.StartPort != nil && p.EndPort != nil && *p.StartPort > *p.EndPort {
 		return bad("%s.start_port %d lies behind end_port %d: turn them round", at, *p.StartPort, *p.EndPort)
-	}
-	return nil
-}
-
-func (ch ServiceCheck) check(at string) error {
-	if ch.Port != nil {
-		if err := checkPort(at+".port", *ch.Port); err != nil {
-			return err
-		}
-	}
-	if ch.Type != nil && *ch.Type != "tcp" && *ch.Type != "http" {
-		return bad("%s.type must be tcp or http, not %s", at, quote(*ch.Type))
-	}
-	for _, d := range []struct {
-		name string
-		d    *Duration
-	}{{"interval", ch.Interval}, {"timeout", ch.Timeout}, {"grace_period", ch.GracePeriod}} {
-		if d.d != nil && (d.d.Duration < 0 || d.d.Duration > time.Hour) {
-			return bad("%s.%s must be 0s to 1h, not %v", at, d.name, d.d.Duration)
-		}
 	}
 	return nil
 }

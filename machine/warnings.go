@@ -1,5 +1,7 @@
 package machine
 
+import "slices"
+
 // Warnings says, one sentence each, which fields of a config souk accepts without effect, because clients send them
 // and a refusal would help nobody. docs/reference/config.md lists the same, and a test holds it against this.
 func Warnings(c *Config) []string {
@@ -32,9 +34,7 @@ func Warnings(c *Config) []string {
 			break
 		}
 	}
-	warn(len(c.Services) > 0, "services are kept and their ports counted, but have no effect yet: souk has no proxy.")
-	warn(c.NoAutostart != nil, "disable_machine_autostart has no effect yet: souk has no proxy that starts machines.")
-	warn(len(c.Checks) > 0, "checks are kept but not run yet: look at the machine's state instead.")
+	out = append(out, serviceWarnings(c.Services)...)
 	warn(c.Metrics != nil, "metrics has no effect yet: scrape the machine itself.")
 	warn(len(c.Statics) > 0, "statics have no effect: serve the files from the machine.")
 	warn(c.DNS != nil, "dns has no effect: a machine uses the worker's own resolver and host name.")
@@ -42,6 +42,40 @@ func Warnings(c *Config) []string {
 	warn(c.CacheDrive != nil, "cache_drive has no effect: use the machine's own directory for scratch files.")
 	warn(c.Spot != nil, "spot has no effect: souk has no prices.")
 	warn(c.Restart != nil && c.Restart.GPUBidPrice != 0, "restart.gpu_bid_price has no effect: souk has no prices.")
+	return out
+}
+
+// serviceWarnings says what of services the proxy passes over. Each sentence is said once.
+func serviceWarnings(list []Service) (out []string) {
+	warn := func(when bool, sentence string) {
+		if when && !slices.Contains(out, sentence) {
+			out = append(out, sentence)
+		}
+	}
+	for _, s := range list {
+		warn(s.Protocol == "udp", "services: protocol \"udp\" has no effect: the proxy leads TCP alone; publish the "+
+			"port of a container with network.publish.")
+		warn(s.ForceInstanceKey != nil || s.ForceInstanceDescription != nil,
+			"services: force_instance_key and force_instance_description have no effect: a request names its machine "+
+				"by the header Fly-Force-Instance-Id.")
+		for _, p := range s.Ports {
+			warn(slices.ContainsFunc(p.Handlers, func(h string) bool {
+				return !slices.Contains([]string{"http", "tls", "proxy_proto", "tcp", ""}, h)
+			}), "services: handlers other than http, tls and proxy_proto have no effect: connections to the port are "+
+				"led on as they are.")
+			warn(p.TLSOptions != nil,
+				"services: tls_options have no effect: the proxy's own settings of TLS are for all.")
+			if o := p.HTTPOptions; o != nil {
+				warn(o.Compress != nil, "services: http_options.compress has no effect: the proxy compresses nothing.")
+				warn(o.HeadersReadTimeout != nil, "services: http_options.headers_read_timeout has no effect: the "+
+					"head of a request has 10 seconds.")
+				warn(len(o.ReplayCache) > 0, "services: http_options.replay_cache has no effect: each request is "+
+					"replayed anew.")
+				warn(o.Response != nil && o.Response.Pristine != nil,
+					"services: http_options.response.pristine has no effect: answers get the header Fly-Request-Id.")
+			}
+		}
+	}
 	return out
 }
 

@@ -65,6 +65,10 @@ func nowhere(attribute string, view cluster.View) string {
 		return "no worker runs images: \"souk doctor\" on its host says what one lacks, and souk run -- CMD runs a " +
 			"program of the host"
 	}
+	if by, is := strings.CutPrefix(attribute, cluster.RuntimeAttribute("")); is {
+		return "no worker runs images by " + by + ": install it on a worker's host, and name it there " +
+			"(souk agent --containers runc," + by + ")"
+	}
 	text := "no worker has the attribute " + attribute
 	if like := machine.Closest(attribute, maps.Keys(names)); like != "" {
 		return fmt.Sprintf("%s; did you mean %q?", text, like)

@@ -77,6 +77,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
+	await(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
 	g := haunt(t, a, b)
 	inc, before := a.cluster.Incarnation("m2"), len(a.cluster.Objects().All(""))
 	told := int64(0)

@@ -106,7 +106,7 @@ func (m *Member) catchUp() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var edits []func(*fleet.Edit)
-	for _, id := range m.newFacts() {
+	for _, id := range x.newFacts(m.cluster) {
 		edits = append(edits, m.editOf(gossip.WorkerNews{ID: id}, false)...)
 	}
 	for more := true; more; {
@@ -135,9 +135,8 @@ func (m *Member) apply(edits []func(*fleet.Edit)) {
 }
 
 // newFacts returns the members of whom something else is believed than before.
-func (m *Member) newFacts() (ids []cluster.WorkerID) {
-	x := &m.follower
-	facts := m.cluster.Facts(x.facts)
+func (x *follower) newFacts(c *gossip.Cluster) (ids []cluster.WorkerID) {
+	facts := c.Facts(x.facts)
 	if len(facts) == 0 {
 		return nil
 	}
@@ -146,7 +145,7 @@ func (m *Member) newFacts() (ids []cluster.WorkerID) {
 			ids = append(ids, f.Member)
 		}
 	} else { // so many that some are not known any more
-		for _, member := range m.cluster.Members() {
+		for _, member := range c.Members() {
 			ids = append(ids, member.ID)
 		}
 	}
@@ -211,8 +210,18 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 	return append(edits, func(e *fleet.Edit) { e.Machine(machineOf(*n.Machine)) })
 }
 
+// machineOf returns what the fleet is to know of a machine that another member tells of. Services that no launch could
+// have are left out, whoever tells of them.
 func machineOf(x gossip.Machine) fleet.Machine {
-	return fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
+	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
-		Worker:  x.Worker, Region: x.Region, Port: x.Port, Apart: x.Apart}
+		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, Services: x.Services, Failing: x.Failing,
+		Cordoned: x.Cordoned, Load: max(0, x.Load)}
+	if x.Services == nil && x.Port != 0 { // it is told by a member of the version before
+		m.Services = []machine.Service{{InternalPort: int(x.Port)}}
+	}
+	if machine.CheckServices(m.Services) != nil {
+		m.Services = nil
+	}
+	return m
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,9 @@ type Member struct {
 	own      *fleet.Own // of the own worker; set when begun
 	decider  wire.Decider
 	tell     reporter
+	telling  sync.Mutex   // of a machine: the fleet and the others are told in one order
+	proxy    http.Handler // what other members' proxies send here goes to it; nil: there is none
+	loads    *fleet.Loads
 	api      string
 	begun    atomic.Bool
 
@@ -108,6 +112,7 @@ func New(o Options) (m *Member, err error) {
 		tell: reporter{wake: make(chan struct{}, 1)}, forgotten: map[cluster.WorkerID]time.Time{},
 		rechecked: map[cluster.WorkerID]rechecks{}}
 	m.removals.Store(&map[string]cluster.Removal{})
+	m.loads = fleet.NewLoads(func(list []fleet.Load) { tellLoads(m, list) })
 	if m.identity, err = pki.Load(filepath.Join(o.Dir, IdentityDir)); err != nil {
 		return nil, err
 	}
@@ -212,7 +217,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 	}
 	summaries := make([]gossip.Machine, len(ms))
 	for i, x := range ms {
-		summaries[i] = summary(x)
+		summaries[i] = summary(fleet.Summary(x))
 	}
 	m.own = m.fleet.Own(m.ID())
 	var begin errgroup.Group
@@ -238,7 +243,7 @@ func (m *Member) Run(ctx context.Context) error {
 		Signer:  m.signer(),
 		Members: m.addresses,
 		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
-		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet,
+		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },
 		NewerKeys: m.issuers.announced,
@@ -255,6 +260,7 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { remover{m}.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })
+	g.Go(func() error { m.loads.Run(ctx); return nil })
 	g.Go(func() error { gossipKeys{m}.followKeys(ctx); return nil })
 	g.Go(func() error {
 		upkeep.Run(ctx, time.Duration(rand.Int64N(int64(time.Hour))), func(err error) {

@@ -74,17 +74,37 @@ func (m *Member) Machine(x *machine.Machine) {
 	if !m.begun.Load() {
 		return
 	}
-	m.own.Machine(x)
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	f := m.own.Enter(x)
 	if x.State == machine.Destroyed {
 		m.failed("machine", m.cluster.RemoveMachine(x.ID))
 		return
 	}
-	m.failed("machine", m.cluster.AnnounceMachine(summary(x)))
+	m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+}
+
+// Load is told by the proxy how many requests or connections it has under way at a machine of the member's own worker,
+// whenever that changes. It may be called from many goroutines, and waits for nobody. See fleet.Loads.
+func (m *Member) Load(id string, n int) { m.loads.Set(id, n) }
+
+// tellLoads enters loads in a member's fleet, and tells the others.
+func tellLoads(m *Member, list []fleet.Load) {
+	if !m.begun.Load() {
+		return
+	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	for _, f := range m.own.Load(list) {
+		m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+	}
 }
 
 // Gone is told by the member's own worker when a machine is no longer kept.
 func (m *Member) Gone(id string) {
 	if m.begun.Load() {
+		m.telling.Lock()
+		defer m.telling.Unlock()
 		m.own.Gone(id)
 		m.failed("machine", m.cluster.RemoveMachine(id))
 	}
@@ -98,9 +118,8 @@ func (m *Member) failed(what string, err error) {
 }
 
 // summary returns what the others are told of a machine.
-func summary(x *machine.Machine) gossip.Machine {
-	f := fleet.Summary(x)
+func summary(f fleet.Machine) gossip.Machine {
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
-		UpdatedAt: f.Updated, Worker: f.Worker,
-		Region: f.Region, Port: f.Port, Apart: f.Apart}
+		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Port: f.Port(), Apart: f.Apart,
+		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, Load: f.Load}
 }

@@ -49,7 +49,7 @@ func (n *Node) openNetwork() error {
 		return fault.Wrap(err, fault.Internal, "dns", "%s is no address", n.inside.Addr())
 	}
 	n.network.DNS = &at
-	return nil
+	return n.openBetween()
 }
 
 // insideAddress is one of 127.0.0.0/8 that follows from a directory.

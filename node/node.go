@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -26,8 +27,11 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/proxy/certs"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -66,6 +70,7 @@ type Options struct {
 	Grace      time.Duration
 	Pace       worker.Pace // of the workers
 	Containers *Containers // how images are run; nil: not at all
+	Proxy      *Proxy      // nil: machines are reached by their own ports alone
 	// Runtime opens the runtime of one worker, with its state below dir; nil: that of Containers, or of processes,
 	// under a reaper.
 	Runtime func(w Worker, dir string) (Runtime, error)
@@ -73,15 +78,19 @@ type Options struct {
 
 // Containers says how a process's workers run images.
 type Containers struct {
-	Engine string // name or path of the OCI runtime
-	Budget int64  // bytes of images that are kept beyond those in use; 0: all
-	Ready  int    // how many machines at rest have a container that waits for its start
+	Engines []string // names or paths of OCI runtimes; the first is that of machines that ask for none
+	Budget  int64    // bytes of images that are kept beyond those in use; 0: all
+	Ready   int      // how many machines at rest have a container that waits for its start
 	// Credentials are those of a registry; nil: none
 	Credentials func(registry string) (remote.Credentials, error)
 	Registries  map[string]remote.Registry
 
 	AllowHost bool  // machines may share their host's network
 	NoNetwork error // why containers can be given no network on this host; nil: they can
+
+	Between   netplan.Way // how those of a cluster's hosts reach each other; "": not at all
+	BetweenAt netip.Addr  // of this host, as the other hosts reach it
+	Helper    []string    // see hostnet.TunnelOptions
 }
 
 // Runtime is a worker's runtime, which is let go of when the process ends. What runs goes on.
@@ -105,7 +114,12 @@ type Node struct {
 	images  *image.Store  // of all workers here; nil: none
 	network *oci.Network  // of their containers; nil: they have loopback alone
 	inside  *names.Server // where containers find each other; nil: nowhere
+	between *between      // to the containers of other hosts; nil: there is no way
 	workers []*worker.Worker
+	owns    []*fleet.Own    // of workers, where this process is alone
+	proxy   *proxy.Proxy    // nil: there is none
+	certs   *certs.Certs    // of the proxy; nil: it has none
+	loads   *fleet.Loads    // what the proxy counts, where this process is alone
 	runners []*batch.Runner // of workers, in the same order
 	buyer   *batch.Buyer
 	catalog *catalog.Catalog
@@ -157,6 +171,9 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	decisions, err := n.openDecisions()
 	if err != nil {
+		return err
+	}
+	if err := n.openProxy(ctx); err != nil {
 		return err
 	}
 	if err := n.openGateway(ctx, decisions); err != nil {

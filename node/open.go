@@ -6,10 +6,12 @@ import (
 	"maps"
 	"path/filepath"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/batch"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/image/remote"
@@ -66,12 +68,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.closers = append(n.closers, r.Close)
-	if n.images != nil {
-		p.Offer.Attributes = maps.Clone(p.Offer.Attributes)
-		if p.Offer.Attributes == nil {
-			p.Offer.Attributes = cluster.Attributes{}
-		}
-		p.Offer.Attributes[cluster.ContainersAttribute] = cluster.Text(filepath.Base(n.o.Containers.Engine))
+	n.offerEngines(&p)
+	if n.between != nil {
+		n.between.tell(p.Offer.Attributes)
 	}
 	anew, err := n.anew(p)
 	if err != nil {
@@ -117,7 +116,24 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if n.o.Member != nil {
 		return nil // Attach enters what it has
 	}
+	n.owns = append(n.owns, own)
 	return own.Begin(ctx, w)
+}
+
+// offerEngines has a worker say which OCI runtimes it has; the first is that of machines that ask for none.
+func (n *Node) offerEngines(p *Worker) {
+	if n.images == nil {
+		return
+	}
+	p.Offer.Attributes = maps.Clone(p.Offer.Attributes)
+	if p.Offer.Attributes == nil {
+		p.Offer.Attributes = cluster.Attributes{}
+	}
+	engines := n.o.Containers.Engines
+	p.Offer.Attributes[cluster.ContainersAttribute] = cluster.Text(filepath.Base(engines[0]))
+	for _, e := range engines {
+		p.Offer.Attributes[cluster.RuntimeAttribute(filepath.Base(e))] = cluster.Truth(true)
+	}
 }
 
 // openImages opens the store of images that the workers here share.
@@ -141,10 +157,25 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	case n.o.Runtime != nil:
 		return n.o.Runtime(w, dir)
 	case n.images != nil:
-		return oci.Open(oci.Options{Process: p, Engine: n.o.Containers.Engine, Images: oci.Stored{Store: n.images},
-			Ready: n.o.Containers.Ready, Network: n.network})
+		awake, err := awake()
+		if err != nil {
+			return nil, err
+		}
+		return oci.Open(oci.Options{Process: p, Engines: n.o.Containers.Engines, Images: oci.Stored{Store: n.images},
+			Ready: n.o.Containers.Ready, Network: n.network, Awake: awake})
 	}
 	return process.Open(p)
+}
+
+// awake returns why no machine is suspended to disk, where it has its secrets in clear, and err where that cannot be
+// known; nil where nobody keeps secrets from the disk.
+func awake() (why, err error) {
+	seals, err := atrest.Seals()
+	if seals {
+		why = fault.New(fault.Precondition, atrest.Fault, "its secrets would lie on the disk in clear, and this "+
+			"worker's are sealed by a key from outside (%s)", atrest.EnvFile)
+	}
+	return why, err
 }
 
 // openBuyer opens the buyer of tasks and connects it with the runners, before anything else is granted.
@@ -196,6 +227,9 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		Region:    n.o.Region,
 		Log:       n.o.Log,
 		Version:   n.o.Version,
+	}
+	if n.proxy != nil {
+		options.Proxy = n.proxy
 	}
 	if m := n.o.Member; m != nil {
 		if err := n.enter(ctx, m); err != nil {

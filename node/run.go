@@ -26,6 +26,10 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.inside != nil {
 		g.Go(func() error { return n.inside.Run(gctx) })
 	}
+	n.runProxy(gctx, g)
+	if n.between != nil {
+		g.Go(func() error { n.between.run(gctx); return nil })
+	}
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	g.Go(func() error { n.reserve.Keep(gctx); return nil })
 	if m := n.o.Member; m != nil {

@@ -55,6 +55,7 @@ type Spec struct {
 	SwapMB    int  // -1: no statement
 	TTY       bool
 	ReadOnly  bool            // what the image has cannot be written over
+	Runtime   string          // which of several the container is made by; "": the worker's usual one
 	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
 }
 
@@ -84,6 +85,7 @@ type Status struct {
 	PID       int // of the main process, 0 when it has ended
 	Running   bool
 	Paused    bool
+	OnDisk    bool      // Running and Paused, and what it had in memory is on disk: it has no process until it is woken
 	StartedAt time.Time // zero: not known
 	Exit      *Exit     // set when it has ended and the exit is not yet acknowledged
 }
@@ -139,8 +141,9 @@ type Usage struct {
 type Runtime interface {
 	// Name is the technology: "process", "fake".
 	Name() string
-	// CanRun says whether the image can be run here; the error says what to do instead.
-	CanRun(image string) error
+	// CanRun says whether the image can be run here, by the OCI runtime that its machine asks for, if any; the error
+	// says what to do instead.
+	CanRun(image, by string) error
 	// Prepare makes what outlives a start: the machine's directory.
 	Prepare(ctx context.Context, s Spec) error
 	// Start starts attempt s.Attempt and answers once the program has been executed (exec(2) succeeded), not before.
@@ -190,6 +193,27 @@ type Pauser interface {
 	Pause(ctx context.Context, machine string) error
 	Resume(ctx context.Context, machine string) error
 }
+
+// Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and outlives the host's going
+// down. It is the same attempt that goes on from there: its processes have the SOUK_FENCE that they had.
+//
+// A checkpoint is used once. What was killed while it wrote or read one is asked for again, and then has the life that
+// it would have had; of a life and its checkpoint there is never more than one that can go on.
+type Hibernator interface {
+	// Hibernate writes what the attempt that runs has in memory to disk and ends its processes, with no exit. A
+	// Precondition with code CodeAwake says why that is not possible: the machine goes on.
+	Hibernate(ctx context.Context, machine string, attempt uint64) error
+	// Wake has attempt s.Attempt go on, from disk or from where Pause left it; s is what it was started with. When its
+	// checkpoint cannot be used any more the attempt has ended, its exit is lost, and the error is a Precondition with
+	// code CodeForgotten.
+	Wake(ctx context.Context, s Spec) (Status, error)
+}
+
+// Codes of a Hibernator's errors.
+const (
+	CodeAwake     = "awake"
+	CodeForgotten = "forgotten"
+)
 
 // Resizer is a runtime that can change how much CPU and memory attempt s.Attempt may have while it runs: to those of
 // s.Resources, with s.SharedCPU and s.SwapMB. It may be repeated. An attempt that does not run is a Precondition with

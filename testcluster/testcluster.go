@@ -67,6 +67,7 @@ type host struct {
 	wire   string // as first listened on
 	gossip string
 	api    string
+	http   string // where requests for machines come in
 	token  string // the member's own, which every member lets in
 	world  *fake.Runtime
 
@@ -116,6 +117,7 @@ func (c *Cluster) Join() int {
 		wire:   "127.0.0.1:0",
 		gossip: "127.0.0.1:0",
 		api:    "127.0.0.1:0",
+		http:   "127.0.0.1:0",
 		world:  fake.New(fake.Options{}),
 	}
 	x.dir, x.token = filepath.Join(c.dir, x.id), "a token of the test cluster of "+x.id
@@ -144,7 +146,7 @@ func (c *Cluster) Clone(i int) int {
 	c.Kill(i)
 	x, k := c.members[i], len(c.members)
 	copied := &host{id: x.id, token: x.token, dir: x.dir + "-copy", wire: "127.0.0.1:0", gossip: "127.0.0.1:0",
-		api: "127.0.0.1:0", world: fake.New(fake.Options{})}
+		api: "127.0.0.1:0", http: "127.0.0.1:0", world: fake.New(fake.Options{})}
 	if err := os.CopyFS(copied.dir, os.DirFS(x.dir)); err != nil {
 		c.t.Fatal(err)
 	}
@@ -240,6 +242,9 @@ func (c *Cluster) ClientWith(i int, token string) *client.Client {
 	return client.New(c.members[i].api, token)
 }
 
+// HTTP returns where requests for machines come in at the member with this index.
+func (c *Cluster) HTTP(i int) string { return c.members[i].http }
+
 // Token returns the own token of the member with this index, as it lies on its disk.
 func (c *Cluster) Token(i int) string { return c.members[i].token }
 
@@ -330,17 +335,22 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	n, err = node.New(
-		ctx,
-		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w}, Version: "test",
-			DecisionMB: 1, Member: x.m, Log: log,
-			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
-	)
+	door, err := net.Listen("tcp", x.http)
 	if err != nil {
 		return nil, nil, err
 	}
+	x.http = door.Addr().String()
+	n, err = node.New(
+		ctx,
+		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w}, Version: "test",
+			DecisionMB: 1, Member: x.m, Log: log, Proxy: &node.Proxy{HTTP: door, Domains: []string{"localhost"}},
+			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
+	)
+	if err != nil {
+		return nil, nil, errors.Join(err, door.Close())
+	}
 	if ln, err = net.Listen("tcp", x.api); err != nil {
-		return nil, nil, errors.Join(err, n.Close())
+		return nil, nil, errors.Join(err, door.Close(), n.Close())
 	}
 	x.api = ln.Addr().String()
 	return n, ln, nil

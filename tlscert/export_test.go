@@ -14,13 +14,13 @@ func (s Source) Certificate(now time.Time) (*tls.Certificate, error) { return s.
 
 // OpenFiles is Files for tests that have a clock.
 func OpenFiles(cert, key string, log *slog.Logger) (Source, error) {
-	f := &files{cert: cert, key: key, log: log}
+	f := &files{pair: Pair{Cert: cert, Key: key}, log: log}
 	return Source{f}, f.load(time.Now())
 }
 
 // Forge makes a certificate with a root that was stolen.
 func Forge(dir, host string) (*tls.Certificate, error) {
-	r, err := openRoot(dir, nil, time.Now())
+	r, err := openRoot(apiRoot, dir, nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal"
 )
@@ -39,12 +40,17 @@ const (
 	keyFile  = "api-root-key.pem" // 0600
 )
 
+// kind is what roots of souk's own differ in.
+type kind struct{ cert, key, of string }
+
+var apiRoot = kind{RootFile, keyFile, "API"} //nolint:gochecknoglobals // a constant
+
 // Own serves a certificate for hosts, names or addresses, of a root that is made once and kept below dir. The root can
 // vouch for the hosts that it was made for and no others (RFC 5280, section 4.2.1.10), so whoever trusts it trusts it
 // with nothing else. Of the others, which come and go with the host's networks, the certificate names those that the
 // root can vouch for; where it cannot for one of hosts that is refused: Precondition.
 func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error) {
-	r, err := openRoot(dir, slices.Concat(hosts, others), now)
+	r, err := openRoot(apiRoot, dir, slices.Concat(hosts, others), now)
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +102,21 @@ func (o *own) certificate(now time.Time) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// openRoot reads the root below dir, and makes it where there is none.
-func openRoot(dir string, hosts []string, now time.Time) (*root, error) {
-	certFile, key := filepath.Join(dir, RootFile), filepath.Join(dir, keyFile)
-	pair, err := tls.LoadX509KeyPair(certFile, key)
+// openRoot reads the root of a kind below dir, and makes it where there is none. Its key is sealed where there is a key
+// from outside.
+func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
+	certFile, key := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
+	pair, err := readPair(certFile, key)
 	if errors.Is(err, fs.ErrNotExist) {
-		return makeRoot(certFile, key, hosts, now)
+		return makeRoot(k, dir, hosts, now)
+	}
+	if fault.CodeOf(err) == atrest.Fault {
+		return nil, err // says what to do
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "tls",
-			"the API's root in %s cannot be read; remove it and %s, and clients are to be given the new one",
-			certFile, key)
+			"the %s's root in %s cannot be read; remove it and %s, and clients are to be given the new one",
+			k.of, certFile, key)
 	}
 	signer, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
@@ -115,14 +125,46 @@ func openRoot(dir string, hosts []string, now time.Time) (*root, error) {
 	return &root{pair.Leaf, signer}, nil
 }
 
+// readPair reads a root and its key, and seals the key anew where that is due.
+func readPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	raw, err := os.ReadFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, due, err := atrest.Open(keyFile, raw)
+	if err == nil && due {
+		err = writeKey(keyFile, key)
+	}
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+func writeKey(file string, key []byte) error {
+	sealed, err := atrest.Seal(file, key)
+	if err != nil {
+		return err
+	}
+	if err := journal.WriteWhole(file, sealed, 0o600); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
+	}
+	return nil
+}
+
 // makeRoot makes the root for some hosts. The key comes first: a root without one would be of no use.
-func makeRoot(certFile, key string, hosts []string, now time.Time) (*root, error) {
+func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
+	certFile, keyFile := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "tls", "no key can be made")
 	}
 	names, addrs := split(hosts)
-	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "souk API of " + hosts[0]},
+	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "souk " + k.of + " of " + hosts[0]},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(rootLife), IsCA: true, BasicConstraintsValid: true,
 		MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomainsCritical: true,
 		PermittedDNSDomains: names, PermittedIPRanges: ranges(addrs)}
@@ -144,18 +186,17 @@ func makeRoot(certFile, key string, hosts []string, now time.Time) (*root, error
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "tls", "the key that was made does not encode")
 	}
-	for _, f := range []struct {
-		file, kind string
-		der        []byte
-		mode       os.FileMode
-	}{{key, "PRIVATE KEY", raw, 0o600}, {certFile, "CERTIFICATE", der, 0o644}} {
-		text := pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der})
-		if err := journal.WriteWhole(f.file, text, f.mode); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", f.file)
-		}
+	if err := writeKey(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})); err != nil {
+		return nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := journal.WriteWhole(certFile, text, 0o644); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", certFile)
 	}
 	return &root{cert, priv}, nil
 }
+
+const maxCommonName = 64 // RFC 5280, appendix A.1
 
 // issue makes a certificate for hosts, with a key of its own.
 func (r *root) issue(hosts []string, now time.Time) (*tls.Certificate, error) {
@@ -164,7 +205,11 @@ func (r *root) issue(hosts []string, now time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	names, addrs := split(hosts)
-	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: hosts[0]}, NotBefore: now.Add(-skew),
+	var subject pkix.Name
+	if len(hosts[0]) <= maxCommonName {
+		subject.CommonName = hosts[0]
+	}
+	t := &x509.Certificate{SerialNumber: serial(), Subject: subject, NotBefore: now.Add(-skew),
 		NotAfter: now.Add(leafLife), KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: names, IPAddresses: addrs,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, t, r.cert, priv.Public(), r.key)

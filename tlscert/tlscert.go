@@ -1,16 +1,12 @@
 // Package tlscert has the certificate that the API shows to other hosts: one of the user's files, read again when they
-// change, or one of a root of souk's own.
+// change, or one of a root of souk's own. The proxy's certificates come of the same two (Pair, Authority).
 package tlscert
 
 import (
 	"crypto/tls"
-	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/soukhq/souk/fault"
 )
 
 // source gives the certificate that is to be shown at a time.
@@ -27,7 +23,7 @@ func config(s source) *tls.Config {
 // Files serves a certificate and its key from two PEM files. They are looked at again when somebody connects, at most
 // once a second; while what is there cannot be used, the last that could be is shown and log hears of it.
 func Files(cert, key string, log *slog.Logger) (*tls.Config, error) {
-	f := &files{cert: cert, key: key, log: log}
+	f := &files{pair: Pair{Cert: cert, Key: key}, log: log}
 	if err := f.load(time.Now()); err != nil {
 		return nil, err
 	}
@@ -39,19 +35,11 @@ const lookEvery = time.Second
 
 // files are a certificate of the user's.
 type files struct {
-	cert, key string
-	log       *slog.Logger
+	log *slog.Logger
 
 	mu     sync.Mutex
-	shown  *tls.Certificate
+	pair   Pair
 	looked time.Time
-	of     [2]stamp // the files that shown, or the last failure, came from
-}
-
-// stamp tells two versions of a file apart.
-type stamp struct {
-	at   time.Time
-	size int64
 }
 
 func (f *files) certificate(now time.Time) (*tls.Certificate, error) {
@@ -62,36 +50,11 @@ func (f *files) certificate(now time.Time) (*tls.Certificate, error) {
 			f.log.Error("the API's certificate was not changed", "err", err)
 		}
 	}
-	return f.shown, nil
+	return f.pair.Shown(), nil
 }
 
 // load reads the files where they have changed. It is called with the lock, or by who alone knows f.
 func (f *files) load(now time.Time) error {
 	f.looked = now
-	var of [2]stamp
-	for i, name := range []string{f.cert, f.key} {
-		st, err := os.Stat(name)
-		if err != nil {
-			return unusable(f, err)
-		}
-		of[i] = stamp{st.ModTime(), st.Size()}
-	}
-	if of == f.of {
-		return nil
-	}
-	f.of = of
-	c, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err == nil && c.Leaf != nil && now.After(c.Leaf.NotAfter) {
-		err = errors.New("it ended on " + c.Leaf.NotAfter.UTC().Format(time.DateTime) + " UTC")
-	}
-	if err != nil {
-		return unusable(f, err)
-	}
-	f.shown = &c
-	return nil
-}
-
-func unusable(f *files, err error) error {
-	return fault.Wrap(err, fault.Invalid, "tls", "the certificate in %s with the key in %s cannot be used", f.cert,
-		f.key)
+	return f.pair.Load(now)
 }

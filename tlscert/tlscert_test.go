@@ -1,12 +1,14 @@
 package tlscert_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,5 +168,50 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	if _, err := tlscert.Files(cert, key, slog.New(slog.DiscardHandler)); !fault.Is(err, fault.Invalid) {
 		t.Errorf("at the start: %v", err)
+	}
+}
+
+// TestTheRootsKeyIsSealed with the key from outside, also one that was in clear, and an authority's like the API's.
+func TestTheRootsKeyIsSealed(t *testing.T) {
+	t.Setenv("SOUK_KEY_FILE", "")
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	dir := t.TempDir()
+	open := func() error {
+		_, err := tlscert.Own(dir, []string{"10.0.0.7"}, nil, time.Now())
+		if err == nil {
+			_, err = tlscert.OpenAuthority(dir, []string{"localhost"}, time.Now())
+		}
+		return err
+	}
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SOUK_KEY_FILE", key)
+	roots := [2][]byte{}
+	for i, name := range []string{tlscert.RootFile, tlscert.AuthorityFile} {
+		roots[i], _ = os.ReadFile(filepath.Join(dir, name))
+	}
+	for range 2 {
+		if err := open(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{tlscert.RootFile, tlscert.AuthorityFile} {
+		root, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(root, roots[i]) {
+			t.Errorf("%s is another root: %v", name, err)
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(name, ".pem")+"-key.pem"))
+		if err != nil || !bytes.HasPrefix(raw, []byte("souk sealed")) {
+			t.Errorf("the key of %s is in clear: %v", name, err)
+		}
+	}
+	t.Setenv("SOUK_KEY_FILE", "")
+	if err := open(); !fault.Is(err, fault.Precondition) {
+		t.Errorf("without the key: %v", err)
 	}
 }

@@ -33,7 +33,9 @@ type door struct {
 	conf             *tls.Config
 	halls            [2]hall
 	members, unknown inlet
+	proxies          inlet // connections of members' proxies
 	inside           *gate // members' connections, by member
+	proxied          *gate // their proxies', by member
 }
 
 // hall is the places of one kind of addresses, by what was shown so far.
@@ -49,9 +51,14 @@ func newHall() hall {
 }
 
 func newDoor(s *Server, ln net.Listener) *door {
-	return &door{s: s, ln: ln, conf: s.o.Identity.ServerTLS(s.o.Now, s.o.Signer != nil, "h2"),
+	speaks := []string{"h2"}
+	if s.o.Proxy != nil {
+		speaks = append(speaks, proxyProtocol)
+	}
+	return &door{s: s, ln: ln, conf: s.o.Identity.ServerTLS(s.o.Now, s.o.Signer != nil, speaks...),
 		halls: [2]hall{newHall(), newHall()}, inside: newGate(s.o.Limits.Connections),
-		members: newInlet(ln), unknown: newInlet(ln)}
+		proxied: newGate(s.o.Limits.Proxied),
+		members: newInlet(ln), unknown: newInlet(ln), proxies: newInlet(ln)}
 }
 
 // run lets in until ctx ends or the listener fails.
@@ -120,6 +127,16 @@ func (d *door) greet(ctx context.Context, g *guest) {
 	_ = g.SetDeadline(time.Time{})
 	cs := conn.ConnectionState()
 	by, err := d.s.peer(&cs)
+	isProxy := cs.NegotiatedProtocol == proxyProtocol
+	if err != nil && isProxy || err == nil && isProxy && !d.proxied.enter(by.ID) {
+		g.Close()
+		return
+	}
+	if isProxy {
+		g.isKnown(func() { d.proxied.leave(by.ID) })
+		d.proxies.hand(ctx, conn)
+		return
+	}
 	if err != nil { // the server that is for strangers tells why
 		g.stays()
 		d.unknown.hand(ctx, conn)

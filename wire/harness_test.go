@@ -144,6 +144,9 @@ func (s *stub) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) 
 	}
 	return as[int](given)
 }
+func (s *stub) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
+	return answer[runtime.Conn](s, "Dial", dialOrder{ref{app, id}, port})
+}
 func (s *stub) Processes(_ context.Context, app, id string) ([]machine.Process, error) {
 	return answer[[]machine.Process](s, "Processes", pair{app, id})
 }

@@ -13,6 +13,7 @@ type Limits struct {
 	Changes     int // grants and verbs; 0: 256
 	Streams     int // watches, events, logs, commands, copies; 0: 512
 	Connections int // of members; 0: 4096; more are closed at once
+	Proxied     int // connections of members' proxies, of which each has one for each request; 0: 16384
 }
 
 func (l Limits) orDefaults() Limits {
@@ -25,6 +26,7 @@ func (l Limits) orDefaults() Limits {
 	def(&l.Changes, 256)
 	def(&l.Streams, 512)
 	def(&l.Connections, 4096)
+	def(&l.Proxied, 16384)
 	return l
 }
 

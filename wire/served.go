@@ -83,6 +83,8 @@ type Console interface {
 	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 	CopyOut(ctx context.Context, app, id, path string, w io.Writer) error
 	CopyIn(ctx context.Context, app, id, path string, r io.Reader) error
+	// Dial connects to a port of a machine, whether or not a service has it. The connection ends with ctx.
+	Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error)
 }
 
 // Images are what a worker's host keeps to make containers of. Where it keeps none, each call is refused: Precondition

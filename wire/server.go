@@ -74,6 +74,9 @@ type Options struct {
 	LetsIn func(digests []string) []string
 	// MemberAt reports whether a member is known to be at an address; nil: nobody is.
 	MemberAt func(netip.Addr) bool
+	// Proxy serves what the proxies of other members send here for machines of this one, over HTTP/1.1; nil: this
+	// member has no proxy.
+	Proxy http.Handler
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
 }
@@ -145,7 +148,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	for _, x := range []struct {
 		srv *http.Server
 		in  inlet
-	}{{members, d.members}, {unknown, d.unknown}} {
+	}{{members, d.members}, {unknown, d.unknown}, {s.proxyServer(ctx, d.conf), d.proxies}} {
 		g.Go(func() error {
 			if err := x.srv.Serve(x.in); !errors.Is(err, http.ErrServerClosed) {
 				return err
@@ -201,8 +204,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
 	defer func() {
-		if p := recover(); p != nil &&
-			p != any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
+		p := recover()
+		if p == any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
+			panic(p) // an answer that is broken off on purpose
+		}
+		if p != nil {
 			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic",
 				"souk failed on %s; its log tells where", s.o.Identity.Name().ID)

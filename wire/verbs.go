@@ -40,6 +40,7 @@ const (
 	pathWatch     = "/wire/watch"
 	pathEvents    = "/wire/events"
 	pathExec      = "/wire/exec"
+	pathDial      = "/wire/dial"
 	pathProcesses = "/wire/processes"
 	pathLogs      = "/wire/logs"
 	pathCopyOut   = "/wire/copy-out"
@@ -234,6 +235,7 @@ func streams() map[string]route {
 				emit)
 		}),
 		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
+		pathDial:    {role: pki.Gateway, class: stream, serve: (*Server).dial},
 		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},
 		pathCopyIn:  {role: pki.Gateway, class: stream, serve: (*Server).copyIn},
 		pathImages:  {role: pki.Gateway, class: stream, serve: (*Server).images},

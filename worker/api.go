@@ -54,7 +54,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	if g.Launch == nil || g.Launch.Config == nil {
 		return nil, fault.New(fault.Invalid, "config", "a machine needs a config")
 	}
-	if err := w.o.Runtime.CanRun(g.Launch.Config.Image); err != nil {
+	if err := w.o.Runtime.CanRun(g.Launch.Config.Image, g.Launch.Config.Runtime); err != nil {
 		return nil, err
 	}
 	g.Connection = w.connection(g.Request.App, g.Request.Machine, g.Launch.Config)
@@ -94,7 +94,7 @@ func answered(o lifecycle.Outcome, nonce string) *machine.Machine {
 // Do carries out a verb and answers when it is done, or, when Patience has run out, that it has begun.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
-		if err := w.o.Runtime.CanRun(c.Launch.Config.Image); err != nil {
+		if err := w.o.Runtime.CanRun(c.Launch.Config.Image, c.Launch.Config.Runtime); err != nil {
 			return lifecycle.Outcome{}, err
 		}
 		var err error

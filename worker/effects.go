@@ -171,6 +171,10 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			return nil, rt.Remove(ctx, a.ID)
 		case lifecycle.EffResize:
 			return nil, e.resize(ctx, a)
+		case lifecycle.EffHibernate:
+			return e.hibernate(ctx, a)
+		case lifecycle.EffWake:
+			return e.wake(ctx, a)
 		case lifecycle.EffPause, lifecycle.EffResume:
 			return nil, pause(ctx, rt, eff.Kind, a.ID)
 		}
@@ -199,7 +203,7 @@ func (e *effects) ready(t lifecycle.Target) error {
 func (e *effects) pull(ctx context.Context, id, image string) (string, error) {
 	p, ok := e.runtime.(runtime.Puller)
 	if !ok {
-		return "", e.runtime.CanRun(image)
+		return "", e.runtime.CanRun(image, "")
 	}
 	return p.Pull(ctx, id, image)
 }
@@ -220,6 +224,48 @@ func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
 		return nil // it has ended meanwhile: its exit will tell
 	}
 	return err
+}
+
+// hibernate suspends a machine to disk, or in memory where that cannot be.
+func (e *effects) hibernate(ctx context.Context, t lifecycle.Target) (lifecycle.Suspension, error) {
+	h, ok := e.runtime.(runtime.Hibernator)
+	err := error(fault.New(fault.Precondition, runtime.CodeAwake, "the %s runtime cannot suspend machines to disk",
+		e.runtime.Name()))
+	if ok {
+		err = h.Hibernate(ctx, t.ID, t.Attempt)
+	}
+	if err == nil {
+		return lifecycle.Suspension{OnDisk: true}, nil
+	}
+	if fault.CodeOf(err) != runtime.CodeAwake {
+		return lifecycle.Suspension{}, err
+	}
+	return lifecycle.Suspension{Why: fault.As(err).Error()}, pause(ctx, e.runtime, lifecycle.EffPause, t.ID)
+}
+
+// wake has a machine go on, from disk or from where it was frozen.
+func (e *effects) wake(ctx context.Context, t lifecycle.Target) (w lifecycle.Waking, err error) {
+	h, ok := e.runtime.(runtime.Hibernator)
+	if !ok {
+		return w, pause(ctx, e.runtime, lifecycle.EffResume, t.ID)
+	}
+	if err := e.mayStart(); err != nil {
+		return w, err
+	}
+	spec, err := e.spec(t, true)
+	if err != nil {
+		return w, err
+	}
+	for _, mt := range spec.Mounts {
+		if err := e.disks.settle(ctx, mt.Volume); err != nil {
+			return w, err
+		}
+	}
+	st, err := h.Wake(ctx, spec)
+	if fault.CodeOf(err) == runtime.CodeForgotten {
+		return lifecycle.Waking{Forgotten: fault.As(err).Error()}, nil
+	}
+	return lifecycle.Waking{Life: life(st)}, err
 }
 
 func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/health"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/runtime"
 )
@@ -44,6 +45,7 @@ type loop struct {
 	tasks   taskHost
 	pulse   *pulse
 	images  *imageList
+	health  *health.Checker
 }
 
 // input is something the loop does with the supervisor. A nil done means that nobody waits.
@@ -78,6 +80,9 @@ func newLoop(o Options) *loop {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
 	l.pulse, l.images = newPulse(l), newImageList(l)
+	l.health = health.New(health.Options{Dial: o.Dial, Report: func(list []lifecycle.CheckResult) {
+		l.post(func(now time.Time) lifecycle.Out { return l.sup.Checked(now, list) })
+	}})
 	return l
 }
 
@@ -104,6 +109,7 @@ func (l *loop) run(ctx context.Context) error {
 	l.effects.done.Go(func() { l.acks.run(ctx) })
 	l.effects.done.Go(func() { l.pulse.run(ctx) })
 	l.effects.done.Go(func() { l.images.run(ctx) })
+	l.effects.done.Go(func() { l.health.Run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -294,5 +300,5 @@ func life(s runtime.Status) lifecycle.Life {
 		s.StartedAt = time.Now()
 	}
 	return lifecycle.Life{Machine: s.Machine, Attempt: s.Attempt, PID: s.PID, StartedAt: s.StartedAt, Paused: s.Paused,
-		Running: s.Running, HasExit: s.Exit != nil}
+		OnDisk: s.OnDisk, Running: s.Running, HasExit: s.Exit != nil}
 }

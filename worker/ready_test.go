@@ -20,7 +20,7 @@ type readying struct {
 	ahead, started chan runtime.Spec
 }
 
-func (readying) CanRun(string) error { return nil }
+func (readying) CanRun(string, string) error { return nil }
 
 func (r readying) Ready(s runtime.Spec) { r.ahead <- s }
 

@@ -152,6 +152,9 @@ func (l *loop) show(id string) *machine.Machine {
 	var e *entry
 	if m != nil {
 		e = &entry{m: m, versions: l.sup.Versions(id), changed: make(chan struct{})}
+		l.health.Set(m, l.sup.CheckedAttempt(id))
+	} else {
+		l.health.Forget(id)
 	}
 	if old := l.view.set(id, e); old != nil {
 		close(old.changed)

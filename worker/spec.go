@@ -24,7 +24,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	s := runtime.Spec{
 		Machine: m.ID, Attempt: t.Attempt, Fresh: t.Fresh, App: m.App, Image: machine.Pinned(m),
 		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY,
-		ReadOnly: c.Rootfs != nil && c.Rootfs.ReadOnly, Resources: machine.Resources(c),
+		ReadOnly: c.Rootfs != nil && c.Rootfs.ReadOnly, Runtime: c.Runtime, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
 		Network: machine.NetworkOf(c),
 	}

@@ -10,10 +10,12 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/health"
 	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/machine"
@@ -39,6 +41,8 @@ type Options struct {
 	Secrets  func(app string) (map[string]string, error) // nil: none
 	Tasks    Tasks                                       // nil: none
 	Observer Observer                                    // nil: none
+	// Dial connects to a port of a machine for its health checks; nil: health.Dial
+	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
 	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
 	// may. goesOn says that lives of the worker run here. nil: it always may
 	MayBegin func(ctx context.Context, goesOn bool) (why string)
@@ -97,6 +101,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = health.Dial
 	}
 	if o.Full == nil {
 		o.Full = func() error { return nil }

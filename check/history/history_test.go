@@ -55,6 +55,11 @@ func TestModels(t *testing.T) {
 		}
 		return o
 	}
+	failed := func(call, ret int64, out history.Outcome) history.Op {
+		o := redeem(call, ret, "t", out)
+		o.Code = "launch_failed"
+		return o
+	}
 	m1 := create(1, 2, "m1", "w1", "i1", history.Yes)
 	for _, tc := range []struct {
 		name string
@@ -95,6 +100,12 @@ func TestModels(t *testing.T) {
 			[]history.Op{m1, hold(3, 4, "t", 100), op(history.Killed, 5, 6, "", "w1", history.Yes),
 				hold(7, 8, "u", 100)}, 0},
 		{"a hold is redeemed", []history.Op{m1, hold(3, 4, "t", 100), redeem(5, 6, "t", history.Yes)}, 0},
+		{"a hold is redeemed, and the launch fails", []history.Op{m1, hold(3, 4, "t", 100), failed(5, 6, history.No),
+			create(7, 8, "m3", "w1", "i", history.Yes)}, 0},
+		{"a hold is redeemed, or not", []history.Op{m1, hold(3, 4, "t", 100), failed(5, 6, history.Unsure),
+			create(7, 8, "m3", "w1", "i", history.Yes)}, 0},
+		{"a launch of no hold fails", []history.Op{m1, hold(3, 4, "u", 100), failed(5, 6, history.No),
+			create(7, 8, "m3", "w1", "i", history.Yes)}, 1},
 		{"a hold is not kept", []history.Op{m1, hold(3, 4, "t", 100), redeem(5, 6, "t", history.No)}, 1},
 	} {
 		if got := history.Check(tc.ops, 2, time.Minute); len(got.Violations) != tc.bad || got.Unknown > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/lifecycle"
 )
 
 // Result is what a search found.
@@ -82,7 +83,7 @@ func atOnce(ops []Op) []porcupine.Operation {
 	for i, o := range ops {
 		switch {
 		case o.Outcome == Unsure || o.Kind == Killed || o.Kind == Restored:
-		case o.Kind == Destroy || o.Kind == Release || o.Kind == ReleaseLease:
+		case o.spends() || o.Kind == Destroy || o.Kind == Release || o.Kind == ReleaseLease:
 			out[i].Return = o.Call
 		default:
 			out[i].Call = o.Return
@@ -214,6 +215,8 @@ func capacityModel(slots int) porcupine.Model {
 			held := st.held(o)
 			frees := o.Outcome == Unsure && (o.Kind == Destroy || o.Kind == Release)
 			switch {
+			case o.spends():
+				delete(held, o.Token)
 			case o.Kind == Killed:
 				held = map[string]int64{}
 			case o.Outcome != Yes && !frees:
@@ -234,6 +237,13 @@ func capacityModel(slots int) porcupine.Model {
 			return st.used+len(held) <= slots, st
 		},
 	}
+}
+
+// spends reports whether a create may have redeemed its hold, and then have made nothing: its machine's launch failed,
+// or nobody knows.
+func (o Op) spends() bool {
+	return o.Kind == Create && o.Token != "" && (o.Outcome == Unsure ||
+		o.Outcome == No && o.Code == lifecycle.CodeLaunchFailed)
 }
 
 func (s *workerState) add(id string) {

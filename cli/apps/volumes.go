@@ -31,8 +31,8 @@ func Volumes(c *cli.Env) *cobra.Command {
 	}
 	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
 		Long: "A volume outlives the machines it is attached to. It is on one worker for life.\n" +
-			"No more can be written to it than its size, where its worker can see to that (souk doctor says so); " +
-			"else its size is only counted.",
+			"No more can be written to it than its size, where its worker can see to that " +
+			"(\"held\" in the list; souk doctor says why); else its size is only counted.",
 		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
 		Args:    cli.Args(0, 0, "no argument, or one of its commands"), RunE: list},
 		cmdVolumeCreate(c), cmdVolumeExtend(c), cmdVolumeSnapshot(c), cmdVolumeDestroy(c))
@@ -207,8 +207,11 @@ func printVolumes(c *cli.Env, vs []machine.Volume) {
 		if v.AttachedMachine != nil && *v.AttachedMachine != "" {
 			attached = *v.AttachedMachine
 		}
-		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, fmt.Sprintf("%d GB", v.SizeGB), string(v.Worker),
-			attached))
+		size := fmt.Sprintf("%d GB", v.SizeGB)
+		if v.SizeHeld {
+			size += " held"
+		}
+		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, size, string(v.Worker), attached))
 	}
 	c.Table([]cli.Column{cli.Drop("ID", 2), cli.Keep("NAME").Cut(8), cli.Drop("STATE", 3), cli.Keep("SIZE"),
 		cli.Drop("WORKER", 4).Cut(6), cli.Drop("ATTACHED TO", 1).Cut(8)}, rows)

@@ -197,7 +197,23 @@ func (p *picture) title() string {
 	if heard < len(p.now.Workers) {
 		text += fmt.Sprintf(", %d heard", heard)
 	}
-	return text + ", " + cli.NumberOf(machines, "machine", "machines")
+	return text + ", " + cli.NumberOf(machines, "machine", "machines") + p.requests()
+}
+
+// requests is how many requests a second the proxy of the member that is asked answers, and how many wait there.
+func (p *picture) requests() string {
+	if p.now.Proxy == nil || p.last == nil || p.last.Proxy == nil || !p.now.At.After(p.last.At) {
+		return ""
+	}
+	n := p.now.Proxy.Requests - p.last.Proxy.Requests
+	if p.now.Proxy.Requests < p.last.Proxy.Requests { // it was started anew
+		n = p.now.Proxy.Requests
+	}
+	text := fmt.Sprintf(", %.0f requests/s", float64(n)/p.now.At.Sub(p.last.At).Seconds())
+	if p.now.Proxy.Held > 0 {
+		text += fmt.Sprintf(", %d held", p.now.Proxy.Held)
+	}
+	return text
 }
 
 // foot is the last line: what can be typed, or what is typed.

@@ -23,7 +23,8 @@ func Top(c *cli.Env) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{Use: "top", Short: "Watch what workers and machines use; q ends it",
 		Long: `Show, and refresh, what each worker has granted of its capacity and what is really used of it, what it
-does, and which machines use most.
+does, and which machines use most; and how many requests a second the proxy of the member that is asked answers, and
+how many it holds until a machine is there.
 
   CPU, MEMORY   of a worker: what is granted of what it has, and what is used of what it has
   CPU           of a machine: 100% is one CPU

@@ -38,20 +38,25 @@ func values() map[string]value {
 		"priority": {list: words("high", "normal", "low"), kind: "string"},
 		"strategy": {list: words("direct", "race", "shared", "batching", "fair-share")},
 		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
-		"schedule": {list: words("hourly", "daily", "weekly", "monthly")},
-		"pace":     {list: words("lan", "wan")},
-		"network":  {list: words("own", "none", "host")}, "allow-from": {list: apps}, "egress": {list: words("none")},
+		"schedule":        {list: words("hourly", "daily", "weekly", "monthly")},
+		"pace":            {list: words("lan", "wan")},
+		"autostop":        {list: words("stop", "suspend", "off")},
+		"network-between": {list: words("none", "wireguard", "vxlan")},
+
+		"network": {list: words("own", "none", "host")}, "allow-from": {list: apps}, "egress": {list: words("none")},
 
 		"volumes":    {list: words("auto", "sized", "directory")},
-		"containers": {list: words("auto", "off", "runc", "crun", "runsc")},
+		"containers": {list: words("auto", "off", "runc", "crun", "runsc"), more: true},
+		"runtime":    {list: runtimes},
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
 		"gpus":   {list: gpus, more: true},
 		"worker": {list: workers, many: true},
 		"state":  {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":    dir, "traces": dir, "unit-dir": dir,
+		"dir":    dir, "traces": dir, "unit-dir": dir, "certs": dir,
 	}
-	for _, name := range []string{"from", "file", "env-file", "config", "tls-cert", "tls-key", "token-file", "root",
+	for _, name := range []string{"access-log", "from", "file", "env-file", "config", "tls-cert", "tls-key",
+		"token-file", "root",
 		"registry-config",
 		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec"} {
 		v[name] = file
@@ -178,6 +183,18 @@ func regions(ctx context.Context, c *cli.Env) ([]string, error) {
 
 func attributes(ctx context.Context, c *cli.Env) ([]string, error) {
 	return ofWorkers(func(w cluster.Record) []string { return slices.Collect(maps.Keys(w.Attributes)) })(ctx, c)
+}
+
+// runtimes lists the OCI runtimes that some worker has.
+func runtimes(ctx context.Context, c *cli.Env) ([]string, error) {
+	return ofWorkers(func(w cluster.Record) (out []string) {
+		for a := range w.Attributes {
+			if name, is := strings.CutPrefix(a, cluster.RuntimeAttribute("")); is {
+				out = append(out, name)
+			}
+		}
+		return out
+	})(ctx, c)
 }
 
 func reservations(ctx context.Context, c *cli.Env) ([]string, error) {

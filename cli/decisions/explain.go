@@ -21,7 +21,7 @@ import (
 
 // Explain makes the command "souk explain".
 func Explain(c *cli.Env) *cobra.Command {
-	number := 0
+	number, request := 0, ""
 	cmd := &cobra.Command{
 		Use:   "explain MACHINE | DECISION",
 		Short: "Tell why a machine is where it is, or was, and what each worker would say now",
@@ -30,15 +30,31 @@ the next best worker; then every worker that was considered, its verdict, its sc
 and each clause that said no, with its numbers. Then the same question asked again now.
 
 A machine that is gone is explained from the log of decisions, by its id. So is a request that was refused: its
-error tells the id of the decision. Where there were several decisions about a machine, --decision chooses one.`,
+error tells the id of the decision. Where there were several decisions about a machine, --decision chooses one.
+
+With --request it is a request that the proxy led to a machine: what became of it, and where the time went. Its id is
+in the answer's header Fly-Request-Id and in the access log. The member that took the request keeps it, for a while,
+where a machine was woken for it or it failed.`,
 		Example: "  souk explain web\n  souk explain d891275c2e5118 --decision 1\n  souk explain " +
 			"01M7Z6Z6JVTGHP383SEQVSDTA6\n" +
-			"  souk explain web --json | jq '.decision.considered[] | {worker, score}'",
-		Args: cli.Args(1, 1, "one machine, by id or name, or one decision by its id"),
+			"  souk explain web --json | jq '.decision.considered[] | {worker, score}'\n" +
+			"  souk explain --request 01M84PDNYK1EG36XHDXASSQDZE",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if request != "" {
+				return cli.Args(0, 0, "no argument beside --request ID")(cmd, args)
+			}
+			return cli.Args(1, 1, "one machine, by id or name, or one decision by its id")(cmd, args)
+		},
 	}
 	cmd.Flags().IntVar(&number, "decision", 0,
 		"which of the machine's decisions, 1 being the oldest (default the newest)")
-	cmd.RunE = func(cmd *cobra.Command, refs []string) error { return explain(cmd.Context(), c, refs[0], number) }
+	cmd.Flags().StringVar(&request, "request", "", "the id of a request, in the place of a machine")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if request != "" {
+			return explainRequest(cmd.Context(), c, request)
+		}
+		return explain(cmd.Context(), c, refs[0], number)
+	}
 	return cmd
 }
 

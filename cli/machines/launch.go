@@ -56,6 +56,7 @@ type RunFlags struct {
 	rm       bool
 	tty      bool
 	readOnly bool
+	runtime  string
 	typing   bool
 	keys     string
 	attach   bool
@@ -67,6 +68,7 @@ type RunFlags struct {
 	user     string
 	place    placeFlags
 	network  networkFlags
+	http     httpFlags
 }
 
 // Shape adds the flags that say what the machine is to be, and where.
@@ -96,6 +98,7 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringVar(&o.gpus, "gpus", "", "COUNT or KIND:COUNT, whole GPUs; the machine finds their numbers in SOUK_GPUS")
 	o.place.add(f)
 	o.network.add(f)
+	o.http.add(f)
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringArrayVar(&o.envFiles, "env-file", nil, "a file with a line NAME=VALUE for each variable; repeatable")
@@ -113,6 +116,8 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.StringVar(&o.signal, "stop-signal", "", "the signal that a stop sends first (default: the image's, else SIGINT)")
 	f.BoolVar(&o.readOnly, "read-only", false,
 		"the image's files cannot be written over; /run, /tmp and /var/tmp are in memory then")
+	f.StringVar(&o.runtime, "runtime", "", "the OCI runtime that makes its container, as runsc, whose machines have a "+
+		"kernel of their own (default: the worker's first)")
 	f.DurationVar(&o.grace, "stop-grace", 0, "how long the signal may take before the machine is killed (default 5s)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
 }
@@ -180,6 +185,9 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 		return err
 	}
 	o.network.apply(l.Config)
+	if err := o.http.apply(app, l); err != nil {
+		return err
+	}
 	sched, err := o.place.scheduling()
 	if err == nil && sched != nil {
 		l.Scheduling = over(l.Scheduling, sched)
@@ -346,6 +354,9 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	// Attached, the output is read to its end first, then the client destroys it.
 	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach && !o.sits()
 	cfg.Init.TTY = cfg.Init.TTY || o.tty
+	if o.runtime != "" {
+		cfg.Runtime = o.runtime
+	}
 	if o.readOnly {
 		if cfg.Rootfs == nil {
 			cfg.Rootfs = new(machine.Rootfs)

@@ -55,6 +55,7 @@ func Run(c *cli.Env) *cobra.Command {
   souk run --name web -- /usr/bin/python3 -m http.server 8080
   souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
   souk run -it --rm -- /bin/bash
+  souk run --name hello --http :8080 -- /usr/bin/python3 -m http.server 8080
   souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
   souk run -f launch.toml --name web --count 3
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
@@ -145,7 +146,7 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	if c.JSON {
 		c.JSONLine(c.Out, launched{m, float64(took) / 1e6})
 	} else {
-		printLaunch(c, m, took)
+		printLaunch(ctx, c, cl, m, took)
 	}
 	return launchFailed(m)
 }
@@ -166,6 +167,9 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	}
 	if _, err := KeyValues("--env", o.env, os.LookupEnv); err != nil {
 		return err
+	}
+	if err := o.http.apply("", &machine.Launch{Config: new(machine.Config)}); err != nil {
+		return err // before anybody is asked
 	}
 	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
 		if ext := filepath.Ext(argv[0]); ext == ".json" || ext == ".toml" {
@@ -305,7 +309,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 // awaitLaunch waits for a machine that takes longer to start than its worker waits, because its image is pulled.
 func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
 	now, err := waitStates(ctx, c, cl, m, 0, machine.Started, machine.Stopped, machine.Failed, machine.Destroyed)
-	if err == nil && now.State == machine.Destroyed && !m.Config.AutoDestroy {
+	if err == nil && (now.LaunchFailed() || now.State == machine.Destroyed && !m.Config.AutoDestroy) {
 		return nil, fault.New(
 			fault.Precondition,
 			"launch_failed",
@@ -398,7 +402,7 @@ func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 }
 
 // printLaunch tells where the machine was placed, why, and where the time went.
-func printLaunch(c *cli.Env, m *machine.Machine, took time.Duration) {
+func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, took time.Duration) {
 	fmt.Fprintf(c.Out, "%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
 	fmt.Fprintf(c.Out, "  where  worker %s, region %s\n", m.Worker, m.Region)
 	if m.Placement != nil {
@@ -409,6 +413,9 @@ func printLaunch(c *cli.Env, m *machine.Machine, took time.Duration) {
 		// The token is this user's own file, so souk runs as this user.
 		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
 			"."+m.Config.Mounts[0].Path, m.Config.Mounts[0].Path)
+	}
+	if url := urlOf(ctx, cl, m); url != "" {
+		fmt.Fprintf(c.Out, "  next   curl %s\n", url)
 	}
 	next := "logs -f"
 	if m.State == machine.Created {

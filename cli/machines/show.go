@@ -165,8 +165,14 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		if m.ImageRef.Digest != "" {
 			line("image", "%s (%s)", m.Config.Image, m.ImageRef.Digest)
 		}
+		if m.Config.Runtime != "" {
+			line("runtime", "%s", m.Config.Runtime)
+		}
 		line("shape", "%s", cli.Shape(m.Config))
 		line("command", "%s", cli.Command(m.Config))
+	}
+	for _, s := range servicesOf(ctx, cl, m) {
+		line("service", "%s", serviceText(&s))
 	}
 	if m.Cordoned {
 		line("cordoned", "yes: no requests are routed to it")
@@ -183,7 +189,11 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		}
 	}
 	for _, ch := range m.Checks {
-		line("check", "%s is %s: %s", ch.Name, ch.Status, strings.Map(cli.Printable, ch.Output))
+		why, words, _ := strings.Cut(ch.Output, "\n")
+		if words != "" {
+			why += ", " + strconv.Quote(words)
+		}
+		line("check", "%s is %s: %s", ch.Name, ch.Status, strings.Map(cli.Printable, why))
 	}
 	for _, e := range m.Events {
 		line("event", "%s", cli.EventText(e))

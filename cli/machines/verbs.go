@@ -155,14 +155,22 @@ func Restart(c *cli.Env) *cobra.Command {
 func Suspend(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "suspend MACHINE...", Short: "Freeze machines, memory and all; start thaws them",
-		Example: "  souk suspend web\n  souk start web"}
-	return v.register(
-		verb(c, cmd, v, machine.Suspended, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			_, err := cl.Suspend(ctx, m.App, m.ID, v.nonce)
-			return err
-		}),
-		"limit",
-	)
+		Long: "Freeze machines, memory and all; start thaws them. With --to-disk the memory is written to disk and " +
+			"given back, where that can be: a container by runsc with --network none. Else it stays where it is, and " +
+			"the machine's newest event says why (souk events). What is on disk outlives a boot of its host.",
+		Example: "  souk suspend web\n  souk suspend --to-disk web\n  souk start web"}
+	toDisk := false
+	act := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+		suspend := cl.Suspend
+		if toDisk {
+			suspend = cl.SuspendToDisk
+		}
+		_, err := suspend(ctx, m.App, m.ID, v.nonce)
+		return err
+	}
+	v.register(verb(c, cmd, v, machine.Suspended, act), "limit")
+	cmd.Flags().BoolVar(&toDisk, "to-disk", false, "write the memory to disk and give it back, where that can be")
+	return cmd
 }
 
 // Destroy makes the command "souk destroy".

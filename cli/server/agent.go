@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/sysmon"
 )
 
@@ -32,6 +33,7 @@ type agentConfig struct {
 	doorFlags
 	containerFlags
 	volumeFlags
+	proxyFlags
 	Dir    string   `toml:"dir"`
 	Wire   string   `toml:"wire"`
 	Gossip string   `toml:"gossip"`
@@ -44,6 +46,8 @@ type agentConfig struct {
 	DNS    string   `toml:"dns"`
 	Pace   string   `toml:"pace"`
 	Level  string   `toml:"log"`
+
+	Between string `toml:"network-between"`
 
 	DecisionMB int64 `toml:"decision-log-mb"`
 	AllowRoot  bool  `toml:"allow-root"`
@@ -78,6 +82,7 @@ When the agent ends, is upgraded or is killed, the machines go on running; the n
   API     127.0.0.1:4280   HTTP with a token; with TLS beyond loopback
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
   gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
+  tunnel  not by default   UDP 4283 with --network-between: between the machines of images on different hosts
   dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask
 
 Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a
@@ -117,10 +122,14 @@ func Agent(c *cli.Env) *cobra.Command {
 	f.Var(&o.Memory, "memory", "how much memory to offer, such as 64g (default: what this host has)")
 	f.StringVar(&o.DNS, "dns", "",
 		"HOST:PORT to answer DNS at, for names below souk, such as 127.0.0.1:4253 (default: not at all)")
+	f.StringVar(&o.Between, "network-between", string(netplan.NoWay),
+		"how machines of images reach those of other hosts: none; wireguard, encrypted and from members alone; vxlan, "+
+			"in clear, for a network where nobody else is. All hosts the same")
 	f.StringVar(&o.Level, "log", "warn", "what is logged: debug, info, warn or error")
 	o.offer.add(f)
 	o.containerFlags.add(f)
 	o.volumeFlags.add(f)
+	o.proxyFlags.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.read(cmd.Flags()); err != nil {
 			return err
@@ -169,7 +178,18 @@ func (o *agentFlags) read(f *pflag.FlagSet) error {
 		"image-budget":       func() { o.ImageBudget = flags.ImageBudget },
 		"allow-host-network": func() { o.AllowHost = flags.AllowHost },
 		"ready":              func() { o.Ready = flags.Ready },
+		"network-between":    func() { o.Between = flags.Between },
 		"volumes":            func() { o.Volumes = flags.Volumes },
+		"http":               func() { o.HTTP = flags.HTTP },
+		"https":              func() { o.HTTPS = flags.HTTPS },
+		"certs":              func() { o.Certs = flags.Certs },
+		"acme":               func() { o.ACME = flags.ACME },
+		"acme-directory":     func() { o.ACMEURL = flags.ACMEURL },
+		"ports":              func() { o.Ports = flags.Ports },
+		"domain":             func() { o.Domains = flags.Domains },
+		"trusted-proxy":      func() { o.Trusted = flags.Trusted },
+		"access-log":         func() { o.Access = flags.Access },
+		"access-log-share":   func() { o.Sample = flags.Sample },
 		"log":                func() { o.Level = flags.Level },
 		"decision-log-mb":    func() { o.DecisionMB = flags.DecisionMB },
 	} {
@@ -240,6 +260,7 @@ type agent struct {
 	node  *node.Node
 
 	containers containerPlan
+	requests   proxyDoors
 }
 
 // openAgent opens a member's directory, which is this process's alone, and all that it listens on. left is called when
@@ -263,6 +284,9 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if a.containers, err = o.containerFlags.plan(dir); err != nil {
 		return nil, errors.Join(err, a.doors.close())
 	}
+	if err := o.planBetween(&a.containers); err != nil {
+		return nil, errors.Join(err, a.doors.close())
+	}
 	sized, err := o.volumeFlags.sized()
 	if err != nil {
 		return nil, errors.Join(err, a.doors.close())
@@ -272,11 +296,14 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 			return nil, errors.Join(err, a.doors.close())
 		}
 	}
+	if a.requests, err = o.proxyFlags.plan(); err != nil {
+		return nil, errors.Join(err, a.doors.close())
+	}
 	a.node, err = node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: a.m,
-			Containers: a.containers.how, Sized: sized,
+			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
 			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
@@ -361,6 +388,7 @@ func (a *agent) print(c *cli.Env, took time.Duration) {
 	}
 	printUsers(c)
 	a.containers.say(c)
+	a.requests.say(c)
 	a.doors.printRoot(c, a.dir)
 	next, given := "souk members, which finds this agent by itself", ""
 	if home, err := c.AgentDir(""); err != nil || home != a.dir {

@@ -41,7 +41,8 @@ const readyMachines = 16
 
 func (o *containerFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.Containers, "containers", containersAuto,
-		"the OCI runtime that runs images, a name or a path; auto: runc where souk is root and has it; off: none")
+		"the OCI runtimes that run images, names or paths, the first for machines that ask for none; auto: runc, and "+
+			"runsc (gVisor) beside it, where souk is root and has them; off: none")
 	f.StringVar(&o.RegistryConfig, "registry-config", "",
 		"a file with credentials of registries, as docker login writes it")
 	f.StringArrayVar(&o.Mirrors, "mirror", nil,
@@ -62,26 +63,32 @@ type containerPlan struct {
 
 // plan says how the workers of a directory run images. That they cannot is an error only where it was asked for.
 func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
-	engine := o.Containers
-	switch engine {
+	var engines []string
+	switch o.Containers {
 	case containersOff:
 		p.why = "--containers is off"
 		return p, nil
 	case containersAuto, "":
-		engine = oci.DefaultEngine
-		if err := oci.Able(engine); err != nil {
+		if err := oci.Able(oci.DefaultEngine); err != nil {
 			p.why = fault.As(err).Text
 			return p, nil
 		}
+		engines = append(engines, oci.DefaultEngine)
+		if oci.Able(oci.Sandbox) == nil {
+			engines = append(engines, oci.Sandbox)
+		}
 	default:
-		if err := oci.Able(engine); err != nil {
-			return p, err
+		for name := range strings.SplitSeq(o.Containers, ",") {
+			if err := oci.Able(name); err != nil {
+				return p, err
+			}
+			engines = append(engines, name)
 		}
 	}
 	if o.Ready < 0 {
 		return p, cli.Usagef("--ready is a number of machines from 0 up, not %d", o.Ready)
 	}
-	p.how = &node.Containers{Engine: engine, Budget: int64(o.ImageBudget) << 20, Ready: o.Ready,
+	p.how = &node.Containers{Engines: engines, Budget: int64(o.ImageBudget) << 20, Ready: o.Ready,
 		Registries: map[string]remote.Registry{}, AllowHost: o.AllowHost, NoNetwork: hostnet.Able()}
 	if p.how.Budget == 0 {
 		if p.how.Budget, err = shareOfDisk(dir); err != nil {
@@ -116,9 +123,15 @@ func shareOfDisk(dir string) (int64, error) {
 func (p containerPlan) say(c *cli.Env) {
 	switch {
 	case p.how != nil:
-		fmt.Fprintf(c.Out, "  images are run by %s\n", filepath.Base(p.how.Engine))
+		by := filepath.Base(p.how.Engines[0])
+		for _, e := range p.how.Engines[1:] {
+			by += fmt.Sprintf(", or by %s where a machine asks for it (--runtime %[1]s)", filepath.Base(e))
+		}
+		fmt.Fprintf(c.Out, "  images are run by %s\n", by)
 		if err := p.how.NoNetwork; err != nil {
 			fmt.Fprintf(c.Out, "  those that want a network are refused: %v\n", err)
+		} else if p.how.Between != "" {
+			fmt.Fprintf(c.Out, "  those of other hosts are reached by %s\n", p.how.Between)
 		}
 	case os.Geteuid() == 0:
 		fmt.Fprintf(c.Out, "  no images are run: %s\n", p.why)

@@ -35,6 +35,7 @@ type devFlags struct {
 	verbose bool
 	images  containerFlags
 	volumes volumeFlags
+	proxy   proxyFlags
 
 	decisionMB int64
 }
@@ -75,6 +76,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 	o.offer.add(f)
 	o.images.add(f)
 	o.volumes.add(f)
+	o.proxy.add(f)
 	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
@@ -118,28 +120,28 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}
-	level := slog.LevelWarn
-	if o.verbose {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	log := o.log(c)
 	doors, err := openDoors(dir, &o.doorFlags, hostsHere(""), log)
 	if err != nil {
 		return err
 	}
+	requests, err := o.proxy.plan()
+	if err != nil {
+		return errors.Join(err, doors.close())
+	}
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized,
+			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized, Proxy: requests.how,
 			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
 	)
 	if err != nil {
-		return errors.Join(err, doors.close())
+		return errors.Join(err, doors.close(), requests.close())
 	}
 	if err := doors.tell(dir); err != nil {
 		return errors.Join(err, doors.close(), n.Close())
 	}
-	printReady(ctx, c, dir, doors, n, plans, containers, time.Since(begin), o.dir == "")
+	printReady(ctx, c, dir, doors, n, plans, containers, &requests, time.Since(begin), o.dir == "")
 	keepMemory(ctx, c)
 	if err := sysmon.Calm(sysmon.Slack); err != nil {
 		log.Debug("this process takes more CPU than it could", "err", err)
@@ -150,6 +152,15 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	err = errors.Join(err, n.Close())
 	printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")
 	return err
+}
+
+// log returns where what is done is logged.
+func (o *devFlags) log(c *cli.Env) *slog.Logger {
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
 }
 
 // ownCores returns how many cores souk itself may use at once: half of those there are, but one for each worker. The
@@ -168,7 +179,7 @@ type ready struct {
 }
 
 func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.Node, plans []node.Worker,
-	containers containerPlan, took time.Duration, home bool) {
+	containers containerPlan, requests *proxyDoors, took time.Duration, home bool) {
 	running := n.Running(ctx)
 	if c.JSON {
 		r := ready{Addr: d.addr, Dir: dir, TokenFile: filepath.Join(dir, "token"), Machines: running, PID: os.Getpid()}
@@ -184,6 +195,7 @@ func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.N
 	}
 	printUsers(c)
 	containers.say(c)
+	requests.say(c)
 	if running > 0 {
 		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
 	}

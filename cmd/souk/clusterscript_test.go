@@ -82,7 +82,11 @@ func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: agent NAME [FLAG...]")
 	}
-	name := args[0]
+	startAgent(ts, args[0], nil, args[1:])
+}
+
+// startAgent starts an agent, by another command where its host takes one.
+func startAgent(ts *testscript.TestScript, name string, by, args []string) {
 	a := &scriptAgent{dir: ts.MkAbs(name), done: make(chan struct{})}
 	flags := []string{
 		"agent",
@@ -102,7 +106,8 @@ func scriptStartAgent(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	exe, err := exec.LookPath("souk")
 	ts.Check(err)
-	a.cmd = exec.Command(exe, append(flags, args[1:]...)...) //nolint:gosec // this program
+	argv := append(append(append([]string{}, by...), exe), append(flags, args...)...)
+	a.cmd = exec.Command(argv[0], argv[1:]...) //nolint:gosec // this program
 	a.cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"))
 	log, err := os.Create(a.dir + ".log")
 	ts.Check(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/cli/policies"
 	"github.com/soukhq/souk/cli/quota"
 	"github.com/soukhq/souk/cli/server"
+	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/cli/sim"
 )
 
@@ -46,6 +47,8 @@ func sections() []section {
 			{"restart", machines.Restart}, {"suspend", machines.Suspend}, {"signal", machines.Signal},
 			{"wait", machines.Wait}, {"destroy", machines.Destroy}, {"metadata", machines.Metadata},
 			{"lease", machines.Lease}}},
+		{"requests", "Requests from outside:", []entry{{"services", services.Services}, {"routes", services.Routes},
+			{"proxy", services.Proxy}}},
 		{"things", "What machines use:", []entry{{"apps", apps.Apps}, {"volumes", apps.Volumes},
 			{"secrets", apps.Secrets}, {"image", images.Images}}},
 		{"cluster", "A cluster of several hosts:", []entry{{"init", server.Init}, {"token", server.Token},

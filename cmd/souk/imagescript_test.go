@@ -31,6 +31,15 @@ func scriptPush(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	}
 }
 
+func scriptBusybox(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: busybox FILE")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), imagetest.Busybox(t).DockerArchive(t, "bb:1"), 0o600))
+	}
+}
+
 func scriptSaved(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) != 3 {

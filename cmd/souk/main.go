@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/bench"
+	"github.com/soukhq/souk/bench/request"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/server"
 )
@@ -21,8 +22,8 @@ func main() { os.Exit(realMain()) }
 // realMain is main for tests, which run it under the name souk.
 func realMain() int {
 	// A reaper lives for long and in numbers: it must not pay for the command line's machinery.
-	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, bench.MemberMain,
-		bench.FloodMain} {
+	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, server.WireGuardMain,
+		bench.MemberMain, bench.FloodMain, request.Main} {
 		if mine, err := hidden(os.Args[1:]); mine {
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)

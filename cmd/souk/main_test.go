@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,12 +57,15 @@ const keyOwn = "own-souk"
 //	keep NAME       put the last command's stdout, trimmed, into $NAME
 //	code N CMD...   run CMD and want exactly this exit code
 //	push NAME TEXT  put an image into a registry of this test, and set $REGISTRY; the program in it prints TEXT
+//	busybox FILE    write an image of busybox to FILE as docker save does, called bb:1
 //	pushnet NAME    put an image there whose program serves a text and asks for those of others
+//	freeport NAME   set $NAME to a TCP port of this host that nobody listens at
 //	until CMD...    run CMD until it succeeds, for a while
 //	saved FILE NAME TEXT
 //	                write an image to FILE as docker save does
 //
-// and the condition [containers]: this host can run them.
+// and the conditions [containers] and [sandboxes], this host can run them, by runc and by runsc, and [web], it has curl
+// and busybox's small web server.
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
 
 func runScripts(t *testing.T, dir string) {
@@ -79,15 +86,35 @@ func runScripts(t *testing.T, dir string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"dev": scriptDev, "kill9": scriptKill, "down": scriptDown, "keep": scriptKeep, "code": scriptCode,
-			"push": scriptPush(t), "saved": scriptSaved(t), "pushnet": scriptPushNet(t), "until": scriptUntil,
-			"registry": scriptRegistry(t), "noregistry": scriptNoRegistry,
+			"dev":   scriptDev,
+			"kill9": scriptKill,
+			"down":  scriptDown,
+			"keep":  scriptKeep,
+			"code":  scriptCode,
+			"push": scriptPush(
+				t,
+			),
+			"saved":      scriptSaved(t),
+			"busybox":    scriptBusybox(t),
+			"pushnet":    scriptPushNet(t),
+			"until":      scriptUntil,
+			"freeport":   scriptFreePort,
+			"registry":   scriptRegistry(t),
+			"noregistry": scriptNoRegistry,
 		},
 		Condition: func(name string) (bool, error) {
-			if name != "containers" {
+			if name == "web" {
+				err := canServeWeb()
+				if err != nil && os.Getenv("CI") == "true" {
+					return false, err
+				}
+				return err == nil, nil
+			}
+			engine, is := map[string]string{"containers": oci.DefaultEngine, "sandboxes": oci.Sandbox}[name]
+			if !is {
 				return false, fmt.Errorf("there is no condition %s", name)
 			}
-			err := oci.Able(oci.DefaultEngine)
+			err := oci.Able(engine)
 			if err != nil && os.Getenv("CI") == "true" {
 				return false, err
 			}
@@ -108,6 +135,26 @@ func scriptDev(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Setenv("SOUK_ADDR", own.Ready.Addr)
 	ts.Setenv("SOUK_TOKEN", own.Token)
+}
+
+// canServeWeb says what a test lacks that has a machine serve HTTP and asks it.
+func canServeWeb() error {
+	if _, err := exec.LookPath("curl"); err != nil {
+		return err
+	}
+	out, err := exec.Command("busybox", "--list").Output()
+	if err == nil && !slices.Contains(strings.Fields(string(out)), "httpd") {
+		err = errors.New("busybox has no httpd")
+	}
+	return err
+}
+
+func scriptFreePort(ts *testscript.TestScript, _ bool, args []string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	ts.Check(errors.Join(err, ln.Close()))
+	ts.Setenv(args[0], port)
 }
 
 func scriptKill(ts *testscript.TestScript, _ bool, _ []string) { ts.Value(keyOwn).(*live.Souk).Kill() }

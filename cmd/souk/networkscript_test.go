@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/soukhq/souk/image/imagetest"
@@ -61,7 +60,7 @@ func apart(t *testing.T, lacks error) bool {
 }
 
 // netProgram serves its second argument on port 80, or where its third says, or prints what the address that is its
-// second argument answers.
+// second argument answers, or asks there again and again until there is no answer.
 const netProgram = `package main
 
 import ("fmt"; "io"; "net/http"; "os"; "time")
@@ -72,13 +71,19 @@ func main() {
 		panic(http.ListenAndServe(append(os.Args, ":80")[3], nil))
 	}
 	c := http.Client{Timeout: 3 * time.Second}
-	r, err := c.Get(os.Args[2])
-	if err != nil {
-		fmt.Println("no answer:", err)
-		os.Exit(1)
+	for {
+		r, err := c.Get(os.Args[2])
+		if err != nil {
+			fmt.Println("no answer:", err)
+			os.Exit(1)
+		}
+		b, _ := io.ReadAll(r.Body)
+		fmt.Print(string(b))
+		if os.Args[1] == "ask" {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	b, _ := io.ReadAll(r.Body)
-	fmt.Print(string(b))
 }
 `
 
@@ -114,10 +119,7 @@ func scriptPushNet(t *testing.T) func(*testscript.TestScript, bool, []string) {
 			ts.Fatalf("usage: pushnet NAME")
 		}
 		r := imagetest.NewRegistry(t)
-		r.Push(t, args[0], imagetest.Build(t, imagetest.Spec{Compression: "gzip",
-			Config: v1.Config{Entrypoint: []string{"/net"}, User: "1000"},
-			Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "net",
-				Body: string(imagetest.Program(t, netProgram)), Mode: 0o755})}}))
+		r.Push(t, args[0], netImage(t))
 		ts.Setenv("REGISTRY", r.Host)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,8 @@ const (
 	readmeEnd   = "<!-- end of transcript -->"
 	imageBegin  = "<!-- transcript: go test ./cmd/souk -run ReadmeImage -update -->\n"
 	imageEnd    = "<!-- end of the image's transcript -->"
+	httpBegin   = "<!-- transcript: go test ./cmd/souk -run ReadmeHTTP -update -->\n"
+	httpEnd     = "<!-- end of the transcript of requests -->"
 )
 
 // readmeStep is a piece of the transcript: a sentence, souk dev in the background, or a command of the shell.
@@ -67,6 +70,22 @@ func readmeSteps() []readmeStep {
 	}
 }
 
+// httpSteps wake a machine by a request.
+func httpSteps() []readmeStep {
+	return []readmeStep{
+		{dev: "souk dev"},
+		{run: `souk run --name hello --http :8080 --autostop-after 1s -- ` +
+			`/bin/sh -c 'echo "hello from process $$" > index.html; exec busybox httpd -f -p $PORT'`},
+		{run: `curl -s http://hello.localhost:4284`},
+		{say: "Nobody asks for a second, and it is stopped. The next request waits until it answers again, and " +
+			"says where the time went:"},
+		{quiet: `until souk ps --state stopped -q | grep -q .; do :; done`},
+		{run: `souk services`},
+		{run: `curl -si http://hello.localhost:4284 | grep -e HTTP -e Souk-Wake -e hello | tr -d "\r"`},
+		{run: `souk destroy --force hello`},
+	}
+}
+
 func imageSteps() []readmeStep {
 	const loop = `'while true; do echo "$SOUK_NAME is process $$"; sleep 1; done'`
 	return []readmeStep{
@@ -105,6 +124,17 @@ func imageSteps() []readmeStep {
 // amounts) is masked for the comparison, but stands in README.md as it was recorded.
 func TestReadme(t *testing.T) { transcript(t, readmeSteps(), readmeBegin, readmeEnd) }
 
+// TestReadmeHTTP has a machine that sleeps until it is asked.
+func TestReadmeHTTP(t *testing.T) {
+	if err := canServeWeb(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("this host cannot serve and ask HTTP: ", err)
+	}
+	transcript(t, httpSteps(), httpBegin, httpEnd)
+}
+
 // TestReadmeImage does it with an image, in a network namespace of its own.
 func TestReadmeImage(t *testing.T) {
 	_, err := exec.LookPath("busybox")
@@ -120,6 +150,7 @@ func transcript(t *testing.T, steps []readmeStep, begin, end string) {
 	r := &recorder{
 		t:    t,
 		home: home,
+		web:  freePort(t),
 		env:  append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "SOUK_ADDR=", "SOUK_TOKEN=", "SOUK_APP="),
 	}
 	own := &live.Souk{Exe: exe, State: filepath.Join(home, ".local", "state", "souk", "dev"), Stderr: io.Discard}
@@ -175,6 +206,8 @@ type recorder struct {
 	env  []string
 	open bool // a block of commands is open
 	cmd  *exec.Cmd
+	door string // the port at which machines answer HTTP
+	web  string // a port that takes the place of 8080, which may be in use here
 }
 
 func (r *recorder) block() {
@@ -196,11 +229,28 @@ func (r *recorder) say(text string) {
 	r.b.WriteString(text + "\n\n")
 }
 
-// shown is output as a reader would have it: at home, and on the port that is the default.
+// shown is output as a reader would have it: at home, and on the ports that are the defaults.
 func (r *recorder) shown(out string) string {
-	return regexp.MustCompile(
-		`127\.0\.0\.1:\d+`,
-	).ReplaceAllString(strings.ReplaceAll(out, r.home, "~"), server.DefaultAddr)
+	out = strings.ReplaceAll(out, r.home, "~")
+	if r.door != "" {
+		out = strings.ReplaceAll(out, r.door, "HTTP-DOOR")
+	}
+	if r.web != "" {
+		out = strings.ReplaceAll(out, r.web, "8080")
+	}
+	out = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(out, server.DefaultAddr)
+	out = strings.ReplaceAll(out, "127.0.0.1:HTTP-DOOR", server.DefaultHTTP)
+	return strings.ReplaceAll(out, "HTTP-DOOR", defaultDoor)
+}
+
+const defaultDoor = "4284"
+
+// doorOf returns the port at which a souk dev says that machines answer HTTP.
+func doorOf(line string) string {
+	if m := regexp.MustCompile(`machines answer HTTP at 127\.0\.0\.1:(\d+)`).FindStringSubmatch(line); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 func (r *recorder) run(line string) {
@@ -217,6 +267,7 @@ func (r *recorder) run(line string) {
 func (r *recorder) shell(line string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
+	line = strings.ReplaceAll(strings.ReplaceAll(line, defaultDoor, r.door), "--http :8080", "--http :"+r.web)
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, time.Second
 	return cmd.CombinedOutput()
@@ -242,6 +293,9 @@ func (r *recorder) dev(exe, line string) {
 	r.b.WriteString("$ " + line + "\n")
 	sc := bufio.NewScanner(out)
 	for sc.Scan() {
+		if door := doorOf(sc.Text()); door != "" {
+			r.door = door
+		}
 		r.b.WriteString(r.shown(sc.Text()) + "\n")
 		if sc.Text() == "  souk ps" || sc.Text() == "  souk logs -f hello" {
 			return
@@ -285,4 +339,19 @@ func mask(text string) string {
 		b.WriteString(line)
 	}
 	return b.String()
+}
+
+// freePort returns a TCP port of this host that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,10 +68,10 @@ func (x *resizer) run(ctx context.Context, cl *client.Client, n int) error {
 	return nil
 }
 
-// TestResizesOverKill9 resizes four machines at random, all at once, and kills souk at random moments. While nobody is
-// there the kernel holds the machines to no more together than the worker has. Afterwards each has a shape that was
-// asked for, the newest that was answered or one that was not, its cgroup holds it to that, and the ledger has the
-// sum. None was restarted.
+// TestResizesOverKill9 resizes four machines at random, all at once, and kills souk, its reaper or both at random
+// moments. At no time the kernel lets the machines have more together than the worker has: the ledger grows before
+// their limits do, and shrinks behind them. Afterwards each has a shape that was asked for, the newest that was
+// answered or one that was not, its cgroup holds it to that, and the ledger has the sum. None was restarted.
 func TestResizesOverKill9(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
@@ -111,21 +114,18 @@ func resizesOverKill9(t *testing.T, image string) {
 		}
 	}
 	all := begun(t, own.Client, rng, image)
+	watch := newResizeWatch(t, all, room)
 	span := 20 * time.Millisecond
 	sum, kill := resizer{}, 0
 	for ; sum.granted+sum.refused+sum.unsure < total; kill++ {
-		moment := time.Duration(rng.Int64N(int64(span)))
-		took := resizeRound(t, own, all, moment)
+		who := killed(rng.IntN(3))
+		took := resizeRound(t, own, all, watch, who, time.Duration(rng.Int64N(int64(span))))
 		span = max(took+took/4, 10*time.Millisecond)
-		held := cluster.Resources{}
-		for _, x := range all {
-			held = held.Add(x.heldTo(t))
-		}
-		if !held.Fits(room) {
-			t.Errorf("kill %d: the kernel lets the machines have %v, of %v", kill, held, room)
-		}
-		if err := own.Start(); err != nil {
-			t.Fatalf("kill %d: souk does not start again: %v\n%s", kill, err, log.String())
+		if own.Cmd == nil {
+			watch.look(t)
+			if err := watch.until(t, 1, own.Start)[0]; err != nil {
+				t.Fatalf("kill %d, of %s: souk does not start again: %v\n%s", kill, who, err, log.String())
+			}
 		}
 		checkResized(t, own.Client, all, kill)
 		if t.Failed() {
@@ -136,7 +136,9 @@ func resizesOverKill9(t *testing.T, image string) {
 			sum.granted, sum.refused, sum.unsure = sum.granted+x.granted, sum.refused+x.refused, sum.unsure+x.unsure
 		}
 	}
-	t.Logf("%d kills: %d resizes were granted, %d refused, %d not answered", kill, sum.granted, sum.refused, sum.unsure)
+	t.Logf("%d kills: %d resizes were granted, %d refused, %d not answered; at %d of %d moments of looking "+
+		"all limits were known, the most was %v", kill, sum.granted, sum.refused, sum.unsure, watch.known, watch.looks,
+		watch.most)
 	if sum.granted == 0 || sum.refused == 0 {
 		t.Error("not all of what may happen has")
 	}
@@ -169,29 +171,137 @@ func begun(t *testing.T, cl *client.Client, rng *rand.Rand, image string) []*res
 	return all
 }
 
-// resizeRound resizes all machines side by side until souk is killed, and returns how long they took.
-func resizeRound(t *testing.T, own *live.Souk, all []*resizer, moment time.Duration) time.Duration {
+// killed is who is.
+type killed int
+
+const (
+	killSouk killed = iota
+	killReaper
+	killBoth
+)
+
+func (k killed) String() string { return [...]string{"souk", "the reaper", "souk and the reaper"}[k] }
+
+// resizeWatch holds the machines' limits to what the worker has.
+type resizeWatch struct {
+	room, most   cluster.Resources
+	looks, known int
+	files        []*os.File // of the limits: each machine's CPU, then its memory
+}
+
+func newResizeWatch(t *testing.T, all []*resizer, room cluster.Resources) *resizeWatch {
+	t.Helper()
+	w := &resizeWatch{room: room}
+	for _, x := range all {
+		c := cgrouptest.Controls{T: t, PID: x.pid}
+		cpu, _ := c.Path("cpu", "cpu.cfs_quota_us", "cpu.max")
+		memory, _ := c.Path("memory", "memory.limit_in_bytes", "memory.max")
+		for _, path := range []string{cpu, memory} {
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = f.Close() })
+			w.files = append(w.files, f)
+		}
+	}
+	return w
+}
+
+// read reads all limits: CPU in microseconds of 100 ms, memory in bytes.
+func (w *resizeWatch) read() (limits [2 * resizedMachines]int64, err error) {
+	var b [64]byte
+	for i, f := range w.files {
+		n, err := f.ReadAt(b[:], 0)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return limits, err
+		}
+		number, _, _ := strings.Cut(strings.TrimSpace(string(b[:n])), " ")
+		if limits[i], err = strconv.ParseInt(number, 10, 64); err != nil {
+			return limits, err
+		}
+	}
+	return limits, nil
+}
+
+// look reads all limits twice. Where none differs all were so at the moment between, and together.
+func (w *resizeWatch) look(t *testing.T) {
+	t.Helper()
+	first, err := w.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := w.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.looks++; first != again {
+		return
+	}
+	w.known++
+	sum := cluster.Resources{}
+	for i := 0; i < len(first); i += 2 {
+		sum = sum.Add(cluster.Resources{CPU: first[i] / 100, Memory: first[i+1] >> 20})
+	}
+	if w.most = w.most.Max(sum); !sum.Fits(w.room) && !t.Failed() {
+		t.Errorf("the kernel lets the machines have %v together, of %v: %v", sum, w.room, first)
+	}
+}
+
+// until looks until each of n calls of do has ended, and returns what they did.
+func (w *resizeWatch) until(t *testing.T, n int, do func() error) (errs []error) {
+	t.Helper()
+	ended := make(chan error, n)
+	for range n {
+		go func() { ended <- do() }()
+	}
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	for len(errs) < n {
+		select {
+		case err := <-ended:
+			errs = append(errs, err)
+		case <-tick.C:
+			w.look(t)
+		}
+	}
+	return errs
+}
+
+// resizeRound resizes all machines side by side until who is to be is killed, and returns how long they took.
+func resizeRound(t *testing.T, own *live.Souk, all []*resizer, w *resizeWatch, who killed,
+	moment time.Duration) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	killed := make(chan struct{})
+	dead := make(chan struct{})
 	begin := time.Now()
 	time.AfterFunc(moment, func() {
-		own.Kill()
-		close(killed)
+		reapers := live.ReapersBelow(own.State)
+		if who != killReaper {
+			own.Kill()
+		}
+		for _, pid := range reapers {
+			if who != killSouk {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with souk
+			}
+		}
+		close(dead)
 	})
-	errs := make(chan error, len(all))
-	cl := own.Client
+	queue := make(chan *resizer, len(all))
 	for _, x := range all {
-		go func() { errs <- x.run(ctx, cl, resizesPerKill/resizedMachines+1) }()
+		queue <- x
 	}
-	for range all {
-		if err := <-errs; err != nil {
+	cl := own.Client
+	for _, err := range w.until(t, len(all), func() error {
+		return (<-queue).run(ctx, cl, resizesPerKill/resizedMachines+1)
+	}) {
+		if err != nil {
 			t.Error(err)
 		}
 	}
 	took := time.Since(begin)
-	<-killed
+	<-dead
 	return took
 }
 
@@ -199,7 +309,13 @@ func resizeRound(t *testing.T, own *live.Souk, all []*resizer, moment time.Durat
 func checkResized(t *testing.T, cl *client.Client, all []*resizer, kill int) {
 	t.Helper()
 	for _, x := range all { // a signal has its turn when the resize that was under way has ended
-		if err := cl.Signal(t.Context(), x.m.App, x.m.ID, "", "SIGWINCH"); err != nil {
+		if err := live.Until(t.Context(), func() bool {
+			err := cl.Signal(t.Context(), x.m.App, x.m.ID, "", "SIGWINCH")
+			if err != nil && !lost(err) { // the next reaper may not have been there yet
+				t.Fatal(err)
+			}
+			return err == nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

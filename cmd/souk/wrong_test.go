@@ -57,6 +57,14 @@ souk logs --tail -1 web
 souk logs --since yesterday web
 souk exec web
 souk exec -y web -- bash
+souk proxy 8080
+souk proxy web 8080
+souk proxy 8080:0 web
+souk port-forward web 8080
+souk explain
+souk services a b
+souk run --http 8080 -- /bin/true
+souk run --soft-limit 3 -- /bin/true
 souk cp web:/a web:/b
 souk stop
 souk destroy

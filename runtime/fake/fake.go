@@ -28,7 +28,7 @@ import (
 )
 
 // Call names one call of a runtime: op is prepare, start, signal, kill, remove, list, ack, exec, pause,
-// resume, resize.
+// resume, resize, hibernate, wake.
 type Call struct {
 	Op      string
 	Machine string
@@ -47,6 +47,8 @@ type Options struct {
 	Before func(Call) error
 	// After is called when the effect is there; its error is the answer: the effect stays, as when souk dies meanwhile.
 	After func(Call) error
+	// Awake is why a machine cannot be suspended to disk; nil accepts all.
+	Awake func(machine string) error
 	// Image accepts an image besides souk/host; nil accepts none.
 	Image func(string) bool
 }
@@ -90,6 +92,8 @@ type life struct {
 	env     []string
 	started time.Time
 	paused  bool
+	onDisk  bool
+	forgets bool  // its checkpoint is of no use
 	cpu     int64 // thousandths of a core
 	memory  int64 // MiB
 	over    bool
@@ -101,6 +105,8 @@ var (
 	_ runtime.Pauser  = (*Runtime)(nil)
 	_ runtime.Meter   = (*Runtime)(nil)
 	_ runtime.Resizer = (*Runtime)(nil)
+
+	_ runtime.Hibernator = (*Runtime)(nil)
 )
 
 // New makes an empty world and attaches to it.
@@ -212,7 +218,7 @@ func notRunning(id string) error {
 func (*Runtime) Name() string { return "fake" }
 
 // CanRun accepts souk/host with any tag, and what Options.Image accepts.
-func (r *Runtime) CanRun(image string) error {
+func (r *Runtime) CanRun(image, _ string) error {
 	name, _, _ := strings.Cut(image, "@")
 	name, _, _ = strings.Cut(name, ":")
 	if name == "souk/host" || r.o.Image != nil && r.o.Image(image) {
@@ -289,7 +295,10 @@ func (u *unit) status() runtime.Status {
 	if u.life != nil {
 		s.StartedAt = u.life.started
 		if !u.life.over {
-			s.PID, s.Running, s.Paused = u.life.pid, true, u.life.paused
+			s.PID, s.Running, s.Paused, s.OnDisk = u.life.pid, true, u.life.paused, u.life.onDisk
+			if s.OnDisk {
+				s.PID = 0
+			}
 			return s
 		}
 	}
@@ -372,7 +381,7 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 		if err != nil {
 			return err
 		}
-		if u.life == nil || u.life.over {
+		if u.life == nil || u.life.over || u.life.onDisk {
 			return notRunning(id)
 		}
 		r.w.effect(c)

@@ -29,12 +29,91 @@ func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
 		if u.life == nil || u.life.over {
 			return notRunning(id)
 		}
+		if u.life.onDisk && !on {
+			return fault.New(fault.Precondition, "paused", "machine %s is suspended to disk: it is woken, not resumed",
+				id)
+		}
 		if u.life.paused != on {
 			u.life.paused = on
 			r.w.effect(c)
 		}
 		return nil
 	})
+}
+
+// Hibernate suspends to disk, if it may.
+func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) error {
+	c := Call{Op: "hibernate", Machine: id, Attempt: attempt}
+	return r.do(ctx, c, func() error {
+		u, err := r.w.find(id)
+		if err != nil {
+			return err
+		}
+		l := u.life
+		if l == nil || l.over || l.attempt != attempt {
+			return notRunning(id)
+		}
+		if l.onDisk {
+			return nil
+		}
+		if r.o.Awake != nil {
+			err = r.o.Awake(id)
+		}
+		if err == nil && l.paused {
+			err = fault.New(fault.Precondition, "paused", "it is suspended in memory already: start it first")
+		}
+		if err != nil {
+			return fault.Wrap(err, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
+		}
+		l.paused, l.onDisk = true, true
+		r.w.effect(c)
+		return nil
+	})
+}
+
+// Wake lets go on what is suspended.
+func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	c := Call{Op: "wake", Machine: s.Machine, Attempt: s.Attempt}
+	var st runtime.Status
+	err := r.do(ctx, c, func() error {
+		u, err := r.w.find(s.Machine)
+		if err != nil {
+			return err
+		}
+		l := u.life
+		if l == nil || l.over || l.attempt != s.Attempt {
+			return notRunning(s.Machine)
+		}
+		if l.forgets {
+			r.w.effect(c)
+			r.w.end(u, l, -1, true)
+			return fault.New(fault.Precondition, runtime.CodeForgotten,
+				"what machine %s had in memory cannot be had from its checkpoint", s.Machine)
+		}
+		if l.paused {
+			if l.onDisk {
+				r.w.nextPID++
+				l.pid = r.w.nextPID
+			}
+			l.paused, l.onDisk = false, false
+			r.w.effect(c)
+		}
+		st = u.status()
+		return nil
+	})
+	return st, err
+}
+
+// Forget makes a machine's checkpoint one that cannot be used.
+func (r *Runtime) Forget(id string) error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	u := r.w.machines[id]
+	if u == nil || u.life == nil || u.life.over || !u.life.onDisk {
+		return notRunning(id)
+	}
+	u.life.forgets = true
+	return nil
 }
 
 // Resize changes what the life may have.

@@ -6,17 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/engine"
 )
 
-// DefaultEngine is the OCI runtime where none is named.
-const DefaultEngine = "runc"
+// DefaultEngine is the OCI runtime where none is named. Sandbox is the one whose containers have a kernel of their own.
+const (
+	DefaultEngine = "runc"
+	Sandbox       = "runsc"
+)
 
 // leastKernel is the first Linux that shows layers of an overlay by an idmapped mount.
 var leastKernel = [2]int{5, 19} //nolint:gochecknoglobals // a constant
@@ -69,43 +71,52 @@ func findEngine(name string) (string, error) {
 	}
 	if err != nil {
 		return "", fault.Wrap(err, fault.Precondition, "engine",
-			"there is no OCI runtime %s on this host: install it (apt install runc), or name another", name)
+			"there is no OCI runtime %s on this host: install it (apt install %s), or name another", name,
+			filepath.Base(name))
 	}
 	return path, nil
-}
-
-// versionPatience bounds how long an OCI runtime may take to say its version.
-const versionPatience = 5 * time.Second
-
-// version returns the first line of what the runtime says of itself: "runc version 1.1.5+ds1".
-func (r *Runtime) version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionPatience)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, r.engine, "--version").Output()
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first, err
 }
 
 // Examine adds what there is for containers to what the process runtime says.
 func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	out := r.Runtime.Examine(ctx)
-	v, err := r.version(ctx)
-	f := cluster.Finding{Name: "containers: OCI runtime", OK: err == nil, Have: r.engine + ", " + v}
-	if err != nil {
-		f.Have = r.engine + ": " + err.Error()
-		f.Advice = "no container starts until it works: reinstall it, or name another (--containers)"
+	for _, e := range r.engines {
+		out = append(out, examineEngine(ctx, e.path))
 	}
-	out = append(out, f)
-	if err := Able(r.engine); err != nil {
+	if err := Able(r.engines[0].path); err != nil {
 		out = append(out, cluster.Finding{Name: "containers: host", Have: fault.As(err).Text, Advice: "no container " +
 			"starts here until that is so"})
 	}
-	f = cluster.Finding{Name: "containers: init", OK: r.init != "", Have: r.init}
+	f := cluster.Finding{Name: "containers: init", OK: r.init != "", Have: r.init}
 	if r.init == "" {
 		f.Have, f.Advice = "none", "a container's program is its process 1: it gets only the signals that it handles "+
 			"and must wait for orphans; install tini (apt install tini) to have an init in each"
 	}
-	return append(append(out, f), r.examineNetwork())
+	out = append(out, f, r.examineNetwork(), r.examineSleep())
+	if n := r.network; n != nil && n.Between != nil {
+		out = append(out, n.Between())
+	}
+	return out
+}
+
+// examineSleep says which machines can be suspended to disk.
+func (r *Runtime) examineSleep() cluster.Finding {
+	f := cluster.Finding{Name: "containers: suspend to disk", Have: "those by "}
+	for _, e := range r.engines {
+		if (engine.Engine{Path: e.path}).Checkpoints() == nil {
+			f.OK, f.Have = true, f.Have+e.name+" without network"
+		}
+	}
+	switch {
+	case r.awake != nil:
+		f.OK, f.Have = false, fault.As(r.awake).Error()
+		f.Advice = "machines are suspended in memory"
+	case !f.OK:
+		f.Have = "none"
+		f.Advice = "runc has no checkpoints that souk uses, so machines are suspended in memory: add runsc " +
+			"(--containers runc,runsc), and run those with --runtime runsc --network none"
+	}
+	return f
 }
 
 // examineNetwork says whether containers can be given a network.

@@ -6,11 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
@@ -205,5 +212,98 @@ func TestAMachineThatWasAContainer(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(reaper.RootDir(r.dir, "m"), name)); err != nil {
 		t.Error(err)
+	}
+}
+
+// rising tells what rights it has; with arguments it executes them.
+const rising = `package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) > 1 {
+		panic(syscall.Exec(os.Args[1], os.Args[1:], nil))
+	}
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "CapEff") {
+			fmt.Print(os.Geteuid(), " ", line)
+		}
+	}
+}
+`
+
+// TestProgramsOfAnImageGiveNoRights: programs of an image that are root's and setuid, or have capabilities in the file
+// system, are kept as they are, and give who executes them nothing (CVE-2019-14803). Users of the host do not get to
+// them (CVE-2021-41103).
+func TestProgramsOfAnImageGiveNoRights(t *testing.T) {
+	if _, err := exec.LookPath("runc"); err != nil || os.Geteuid() != 0 {
+		lacking(t, "root and runc (apt install runc)")
+	}
+	// struct vfs_cap_data, effective, of all that a container's root may have
+	all := "\x01\x00\x00\x02" + "\xfb\x05\x04\x80" + strings.Repeat("\x00", 12)
+	body := string(imagetest.Program(t, rising))
+	registry := imagetest.NewRegistry(t)
+	registry.Push(t, "rising:1", imagetest.Build(t, imagetest.Spec{
+		Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("bin"), imagetest.Dir("proc"), imagetest.Dir("dev"),
+			imagetest.Dir("sys"), imagetest.Dir("etc"), imagetest.File{Name: "bin/plain", Body: body, Mode: 0o755},
+			imagetest.File{Name: "bin/setuid", Body: body, Mode: 0o6755},
+			imagetest.File{Name: "bin/able", Body: body, Mode: 0o755,
+				Xattrs: map[string]string{"security.capability": all}})},
+		Config: v1.Config{Entrypoint: []string{"/bin/plain"}, User: "33:33"},
+	}))
+	images := filepath.Join(t.TempDir(), "images")
+	store, err := image.Open(image.Options{Dir: images})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r := of(t, store)
+	name := registry.Host + "/rising:1"
+	if _, err := r.Pull(t.Context(), "m", name); err != nil {
+		t.Fatal(err)
+	}
+	for attempt, program := range []string{"/bin/plain", "/bin/setuid", "/bin/able"} {
+		s := runtime.Spec{Machine: "m", Attempt: uint64(attempt) + 1, Fresh: true, SwapMB: -1, Image: name,
+			Args: []string{program}}
+		s.Resources.CPU, s.Resources.Memory = 1000, 64
+		if _, err := r.Start(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if x := <-r.Exits(); x.Code != 0 || r.Ack(t.Context(), "m", x.Attempt) != nil {
+			t.Fatalf("%s ended with %+v", program, x)
+		}
+	}
+	none := "33 CapEff:\t0000000000000000"
+	if got := logOf(t, r, "m"); !slices.Equal(got, []string{none, none, none}) {
+		t.Errorf("they said %q", got)
+	}
+	kept := map[string]bool{}
+	err = filepath.WalkDir(images, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch d.Name() {
+		case "setuid":
+			st, err := d.Info()
+			kept["setuid"] = err == nil && st.Mode()&(os.ModeSetuid|os.ModeSetgid) == os.ModeSetuid|os.ModeSetgid
+			return err
+		case "able":
+			n, err := unix.Getxattr(path, "security.capability", nil)
+			kept["able"] = n == len(all)
+			return err
+		}
+		return nil
+	})
+	if err != nil || !kept["setuid"] || !kept["able"] {
+		t.Errorf("as they were are %v, %v", kept, err)
+	}
+	if st, err := os.Stat(images); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the images' directory is open to others: %v, %v", st.Mode(), err)
 	}
 }

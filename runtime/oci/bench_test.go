@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/spec"
 )
 
@@ -21,7 +22,9 @@ import (
 func BenchmarkStart(b *testing.B) { benchmarkStart(b, one(b)) }
 
 // BenchmarkStartWithNetwork is BenchmarkStart of a container that has a network and publishes a port.
-func BenchmarkStartWithNetwork(b *testing.B) { benchmarkStart(b, reopen(b, hosted(b).o)) }
+func BenchmarkStartWithNetwork(b *testing.B) {
+	benchmarkStart(b, reopen(b, hosted(b, oci.DefaultEngine).o))
+}
 
 func benchmarkStart(b *testing.B, r imaged) {
 	layer := busybox(b)

@@ -14,24 +14,28 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/wait"
 )
 
 // TestKilledAtAnyMoment: while containers are started, ended and removed, the reaper and the OCI runtime's programs are
 // killed, and souk's end is given up and opened again. What was answered is so, and nothing is left behind.
 func TestKilledAtAnyMoment(t *testing.T) {
-	h := hosted(t)
+	h := hosted(t, oci.DefaultEngine)
 	o := h.o
 	o.Ready = 2
 	before := traces(t, o.Process.Dir) + h.things()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	kills := 25
+	kills := 50
 	if testing.Short() {
 		kills = 5
 	}
@@ -281,4 +285,56 @@ func kill(t *testing.T, is func(pid int) bool) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
 		}
 	})
+}
+
+// TestTheHostIsOutOfFiles: what a container leaves cannot be removed when it ends. It is as soon as it can be.
+func TestTheHostIsOutOfFiles(t *testing.T) {
+	o := oci.Options{Images: busybox(t), Process: process.Options{
+		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"/bin/sleep", "inf"}}
+	if err := r.Prepare(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	st, err := r.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() bool {
+		all, err := filepath.Glob(filepath.Join(reaper.ContainersDir, reaper.TreeName(o.Process.Dir), "bundles", "*"))
+		return err == nil && len(all) > 0
+	}
+	reapers, was := 0, unix.Rlimit{}
+	each(t, func(pid int) {
+		if isReaper(pid, o.Process.Dir) {
+			reapers++
+			if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: was.Max}, nil); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil) }) // before the reaper is stopped
+		}
+	})
+	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if x := <-r.Exits(); x.Signal != 9 || !left() {
+		t.Fatalf("it ended with %+v; a container is left: %v", x, left())
+	}
+	each(t, func(pid int) {
+		if isReaper(pid, o.Process.Dir) {
+			reapers--
+			if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := wait.Until(ctx, 10*time.Millisecond, func() bool { return !left() }); err != nil || reapers != 0 {
+		t.Errorf("what is left of a container stays: %v; %d reapers have ended", err, reapers)
+	}
 }

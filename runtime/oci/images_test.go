@@ -67,23 +67,16 @@ func TestAnImageFromARegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	o := oci.Options{Images: oci.Stored{Store: store}, Process: process.Options{
-		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
-	t.Cleanup(func() { stopReaper(t, o) })
-	r, err := oci.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() })
+	r := of(t, store)
 	digest, err := r.Pull(t.Context(), "m", name)
 	if err != nil || digest != built.Digest() {
 		t.Fatal(digest, err)
 	}
-	if err := r.CanRun("no name: of one"); !fault.Is(err, fault.Invalid) {
+	if err := r.CanRun("no name: of one", ""); !fault.Is(err, fault.Invalid) {
 		t.Error(err)
 	}
 	for _, image := range []string{name, "souk/host"} {
-		if err := r.CanRun(image); err != nil {
+		if err := r.CanRun(image, ""); err != nil {
 			t.Error(err)
 		}
 	}
@@ -116,6 +109,20 @@ func TestAnImageFromARegistry(t *testing.T) {
 	if freed, err := store.Prune(context.WithoutCancel(t.Context())); err != nil {
 		t.Errorf("%d, %v", freed, err)
 	}
+}
+
+// of is a runtime of its own for a test, of images of a store.
+func of(t *testing.T, store *image.Store) *oci.Runtime {
+	t.Helper()
+	o := oci.Options{Images: oci.Stored{Store: store}, Process: process.Options{
+		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
+	t.Cleanup(func() { stopReaper(t, o) })
+	r, err := oci.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
 }
 
 func logOf(t *testing.T, r *oci.Runtime, id string) (out []string) {

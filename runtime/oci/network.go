@@ -20,10 +20,13 @@ type Network struct {
 	DNS       *netip.AddrPort    // the cluster's, on the host's loopback (IPv4); nil: none
 	AllowHost bool               // machines that ask for it share the host's network
 	Lacks     error              // why there is none on this host; nil: there is
+
+	// Between says how containers of other hosts are reached; nil: there are no others.
+	Between func() cluster.Finding
 }
 
 // connect enters the network of a machine into what its container is to be.
-func (r *Runtime) connect(s runtime.Spec, in *frame.Container) error {
+func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error {
 	n := r.network
 	switch {
 	case s.Network.Mode == machine.NetworkNone:
@@ -34,10 +37,15 @@ func (r *Runtime) connect(s runtime.Spec, in *frame.Container) error {
 		if !n.AllowHost {
 			return fault.New(fault.Denied, "network", "%s", hostDenied)
 		}
+		if e.unshared != nil {
+			return e.unshared
+		}
 		in.HostNet = true
 		return nil
 	case n.Lacks != nil:
 		return n.Lacks
+	case e.unconnected != nil:
+		return e.unconnected
 	}
 	app := n.Addresses.App(s.App)
 	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
@@ -79,6 +87,10 @@ func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no
 		no = append(no, machine.Clause{Code: placement.CodeNetwork, Wanted: string(want.Mode), Had: had})
 	}
 	n := r.network
+	e, err := r.engine(c.Runtime)
+	if err != nil { // the requirement that goes with the wish says so
+		return "", nil
+	}
 	switch {
 	case machine.IsHostImage(c.Image) || want.Mode == machine.NetworkNone:
 		return "", nil
@@ -90,10 +102,15 @@ func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no
 	case want.Mode == machine.NetworkHost:
 		if !n.AllowHost {
 			lacks(hostDenied)
+		} else if e.unshared != nil {
+			lacks(fault.As(e.unshared).Text)
 		}
 		return "", no
 	case n.Lacks != nil:
 		lacks("none: " + fault.As(n.Lacks).Text)
+		return "", no
+	case e.unconnected != nil:
+		lacks("none: " + fault.As(e.unconnected).Text)
 		return "", no
 	}
 	at, list := n.Addresses.Machine(app, id), ports(want.Publish)

@@ -28,6 +28,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/frame"
 )
@@ -57,11 +58,13 @@ type Images interface {
 // Options of a runtime.
 type Options struct {
 	Process process.Options
-	Engine  string // name or path of the OCI runtime; "": runc
-	Init    string // name or path of a static init, as tini is; "": the first of those that is on the host, if any
+	Engines []string // names or paths of OCI runtimes; the first is that of machines that ask for none; nil: runc
+	Init    string   // name or path of a static init, as tini is; "": the first of those that is on the host, if any
 	Images  Images
 	Network *Network // nil: containers have none but loopback
-	Ready   int      // how many machines at rest may have a container that waits for its start; 0: none has
+	// Awake is why no machine is suspended to disk; nil: those that can be are, when they are asked to.
+	Awake error
+	Ready int // how many machines at rest may have a container that waits for its start; 0: none has
 }
 
 // Runtime runs containers, and processes.
@@ -69,30 +72,70 @@ type Runtime struct {
 	*process.Runtime
 	images  Images
 	network *Network
-	engine  string // path
-	init    string // path; "": none
+	engines []program // the first is that of machines that name none
+	init    string    // path; "": none
 	ahead   *ahead
+	awake   error // why no machine is suspended to disk; nil: some are
 }
 
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Puller  = (*Runtime)(nil)
 	_ runtime.Readier = (*Runtime)(nil)
+
+	_ runtime.Hibernator = (*Runtime)(nil)
 )
 
-// Open is process.Open, and finds the OCI runtime.
+// program is an OCI runtime.
+type program struct {
+	name string
+	path string
+
+	unconnected error // why its containers can have no network; nil: they can
+	unshared    error // why they cannot share the host's
+}
+
+// Open is process.Open, and finds the OCI runtimes.
 func Open(o Options) (*Runtime, error) {
-	path, err := findEngine(o.Engine)
-	if err != nil {
-		return nil, err
+	var engines []program
+	if len(o.Engines) == 0 {
+		o.Engines = []string{DefaultEngine}
+	}
+	for _, name := range o.Engines {
+		path, err := findEngine(name)
+		if err != nil {
+			return nil, err
+		}
+		p := program{name: filepath.Base(path), path: path, unconnected: Connectable(context.Background(), path)}
+		if (engine.Engine{Path: path}).Sandboxes() {
+			p.unshared = fault.New(fault.Precondition, "network", "a machine by %s has a kernel of its own, which "+
+				"cannot share the host's network: run it by another runtime, or with a network of its own", p.name)
+		}
+		engines = append(engines, p)
 	}
 	p, err := process.Open(o.Process)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{Runtime: p, images: o.Images, network: o.Network, engine: path, init: findInit(o.Init)}
+	r := &Runtime{Runtime: p, images: o.Images, network: o.Network, engines: engines, init: findInit(o.Init),
+		awake: o.Awake}
 	r.ahead = newAhead(r.makeReady, o.Ready)
 	return r, nil
+}
+
+// engine is the one that a machine asks for; "" is that of those who do not.
+func (r *Runtime) engine(name string) (program, error) {
+	if name == "" {
+		return r.engines[0], nil
+	}
+	names := make([]string, len(r.engines))
+	for i, e := range r.engines {
+		if names[i] = e.name; e.name == name {
+			return e, nil
+		}
+	}
+	return program{}, fault.New(fault.Precondition, "engine", "this worker has no OCI runtime %s: it has %s", name,
+		strings.Join(names, " and "))
 }
 
 // findInit finds a program that is made to be a container's first process: it passes signals on and waits for orphans.
@@ -114,10 +157,13 @@ func findInit(name string) string {
 // Name is "oci".
 func (*Runtime) Name() string { return "oci" }
 
-// CanRun accepts the host's programs, and whatever is the name of an image.
-func (r *Runtime) CanRun(image string) error {
+// CanRun accepts the host's programs, and whatever is the name of an image, by a runtime that there is.
+func (r *Runtime) CanRun(image, by string) error {
 	if machine.IsHostImage(image) {
 		return nil
+	}
+	if _, err := r.engine(by); err != nil {
+		return err
 	}
 	return machine.CheckImage(image)
 }
@@ -178,11 +224,15 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 		s.User = img.User
 	}
 	s.Home = false // it is that of the user, inside
+	e, err := r.engine(s.Runtime)
+	if err != nil {
+		return nil, err
+	}
 	in := &frame.Container{
-		Engine: r.engine, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init, ReadOnly: s.ReadOnly,
+		Engine: e.path, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init, ReadOnly: s.ReadOnly,
 		StopSignal: stopSignal(img.StopSignal),
 	}
-	if err := r.connect(*s, in); err != nil {
+	if err := r.connect(*s, e, in); err != nil {
 		return nil, err
 	}
 	return in, nil

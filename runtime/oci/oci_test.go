@@ -1,10 +1,13 @@
 package oci_test
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,11 +85,67 @@ func busybox(t testing.TB) dir {
 	return dir(d)
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conforms(t, oci.DefaultEngine) }
+
+// whole has all of the suite run by runsc. It takes a minute more, for what the reaper does by itself.
+var whole = flag.Bool("whole", false, "run all of the conformance suite by runsc, too")
+
+// byEngine are the tests of the suite in which what is seen is the OCI runtime's doing.
+var byEngine = []string{
+	"NoSuchProgram",
+	"ExitCodes",
+	"LivesGoOn",
+	"Signal",
+	"Kill",
+	"Remove",
+	"Pause",
+	"Hibernate",
+	"HibernateKeeps",
+	"Resize",
+	"Exec",
+	"ExecTimeout",
+	"Terminal",
+	"Processes",
+	"Environment",
+	"Signals",
+	"ExecSharesTheMachine",
+	"ExecTimeoutKills",
+	"Attach",
+	"LeftoversEnd",
+	"Files",
+	"FilesStayInside",
+	"Mounts",
+	"SizedMount",
+	"Copy",
+	"CopyStaysInside",
+	"CopyOfAVolume",
+}
+
+// TestConformanceInASandbox is the same by runsc (gVisor), as far as it can differ.
+func TestConformanceInASandbox(t *testing.T) { conforms(t, sandbox(t)) }
+
+// sandbox finds runsc: that of the tests' environment, or the host's.
+func sandbox(t testing.TB) string {
+	t.Helper()
+	name := cmp.Or(os.Getenv("SOUK_TEST_RUNSC"), oci.Sandbox)
+	if _, err := exec.LookPath(name); err != nil {
+		lacking(t, name+" (apt install runsc)")
+	}
+	return name
+}
+
+func conforms(t *testing.T, engine string) {
 	layer := busybox(t)
 	runtimetest.Run(t, func(t *testing.T) runtimetest.Subject {
-		o := oci.Options{Images: layer, Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
-			ReaperCommand: []string{os.Args[0]}, LogFileBytes: 256 << 10, LogFiles: 4}}
+		if engine != oci.DefaultEngine && !*whole && !slices.Contains(byEngine, filepath.Base(t.Name())) {
+			t.Skip("the reaper does this by itself; -whole runs it")
+		}
+		o := oci.Options{
+			Images:  layer,
+			Engines: []string{engine},
+			Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
+				ReaperCommand: []string{os.Args[0]}, LogFileBytes: 256 << 10, LogFiles: 4},
+		}
 		t.Cleanup(func() { stopReaper(t, o) })
 		return runtimetest.Subject{
 			Runtime: reopen(t, o),
@@ -98,6 +157,7 @@ func TestConformance(t *testing.T) {
 			Contained: true,
 			OwnPIDs:   true,
 			Ephemeral: true,
+			Sandbox:   engine != oci.DefaultEngine,
 			LogBound:  4 * 256 << 10,
 		}
 	})
@@ -117,6 +177,11 @@ func (i imaged) Prepare(ctx context.Context, s runtime.Spec) error {
 func (i imaged) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	s.Image = "busybox"
 	return i.Runtime.Start(ctx, s)
+}
+
+func (i imaged) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	s.Image = "busybox"
+	return i.Runtime.Wake(ctx, s)
 }
 
 func reopen(t testing.TB, o oci.Options) imaged {

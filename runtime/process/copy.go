@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/runtime/oci/container"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -77,7 +78,7 @@ func isFile(at string) bool {
 // whose root is the host's.
 func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error) {
 	var root *os.Root
-	for pid := 0; ; {
+	for pid, at := 0, 0; ; {
 		a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
 		switch {
 		case err != nil:
@@ -89,15 +90,40 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 			return nil, closeRoot(root)
 		case a.Status.PID == pid:
 			return root, nil
+		case a.Sandbox != nil:
+			if at, err = r.serves(ctx, id); err != nil {
+				return nil, errors.Join(err, closeRoot(root))
+			}
+		default:
+			at = a.Status.PID
 		}
 		if err := errors.Join(err, closeRoot(root)); err != nil {
 			return nil, err
 		}
 		pid = a.Status.PID
-		if root, err = os.OpenRoot("/proc/" + strconv.Itoa(pid) + "/root"); err != nil {
+		if root, err = os.OpenRoot("/proc/" + strconv.Itoa(at) + "/root"); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", id)
 		}
 	}
+}
+
+// gofer is what the process calls itself that has a sandbox's files, whose root is the container's. The sandbox itself
+// has an empty one.
+const gofer = "runsc-gofer"
+
+// serves finds the process that has the files of a machine that runs in a sandbox.
+func (r *Runtime) serves(ctx context.Context, id string) (int, error) {
+	in, err := r.inside(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range in.pids {
+		if argv := proc.Command(pid); len(argv) > 0 && argv[0] == gofer {
+			return pid, nil
+		}
+	}
+	return 0, fault.New(fault.Unavailable, "directory", "the root of machine %s cannot be opened: its sandbox has "+
+		"nobody who opens files for it", id)
 }
 
 func closeRoot(root *os.Root) error {

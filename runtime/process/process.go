@@ -177,7 +177,7 @@ func ownDir(dir string) error {
 func (*Runtime) Name() string { return "process" }
 
 // CanRun accepts souk/host with any tag.
-func (*Runtime) CanRun(image string) error {
+func (*Runtime) CanRun(image, _ string) error {
 	name, _, _ := strings.Cut(image, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		name = name[:i]

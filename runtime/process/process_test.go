@@ -100,12 +100,12 @@ func TestExamine(t *testing.T) {
 func TestCanRun(t *testing.T) {
 	r := open(t, nil)
 	for _, image := range []string{"souk/host", "souk/host:latest", "docker.io/souk/host:1", "souk/host@sha256:00"} {
-		if err := r.CanRun(image); err != nil {
+		if err := r.CanRun(image, ""); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, image := range []string{"", "nginx", "souk/hosts", "evil/souk/host", "souk/host/x", "registry:5000/nginx"} {
-		if err := r.CanRun(image); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "image" ||
+		if err := r.CanRun(image, ""); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "image" ||
 			!strings.Contains(err.Error(), "souk/host") {
 			t.Errorf("%q: %v", image, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
@@ -22,18 +23,25 @@ type inside struct {
 	pids  []int         // the main process first
 	group *cgroup.Group // nil without cgroups
 	base  frame.Group
+
+	sandbox *frame.Sandbox // what the processes are is known in there; nil: there is none
+	paused  bool
 }
 
 func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
-	st, g, err := r.life(ctx, id)
-	if err != nil || !st.Running {
+	a, err := r.life(ctx, id)
+	if err != nil || !a.Status.Running {
 		return inside{}, err
 	}
+	if a.Status.OnDisk {
+		return inside{sandbox: a.Sandbox, paused: true}, nil
+	}
+	st, g := a.Status, a.Group
 	s, err := r.link.session(ctx)
 	if err != nil {
 		return inside{}, err
 	}
-	var in inside
+	in := inside{sandbox: a.Sandbox, paused: st.Paused}
 	if t := s.welcome.Tree; t != nil && g != nil {
 		group := t.Group(g.Name)
 		in.group, in.base, in.pids = &group, *g, group.PIDs()
@@ -51,6 +59,19 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	in, err := r.inside(ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	if in.sandbox != nil {
+		if in.paused {
+			return nil, fault.New(fault.Precondition, "paused", "machine %s is suspended, and its sandbox with it, "+
+				"which alone knows what runs in there: resume it first", id)
+		}
+		out, err := inSandbox(ctx, in)
+		if err != nil {
+			if a, wrong := r.life(ctx, id); wrong == nil && !a.Status.Running {
+				return nil, nil // it has ended meanwhile
+			}
+		}
+		return out, err
 	}
 	up := proc.Uptime()
 	sockets := proc.Listening()
@@ -78,6 +99,19 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// inSandbox lists what runs in a sandbox, as far as that tells: the numbers of processes are those in there, and what
+// each uses is not told.
+func inSandbox(ctx context.Context, in inside) ([]machine.Process, error) {
+	s := in.sandbox
+	all, err := engine.Engine{Path: s.Engine, State: s.State}.Processes(ctx, s.ID)
+	out := make([]machine.Process, 0, len(all))
+	for _, p := range all {
+		out = append(out, machine.Process{PID: int32(p.PID), Command: p.Name,
+			ListenSockets: []machine.ListenSocket{}})
+	}
+	return out, err
 }
 
 // Usage counts what the machine uses: by its cgroups, else by adding up its processes (what ended is left out then).

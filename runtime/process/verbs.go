@@ -176,6 +176,26 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 	return err
 }
 
+// HibernateIn suspends a container to disk; see runtime.Hibernator.
+func (r *Runtime) HibernateIn(ctx context.Context, id string, attempt uint64) error {
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpHibernate, Machine: id, Attempt: attempt}, false)
+	if fault.Is(err, fault.Unimplemented) {
+		return fault.New(fault.Precondition, runtime.CodeAwake,
+			"machine %s cannot be suspended to disk: its reaper is of an older souk, which is replaced with the next "+
+				"start of souk", id)
+	}
+	return err
+}
+
+// WakeIn has a machine that is suspended go on, in the container that StartIn would start it in.
+func (r *Runtime) WakeIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
+	a, err := r.ask(ctx, frame.Request{Op: frame.OpWake}, s, in)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	return *a.Status, nil
+}
+
 // limitsOf returns what a machine's processes are held to.
 func limitsOf(s runtime.Spec) cgroup.Limits {
 	return cgroup.Limits{CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
@@ -195,11 +215,11 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	return err
 }
 
-// life asks for a machine's latest life; group is nil when it does not run in a cgroup.
-func (r *Runtime) life(ctx context.Context, id string) (st runtime.Status, group *frame.Group, err error) {
+// life asks for a machine's latest life: its status, its cgroup where it runs in one, and its sandbox likewise.
+func (r *Runtime) life(ctx context.Context, id string) (frame.Reply, error) {
 	a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
-	if err != nil {
-		return runtime.Status{}, nil, err
+	if err == nil && a.Status == nil {
+		a.Status = &runtime.Status{}
 	}
-	return *a.Status, a.Group, nil
+	return a, err
 }

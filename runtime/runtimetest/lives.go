@@ -103,7 +103,7 @@ func testNames(h *harness) {
 	if h.rt.Name() == "" {
 		h.Error("no name")
 	}
-	err := h.rt.CanRun("no such/image at all")
+	err := h.rt.CanRun("no such/image at all", "")
 	h.want(err, fault.Invalid)
 	if fault.CodeOf(err) != "image" {
 		h.Errorf("code %q, want image", fault.CodeOf(err))

@@ -27,7 +27,7 @@ func testEnvironment(h *harness) {
 	s.Env = []string{"B=2", "A=with space", "EMPTY="}
 	h.start(s)
 	h.exitOf("m", 1)
-	if d := cmp.Diff([]string{"B=2", "A=with space", "EMPTY="}, h.env("m")); d != "" {
+	if d := cmp.Diff([]string{"A=with space", "B=2", "EMPTY="}, slices.Sorted(slices.Values(h.env("m")))); d != "" {
 		h.Errorf("environment (-want +got):\n%s", d)
 	}
 	none := spec("n", 1, "/usr/bin/env")
@@ -48,6 +48,9 @@ func testEnvironment(h *harness) {
 		session = got[min(1, len(got)-1)]
 	}
 	want := []string{"4", session, "0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"}
+	if h.Sandbox {
+		want = want[:3]
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		h.Errorf("what a machine inherits (-want +got):\n%s", d)
 	}
@@ -89,7 +92,9 @@ func testExecShares(h *harness) {
 		code, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"sh", "-c", fmt.Sprintf(
 			`echo $SECRET; test "$(readlink /proc/%d/cwd)" = "$PWD" && echo same directory; cmp /proc/self/cgroup /proc/%d/cgroup && echo same groups`, st.PID, st.PID)}, Stdout: &out, Stderr: &out})
 		h.ok(err)
-		if want := "of the machine\nsame directory\nsame groups\n"; out.String() != want || code != 0 {
+		want := "of the machine\nsame directory\nsame groups\n"
+		if got := out.String(); code != 0 || got != want && (!h.Sandbox || // gVisor has no /proc/PID/cwd before 2023
+			got != strings.Replace(want, "same directory\n", "", 1)) {
 			h.Errorf("code %d, output %q", code, &out)
 		}
 		h.reopen() // the environment is kept where souk's end does not reach it
@@ -165,6 +170,11 @@ func testPauseStops(h *harness) {
 	}
 	st := h.start(sh("m", 1, "sh -c 'while :; do :; done' & while :; do :; done"))
 	used := func() uint64 {
+		if m, ok := h.rt.(runtime.Meter); ok && h.Sandbox {
+			u, err := m.Usage(h.ctx(), "m")
+			h.ok(err)
+			return uint64(u.CPU.Milliseconds())
+		}
 		ps, err := h.rt.Processes(h.ctx(), "m")
 		h.ok(err)
 		sum := uint64(0)
@@ -202,7 +212,7 @@ func testLeftovers(h *harness) {
 		if end == "exit" {
 			tail = "sleep 0.3; exit 0"
 		}
-		h.start(sh(id, 1, script+tail))
+		st := h.start(sh(id, 1, script+tail))
 		var pids []int
 		h.until("all are started", func() bool { return len(h.lines(id, machine.LogQuery{})) == n })
 		for _, l := range h.texts(id, machine.LogQuery{}) {
@@ -210,13 +220,16 @@ func testLeftovers(h *harness) {
 			h.ok(err)
 			pids = append(pids, pid)
 		}
-		if h.OwnPIDs {
+		if h.OwnPIDs && !h.Sandbox {
 			ps, err := h.rt.Processes(h.ctx(), id)
 			h.ok(err)
 			pids = pids[:0]
 			for _, p := range ps {
 				pids = append(pids, int(p.PID))
 			}
+		}
+		if h.Sandbox { // they have no number out here
+			pids = []int{st.PID}
 		}
 		switch end {
 		case "kill":
@@ -262,6 +275,9 @@ func testLogBound(h *harness) {
 	size := 1 << 30
 	if raceOrShort() {
 		size = 64 << 20
+	}
+	if h.Sandbox { // each write takes it a tenth of a millisecond
+		size = 16 << 20
 	}
 	h.start(sh("m", 1, fmt.Sprintf("yes 'a line that comes again and again' | head -c %d; echo; echo the last", size)))
 	begin := time.Now()
@@ -466,7 +482,11 @@ func testPauseRacesExec(h *harness) {
 			}
 		})
 	}
-	for k := range 30 {
+	rounds := 30
+	if h.Sandbox { // a command in there takes six times as long to start
+		rounds = 6
+	}
+	for k := range rounds {
 		ctx, cancel := context.WithTimeout(h.Context(), patience)
 		for _, f := range []func(context.Context, string) error{p.Pause, p.Resume} {
 			if err := f(ctx, "m"); err != nil {

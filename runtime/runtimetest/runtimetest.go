@@ -30,6 +30,9 @@ type Subject struct {
 	Ephemeral bool
 	// OwnPIDs says that a machine has its own numbers of processes, and a first one that is not its program.
 	OwnPIDs bool
+	// Sandbox says that a machine has a kernel of its own, which is like Linux: what is told of its processes is what
+	// that one tells, and /proc in there has less in it.
+	Sandbox bool
 	// LogBound is how many bytes of one machine's output are kept at most; 0: no statement.
 	LogBound int64
 	// RootOf gives the directory that paths of files and mounts lie below; nil when it cannot be seen from outside.
@@ -63,6 +66,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Kill", false, testKill},
 		{"Remove", false, testRemove},
 		{"Pause", false, testPause},
+		{"Hibernate", false, testHibernate},
 		{"Resize", false, testResize},
 		{"Exec", false, testExec},
 		{"ExecTimeout", false, testExecTimeout},
@@ -82,6 +86,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Attach", true, testAttach},
 		{"PauseStopsCPU", true, testPauseStops},
 		{"PauseRacesExec", true, testPauseRacesExec},
+		{"HibernateKeeps", true, testHibernateKeeps},
 		{"LeftoversEnd", true, testLeftovers},
 		{"LogLines", true, testLogLines},
 		{"LogBound", true, testLogBound},

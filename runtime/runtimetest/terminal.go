@@ -135,11 +135,13 @@ func testTerminalSession(h *harness) {
 	s.sees("31 97")
 	s.sees("kind=vt220")
 	s.sees("all three")
-	s.key("echo it is $(tty)\n") // it has a name where the command is
-	s.sees("it is /dev/pts/")
-	s.key("echo opened' 'again > /dev/tty; echo and' 'by name > $(tty)\n") // and belongs to the command's user
-	s.sees("opened again")
-	s.sees("and by name")
+	if !h.Sandbox { // gVisor has no name for a terminal that comes from outside, and no /dev/tty before 2023
+		s.key("echo it is $(tty)\n") // it has a name where the command is
+		s.sees("it is /dev/pts/")
+		s.key("echo opened' 'again > /dev/tty; echo and' 'by name > $(tty)\n") // and belongs to the command's user
+		s.sees("opened again")
+		s.sees("and by name")
+	}
 	s.key("sh -c 'trap \"stty size; exit 8\" WINCH; echo wat''ches; while :; do sleep 0.01; done'; echo code=$?\n")
 	s.sees("watches")
 	s.sizes <- machine.WindowSize{Rows: 12, Cols: 40}

@@ -121,6 +121,16 @@ func workerCalls(id, mark, witness string) []call {
 			}
 			return ""
 		}},
+		{route: "dial", ask: func(ctx context.Context, w *wire.Worker) error {
+			c, err := w.Dial(ctx, app, id, 9) // where nobody listens
+			if err == nil {
+				return c.Close()
+			}
+			if fault.CodeOf(err) == "no_listener" {
+				return nil
+			}
+			return err
+		}},
 		{route: "processes", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Processes(ctx, app, id)
 			return err

@@ -205,7 +205,7 @@ func (r *run) askTwin(ctx context.Context, twin *member) (stop func()) {
 			op := history.Op{Kind: history.Create, Client: r.o.Clients, Gateway: twin.id, App: app, Tries: 1,
 				Call: time.Now().UnixNano()}
 			try, cancel := context.WithTimeout(ctx, askTime)
-			m, err := twin.cl.Launch(try, app, r.load.launchOf(""), client.LaunchOptions{})
+			m, err := twin.cl.Launch(try, app, r.load.launchOf("", false), client.LaunchOptions{})
 			cancel()
 			op.Return = time.Now().UnixNano()
 			asked++

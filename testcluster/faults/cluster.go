@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,10 +174,42 @@ func (m *member) processes(kind string) (out []int) {
 	return out
 }
 
-// powerOff kills everything on the host.
+// powerOff kills everything on the host, containers too, which have networks of their own. What there is in memory only
+// is gone.
 func (m *member) powerOff() {
 	m.kill(false)
 	m.host.PowerOff()
+	dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run"))
+	if err != nil {
+		return // it never ran
+	}
+	tree := reaper.TreeName(dir)
+	for range 100 { // what is killed may be seen for a moment
+		pids := inGroups(tree)
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = os.RemoveAll(filepath.Join(reaper.ContainersDir, tree)) // it is empty at the latest when it is used again
+}
+
+// inGroups lists the processes that are in groups of a reaper's.
+func inGroups(tree string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cgroup") // the pattern is well-formed
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(raw), "/"+tree+"/") && !strings.Contains(string(raw), "/"+tree+"\n") {
+			continue // it has ended, or is elsewhere
+		}
+		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // ready waits until the member's API serves.

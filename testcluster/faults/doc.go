@@ -64,6 +64,7 @@ type Options struct {
 	For     time.Duration // how long the fault lasts; 0: 10 s
 	Rate    float64       // launches a second that the clients together try; 0: as many as they can
 	Most    int           // launches; clients rest when there have been so many. 0: no bound
+	Images  int           // percent of the launches that are of an image, of a program of the host otherwise
 	Log     io.Writer     // what happens, a line each; nil: nowhere
 }
 
@@ -81,6 +82,9 @@ func (o *Options) settle() error {
 	}
 	if o.Fault == Mixed && o.Old == "" {
 		return fmt.Errorf("two builds cannot be mixed: there is one")
+	}
+	if o.Images < 0 || o.Images > 100 {
+		return fmt.Errorf("%d %% of the launches cannot be of an image", o.Images)
 	}
 	if o.Nodes < 2 {
 		return fmt.Errorf("a cluster of %d cannot be broken; 2 is the least", o.Nodes)
@@ -116,10 +120,12 @@ type Report struct {
 	Answered float64 `json:"answered_s"`
 	// until all members were seen to know the same; looked for when every call has its answer
 	Agreed     float64  `json:"agreed_s"`
-	Histories  int      `json:"histories"`  // of machines and workers, each searched for an order in which it is true
-	Undecided  int      `json:"undecided"`  // of them, whose search took too long
-	Violations []string `json:"violations"` // sentences
-	Repeat     string   `json:"repeat"`     // one line that does it again
+	Histories  int      `json:"histories"`        // of machines and workers, each searched for an order in which it is true
+	Undecided  int      `json:"undecided"`        // of them, whose search took too long
+	Violations []string `json:"violations"`       // sentences
+	Images     int      `json:"images,omitempty"` // percent of the launches that were of an image
+	Containers int      `json:"containers"`       // that were seen to run
+	Repeat     string   `json:"repeat"`           // one line that does it again
 	Commit     string   `json:"commit,omitempty"`
 	Harness    string   `json:"harness,omitempty"` // why the run says nothing: the harness failed
 	Kills      int      `json:"kills"`             // of agents, or hosts

@@ -144,6 +144,7 @@ func (c *caller) launch(ctx context.Context) {
 	c.made++
 	at := c.ms[c.rng.IntN(len(c.ms))]
 	one := &launching{caller: c, at: at, number: c.made, rng: rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))}
+	one.ofImage = one.rng.IntN(100) < c.o.Images
 	c.going++
 	c.calls.Go(func() { c.late <- one.run(ctx) })
 	select {
@@ -225,13 +226,22 @@ func (c *caller) oddAnswer(text string) {
 	}
 }
 
-func (l *load) launchOf(id string) *machine.Launch {
-	return &machine.Launch{
-		ID: id,
-		Config: &machine.Config{Image: "souk/host", Init: machine.Init{Exec: l.command},
-			Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB},
-			Restart: &machine.Restart{Policy: "always"}},
+func (l *load) launchOf(id string, ofImage bool) *machine.Launch {
+	c := &machine.Config{Image: "souk/host", Init: machine.Init{Exec: l.command},
+		Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: slotMB},
+		Restart: &machine.Restart{Policy: "always"}}
+	if ofImage {
+		c.Image, c.Init.Exec = imageName, containerCommand()
 	}
+	return &machine.Launch{ID: id, Config: c}
+}
+
+// begun returns an error for a create that goes on: it may yet fail, and then there is no machine.
+func begun(m *machine.Machine) error {
+	if m.Begun == nil {
+		return nil
+	}
+	return fault.New(fault.Timeout, "begun", "machine %s is not up yet", m.ID)
 }
 
 type reader struct{ rng *rand.Rand }
@@ -247,9 +257,10 @@ func (r reader) Read(p []byte) (int, error) {
 // launching is one launch of a client.
 type launching struct {
 	*caller
-	at     *member
-	number int
-	rng    *rand.Rand
+	at      *member
+	number  int
+	rng     *rand.Rand
+	ofImage bool
 }
 
 func (l *launching) run(ctx context.Context) history.Op {
@@ -270,16 +281,18 @@ func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
 
 func (l *launching) create(ctx context.Context) history.Op {
 	op := history.Op{Kind: history.Create, Gateway: l.at.id}
-	m, o := l.launchOf(""), client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
+	m := l.launchOf("", l.ofImage)
+	o := client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
 	if l.caller.number%5 == 0 {
 		// a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
-		m, o = l.launchOf(l.id()), client.LaunchOptions{}
+		m, o = l.launchOf(l.id(), l.ofImage), client.LaunchOptions{}
 		op.Machine = m.ID
 	}
 	l.ask(ctx, &op, func(ctx context.Context) error {
 		m, err := l.at.cl.Launch(ctx, app, m, o)
 		if err == nil {
 			op.Machine, op.Worker, op.Instance = m.ID, m.Worker, m.InstanceID
+			err = begun(m)
 		}
 		return err
 	})
@@ -291,7 +304,7 @@ func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
 	bid := api.Bid{
 		App:    app,
-		Launch: l.launchOf(l.id()),
+		Launch: l.launchOf(l.id(), l.ofImage),
 		Hold:   fmt.Sprintf("h-%d-%d-%d", l.o.Seed, l.caller.number, l.number),
 		TTL:    holdFor.Seconds(),
 	}
@@ -318,6 +331,7 @@ func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 		m, err := at.cl.GrantAt(ctx, w, bid)
 		if err == nil {
 			op.Instance = m.InstanceID
+			err = begun(m)
 		}
 		return err
 	})

@@ -48,6 +48,7 @@ type run struct {
 	rec     *history.Recorder
 	load    *load
 	witness witness
+	inside  *containers
 	rep     Report
 	begin   time.Time
 	from    time.Time // of the fault
@@ -91,11 +92,12 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		Seed:       o.Seed,
 		Nodes:      o.Nodes,
 		FaultSecs:  o.For.Seconds(),
+		Images:     o.Images,
 		Violations: []string{},
 		Answers:    []string{},
 		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g "+
-			"--for %s",
-			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For),
+			"--for %s --images %d",
+			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For, o.Images),
 	}
 	defer func() {
 		if err != nil {
@@ -116,6 +118,11 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 	if err := r.everywhere(ctx); err != nil {
 		return r.rep, err
 	}
+	seen, err := r.useImages(ctx)
+	if err != nil {
+		return r.rep, err
+	}
+	defer seen()
 	if err := r.breakIt(ctx); err != nil {
 		return r.rep, err
 	}
@@ -257,7 +264,7 @@ func (r *run) judge(ctx context.Context) error {
 	r.rep.Violations = append(r.rep.Violations, res.Violations...)
 	r.rep.Answers = append(r.rep.Answers, r.load.odd...)
 	r.say("%d histories searched, %d violations in all", res.Parts, len(r.rep.Violations))
-	return nil
+	return r.nothingLeft(ctx)
 }
 
 // exits holds against agents that they ended by themselves, where the fault does not make them.

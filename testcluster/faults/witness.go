@@ -118,10 +118,14 @@ func doubled(path string) ([]string, error) {
 
 // differ returns sentences on machines that live though they may not, or do not though they are said to. sure are the
 // machines that somebody was told are destroyed.
-func (w witness) differ(ms []*machine.Machine, sure map[string]bool) (out []string, err error) {
+func (w witness) differ(ms []*machine.Machine, sure map[string]bool, inside *containers) (out []string, err error) {
 	listed := map[string]machine.State{}
+	run := inside.look() // machines
 	for _, m := range ms {
 		listed[m.ID] = m.State
+		if _, known := run[m.ID]; !known && m.Config.Image == imageName {
+			run[m.ID] = false
+		}
 	}
 	files, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -131,11 +135,11 @@ func (w witness) differ(ms []*machine.Machine, sure map[string]bool) (out []stri
 		if f.Name() == twice {
 			continue
 		}
-		id := f.Name()
-		lives, err := w.lives(id)
-		if err != nil {
+		if run[f.Name()], err = w.lives(f.Name()); err != nil {
 			return nil, err
 		}
+	}
+	for id, lives := range run {
 		state, known := listed[id]
 		switch {
 		case lives && sure[id]:
@@ -160,7 +164,9 @@ func (r *run) outside(ctx context.Context, ops []history.Op) error {
 		}
 	}
 	said, err := r.witness.said(!r.forgot)
-	if err != nil {
+	more, errInside := r.inside.sentences(!r.forgot)
+	said = append(said, more...)
+	if err = errors.Join(err, errInside); err != nil {
 		return fault.Wrap(err, fault.Internal, "witness", "what the witnesses say cannot be read")
 	}
 	until, cancel := context.WithTimeout(ctx, agreeIn)
@@ -169,7 +175,7 @@ func (r *run) outside(ctx context.Context, ops []history.Op) error {
 	for {
 		ms, err := r.ms[r.rng.IntN(len(r.ms))].cl.AllMachines(until, client.ListOptions{})
 		if err == nil {
-			if differ, err = r.witness.differ(ms, sure); err == nil && len(differ) == 0 {
+			if differ, err = r.witness.differ(ms, sure, r.inside); err == nil && len(differ) == 0 {
 				break
 			}
 		}
@@ -180,7 +186,9 @@ func (r *run) outside(ctx context.Context, ops []history.Op) error {
 			break
 		}
 	}
-	r.say("from outside: %d machines looked at, %d sentences", len(sure), len(said)+len(differ))
+	r.rep.Containers = r.inside.count()
+	r.say("from outside: %d machines looked at, %d containers seen, %d sentences", len(sure), r.rep.Containers,
+		len(said)+len(differ))
 	r.rep.Violations = append(r.rep.Violations, append(said, differ...)...)
 	return ctx.Err()
 }

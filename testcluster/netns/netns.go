@@ -33,7 +33,10 @@ const (
 )
 
 // bootID is the kernel's file that one of our own is mounted over.
-const bootID = "/proc/sys/kernel/random/boot_id"
+const (
+	bootID    = "/proc/sys/kernel/random/boot_id"
+	wholeProc = "/mnt"
+)
 
 // Lacks says what is missing of what is needed; "" when nothing is.
 func Lacks() string {
@@ -112,6 +115,11 @@ func initMain() (int, error) {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return 0, fmt.Errorf("mount /proc: %w", err)
+	}
+	// Another one that nothing will be mounted over: the kernel lets a container mount no /proc that would show what
+	// its host does not see.
+	if err := unix.Mount("proc", wholeProc, "proc", 0, ""); err != nil {
+		return 0, fmt.Errorf("mount another /proc: %w", err)
 	}
 	boot := os.Getenv(envBoot)
 	if err := unix.Mount(boot, bootID, "", unix.MS_BIND, ""); err != nil {

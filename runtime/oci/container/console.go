@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/unixsock"
@@ -20,7 +21,8 @@ const consolePatience = 5 * time.Second
 // console has a runtime make a process with a terminal, and returns the near end of that. The runtime opens it inside
 // of the container, from the container's own devices, so that programs find it there by its name; it sends the near end
 // to a socket, whose path begin is given.
-func (s Store) console(begin func(at string) error) (*os.File, error) {
+// It has its size at once, which not every runtime sees to.
+func (s Store) console(size machine.WindowSize, begin func(at string) error) (*os.File, error) {
 	dir, err := os.MkdirTemp(s.Dir, "console-")
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "terminal", "this worker has no terminal for the command now")
@@ -39,6 +41,9 @@ func (s Store) console(begin func(at string) error) (*os.File, error) {
 	sent := make(chan taken, 1)
 	go func() {
 		near, err := receive(ln)
+		if err == nil && size.Rows > 0 && size.Cols > 0 {
+			err = pty.Resize(near, size)
+		}
 		sent <- taken{near, err}
 	}()
 	if err := begin(at); err != nil {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +29,7 @@ import (
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/runtime/process/users"
 )
 
@@ -82,15 +84,20 @@ func inMemory(dir string) error {
 
 func (s Store) bundle(name string) string { return filepath.Join(s.Dir, "bundles", name) }
 
-// engine is the runtime of a program. What it keeps lies in a directory that is named after it.
-func (s Store) engine(path string) engine.Engine {
-	return engine.Engine{Path: path, State: filepath.Join(s.Dir, "engines", url.PathEscape(path))}
+// engine is the runtime of a container. What it keeps lies in a directory that is named after its program.
+func (s Store) engine(n Name) engine.Engine {
+	return engine.Engine{Path: n.Engine, State: filepath.Join(s.Dir, "engines", url.PathEscape(n.Engine)),
+		Network: n.Network}
 }
 
 // Name is a container: what it is called, and the program of the runtime that has it.
-type Name struct{ ID, Engine string }
+type Name struct {
+	ID, Engine string
+	Network    bool // it has one of its own
+}
 
-// List gives all containers, running or not.
+// List gives all containers, running or not, and what is left of those that their runtime has removed; those have no
+// Engine.
 func (s Store) List() ([]Name, error) {
 	es, err := os.ReadDir(filepath.Join(s.Dir, "engines"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,19 +109,30 @@ func (s Store) List() ([]Name, error) {
 		if wrong != nil {
 			continue
 		}
-		ids, wrong := s.engine(path).Containers()
+		ids, wrong := s.engine(Name{Engine: path}).Containers()
 		err = errors.Join(err, wrong)
 		for _, id := range ids {
-			out = append(out, Name{id, path})
+			out = append(out, Name{ID: id, Engine: path})
 		}
 	}
-	return out, err
+	bundles, wrong := os.ReadDir(s.bundle(""))
+	if errors.Is(wrong, fs.ErrNotExist) {
+		wrong = nil
+	}
+	for _, b := range bundles {
+		if !slices.ContainsFunc(out, func(n Name) bool { return n.ID == b.Name() }) {
+			out = append(out, Name{ID: b.Name()})
+		}
+	}
+	return out, errors.Join(err, wrong)
 }
 
 // Delete removes what is of a container that has ended, or that was not made.
 func (s Store) Delete(ctx context.Context, n Name) error {
-	if err := s.engine(n.Engine).Delete(ctx, n.ID); err != nil {
-		return err
+	if n.Engine != "" {
+		if err := s.engine(n).Delete(ctx, n.ID); err != nil {
+			return err
+		}
 	}
 	return os.RemoveAll(s.bundle(n.ID))
 }
@@ -127,15 +145,19 @@ type Plan struct {
 	Data   []byte // of its files
 	UID    int    // who its root is on the host
 	Cgroup string
+	Into   *os.File     // the same, of version 2; nil: there is none
 	Files  engine.Files // of its program
+
+	// Checkpoint is a directory that has one to go on from; "": it begins at its beginning.
+	Checkpoint string
 
 	// Users makes a user namespace.
 	Users func(ids []spec.ID) (*os.File, error)
 }
 
-// Create makes a container and returns the process that will be its first, which waits for Start, and the near end of
-// its terminal where it has one. It runs on a thread that is in a mount namespace of its own, and that does not end
-// before.
+// Create makes a container and returns the process that will be its first, which waits for Start unless it goes on from
+// a checkpoint, and the near end of its terminal where it has one. It runs on a thread that is in a mount namespace of
+// its own, and that does not end before.
 func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err error) {
 	ids := []spec.ID{
 		{Inside: 0, Outside: uint32(p.UID), Size: 1},
@@ -149,8 +171,10 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 		return 0, nil, fault.Wrap(err, fault.Unavailable, "rootfs",
 			"the root file system of container %s cannot be made", p.Name.ID)
 	}
-	if err := programIn(root, p.Start); err != nil {
-		return 0, nil, err
+	if p.Checkpoint == "" {
+		if err := programIn(root, p.Start); err != nil {
+			return 0, nil, err
+		}
 	}
 	full, err := s.describe(p, root, ids)
 	if err != nil {
@@ -164,13 +188,17 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 		return 0, nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described",
 			p.Name.ID)
 	}
-	e, bundle := s.engine(p.Name.Engine), s.bundle(p.Name.ID)
-	if p.Start.Terminal == nil {
-		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, "")
+	e, bundle := s.engine(p.Name), s.bundle(p.Name.ID)
+	if p.Checkpoint != "" {
+		pid, err = e.Restore(ctx, p.Name.ID, bundle, p.Checkpoint, p.Files, p.Into)
 		return pid, nil, err
 	}
-	near, err = s.console(func(at string) error {
-		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, at)
+	if p.Start.Terminal == nil {
+		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, p.Into, "")
+		return pid, nil, err
+	}
+	near, err = s.console(p.Start.Terminal.Size, func(at string) error {
+		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, p.Into, at)
 		return err
 	})
 	return pid, near, err
@@ -180,15 +208,15 @@ const configFile = "config.json"
 
 // Start has a container's first process execute its program.
 func (s Store) Start(ctx context.Context, n Name) error {
-	return s.engine(n.Engine).Start(ctx, n.ID, s.bundle(n.ID))
+	return s.engine(n).Start(ctx, n.ID, s.bundle(n.ID))
 }
 
 // Exec runs a command in a container, as whom its program runs, and returns its process. With a terminal it has that in
 // the place of files, made by the container's own devices, and near is the end of it that is the caller's.
 func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Files,
-	t *machine.Terminal) (pid int, near *os.File, err error) {
+	t *machine.Terminal) (c engine.Command, near *os.File, err error) {
 	if len(argv) == 0 || argv[0] == "" {
-		return 0, nil, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
+		return c, nil, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
 	}
 	var full specs.Spec
 	raw, err := os.ReadFile(filepath.Join(s.bundle(n.ID), configFile))
@@ -196,20 +224,58 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Fil
 		err = json.Unmarshal(raw, &full)
 	}
 	if err != nil || full.Process == nil {
-		return 0, nil, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read",
+		return c, nil, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read",
 			n.ID)
 	}
 	p := spec.Command(full.Process, argv, t)
-	e := s.engine(n.Engine)
+	e := s.engine(n)
 	if t == nil {
-		pid, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, "")
-		return pid, nil, err
+		c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, "")
+		return c, nil, err
 	}
-	near, err = s.console(func(at string) error {
-		pid, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, at)
+	if e.Sandboxes() { // it takes one that there is already
+		near, far, err := pty.Open(t.Size)
+		if err != nil {
+			return c, nil, fault.Wrap(
+				err,
+				fault.Unavailable,
+				"terminal",
+				"this worker has no terminal for the command now",
+			)
+		}
+		defer far.Close()
+		if c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, engine.Files{far, far, far}, ""); err != nil {
+			return c, nil, errors.Join(err, near.Close())
+		}
+		return c, near, nil
+	}
+	near, err = s.console(t.Size, func(at string) error {
+		c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, at)
 		return err
 	})
-	return pid, near, err
+	return c, near, err
+}
+
+// Checkpoint has a container's memory written into a directory; see engine.Engine.
+func (s Store) Checkpoint(ctx context.Context, n Name, dir string) error {
+	return s.engine(n).Checkpoint(ctx, n.ID, dir)
+}
+
+// Checkpoints returns why a container can have no checkpoint; nil when it can.
+func (s Store) Checkpoints(n Name) error { return s.engine(n).Checkpoints() }
+
+// Kill ends a command that runs in a sandbox.
+func (s Store) Kill(ctx context.Context, n Name, c engine.Command) error {
+	return s.engine(n).Kill(ctx, n.ID, c.Inside)
+}
+
+// Sandbox says where it can be asked what runs in a container; nil where the host sees that itself.
+func (s Store) Sandbox(n Name) *frame.Sandbox {
+	e := s.engine(n)
+	if n.ID == "" || !e.Sandboxes() {
+		return nil
+	}
+	return &frame.Sandbox{Engine: e.Path, State: e.State, ID: n.ID}
 }
 
 // describe makes the specification, and the files that it mounts.
@@ -247,6 +313,12 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 		}
 		c.Mounts = append(c.Mounts, names...)
 	}
+	if s.engine(p.Name).Sandboxes() {
+		if err := p.bringNear(c.Mounts); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "mount",
+				"what machine %s mounts cannot be shown to its sandbox", in.Hostname)
+		}
+	}
 	full, err := spec.New(c)
 	if err == nil && p.Start.Terminal != nil {
 		full.Process = spec.Command(full.Process, full.Process.Args, p.Start.Terminal)
@@ -257,9 +329,14 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 // RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
 const RootfsDir = "rootfs"
 
-// mountRoot mounts a machine's root, empty but for its layers: what was written by the life before is gone.
+// mountRoot mounts a machine's root, empty but for its layers: what was written by the life before is gone. One that
+// goes on finds what it has written.
 func (p Plan) mountRoot(ids []spec.ID) (string, error) {
-	for _, d := range []string{"upper", "work", RootfsDir} {
+	fresh := []string{"upper", "work", RootfsDir}
+	if p.Checkpoint != "" {
+		fresh = fresh[1:]
+	}
+	for _, d := range fresh {
 		if err := os.RemoveAll(filepath.Join(p.Dir, d)); err != nil {
 			return "", err
 		}
@@ -279,6 +356,43 @@ func (p Plan) mountRoot(ids []spec.ID) (string, error) {
 	root := filepath.Join(p.Dir, RootfsDir)
 	return root, rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: upper,
 		Work: filepath.Join(p.Dir, "work"), At: root, Users: ns})
+}
+
+// nearDir is where a sandbox finds what it mounts, in the directory of its machine.
+const nearDir = "mounts"
+
+// bringNear has all that is mounted lie where the container's root may get to, in the calling thread's namespace: a
+// sandbox mounts as that, where runc is the host's root until it has mounted. Nothing there is removed with what is
+// below it, for that may be a volume.
+func (p Plan) bringNear(mounts []spec.Mount) error {
+	dir := filepath.Join(p.Dir, nearDir)
+	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for i := range mounts {
+		m := &mounts[i]
+		st, err := os.Stat(m.From)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if st.IsDir() {
+			err = os.Mkdir(at, 0o711)
+		} else {
+			err = os.WriteFile(at, nil, 0o600)
+		}
+		if err == nil {
+			err = unix.Mount(m.From, at, "", unix.MS_BIND|unix.MS_REC, "")
+		}
+		if err != nil {
+			return err
+		}
+		m.From = at
+	}
+	return nil
 }
 
 // Check refuses volumes and files that cannot be shown, before anything is done for them.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,19 +28,31 @@ import (
 type Engine struct {
 	Path  string // of the program
 	State string
+	// Network says that the container that is made or started has one; of others a sandbox keeps the host's kernel out.
+	Network bool
 }
 
 // Files are what a process has as stdin, stdout and stderr.
 type Files [3]*os.File
 
 // Create makes a container of a bundle, which holds its specification, and returns the process that will become its
-// program; it waits for Start. The thread that calls it must not end before. console is as for Exec.
-func (e Engine) Create(ctx context.Context, id, bundle string, files Files, console string) (pid int, err error) {
+// program; it waits for Start. The thread that calls it must not end before. console is as for Exec. into is the
+// container's cgroup of version 2; nil where there is none.
+func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into *os.File,
+	console string) (pid int, err error) {
 	file := filepath.Join(bundle, "pid")
 	log := filepath.Join(bundle, "log")
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	o := &runc.CreateOpts{IO: &files, PidFile: file}
+	if e.Sandboxes() {
+		own, done, err := files.own()
+		if err != nil {
+			return 0, err
+		}
+		defer done()
+		o.IO = grouped{&own, into}
+	}
 	if console != "" {
 		o.ConsoleSocket = socket(console)
 	}
@@ -63,14 +76,14 @@ func (e Engine) Start(ctx context.Context, id, bundle string) error {
 
 // Delete removes what is left of a container, and ends it first should it run. nil when there is none.
 func (e Engine) Delete(ctx context.Context, id string) error {
-	if _, err := os.Lstat(filepath.Join(e.State, id)); os.IsNotExist(err) {
-		return nil
+	if there, err := e.knows(id); err != nil || !there {
+		return err
 	}
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	r := e.client("")
 	if err := r.Delete(ctx, id, &runc.DeleteOpts{Force: true}); err != nil {
-		if _, gone := os.Lstat(filepath.Join(e.State, id)); os.IsNotExist(gone) {
+		if there, wrong := e.knows(id); wrong == nil && !there {
 			return nil
 		}
 		return fault.Wrap(err, fault.Unavailable, "engine", "what is left of container %s cannot be removed by %s", id,
@@ -79,15 +92,24 @@ func (e Engine) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Exec runs a command in a container and returns its process, a child of this one. console is the path of a socket that
-// gets the near end of its terminal; "" is none.
+// Command is a process beside a container's first.
+type Command struct {
+	PID    int // a child of this process, which ends as the command does
+	Inside int // what Kill knows it by; 0: PID is the command itself
+}
+
+// Exec runs a command in a container. console is the path of a socket that gets the near end of its terminal; "" is
+// none. Of a sandbox, where Files are a terminal's far end the command has that one.
 func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, files Files,
-	console string) (pid int, err error) {
+	console string) (c Command, err error) {
 	dir, err := os.MkdirTemp(bundle, "exec-")
 	if err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "exec", "a command cannot be run now")
+		return c, fault.Wrap(err, fault.Unavailable, "exec", "a command cannot be run now")
 	}
 	defer os.RemoveAll(dir)
+	if e.Sandboxes() {
+		return e.execInside(ctx, id, dir, p, files)
+	}
 	log := filepath.Join(dir, "log")
 	file := filepath.Join(dir, "pid")
 	goruntime.LockOSThread()
@@ -98,9 +120,10 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	}
 	err = e.client(log).Exec(ctx, id, *p, o)
 	if err != nil {
-		return 0, said(log, err)
+		return c, said(log, err)
 	}
-	return readPID(file)
+	c.PID, err = readPID(file)
+	return c, err
 }
 
 // socket is the path of a socket for the near end of a terminal.
@@ -109,7 +132,13 @@ type socket string
 // Path is where it is.
 func (s socket) Path() string { return string(s) }
 
-// Containers lists what the runtime knows of.
+// knows reports whether the runtime knows of a container.
+func (e Engine) knows(id string) (bool, error) {
+	all, err := e.Containers()
+	return slices.Contains(all, id), err
+}
+
+// Containers lists what the runtime knows of: runc has a directory for each, runsc a file.
 func (e Engine) Containers() ([]string, error) {
 	es, err := os.ReadDir(e.State)
 	if os.IsNotExist(err) {
@@ -117,8 +146,11 @@ func (e Engine) Containers() ([]string, error) {
 	}
 	out := make([]string, 0, len(es))
 	for _, x := range es {
-		if x.IsDir() {
+		switch id, _, of := strings.Cut(x.Name(), "_sandbox:"); {
+		case !e.Sandboxes() && x.IsDir():
 			out = append(out, x.Name())
+		case e.Sandboxes() && of && strings.HasSuffix(x.Name(), ".state"):
+			out = append(out, id)
 		}
 	}
 	return out, err
@@ -127,7 +159,8 @@ func (e Engine) Containers() ([]string, error) {
 // client is the runtime's, which ends with the thread that calls it: one that was asked by a process that is no more
 // makes nothing.
 func (e Engine) client(log string) *runc.Runc {
-	return &runc.Runc{Command: e.Path, Root: e.State, Log: log, LogFormat: runc.JSON, PdeathSignal: unix.SIGKILL}
+	return &runc.Runc{Command: e.Path, Root: e.State, Log: log, LogFormat: runc.JSON, PdeathSignal: unix.SIGKILL,
+		ExtraArgs: e.flags()}
 }
 
 func readPID(file string) (int, error) {
@@ -143,11 +176,15 @@ func readPID(file string) (int, error) {
 
 // said makes what a runtime wrote into its log an error: what was wrong with the container, or the runtime's words.
 func said(log string, err error) error {
-	msg := lastError(log)
-	if msg == "" {
+	all := errorsIn(log)
+	if len(all) == 0 {
 		return fault.Wrap(err, fault.Unavailable, "engine", "the container runtime failed and does not say why")
 	}
-	_, tried, _ := strings.Cut(msg, "exec: ") // then `"name": why`
+	msg := all[len(all)-1]
+	_, tried, is := strings.Cut(msg, "exec: ") // then `"name": why`
+	if !is {
+		_, tried, _ = strings.Cut(msg, "failed to load ") // of runsc, then `name: why`
+	}
 	if name, why, found := strings.Cut(tried, ": "); found {
 		switch {
 		case strings.Contains(why, "not found"), strings.Contains(why, "no such file"):
@@ -161,23 +198,40 @@ func said(log string, err error) error {
 				"architecture, or a script without a #! line)", name)
 		}
 	}
-	return fault.Wrap(fmt.Errorf("%s: %w", msg, err), fault.Unavailable, "engine", "the container cannot be made now")
+	code := "engine"
+	if strings.HasSuffix(msg, "error during container init: %!w(<nil>)") || strings.HasSuffix(msg, notReady) {
+		code = codeSilent
+	}
+	return fault.Wrap(fmt.Errorf("%s: %w", strings.Join(all, ": "), err), fault.Unavailable, code,
+		"the container cannot be made now")
 }
 
-// lastError finds the last error in a log of JSON lines.
-func lastError(file string) string {
+// codeSilent is the code of the error of a container whose first process ended, or was killed, before it said that it
+// was ready or what it lacks. notReady is how runc says so from 1.2 on; before, it says that there was no error.
+const (
+	codeSilent = "engine_silent"
+	notReady   = "procReady not received"
+)
+
+// EndedSilently reports whether a container was not made for no reason that its first process gave: it may be the next
+// time. Its program has not been executed.
+func EndedSilently(err error) bool { return fault.CodeOf(err) == codeSilent }
+
+// errorsIn finds the errors in a log of JSON lines: what a container's first process has said comes before what that
+// means.
+func errorsIn(file string) (all []string) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return ""
+		return nil
 	}
-	last := ""
 	for line := range bytes.Lines(raw) {
 		var l struct{ Level, Msg string }
 		if json.Unmarshal(line, &l) == nil && (l.Level == "error" || l.Level == "fatal") {
-			last = l.Msg
+			first, _, _ := strings.Cut(l.Msg, "\n") // runsc adds where in its program that was
+			all = append(all, first)
 		}
 	}
-	return last
+	return all
 }
 
 // Set gives a command its files. Stdin, Stdout, Stderr and Close make Files what go-runc takes.

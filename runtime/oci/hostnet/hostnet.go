@@ -46,6 +46,7 @@ type Net struct {
 
 type rules struct {
 	group   uint32
+	tunnel  uint32 // the group of that to other hosts, which there need not be
 	cluster netip.Prefix
 	dns     netip.AddrPort // zero: none
 }
@@ -55,8 +56,15 @@ func New(tree string) *Net { return &Net{tree: tree} }
 
 // group is the number of the group that the host's ends of links are in: all of those whose containers may reach each
 // other, of however many workers.
-func group(p *netplan.Network) uint32 {
-	sum := sha256.Sum256([]byte(p.Cluster.String() + "\x00" + p.Realm))
+func group(p *netplan.Network) uint32 { return groupOf(p.Cluster.String() + "\x00" + p.Realm) }
+
+// tunnelGroup is the number of the group that the tunnel to the other hosts of these containers is in.
+func tunnelGroup(p *netplan.Network) uint32 {
+	return groupOf("tunnel\x00" + p.Cluster.String() + "\x00" + p.Realm)
+}
+
+func groupOf(name string) uint32 {
+	sum := sha256.Sum256([]byte(name))
 	return binary.BigEndian.Uint32(sum[:])>>1 | 1 // not 0, which all others are in
 }
 
@@ -102,6 +110,9 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 		return at, err
 	}
 	defer l.close()
+	if err := l.loopback(); err != nil {
+		return at, err
+	}
 	at.V6 = p.Address
 	if at.V4, err = l.address(container, at.V6); err != nil {
 		return at, err
@@ -125,7 +136,7 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 func (n *Net) lay(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	want := rules{group: group(p), cluster: p.Cluster}
+	want := rules{group: group(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
 	if p.DNS != nil {
 		want.dns = *p.DNS
 	}
@@ -146,7 +157,7 @@ func (n *Net) lay(p *netplan.Network) error {
 			return err
 		}
 	}
-	lay(c, t, ofHost(want.group, p.Cluster, p.DNS, maps))
+	lay(c, t, ofHost(want, maps))
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("the host's rules: %w", err)
 	}
@@ -335,6 +346,9 @@ func (n *Net) Sweep() error {
 
 // sweep is Sweep, with mu held.
 func (n *Net) sweep(c *nftables.Conn) error {
+	if !hasTable(c, n.tree) {
+		return nil
+	}
 	var there map[netip.Addr]bool
 	for _, m := range portMaps(n.table()) {
 		es, err := elements(c, m)
@@ -391,13 +405,23 @@ func (n *Net) Remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.laid = nil
+	return removeTable(n.tree)
+}
+
+// removeTable removes a table of rules; nil when there is none.
+func removeTable(name string) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	if _, err := c.ListTableOfFamily(n.table().Name, nftables.TableFamilyINet); err != nil {
-		return nil //nolint:nilerr // there is none
+	if !hasTable(c, name) {
+		return nil
 	}
-	c.DelTable(n.table())
+	c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
 	return c.Flush()
+}
+
+func hasTable(c *nftables.Conn, name string) bool {
+	_, err := c.ListTableOfFamily(name, nftables.TableFamilyINet)
+	return err == nil
 }

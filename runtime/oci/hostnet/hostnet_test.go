@@ -265,6 +265,28 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 }
 
+// TestTheHostItself: souk on the host connects to machines at their addresses, also where the host has no address of
+// its own but loopback, from the moment on at which the network is there, and whatever the machine may reach.
+func TestTheHostItself(t *testing.T) {
+	h := apart(t)
+	n := hostnet.New("souk-t")
+	for _, name := range []string{"open", "closed"} {
+		s := inner(t)
+		s.serve(80, name)
+		p := plan("a", name)
+		p.Closed = name == "closed"
+		at, err := n.Attach(s.pid, name, p)
+		must(t, err)
+		if got, err := h.get(net.JoinHostPort(at.V6.String(), "80")); got != name {
+			t.Errorf("%s at %s answers %q, %v", name, at.V6, got, err)
+		}
+		route := h.run("ip", "-6", "route", "get", at.V6.String())
+		if !strings.Contains(route, "src fe80::1 ") {
+			t.Errorf("the host speaks with another address than the link's: %s", route)
+		}
+	}
+}
+
 // TestAnAddressThatIsNotOnes: what is sent with another's address does not leave the link, whatever a container may do
 // inside.
 func TestAnAddressThatIsNotOnes(t *testing.T) {
@@ -326,8 +348,11 @@ func TestDNS(t *testing.T) {
 
 // things lists what there is in the host's namespace.
 func (s *space) things() string {
-	return s.run("ip", "-o", "link") + s.run("ip", "-4", "route") + s.run("ip", "-6", "route") + s.run("ip", "neigh") +
-		s.run("ip", "-o", "addr") + s.run("nft", "list", "ruleset")
+	var out string
+	for _, of := range []string{"-o link", "-4 route", "-6 route", "neigh", "-o addr"} {
+		out += s.run(append([]string{"ip"}, strings.Fields(of)...)...) + "\n"
+	}
+	return out + s.run("nft", "list", "ruleset")
 }
 
 // TestNothingIsLeft: after the end of containers, whichever way, the host is as it was.

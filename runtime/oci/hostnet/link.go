@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/osthread"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -66,6 +67,27 @@ func (l *link) make() error {
 	return err
 }
 
+// loopback sees to what a namespace has of itself, which runsc leaves as the kernel made it: the loopback device, that
+// anybody in there may listen on each port, and ask who answers.
+func (l *link) loopback() error {
+	lo, err := l.in.LinkByName("lo")
+	if err == nil {
+		err = l.in.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring the loopback device up: %w", err)
+	}
+	result := make(chan error)
+	osthread.Go(func() {
+		err := netns.Set(l.inside)
+		if err == nil {
+			err = set("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+		}
+		result <- err
+	})
+	return <-result
+}
+
 func (l *link) close() { l.in.Close() }
 
 // wayOut is how large packets may be on the host's way out, so that no larger ones arrive there.
@@ -87,16 +109,22 @@ func wayOut() (mtu int, err error) {
 func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err error) {
 	for _, s := range [][2]string{
 		{"ipv6/conf/" + l.name + "/accept_ra", "0"},
+		{"ipv6/conf/" + l.name + "/addr_gen_mode", "1"},  // none: the one that is given here is all
 		{"ipv4/conf/" + l.name + "/route_localnet", "1"}, // the resolver, and ports from the host itself
 	} {
 		if err := set("/proc/sys/net/"+s[0], s[1]); err != nil {
 			return v4, err
 		}
 	}
+	near := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(gateway6, 64)), Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrAdd(l.host, near); err != nil {
+		return v4, fmt.Errorf("the address %s: %w", gateway6, err)
+	}
 	if err := netlink.LinkSetUp(l.host); err != nil {
 		return v4, err
 	}
-	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v6))}
+	// What the host itself has to say comes from the link's own address, which is there at once and on each host.
+	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v6)), Src: gateway6.AsSlice()}
 	if err := netlink.RouteReplace(r); err != nil {
 		return v4, fmt.Errorf("a route to %s: %w", v6, err)
 	}

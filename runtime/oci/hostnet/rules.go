@@ -35,6 +35,7 @@ func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 func fromGroup(g uint32) rule { return meta(expr.MetaKeyIIFGROUP, equal(number(g)...)) }
 func toGroup(g uint32) rule   { return meta(expr.MetaKeyOIFGROUP, equal(number(g)...)) }
 func notTo(g uint32) rule     { return meta(expr.MetaKeyOIFGROUP, other(number(g)...)) }
+func notFrom(g uint32) rule   { return meta(expr.MetaKeyIIFGROUP, other(number(g)...)) }
 
 func ipv4() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV4)) }
 func ipv6() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV6)) }
@@ -75,6 +76,11 @@ func to(p netip.Prefix) rule {
 
 func notToNet(p netip.Prefix) rule {
 	load, want := field(p, false)
+	return both(load, other(want...))
+}
+
+func notFromNet(p netip.Prefix) rule {
+	load, want := field(p, true)
 	return both(load, other(want...))
 }
 
@@ -218,12 +224,13 @@ func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
 
 // ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
 // containers come and go; but for which ports are published.
-func ofHost(g uint32, cluster netip.Prefix, dns *netip.AddrPort, maps [2]*nftables.Set) []chain {
+func ofHost(r rules, maps [2]*nftables.Set) []chain {
+	g, cluster := r.group, r.cluster
 	ports := []rule{published(maps[0]), published(maps[1])}
 	in := ports
-	if dns != nil {
+	if r.dns.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			in = append([]rule{both(fromGroup(g), to(host(netplan.Resolver)), toPort(p, 53), toResolver(*dns))}, in...)
+			in = append([]rule{both(fromGroup(g), to(host(netplan.Resolver)), toPort(p, 53), toResolver(r.dns))}, in...)
 		}
 	}
 	forward := []rule{
@@ -237,7 +244,10 @@ func ofHost(g uint32, cluster netip.Prefix, dns *netip.AddrPort, maps [2]*nftabl
 	forward = append(forward,
 		both(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
 		both(fromGroup(g), toGroup(g), refuse()),
+		both(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
+		both(fromGroup(g), to(cluster), refuse()), // nobody has this address
 		both(fromGroup(g), accept()),
+		both(fromGroup(r.tunnel), toGroup(g), from(cluster), accept()), // whom it comes to decides
 		both(toGroup(g), forwarded(), accept()),
 		both(toGroup(g), drop()),
 	)

@@ -30,6 +30,9 @@ const (
 	OpUpgrade = "upgrade"
 	OpResize  = "resize"
 	OpPing    = "ping"
+
+	OpHibernate = "hibernate" // Machine, Attempt
+	OpWake      = "wake"      // as OpStart
 )
 
 // Request is what a worker asks.
@@ -135,8 +138,16 @@ type Reply struct {
 	Group   *Group           `json:"group,omitempty"` // with OpLife, of a life that runs in a cgroup
 	List    []runtime.Status `json:"list,omitempty"`
 
-	Container bool `json:"container,omitempty"` // with OpLife: that life is one of a container
-	Code      int  `json:"code,omitempty"`
+	Container bool     `json:"container,omitempty"` // with OpLife: that life is one of a container
+	Sandbox   *Sandbox `json:"sandbox,omitempty"`   // with OpLife, of a life that runs in one
+	Code      int      `json:"code,omitempty"`
+}
+
+// Sandbox is a container whose programs run on a kernel of their own, which is asked what they are.
+type Sandbox struct {
+	Engine string `json:"engine"` // path of the OCI runtime
+	State  string `json:"state"`  // what it keeps
+	ID     string `json:"id"`
 }
 
 // Group names a life's cgroup, and what that had counted before the life began.

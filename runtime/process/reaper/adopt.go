@@ -49,8 +49,12 @@ func (r *Reaper) adoptAll() error {
 		}
 		m.exits = k.exits
 		switch {
-		case k.life != nil && sameBoot && (isChild(k.life) || proc.Running(k.life.PID, k.life.Ticks)):
-			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), child: isChild(k.life)}
+		case k.life != nil && k.life.Sleep != "" && sleepsOn(r, id, k.life, was):
+			m.life = asleepLife(m, k)
+		case k.life != nil && k.life.Sleep != waking && sameBoot &&
+			(isChild(k.life) || proc.Running(k.life.PID, k.life.Ticks)):
+			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), child: isChild(k.life),
+				saved: make(chan error, 1)}
 			if l.rec.UID >= 0 {
 				l.owner = &owner{uid: l.rec.UID, gid: l.rec.GID, groups: l.rec.Groups}
 			}
@@ -235,10 +239,10 @@ func (r *Reaper) adopt(l *life) {
 		if err == nil {
 			_ = unix.Close(fd)
 		}
-		go func() { r.finish(l, r.ended(l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})) }()
+		go mainEnded(r, l, runtime.Exit{Code: -1, Lost: true, At: time.Now()})
 		return
 	}
-	go r.watchAdopted(l, os.NewFile(uintptr(fd), "pidfd"))
+	go r.watchAdopted(l, l.rec, os.NewFile(uintptr(fd), "pidfd"))
 }
 
 // pipeOf gives the reaper's end of a life's output: the one that an upgrade handed over, else the pipe opened again.
@@ -283,8 +287,8 @@ func terminalOf(r *Reaper, l *life) (*stream, error) {
 	return openTerminal(near, l.log.Sink("stdout"))
 }
 
-// watchAdopted waits for the end of a process that is not a child.
-func (r *Reaper) watchAdopted(l *life, pidfd *os.File) {
+// watchAdopted waits for the end of a process that is not a child. rec is its life's, as it was when it was adopted.
+func (r *Reaper) watchAdopted(l *life, rec lifeRecord, pidfd *os.File) {
 	defer pidfd.Close()
 	raw, err := pidfd.SyscallConn()
 	if err == nil {
@@ -296,19 +300,19 @@ func (r *Reaper) watchAdopted(l *life, pidfd *os.File) {
 	}
 	if err != nil {
 		r.log.Error("an adopted machine cannot be watched", "machine", l.m.id, "err", err)
-		for proc.Running(l.rec.PID, l.rec.Ticks) {
+		for proc.Running(rec.PID, rec.Ticks) {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
 	x := runtime.Exit{Code: -1, Lost: true, At: time.Now()}
 	if raw != nil {
 		_ = raw.Control(func(fd uintptr) {
-			if status, ok := exitStatus(int(fd), l.rec); ok {
+			if status, ok := exitStatus(int(fd), rec); ok {
 				setStatus(&x, status)
 			}
 		})
 	}
-	r.finish(l, r.ended(l, x))
+	mainEnded(r, l, x)
 }
 
 // exitStatus learns how a process ended that is not a child: from the pidfd once its parent has waited for it (Linux

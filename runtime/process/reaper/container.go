@@ -16,6 +16,7 @@ import (
 	runc "github.com/containerd/go-runc"
 	"golang.org/x/sys/unix"
 
+	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/container"
@@ -28,6 +29,7 @@ import (
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/space"
 	"github.com/soukhq/souk/sysmon"
+	"github.com/soukhq/souk/wait"
 )
 
 // containers are the lives whose first process an OCI runtime makes. The runtime's program is forked here, and what it
@@ -45,21 +47,26 @@ type containers struct {
 	ready  []*readyContainer    // oldest first; one of a machine at most
 }
 
-// containersDir is where all reapers of a host keep what is of containers.
-const containersDir = space.Dir + "/oci"
+// ContainersDir is where all reapers of a host keep what is of containers.
+const ContainersDir = space.Dir + "/oci"
 
 func newContainers(r *Reaper) *containers {
-	c := &containers{r: r, store: container.Store{Dir: filepath.Join(containersDir, r.home.tree)},
+	c := &containers{r: r, store: container.Store{Dir: filepath.Join(ContainersDir, r.home.tree)},
 		net: hostnet.New(r.home.tree)}
 	engine.Watch(monitor{r})
 	return c
 }
 
 // nameOf is the container of a life.
-func nameOf(l *life) container.Name { return container.Name{ID: l.rec.Container, Engine: l.rec.Engine} }
+func nameOf(l *life) container.Name {
+	return container.Name{ID: l.rec.Container, Engine: l.rec.Engine, Network: l.rec.Network}
+}
+
+// silentTries is how often a container is made whose runtime says that its first process ended without a word.
+const silentTries = 3
 
 // launch does the work of a start of a container, as far as it has not been done ahead.
-func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, held volumes, data []byte,
+func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	if a := c.takeReady(m.id); a != nil {
 		if key, err := keyOf(attempt, s, data); err == nil && key == a.key && c.startReady(a, tell) {
@@ -67,13 +74,33 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, held vol
 		}
 		c.discard(a)
 	}
+	for n := 1; ; n++ {
+		try := *s // what it mounts leads elsewhere with each
+		try.Mounts = slices.Clone(s.Mounts)
+		err := c.begin(m, attempt, &try, data, tell)
+		if n == silentTries || !engine.EndedSilently(err) {
+			return err
+		}
+		c.r.log.Warn("a container's first process ended before its program, and it is made anew", "machine", m.id,
+			"err", err)
+	}
+}
+
+// begin makes a container and starts it. Where that fails nothing is left of it.
+func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []byte,
+	tell func(runtime.Status)) error {
+	held, err := openVolumes(s)
+	if err != nil {
+		return err
+	}
+	defer held.close()
 	l, err := c.conceive(m, attempt, s)
 	if err != nil {
 		return err
 	}
 	return c.r.born(l, s, func(ends [2]int) error {
 		return c.withEngine(func(ctx context.Context) error {
-			pid, err := c.make(ctx, l, s, held, data, ends)
+			pid, err := c.make(ctx, l, s, held, data, ends, "")
 			if err == nil {
 				err = c.run(ctx, l, pid, s.Container.Init != "", tell)
 			}
@@ -106,13 +133,15 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 	l := newLife(r.dir, m, attempt, s, o)
 	l.rec.Container = fmt.Sprintf("%s-%d-%08x", m.id, attempt, rand.Uint32())
 	l.rec.Engine, l.rec.Stop = s.Container.Engine, s.Container.StopSignal
+	l.rec.Volumes = len(s.Mounts) > 0
 	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
 	return l, nil
 }
 
-// make makes the container of a life, and returns its process, which waits for its start. It is called with the engine.
+// make makes the container of a life, and returns its process, which waits for its start, or goes on from the
+// checkpoint in a directory. It is called with the engine.
 func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held volumes, data []byte,
-	ends [2]int) (pid int, err error) {
+	ends [2]int, from string) (pid int, err error) {
 	if err := held.show(space.Root(l.m.id), s); err != nil {
 		return 0, err
 	}
@@ -126,9 +155,13 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held vol
 		defer out[1+i].Close()
 	}
 	p := container.Plan{
-		Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
+		Checkpoint: from, Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
 		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Users: c.userNamespace,
 	}
+	if p.Into, err = l.slot.group.OpenV2(); err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be opened", l.m.id)
+	}
+	defer p.Into.Close() // nil says that it is invalid
 	pid, near, err := c.store.Create(ctx, p)
 	if near != nil {
 		err = errors.Join(err, keepTerminal(c.r, l, near))
@@ -137,7 +170,7 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held vol
 		_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
 	}
 	if err != nil {
-		err = errors.Join(err, c.store.Delete(ctx, p.Name), c.detach(l))
+		c.over(l)
 	}
 	return pid, err
 }
@@ -146,7 +179,8 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held vol
 // nothing is left of the container.
 func (c *containers) run(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
 	if err := c.store.Start(ctx, nameOf(l)); err != nil {
-		return errors.Join(err, c.store.Delete(ctx, nameOf(l)), c.detach(l))
+		c.over(l)
+		return err
 	}
 	if init {
 		awaitProgram(ctx, pid)
@@ -262,6 +296,10 @@ func (c *containers) note(pid int, who any, register func()) {
 	register()
 	r.mu.Lock()
 	exit, over := c.ended[pid]
+	if st, err := proc.Read(pid); err == nil && st.Parent == os.Getpid() {
+		over = false // what ended had the same number, and nobody has waited for this one
+		delete(c.ended, pid)
+	}
 	if over {
 		delete(r.procs, pid)
 	}
@@ -288,39 +326,60 @@ func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*e
 	fds.FDs = nil
 	x := &execution{ended: make(chan int, 1)}
 	err := c.withEngine(func(ctx context.Context) error {
-		pid, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, files, q.Terminal)
+		made, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, files, q.Terminal)
 		if err != nil {
 			return err
 		}
-		x.pid, x.terminal = pid, near
-		c.note(pid, x, func() {
+		x.pid, x.terminal = made.PID, near
+		if made.Inside != 0 {
+			x.kill = func(ctx context.Context) error { return c.store.Kill(ctx, nameOf(l), made) }
+		}
+		c.note(x.pid, x, func() {
 			c.r.mu.Lock()
 			defer c.r.mu.Unlock()
-			c.r.procs[pid] = x
+			c.r.procs[x.pid] = x
 		})
 		return nil
 	})
 	return x, err
 }
 
-// detach removes what is of the network of a life that has ended, or has not begun.
-func (c *containers) detach(l *life) error {
-	if !l.rec.Network {
-		return nil
+// over removes what is of the container of a life that has ended, or has not begun. It does nothing for other lives.
+func (c *containers) over(l *life) {
+	if l.rec.Container != "" {
+		c.remove(nameOf(l))
 	}
-	return c.net.Detach(l.rec.Container)
 }
 
-// over removes what is of the container of a life that has ended. It does nothing for other lives.
-func (c *containers) over(l *life) {
-	if l.rec.Container == "" {
+// removeAgain is the pause before a removal is tried again that failed: the host may be out of files or processes.
+var removeAgain = backoff.Doubling{Base: 100 * time.Millisecond, Most: 5 * time.Second}
+
+// remove removes what is of a container, and of its network. What fails is tried in the background until it is done: a
+// container has no other life, and nobody else asks for it.
+func (c *containers) remove(n container.Name) {
+	err := c.tryRemove(n)
+	if err == nil {
 		return
 	}
+	c.r.log.Warn("what is left of a container could not be removed yet", "container", n.ID, "err", err)
+	go func() {
+		ctx := context.WithoutCancel(c.r.ctx) // until this process ends, or is replaced by one that sweeps
+		for tries := 0; err != nil; tries++ {
+			_ = wait.For(ctx, removeAgain.After(tries)) // it does not end
+			err = c.tryRemove(n)
+		}
+		c.r.log.Info("what was left of a container has been removed", "container", n.ID)
+	}()
+}
+
+func (c *containers) tryRemove(n container.Name) error {
 	ctx, cancel := c.r.patience(enginePatience)
 	defer cancel()
-	if err := errors.Join(c.store.Delete(ctx, nameOf(l)), c.detach(l)); err != nil {
-		c.r.log.Warn("what is left of a container could not be removed", "machine", l.m.id, "err", err)
+	err := c.store.Delete(ctx, n)
+	if n.Network {
+		err = errors.Join(err, c.net.Detach(n.ID))
 	}
+	return err
 }
 
 // leftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
@@ -328,7 +387,9 @@ func (c *containers) over(l *life) {
 func (c *containers) leftovers() []container.Name {
 	mine := make(map[string]bool)
 	for _, l := range c.r.runningLives() {
-		mine[l.rec.Container] = true
+		if l.rec.Sleep != asleep {
+			mine[l.rec.Container] = true
+		}
 	}
 	all, err := c.store.List()
 	if err != nil {
@@ -348,11 +409,7 @@ func (c *containers) sweepAll() <-chan struct{} {
 			}
 		}
 		for _, n := range left {
-			ctx, cancel := c.r.patience(enginePatience)
-			if err := c.store.Delete(ctx, n); err != nil {
-				c.r.log.Warn("what is left of a container could not be removed", "container", n.ID, "err", err)
-			}
-			cancel()
+			c.remove(n) // its link goes with its process
 		}
 	}()
 	return done

@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -20,6 +21,9 @@ type execution struct {
 	pid      int
 	ended    chan int // its exit code; has room for it
 	terminal *os.File // the near end of its terminal, which is souk's; nil: it has none
+
+	// kill ends a command that is no process of the host; nil: pid is the command.
+	kill func(context.Context) error
 }
 
 // exec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with the
@@ -243,14 +247,23 @@ func (r *Reaper) awake(l *life) error {
 	case over || l.slotGone:
 		return notRunning(l.m.id)
 	case paused || r.tree != nil && l.slot.group.Frozen():
-		return fault.New(fault.Precondition, "paused",
-			"machine %s is suspended: resume it before a command is run in it", l.m.id)
+		return suspendedFault(l.m.id)
 	}
 	return nil
 }
 
 // end kills the command's session leader and group, unless it has been waited for already.
 func (r *Reaper) end(x *execution) {
+	r.mu.Lock()
+	runs := r.procs[x.pid] == any(x)
+	r.mu.Unlock()
+	if runs && x.kill != nil {
+		ctx, cancel := r.patience(killPatience)
+		defer cancel()
+		if err := x.kill(ctx); err != nil {
+			r.log.Info("a command that was given up could not be ended", "err", err)
+		}
+	}
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	r.mu.Lock()

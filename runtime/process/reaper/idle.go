@@ -172,7 +172,7 @@ func (i *idleness) wanted() bool {
 
 func (r *Reaper) runsLocked() bool {
 	for _, m := range r.machines {
-		if m.intent != 0 || m.life != nil && !m.life.over {
+		if m.intent != 0 || m.life != nil && !m.life.over && !m.life.sleeps() {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ const (
 	lineExit    = "exit"    // Exit
 	lineAck     = "ack"     // Machine, Attempt
 	lineGone    = "gone"    // Machine was removed
+	lineSaving  = "saving"  // Machine, Attempt, Frozen: its checkpoint is about to be written; not Frozen: it is not
+	lineAsleep  = "asleep"  // Machine, Attempt: it is all in its checkpoint
+	lineWaking  = "waking"  // Machine, Attempt: it is about to go on from there
 )
 
 type line struct {
@@ -66,17 +70,28 @@ type lifeRecord struct {
 	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
 	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
 	Paused    bool      `json:"p,omitempty"`
+	Sleep     sleep     `json:"sl,omitempty"`
 	Group     string    `json:"g,omitempty"`  // its cgroup's name; "" without cgroups
 	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds that the group had counted before
 	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
 	Network   bool      `json:"nw,omitempty"` // it has one of its own
+	Volumes   bool      `json:"vs,omitempty"` // it has some
 	Stop      int       `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
 	Terminal  bool      `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
 	LogBytes  int64     `json:"lb"`
 	LogFiles  int       `json:"lf"`
 }
+
+// sleep is how far a life is on its way to disk or from there.
+type sleep string
+
+const (
+	saving sleep = "saving" // its checkpoint is being written, at the end of which its process ends
+	asleep sleep = "asleep" // it has no process, but a checkpoint
+	waking sleep = "waking" // a process may have gone on from that, and is not known yet
+)
 
 // known is what the lives file says of one machine.
 type known struct {
@@ -176,6 +191,10 @@ func replay(b []byte) (all map[string]*known, boot line) {
 			if k.life != nil && k.seen == n.Attempt { // it may have ended before the line was written
 				k.life.Paused = n.Frozen
 			}
+		case lineSaving, lineAsleep, lineWaking:
+			if k.life != nil && k.seen == n.Attempt {
+				k.life.Sleep = sleepOf(n)
+			}
 		case lineExit:
 			k.life = nil
 			if n.Exit != nil {
@@ -188,6 +207,19 @@ func replay(b []byte) (all map[string]*known, boot line) {
 		}
 	}
 	return all, boot
+}
+
+// sleepOf is what a line of its kind says.
+func sleepOf(n line) sleep {
+	switch {
+	case n.Kind == lineAsleep:
+		return asleep
+	case n.Kind == lineWaking:
+		return waking
+	case n.Frozen:
+		return saving
+	}
+	return ""
 }
 
 func decodeLine(raw []byte) (line, bool) {
@@ -230,7 +262,7 @@ func (n line) plain() bool {
 		return n.Kind == lineIntent && plainTime(n.At)
 	}
 	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" && !l.Terminal &&
-		(l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
+		l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
 }
 
 // plainTime reports whether a time is written alike by encoding/json and by its own method.
@@ -308,6 +340,16 @@ func (l *lives) add(n line) error {
 	return nil
 }
 
+// sync has what was added survive the host's going down. It is for lives that do.
+func (l *lives) sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.file.Sync(); err != nil {
+		return fmt.Errorf("sync the lives file: %w", err)
+	}
+	return nil
+}
+
 // livesAhead is for how much more of the file it has room on the disk: so that machines can be ended and removed when
 // the disk is full.
 const livesAhead = 256 << 10
@@ -342,8 +384,15 @@ func (l *lives) rewrite(now []line) error {
 	if err != nil {
 		return fmt.Errorf("rewrite the lives file: %w", err)
 	}
-	if _, err = f.Write(b); err == nil {
+	outlive := slices.ContainsFunc(now, func(n line) bool { return n.Life != nil && n.Life.Sleep != "" })
+	if _, err = f.Write(b); err == nil && outlive {
+		err = f.Sync()
+	}
+	if err == nil {
 		err = os.Rename(tmp, l.path)
+	}
+	if err == nil && outlive {
+		err = syncPath(filepath.Dir(l.path))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("rewrite the lives file: %w", err), f.Close(), os.Remove(tmp))

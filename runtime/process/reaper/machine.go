@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -56,15 +57,21 @@ type life struct {
 	streams  [2]*stream
 	pumps    pumps
 	done     chan struct{} // closed when the life is over and its exit is announced
+	saved    chan error    // says, once, what came of its checkpoint; has room for it
+	refusals int           // of its checkpoint, in a row; under machine.op
 	// ---
-	ended bool // the main process has ended, the rest is being cleared away
+	ended bool // the main process has ended, the rest is being cleared away, unless it sleeps
 	over  bool // done is closed
 	code  int  // how it ended, once it is over
 }
 
 func (l *life) status() runtime.Status {
 	s := runtime.Status{Machine: l.m.id, Attempt: l.attempt, StartedAt: l.rec.StartedAt}
-	if !l.over {
+	switch {
+	case !l.over && l.sleeps():
+		s.Running, s.Paused, s.OnDisk = true, true, true
+		return s
+	case !l.over:
 		s.PID, s.Running, s.Paused = l.rec.PID, true, l.rec.Paused
 		return s
 	}
@@ -267,9 +274,13 @@ func (r *Reaper) kill(id string) error {
 	if m != nil && m.life != nil && !m.life.over {
 		l = m.life
 	}
+	sleeps := l != nil && l.sleeps()
 	r.mu.Unlock()
 	if l == nil {
 		return nil
+	}
+	if sleeps {
+		return endAsleep(r, l, runtime.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL)})
 	}
 	r.killAll(l)
 	return l.wait(killPatience)

@@ -92,7 +92,7 @@ func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data 
 	}
 	defer closeEnds()
 	err = c.withEngine(func(ctx context.Context) error {
-		l.rec.PID, err = c.make(ctx, l, s, nil, data, ends)
+		l.rec.PID, err = c.make(ctx, l, s, nil, data, ends, "")
 		return err
 	})
 	if err != nil {

@@ -285,7 +285,7 @@ func (r *Reaper) linesLocked() []line {
 		if m.intent != 0 { // before the life, which fulfils it
 			out = append(out, line{Kind: lineIntent, Machine: id, Attempt: m.intent, At: m.meant})
 		}
-		if l := m.life; l != nil && !l.ended {
+		if l := m.life; l != nil && !l.over && (!l.ended || l.rec.Sleep != "") {
 			rec := l.rec
 			out = append(out, line{Kind: lineRun, Machine: id, Attempt: l.attempt, Life: &rec})
 		}

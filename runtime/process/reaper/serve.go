@@ -240,6 +240,7 @@ func (c *conn) loop() {
 		c.r.pool.do(func() {
 			defer func() { <-slots }()
 			defer done()
+			interrupt(c.r, &q)
 			if err := wait(); err != nil {
 				c.fail(f.ID, err)
 				return
@@ -264,6 +265,11 @@ func (c *conn) request(f frame.Frame, q frame.Request) {
 		if err := c.r.start(q.Machine, q.Attempt, q.Start, f.Body, tell); err != nil {
 			c.fail(f.ID, err)
 		}
+		return
+	}
+	if q.Op == frame.OpWake {
+		st, err := wake(c.r, q, f.Body)
+		c.send(f.ID, frame.KindReply, frame.Reply{Status: &st, Error: frame.ToError(err)})
 		return
 	}
 	var a frame.Reply
@@ -301,7 +307,10 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		st := m.statusLocked()
 		a.Status = &st
 		a.Container = m.life != nil && m.life.rec.Container != ""
-		if l := m.life; l != nil && st.Running && l.rec.Group != "" {
+		if a.Container && st.Running {
+			a.Sandbox = r.containers.store.Sandbox(nameOf(m.life))
+		}
+		if l := m.life; l != nil && st.Running && !st.OnDisk && l.rec.Group != "" {
 			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU),
 				Throttled: time.Duration(l.rec.BaseSlow)}
 		}
@@ -326,6 +335,8 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		return r.pause(q.Machine, true)
 	case frame.OpResume:
 		return r.pause(q.Machine, false)
+	case frame.OpHibernate:
+		return hibernate(r, q.Machine, q.Attempt)
 	case frame.OpResize:
 		return resize(r, q.Machine, q.Attempt, q.Limits)
 	}

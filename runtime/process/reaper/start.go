@@ -58,7 +58,7 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 	r.mu.Lock()
 	l, seen := m.life, m.seen
 	busy := l != nil && !l.over
-	ending := busy && l.ended
+	ending := busy && l.ended && !l.sleeps()
 	r.mu.Unlock()
 	if attempt < seen {
 		return st, false, fault.New(fault.Conflict, "attempt_old",
@@ -87,14 +87,14 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 
 // launch does the work of a start. Nothing is left behind when it fails.
 func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	if s.Container != nil {
+		return r.containers.launch(m, attempt, s, data, tell)
+	}
 	held, err := openVolumes(s)
 	if err != nil {
 		return err
 	}
 	defer held.close()
-	if s.Container != nil {
-		return r.containers.launch(m, attempt, s, held, data, tell)
-	}
 	o, err := r.apart.ownerOf(m, s)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 }
 
 func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
-	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{})}
+	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{}), saved: make(chan error, 1)}
 	l.rec = lifeRecord{UID: -1, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups

@@ -88,7 +88,7 @@ func (r *Reaper) quiet() error {
 			}
 		}
 		for _, m := range r.machines {
-			if m.life != nil && m.life.ended && !m.life.over {
+			if m.life != nil && m.life.ended && !m.life.over && !m.life.sleeps() {
 				busy = "machine " + m.id + " is ending"
 			}
 		}

@@ -17,6 +17,11 @@ func notRunning(id string) error {
 	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
 }
 
+func suspendedFault(id string) error {
+	return fault.New(fault.Precondition, "paused",
+		"machine %s is suspended: resume it before a command is run in it", id)
+}
+
 // running gives the life that runs now.
 func (r *Reaper) running(id string) (*life, error) {
 	m, err := r.find(id)
@@ -25,7 +30,10 @@ func (r *Reaper) running(id string) (*life, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m.life == nil || m.life.ended {
+	switch l := m.life; {
+	case l != nil && !l.over && l.sleeps():
+		return nil, suspendedFault(id)
+	case l == nil || l.ended:
 		return nil, notRunning(id)
 	}
 	return m.life, nil
@@ -70,6 +78,17 @@ func (r *Reaper) pause(id string, on bool) error {
 		return err
 	}
 	defer m.op.Unlock()
+	r.mu.Lock()
+	sleeps := on && m.life != nil && !m.life.over && m.life.sleeps()
+	r.mu.Unlock()
+	if sleeps {
+		return nil // it is suspended
+	}
+	return freeze(r, id, on)
+}
+
+// freeze does it. machine.op is held.
+func freeze(r *Reaper, id string, on bool) error {
 	l, err := r.running(id)
 	if err != nil {
 		return err
@@ -189,7 +208,8 @@ func (r *Reaper) remove(id string) error {
 		}
 		m.endWatches()
 	}
-	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id))); err != nil {
+	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id)),
+		os.RemoveAll(checkpointDir(r.dir, id))); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
 	}
 	if m != nil && m.uid != 0 {

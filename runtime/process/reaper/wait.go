@@ -57,7 +57,10 @@ func (r *Reaper) reap() {
 		r.mu.Unlock()
 		var exit runtime.Exit
 		l, is := who.(*life)
-		if is {
+		saves := is && endsSaving(r, l)
+		if saves {
+			exit = runtime.Exit{Code: code, Signal: signal, At: time.Now()}
+		} else if is {
 			exit = r.ended(l, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
 		} else if x, is := who.(*execution); is {
 			x.ended <- code
@@ -68,10 +71,22 @@ func (r *Reaper) reap() {
 				break
 			}
 		}
-		if is {
+		switch {
+		case saves:
+			r.pool.do(func() { settleSaved(r, l, exit) })
+		case is:
 			r.pool.do(func() { r.finish(l, exit) })
 		}
 	}
+}
+
+// mainEnded has a life whose process has ended end, unless that was its checkpoint's doing.
+func mainEnded(r *Reaper, l *life, x runtime.Exit) {
+	if endsSaving(r, l) {
+		settleSaved(r, l, x)
+		return
+	}
+	r.finish(l, r.ended(l, x))
 }
 
 // ended writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it gives.
@@ -81,7 +96,7 @@ func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
 		x.OOM = true
 	}
 	apply := func() {
-		l.ended, l.rec.Paused = true, false
+		l.ended, l.rec.Paused, l.rec.Sleep = true, false, ""
 		if l.m.exits == nil {
 			l.m.exits = make(map[uint64]runtime.Exit, 1)
 		}
@@ -101,6 +116,19 @@ const drainPatience = 2 * time.Second
 
 // finish ends what the main process left running, takes in the last output, and announces the exit.
 func (r *Reaper) finish(l *life, x runtime.Exit) {
+	clearAway(r, l)
+	r.mu.Lock()
+	l.over, l.env, l.code = true, nil, x.Code
+	r.mu.Unlock()
+	close(l.done)
+	l.m.grown()
+	r.announce(x)
+	r.stock.restock(r.pool)
+}
+
+// clearAway ends what the main process left running, takes in the last output, and gives back what a life has while it
+// runs.
+func clearAway(r *Reaper, l *life) {
 	slot := r.takeBack(l)
 	if slot.meter == nil || !slot.meter.Empty() {
 		r.killAll(l)
@@ -131,13 +159,8 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 		}
 	}
 	r.mu.Lock()
-	l.over, l.env, l.code = true, nil, x.Code
 	l.streams, l.log = [2]*stream{}, nil
 	r.mu.Unlock()
-	close(l.done)
-	l.m.grown()
-	r.announce(x)
-	r.stock.restock(r.pool)
 }
 
 // takeBack takes the slot of a life: its parked thread and its meter are the caller's alone from here on.

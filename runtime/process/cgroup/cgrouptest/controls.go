@@ -24,6 +24,20 @@ type Controls struct {
 // File returns the text of a control file of the group that has a controller, by its name in v1 or in v2.
 func (c Controls) File(controller, v1, v2 string) (text string, isV2 bool) {
 	c.T.Helper()
+	path, isV2 := c.Path(controller, v1, v2)
+	if path == "" {
+		return "", false
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw)), isV2
+}
+
+// Path returns where the file is; "" for one of no controller that is not there.
+func (c Controls) Path(controller, v1, v2 string) (path string, isV2 bool) {
+	c.T.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.PID))
 	if err != nil {
 		c.T.Fatal(err)
@@ -43,8 +57,9 @@ func (c Controls) File(controller, v1, v2 string) (text string, isV2 bool) {
 				!slices.Contains(strings.Split(f[1], ","), controller)) {
 				continue
 			}
-			if text, err := os.ReadFile(filepath.Join(m.Dir, f[2], name)); err == nil {
-				return strings.TrimSpace(string(text)), m.V2
+			path := filepath.Join(m.Dir, f[2], name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				return path, m.V2
 			}
 		}
 	}

@@ -1,0 +1,126 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Hidden words of this program's command line: a server that answers, and the reverse proxy that Go brings, tuned.
+const (
+	serveWord = "bench-answer"
+	proxyWord = "bench-reverse-proxy"
+)
+
+// Main is the program that is measured against, where argv asks for it. It reports whether it did.
+func Main(argv []string) (mine bool, err error) {
+	switch {
+	case len(argv) == 1 && argv[0] == serveWord:
+		return true, serve(":"+os.Getenv("PORT"), http.HandlerFunc(answer))
+	case len(argv) == 3 && argv[0] == proxyWord:
+		return true, serve(argv[1], reverseProxy(argv[2]))
+	}
+	return false, nil
+}
+
+func serve(addr string, h http.Handler) error {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	return http.Serve(ln, h) //nolint:gosec // it has no timeouts, as it serves who measures
+}
+
+// body is what each request is answered with: a kilobyte.
+var body = []byte(strings.Repeat("souk answers. ", 74)[:1024]) //nolint:gochecknoglobals // a constant
+
+func answer(w http.ResponseWriter, _ *http.Request) {
+	w.Header()["Content-Length"] = []string{"1024"}
+	_, _ = w.Write(body) // who asked may be gone
+}
+
+// reverseProxy is httputil.ReverseProxy with what makes it fast: a pool of buffers, and as many kept connections as are
+// in use.
+func reverseProxy(to string) http.Handler {
+	target, err := url.Parse("http://" + to)
+	if err != nil {
+		return http.NotFoundHandler()
+	}
+	return &httputil.ReverseProxy{
+		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
+		BufferPool: &buffers{},
+		Transport: &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, IdleConnTimeout: time.Minute,
+			DisableCompression: true, WriteBufferSize: 4 << 10, ReadBufferSize: 4 << 10},
+	}
+}
+
+type buffers struct{ sync.Pool }
+
+// Get returns a buffer.
+func (b *buffers) Get() []byte {
+	if x, ok := b.Pool.Get().(*[]byte); ok {
+		return *x
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put takes one back.
+func (b *buffers) Put(x []byte) { b.Pool.Put(&x) }
+
+// awaitPort returns when something accepts at an address, looking as often as it can.
+func awaitPort(ctx context.Context, addr string) error {
+	var d net.Dialer
+	for {
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// freePort returns a port that nobody listens at now.
+func freePort() (int, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(port)
+}
+
+// get asks once, over a connection of its own, and returns how long that took.
+func get(ctx context.Context, addr, host string) (time.Duration, http.Header, error) {
+	begin := time.Now()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Host, r.Close = host, true
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || n != int64(len(body)) {
+		return 0, nil, errors.Join(err, errors.New("it was answered "+resp.Status+", "+resp.Header.Get("Souk-Error")))
+	}
+	return time.Since(begin), resp.Header, nil
+}

@@ -1,0 +1,82 @@
+// Package request measures the way of a request through souk's proxy: to a machine that sleeps, and to one that is up,
+// beside other proxies in the same run.
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// rig is a souk of its own, and where its proxy answers.
+type rig struct {
+	*live.Souk
+	dir  string
+	http string // host:port of its door
+	exe  string
+}
+
+func newRig(ctx context.Context, stderr io.Writer) (*rig, error) {
+	dir, err := os.MkdirTemp("", "souk-bench-")
+	if err != nil {
+		return nil, failure(err, "no directory could be made")
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // machines' users pass through it
+		return nil, failure(err, "its directory could not be opened to machines")
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, failure(err, "there is no free port")
+	}
+	r := &rig{dir: dir, http: fmt.Sprintf("127.0.0.1:%d", port)}
+	if r.exe, err = os.Executable(); err != nil {
+		return nil, failure(err, "the path of this program is not known")
+	}
+	r.Souk, err = live.Start(dir+"/state", stderr, "--http", r.http, "--access-log", dir+"/access")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if _, err := r.Client.CreateApp(ctx, live.App); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rig) close() {
+	r.End()
+	_ = os.RemoveAll(r.dir) // a temporary directory
+}
+
+func failure(err error, what string) error {
+	return fault.Wrap(err, fault.Internal, "bench", "the measurement stopped: %s", what)
+}
+
+// server returns a launch of a machine that answers at a port, for requests to name.localhost.
+func (r *rig) server(name string, port int, stop machine.Autostop, skip bool) *machine.Launch {
+	return &machine.Launch{Name: name, SkipLaunch: skip, Config: &machine.Config{Image: machine.HostImage,
+		Init:    machine.Init{Exec: []string{r.exe, serveWord}},
+		Env:     map[string]string{"PORT": fmt.Sprint(port), "GOMAXPROCS": "2"},
+		Restart: &machine.Restart{Policy: "no"},
+		Services: []machine.Service{{Protocol: "tcp", InternalPort: port, Autostop: &stop, Hosts: []string{name},
+			AutostopAfter: &machine.Duration{Duration: hour},
+			Ports:         []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}}}
+}
+
+func (r *rig) launch(ctx context.Context, l *machine.Launch) (*machine.Machine, error) {
+	m, err := r.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
+	if err == nil && !l.SkipLaunch && m.State != machine.Started {
+		err = fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+	}
+	return m, err
+}
+
+func hostOf(name string) string { return strings.ToLower(name) + ".localhost" }

@@ -1,0 +1,143 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/services"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/machine"
+)
+
+// httpFlags say that a machine answers requests from outside.
+type httpFlags struct {
+	http     string
+	autostop string
+	after    time.Duration
+	min      int
+	max      int
+	soft     int
+	hard     int
+	set      *pflag.FlagSet
+}
+
+func (o *httpFlags) add(f *pflag.FlagSet) {
+	o.set = f
+	f.StringVar(&o.http, "http", "",
+		"[NAME]:PORT: it answers HTTP at its port PORT, and requests for NAME, by default the app's name or in the "+
+			"app default the machine's, are led to it; they start it when it is stopped")
+	f.StringVar(&o.autostop, "autostop", "stop",
+		"with --http, what becomes of it when nobody asks it: stop, suspend or off")
+	f.DurationVar(&o.after, "autostop-after", time.Minute,
+		"with --http, after how long without a request")
+	f.IntVar(&o.min, "min-running", 0, "with --http, how many machines of the service stay up all the same")
+	f.IntVar(&o.max, "max-running", 0, "with --http, how many are up at most (default: all)")
+	f.IntVar(&o.soft, "soft-limit", 0,
+		"with --http, requests at once beyond which another machine is used, and started")
+	f.IntVar(&o.hard, "hard-limit", 0, "with --http, requests at once beyond which they wait")
+}
+
+// apply enters the service into a config: it takes the place of one at the same port.
+func (o *httpFlags) apply(app string, l *machine.Launch) error {
+	if o.http == "" {
+		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "soft-limit",
+			"hard-limit"} {
+			if o.set.Changed(name) {
+				return cli.Usagef("--%s goes with --http [NAME]:PORT", name)
+			}
+		}
+		return nil
+	}
+	name, number, found := strings.Cut(o.http, ":")
+	port, err := strconv.Atoi(number)
+	if !found || err != nil || port < 1 || port > 65535 {
+		return cli.Usagef("--http is written [NAME]:PORT, such as :8080 or shop:8080, not %q", o.http)
+	}
+	if name == "" && app == "default" {
+		name = l.Name
+	}
+	stop := machine.Autostop(o.autostop)
+	if !slices.Contains([]machine.Autostop{"stop", "suspend", "off"}, stop) {
+		return cli.Usagef("--autostop is stop, suspend or off, not %q", o.autostop)
+	}
+	s := machine.Service{Protocol: "tcp", InternalPort: port, Autostop: &stop, Autostart: new(true),
+		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}},
+			{Port: new(443), Handlers: []string{"tls", "http"}}}}
+	if name != "" {
+		s.Hosts = []string{strings.ToLower(name)}
+	}
+	if stop != "off" {
+		s.AutostopAfter = &machine.Duration{Duration: o.after}
+	}
+	if o.min > 0 {
+		s.MinMachinesRunning = &o.min
+	}
+	if o.max > 0 {
+		s.MaxMachinesRunning = &o.max
+	}
+	if o.soft > 0 || o.hard > 0 {
+		s.Concurrency = &machine.Concurrency{Type: "requests", SoftLimit: o.soft, HardLimit: o.hard}
+	}
+	cfg := l.Config
+	cfg.Services = slices.DeleteFunc(slices.Clone(cfg.Services), func(old machine.Service) bool {
+		return old.InternalPort == port
+	})
+	cfg.Services = append(cfg.Services, s)
+	if cfg.Env == nil {
+		cfg.Env = map[string]string{}
+	}
+	if _, set := cfg.Env["PORT"]; !set {
+		cfg.Env["PORT"] = fmt.Sprint(port)
+	}
+	return nil
+}
+
+// servicesOf returns the services that a machine is behind, as the souk that is asked leads to them; none where it
+// cannot tell.
+func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (list []api.ServiceInfo) {
+	if m.Config == nil || len(m.Config.Services) == 0 {
+		return nil
+	}
+	all, err := cl.Services(ctx, m.App)
+	if err != nil { // of an older souk
+		return nil
+	}
+	for _, s := range all.Services {
+		if slices.ContainsFunc(s.Machines, func(x api.ServiceMachine) bool { return x.ID == m.ID }) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// urlOf returns the first URL by which a machine is reached; "": there is none.
+func urlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
+	for _, s := range servicesOf(ctx, cl, m) {
+		for _, u := range s.URLs {
+			if strings.HasPrefix(u, "http") {
+				return u
+			}
+		}
+	}
+	return ""
+}
+
+// serviceText says what a service of a machine is.
+func serviceText(s *api.ServiceInfo) string {
+	text := fmt.Sprintf("%s at its port %d: %s", s.Protocol, s.Port, services.Where(s))
+	if !s.Autostart {
+		text += "; requests do not start it"
+	}
+	if s.Autostop != "off" {
+		text += fmt.Sprintf("; %s after %s without any", s.Autostop, services.Seconds(s.AutostopAfter))
+	}
+	return text
+}

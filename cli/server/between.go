@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/oci/hostnet/wgspace"
+)
+
+// helperCommand is the hidden command "souk wireguard NAME MTU": WireGuard in user space, which outlives the agent.
+const helperCommand = "wireguard"
+
+// WireGuardMain is that command. It reports whether the arguments are it.
+func WireGuardMain(argv []string) (own bool, err error) {
+	if len(argv) != 3 || argv[0] != helperCommand {
+		return false, nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return true, wgspace.Run(ctx, argv[1], argv[2])
+}
+
+// planBetween says how containers reach those of other hosts.
+func (o *agentFlags) planBetween(p *containerPlan) error {
+	way, ok := netplan.ParseWay(o.Between)
+	if !ok {
+		return cli.Usagef("--network-between is none, vxlan or wireguard, not %q", o.Between)
+	}
+	if way == netplan.NoWay {
+		return nil
+	}
+	if p.how == nil {
+		return fault.New(fault.Precondition, "network_between",
+			"--network-between is for machines of images, and none are run here: %s", p.why)
+	}
+	host := hostOf(o.Host, o.Wire)
+	at, err := netip.ParseAddr(host)
+	if err != nil || !at.IsGlobalUnicast() {
+		return cli.Usagef("--network-between needs an IP address at which the other hosts reach this one, not %q: "+
+			"give --host", host)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "executable", "the program of souk cannot be found")
+	}
+	p.how.Between, p.how.BetweenAt, p.how.Helper = way, at.Unmap(), []string{exe, helperCommand}
+	return nil
+}

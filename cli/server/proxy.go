@@ -1,0 +1,185 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/proxy/certs"
+)
+
+// proxyFlags say where requests for machines come in.
+type proxyFlags struct {
+	HTTP    string   `toml:"http"`
+	HTTPS   string   `toml:"https"`
+	Certs   string   `toml:"certs"`
+	ACME    string   `toml:"acme"`
+	ACMEURL string   `toml:"acme-directory"`
+	Ports   string   `toml:"ports"`
+	Domains []string `toml:"domain"`
+	Trusted []string `toml:"trusted-proxy"`
+	Access  string   `toml:"access-log"`
+	Sample  float64  `toml:"access-log-share"`
+}
+
+// DefaultHTTP is where requests for machines come in, unless another souk has it.
+const DefaultHTTP = "127.0.0.1:4284"
+
+func (o *proxyFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.HTTP, "http", "", "HOST:PORT at which HTTP requests for machines come in, or off (default: "+
+		DefaultHTTP+", or where that is taken any port that is free)")
+	f.StringVar(&o.HTTPS, "https", "off", "HOST:PORT at which the same come in over TLS, or off")
+	f.StringVar(&o.Certs, "certs", "",
+		"a directory with certificates of your own, NAME.crt and NAME.key, read again when they change")
+	f.StringVar(&o.ACME, "acme", "", "the e-mail address of who agrees to the terms of an ACME authority, by which "+
+		"certificates are got for apps' names (default: none are)")
+	f.StringVar(&o.ACMEURL, "acme-directory", letsEncrypt, "the URL of the ACME authority")
+	f.StringVar(&o.Ports, "ports", "127.0.0.1",
+		"the address at which the other ports of services are opened, or off")
+	f.StringArrayVar(&o.Domains, "domain", []string{"localhost"},
+		"a domain below which each app has its name, as shop.localhost; repeatable")
+	f.StringArrayVar(&o.Trusted, "trusted-proxy", nil,
+		"a network such as 10.0.0.0/8 of proxies in front, which may say for whom they ask (X-Forwarded-For); "+
+			"repeatable")
+	f.StringVar(&o.Access, "access-log", "", "a file to which a line of JSON goes for each request; - is stderr")
+	f.Float64Var(&o.Sample, "access-log-share", 1,
+		"which share of the requests the access log gets, those that fail or wake a machine always")
+}
+
+const letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
+
+// proxyDoors are what is open for requests.
+type proxyDoors struct {
+	how *node.Proxy // nil: no proxy is wanted
+	log *os.File    // nil: none
+}
+
+// plan opens what requests come in at.
+func (o *proxyFlags) plan() (p proxyDoors, err error) {
+	how := &node.Proxy{Domains: o.Domains, Sample: o.Sample}
+	if o.Sample < 0 || o.Sample > 1 {
+		return p, cli.Usagef("--access-log-share is 0 to 1, not %v", o.Sample)
+	}
+	for _, t := range o.Trusted {
+		net, err := netip.ParsePrefix(t)
+		if err != nil {
+			return p, cli.Usagef("--trusted-proxy is a network such as 10.0.0.0/8, not %q", t)
+		}
+		how.Trusted = append(how.Trusted, net)
+	}
+	if o.Ports != "off" {
+		if _, err := netip.ParseAddr(o.Ports); err != nil {
+			return p, cli.Usagef("--ports is an address such as 127.0.0.1 or ::, or off, not %q", o.Ports)
+		}
+		how.Listen = func(port int) (net.Listener, error) {
+			return net.Listen("tcp", net.JoinHostPort(o.Ports, strconv.Itoa(port)))
+		}
+	}
+	switch o.Access {
+	case "":
+	case "-":
+		how.Access = os.Stderr
+	default:
+		if p.log, err = os.OpenFile(o.Access, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return p, fault.Wrap(err, fault.Invalid, "access_log", "the access log %s cannot be opened", o.Access)
+		}
+		how.Access = p.log
+	}
+	p.how = how
+	if o.HTTP != "off" {
+		if how.HTTP, err = o.listen(); err != nil {
+			return p, errors.Join(err, p.close())
+		}
+	}
+	if err = o.overTLS(how); err != nil {
+		return p, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// overTLS opens the door for HTTP over TLS, and says where certificates come from.
+func (o *proxyFlags) overTLS(how *node.Proxy) (err error) {
+	if o.HTTPS == "off" || o.HTTPS == "" {
+		if o.Certs != "" || o.ACME != "" {
+			return cli.Usagef("--certs and --acme go with --https HOST:PORT")
+		}
+		return nil
+	}
+	how.Certs = &node.Certs{Files: o.Certs}
+	if o.ACME != "" {
+		how.Certs.ACME = &certs.ACME{
+			Directory: o.ACMEURL,
+			Email:     o.ACME,
+			Agreed:    true,
+			HTTP:      how.HTTP != nil,
+			TLS:       true,
+		}
+	}
+	if how.HTTPS, err = net.Listen("tcp", o.HTTPS); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "listen",
+			"%s cannot be listened on for HTTP requests over TLS; give another --https, or off", o.HTTPS)
+	}
+	return nil
+}
+
+// listen opens the door for HTTP. The default one may be another souk's already.
+func (o *proxyFlags) listen() (net.Listener, error) {
+	at := o.HTTP
+	if at == "" {
+		at = DefaultHTTP
+	}
+	ln, err := net.Listen("tcp", at)
+	if err != nil && o.HTTP == "" {
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "listen",
+			"%s cannot be listened on for HTTP requests; give another --http, or off", at)
+	}
+	return ln, nil
+}
+
+// say says where requests come in.
+func (p *proxyDoors) say(c *cli.Env) {
+	if p.how == nil || p.how.HTTP == nil {
+		return
+	}
+	domain := ""
+	if len(p.how.Domains) > 0 {
+		domain = ", as http://APP." + p.how.Domains[0] + portOf(p.how.HTTP)
+	}
+	fmt.Fprintf(c.Out, "  machines answer HTTP at %s%s\n", p.how.HTTP.Addr(), domain)
+}
+
+// portOf returns how an address's port stands in a URL of HTTP.
+func portOf(ln net.Listener) string {
+	a, ok := ln.Addr().(*net.TCPAddr)
+	if !ok || a.Port == 80 {
+		return ""
+	}
+	return ":" + strconv.Itoa(a.Port)
+}
+
+// close closes what nobody serves.
+func (p *proxyDoors) close() error {
+	var errs []error
+	if p.how != nil {
+		for _, ln := range []net.Listener{p.how.HTTP, p.how.HTTPS} {
+			if ln != nil {
+				errs = append(errs, ln.Close())
+			}
+		}
+	}
+	if p.log != nil {
+		errs = append(errs, p.log.Close())
+	}
+	return errors.Join(errs...)
+}

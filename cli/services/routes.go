@@ -1,0 +1,106 @@
+package services
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+)
+
+// Routes makes the command "souk routes".
+func Routes(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "routes", Short: "List by which names and ports requests reach which app",
+		Long: `List by which names and ports requests reach which app, as the member that is asked leads them, and where they
+come in there. A name without a dot stands below each of the member's domains, a whole name for itself.
+
+An app's own name is its own. Of a name or a port that the services of several apps want, the first by name gets the
+requests; the others are named beside it.`,
+		Example: "  souk routes\n  souk routes --json | jq -r '.routes[].url'",
+		Args:    cli.Args(0, 0, "no argument")}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		list, err := cl.Routes(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			c.JSONLine(c.Out, list)
+			return nil
+		}
+		printRoutes(c, &list)
+		return nil
+	}
+	return cmd
+}
+
+func printRoutes(c *cli.Env, list *api.RouteList) {
+	c.Printf("%s\n", doorsText(&list.Doors))
+	if len(list.Routes) == 0 {
+		c.Printf("no app answers requests; \"souk run --http :PORT -- CMD\" makes a machine that does\n")
+		return
+	}
+	noted := false
+	for _, r := range list.Routes {
+		noted = noted || noteOf(&r) != ""
+	}
+	head := []cli.Column{cli.Keep("ROUTE").Cut(16), cli.Keep("APP").Cut(8), cli.Drop("INSIDE", 2), cli.Keep("UP")}
+	if noted {
+		head = append(head, cli.Keep("NOTE").Cut(16))
+	}
+	var rows [][]cli.Cell
+	for i := range list.Routes {
+		r := &list.Routes[i]
+		where := r.URL
+		switch {
+		case where != "":
+		case r.Host != "":
+			where = r.Host
+		default:
+			where = fmt.Sprintf("port %d", r.Port)
+		}
+		row := []cli.Cell{{Text: where}, {Text: r.App}, {Text: fmt.Sprint(r.Inside)},
+			{Text: fmt.Sprintf("%d/%d", r.Up, r.Machines)}}
+		if noted {
+			row = append(row, cli.Cell{Text: noteOf(r), Colour: "33"})
+		}
+		rows = append(rows, row)
+	}
+	c.Table(head, rows)
+}
+
+// noteOf says what is odd about a route.
+func noteOf(r *api.RouteInfo) string {
+	var parts []string
+	if len(r.Shadowed) > 0 {
+		parts = append(parts, "also wanted by "+strings.Join(r.Shadowed, ", ")+", and not theirs")
+	}
+	if r.Problem != "" {
+		parts = append(parts, r.Problem)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// doorsText says where requests come in.
+func doorsText(d *api.Doors) string {
+	var at []string
+	for _, a := range d.HTTP {
+		at = append(at, a+" (HTTP)")
+	}
+	for _, a := range d.HTTPS {
+		at = append(at, a+" (HTTPS)")
+	}
+	if len(at) == 0 {
+		at = []string{"no address for HTTP"}
+	}
+	text := "requests come in at " + strings.Join(at, ", ")
+	if len(d.Domains) > 0 {
+		text += "; apps are below " + strings.Join(d.Domains, ", ")
+	}
+	return text
+}

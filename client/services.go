@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"strconv"
+
+	"github.com/soukhq/souk/api"
+)
+
+// ServiceCalls are what a client asks of what requests from outside reach.
+type ServiceCalls struct{ transport }
+
+// Services lists the services of an app, "" for all apps.
+func (c ServiceCalls) Services(ctx context.Context, app string) (list api.ServiceList, err error) {
+	k := newCall(api.ListServices)
+	if app != "" {
+		k = k.withQuery(url.Values{"app": {app}})
+	}
+	err = c.do(ctx, k, &list)
+	return list, err
+}
+
+// Routes lists by which names and ports which apps are reached at the member that answers.
+func (c ServiceCalls) Routes(ctx context.Context) (list api.RouteList, err error) {
+	err = c.do(ctx, newCall(api.ListRoutes), &list)
+	return list, err
+}
+
+// Request tells what became of a request that the member which answers took a while ago.
+func (c ServiceCalls) Request(ctx context.Context, id string) (q api.ProxiedRequest, err error) {
+	err = c.do(ctx, newCall(api.GetRequest, id), &q)
+	return q, err
+}
+
+// Forward connects to a port of a machine: what in gives goes there, and what comes from there is written to out, until
+// the machine has closed its end or ctx is over. in must be closed then by who has it. ref is an id or a name.
+func (c ServiceCalls) Forward(ctx context.Context, app, ref string, port int, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := c.send(ctx, newCall(api.DialMachine, app, ref, strconv.Itoa(port)).withBody(in).
+		withHeader("Content-Type", api.Bytes))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(out, resp.Body); err != nil {
+		return broken(ctx, err)
+	}
+	return nil
+}

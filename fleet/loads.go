@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// Load is how many requests or connections a proxy has under way at a machine.
+type Load struct {
+	Machine string
+	Load    int
+}
+
+// Loads decides which changes of loads are worth telling: those to and from nothing, and those by about two fifths. Of
+// a machine it tells once a second at most, and of all together a hundred times a second, for in a cluster each telling
+// is signed and goes to all members. What is told is what is so then.
+//
+// Set may be called from many goroutines. Run tells, until its context ends.
+type Loads struct {
+	tell func([]Load)
+	wake chan struct{}
+
+	mu       sync.Mutex
+	machines map[string]*load
+	due      []string // ids of machines to tell of, those that wait longest first
+	sweepAt  int      // how many machines there are when those without load are forgotten
+}
+
+// load is what is known of the load of one machine.
+type load struct {
+	now, said int
+	at        time.Time // when it was last told
+	waits     bool      // in due
+}
+
+// The pace of Loads.
+const (
+	loadEvery    = time.Second // of one machine
+	loadTick     = 250 * time.Millisecond
+	loadsATick   = 25
+	sweepLoadsAt = 1024 // machines
+)
+
+// NewLoads makes one that tells by calling tell, from one goroutine.
+func NewLoads(tell func([]Load)) *Loads {
+	return &Loads{tell: tell, wake: make(chan struct{}, 1), machines: map[string]*load{}, sweepAt: sweepLoadsAt}
+}
+
+// Step returns which step of the scale a load is on: 0, 1, and two for each doubling. Changes within a step are not
+// told.
+func Step(load int) int {
+	if load < 2 {
+		return max(0, load)
+	}
+	length := bits.Len(uint(load))
+	return 2*length + load>>(length-2)&1
+}
+
+// Set takes note of how much is under way at a machine.
+func (l *Loads) Set(machine string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.machines[machine]
+	if x == nil {
+		if n == 0 {
+			return
+		}
+		x = &load{}
+		l.machines[machine] = x
+	}
+	x.now = max(0, n)
+	if x.waits || Step(x.now) == Step(x.said) {
+		return
+	}
+	x.waits = true
+	l.due = append(l.due, machine)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run tells until ctx ends.
+func (l *Loads) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		for more := true; more; {
+			var list []Load
+			if list, more = l.take(time.Now()); len(list) > 0 {
+				l.tell(list)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(loadTick):
+			}
+		}
+	}
+}
+
+// take returns what may be told now, and reports whether something is left.
+func (l *Loads) take(now time.Time) (list []Load, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.due[:0]
+	for _, id := range l.due {
+		x := l.machines[id]
+		switch {
+		case Step(x.now) == Step(x.said): // it is again as it was
+			x.waits = false
+		case len(list) >= loadsATick || now.Sub(x.at) < loadEvery:
+			left = append(left, id)
+		default:
+			x.said, x.at, x.waits = x.now, now, false
+			list = append(list, Load{Machine: id, Load: x.now})
+		}
+	}
+	l.due = left
+	l.sweep(now)
+	return list, len(left) > 0
+}
+
+// sweep forgets machines without load, once there are many. One that was told of just now is kept, so that it is not
+// told of too often. It is called with the lock.
+func (l *Loads) sweep(now time.Time) {
+	if len(l.machines) < l.sweepAt {
+		return
+	}
+	for id, x := range l.machines {
+		if x.now == 0 && x.said == 0 && !x.waits && now.Sub(x.at) >= loadEvery {
+			delete(l.machines, id)
+		}
+	}
+	l.sweepAt = max(sweepLoadsAt, 2*len(l.machines))
+}

@@ -1,0 +1,233 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// bed is a checker, a worker that publishes what it reports, and machines that accept connections or do not.
+type bed struct {
+	t     *testing.T
+	c     *Checker
+	began time.Time
+
+	mu       sync.Mutex
+	machines map[string]*machine.Machine
+	attempts map[string]uint64
+	up       map[string]bool // accepts connections
+	hangs    map[string]bool // by app
+	log      []string        // what was reported
+	dialled  []time.Duration
+	dialling map[string]int // by app
+	most     map[string]int // of dialling
+}
+
+func newBed(t *testing.T) *bed {
+	b := &bed{t: t, began: time.Now(), machines: map[string]*machine.Machine{}, attempts: map[string]uint64{},
+		up: map[string]bool{}, hangs: map[string]bool{}, dialling: map[string]int{}, most: map[string]int{}}
+	b.c = New(Options{Dial: b.dial, Report: b.report})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.c.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+func (b *bed) dial(ctx context.Context, m *machine.Machine, _ int) (net.Conn, error) {
+	b.mu.Lock()
+	b.dialled = append(b.dialled, time.Since(b.began))
+	b.dialling[m.App]++
+	b.most[m.App] = max(b.most[m.App], b.dialling[m.App])
+	up, hangs := b.up[m.ID], b.hangs[m.App]
+	b.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dialling[m.App]--
+	switch {
+	case hangs:
+		return nil, ctx.Err()
+	case !up:
+		return nil, errors.New("refused")
+	}
+	near, far := net.Pipe()
+	return near, far.Close()
+}
+
+func (b *bed) report(list []lifecycle.CheckResult) {
+	b.mu.Lock()
+	for _, c := range list {
+		b.log = append(b.log, c.Machine+" "+c.Status)
+		next := *b.machines[c.Machine]
+		next.Checks = []machine.Check{{Name: c.Name, Status: c.Status, Output: c.Output}}
+		b.machines[c.Machine] = &next
+	}
+	b.mu.Unlock()
+	for _, c := range list {
+		b.publish(c.Machine)
+	}
+}
+
+func (b *bed) publish(id string) {
+	b.mu.Lock()
+	m, attempt := b.machines[id], b.attempts[id]
+	b.mu.Unlock()
+	b.c.Set(m, attempt)
+}
+
+// start has a machine begin an attempt, with one check.
+func (b *bed) start(app, id string, attempt uint64, ch machine.ServiceCheck) {
+	b.mu.Lock()
+	b.attempts[id] = attempt
+	b.machines[id] = &machine.Machine{ID: id, App: app, Config: &machine.Config{Services: []machine.Service{
+		{InternalPort: 80, Checks: []machine.ServiceCheck{ch}}}},
+		Checks: []machine.Check{{Name: "servicecheck-00-tcp-80", Status: machine.CheckCritical,
+			Output: machine.CheckWaits}}}
+	b.mu.Unlock()
+	b.publish(id)
+}
+
+func (b *bed) set(id string, up bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.up[id] = up
+}
+
+// pass lets time go by and returns what was reported.
+func (b *bed) pass(d time.Duration) (out string) {
+	<-time.After(d)
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, b.log = strings.Join(b.log, ", "), nil
+	return out
+}
+
+func want(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("reported was %q, not %q", got, want)
+	}
+}
+
+func seconds(n int) *machine.Duration {
+	return &machine.Duration{Duration: time.Duration(n) * time.Second}
+}
+
+// TestAMachineThatStarts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
+// counts but that it passes.
+func TestAMachineThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(10), GracePeriod: seconds(3)})
+		want(t, b.pass(100*time.Millisecond), "")
+		b.set("m", true)
+		want(t, b.pass(100*time.Millisecond), "m passing")
+		b.mu.Lock()
+		for i, at := range b.dialled {
+			if i == 0 && at != 0 {
+				t.Errorf("it was first asked after %v", at)
+			} else if i > 0 && at-b.dialled[i-1] != max(firstWait, b.dialled[i-1]/8) {
+				t.Errorf("it was asked after %v", b.dialled)
+			}
+		}
+		b.dialled = nil
+		b.mu.Unlock()
+		want(t, b.pass(99*time.Second), "")
+		b.mu.Lock()
+		if n := len(b.dialled); n < 9 || n > 11 {
+			t.Errorf("it was asked %d times in 100 s", n)
+		}
+		b.mu.Unlock()
+	})
+}
+
+// TestOneThatNeverPasses is critical when its grace is over, and is asked ever more seldom.
+func TestOneThatNeverPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(2), GracePeriod: seconds(3)})
+		want(t, b.pass(2999*time.Millisecond), "")
+		want(t, b.pass(400*time.Millisecond), "m critical")
+		want(t, b.pass(100*time.Second), "")
+		b.mu.Lock()
+		if n := len(b.dialled); n > 130 {
+			t.Errorf("it was asked %d times", n)
+		}
+		b.mu.Unlock()
+	})
+}
+
+// TestACheckThatFlaps is reported each time that it says something else, and the same again is nothing.
+func TestACheckThatFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.set("m", true)
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(0)})
+		want(t, b.pass(2*time.Second), "m passing")
+		b.set("m", false)
+		want(t, b.pass(3*time.Second), "m critical")
+		b.set("m", true)
+		want(t, b.pass(3*time.Second), "m passing")
+		b.start("a", "m", 2, machine.ServiceCheck{Interval: seconds(1)}) // it has been restarted
+		want(t, b.pass(time.Second), "m passing")
+		b.c.Set(b.machines["m"], 0) // it has been stopped
+		b.set("m", false)
+		want(t, b.pass(time.Minute), "")
+		if len(b.c.machines) > 0 || len(b.c.due) > 0 {
+			t.Error("it is still known")
+		}
+	})
+}
+
+// TestAnAppWhoseChecksHangDelaysItsOwn: those of another are made in time.
+func TestAnAppWhoseChecksHangDelaysItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.hangs["bad"] = true
+		for i := range 500 {
+			b.start("bad", fmt.Sprint("bad", i), 1, machine.ServiceCheck{Timeout: seconds(60),
+				GracePeriod: seconds(3600)})
+		}
+		b.pass(time.Minute)
+		b.set("m", true)
+		b.start("good", "m", 1, machine.ServiceCheck{})
+		if got := b.pass(10 * time.Millisecond); !strings.HasSuffix(got, "m passing") {
+			t.Errorf("reported was %q", got)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.most["bad"] != maxAppAsks {
+			t.Errorf("%d at once are asked of one app", b.most["bad"])
+		}
+	})
+}
+
+// TestWhatWaitsIsNoGoroutine: thousands of checks that are not due cost none.
+func TestWhatWaitsIsNoGoroutine(t *testing.T) {
+	b := newBed(t)
+	before := runtime.NumGoroutine()
+	for i := range 5000 {
+		id := fmt.Sprint(i)
+		m := &machine.Machine{ID: id, App: id, Config: &machine.Config{Services: []machine.Service{{InternalPort: 80,
+			Checks: []machine.ServiceCheck{{Interval: seconds(3600)}}}}},
+			Checks: []machine.Check{{Name: "servicecheck-00-tcp-80", Status: machine.CheckPassing}}}
+		b.c.Set(m, 1)
+	}
+	if n := runtime.NumGoroutine() - before; n > 100 {
+		t.Errorf("%d goroutines more", n)
+	}
+}

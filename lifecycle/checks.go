@@ -1,0 +1,99 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// maxCheckEvents bounds the events of a machine that tell of checks: one that flaps must not push out all others.
+const maxCheckEvents = 10
+
+// CheckResult is what a health check has said of an attempt of a machine.
+type CheckResult struct {
+	Machine string
+	Attempt uint64
+	Name    string
+	Status  string // of machine.Check
+	Output  string // its first line says why, the rest is the machine's own words
+}
+
+// Checked takes what health checks have said. It belongs to the attempt that was checked: of one that has ended, is
+// suspended or is about to end it means nothing, and is dropped.
+func (s *Supervisor) Checked(now time.Time, list []CheckResult) Out {
+	s.open(now)
+	for _, c := range list {
+		s.machines.checked(c)
+	}
+	return s.close()
+}
+
+// CheckedAttempt returns the attempt of a machine that is to be checked now; 0: none is.
+func (s *Supervisor) CheckedAttempt(id string) uint64 {
+	if r := s.machines.rows[id]; r != nil && r.checkable() {
+		return r.Life.Attempt
+	}
+	return 0
+}
+
+func (r *row) checkable() bool {
+	return r.Life != nil && !r.Life.Paused && r.Machine.State == machine.Started
+}
+
+// checked enters one result. A status that is another one is an event, and written down with the next commit; another
+// output alone is only shown.
+func (s *machines) checked(c CheckResult) {
+	r := s.rows[c.Machine]
+	if r == nil || !r.checkable() || r.Life.Attempt != c.Attempt {
+		return
+	}
+	list := slices.Clone(r.Machine.Checks)
+	if list == nil { // it has been started by a souk that made no checks
+		list = unheardChecks(r.Machine.Config, s.now)
+	}
+	at := slices.IndexFunc(list, func(ch machine.Check) bool { return ch.Name == c.Name })
+	if at < 0 {
+		return
+	}
+	old := list[at]
+	if old.Status == c.Status && old.Output == c.Output {
+		return
+	}
+	list[at] = machine.Check{Name: c.Name, Status: c.Status, Output: c.Output, UpdatedAt: s.now.UTC()}
+	r.Machine.Checks = list
+	if old.Status == c.Status && old.Output != machine.CheckWaits {
+		s.out.Changed = append(s.out.Changed, c.Machine)
+		return
+	}
+	why, _, _ := strings.Cut(c.Output, "\n")
+	s.noteEvent(r, machine.Event{Type: machine.EventCheck, Status: c.Status, Source: machine.SourceFlyd,
+		Message: c.Name + ": " + why})
+}
+
+// unheardChecks returns the checks of a config before any of them has said anything.
+func unheardChecks(c *machine.Config, now time.Time) []machine.Check {
+	var out []machine.Check
+	for _, h := range c.HealthChecks() {
+		out = append(out, machine.Check{Name: h.Name, Status: machine.CheckCritical, Output: machine.CheckWaits,
+			UpdatedAt: now.UTC()})
+	}
+	return out
+}
+
+// withoutOldest returns events, newest first, less the oldest of a type where there are as many as most. The slice is
+// not touched.
+func withoutOldest(events []machine.Event, typ string, most int) []machine.Event {
+	n, oldest := 0, 0
+	for i := range events {
+		if events[i].Type == typ {
+			n++
+			oldest = i
+		}
+	}
+	if n < most {
+		return events
+	}
+	return slices.Concat(events[:oldest], events[oldest+1:])
+}

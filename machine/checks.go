@@ -1,0 +1,277 @@
+package machine
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a check says of a machine.
+const (
+	CheckPassing  = "passing"
+	CheckWarning  = "warning"
+	CheckCritical = "critical"
+)
+
+// CheckWaits is the output of a check that has said nothing yet.
+const CheckWaits = "waiting for status update"
+
+// EventCheck is the type of the events that tell of a check.
+const EventCheck = "check"
+
+// Kinds of a config's checks. Requests depend on the second; "" is the first.
+const (
+	KindInformational = "informational"
+	KindReadiness     = "readiness"
+)
+
+// serviceCheck is what the names of the checks of services begin with.
+const serviceCheck = "servicecheck-"
+
+// What a check does where its config does not say.
+const (
+	defaultCheckInterval = 10 * time.Second
+	defaultCheckTimeout  = 2 * time.Second
+	defaultCheckGrace    = 5 * time.Second
+	leastCheckInterval   = time.Second
+	leastCheckTimeout    = 10 * time.Millisecond
+	mostCheckTimeout     = time.Minute
+)
+
+// Bounds of a check.
+const (
+	maxCheckPath    = 2048 // bytes
+	maxCheckHeaders = 32
+	maxCheckHeader  = 4096 // bytes of a value
+)
+
+// HealthCheck is one check of a machine, with all filled in that its config leaves open.
+type HealthCheck struct {
+	Name     string
+	Port     int
+	HTTP     bool // else it passes where a connection is accepted
+	Interval time.Duration
+	Timeout  time.Duration
+	Grace    time.Duration // since the start: what fails in that time does not count
+
+	Method, Path string
+	TLS          bool
+	SkipVerify   bool
+	ServerName   string
+	Headers      []HTTPHeader
+}
+
+// HealthChecks lists the checks of a config: those of its services as the Machines API names them, in their order, then
+// its own by name.
+func (c *Config) HealthChecks() (out []HealthCheck) {
+	for _, s := range c.Services {
+		for _, ch := range s.Checks {
+			h := ch.resolve(s.InternalPort)
+			h.Name = fmt.Sprintf("%s%02d-%s-%d", serviceCheck, len(out), h.kind(), h.Port)
+			out = append(out, h)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Checks)) {
+		h := c.Checks[name].resolve(c.firstPort())
+		h.Name = name
+		out = append(out, h)
+	}
+	return out
+}
+
+// HasChecks reports whether a config has any.
+func (c *Config) HasChecks() bool {
+	return len(c.Checks) > 0 || slices.ContainsFunc(c.Services, func(s Service) bool { return len(s.Checks) > 0 })
+}
+
+func (c *Config) firstPort() int {
+	if len(c.Services) == 0 {
+		return 0
+	}
+	return c.Services[0].InternalPort
+}
+
+func (h *HealthCheck) kind() string {
+	if h.HTTP {
+		return "http"
+	}
+	return "tcp"
+}
+
+// resolve fills in what is left open. port is that of the service that it belongs to.
+func (ch ServiceCheck) resolve(port int) HealthCheck {
+	h := HealthCheck{Port: port, HTTP: ch.http(), Interval: defaultCheckInterval, Timeout: defaultCheckTimeout,
+		Grace: defaultCheckGrace, Method: "GET", Path: "/", Headers: ch.Headers}
+	set(&h.Port, ch.Port)
+	set(&h.SkipVerify, ch.TLSSkipVerify)
+	set(&h.ServerName, ch.TLSServerName)
+	for _, d := range []struct {
+		to   *time.Duration
+		from *Duration
+	}{{&h.Interval, ch.Interval}, {&h.Timeout, ch.Timeout}} {
+		if d.from != nil && d.from.Duration > 0 {
+			*d.to = d.from.Duration
+		}
+	}
+	h.Interval = max(h.Interval, leastCheckInterval)
+	h.Timeout = min(max(h.Timeout, leastCheckTimeout), mostCheckTimeout)
+	if ch.GracePeriod != nil {
+		h.Grace = ch.GracePeriod.Duration
+	}
+	if ch.Method != nil && *ch.Method != "" {
+		h.Method = strings.ToUpper(*ch.Method)
+	}
+	if ch.Path != nil && *ch.Path != "" {
+		h.Path = *ch.Path
+	}
+	h.TLS = ch.Protocol != nil && *ch.Protocol == "https"
+	return h
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// http reports whether a check asks by HTTP; one that names no type does where it has a path.
+func (ch ServiceCheck) http() bool {
+	if ch.Type == nil || *ch.Type == "" {
+		return ch.Path != nil
+	}
+	return *ch.Type == "http"
+}
+
+// Failing reports whether a check that requests depend on does not pass: one of a service, or one of kind readiness.
+// Where none has been made, none fails.
+func (m *Machine) Failing() bool {
+	for _, ch := range m.Checks {
+		if ch.Status != CheckPassing && m.gates(ch.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// gates reports whether requests depend on a check.
+func (m *Machine) gates(check string) bool {
+	if strings.HasPrefix(check, serviceCheck) {
+		return true
+	}
+	if m.Config == nil {
+		return false
+	}
+	kind := m.Config.Checks[check].Kind
+	return kind != nil && *kind == KindReadiness
+}
+
+// checkChecks judges the checks of a config.
+func (c *Config) checkChecks() error {
+	if len(c.Checks) > MaxChecks {
+		return bad("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
+	}
+	all := len(c.Checks)
+	for _, s := range c.Services {
+		all += len(s.Checks)
+	}
+	if all > MaxChecks {
+		return bad("config has %d checks with those of its services and may have %d", all, MaxChecks)
+	}
+	for _, name := range sortedKeys(c.Checks) {
+		ch := c.Checks[name]
+		at := "config.checks." + shorten(name)
+		switch {
+		case name == "" || len(name) > 64 || !only(name, func(b byte) bool { return b > ' ' && b < 0x7f }):
+			return bad("config.checks: a check's name must be 1 to 64 letters, digits and signs without spaces, not %s",
+				quote(name))
+		case strings.HasPrefix(name, serviceCheck):
+			return bad("%s: names that begin with %s are those of services' checks: name it otherwise", at,
+				serviceCheck)
+		case ch.Kind != nil && *ch.Kind != KindInformational && *ch.Kind != KindReadiness:
+			return bad("%s.kind must be informational or readiness, not %s", at, quote(*ch.Kind))
+		case ch.Port == nil && c.firstPort() == 0:
+			return bad("%s.port is missing: the machine has no service whose port could be checked", at)
+		}
+		if err := ch.ServiceCheck.check(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (ch ServiceCheck) check(at string) error {
+	if ch.Port != nil {
+		if err := checkPort(at+".port", *ch.Port); err != nil {
+			return err
+		}
+	}
+	if ch.Type != nil && *ch.Type != "tcp" && *ch.Type != "http" {
+		return bad("%s.type must be tcp or http, not %s", at, quote(*ch.Type))
+	}
+	for _, d := range []struct {
+		name string
+		d    *Duration
+	}{{"interval", ch.Interval}, {"timeout", ch.Timeout}, {"grace_period", ch.GracePeriod}} {
+		if d.d != nil && (d.d.Duration < 0 || d.d.Duration > time.Hour) {
+			return bad("%s.%s must be 0s to 1h, not %v", at, d.name, d.d.Duration)
+		}
+	}
+	return first(ch.checkRequest(at), checkHeaders(at, ch.Headers))
+}
+
+// checkRequest judges what an HTTP check asks for. Nothing of it may end a line of the request.
+func (ch ServiceCheck) checkRequest(at string) error {
+	if p := ch.Protocol; p != nil && *p != "" && *p != "http" && *p != "https" {
+		return bad("%s.protocol must be http or https, not %s", at, quote(*p))
+	}
+	if m := ch.Method; m != nil && (len(*m) > 16 || !only(*m, isLetter) || strings.EqualFold(*m, "connect")) {
+		return bad("%s.method must be a method of HTTP such as GET, not %s", at, quote(*m))
+	}
+	if p := ch.Path; p != nil && *p != "" {
+		_, err := url.ParseRequestURI(*p)
+		if err != nil || (*p)[0] != '/' || len(*p) > maxCheckPath ||
+			!only(*p, func(b byte) bool { return b > ' ' && b < 0x7f && b != '#' }) {
+			return bad("%s.path must begin with \"/\" and have no spaces, up to %d bytes, not %s", at, maxCheckPath,
+				quote(*p))
+		}
+	}
+	if n := ch.TLSServerName; n != nil && *n != "" && !ValidHost(strings.ToLower(*n)) {
+		return bad("%s.tls_server_name must be a DNS name such as \"www.example.com\", not %s", at, quote(*n))
+	}
+	return nil
+}
+
+func checkHeaders(at string, list []HTTPHeader) error {
+	if len(list) > maxCheckHeaders {
+		return bad("%s.headers has %d headers and may have %d", at, len(list), maxCheckHeaders)
+	}
+	for i, h := range list {
+		if h.Name == "" || len(h.Name) > 256 || !only(h.Name, isToken) {
+			return bad("%s.headers[%d].name must be the name of an HTTP header, not %s", at, i, quote(h.Name))
+		}
+		if len(h.Values) > maxCheckHeaders {
+			return bad("%s.headers[%d] has %d values and may have %d", at, i, len(h.Values), maxCheckHeaders)
+		}
+		host := strings.EqualFold(h.Name, "host")
+		for _, v := range h.Values {
+			switch {
+			case len(v) > maxCheckHeader || !only(v, func(b byte) bool { return b >= ' ' && b != 0x7f || b == '\t' }):
+				return bad("%s.headers[%d]: a value must be up to %d bytes without line ends and control characters",
+					at, i, maxCheckHeader)
+			case host && !only(v, func(b byte) bool { return tagByte(b) || b == ':' || b == '[' || b == ']' }):
+				return bad("%s.headers[%d]: the host must be a name with a port if need be, not %s", at, i, quote(v))
+			}
+		}
+	}
+	return nil
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+// isToken reports whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2).
+func isToken(c byte) bool {
+	return isLetter(c) || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}

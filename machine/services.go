@@ -1,0 +1,144 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of what a service says beside its ports.
+const (
+	MaxHosts         = 16      // names of a service
+	MaxServicesBytes = 8 << 10 // of a machine's services as JSON without their checks: every member is told of them
+	MaxAutostopAfter = 24 * time.Hour
+)
+
+// CheckServices judges the services of a config, and what another member says of a machine's.
+func CheckServices(list []Service) error {
+	if len(list) > MaxServices {
+		return bad("config.services has %d services and may have %d", len(list), MaxServices)
+	}
+	for i, s := range list {
+		if err := s.check(fmt.Sprintf("config.services[%d]", i)); err != nil {
+			return err
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(Routed(list))
+	if err != nil {
+		return bad("config.services cannot be written as JSON: %v", err)
+	}
+	if len(raw) > MaxServicesBytes {
+		return bad("config.services have %d bytes as JSON without their checks and may have %d, for every member of a "+
+			"cluster keeps them: leave out what is not needed", len(raw), MaxServicesBytes)
+	}
+	return nil
+}
+
+// checkOwn judges what souk has added to a service.
+func (s Service) checkOwn(at string) error {
+	if len(s.Hosts) > MaxHosts {
+		return bad("%s.hosts has %d names and may have %d", at, len(s.Hosts), MaxHosts)
+	}
+	for i, h := range s.Hosts {
+		if !ValidHost(h) {
+			return bad("%s.hosts[%d] must be a DNS name in lower case such as \"shop\" or \"www.example.com\", "+
+				"without a port and a dot at its end, not %s", at, i, quote(h))
+		}
+	}
+	if most := s.MaxMachinesRunning; most != nil {
+		least := 0
+		if s.MinMachinesRunning != nil {
+			least = *s.MinMachinesRunning
+		}
+		if *most < max(1, least) {
+			return bad("%s.max_machines_running must be at least %d, not %d", at, max(1, least), *most)
+		}
+	}
+	if d := s.AutostopAfter; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
+		return bad("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
+	}
+	return nil
+}
+
+// ValidHost reports whether s is a name that requests may be for: one or several DNS labels in lower case. What ends in
+// a number is an address, and no name.
+func ValidHost(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	labels := strings.Split(s, ".")
+	for _, l := range labels {
+		if !ValidLabel(l) {
+			return false
+		}
+	}
+	return !only(labels[len(labels)-1], func(c byte) bool { return c >= '0' && c <= '9' })
+}
+
+// Routed returns what a proxy reads of services: all but their checks. It is the same list where they have none, so
+// read only; nil where there are no services.
+func Routed(list []Service) []Service {
+	if len(list) == 0 {
+		return nil
+	}
+	for i := range list {
+		if list[i].Checks == nil {
+			continue
+		}
+		out := make([]Service, len(list))
+		copy(out, list)
+		for j := range out {
+			out[j].Checks = nil
+		}
+		return out
+	}
+	return list
+}
+
+// RoutedServices returns the services of a config as a proxy reads them: see Routed. Where the config says so none of
+// them has its machine started for a request.
+func (c *Config) RoutedServices() []Service {
+	list := Routed(c.Services)
+	if c.NoAutostart == nil || !*c.NoAutostart || len(list) == 0 {
+		return list
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Autostart = new(false)
+	}
+	return list
+}
+
+// OwnAddress returns the address that a machine has for itself: the only ones in IPv6. false: it has that of its host,
+// or none.
+func (m *Machine) OwnAddress() (netip.Addr, bool) {
+	a, err := netip.ParseAddr(m.PrivateIP)
+	return a, err == nil && a.Is6() && !a.Is4In6() && a.IsPrivate()
+}
+
+// Reach returns where a port of the machine is reached from its worker's host: "HOST:PORT". That is its own address, or
+// loopback where it is in the host's network, and no other, whatever is told of it: who listens on the host's loopback
+// is no container. A machine without a network is reached nowhere: Precondition.
+func (m *Machine) Reach(port int) (string, error) {
+	if port < 1 || port > 65535 {
+		return "", fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %d", port)
+	}
+	host, own := m.OwnAddress()
+	switch mode := NetworkOf(m.Config).Mode; {
+	case mode == NetworkHost:
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case mode != NetworkOwn || !own:
+		return "", fault.New(fault.Precondition, "no_address",
+			"machine %s has no network in which it could be reached: its ports, checks and services need "+
+				"config.network.mode own or host", m.ID)
+	}
+	return netip.AddrPortFrom(host, uint16(port)).String(), nil
+}

@@ -1,0 +1,107 @@
+package member
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/machine"
+)
+
+const usualService = `{"protocol": "tcp", "internal_port": 8080, "autostop": "suspend", "autostart": true,
+	"hosts": ["www.example.com"], "ports": [{"port": 80, "handlers": ["http"]}],
+	"checks": [{"type": "http", "path": "/healthz"}]}`
+
+func service(t *testing.T) (s machine.Service) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(usualService), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestAProxyReadsTheSameEverywhere: what a proxy needs of a machine is in the fleet of its own member and in another's
+// alike, with its load, and is small.
+func TestAProxyReadsTheSameEverywhere(t *testing.T) {
+	m := started("shop", "00000000000001", "web", "m1", 0)
+	m.Config.Services = []machine.Service{service(t), {InternalPort: 9090}}
+	m.Cordoned = true
+	m.Checks = []machine.Check{{Name: "servicecheck-00-http-8080", Status: machine.CheckCritical}}
+	town := newTown(t)
+	a := town.add("m1", m)
+	b := town.add("m2")
+	town.meet()
+	same := func() bool {
+		x, here := a.fleet.Snapshot().Machine(m.ID)
+		y, there := b.fleet.Snapshot().Machine(m.ID)
+		return here && there && reflect.DeepEqual(x, y)
+	}
+	await(t, "both know the same of the machine", same)
+	x, _ := b.fleet.Snapshot().Machine(m.ID)
+	if !x.Cordoned || !x.Failing || x.Load != 0 || len(x.Services) != 2 || x.Services[0].Checks != nil ||
+		x.Services[0].Hosts[0] != "www.example.com" || *x.Services[0].Autostop != "suspend" {
+		t.Errorf("%+v", x)
+	}
+	for _, load := range []int{1, 0, 40} {
+		a.Load(m.ID, load)
+		await(t, "the other knows of the load", func() bool {
+			x, _ := b.fleet.Snapshot().Machine(m.ID)
+			return x.Load == load && same()
+		})
+	}
+	next := *m
+	next.State, next.Cordoned, next.Checks = machine.Stopped, false, nil
+	a.Machine(&next)
+	await(t, "the other knows that it has stopped", func() bool {
+		x, _ := b.fleet.Snapshot().Machine(m.ID)
+		return x.State == machine.Stopped && !x.Cordoned && !x.Failing && x.Load == 40 && same()
+	})
+}
+
+// TestWhatIsToldOfAMachineIsSmall: each member has it of each machine.
+func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
+	size := func(services ...machine.Service) int {
+		m := started("shop", "00000000000001", "web", "m1", 0)
+		m.Config.Services = services
+		raw, err := json.Marshal(summary(fleet.Summary(m)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(raw)
+	}
+	bare := size()
+	if n := size(service(t)) - bare; n > 240 {
+		t.Errorf("a usual service takes %d bytes more", n)
+	}
+	raw, err := json.Marshal(summary(fleet.Machine{ID: "m"}))
+	if err != nil || strings.Contains(string(raw), "services") || strings.Contains(string(raw), "load") {
+		t.Errorf("of a machine without services is told: %s", raw)
+	}
+}
+
+// TestOddServicesAreLeftOut: what no launch could have is not believed of another member; one of the version before
+// tells the first service's port alone.
+func TestOddServicesAreLeftOut(t *testing.T) {
+	for raw, want := range map[string]int{
+		`{"id": "m", "state": "started"}`:                                                                    0,
+		`{"id": "m", "state": "started", "port": 8080}`:                                                      8080,
+		`{"id": "m", "state": "started", "port": 80, "services": [{"internal_port": 8080}], "load": -1}`:     8080,
+		`{"id": "m", "state": "started", "services": [{"internal_port": 99999}]}`:                            0,
+		`{"id": "m", "state": "started", "services": [{"internal_port": 80, "hosts": ["A b"]}]}`:             0,
+		`{"id": "m", "state": "started", "services": [` + strings.Repeat(`{"internal_port": 1},`, 99) + `]}`: 0,
+	} {
+		raw = strings.Replace(raw, ",]", "]", 1)
+		var x gossip.Machine
+		if err := json.Unmarshal([]byte(raw), &x); err != nil {
+			t.Fatal(err)
+		}
+		x.Worker = cluster.WorkerID("w")
+		if m := machineOf(x); int(m.Port()) != want || m.Load != 0 || want == 0 && m.Services != nil {
+			t.Errorf("%s: %+v", raw, m)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// Access is what is kept of one request: a line of the access log. It has no query, no header but the host's, and no
+// body: those may be secret.
+type Access struct {
+	Time    time.Time        `json:"time"`
+	ID      string           `json:"request_id"`
+	Client  string           `json:"client"`
+	Proto   string           `json:"proto"`
+	Method  string           `json:"method"`
+	Host    string           `json:"host"`
+	Path    string           `json:"path"`
+	App     string           `json:"app,omitempty"`
+	Machine string           `json:"machine,omitempty"`
+	Worker  cluster.WorkerID `json:"worker,omitempty"`
+	Code    int              `json:"code"` // 499: the client went away
+	Bytes   int64            `json:"bytes"`
+	TookMS  float64          `json:"took_ms"`
+	FirstMS float64          `json:"first_byte_ms,omitempty"`
+	HeldMS  float64          `json:"held_ms,omitempty"`
+	StartMS float64          `json:"start_ms,omitempty"` // of the wake that it waited for
+	ReadyMS float64          `json:"ready_ms,omitempty"`
+	Replays int              `json:"replays,omitempty"`
+	Error   string           `json:"error,omitempty"` // code
+	Why     string           `json:"why,omitempty"`   // one sentence
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+const maxField = 256 // bytes of what a client chose, in the log
+
+// record keeps what became of a request.
+func (p *Proxy) record(x *exchange) {
+	took := time.Since(x.began)
+	p.metrics.request(x.code, took)
+	if x.err != nil {
+		p.metrics.refused.WithLabelValues(fault.CodeOf(x.err)).Inc()
+	}
+	worth := x.err != nil || x.woke != nil || x.replays > 0
+	if !p.access.wants(worth) && !worth {
+		return
+	}
+	a := Access{Time: x.began, ID: x.id, Client: x.client, Proto: x.r.Proto, Method: fault.Clip(x.r.Method, 20),
+		Host: fault.Clip(x.r.Host, maxField), Path: fault.Clip(x.r.URL.Path, maxField), App: x.key.app, Code: x.code,
+		Bytes: x.bytes, TookMS: ms(took), HeldMS: ms(x.held), Replays: x.replays}
+	if x.backend != nil {
+		a.Machine, a.Worker = x.backend.Machine, x.backend.worker
+	}
+	if !x.first.IsZero() {
+		a.FirstMS = ms(x.first.Sub(x.began))
+	}
+	if x.woke != nil {
+		a.StartMS, a.ReadyMS = ms(x.woke.Start), ms(x.woke.Ready)
+	}
+	if x.err != nil {
+		f := fault.As(x.err)
+		a.Error, a.Why = f.Code, f.Text
+	}
+	if worth {
+		p.recent.put(a)
+	}
+	p.access.put(a)
+}
+
+// accessLog writes lines behind the requests' backs: who reads them slowly holds up nobody, and what does not fit into
+// its buffer is left out and counted.
+type accessLog struct {
+	w      io.Writer
+	sample float64
+	lines  chan Access
+	quit   chan struct{} // closed when no more lines are written
+	done   chan struct{}
+	lost   atomic.Int64
+	once   sync.Once
+}
+
+const accessBuffer = 4096 // lines
+
+func newAccessLog(w io.Writer, sample float64) *accessLog {
+	a := &accessLog{w: w, sample: sample}
+	if w == nil {
+		return a
+	}
+	if sample <= 0 || sample > 1 {
+		a.sample = 1
+	}
+	a.lines, a.quit, a.done = make(chan Access, accessBuffer), make(chan struct{}), make(chan struct{})
+	go a.run()
+	return a
+}
+
+// wants reports whether a request is to be in the log.
+func (a *accessLog) wants(worth bool) bool {
+	return a.w != nil && (worth || a.sample >= 1 || rand.Float64() < a.sample)
+}
+
+func (a *accessLog) put(x Access) {
+	if a.w == nil {
+		return
+	}
+	select {
+	case a.lines <- x:
+	default:
+		a.lost.Add(1)
+	}
+}
+
+func (a *accessLog) run() {
+	defer close(a.done)
+	bw := bufio.NewWriterSize(a.w, 64<<10)
+	enc := json.NewEncoder(bw)
+	for {
+		select {
+		case x := <-a.lines:
+			_ = enc.Encode(x) // a disk that is full costs lines, and nothing else
+			if len(a.lines) > 0 {
+				continue
+			}
+		case <-a.quit:
+			if len(a.lines) == 0 {
+				return
+			}
+			continue
+		}
+		_ = bw.Flush()
+	}
+}
+
+func (a *accessLog) close() {
+	a.once.Do(func() {
+		if a.w != nil {
+			close(a.quit)
+			<-a.done
+		}
+	})
+}
+
+// recent are the newest requests that somebody may ask about: those that were woken for, or failed.
+type recent struct {
+	mu   sync.Mutex
+	list []Access
+	next int
+}
+
+const maxRecent = 1024
+
+func (r *recent) put(a Access) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) < maxRecent {
+		r.list = append(r.list, a)
+		return
+	}
+	r.list[r.next] = a
+	r.next = (r.next + 1) % maxRecent
+}
+
+// Request returns what is known of a request that was woken for, or failed, a while ago at the most.
+func (p *Proxy) Request(id string) (Access, bool) {
+	p.recent.mu.Lock()
+	defer p.recent.mu.Unlock()
+	for _, a := range p.recent.list {
+		if a.ID == id {
+			return a, true
+		}
+	}
+	return Access{}, false
+}

@@ -1,0 +1,303 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// ACME says which authority gives certificates (RFC 8555). Directory and Agreed are needed.
+type ACME struct {
+	Directory string // the URL where the authority says what it can do
+	Email     string // for the authority, to say what concerns the account; "": none
+	Agreed    bool   // to the authority's terms
+	KeyID     string // of an account that the authority binds others to; "": it asks for none
+	MACKey    string // of KeyID, base64url
+	Roots     *x509.CertPool
+	// HTTP and TLS say that the authority reaches this proxy by names: at port 80, where HTTPChallenge's handler is,
+	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed.
+	HTTP, TLS bool
+	// Ask returns what another member of the cluster was given to prove that a name is its own: Challenge of each of
+	// them. It is for members that answer for the same names, of which the authority reaches any; then TLS is of no
+	// use and is left out. nil: there are no others.
+	Ask func(ctx context.Context, name, token string) (string, bool)
+	// RenewEvery is how often it is looked whether certificates must be renewed; 0: 10 minutes.
+	RenewEvery time.Duration
+}
+
+func (o *ACME) overTLS() bool { return o.TLS && o.Ask == nil }
+
+func (o *ACME) check() error {
+	switch {
+	case !o.Agreed:
+		return fault.New(fault.Precondition, "acme_terms",
+			"the terms of the authority at %s are not agreed to; read them, and say so", o.Directory)
+	case !strings.HasPrefix(o.Directory, "https://"):
+		return fault.New(fault.Invalid, "acme_directory",
+			"%q is no ACME directory; it is a URL that begins with https://", o.Directory)
+	case !o.HTTP && !o.overTLS():
+		return fault.New(fault.Invalid, "acme_door",
+			"the ACME authority could not reach this proxy: it needs port 80, or port 443 where no other member "+
+				"answers for the same names")
+	case (o.KeyID == "") != (o.MACKey == ""):
+		return fault.New(fault.Invalid, "acme_account",
+			"an account of the ACME authority's needs both its key id and its MAC key")
+	}
+	return nil
+}
+
+// Bounds of what is asked of an authority. Let's Encrypt allows 300 orders in 3 hours.
+const (
+	orders      = 100 // at once
+	orderEvery  = 36 * time.Second
+	orderTime   = 3 * time.Minute // for one
+	againAfter  = time.Minute     // after a failure; twice as long after each
+	againAtMost = time.Hour
+	maxFailed   = 1024 // names
+	maxAsking   = 8
+	cleanEvery  = 24 * time.Hour
+)
+
+// acmeCerts are the certificates of an authority. What there is of a certificate, and when it is renewed, is
+// certmagic's to know.
+type acmeCerts struct {
+	o          *ACME
+	allowed    func(name string) bool
+	log        *slog.Logger
+	ctx        context.Context //nolint:containedctx // of what is got, which outlasts the handshake that wanted it
+	store      *storage
+	cache      *certmagic.Cache
+	conf       *certmagic.Config
+	issuer     *issuer
+	challenges challenges
+	getting    singleflight.Group
+	asking     chan struct{} // has a place for each question to other members
+	work       sync.WaitGroup
+
+	mu     sync.Mutex
+	ended  bool // nothing is got any more
+	failed map[string]failure
+	left   float64   // orders
+	since  time.Time // when left was counted
+}
+
+// failure is why there is no certificate for a name, or no newer one.
+type failure struct {
+	err   error
+	until time.Time // until then it is not tried again
+	wait  time.Duration
+}
+
+func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
+	if err := o.ACME.check(); err != nil {
+		return nil, err
+	}
+	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, log: o.Log, ctx: ctx, failed: map[string]failure{}, left: orders,
+		since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme")), asking: make(chan struct{}, maxAsking)}
+	if err := a.store.readable(); err != nil {
+		return nil, err
+	}
+	a.issuer = newIssuer(a)
+	a.cache = certmagic.NewCache(certmagic.CacheOptions{Capacity: maxKept, RenewCheckInterval: o.ACME.RenewEvery,
+		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
+		Logger:           zap.NewNop()}) // souk tells what became of an order, once
+	a.conf = certmagic.New(a.cache, certmagic.Config{Storage: a.store, Issuers: []certmagic.Issuer{a.issuer},
+		KeySource: certmagic.StandardKeyGenerator{KeyType: certmagic.P256}, Logger: zap.NewNop(),
+		OCSP: certmagic.OCSPConfig{DisableStapling: true}})
+	return a, nil
+}
+
+// run clears away what has ended, until ctx ends.
+func (a *acmeCerts) run(ctx context.Context) {
+	defer func() {
+		a.mu.Lock()
+		a.ended = true
+		a.mu.Unlock()
+		a.work.Wait()
+		a.cache.Stop()
+		a.issuer.close()
+	}()
+	every := time.NewTicker(cleanEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		err := certmagic.CleanStorage(ctx, a.store, certmagic.CleanStorageOptions{Logger: zap.NewNop(),
+			ExpiredCerts: true, ExpiredCertGracePeriod: cleanEvery})
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("certificates that have ended were not removed", "err", err)
+		}
+	}
+}
+
+// may reports whether the authority is asked about a name.
+func (a *acmeCerts) may(name string) bool {
+	return strings.Contains(name, ".") && certmagic.SubjectQualifiesForPublicCert(name)
+}
+
+// get returns the certificate for a name, which is got where there is none.
+func (a *acmeCerts) get(ctx context.Context, name string) (*tls.Certificate, error) {
+	if c := a.kept(name, time.Now()); c != nil {
+		return c, nil
+	}
+	if err := a.begin(name, time.Now()); err != nil {
+		return nil, err
+	}
+	got := a.getting.DoChan(name, func() (any, error) { return a.fetch(name) })
+	select {
+	case r := <-got:
+		a.work.Done()
+		return r.Val.(*tls.Certificate), r.Err //nolint:forcetypeassert // fetch returns no other
+	case <-ctx.Done():
+		go func() { defer a.work.Done(); <-got }()
+		return nil, fault.New(fault.Timeout, "no_certificate",
+			"the certificate for %s is being got from the ACME authority; try again in a moment", name)
+	}
+}
+
+// begin says that somebody waits for a name from now on, until work.Done. It returns why it is not to be tried now.
+func (a *acmeCerts) begin(name string, now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return errEnded
+	}
+	if f, is := a.failed[name]; is && now.Before(f.until) {
+		return f.err
+	}
+	a.work.Add(1)
+	return nil
+}
+
+// fetch gets the certificate for a name. A failure of the authority's was recorded by the issuer.
+func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
+	defer cancel()
+	err := a.load(ctx, name)
+	if _, issued := errors.AsType[certmagic.ErrNoRetry](err); !issued {
+		err = errGetting(name, err)
+		a.record(name, err, time.Now())
+	}
+	c := a.kept(name, time.Now())
+	switch {
+	case c != nil:
+		return c, nil
+	case err == nil: // it has ended by now
+		err = errGetting(name, errors.New("the certificate that it gave has ended"))
+	}
+	return nil, err
+}
+
+// kept returns the certificate for a name that is in memory and has not ended.
+func (a *acmeCerts) kept(name string, now time.Time) *tls.Certificate {
+	var best *tls.Certificate
+	for _, c := range a.cache.AllMatchingCertificates(name) {
+		if now.Before(c.Leaf.NotAfter) && (best == nil || c.Leaf.NotAfter.After(best.Leaf.NotAfter)) {
+			best = &c.Certificate
+		}
+	}
+	return best
+}
+
+// load brings the certificate for a name into memory, from disk or from the authority. From then on certmagic renews
+// it.
+func (a *acmeCerts) load(ctx context.Context, name string) error {
+	c, err := a.conf.CacheManagedCertificate(ctx, name)
+	switch {
+	case err == nil && !c.Expired():
+		return nil
+	case err == nil:
+		err = a.conf.RenewCertSync(ctx, name, false)
+	case errors.Is(err, fs.ErrNotExist):
+		err = a.conf.ObtainCertSync(ctx, name)
+	}
+	if err == nil {
+		_, err = a.conf.CacheManagedCertificate(ctx, name)
+	}
+	return err
+}
+
+func errGetting(name string, err error) error {
+	if err == nil || fault.CodeOf(err) != "" {
+		return err
+	}
+	return fault.Wrap(err, fault.Unavailable, "acme",
+		"the ACME authority gave no certificate for %s; see that the name leads here, and to what the authority says",
+		name)
+}
+
+// record keeps what became of a name, and logs a failure.
+func (a *acmeCerts) record(name string, err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		delete(a.failed, name)
+		return
+	}
+	if a.ctx.Err() != nil {
+		return
+	}
+	wait := againAfter
+	if f, again := a.failed[name]; again {
+		wait = min(2*f.wait, againAtMost)
+	}
+	for other := range a.failed {
+		if len(a.failed) < maxFailed {
+			break
+		}
+		delete(a.failed, other)
+	}
+	a.failed[name] = failure{err: err, until: now.Add(wait), wait: wait}
+	a.log.Warn("no certificate was got", "name", name, "again_in", wait, "err", err)
+}
+
+// order reports whether one more order may be made now.
+func (a *acmeCerts) order(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = min(orders, a.left+float64(now.Sub(a.since))/float64(orderEvery))
+	a.since = now
+	if a.left < 1 {
+		return false
+	}
+	a.left--
+	return true
+}
+
+// list lists the certificates on disk.
+func (a *acmeCerts) list() (list []Info) {
+	certs, failed := a.store.certificates(a.ctx), map[string]failure{}
+	a.mu.Lock()
+	for name, f := range a.failed {
+		failed[name] = f
+	}
+	a.mu.Unlock()
+	for _, leaf := range certs {
+		i := infoOf("acme", &tls.Certificate{Leaf: leaf})
+		for _, name := range i.Names {
+			i.Error = textOf(failed[name].err)
+			delete(failed, name)
+		}
+		list = append(list, i)
+	}
+	for name, f := range failed {
+		list = append(list, Info{Names: []string{name}, Source: "acme", Error: textOf(f.err)})
+	}
+	return list
+}

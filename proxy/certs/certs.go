@@ -1,0 +1,249 @@
+package certs
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/tlscert"
+)
+
+// Options say where certificates come from. Dir and Allowed are needed.
+type Options struct {
+	Dir   string // keeps what ACME gives and the local root, for this process alone
+	Files string // a directory of the user's own certificates; "": none
+	ACME  *ACME  // nil: none are got
+	// Local are domains for whose names a root of souk's own vouches, which is made once and constrained to them.
+	Local []string
+	// Allowed reports whether some app answers to a name. It is asked at each handshake, so it must not wait. Only for
+	// such names are certificates got and made.
+	Allowed func(name string) bool
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Certs are the certificates of one proxy. Its methods may be called from many goroutines.
+type Certs struct {
+	o     Options
+	files *files
+	acme  *acmeCerts // nil: none
+	local *localCerts
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+}
+
+// New opens the certificates, which are looked after until ctx ends, or Close.
+func New(ctx context.Context, o Options) (*Certs, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Certs{o: o}
+	ctx, c.stop = context.WithCancel(ctx)
+	if err := c.open(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Certs) open(ctx context.Context) (err error) {
+	if len(c.o.Local) > 0 {
+		a, err := tlscert.OpenAuthority(c.o.Dir, c.o.Local, time.Now())
+		if err != nil {
+			return err
+		}
+		c.local = &localCerts{authority: a, byName: map[string]*tls.Certificate{}}
+	}
+	if c.o.Files != "" {
+		c.files = &files{dir: c.o.Files, log: c.o.Log}
+		if err := c.files.look(time.Now()); err != nil {
+			return err
+		}
+		c.done.Go(func() { c.files.follow(ctx) })
+	}
+	if c.o.ACME != nil {
+		if c.acme, err = openACME(ctx, &c.o); err != nil {
+			return err
+		}
+		c.done.Go(func() { c.acme.run(ctx) })
+	}
+	return nil
+}
+
+// Close ends what looks after the certificates.
+func (c *Certs) Close() {
+	c.stop()
+	c.done.Wait()
+}
+
+// TLS returns how the proxy's doors speak TLS.
+func (c *Certs) TLS() *tls.Config {
+	protocols := []string{"h2", "http/1.1"}
+	if c.acme != nil && c.acme.o.overTLS() {
+		protocols = append(protocols, acmeProtocol)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, GetCertificate: c.certificate}
+}
+
+// handshakeWait is how long a handshake waits for a certificate that is being got. The getting goes on.
+const handshakeWait = 20 * time.Second
+
+// certificate returns what is shown to a client.
+func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmeProtocol && c.acme != nil {
+		return c.acme.challenges.certificate(strings.ToLower(hello.ServerName))
+	}
+	name, isName := nameOf(hello)
+	now := time.Now()
+	own := c.files.find(name, hello, now)
+	if own != nil && now.Before(own.Leaf.NotAfter) {
+		return own, nil
+	}
+	if !isName || !c.o.Allowed(name) {
+		if own != nil {
+			return own, nil // it has ended, and there is no other
+		}
+		return nil, fault.New(fault.NotFound, "no_certificate", "there is no certificate for %.80q here", name)
+	}
+	var got *tls.Certificate
+	err := errNone(name)
+	if c.acme != nil && c.acme.may(name) {
+		ctx, cancel := context.WithTimeout(hello.Context(), handshakeWait)
+		got, err = c.acme.get(ctx, name)
+		cancel()
+	}
+	if got == nil && c.local != nil && c.local.authority.Covers(name) {
+		got, err = c.local.get(name, now)
+	}
+	if got == nil {
+		got = own
+	}
+	if got != nil {
+		return got, nil
+	}
+	return nil, err
+}
+
+func errNone(name string) error {
+	return fault.New(fault.NotFound, "no_certificate",
+		"there is no certificate for %.80q: it has no file here, ACME is not used for it, and the local root does not "+
+			"vouch for it", name)
+}
+
+const maxName = 253 // bytes
+
+// nameOf returns the name that a client asks for, which is checked, or else the address that it came to.
+func nameOf(hello *tls.ClientHelloInfo) (name string, isName bool) {
+	name = strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+	if name == "" && hello.Conn != nil {
+		host, _, _ := net.SplitHostPort(hello.Conn.LocalAddr().String())
+		return host, false
+	}
+	return name, validName(name)
+}
+
+// validName reports whether a name, in lower case, is one that a host can have.
+func validName(name string) bool {
+	if len(name) > maxName || net.ParseIP(name) != nil {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if len(label) == 0 || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, b := range []byte(label) {
+			if (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '-' && b != '_' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Info is what there is to say of a certificate.
+type Info struct {
+	Names    []string  `json:"names"`
+	Source   string    `json:"source"`         // file, acme or local
+	File     string    `json:"file,omitempty"` // of the user's
+	NotAfter time.Time `json:"not_after"`
+	Error    string    `json:"error,omitempty"` // why what is there now is not used, or no other could be got
+}
+
+// Certificates lists those that there are, by source and name.
+func (c *Certs) Certificates() []Info {
+	list := c.files.list()
+	if c.acme != nil {
+		list = append(list, c.acme.list()...)
+	}
+	if c.local != nil {
+		list = append(list, c.local.list()...)
+	}
+	order := []string{"file", "acme", "local"}
+	slices.SortFunc(list, func(a, b Info) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Source), slices.Index(order, b.Source)),
+			slices.Compare(a.Names, b.Names), cmp.Compare(a.File, b.File))
+	})
+	return list
+}
+
+// infoOf says what there is to say of a certificate.
+func infoOf(source string, c *tls.Certificate) Info {
+	names := slices.Clone(c.Leaf.DNSNames)
+	for _, ip := range c.Leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return Info{Names: names, Source: source, NotAfter: c.Leaf.NotAfter}
+}
+
+// maxKept bounds how many certificates of each source are kept in memory.
+const maxKept = 4096
+
+// localCerts are those of the root of souk's own, made when a name is asked for and kept in memory only.
+type localCerts struct {
+	authority *tlscert.Authority
+
+	mu     sync.Mutex
+	byName map[string]*tls.Certificate
+}
+
+func (l *localCerts) get(name string, now time.Time) (*tls.Certificate, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.byName[name]; c != nil && !l.authority.Due(c, now) {
+		return c, nil
+	}
+	c, err := l.authority.Issue(name, now)
+	if err != nil {
+		return nil, err
+	}
+	for other := range l.byName {
+		if len(l.byName) < maxKept {
+			break
+		}
+		delete(l.byName, other)
+	}
+	l.byName[name] = c
+	return c, nil
+}
+
+func (l *localCerts) list() (list []Info) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.byName {
+		list = append(list, infoOf("local", c))
+	}
+	return list
+}
+
+// LocalRoot returns the file of the root that clients are to trust for names of Local.
+func (c *Certs) LocalRoot() string { return filepath.Join(c.o.Dir, tlscert.AuthorityFile) }
+
+var errEnded = fault.New(fault.Unavailable, "ended", //nolint:gochecknoglobals // a constant
+	"the proxy is ending, so it gets no more certificates")

@@ -1,0 +1,201 @@
+package certs
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/tlscert"
+)
+
+// Own files.
+const (
+	lookEvery = time.Second
+	chainFile = "fullchain.pem" // with privkey.pem beside it, as certbot leaves them
+	chainKey  = "privkey.pem"
+)
+
+// files are the user's own certificates in a directory: NAME.crt with NAME.key, fullchain.pem with privkey.pem, and
+// these two in each directory in it.
+type files struct {
+	dir string
+	log *slog.Logger
+
+	index atomic.Pointer[map[string][]*tls.Certificate] // by name, wildcards as they stand
+
+	mu    sync.Mutex
+	pairs map[string]*ownPair // by the certificate's file
+	err   string              // of the directory, as it was logged
+}
+
+// ownPair is a pair of files, and what was logged of it last.
+type ownPair struct {
+	tlscert.Pair
+	err   string
+	ended *tls.Certificate // that its end was logged of
+}
+
+// follow looks at the directory again and again until ctx ends.
+func (f *files) follow(ctx context.Context) {
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	for {
+		select {
+		case now := <-every.C:
+			err := f.look(now)
+			f.mu.Lock()
+			if text := textOf(err); text != f.err {
+				if f.err = text; err != nil {
+					f.log.Error("the proxy's own certificates were not looked at", "err", err)
+				}
+			}
+			f.mu.Unlock()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// look brings what is shown up to date with the directory.
+func (f *files) look(now time.Time) error {
+	found, err := pairsIn(f.dir)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "tls", "the directory %s of certificates cannot be read", f.dir)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := map[string]*ownPair{}
+	for cert, key := range found {
+		p := f.pairs[cert]
+		if p == nil || p.Key != key {
+			p = &ownPair{Pair: tlscert.Pair{Cert: cert, Key: key}}
+		}
+		next[cert] = p
+		f.load(p, now)
+	}
+	index := map[string][]*tls.Certificate{}
+	for _, file := range slices.Sorted(maps.Keys(next)) {
+		c := next[file].Shown()
+		if c == nil {
+			continue
+		}
+		for _, name := range infoOf("", c).Names {
+			name = strings.ToLower(name)
+			index[name] = append(index[name], c)
+		}
+	}
+	for _, list := range index { // what lasts longest goes first
+		slices.SortStableFunc(list, func(a, b *tls.Certificate) int { return b.Leaf.NotAfter.Compare(a.Leaf.NotAfter) })
+	}
+	f.pairs = next
+	f.index.Store(&index)
+	return nil
+}
+
+// load reads a pair where it has changed, and logs what is wrong with it once.
+func (f *files) load(p *ownPair, now time.Time) {
+	_ = p.Load(now) // is kept in Failed
+	err := p.Failed()
+	if text := textOf(err); text != p.err {
+		if p.err = text; err != nil {
+			f.log.Error("a certificate of the proxy's was not changed", "err", err)
+		}
+	}
+	if c := p.Shown(); c != nil && c != p.ended && now.After(c.Leaf.NotAfter) {
+		p.ended = c
+		f.log.Error("a certificate of the proxy's has ended; it is shown only where there is no other", "file", p.Cert,
+			"ended", c.Leaf.NotAfter)
+	}
+}
+
+// pairsIn returns the pairs of files in a directory: keys by certificates.
+func pairsIn(dir string) (map[string]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	pairs := map[string]string{}
+	for _, e := range entries {
+		if len(pairs) >= maxKept {
+			break
+		}
+		path := filepath.Join(dir, e.Name())
+		name, crt := strings.CutSuffix(path, ".crt")
+		switch {
+		case crt:
+			pairs[path] = name + ".key"
+		case e.Name() == chainFile:
+			pairs[path] = filepath.Join(dir, chainKey)
+		case !e.Type().IsRegular(): // a directory, or a link to one
+			chain := filepath.Join(path, chainFile)
+			if _, err := os.Stat(chain); err == nil {
+				pairs[chain] = filepath.Join(path, chainKey)
+			} else if !errors.Is(err, fs.ErrNotExist) && e.IsDir() {
+				return nil, err
+			}
+		}
+	}
+	return pairs, nil
+}
+
+// find returns the certificate for a name: of those that the client can use the one that lasts longest, under its own
+// name before under a wildcard. nil: there is none.
+func (f *files) find(name string, hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
+	if f == nil || name == "" {
+		return nil
+	}
+	index := *f.index.Load()
+	_, parent, _ := strings.Cut(name, ".")
+	var best *tls.Certificate
+	for _, list := range [][]*tls.Certificate{index[name], index["*."+parent]} {
+		for _, c := range list {
+			if hello.SupportsCertificate(c) == nil {
+				best = cmp.Or(best, c)
+				break
+			}
+		}
+		if best != nil && now.Before(best.Leaf.NotAfter) {
+			return best
+		}
+		if len(list) > 0 {
+			best = cmp.Or(best, list[0])
+		}
+	}
+	return best
+}
+
+func (f *files) list() (list []Info) {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for file, p := range f.pairs {
+		i := Info{Source: "file"}
+		if c := p.Shown(); c != nil {
+			i = infoOf("file", c)
+		}
+		i.File, i.Error = file, p.err
+		list = append(list, i)
+	}
+	return list
+}

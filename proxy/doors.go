@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/strangers"
+)
+
+// Door is where requests come in: a listener for HTTP, for HTTP over TLS, or for one port of one app.
+type Door struct {
+	p    *Proxy
+	addr net.Addr
+	TLS  *tls.Config // nil: in the clear
+	App  string      // that it is for; "": HTTP, for whichever app the request names
+	Port int         // of the app's service; with App
+}
+
+// outside returns the port that clients know a door by.
+func (d *Door) outside() string {
+	if d.Port != 0 {
+		return strconv.Itoa(d.Port)
+	}
+	if a, ok := d.addr.(*net.TCPAddr); ok {
+		return strconv.Itoa(a.Port)
+	}
+	return ""
+}
+
+// doors are those that are open.
+type doors struct {
+	mu   sync.Mutex
+	tls  *Door // the first for HTTP over TLS; nil: there is none
+	http *Door
+	open map[int]*portDoor // by port
+}
+
+func (d *doors) hasTLS() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.tls != nil }
+
+func (d *doors) portTLS() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tls != nil {
+		if a, ok := d.tls.addr.(*net.TCPAddr); ok {
+			return a.Port
+		}
+	}
+	return 443
+}
+
+// ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 for those who know that it is there,
+// or with conf over TLS. Requests that are under way then have drainTime to end.
+func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
+	d := &Door{p: p, addr: ln.Addr(), TLS: conf}
+	p.doors.mu.Lock()
+	if conf != nil && p.doors.tls == nil {
+		p.doors.tls = d
+	}
+	if conf == nil && p.doors.http == nil {
+		p.doors.http = d
+	}
+	p.doors.mu.Unlock()
+	var h http.Handler = d
+	if conf == nil && p.o.Front != nil {
+		h = p.o.Front(d)
+	}
+	s := p.server(h)
+	if conf != nil {
+		s.TLSConfig = conf
+		ln = tls.NewListener(ln, conf)
+	}
+	return serveUntil(ctx, s, ln)
+}
+
+const drainTime = 10 * time.Second // for requests under way, when a proxy ends
+
+// server returns the HTTP server of a door.
+func (p *Proxy) server(h http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	// A connection without a request is a stranger: there are only so many of them, at all and of one address.
+	state := func(c net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			p.idle.Enter(c)
+		case http.StateIdle:
+			p.idle.Leave(c)
+			p.idle.Enter(c)
+		default:
+			p.idle.Leave(c)
+		}
+	}
+	return &http.Server{ConnState: state,
+		Handler: h, Protocols: protocols, MaxHeaderBytes: maxHead, ReadHeaderTimeout: headTime, IdleTimeout: keepTime,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: 30 * time.Second,
+			PingTimeout: 10 * time.Second, WriteByteTimeout: time.Minute},
+		ErrorLog: slog.NewLogLogger(strangers.Few(p.o.Log, 20, time.Second).Handler(), slog.LevelDebug),
+	}
+}
+
+func serveUntil(ctx context.Context, s *http.Server, ln net.Listener) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+		defer done()
+		if s.Shutdown(drain) != nil {
+			s.Close()
+		}
+	}()
+	err := s.Serve(ln)
+	if errors.Is(err, http.ErrServerClosed) {
+		<-ended
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/routing"
+)
+
+// refusalOf says why a request is refused, and what to do.
+func refusalOf(k key, o *routing.Out) error {
+	f := &fault.Error{Kind: fault.Unavailable, RetryAfter: o.After, Err: o.Cause}
+	cause := ""
+	if o.Cause != nil {
+		cause = ": " + fault.As(o.Cause).Text
+	}
+	switch o.Reason {
+	case routing.NoMachine:
+		f.Kind, f.Code = fault.NotFound, "no_machine"
+		f.Text = "app " + k.app + " has no machine behind this; souk run --http makes one"
+	case routing.NotThere:
+		f.Kind, f.Code, f.Text = fault.NotFound, "no_such_instance",
+			"the machine that was asked for is not one of app "+k.app
+	case routing.Sleeping:
+		f.Code, f.Text = "asleep", "the machines of app "+k.app+" are stopped, and may not be started for requests; "+
+			"souk start one of them, or set autostart"
+	case routing.Unhealthy:
+		f.Code, f.Text = "unhealthy", "the machines of app "+k.app+" fail their checks; souk status one of them"
+	case routing.Unreachable:
+		f.Code, f.Text = "unreachable", "no machine of app "+k.app+" can be reached now"+cause
+	case routing.WakeFailed:
+		f.Code, f.Text = "wake_failed", "no machine of app "+k.app+" could be woken"+cause
+	case routing.Full:
+		f.Kind, f.Code, f.Text = fault.Exhausted, "held_requests", "too many requests wait for app "+k.app+" already"
+	}
+	return f
+}
+
+func heldTooLong(ctx context.Context, app string, hold time.Duration) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return errClientGone
+	}
+	return &fault.Error{Kind: fault.Unavailable, Code: "held", RetryAfter: time.Second,
+		Text: "a request for app " + app + " was held for " + hold.String() + ", and no machine became free for it"}
+}
+
+// errClientGone is the error of a request whose client went away. Nobody is answered.
+var errClientGone = fault.New(fault.Unavailable, "client_gone", "the client went away before the answer") //nolint:gochecknoglobals // a constant
+
+// ErrorHeader says by its code that an answer is the proxy's and not an app's.
+const ErrorHeader = "Souk-Error"
+
+// statusOf returns the status of an error that is answered.
+func statusOf(f *fault.Error) int {
+	switch f.Kind {
+	case fault.NotFound:
+		return http.StatusNotFound
+	case fault.Invalid:
+		return http.StatusBadRequest
+	case fault.Denied:
+		return http.StatusForbidden
+	case fault.Timeout:
+		return http.StatusGatewayTimeout
+	case fault.Internal:
+		return http.StatusInternalServerError
+	}
+	if f.Code == "bad_answer" || f.Code == "no_listener" {
+		return http.StatusBadGateway
+	}
+	return http.StatusServiceUnavailable
+}
+
+// fail answers an error: as JSON to who wants that, else as one line.
+func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code int) {
+	f := fault.As(err)
+	code = statusOf(f)
+	h := w.Header()
+	connection := h["Connection"]
+	clear(h)
+	if connection != nil {
+		h["Connection"] = connection
+	}
+	h.Set(ErrorHeader, f.Code)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if id != "" {
+		h.Set(requestHeader, id)
+	}
+	if code == http.StatusServiceUnavailable {
+		h.Set("Retry-After", strconv.Itoa(max(1, int((f.RetryAfter+time.Second-1)/time.Second))))
+	}
+	body := []byte(f.Text + "\n")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	if strings.Contains(r.Header.Get("Accept"), "json") {
+		h.Set("Content-Type", "application/json")
+		body, _ = json.Marshal(map[string]string{"error": f.Text, "code": f.Code, "request_id": id}) // strings can be
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // who asked may be gone
+	}
+	return code
+}

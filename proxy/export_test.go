@@ -1,0 +1,25 @@
+package proxy
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/strangers"
+)
+
+// Pools returns how many pools there are.
+func (p *Proxy) Pools() (n int) {
+	p.pools.each(func(key, *pool) { n++ })
+	return n
+}
+
+// BoundIdle sets how many connections may have no request.
+func (p *Proxy) BoundIdle(n int) { p.idle = strangers.New(n) }
+
+// Rest lets a machine rest now, if it has nothing to do.
+func (p *Proxy) Rest(ctx context.Context, app, machine string) error {
+	_, m, err := p.owner.find(ctx, Target{App: app, Machine: machine})
+	if err != nil || m.State != "started" {
+		return err
+	}
+	return p.owner.rest(ctx, Target{App: app, Machine: machine}, false)
+}

@@ -1,0 +1,322 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/routing"
+)
+
+// Far reaches the proxies of other members.
+type Far interface {
+	// DialProxy connects to the proxy of the member that a worker belongs to. Both ends have shown who they are.
+	DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, error)
+}
+
+// Between members a request is HTTP/1.1 over a connection of its own for as long as it lasts, with the header Souk-To,
+// which names the machine and its port. An answer with the header Souk-Correction is the owner's: the machine was not
+// asked. With the header Souk-Ask a machine is woken and not asked, and CONNECT makes the connection one to it. Neither
+// clients nor machines can send a header that begins with Souk: see ours and dropSouk.
+const (
+	askWake = "wake"
+	toLimit = 256 // bytes of Souk-To
+)
+
+// farOwners are the owners that other members are.
+type farOwners struct {
+	p     *Proxy
+	reach Far
+	conns hop.Conns
+
+	mu    sync.Mutex
+	dials map[cluster.WorkerID]chan struct{} // has a place for each connection that is being made
+}
+
+// maxDials bounds the connections to one member that are made at once. Each is a handshake, which costs both ends
+// milliseconds: of a burst most find a connection that another request has come back on before it is their time.
+const maxDials = 8
+
+// connect returns a connection to a member: a new one, or one that has become free meanwhile.
+func (f *farOwners) connect(ctx context.Context, id cluster.WorkerID, key string) (*hop.Conn, error) {
+	f.mu.Lock()
+	if f.dials == nil {
+		f.dials = map[cluster.WorkerID]chan struct{}{}
+	}
+	places := f.dials[id]
+	if places == nil {
+		places = make(chan struct{}, maxDials)
+		f.dials[id] = places
+	}
+	f.mu.Unlock()
+	select {
+	case places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-places }()
+	if c := f.conns.Get(key, true); c != nil {
+		return c, nil
+	}
+	raw, err := f.dial(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return hop.NewConn(key, raw), nil
+}
+
+func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
+	if f.reach == nil {
+		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
+			"worker %s is of another member, and this process is alone", id)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, farTime)
+	defer cancel()
+	c, err := f.reach.DialProxy(ctx, id)
+	if err != nil {
+		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+			"member %s cannot be reached from here", id)}
+	}
+	return c, nil
+}
+
+const farTime = 5 * time.Second // for a connection to another member
+
+// carry sends a request to the owner of a machine. A connection that breaks before an answer says nothing of what
+// became of the request, so it is not sent elsewhere, unless it was a kept one that was closed at the other end.
+func (f *farOwners) carry(
+	ctx context.Context,
+	w http.ResponseWriter,
+	r *hop.Request,
+	b *backend,
+) (hop.Result, error) {
+	r.Header += farTime
+	key := "@" + string(b.worker)
+	return overKept(&f.conns, key, w, r, func() (*hop.Conn, error) { return f.connect(ctx, b.worker, key) })
+}
+
+// corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over
+// HTTP/2
+// a machine is asked through a tunnel, so all answers are the machine's.
+func (x *exchange) corrected(b *backend, resp *http.Response) error {
+	if b.own || b.h2 || len(resp.Header[correctHeader])+len(resp.Header[failHeader]) == 0 {
+		return nil
+	}
+	return correctionOf(resp)
+}
+
+func correctionOf(resp *http.Response) error {
+	v := resp.Header.Get(correctHeader)
+	if v == "" {
+		return problemOf(resp)
+	}
+	kind, err := strconv.Atoi(v)
+	if err != nil || kind < 0 || kind > int(routing.NotHere) {
+		kind = int(routing.NoAnswer)
+	}
+	return &correction{routing.Correction(kind), problemOf(resp)}
+}
+
+// problem is an error between members.
+type problem struct {
+	Kind fault.Kind `json:"kind"`
+	Code string     `json:"code"`
+	Text string     `json:"text"`
+}
+
+func problemOf(resp *http.Response) error {
+	var q problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&q); err != nil || q.Text == "" {
+		return fault.New(
+			fault.Unavailable,
+			"unreachable",
+			"the member that has the machine does not take the request",
+		)
+	}
+	return fault.New(q.Kind, q.Code, "%s", q.Text)
+}
+
+const maxProblem = 8 << 10 // bytes
+
+// wake has a machine of another member woken.
+func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (Phases, error) {
+	c := f.conns.Get("@"+string(id), true)
+	if c == nil {
+		raw, err := f.dial(ctx, id)
+		if err != nil {
+			return Phases{}, err
+		}
+		c = hop.NewConn("@"+string(id), raw)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://souk/", nil)
+	if err != nil {
+		c.Close()
+		return Phases{}, err
+	}
+	resp, err := hop.Ask(r, c, hop.Field{Name: toHeader, Value: t.String()},
+		hop.Field{Name: askHeader, Value: askWake})
+	if err != nil {
+		c.Close()
+		return Phases{}, fault.Wrap(
+			err,
+			fault.Unavailable,
+			"unreachable",
+			"member %s did not say whether machine %s "+
+				"could be woken",
+			id,
+			t.Machine,
+		)
+	}
+	defer func() {
+		if hop.Drained(resp) {
+			f.conns.Put(c)
+		} else {
+			c.Close()
+		}
+	}()
+	if resp.StatusCode != http.StatusOK {
+		return Phases{}, problemOf(resp)
+	}
+	var out Phases
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&out)
+	return out, err
+}
+
+// tunnel connects to a port of a machine of another member.
+func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target) (net.Conn, error) {
+	raw, err := f.dial(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c := hop.NewConn("", raw)
+	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Path: "/"}, Host: "souk", Header: http.Header{}}
+	resp, err := hop.Ask(r.WithContext(ctx), c, hop.Field{Name: toHeader, Value: t.String()})
+	if err != nil {
+		c.Close()
+		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+			"member %s does not lead to machine %s", id, t.Machine)}
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer c.Close()
+		return nil, correctionOf(resp)
+	}
+	return c.Rest(), nil
+}
+
+// String names a target as Souk-To does.
+func (t Target) String() string { return t.App + " " + t.Machine + " " + strconv.Itoa(t.Port) }
+
+func targetOf(h http.Header) (t Target, err error) {
+	v := h.Get(toHeader)
+	parts := strings.Split(v, " ")
+	if len(v) > toLimit || len(parts) != 3 {
+		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+	}
+	t.App, t.Machine = parts[0], parts[1]
+	if t.Port, err = strconv.Atoi(parts[2]); err != nil {
+		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+	}
+	return t, nil
+}
+
+// Members returns what serves what other members' proxies send here for machines of this process. Who they are has been
+// asked already.
+func (p *Proxy) Members() http.Handler { return http.HandlerFunc(p.serveMember) }
+
+func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
+	t, err := targetOf(r.Header)
+	if err != nil {
+		correct(w, err)
+		return
+	}
+	if r.Header.Get(askHeader) == askWake {
+		phases, err := p.owner.wake(r.Context(), t)
+		if err != nil {
+			correct(w, err)
+			return
+		}
+		raw, _ := json.Marshal(phases) // numbers can be
+		w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+		_, _ = w.Write(raw)
+		return
+	}
+	if r.Method == http.MethodConnect {
+		p.tunnel(w, r, t)
+		return
+	}
+	b := &backend{Target: t, own: true, conn: connKey(t.Machine, t.Port), idle: idleTime}
+	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle,
+		Answer: func(resp *http.Response) error { dropSouk(resp.Header); return nil }}
+	res, err := p.carry(r.Context(), w, req, b)
+	switch {
+	case err == nil:
+	case res.Code != 0 || r.Context().Err() != nil:
+		panic(http.ErrAbortHandler)
+	default:
+		correct(w, err)
+	}
+}
+
+// farIdle is how long an owner waits for a machine that another entry asks: that one's own patience ends first.
+const farIdle = time.Hour
+
+func isTo(name string) bool { return name == toHeader }
+
+// correct tells another entry why a machine was not asked, or did not answer.
+func correct(w http.ResponseWriter, err error) {
+	q := problem{Kind: fault.Unavailable, Code: "bad_answer",
+		Text: "the machine broke off, or what it answers is no HTTP"}
+	if f, is := errors.AsType[*fault.Error](err); is {
+		q = problem{f.Kind, f.Code, f.Text}
+	}
+	if c, is := errors.AsType[*correction](err); is {
+		w.Header().Set(correctHeader, strconv.Itoa(int(c.kind)))
+	} else {
+		w.Header().Set(failHeader, q.Code)
+	}
+	raw, _ := json.Marshal(q) // strings can be
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write(raw)
+}
+
+// failHeader says that the owner asked the machine, and had no answer of it.
+const failHeader = "Souk-Failed"
+
+// tunnel makes a connection one to a machine.
+func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
+	m, err := p.owner.enter(r.Context(), t)
+	if err != nil {
+		correct(w, err)
+		return
+	}
+	defer p.owner.leave(t.Machine)
+	c, err := p.owner.dial(r.Context(), m, t.Port)
+	if err != nil {
+		correct(w, err)
+		return
+	}
+	defer c.Close()
+	client, ahead, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		correct(w, err)
+		return
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Time{})
+	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
+		return
+	}
+	hop.Pipe(hop.Half{Conn: client, Ahead: ahead.Reader}, hop.Half{Conn: c})
+}

@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// h2Clients ask machines over HTTP/2 in the clear, which gRPC needs: net/http's own clients, one for each machine,
+// since one connection carries all its requests.
+type h2Clients struct {
+	mu   sync.Mutex
+	byID map[string]*h2Client
+}
+
+type h2Client struct {
+	*http.Transport
+	used time.Time
+}
+
+// h2Idle is how long a connection is kept that carries nothing: at its owner it counts as something to do.
+const h2Idle = 5 * time.Second
+
+// to returns the client of a machine's port. dial connects to it.
+func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error)) http.RoundTripper {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.byID[b.conn]
+	if c == nil {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		c = &h2Client{Transport: &http.Transport{Protocols: protocols, DisableCompression: true,
+			MaxResponseHeaderBytes: maxHead, IdleConnTimeout: h2Idle,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
+		if h.byID == nil {
+			h.byID = map[string]*h2Client{}
+		}
+		h.byID[b.conn] = c
+	}
+	c.used = time.Now()
+	return c
+}
+
+// sweep drops clients that nobody has used for a while.
+func (h *h2Clients) sweep() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, c := range h.byID {
+		if time.Since(c.used) > poolTime {
+			c.CloseIdleConnections()
+			delete(h.byID, id)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/hop"
+)
+
+// Headers of the proxy's.
+const (
+	requestHeader = "Fly-Request-Id"
+	replayHeader  = "Fly-Replay"
+	wakeHeader    = "Souk-Wake"   // of an answer: where the time of the wake went
+	timingHeader  = "Souk-Timing" // of a request: it wants Souk-Wake in any case
+	toHeader      = "Souk-To"     // between members: app, machine, port
+	askHeader     = "Souk-Ask"    // between members: what is asked of the owner and not of the machine
+	correctHeader = "Souk-Correction"
+)
+
+// wellFormed refuses what net/http lets in and no app should have to understand.
+func wellFormed(r *http.Request) error {
+	switch {
+	case r.Host == "":
+		return fault.New(fault.Invalid, "host", "a request must say for which host it is (the header Host)")
+	case !isHostPort(r.Host):
+		return fault.New(fault.Invalid, "host", "the header Host is no host and port")
+	case !httpguts.ValidHeaderFieldName(r.Method): // HTTP/2 lets anything be one
+		return fault.New(fault.Invalid, "method", "%.20q is no method of HTTP", r.Method)
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		return fault.New(fault.Invalid, "method", "%s is not possible here: this proxy leads to apps and nowhere else",
+			r.Method)
+	case r.URL.Host != "" && bareHost(r.URL.Host) != bareHost(r.Host), !sameHost(r):
+		return fault.New(fault.Invalid, "host", "the request is for one host and its header Host names another")
+	case !isTarget(r):
+		return fault.New(fault.Invalid, "target",
+			"what the request is for is no path, with a query or without; a space in it is written %%20")
+	}
+	return nil
+}
+
+// isHostPort reports whether s is a host, with a port or without, for all who read it.
+func isHostPort(s string) bool {
+	if !httpguts.ValidHostHeader(s) || strings.ContainsAny(s, "/@\\?#,%'\"") {
+		return false
+	}
+	_, port, found := strings.Cut(s[strings.LastIndexByte(s, ']')+1:], ":")
+	return !found || port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+}
+
+// sameHost reports whether a request of HTTP/2 that has a header Host beside its authority means one host by both.
+func sameHost(r *http.Request) bool {
+	for _, h := range r.Header["Host"] {
+		if !strings.EqualFold(h, r.Host) {
+			return false
+		}
+	}
+	return true
+}
+
+// isTarget reports whether a request is for a path at a host (RFC 9112, 3.2.1 and 3.2.2), which ends where all who read
+// its line say.
+func isTarget(r *http.Request) bool {
+	u := r.URL
+	if u.Opaque != "" || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" {
+		return false
+	}
+	for i := range len(r.RequestURI) {
+		if c := r.RequestURI[i]; c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return strings.HasPrefix(u.Path, "/") || u.Path == "" || u.Path == "*" && r.Method == http.MethodOptions
+}
+
+// headers returns what a machine is told of a request beside its own headers.
+func (x *exchange) headers(b *backend) []hop.Field {
+	proto, port := "http", x.door.outside()
+	if x.r.TLS != nil {
+		proto = "https"
+	}
+	for_ := x.peer
+	if x.p.trusts(x.r.RemoteAddr) {
+		if prior := x.r.Header["X-Forwarded-For"]; len(prior) > 0 {
+			for_ = strings.Join(prior, ", ") + ", " + x.peer
+		}
+		if p := x.r.Header.Get("X-Forwarded-Proto"); p == "http" || p == "https" {
+			proto = p
+		}
+	}
+	out := make([]hop.Field, 0, 10)
+	out = append(out,
+		hop.Field{Name: "X-Forwarded-For", Value: for_},
+		hop.Field{Name: "X-Forwarded-Proto", Value: proto},
+		hop.Field{Name: "X-Forwarded-Port", Value: port},
+		hop.Field{Name: "Fly-Client-Ip", Value: x.client},
+		hop.Field{Name: "Fly-Forwarded-Proto", Value: proto},
+		hop.Field{Name: "Fly-Forwarded-Port", Value: port},
+		hop.Field{Name: requestHeader, Value: x.id},
+		hop.Field{Name: "Fly-Region", Value: string(x.p.o.Region)},
+		hop.Field{Name: "Via", Value: via(x.r)},
+	)
+	if x.replays > 0 && x.replayed != "" {
+		out = append(out, hop.Field{Name: "Fly-Replay-Src", Value: x.replayed})
+	}
+	if !b.own {
+		out = append(out, hop.Field{Name: toHeader, Value: b.Target.String()})
+	}
+	return out
+}
+
+func via(r *http.Request) string {
+	v := "1.1 souk"
+	if r.ProtoMajor == 2 {
+		v = "2.0 souk"
+	}
+	if prior := r.Header["Via"]; len(prior) > 0 {
+		v = strings.Join(prior, ", ") + ", " + v
+	}
+	return v
+}
+
+// dropped reports whether a header is not passed on: nobody but the proxy may say what these say.
+func (x *exchange) dropped(name string) bool { return ours(name) }
+
+func ours(name string) bool {
+	if strings.Contains(name, "_") { // many an app reads it as the other one
+		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		switch name {
+		case "Content-Length", "Transfer-Encoding", "Host", "Connection", "Upgrade", "Via":
+			return true
+		}
+	}
+	switch {
+	case strings.HasPrefix(name, "Souk-"), strings.HasPrefix(name, "X-Forwarded-"):
+		return true
+	case strings.HasPrefix(name, "Fly-"):
+		return name != "Fly-Force-Instance-Id" && name != "Fly-Prefer-Region"
+	}
+	return name == "Forwarded" || name == "X-Real-Ip"
+}
+
+// edit changes the head of an answer on its way to the client.
+func (x *exchange) edit(h http.Header) {
+	dropSouk(h)
+	h[requestHeader] = []string{x.id}
+	if x.woke != nil || x.r.Header.Get(timingHeader) != "" {
+		h[wakeHeader] = []string{x.timing()}
+	}
+	x.backend.answers.apply(h)
+}
+
+// dropSouk drops from a machine's answer what only a proxy says.
+func dropSouk(h http.Header) {
+	for name := range h {
+		if strings.HasPrefix(name, "Souk-") {
+			delete(h, name)
+		}
+	}
+}
+
+// timing says where the time went until the head of the answer came, as Server-Timing does.
+func (x *exchange) timing() string {
+	total := x.first.Sub(x.began)
+	parts := []string{"total;dur=" + millis(total)}
+	rest := total
+	if x.woke != nil {
+		parts = append(parts, "start;dur="+millis(x.woke.Start), "ready;dur="+millis(x.woke.Ready))
+		rest -= x.held
+		parts = append(parts, "route;dur="+millis(max(0, x.held-x.woke.Start-x.woke.Ready)))
+	}
+	return strings.Join(append(parts, "first-byte;dur="+millis(rest)), ", ")
+}
+
+func millis(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e6, 'f', 2, 64) }
+
+// answers are the headers that a service's config sets in answers.
+type answers struct{ set map[string][]string }
+
+func answersOf(s *machine.Service) *answers {
+	out := map[string][]string{}
+	for _, p := range s.Ports {
+		if p.HTTPOptions == nil || p.HTTPOptions.Response == nil {
+			continue
+		}
+		for name, v := range p.HTTPOptions.Response.Headers {
+			if name = textproto.CanonicalMIMEHeaderKey(name); hop.OfOneHop(name) {
+				continue // what an answer is framed by is not the config's
+			}
+			switch v := v.(type) {
+			case bool:
+				if !v {
+					out[name] = nil
+				}
+			case []any:
+				for _, one := range v {
+					out[name] = append(out[name], fmt.Sprint(one))
+				}
+			default:
+				out[name] = []string{fmt.Sprint(v)}
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return &answers{out}
+}
+
+func (a *answers) apply(h http.Header) {
+	if a == nil {
+		return
+	}
+	for name, values := range a.set {
+		valid := httpguts.ValidHeaderFieldName(name)
+		for _, v := range values {
+			valid = valid && httpguts.ValidHeaderFieldValue(v)
+		}
+		switch {
+		case !valid:
+		case values == nil:
+			delete(h, name)
+		default:
+			h[name] = values
+		}
+	}
+}
+
+// toHTTPS answers a request in the clear for an app that wants none.
+func (x *exchange) toHTTPS() bool {
+	if x.r.TLS != nil || !x.p.doors.hasTLS() || !x.p.forcesHTTPS(x.key) {
+		return false
+	}
+	host := bareHost(x.r.Host)
+	if port := x.p.doors.portTLS(); port != 443 {
+		host = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	x.code = http.StatusMovedPermanently
+	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
+		x.code = http.StatusPermanentRedirect
+	}
+	x.w.Header().Set("Location", "https://"+host+x.r.URL.RequestURI())
+	x.w.WriteHeader(x.code)
+	return true
+}
+
+// forcesHTTPS reports whether the service that a key means wants its requests over TLS.
+func (p *Proxy) forcesHTTPS(k key) bool {
+	for m := range p.o.Fleet.Snapshot().MachinesOf(k.app) {
+		if s := k.match(m.Services); s != nil {
+			for i := range s.Ports {
+				if s.Ports[i].ForceHTTPS {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package hop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// maxInformed bounds the answers of 1xx before the answer proper.
+const maxInformed = 8
+
+// readHead reads the head of the answer. Early hints go on to the client at once; that it may go on with its body the
+// server has told the client by itself.
+func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request) (*http.Response, error) {
+	for range maxInformed {
+		resp, err := http.ReadResponse(br, r)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 100 {
+			return nil, errors.New("its status is " + resp.Status)
+		}
+		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, nil
+		}
+		if resp.StatusCode == http.StatusEarlyHints && r.ProtoAtLeast(1, 1) {
+			h := w.Header()
+			h["Link"] = resp.Header["Link"]
+			w.WriteHeader(resp.StatusCode)
+			h.Del("Link")
+		}
+	}
+	return nil, errors.New("it sends one 1xx after another")
+}
+
+// drained reads what is left of an answer that is not wanted, if that is little, and reports whether the connection may
+// be used again.
+func drained(resp *http.Response) bool {
+	if resp.Close {
+		return false
+	}
+	_, err := io.CopyN(io.Discard, resp.Body, 64<<10)
+	return errors.Is(err, io.EOF)
+}
+
+// passOn writes an answer to the client.
+func passOn(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
+	h := w.Header()
+	drop := named(resp.Header)
+	for name, values := range resp.Header {
+		if !hopByHop(name) && !has(drop, name) {
+			if old := h[name]; old != nil && name != "Date" {
+				values = append(old[:len(old):len(old)], values...)
+			}
+			h[name] = values
+		}
+	}
+	if resp.ContentLength >= 0 && hasLengthItself(resp) {
+		h["Content-Length"] = resp.Header["Content-Length"]
+	}
+	announced := len(resp.Trailer)
+	for name := range resp.Trailer {
+		h.Add("Trailer", name)
+	}
+	w.WriteHeader(resp.StatusCode)
+	if n, err = copyBody(w, resp, c, idle); err != nil {
+		return n, err
+	}
+	if len(resp.Trailer) == announced {
+		maps.Copy(h, resp.Trailer)
+		return n, nil
+	}
+	for name, values := range resp.Trailer { // some that were not announced
+		h[http.TrailerPrefix+name] = values
+	}
+	return n, nil
+}
+
+// hasLengthItself reports whether the length of an answer belongs to its head: not where net/http made it up.
+func hasLengthItself(resp *http.Response) bool { return len(resp.Header["Content-Length"]) == 1 }
+
+// copyBody copies an answer's body. What has no length is passed on as it comes, since somebody may wait for it.
+func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
+	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
+	defer buffers.Put(buf)
+	flush, streams := w.(http.Flusher)
+	streams = streams && (resp.ContentLength < 0 || strings.HasPrefix(resp.Header.Get("Content-Type"),
+		"text/event-stream"))
+	if streams {
+		flush.Flush() // the head
+	}
+	for {
+		if idle > 0 && c != nil && c.br.Buffered() == 0 {
+			_ = c.SetReadDeadline(time.Now().Add(idle))
+		}
+		m, rerr := resp.Body.Read(*buf)
+		if m > 0 {
+			k, werr := w.Write((*buf)[:m])
+			n += int64(k)
+			if werr != nil {
+				return n, werr
+			}
+			if streams {
+				flush.Flush()
+			}
+		}
+		if errors.Is(rerr, io.EOF) {
+			return n, nil
+		}
+		if rerr != nil {
+			return n, errors.Join(ErrAnswer, rerr)
+		}
+	}
+}
+
+// switchOver connects both ends once they have agreed on another protocol, until one of them ends.
+func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response, wanted string,
+	res Result) (Result, error) {
+	res.Upgraded = true
+	if wanted == "" || !strings.EqualFold(resp.Header.Get("Upgrade"), wanted) {
+		return Result{}, errors.Join(ErrAnswer, errors.New("it switches to a protocol that nobody asked for"))
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return Result{}, err
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Time{})
+	_ = c.SetDeadline(time.Time{})
+	head := buffered.Writer
+	head.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n")
+	drop := named(resp.Header)
+	for name, values := range resp.Header {
+		if httpguts.ValidHeaderFieldName(name) && (!hopByHop(name) && !has(drop, name) || name == "Upgrade") {
+			for _, v := range values {
+				writeField(head, name, v)
+			}
+		}
+	}
+	head.WriteString("\r\n")
+	if err := head.Flush(); err != nil {
+		return res, err
+	}
+	toClient, _ := Pipe(
+		Half{client, buffered.Reader},
+		Half{c.Conn, c.br}, // which can be closed in one direction
+	)
+	res.Bytes = toClient
+	return res, nil
+}
+
+// Ask sends a request without a body over c and returns its answer, for who reads that himself. Drained has c ready for
+// the next one.
+func Ask(r *http.Request, c *Conn, set ...Field) (*http.Response, error) {
+	stop := context.AfterFunc(r.Context(), func() { c.Close() })
+	defer stop()
+	_ = c.SetReadDeadline(time.Time{})
+	if err := writeHead(c.bw, &Request{Request: r, Set: set}, ""); err != nil {
+		return nil, err
+	}
+	if err := c.bw.Flush(); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(c.br, r)
+	if err == nil {
+		c.used = true
+	}
+	return resp, err
+}
+
+// Drained reads what is left of an answer, if that is little, and reports whether its connection may be used again.
+func Drained(resp *http.Response) bool { return drained(resp) }

@@ -1,0 +1,285 @@
+package hop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Field is a header that is set.
+type Field struct{ Name, Value string }
+
+// Request says how a request is carried over.
+type Request struct {
+	*http.Request
+	Set    []Field                // headers that take the place of those of their names
+	Drop   func(name string) bool // which other headers are left out; nil: none but those of one hop
+	Header time.Duration          // for the head of the answer; 0: no bound
+	Idle   time.Duration          // between two pieces of the answer; 0: no bound
+
+	// Answer is called with the head of the answer before any of it is written; what it returns is the error of
+	// Exchange, and nothing is written. nil: all is passed on.
+	Answer func(*http.Response) error
+}
+
+// Result is what became of a request.
+type Result struct {
+	Code     int       // of the answer; 0: there was none
+	Bytes    int64     // of its body that were passed on
+	First    time.Time // when its head came
+	Unsent   bool      // of an error: nothing of it can have been carried out, so it may be sent elsewhere
+	Reusable bool      // the connection may be kept
+	Upgraded bool      // it became a connection of another protocol, which has ended
+}
+
+// ErrAnswer is wrapped by errors of the other end: it closed the connection, or what it says is no HTTP.
+var ErrAnswer = errors.New("no answer") //nolint:gochecknoglobals // a constant
+
+// ErrBody is wrapped by errors of who asks: the body of the request could not be read to its end.
+var ErrBody = errors.New("the body of the request is broken off") //nolint:gochecknoglobals // a constant
+
+// ErrRequest is wrapped where a request cannot be written so that all read the same of it.
+var ErrRequest = errors.New("no request line") //nolint:gochecknoglobals // a constant
+
+// Exchange sends a request over c and passes the answer on to w. With an error nothing was written to w unless Code is
+// set; then the answer is broken off and whoever serves must break off its connection too (http.ErrAbortHandler).
+func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error) {
+	stop := context.AfterFunc(r.Context(), func() { c.Close() })
+	defer func() {
+		if !stop() { // it was closed, or is being
+			res.Reusable = false
+		}
+	}()
+	upgrade := upgradeOf(r.Request)
+	if err := writeHead(c.bw, r, upgrade); err != nil {
+		return Result{Unsent: true}, err
+	}
+	var body *sending
+	if hasBody(r.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
+		body = send(c, r)
+		defer func() {
+			if !body.end(w, r.Request, c, err != nil) {
+				res.Reusable = false
+			}
+			res.Unsent = res.Unsent && body.untouched()
+			if err != nil && res.Code == 0 && body.from.err != nil {
+				err = errors.Join(ErrBody, body.from.err)
+			}
+		}()
+	} else if err := c.bw.Flush(); err != nil {
+		return Result{Unsent: true}, err
+	}
+	until := time.Time{}
+	if r.Header > 0 {
+		until = time.Now().Add(r.Header)
+	}
+	_ = c.SetReadDeadline(until)
+	c.left = maxHead
+	if _, err := c.br.Peek(1); err != nil {
+		unsent := c.used && isSafe(r.Method) && !errors.Is(err, os.ErrDeadlineExceeded)
+		return Result{Unsent: unsent}, errors.Join(ErrAnswer, err)
+	}
+	resp, err := readHead(w, c.br, r.Request)
+	if err != nil {
+		return Result{}, errors.Join(ErrAnswer, err)
+	}
+	res.First = time.Now()
+	c.used, c.left = true, math.MaxInt64
+	if r.Answer != nil {
+		if err := r.Answer(resp); err != nil {
+			res.Reusable = drained(resp)
+			return res, err
+		}
+	}
+	res.Code = resp.StatusCode
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return switchOver(w, r, c, resp, upgrade, res)
+	}
+	if body != nil && r.ProtoMajor == 1 && !body.from.isWhole() {
+		// What is left of the body must not be read as another request (RFC 9112, 9.6), and net/http, once an answer
+		// may
+		// begin before a body's end, does not see to that itself.
+		w.Header().Set("Connection", "close")
+	}
+	if r.Idle == 0 {
+		_ = c.SetReadDeadline(time.Time{})
+	}
+	res.Bytes, err = passOn(w, resp, c, r.Idle)
+	res.Reusable = err == nil && !resp.Close
+	return res, err
+}
+
+// hasBody reports whether a request has anything behind its head.
+func hasBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+}
+
+// isSafe reports whether a request of a method may be sent again when nobody knows whether it was carried out. One
+// whose
+// method only is idempotent is not: what came between would be undone.
+func isSafe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// hopByHop are the headers of one hop (RFC 9110, 7.6.1), and those by which a message is framed.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Content-Length", "Http2-Settings", "Host", "Expect":
+		return true
+	}
+	return false
+}
+
+// OfOneHop reports whether a header, by its canonical name, is one of a hop or frames a message: it is not passed on.
+func OfOneHop(name string) bool { return hopByHop(name) }
+
+// named returns the headers that Connection names, canonical; they are of this hop, too.
+func named(h http.Header) (names []string) {
+	for _, v := range h["Connection"] {
+		for n := range strings.SplitSeq(v, ",") {
+			if n = textproto.TrimString(n); n != "" {
+				names = append(names, textproto.CanonicalMIMEHeaderKey(n))
+			}
+		}
+	}
+	return names
+}
+
+// upgradeOf returns the protocol that a request wants its connection to become; "": none. h2c is none: it would take
+// the requests behind it past whoever looks at them here.
+func upgradeOf(r *http.Request) string {
+	if r.ProtoMajor != 1 || hasBody(r) { // of what is behind its head nobody could say whose it is
+		return ""
+	}
+	for _, n := range named(r.Header) {
+		if n == "Upgrade" {
+			if u := r.Header.Get("Upgrade"); !strings.EqualFold(u, "h2c") && !strings.Contains(u, ",") {
+				return u
+			}
+		}
+	}
+	return ""
+}
+
+// writeHead writes the head of a request, framed anew.
+func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
+	target := r.URL.RequestURI()
+	if r.Method == http.MethodOptions && r.RequestURI == "*" {
+		target = "*"
+	}
+	if !httpguts.ValidHeaderFieldName(r.Method) || !isTarget(target) {
+		return ErrRequest
+	}
+	bw.WriteString(r.Method)
+	bw.WriteByte(' ')
+	bw.WriteString(target)
+	bw.WriteString(" HTTP/1.1\r\nHost: ")
+	writeValue(bw, r.Host)
+	bw.WriteString("\r\n")
+	drop := named(r.Request.Header)
+	for name, values := range r.Request.Header {
+		if hopByHop(name) || r.Drop != nil && r.Drop(name) || has(drop, name) || isSet(r.Set, name) {
+			continue
+		}
+		for _, v := range values {
+			writeField(bw, name, v)
+		}
+	}
+	for _, f := range r.Set {
+		if f.Value != "" {
+			writeField(bw, f.Name, f.Value)
+		}
+	}
+	if acceptsTrailers(r.Request.Header) {
+		writeField(bw, "Te", "trailers")
+	}
+	switch {
+	case upgrade != "":
+		writeField(bw, "Connection", "Upgrade")
+		writeField(bw, "Upgrade", upgrade)
+	case !hasBody(r.Request) && r.ContentLength == 0 && hasLength(r.Method):
+		writeField(bw, "Content-Length", "0")
+	}
+	if hasBody(r.Request) {
+		if r.ContentLength > 0 {
+			writeField(bw, "Content-Length", strconv.FormatInt(r.ContentLength, 10))
+		} else {
+			writeField(bw, "Transfer-Encoding", "chunked")
+		}
+	}
+	_, err := bw.WriteString("\r\n")
+	return err
+}
+
+// isTarget reports whether a request line can have a target, with one end for all who read it.
+func isTarget(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// hasLength reports whether a request of a method says so when its body is empty (RFC 9110, 8.6).
+func hasLength(method string) bool {
+	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
+}
+
+func acceptsTrailers(h http.Header) bool {
+	for _, v := range h["Te"] {
+		if strings.Contains(strings.ToLower(v), "trailers") {
+			return true
+		}
+	}
+	return false
+}
+
+func has(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func isSet(set []Field, name string) bool {
+	for i := range set {
+		if set[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func writeField(bw *bufio.Writer, name, value string) {
+	bw.WriteString(name)
+	bw.WriteString(": ")
+	writeValue(bw, value)
+	bw.WriteString("\r\n")
+}
+
+// writeValue writes a value without what would end it. net/http lets none in; what the proxy sets itself may.
+func writeValue(bw *bufio.Writer, v string) {
+	if strings.ContainsAny(v, "\r\n\x00") {
+		v = strings.Map(func(c rune) rune {
+			if c == '\r' || c == '\n' || c == 0 {
+				return ' '
+			}
+			return c
+		}, v)
+	}
+	bw.WriteString(v)
+}

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the proxy counts. None has a label of an app or a machine: there is no end of those.
+type metrics struct {
+	requests *prometheus.CounterVec   // by class of code
+	took     prometheus.Histogram     // until the answer's end
+	wakes    *prometheus.CounterVec   // by how they ended
+	wakeTime *prometheus.HistogramVec // by phase
+	rests    *prometheus.CounterVec
+	refused  *prometheus.CounterVec // by code
+	classes  [6]prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_requests_total",
+			Help: "Requests that the proxy answered, by the class of the answer's code."}, []string{"class"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "souk_proxy_request_duration_seconds",
+			Help:    "From a request's head to the end of its answer.",
+			Buckets: prometheus.ExponentialBuckets(.0005, 2, 16),
+		}),
+		wakes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_wakes_total",
+			Help: "Machines that were woken for requests, by how that ended."}, []string{"result"}),
+		wakeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "souk_wake_duration_seconds",
+			Help:    "Of wakes, by phase: start until the program was executed, ready until its port accepted.",
+			Buckets: prometheus.ExponentialBuckets(.001, 2, 16)}, []string{"phase"}),
+		rests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_autostops_total",
+			Help: "Machines that were stopped or suspended as they had nothing to do."}, []string{"result"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_refused_total",
+			Help: "Requests that no machine answered, by the code of the error."}, []string{"code"}),
+	}
+	for i := range m.classes {
+		m.classes[i] = m.requests.WithLabelValues(strconv.Itoa(i) + "xx")
+	}
+	return m
+}
+
+// Collectors returns what the proxy counts, for the process's metrics.
+func (p *Proxy) Collectors() []prometheus.Collector {
+	m := p.metrics
+	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.refused,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "souk_proxy_held_requests",
+			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.held()) })}
+}
+
+func (p *Proxy) held() (n int) {
+	p.pools.each(func(_ key, x *pool) {
+		x.mu.Lock()
+		n += x.routes.Held()
+		x.mu.Unlock()
+	})
+	return n
+}
+
+func result(err error) string {
+	if err != nil {
+		return "failed"
+	}
+	return "ok"
+}
+
+func (m *metrics) woken(p Phases, err error) {
+	m.wakes.WithLabelValues(result(err)).Inc()
+	if err == nil {
+		m.wakeTime.WithLabelValues("start").Observe(p.Start.Seconds())
+		m.wakeTime.WithLabelValues("ready").Observe(p.Ready.Seconds())
+	}
+}
+
+func (m *metrics) rested(err error) { m.rests.WithLabelValues(result(err)).Inc() }
+
+func (m *metrics) request(code int, took time.Duration) {
+	if c := code / 100; c > 0 && c < len(m.classes) {
+		m.classes[c].Inc()
+	}
+	m.took.Observe(took.Seconds())
+}

@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+)
+
+// keyOf returns which machines a request is for, by the door that it came in at and the name that it asks for.
+func (p *Proxy) keyOf(d *Door, host string) (key, error) {
+	if d.App != "" {
+		return key{app: d.App, port: d.Port}, nil
+	}
+	name := bareHost(host)
+	s := p.o.Fleet.Snapshot()
+	for _, domain := range p.o.Domains {
+		label, below := strings.CutSuffix(name, domain)
+		if label, below2 := strings.CutSuffix(label, "."); below && below2 && label != "" {
+			if k, known := named(s, label); known {
+				return k, nil
+			}
+		}
+	}
+	if app, claimed := s.AppOfHost(name); claimed {
+		return key{app: app, host: name}, nil
+	}
+	return key{}, p.nobodyIs(name)
+}
+
+// Answers reports whether some app answers to a name.
+func (p *Proxy) Answers(name string) bool {
+	_, err := p.keyOf(&Door{p: p}, name)
+	return err == nil
+}
+
+// named returns whose a name below one of the domains is: an app's own, before what services say of themselves.
+func named(s *fleet.Snapshot, label string) (key, bool) {
+	own := key{app: label}
+	for m := range s.MachinesOf(label) {
+		if own.match(m.Services) != nil {
+			return own, true
+		}
+	}
+	if app, claimed := s.AppOfHost(label); claimed {
+		return key{app: app, host: label}, true
+	}
+	return key{}, false
+}
+
+func (p *Proxy) nobodyIs(name string) error {
+	domain := "a domain of this proxy"
+	if len(p.o.Domains) > 0 {
+		domain = p.o.Domains[0]
+	}
+	return fault.New(fault.NotFound, "host",
+		"no app answers to the name %.80q here; an app with an HTTP service is APP.%s, and souk routes lists them",
+		name, domain)
+}
+
+// bareHost returns a host in lower case, without its port and the dot at its end.
+func bareHost(host string) string {
+	if strings.HasPrefix(host, "[") || strings.Count(host, ":") == 1 {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func regionOf(s string) cluster.Region {
+	first, _, _ := strings.Cut(s, ",")
+	return cluster.Region(strings.TrimSpace(first))
+}
+
+// trusts reports whether who is at an address may say for whom it asks.
+func (p *Proxy) trusts(remote string) bool {
+	if len(p.o.Trusted) == 0 {
+		return false
+	}
+	a, err := netip.ParseAddrPort(remote)
+	return err == nil && p.trustsAddr(a.Addr())
+}
+
+func (p *Proxy) trustsAddr(a netip.Addr) bool {
+	for _, t := range p.o.Trusted {
+		if t.Contains(a.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+// clientOf returns for whom a request asks: who sent it, or, where that is one who may say so, the last one of
+// X-Forwarded-For who may not. What stands before that one anybody can have written.
+func (p *Proxy) clientOf(r *http.Request, peer string) string {
+	if !p.trusts(r.RemoteAddr) {
+		return peer
+	}
+	list := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
+	for _, s := range slices.Backward(list) {
+		a, err := netip.ParseAddr(strings.TrimSpace(s))
+		if err != nil {
+			break
+		}
+		if peer = a.String(); !p.trustsAddr(a) {
+			break
+		}
+	}
+	return peer
+}
+
+// sourceOf returns by what the requests of one client are counted: an address, of IPv6 its network, which one client
+// has whole.
+func sourceOf(client string) string {
+	a, err := netip.ParseAddr(client)
+	if err != nil || a.Is4() || a.Is4In6() {
+		return client
+	}
+	prefix, err := a.WithZone("").Prefix(64)
+	if err != nil {
+		return client
+	}
+	return prefix.String()
+}

@@ -1,0 +1,265 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/routing"
+)
+
+// Worker is what the proxy needs of a worker of its own process.
+type Worker interface {
+	ID() cluster.WorkerID
+	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
+	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+}
+
+// Target is a port of a machine.
+type Target struct {
+	App     string
+	Machine string
+	Port    int // inside
+}
+
+// correction is the owner's word that a request was not taken.
+type correction struct {
+	kind routing.Correction
+	err  error
+}
+
+func (c *correction) Error() string { return c.err.Error() }
+func (c *correction) Unwrap() error { return c.err }
+
+// owner has the machines of this process's workers.
+type owner struct {
+	workers []Worker
+	conns   hop.Conns
+	report  func(machine string, load int)
+	dialer  net.Dialer
+
+	mu    sync.Mutex
+	gates map[string]*gate
+}
+
+// gate is what passes to one machine.
+type gate struct {
+	load    int
+	since   time.Time     // when load last fell to 0
+	resting chan struct{} // not nil: it is being stopped, as it had nothing to do; closed when that has ended
+	waking  *waking       // nil: it is not
+	port    int           // that was last seen to accept, of instance
+	of      string        // the machine's start that port was seen in
+	ready   expected      // from its starts until it is ready
+}
+
+// waking is a wake that is under way, for however many wait for it.
+type waking struct {
+	done   chan struct{}
+	phases Phases
+	err    error
+}
+
+func newOwner(workers []Worker, report func(string, int)) *owner {
+	if report == nil {
+		report = func(string, int) {}
+	}
+	return &owner{workers: workers, report: report, gates: map[string]*gate{},
+		dialer: net.Dialer{Timeout: dialTime, KeepAlive: -1}}
+}
+
+const dialTime = 10 * time.Second // to a machine of this host, which may be busy: one that is not there refuses at once
+
+// find returns a machine of this process's workers, and its worker.
+func (o *owner) find(ctx context.Context, t Target) (Worker, *machine.Machine, error) {
+	for _, w := range o.workers {
+		m, err := w.Machine(ctx, t.App, t.Machine)
+		if err == nil && m.State != machine.Destroyed {
+			return w, m, nil
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return nil, nil, &correction{routing.NoAnswer, err}
+		}
+	}
+	return nil, nil, &correction{routing.NotHere, fault.New(fault.NotFound, "machine_not_found",
+		"machine %s is not at this worker", t.Machine)}
+}
+
+// serviceAt returns the service of a config that a port belongs to; nil: none, so nothing is let through to it.
+func serviceAt(c *machine.Config, port int) *machine.Service {
+	list := c.RoutedServices()
+	for i := range list {
+		if list[i].InternalPort == port {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// enter counts a request in that is for a machine, and returns where that is. Whoever entered calls leave. An error is
+// a correction: nothing was done.
+func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, err error) {
+	_, m, err = o.find(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	s := serviceAt(m.Config, t.Port)
+	if s == nil {
+		return nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
+			"machine %s has no service at its port %d", t.Machine, t.Port)}
+	}
+	if m.State != machine.Started {
+		return nil, doesNotRun(m)
+	}
+	hard := 0
+	if s.Concurrency != nil {
+		hard = s.Concurrency.HardLimit
+	}
+	o.mu.Lock()
+	g := o.gate(t.Machine)
+	var refused error
+	switch {
+	case g.resting != nil || g.waking != nil:
+		refused = doesNotRun(m)
+	case hard > 0 && g.load >= hard:
+		refused = &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
+			"machine %s has %d of %d requests", t.Machine, g.load, hard)}
+	default:
+		g.load++
+	}
+	load := g.load
+	o.mu.Unlock()
+	if refused != nil {
+		return nil, refused
+	}
+	o.report(t.Machine, load)
+	return m, nil
+}
+
+func doesNotRun(m *machine.Machine) error {
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+		"machine %s is %s", m.ID, m.State)}
+}
+
+// leave is the end of what entered.
+func (o *owner) leave(machine string) {
+	o.mu.Lock()
+	g := o.gate(machine)
+	if g.load--; g.load == 0 {
+		g.since = time.Now()
+	}
+	load := g.load
+	o.mu.Unlock()
+	o.report(machine, load)
+}
+
+// gate returns a machine's. It is called with the lock.
+func (o *owner) gate(machine string) *gate {
+	g := o.gates[machine]
+	if g == nil {
+		g = &gate{}
+		o.gates[machine] = g
+	}
+	return g
+}
+
+// dial connects to a machine that was entered. That nothing listens means that it is not ready, or never will be: then
+// whoever wants it has it woken, which waits for that.
+func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
+	addr, err := m.Reach(port)
+	if err != nil {
+		return nil, &correction{routing.NoAnswer, err}
+	}
+	c, err := o.dialer.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		return c, nil
+	}
+	kind := routing.NoAnswer
+	if isRefused(err) && o.lastReady(m) != port {
+		kind = routing.DoesNotRun
+	}
+	return nil, &correction{kind, fault.Wrap(err, fault.Unavailable, "no_listener",
+		"machine %s runs, and nothing answers at its port %d; see souk logs %s", m.ID, port, m.ID)}
+}
+
+// lastReady returns the port that a machine's present start was seen to accept at; 0: none yet.
+func (o *owner) lastReady(m *machine.Machine) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g := o.gates[m.ID]; g != nil && g.of == startOf(m) {
+		return g.port
+	}
+	return 0
+}
+
+// startOf names a machine's present start, so that what was seen of an earlier one is not believed of it.
+func startOf(m *machine.Machine) string {
+	for _, e := range m.Events {
+		if e.Type == "start" || e.Type == "restart" || e.Type == "launch" || e.Type == "update" {
+			return m.InstanceID + "/" + e.ID
+		}
+	}
+	return m.InstanceID
+}
+
+// forget drops the gates of machines that are not here any more. kept reports which are.
+func (o *owner) forget(kept func(machine string) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, g := range o.gates {
+		if g.load == 0 && g.waking == nil && g.resting == nil && !kept(id) {
+			delete(o.gates, id)
+			o.conns.Drop(id)
+		}
+	}
+}
+
+// loadOf returns what a machine has to do now, and since when it has nothing.
+func (o *owner) loadOf(machine string) (load int, since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g := o.gates[machine]; g != nil {
+		if g.waking != nil {
+			return g.load + 1, g.since
+		}
+		return g.load, g.since
+	}
+	return 0, time.Time{}
+}
+
+// rest stops or suspends a machine, unless something has come for it meanwhile. What comes while that is under way
+// wakes it again.
+func (o *owner) rest(ctx context.Context, t Target, suspend bool) error {
+	w, _, err := o.find(ctx, t)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	g := o.gate(t.Machine)
+	if g.load > 0 || g.waking != nil || g.resting != nil {
+		o.mu.Unlock()
+		return nil
+	}
+	g.resting = make(chan struct{})
+	o.mu.Unlock()
+	o.conns.Drop(t.Machine)
+	verb := lifecycle.Stop
+	if suspend {
+		verb = lifecycle.Suspend
+	}
+	_, err = w.Do(ctx, lifecycle.Command{Verb: verb, App: t.App, Machine: t.Machine, Source: machine.SourceProxy})
+	o.mu.Lock()
+	close(g.resting)
+	g.resting = nil
+	o.mu.Unlock()
+	return err
+}
+
+func isRefused(err error) bool { return errors.Is(err, errRefused) }

@@ -1,0 +1,368 @@
+package proxy
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/routing"
+)
+
+// key names the machines behind one service, as requests name them: those of an app that answer to a host, or have an
+// outside port.
+type key struct {
+	app  string
+	host string // one of services[].hosts; "": the app's own name
+	port int    // of a door of one port; 0: HTTP by host
+}
+
+// match returns the service of a machine that a key means; nil: it has none.
+func (k key) match(services []machine.Service) *machine.Service {
+	for i := range services {
+		s := &services[i]
+		switch {
+		case k.port != 0:
+			if hasPort(s, k.port) {
+				return s
+			}
+		case !isHTTP(s):
+		case k.host == "" && len(s.Hosts) == 0 || k.host != "" && slices.Contains(s.Hosts, k.host):
+			return s
+		}
+	}
+	return nil
+}
+
+// isHTTP reports whether a service is asked over HTTP.
+func isHTTP(s *machine.Service) bool {
+	return s != nil && slices.ContainsFunc(s.Ports, func(p machine.Port) bool {
+		return slices.Contains(p.Handlers, "http")
+	})
+}
+
+func hasPort(s *machine.Service, port int) bool {
+	return slices.ContainsFunc(s.Ports, func(p machine.Port) bool { return portIn(&p, port) })
+}
+
+// portIn reports whether a port of a service is port, or a range with it.
+func portIn(p *machine.Port, port int) bool {
+	if p.Port != nil {
+		return *p.Port == port
+	}
+	return p.StartPort != nil && p.EndPort != nil && *p.StartPort <= port && port <= *p.EndPort
+}
+
+// backend is a machine behind a service.
+type backend struct {
+	Target
+	worker cluster.WorkerID
+	own    bool // of this process
+	conn   string
+	idle   time.Duration // between two pieces of an answer
+	h2     bool          // it is asked over HTTP/2
+
+	answers *answers // what its config sets in answers; nil: nothing
+}
+
+func connKey(id string, port int) string { return id + ":" + strconv.Itoa(port) }
+
+// pool is a routing.Pool with its lock, its clock and those who wait.
+type pool struct {
+	p   *Proxy
+	key key
+
+	mu       sync.Mutex
+	routes   *routing.Pool
+	rng      *rand.Rand
+	snapshot *fleet.Snapshot // that it was last brought up to date by
+	facts    []fact          // of it: while they are the same, nothing has changed for this pool
+	backends map[string]*backend
+	waiting  map[routing.Ticket]chan verdict
+	wakes    map[string]wake // the newest of each machine
+	used     time.Time
+}
+
+// fact is a machine and its worker as a snapshot has them. Neither changes: what changes is another one.
+type fact struct {
+	machine *fleet.Machine
+	worker  *fleet.Worker // nil: it is not known
+}
+
+// verdict is what the router says of a request, with the machine that it was sent to: that may be gone a moment later.
+type verdict struct {
+	routing.Out
+	backend *backend // of Send
+}
+
+// wake is one that has ended well.
+type wake struct {
+	Phases
+	at time.Time
+}
+
+// grant is a machine for a request.
+type grant struct {
+	pool    *pool
+	ticket  routing.Ticket
+	backend *backend
+	held    time.Duration
+	woke    *Phases // by this very request, or what it waited for; nil: it was up
+}
+
+// pools are those in use.
+type pools struct {
+	mu     sync.RWMutex
+	byKey  map[key]*pool
+	ticket atomic.Uint64
+
+	waitMu sync.Mutex
+	wait   map[*pool]bool // at which requests wait
+	come   chan struct{}  // has a place for who says that one has come
+}
+
+// waits says that requests wait at a pool.
+func (p *pools) waits(x *pool) {
+	p.waitMu.Lock()
+	p.wait[x] = true
+	p.waitMu.Unlock()
+	select {
+	case p.come <- struct{}{}:
+	default:
+	}
+}
+
+// waitsNoMore says that nobody waits at a pool. It is called with the pool's lock, so nobody comes meanwhile.
+func (p *pools) waitsNoMore(x *pool) {
+	p.waitMu.Lock()
+	defer p.waitMu.Unlock()
+	delete(p.wait, x)
+}
+
+// waiting returns the pools at which requests may wait.
+func (p *pools) waiting() []*pool {
+	p.waitMu.Lock()
+	defer p.waitMu.Unlock()
+	return slices.Collect(maps.Keys(p.wait))
+}
+
+// pool returns the pool of a key, which is made when it is first asked for.
+func (p *Proxy) pool(k key) *pool {
+	p.pools.mu.RLock()
+	x := p.pools.byKey[k]
+	p.pools.mu.RUnlock()
+	if x != nil {
+		return x
+	}
+	p.pools.mu.Lock()
+	defer p.pools.mu.Unlock()
+	if x = p.pools.byKey[k]; x == nil {
+		x = &pool{p: p, key: k, routes: routing.NewPool(), rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+			waiting: map[routing.Ticket]chan verdict{}, wakes: map[string]wake{}}
+		p.pools.byKey[k] = x
+	}
+	return x
+}
+
+// refresh brings a pool up to date. It is called with its lock.
+func (x *pool) refresh(now time.Time) {
+	s := x.p.o.Fleet.Snapshot()
+	if s == x.snapshot {
+		return
+	}
+	x.snapshot = s
+	facts := make([]fact, 0, len(x.facts))
+	for m := range s.MachinesOf(x.key.app) {
+		if x.key.match(m.Services) != nil {
+			w, _ := s.Worker(m.Worker)
+			facts = append(facts, fact{m, w})
+		}
+	}
+	if x.backends != nil && slices.Equal(facts, x.facts) {
+		return
+	}
+	list := make([]routing.Backend, 0, len(facts))
+	var policy routing.Policy
+	backends := make(map[string]*backend, len(facts))
+	for i, f := range facts {
+		m, w, known := f.machine, f.worker, f.worker != nil
+		svc := x.key.match(m.Services)
+		if i == 0 {
+			policy = routing.PolicyOf(svc)
+		}
+		b := &backend{Target: Target{x.key.app, m.ID, svc.InternalPort}, worker: m.Worker, own: known && w.Own,
+			conn: connKey(m.ID, svc.InternalPort)}
+		b.h2, b.idle = optionsOf(svc)
+		b.answers = answersOf(svc)
+		backends[m.ID] = b
+		list = append(list, routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Where: x.p.where(m, b),
+			Power: powerOf(m.State), Unheard: !known || !w.Reachable(), Failing: m.Failing, Cordoned: m.Cordoned,
+			Load: m.Load, Autostart: svc.Autostart == nil || *svc.Autostart})
+	}
+	x.facts, x.backends = facts, backends
+	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
+	x.do(x.routes.View(now, x.rng, policy, list))
+}
+
+func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {
+	switch {
+	case b.own:
+		return routing.Here
+	case m.Region == p.o.Region:
+		return routing.InRegion
+	}
+	return routing.Elsewhere
+}
+
+func powerOf(s machine.State) routing.Power {
+	switch s {
+	case machine.Started:
+		return routing.Up
+	case machine.Created, machine.Stopped, machine.Suspended, machine.Stopping, machine.Suspending:
+		return routing.Asleep
+	case machine.Creating, machine.Starting, machine.Restarting, machine.Updating, machine.Replacing:
+		return routing.Coming
+	}
+	return routing.Gone
+}
+
+// optionsOf returns what a service says of how its machines are asked.
+func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
+	idle = idleTime
+	for _, p := range s.Ports {
+		if o := p.HTTPOptions; o != nil {
+			h2 = h2 || o.H2Backend != nil && *o.H2Backend
+			if o.IdleTimeout != nil && *o.IdleTimeout > 0 {
+				idle = time.Duration(*o.IdleTimeout) * time.Second
+			}
+		}
+	}
+	return h2, idle
+}
+
+// do carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the
+// lock.
+func (x *pool) do(outs []routing.Out) {
+	for _, o := range outs {
+		switch o.Do {
+		case routing.Wake:
+			go x.wake(x.backends[o.Machine])
+		case routing.Send, routing.Refuse:
+			if ch := x.waiting[o.Ticket]; ch != nil {
+				delete(x.waiting, o.Ticket)
+				ch <- verdict{o, x.backends[o.Machine]}
+			}
+		}
+	}
+}
+
+// acquire returns a machine for a request, which may have to wait for one. An error says why there is none.
+func (x *pool) acquire(ctx context.Context, ask routing.Ask) (*grant, error) {
+	ask.Ticket = routing.Ticket(x.p.pools.ticket.Add(1))
+	return x.await(ctx, ask.Ticket, func(now time.Time) []routing.Out {
+		x.refresh(now)
+		return x.routes.Arrive(now, x.rng, ask)
+	})
+}
+
+// await steps the router, and waits until it says what becomes of a ticket.
+func (x *pool) await(ctx context.Context, t routing.Ticket, step func(time.Time) []routing.Out) (*grant, error) {
+	now := time.Now()
+	x.mu.Lock()
+	x.used = now
+	outs := step(now)
+	if len(outs) == 1 && outs[0].Ticket == t && outs[0].Do == routing.Send { // as nearly always
+		g := &grant{pool: x, ticket: t, backend: x.backends[outs[0].Machine]}
+		x.mu.Unlock()
+		return g, nil
+	}
+	ch := make(chan verdict, 1)
+	x.waiting[t] = ch
+	x.do(outs)
+	x.p.pools.waits(x)
+	x.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, x.p.o.Hold)
+	defer cancel()
+	select {
+	case o := <-ch:
+		return x.granted(o, t, now)
+	case <-ctx.Done():
+	}
+	x.mu.Lock()
+	delete(x.waiting, t)
+	x.routes.Left(t)
+	select {
+	case o := <-ch: // just now
+		x.mu.Unlock()
+		return x.granted(o, t, now)
+	default:
+	}
+	x.mu.Unlock()
+	return nil, heldTooLong(ctx, x.key.app, x.p.o.Hold)
+}
+
+func (x *pool) granted(o verdict, t routing.Ticket, since time.Time) (*grant, error) {
+	if o.Do == routing.Refuse {
+		return nil, refusalOf(x.key, &o.Out)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	g := &grant{pool: x, ticket: t, backend: o.backend, held: time.Since(since)}
+	if k, woken := x.wakes[o.Machine]; woken && k.at.After(since) {
+		g.woke = &k.Phases
+	}
+	return g, nil
+}
+
+// done gives a machine back.
+func (g *grant) done() {
+	x := g.pool
+	now := time.Now()
+	x.mu.Lock()
+	x.do(x.routes.Done(now, x.rng, g.ticket))
+	x.mu.Unlock()
+}
+
+// again gives a machine back that did not take the request, and returns another.
+func (g *grant) again(ctx context.Context, c *correction) (*grant, error) {
+	x := g.pool
+	next, err := x.await(ctx, g.ticket, func(now time.Time) []routing.Out {
+		x.refresh(now)
+		return x.routes.Corrected(now, x.rng, g.ticket, c.kind, c.err)
+	})
+	if next != nil {
+		next.held += g.held
+	}
+	return next, err
+}
+
+// wake has a machine woken by its owner.
+func (x *pool) wake(b *backend) {
+	ctx, cancel := context.WithTimeout(x.p.ctx, wakeTime)
+	defer cancel()
+	phases, err := x.p.wakeAt(ctx, b)
+	x.p.metrics.woken(phases, err)
+	now := time.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err == nil {
+		x.wakes[b.Machine] = wake{phases, now}
+	}
+	x.refresh(now)
+	x.do(x.routes.Woken(now, x.rng, b.Machine, err))
+}
+
+// wakeAt wakes a machine here or at the member that has it.
+func (p *Proxy) wakeAt(ctx context.Context, b *backend) (Phases, error) {
+	if b.own {
+		return p.owner.wake(ctx, b.Target)
+	}
+	return p.far.wake(ctx, b.worker, b.Target)
+}

@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/soukhq/souk/api"
+)
+
+// Doors returns where requests come in.
+func (p *Proxy) Doors() api.Doors {
+	out := api.Doors{HTTP: []string{}, HTTPS: []string{}, Domains: append([]string{}, p.o.Domains...),
+		Ports: []api.DoorPort{}}
+	d := &p.doors
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.http != nil {
+		out.HTTP = append(out.HTTP, d.http.addr.String())
+	}
+	if d.tls != nil {
+		out.HTTPS = append(out.HTTPS, d.tls.addr.String())
+	}
+	for port, x := range d.open {
+		one := api.DoorPort{Port: port, App: x.App, Shut: !x.failed.IsZero()}
+		if !one.Shut && x.addr != nil {
+			one.At = x.addr.String()
+		}
+		out.Ports = append(out.Ports, one)
+	}
+	return out
+}
+
+// Held returns how many requests for an app wait for a machine.
+func (p *Proxy) Held(app string) (n int) {
+	p.pools.each(func(k key, x *pool) {
+		if k.app == app {
+			x.mu.Lock()
+			n += x.routes.Held()
+			x.mu.Unlock()
+		}
+	})
+	return n
+}
+
+// Usage returns what the proxy does: how many requests it has answered, and how many wait.
+func (p *Proxy) Usage() api.ProxyUsage {
+	out := api.ProxyUsage{Held: p.held()}
+	for _, c := range p.metrics.classes {
+		var m dto.Metric
+		if c.Write(&m) == nil {
+			out.Requests += uint64(m.GetCounter().GetValue())
+		}
+	}
+	return out
+}
+
+// Recent returns what is kept of a request: see Request.
+func (p *Proxy) Recent(id string) (api.ProxiedRequest, bool) {
+	a, known := p.Request(id)
+	return api.ProxiedRequest(a), known
+}

@@ -1,0 +1,264 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/routing"
+)
+
+// exchange is one request on its way.
+type exchange struct {
+	p       *Proxy
+	w       http.ResponseWriter
+	r       *http.Request
+	id      string
+	door    *Door
+	peer    string // address of who sent it
+	client  string // address of whom it is for
+	key     key
+	began   time.Time
+	backend *backend // that answered, or was tried last
+	held    time.Duration
+	woke    *Phases
+	first   time.Time // when the head of the answer came
+	code    int
+	bytes   int64
+	replays int
+	// of the answer that handed the request on last, for who gets it: Fly-Replay-Src
+	replayed string
+	body     *replayable // nil: the request has none
+	err      error
+}
+
+// ServeHTTP serves one request that came in at a door for HTTP.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := d.p
+	x := &exchange{p: p, w: w, r: r, door: d, began: time.Now(), id: requestID(r, p, d)}
+	x.peer, _, _ = net.SplitHostPort(r.RemoteAddr)
+	x.client = p.clientOf(r, x.peer)
+	defer p.record(x)
+	if x.err = x.serve(); x.err == nil {
+		return
+	}
+	switch {
+	case errors.Is(x.err, errClientGone):
+		x.code = 499
+		panic(http.ErrAbortHandler)
+	case x.code != 0: // some of the answer is on its way
+		panic(http.ErrAbortHandler)
+	}
+	if !x.body.whole() && r.ProtoMajor == 1 { // what is left of it is no request
+		w.Header().Set("Connection", "close")
+	}
+	x.code = fail(w, r, x.id, x.err)
+}
+
+func requestID(r *http.Request, p *Proxy, d *Door) string {
+	if id := r.Header.Get(requestHeader); id != "" && len(id) <= 64 && p.trusts(r.RemoteAddr) {
+		return id
+	}
+	return ulid.Make().String()
+}
+
+func (x *exchange) serve() error {
+	if err := wellFormed(x.r); err != nil {
+		return err
+	}
+	k, err := x.p.keyOf(x.door, x.r.Host)
+	if err != nil {
+		return err
+	}
+	x.key = k
+	if x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0 {
+		x.body = &replayable{from: x.r.Body}
+	}
+	if done := x.toHTTPS(); done {
+		return nil
+	}
+	ask := x.ask()
+	for {
+		again, err := x.try(ask)
+		if again == nil {
+			return err
+		}
+		if x.replays++; x.replays > maxReplays {
+			return fault.New(fault.Unavailable, "replay_loop",
+				"the request was handed on %d times by fly-replay; the apps hand it to each other", maxReplays)
+		}
+		if x.key, ask = k, again.ask; again.app != k.app {
+			x.key = key{app: again.app}
+			if !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
+				return refusalOf(x.key, &routing.Out{Reason: routing.NoMachine})
+			}
+		}
+	}
+}
+
+// hasMachines reports whether an app has any.
+func (p *Proxy) hasMachines(app string) bool {
+	for range p.o.Fleet.Snapshot().MachinesOf(app) {
+		return true
+	}
+	return false
+}
+
+// ask returns what a request's headers say about who is to serve it.
+func (x *exchange) ask() routing.Ask {
+	a := routing.Ask{Source: sourceOf(x.client)}
+	a.Only = x.r.Header.Get("Fly-Force-Instance-Id")
+	a.Region = regionOf(x.r.Header.Get("Fly-Prefer-Region"))
+	if x.key.port == 0 {
+		return a
+	}
+	return a
+}
+
+// try has one machine after another asked until one answers. It returns another ask where the answer was fly-replay.
+func (x *exchange) try(ask routing.Ask) (*replay, error) {
+	ctx, before := x.r.Context(), x.held
+	g, err := x.p.pool(x.key).acquire(ctx, ask)
+	for err == nil {
+		x.backend, x.held = g.backend, before+g.held
+		if g.woke != nil {
+			x.woke = g.woke
+		}
+		var again *replay
+		again, err = x.send(ctx, g.backend)
+		c, corrected := errors.AsType[*correction](err)
+		if corrected && ctx.Err() != nil { // that nobody was reached says nothing of the machine
+			err, corrected = errClientGone, false
+		}
+		if !corrected || !x.body.rewind() {
+			g.done()
+			return again, err
+		}
+		g, err = g.again(ctx, c)
+	}
+	return nil, err
+}
+
+// send asks one machine. A correction says that it has not been asked.
+func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
+	var again *replay
+	req := &hop.Request{Request: x.r, Set: x.headers(b), Drop: x.dropped, Header: b.idle, Idle: b.idle}
+	if x.body != nil {
+		r := *x.r
+		r.Body = x.body
+		req.Request = &r
+	}
+	req.Answer = func(resp *http.Response) error {
+		x.first = time.Now()
+		if err := x.corrected(b, resp); err != nil {
+			return err
+		}
+		if v := resp.Header.Get(replayHeader); v != "" {
+			var err error
+			if again, err = x.replayOf(v); err == nil {
+				err = errReplay
+			}
+			return err
+		}
+		x.edit(resp.Header)
+		return nil
+	}
+	res, err := x.p.carry(ctx, x.w, req, b)
+	x.code, x.bytes = res.Code, res.Bytes
+	if errors.Is(err, errReplay) {
+		if !x.body.rewind() {
+			return nil, fault.New(fault.Unavailable, "replay_body",
+				"the request was to be handed on by fly-replay, and its body is larger than %d bytes", maxReplayed)
+		}
+		return again, nil
+	}
+	return nil, x.explain(ctx, b, err)
+}
+
+// explain makes an error of a hop one of the proxy's.
+func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ours := errors.AsType[*correction](err); ours {
+		return err
+	}
+	if _, ours := errors.AsType[*fault.Error](err); ours {
+		return err
+	}
+	var slow net.Error
+	switch {
+	case ctx.Err() != nil, errors.Is(err, hop.ErrBody) && errors.Is(err, io.ErrUnexpectedEOF):
+		return errClientGone
+	case errors.Is(err, hop.ErrBody), errors.Is(err, hop.ErrRequest):
+		return fault.Wrap(err, fault.Invalid, "body", "the body of the request is not what its head says")
+	case errors.As(err, &slow) && slow.Timeout():
+		return fault.Wrap(err, fault.Timeout, "no_answer", "machine %s took the request and did not answer within %v",
+			b.Machine, b.idle)
+	}
+	return fault.Wrap(err, fault.Unavailable, "bad_answer",
+		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", b.Machine, b.Machine)
+}
+
+// carry sends a request to a machine of this process, or to the member that has it.
+func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result, error) {
+	switch {
+	case !b.own && b.h2:
+		return hop.RoundTrip(w, r, p.h2.to(b, func(ctx context.Context) (net.Conn, error) {
+			return p.far.tunnel(ctx, b.worker, b.Target)
+		}))
+	case !b.own:
+		return p.far.carry(ctx, w, r, b)
+	}
+	m, err := p.owner.enter(ctx, b.Target)
+	if err != nil {
+		return hop.Result{}, err
+	}
+	defer p.owner.leave(b.Machine)
+	if b.h2 {
+		return hop.RoundTrip(w, r, p.h2.to(b, func(ctx context.Context) (net.Conn, error) {
+			return p.owner.dial(ctx, m, b.Port)
+		}))
+	}
+	return overKept(&p.owner.conns, b.conn, w, r, func() (*hop.Conn, error) {
+		c, err := p.owner.dial(ctx, m, b.Port)
+		if err != nil {
+			return nil, err
+		}
+		return hop.NewConn(b.conn, c), nil
+	})
+}
+
+// overKept sends a request over a kept connection, or a new one where there is none, or the kept one turned out to be
+// closed before anything was done with the request.
+func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, dial func() (*hop.Conn, error),
+) (res hop.Result, err error) {
+	for tries := 0; ; tries++ {
+		var c *hop.Conn
+		if tries <= 1 {
+			c = k.Get(key, r.Body != nil && r.Body != http.NoBody || tries > 0)
+		}
+		if c == nil {
+			if c, err = dial(); err != nil {
+				return hop.Result{}, err
+			}
+		}
+		used := c.Used()
+		res, err = hop.Exchange(w, r, c)
+		if res.Reusable {
+			k.Put(c)
+		} else {
+			c.Close()
+		}
+		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > 2 {
+			return res, err
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package proxy
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/hop"
+)
+
+const errRefused = syscall.ECONNREFUSED
+
+// Bounds of a wake.
+const (
+	wakeTime  = time.Minute            // in all
+	readyTime = 30 * time.Second       // for the port to accept, of a machine that was just started
+	lateTime  = time.Second            // the same, of one that has been up for longer than readyTime
+	readyPoll = 5 * time.Millisecond   // between two looks whether it does
+	firstPoll = 500 * time.Microsecond // before the first of them
+	readyMost = 200 * time.Millisecond // the same, however long it took before
+)
+
+// Phases say where the time of a wake went.
+type Phases struct {
+	Start time.Duration `json:"start_ns"` // until the machine's program was executed, or goes on
+	Ready time.Duration `json:"ready_ns"` // from there until its port accepted
+}
+
+// wake starts or resumes a machine and returns when its port accepts. All that ask for it at once wait for one wake,
+// which goes on when they leave.
+func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
+	w, m, err := o.find(ctx, t)
+	if err != nil {
+		return Phases{}, err
+	}
+	s := serviceAt(m.Config, t.Port)
+	if s == nil {
+		return Phases{}, fault.New(fault.NotFound, "service", "machine %s has no service at its port %d", t.Machine,
+			t.Port)
+	}
+	if m.State != machine.Started && s.Autostart != nil && !*s.Autostart {
+		return Phases{}, fault.New(fault.Precondition, "autostart",
+			"machine %s is %s, and its service does not let it be started for a request; souk start %s", m.ID, m.State,
+			m.ID)
+	}
+	o.mu.Lock()
+	g := o.gate(t.Machine)
+	k := g.waking
+	if k == nil {
+		k = &waking{done: make(chan struct{})}
+		g.waking = k
+		go o.carryOut(context.WithoutCancel(ctx), k, g, w, t)
+	}
+	o.mu.Unlock()
+	select {
+	case <-k.done:
+		return k.phases, k.err
+	case <-ctx.Done():
+		return Phases{}, ctx.Err()
+	}
+}
+
+// carryOut is one wake.
+func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Target) {
+	ctx, cancel := context.WithTimeout(ctx, wakeTime)
+	defer cancel()
+	o.mu.Lock()
+	resting := g.resting
+	o.mu.Unlock()
+	if resting != nil { // what is being stopped still looks as if it ran
+		select {
+		case <-resting:
+		case <-ctx.Done():
+		}
+	}
+	var m *machine.Machine
+	k.phases, m, k.err = o.start(ctx, w, t)
+	o.mu.Lock()
+	g.waking, g.since = nil, time.Now()
+	if k.err == nil {
+		g.port, g.of = t.Port, startOf(m)
+	}
+	o.mu.Unlock()
+	close(k.done)
+}
+
+func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *machine.Machine, err error) {
+	began := time.Now()
+	if m, err = w.Machine(ctx, t.App, t.Machine); err != nil {
+		return p, nil, err
+	}
+	if m.State == machine.Started {
+		patience := readyTime
+		if since := lastStart(m); since > readyTime {
+			patience = lateTime
+		}
+		_, err = o.awaitReady(ctx, m, t.Port, patience, 0)
+		if p.Ready = time.Since(began); fault.CodeOf(err) != "ended" { // or it was on its way down
+			return p, m, err
+		}
+	}
+	slept := m.State
+	out, err := w.Do(ctx, lifecycle.Command{Verb: lifecycle.Start, App: t.App, Machine: t.Machine,
+		Source: machine.SourceProxy})
+	if err != nil {
+		return p, nil, err
+	}
+	if m = out.Machine; m == nil || out.Begun != nil { // its image is fetched, or another operation ends first
+		return p, nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
+	}
+	p.Start = time.Since(began)
+	if slept == machine.Suspended { // its port accepts, as it did before
+		_, err = o.awaitReady(ctx, m, t.Port, readyTime, 0)
+		p.Ready = time.Since(began) - p.Start
+		return p, m, err
+	}
+	o.mu.Lock()
+	first := o.gate(m.ID).ready.look()
+	o.mu.Unlock()
+	looks, err := o.awaitReady(ctx, m, t.Port, readyTime, first)
+	if p.Ready = time.Since(began) - p.Start; err == nil {
+		o.mu.Lock()
+		o.gate(m.ID).ready.learn(p.Ready, looks)
+		o.mu.Unlock()
+	}
+	return p, m, err
+}
+
+// expected is how long a machine is thought to take from its start until it is ready.
+type expected time.Duration
+
+// look returns how long a machine that was just started is left alone before it is looked at for the first time: it is
+// not asked more often than it must be, so it is asked when it usually is ready.
+func (e expected) look() time.Duration { return min(max(firstPoll, time.Duration(e)), readyMost) }
+
+// learn takes how long it was until a machine was seen to be ready, and at which look. Where that was the first it may
+// have been ready before, so the next time it is looked a little earlier.
+func (e *expected) learn(took time.Duration, looks int) {
+	if looks == 1 {
+		*e = min(*e, expected(took)) * 15 / 16
+	} else {
+		*e = expected(max(0, took-readyPoll/2))
+	}
+}
+
+// lastStart returns how long ago a machine was started, as its events say.
+func lastStart(m *machine.Machine) time.Duration {
+	for _, e := range m.Events {
+		if e.Type == "start" || e.Type == "restart" {
+			return time.Since(time.UnixMilli(e.Timestamp))
+		}
+	}
+	return 0
+}
+
+// awaitReady returns when a port of a machine accepts, and how often it was looked whether it does: for the first time
+// after first.
+func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, patience, first time.Duration) (
+	looks int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	addr, err := m.Reach(port)
+	if err != nil {
+		return 0, err
+	}
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	for looks = 1; ; looks++ {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		c, err := o.dialer.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			if isHTTP(serviceAt(m.Config, port)) { // for the first request
+				o.conns.Put(hop.NewConn(connKey(m.ID, port), c))
+			} else {
+				c.Close()
+			}
+			return looks, nil
+		}
+		if ctx.Err() != nil {
+			return looks, fault.Wrap(err, fault.Timeout, "not_ready",
+				"machine %s was started, and does not answer at its port %d after %v; see souk logs %s", m.ID, port,
+				patience, m.ID)
+		}
+		timer.Reset(readyPoll)
+		if now, err := o.again(ctx, m); err != nil {
+			return looks, err
+		} else if now != nil {
+			m = now
+		}
+	}
+}
+
+// again looks at a machine that is awaited: one that has ended is not waited for.
+func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
+	_, now, err := o.find(ctx, Target{App: m.App, Machine: m.ID})
+	if err != nil {
+		return nil, err
+	}
+	if now.State == machine.Started || now.State.Transient() && now.State != machine.Stopping &&
+		now.State != machine.Destroying {
+		return now, nil
+	}
+	return nil, fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
+		now.State, m.ID)
+}

@@ -1,0 +1,205 @@
+package routing
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// up reports whether a machine is taken to run.
+func (b *backend) up(now time.Time) bool {
+	return !b.asleep && !b.waking && (b.Power == Up || b.Power != Gone && now.Before(b.awakeUntil))
+}
+
+// usable reports whether a request may be sent to a machine now, but for its load.
+func (b *backend) usable(now time.Time) bool {
+	return b.up(now) && !b.Failing && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
+}
+
+// load returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment ago.
+func (b *backend) load() int { return max(b.sent, b.Load) }
+
+// wakeable reports whether a machine could be woken, now or when it is tried again.
+func (b *backend) wakeable(now time.Time) bool {
+	return !b.up(now) && (b.Power == Asleep || b.asleep) && b.Autostart && !b.Cordoned && !b.Unheard
+}
+
+// rank says how welcome a region is to a request: smaller goes first.
+func (h *held) rank(b *backend) int {
+	switch {
+	case h.Region != "" && b.Region == h.Region:
+		return 0
+	case b.Where != Elsewhere:
+		return 1
+	}
+	return 2
+}
+
+// allows reports whether a machine may serve a request at all.
+func (h *held) allows(b *backend) bool {
+	if h.Only != "" {
+		return b.Machine == h.Only
+	}
+	return b.Machine != h.Not && !slices.Contains(h.tries, b.Machine)
+}
+
+// choose returns the machine that a request is sent to; nil: there is none now. Of the nearest region that has one
+// below its hard limit it is the less loaded of two, drawn among those that the region's load needs (Needed); where
+// both are at their soft limit, the least loaded of all.
+func (p *Pool) choose(now time.Time, rng *rand.Rand, h *held) *backend {
+	if h.Only != "" {
+		if b := p.byID[h.Only]; b != nil && b.usable(now) && p.takes(now, b) {
+			return b
+		}
+		return nil
+	}
+	for rank := range 3 {
+		if b := p.chooseAt(now, rng, h, rank); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// takes reports whether a machine is taken to be below its hard limit. What the owner said of its load is too old for
+// that, so only what was sent from here counts, and that the owner has just refused one.
+func (p *Pool) takes(now time.Time, b *backend) bool {
+	return p.policy.Hard == 0 || b.sent < p.policy.Hard && !now.Before(b.fullUntil)
+}
+
+// chooseAt is choose among the machines of one rank. It looks at each twice and keeps no list.
+func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backend {
+	n, load := 0, 0
+	for _, b := range p.list {
+		if h.rank(b) == rank && b.usable(now) && h.allows(b) && p.takes(now, b) {
+			n++
+			load += b.load()
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	first := n // so many are used
+	if p.policy.Autostop != StaysUp && p.policy.Soft > 0 {
+		first = min(n, p.policy.Needed(load+1))
+	}
+	i, j := rng.IntN(first), 0
+	if first > 1 {
+		if j = rng.IntN(first - 1); j >= i {
+			j++
+		}
+	}
+	var one, other, least *backend
+	at := 0
+	for _, b := range p.list {
+		if h.rank(b) != rank || !b.usable(now) || !h.allows(b) || !p.takes(now, b) {
+			continue
+		}
+		if at == i {
+			one = b
+		} else if at == j {
+			other = b
+		}
+		if least == nil || b.load() < least.load() {
+			least = b
+		}
+		at++
+	}
+	if best := better(one, other); p.policy.Soft == 0 || best.load() < p.policy.Soft {
+		return best
+	}
+	return least
+}
+
+// better returns the less loaded of two; of equals the one that is here, and else the first, which was drawn.
+func better(a, b *backend) *backend {
+	switch {
+	case b == nil || a.load() < b.load():
+		return a
+	case b.load() < a.load() || b.Where == Here && a.Where != Here:
+		return b
+	}
+	return a
+}
+
+// grow wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
+func (p *Pool) grow(now time.Time, h *held) {
+	if h.Only != "" {
+		if b := p.byID[h.Only]; b != nil && b.wakeable(now) && p.waits[h.Ticket] != nil {
+			p.wake(now, b)
+		}
+		return
+	}
+	if p.policy.Soft == 0 && len(p.waits) == 0 {
+		return
+	}
+	up, waking, load := 0, 0, len(p.waits)
+	for _, b := range p.list {
+		switch {
+		case b.waking || b.Power == Coming && !b.up(now):
+			waking++
+		case b.usable(now):
+			up++
+			load += b.load()
+		}
+	}
+	need := 1 // nobody waits for more than one
+	if p.policy.Soft > 0 {
+		need = (load + p.policy.Soft - 1) / p.policy.Soft
+	}
+	if p.policy.Max > 0 {
+		need = min(need, p.policy.Max)
+	}
+	if len(p.waits) > 0 && up > 0 && p.policy.Soft == 0 {
+		need = up // they wait for what is up already
+	}
+	for rank := 0; rank < 3 && up+waking < need; rank++ {
+		for _, b := range p.list {
+			if up+waking < need && !b.waking && h.rank(b) == rank && h.allows(b) && b.wakeable(now) && p.wake(now, b) {
+				waking++
+			}
+		}
+	}
+}
+
+// wake has a machine woken, unless it has just failed to. It reports whether that is under way.
+func (p *Pool) wake(now time.Time, b *backend) bool {
+	if !b.waking && !now.Before(b.wakeAt) {
+		b.waking = true
+		p.out = append(p.out, Out{Do: Wake, Machine: b.Machine})
+	}
+	return b.waking
+}
+
+// hopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
+func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration, cause error) {
+	why = NoMachine
+	if h.Only != "" {
+		why = NotThere
+	}
+	worst := func(r Reason, again time.Time, err error) {
+		if r < why || why <= NotThere {
+			why, cause, after = r, err, max(0, again.Sub(now))
+		}
+	}
+	for _, b := range p.list {
+		if h.Only != "" && b.Machine != h.Only {
+			continue
+		}
+		switch {
+		case b.waking, b.Power == Coming && !b.Unheard && !b.up(now):
+			return 0, 0, nil
+		case b.usable(now) && h.allows(b): // it is at its limit, and a request will end
+			return 0, 0, nil
+		case b.Unheard, now.Before(b.avoidUntil), !h.allows(b):
+			worst(Unreachable, now.Add(avoidFor), b.cause)
+		case b.wakeable(now): // and failed to: else it would be on its way
+			worst(WakeFailed, b.wakeAt, b.cause)
+		case b.up(now) && b.Failing:
+			worst(Unhealthy, now.Add(time.Second), nil)
+		case b.Power == Asleep:
+			worst(Sleeping, now, nil)
+		}
+	}
+	return why, after, cause
+}

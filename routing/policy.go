@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// Policy is what a service's config says about its load.
+type Policy struct {
+	Requests  bool // load is requests under way; else connections
+	Soft      int  // load of one machine beyond which another is used, and woken; 0: none
+	Hard      int  // load of one machine beyond which requests wait; 0: none
+	Autostart bool // machines are started and resumed for requests
+	Autostop  Autostop
+	Min       int           // machines that autostop leaves up
+	Max       int           // machines that are up at once; beyond it none is woken; 0: no bound
+	IdleAfter time.Duration // for how long a machine has had no load when autostop takes it
+}
+
+// Autostop is what becomes of a machine that has had nothing to do for a while.
+type Autostop uint8
+
+// What becomes of idle machines.
+const (
+	StaysUp Autostop = iota
+	IsStopped
+	IsSuspended
+)
+
+// DefaultIdle is how long a machine must have had no load when its config does not say.
+const DefaultIdle = time.Minute
+
+// PolicyOf returns the policy that a service's config asks for, with the API's defaults: autostart on, autostop off,
+// connections, no limits.
+func PolicyOf(s *machine.Service) Policy {
+	p := Policy{Autostart: s.Autostart == nil || *s.Autostart, IdleAfter: DefaultIdle}
+	if s.Autostop != nil {
+		switch *s.Autostop {
+		case "stop":
+			p.Autostop = IsStopped
+		case "suspend":
+			p.Autostop = IsSuspended
+		}
+	}
+	if c := s.Concurrency; c != nil {
+		p.Requests, p.Soft, p.Hard = c.Type == "requests", max(0, c.SoftLimit), max(0, c.HardLimit)
+	}
+	if p.Hard > 0 && (p.Soft == 0 || p.Soft > p.Hard) {
+		p.Soft = p.Hard
+	}
+	if s.MinMachinesRunning != nil {
+		p.Min = max(0, *s.MinMachinesRunning)
+	}
+	if s.MaxMachinesRunning != nil {
+		p.Max = max(0, *s.MaxMachinesRunning)
+	}
+	if s.AutostopAfter != nil && s.AutostopAfter.Duration > 0 {
+		p.IdleAfter = s.AutostopAfter.Duration
+	}
+	return p
+}
+
+// slack is how much more than the load Needed plans for, in hundredths: a machine that goes at its limit and comes back
+// would be started and stopped all the time.
+const slack = 125
+
+// Needed returns how many machines a load takes, at least one and Min, so that none is filled to its soft limit.
+func (p *Policy) Needed(load int) int {
+	n := 1
+	if p.Soft > 0 {
+		n = max(n, (load*slack+100*p.Soft-1)/(100*p.Soft))
+	}
+	return max(n, p.Min)
+}

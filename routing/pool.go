@@ -1,0 +1,392 @@
+package routing
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Bounds of one pool.
+const (
+	MaxHeld       = 8192        // requests that wait
+	MaxHeldSource = MaxHeld / 2 // of them, of one source
+	MaxTries      = 4           // machines that one request is sent to
+	// times that an owner may send one back whose machine had just been stopped, or is full
+	MaxCorrected = 64
+	avoidFor     = time.Second           // a machine that could not be reached gets nothing for so long
+	fullFor      = 50 * time.Millisecond // nor one that had no place for another request
+	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
+	believeFor = 10 * time.Second
+)
+
+// wakeAgain is the time until a machine is woken again whose wake failed, doubled with each failure in a row.
+const (
+	wakeAgainFirst = 500 * time.Millisecond
+	wakeAgainMost  = 30 * time.Second
+)
+
+// Where is where a machine is, seen from the entry.
+type Where uint8
+
+// Where a machine is.
+const (
+	Here Where = iota
+	InRegion
+	Elsewhere
+)
+
+// Power is what a machine can do for a request.
+type Power uint8
+
+// What a machine can do for a request.
+const (
+	Gone   Power = iota // nothing: it is being destroyed, or nobody can say
+	Asleep              // it can be woken: created, stopped or suspended
+	Coming              // an operation has it on the way up; what is asked of it waits
+	Up
+)
+
+// Backend is what the fleet tells of one machine behind a service.
+type Backend struct {
+	Machine   string
+	Worker    cluster.WorkerID
+	Region    cluster.Region
+	Where     Where
+	Power     Power
+	Unheard   bool // its worker cannot be asked
+	Failing   bool // a check that counts does not pass
+	Cordoned  bool // nothing is to be sent there
+	Load      int  // that its owner told: of all entries, a moment ago
+	Autostart bool // it may be woken
+}
+
+// Ticket names a request of one entry.
+type Ticket uint64
+
+// Ask is a request that wants a machine.
+type Ask struct {
+	Ticket Ticket
+	Source string         // whom the request is from, for the bound of those that wait
+	Only   string         // the one machine that is to serve it; "": any
+	Not    string         // a machine that is not to serve it; "": any may
+	Region cluster.Region // preferred before the nearest; "": none is
+}
+
+// Action is what an Out says is to be done.
+type Action uint8
+
+// What is to be done.
+const (
+	Send   Action = iota // the request to the machine; Done or Corrected follows
+	Wake                 // the machine; Woken follows
+	Refuse               // the request
+)
+
+// Out is something for the driver to do.
+type Out struct {
+	Do      Action
+	Ticket  Ticket
+	Machine string
+	Reason  Reason
+	After   time.Duration // of Refuse: when to come again; 0: nobody knows
+	Cause   error         // of Refuse, where something that failed is the reason
+}
+
+// Reason is why a request is refused.
+type Reason uint8
+
+// Why a request is refused.
+const (
+	NoMachine   Reason = iota + 1 // there is none behind the service
+	NotThere                      // the one machine that was asked for is not there
+	Sleeping                      // all are asleep, and may not be woken for requests
+	Unhealthy                     // those that are up fail their checks
+	Unreachable                   // those there are cannot be reached
+	WakeFailed                    // those that are asleep could not be woken
+	Full                          // too many requests wait already
+)
+
+// Pool is one entry's picture of the machines behind one service. It is not safe for concurrent use. What a method
+// returns is valid until the next call.
+type Pool struct {
+	policy Policy
+	list   []*backend // by id
+	byID   map[string]*backend
+	held   []*held // oldest first; those that are gone are passed over
+	waits  map[Ticket]*held
+	source map[string]int // how many of waits each source has
+	sent   map[Ticket]*sent
+	choosy int // how many of waits may not be served by just any machine
+	out    []Out
+}
+
+type backend struct {
+	Backend
+	listed     bool      // the fleet knows of it
+	sent       int       // requests of this entry that it has
+	waking     bool      // Wake is under way
+	awakeUntil time.Time // it was woken: believed over the fleet's word
+	asleep     bool      // its owner said that it does not run: believed over the fleet's word until that moves on
+	avoidUntil time.Time // it could not be reached
+	fullUntil  time.Time // its owner said that it is at its hard limit
+	wakeAt     time.Time // before, it is not woken again
+	failures   int       // of wakes, in a row
+	cause      error     // of the last of them
+}
+
+type held struct {
+	Ask
+	tries     []string // machines that it was sent to
+	corrected int
+	gone      bool
+}
+
+type sent struct {
+	held
+	to *backend
+}
+
+// NewPool returns a pool without machines.
+func NewPool() *Pool {
+	return &Pool{byID: map[string]*backend{}, waits: map[Ticket]*held{}, source: map[string]int{},
+		sent: map[Ticket]*sent{}}
+}
+
+// View takes what the fleet tells now, whole.
+func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend) []Out {
+	p.out = p.out[:0]
+	p.policy = policy
+	seen := make(map[string]bool, len(list))
+	for _, x := range list {
+		seen[x.Machine] = true
+		b := p.byID[x.Machine]
+		if b == nil {
+			b = &backend{}
+			p.byID[x.Machine] = b
+		}
+		if !b.listed {
+			b.listed = true
+			p.list = append(p.list, b)
+		}
+		if b.Power != x.Power {
+			b.asleep = false // the fleet's word is newer than the owner's correction
+		}
+		b.Backend = x
+	}
+	p.list = slices.DeleteFunc(p.list, func(b *backend) bool {
+		if seen[b.Machine] {
+			return false
+		}
+		b.listed, b.Power = false, Gone
+		p.forget(b)
+		return true
+	})
+	slices.SortFunc(p.list, func(a, b *backend) int { return cmp.Compare(a.Machine, b.Machine) })
+	p.release(now, rng)
+	return p.out
+}
+
+// Arrive takes a request: it is sent, held (nothing of its ticket is returned) or refused.
+func (p *Pool) Arrive(now time.Time, rng *rand.Rand, a Ask) []Out {
+	p.out = p.out[:0]
+	p.place(now, rng, &held{Ask: a})
+	return p.out
+}
+
+// Done takes the end of a request that was sent.
+func (p *Pool) Done(now time.Time, rng *rand.Rand, t Ticket) []Out {
+	p.out = p.out[:0]
+	if s := p.sent[t]; s != nil {
+		p.unsend(s)
+		p.release(now, rng)
+	}
+	return p.out
+}
+
+// Correction is what the owner of a machine says when a request that was sent to it is not taken.
+type Correction uint8
+
+// What an owner says.
+const (
+	NoAnswer   Correction = iota // nothing: it, or the machine, could not be reached
+	DoesNotRun                   // the machine is asleep
+	AtItsLimit                   // the machine has as much as it may have
+	NotHere                      // the machine is not at this worker
+)
+
+// Corrected takes back a request that was sent and surely not carried out: another machine is tried. cause is what is
+// told when there is none.
+func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, cause error) []Out {
+	p.out = p.out[:0]
+	s := p.sent[t]
+	if s == nil {
+		return p.out
+	}
+	p.unsend(s)
+	b := s.to
+	switch c {
+	case DoesNotRun:
+		b.asleep, b.awakeUntil = true, time.Time{}
+	case AtItsLimit:
+		b.fullUntil = now.Add(fullFor)
+	default:
+		b.avoidUntil, b.cause = now.Add(avoidFor), cause
+	}
+	h := s.held
+	if c == DoesNotRun || c == AtItsLimit { // that one may be woken for it, or have a place later
+		h.corrected++
+	} else {
+		h.tries = append(h.tries, b.Machine)
+	}
+	if len(h.tries) >= MaxTries || h.corrected >= MaxCorrected {
+		p.refuse(h.Ticket, Unreachable, avoidFor, cause)
+		return p.out
+	}
+	p.place(now, rng, &h)
+	return p.out
+}
+
+// Tick takes that time has passed: who is held is sent on, or refused. It is called now and then while some are.
+func (p *Pool) Tick(now time.Time, rng *rand.Rand) []Out {
+	p.out = p.out[:0]
+	p.release(now, rng)
+	return p.out
+}
+
+// Left takes that the client of a request that is held has gone away. A wake that is under way goes on.
+func (p *Pool) Left(t Ticket) {
+	if h := p.waits[t]; h != nil {
+		p.unhold(h)
+	}
+}
+
+// Woken takes the end of a wake.
+func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) []Out {
+	p.out = p.out[:0]
+	b := p.byID[machine]
+	if b == nil || !b.waking {
+		return p.out
+	}
+	b.waking, b.cause = false, err
+	if err == nil {
+		b.awakeUntil, b.failures, b.asleep, b.avoidUntil = now.Add(believeFor), 0, false, time.Time{}
+	} else {
+		b.wakeAt = now.Add(min(wakeAgainFirst<<min(b.failures, 10), wakeAgainMost))
+		b.failures++
+	}
+	p.forget(b)
+	p.release(now, rng)
+	return p.out
+}
+
+// Held returns how many requests wait.
+func (p *Pool) Held() int { return len(p.waits) }
+
+// Load returns how many requests of this entry are under way.
+func (p *Pool) Load() int { return len(p.sent) }
+
+// place sends a request, holds it or refuses it.
+func (p *Pool) place(now time.Time, rng *rand.Rand, h *held) {
+	if b := p.choose(now, rng, h); b != nil {
+		p.send(b, h)
+		p.grow(now, h)
+		return
+	}
+	if len(p.waits) >= MaxHeld || p.source[h.Source] >= MaxHeldSource {
+		p.refuse(h.Ticket, Full, time.Second, nil)
+		return
+	}
+	p.hold(h)
+	p.grow(now, h)
+	if reason, after, cause := p.hopeless(now, h); reason != 0 {
+		p.unhold(h)
+		p.refuse(h.Ticket, reason, after, cause)
+	}
+}
+
+func (p *Pool) send(b *backend, h *held) {
+	b.sent++
+	p.sent[h.Ticket] = &sent{held: *h, to: b}
+	p.out = append(p.out, Out{Do: Send, Ticket: h.Ticket, Machine: b.Machine})
+}
+
+func (p *Pool) unsend(s *sent) {
+	s.to.sent--
+	delete(p.sent, s.Ticket)
+	p.forget(s.to)
+}
+
+// forget drops a machine that the fleet does not know any more, once nothing of it is under way.
+func (p *Pool) forget(b *backend) {
+	if !b.listed && b.sent == 0 && !b.waking {
+		delete(p.byID, b.Machine)
+	}
+}
+
+func (p *Pool) refuse(t Ticket, why Reason, after time.Duration, cause error) {
+	p.out = append(p.out, Out{Do: Refuse, Ticket: t, Reason: why, After: after, Cause: cause})
+}
+
+func (p *Pool) hold(h *held) {
+	h.gone = false
+	p.held = append(p.held, h)
+	p.waits[h.Ticket] = h
+	p.source[h.Source]++
+	if h.choosy() {
+		p.choosy++
+	}
+}
+
+func (p *Pool) unhold(h *held) {
+	h.gone = true
+	delete(p.waits, h.Ticket)
+	if h.choosy() {
+		p.choosy--
+	}
+	if p.source[h.Source]--; p.source[h.Source] == 0 {
+		delete(p.source, h.Source)
+	}
+}
+
+// choosy reports whether not just any machine may serve a request.
+func (h *held) choosy() bool {
+	return h.Only != "" || h.Not != "" || h.Region != "" || len(h.tries) > 0
+}
+
+// release sends those that wait, oldest first, as far as there are machines for them, and refuses those that wait for
+// nothing. Those that have a wish of their own are passed over by the others.
+func (p *Pool) release(now time.Time, rng *rand.Rand) {
+	keep := p.held[:0]
+	full := false // there is nothing for those without a wish
+	for i, h := range p.held {
+		if full && p.choosy == 0 {
+			keep = append(keep, p.held[i:]...)
+			break
+		}
+		if h.gone {
+			continue
+		}
+		if full && !h.choosy() {
+			keep = append(keep, h)
+			continue
+		}
+		if b := p.choose(now, rng, h); b != nil {
+			p.unhold(h)
+			p.send(b, h)
+			continue
+		}
+		p.grow(now, h)
+		if reason, after, cause := p.hopeless(now, h); reason != 0 {
+			p.unhold(h)
+			p.refuse(h.Ticket, reason, after, cause)
+			continue
+		}
+		full = full || !h.choosy()
+		keep = append(keep, h)
+	}
+	clear(p.held[len(keep):])
+	p.held = keep
+}

@@ -1,0 +1,34 @@
+package oci
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/frame"
+)
+
+// Hibernate suspends a container by runsc to disk. What it had in memory lies there in clear, so a worker whose secrets
+// may lie on no disk has none.
+func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) error {
+	if r.awake != nil {
+		return fault.Wrap(r.awake, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
+	}
+	return r.HibernateIn(ctx, id, attempt)
+}
+
+// Wake has a machine that is suspended go on.
+func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	var in *frame.Container
+	if !machine.IsHostImage(s.Image) {
+		img, err := r.images.Hold(ctx, s.Machine, s.Image)
+		if err != nil {
+			return runtime.Status{}, err
+		}
+		if in, err = r.inside(&s, img); err != nil {
+			return runtime.Status{}, err
+		}
+	}
+	return r.WakeIn(ctx, s, in)
+}

@@ -1,0 +1,132 @@
+package oci
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/engine"
+)
+
+// least is the oldest version of an OCI runtime that is used, and why.
+type least struct {
+	version []int
+	because string
+}
+
+// Of runsc the date counts, which all of its versions have: release-20260905.0, and Debian's 0.0~20221219.0.
+var (
+	leastRunc    = least{[]int{1, 1, 5}, "it is that of Debian 12, and older ones are not tried"}
+	leastSandbox = least{[]int{20221219}, "it is that of Debian 12, and older ones are not tried"}
+	// leastConnected is of runsc, for a machine that has a network.
+	leastConnected = least{[]int{20250205}, "older ones, as Debian 12's, cannot be in a user namespace and in a " +
+		"network whose rules are the kernel's, at once"}
+)
+
+// leastOf is what is asked of a runtime; no version for those that nothing is known of.
+func leastOf(name string) least {
+	switch {
+	case engine.Engine{Path: name}.Sandboxes():
+		return leastSandbox
+	case filepath.Base(name) == DefaultEngine:
+		return leastRunc
+	}
+	return least{}
+}
+
+func (l least) String() string {
+	s := make([]string, len(l.version))
+	for i, n := range l.version {
+		s[i] = strconv.Itoa(n)
+	}
+	return strings.Join(s, ".")
+}
+
+// met reports whether what a program says of itself is not older; one that says nothing that is understood, as a
+// runsc that somebody built, is not older.
+func (l least) met(said string) bool {
+	find := numbers
+	if len(l.version) == 1 {
+		find = dates
+	}
+	var have []int
+	for _, s := range strings.FieldsFunc(find.FindString(said), func(r rune) bool { return r < '0' || r > '9' }) {
+		n, _ := strconv.Atoi(s) // it has up to eight digits
+		have = append(have, n)
+	}
+	return len(have) == 0 || len(l.version) == 0 || slices.Compare(have, l.version) >= 0
+}
+
+var (
+	numbers = regexp.MustCompile(`[0-9]{1,6}\.[0-9]{1,6}(\.[0-9]{1,6})?`)
+	dates   = regexp.MustCompile(`20[0-9]{6}`)
+)
+
+// versionPatience bounds how long an OCI runtime may take to say its version.
+const versionPatience = 5 * time.Second
+
+// version returns the first line of what a runtime says of itself: "runc version 1.1.5+ds1".
+func version(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionPatience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first, err
+}
+
+// examineEngine says which version of an OCI runtime there is, and whether it is new enough.
+func examineEngine(ctx context.Context, path string) cluster.Finding {
+	v, err := version(ctx, path)
+	f := cluster.Finding{Name: "containers: " + filepath.Base(path), OK: err == nil, Have: path + ", " + v}
+	if err != nil {
+		f.Have = path + ": " + err.Error()
+		f.Advice = "no container starts by it until it works: reinstall it, or name another (--containers)"
+		return f
+	}
+	if l := leastOf(path); !l.met(v) {
+		f.OK = false
+		f.Advice = "it is older than " + l.String() + ", which is the least, for " + l.because +
+			": install a newer one"
+		return f
+	}
+	if err := connectable(path, v); err != nil {
+		f.Advice = fault.As(err).Text
+	}
+	return f
+}
+
+// Connectable returns why the containers of an OCI runtime ("": DefaultEngine) can have no network; nil when they can,
+// as far as the runtime is asked.
+func Connectable(ctx context.Context, name string) error {
+	path, err := findEngine(name)
+	if err != nil {
+		return err
+	}
+	v, err := version(ctx, path)
+	if err != nil {
+		return fault.Wrap(
+			err,
+			fault.Precondition,
+			"engine",
+			"the OCI runtime %s does not say which version it is",
+			path,
+		)
+	}
+	return connectable(path, v)
+}
+
+func connectable(path, said string) error {
+	if leastOf(path).version == nil || !(engine.Engine{Path: path}).Sandboxes() || leastConnected.met(said) {
+		return nil
+	}
+	return fault.New(fault.Precondition, "network", "machines by %s can have no network: it is older than %s, and "+
+		"%s; install a newer one, or run them with --network none", filepath.Base(path), leastConnected,
+		leastConnected.because)
+}

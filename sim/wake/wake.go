@@ -1,0 +1,254 @@
+// Package wake simulates machines that are woken by requests and stopped when nobody asks them, with the code that the
+// proxy runs (package routing): entries that know of machines what the fleet told them a while ago, and owners that
+// wake them, count what they have to do and let them rest.
+package wake
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/sim/ticks"
+)
+
+// Config is one run. Times are simulated.
+type Config struct {
+	Entries  int // members at which requests arrive
+	Workers  int // owners; entry i is at worker i, where there is one
+	Machines int // of one app, spread over the workers; all asleep in the beginning
+	Regions  int
+	Policy   routing.Policy
+	Arrivals []Arrival
+	Hop      [2]time.Duration // between members, least and most
+	News     [2]time.Duration // until an entry knows of a change
+	Start    [2]time.Duration // from a wake until the machine is ready
+	Stop     [2]time.Duration // from the decision to rest until it is asleep
+	End      time.Duration    // when the run is looked at
+}
+
+// Arrival is a request.
+type Arrival struct {
+	At    time.Duration
+	Entry int
+	Takes time.Duration // at the machine
+}
+
+// Result is what became of a run.
+type Result struct {
+	Answered  int
+	Refused   map[routing.Reason]int
+	Waiting   int // at the end
+	Wakes     int
+	Rests     int
+	Corrected int // requests that an owner sent back
+	Peak      int // machines up at once
+	Up        int // at the end
+	LastEnd   time.Duration
+	AllAsleep time.Duration // when the last machine that may rest was asleep; 0: never
+	Waits     []time.Duration
+	Broken    []string // what must not be
+}
+
+type world struct {
+	c       Config
+	rng     *rand.Rand
+	heap    ticks.Heap[func()]
+	now     ticks.Time
+	start   time.Time
+	entries []*entry
+	owners  []*owner
+	res     Result
+	ticket  routing.Ticket
+}
+
+// entry is a member at which requests arrive.
+type entry struct {
+	w       *world
+	at      int
+	region  cluster.Region
+	pool    *routing.Pool
+	facts   []routing.Backend     // as the fleet told here
+	heard   map[string]ticks.Time // when that was said
+	waiting map[routing.Ticket]*request
+}
+
+type request struct {
+	Arrival
+	since ticks.Time
+}
+
+// owner is a worker.
+type owner struct {
+	w        *world
+	id       cluster.WorkerID
+	region   cluster.Region
+	machines []*box
+	idle     *routing.Idle
+	facts    map[string]routing.Member // of others' machines
+	heard    map[string]int64
+}
+
+// box is a machine as it is.
+type box struct {
+	id    string
+	owner *owner
+	power routing.Power
+	load  int
+	since time.Time
+	rests bool // it is being stopped
+	woken []func(error)
+}
+
+// Run simulates. The same seed gives the same run.
+func Run(c Config, seed uint64) Result {
+	w := &world{c: c, rng: rand.New(rand.NewPCG(seed, 1)), start: time.Unix(1e9, 0)}
+	w.res.Refused = map[routing.Reason]int{}
+	w.make()
+	for _, a := range c.Arrivals {
+		w.at(a.At, func() { w.arrive(a) })
+	}
+	for _, o := range w.owners {
+		w.every(time.Second, o.look)
+	}
+	for _, e := range w.entries {
+		w.every(100*time.Millisecond, func() { e.do(e.pool.Tick(w.clock(), w.rng)) })
+	}
+	for {
+		at, do, more := w.heap.Pop()
+		if !more || at > int64(c.End/time.Microsecond) {
+			break
+		}
+		w.now = at
+		do()
+	}
+	for _, e := range w.entries {
+		w.res.Waiting += len(e.waiting)
+	}
+	w.res.Up = w.up()
+	return w.res
+}
+
+func (w *world) make() {
+	for i := range w.c.Workers {
+		w.owners = append(w.owners, &owner{w: w, id: cluster.WorkerID(fmt.Sprint("w", i)), region: w.region(i),
+			idle: routing.NewIdle(), facts: map[string]routing.Member{}, heard: map[string]int64{}})
+	}
+	var all []routing.Backend
+	for i := range w.c.Machines {
+		o := w.owners[i%len(w.owners)]
+		b := &box{id: fmt.Sprintf("m%02d", i), owner: o, power: routing.Asleep}
+		o.machines = append(o.machines, b)
+		all = append(all, routing.Backend{Machine: b.id, Worker: o.id, Region: o.region, Power: b.power,
+			Autostart: w.c.Policy.Autostart})
+	}
+	for i := range w.c.Entries {
+		e := &entry{w: w, at: i, region: w.region(i), pool: routing.NewPool(), waiting: map[routing.Ticket]*request{},
+			heard: map[string]ticks.Time{}}
+		for _, b := range all {
+			switch {
+			case b.Worker == cluster.WorkerID(fmt.Sprint("w", i)):
+				b.Where = routing.Here
+			case b.Region == e.region:
+				b.Where = routing.InRegion
+			default:
+				b.Where = routing.Elsewhere
+			}
+			e.facts = append(e.facts, b)
+		}
+		e.view()
+		w.entries = append(w.entries, e)
+	}
+}
+
+func (w *world) region(i int) cluster.Region {
+	return cluster.Region(fmt.Sprint("r", i%max(1, w.c.Regions)))
+}
+
+func (w *world) clock() time.Time { return w.start.Add(time.Duration(w.now) * time.Microsecond) }
+
+func (w *world) at(d time.Duration, do func()) { w.heap.Push(int64(d/time.Microsecond), do) }
+
+func (w *world) in(d [2]time.Duration, do func()) {
+	wait := d[0]
+	if d[1] > d[0] {
+		wait += time.Duration(w.rng.Int64N(int64(d[1] - d[0])))
+	}
+	w.heap.Push(w.now+int64(wait/time.Microsecond), do)
+}
+
+func (w *world) every(d time.Duration, do func()) {
+	var again func()
+	again = func() {
+		do()
+		w.heap.Push(w.now+int64(d/time.Microsecond), again)
+	}
+	w.in([2]time.Duration{0, d}, again)
+}
+
+func (w *world) up() (n int) {
+	for _, o := range w.owners {
+		for _, b := range o.machines {
+			if b.power == routing.Up && !b.rests {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (w *world) box(id string) *box {
+	for _, o := range w.owners {
+		for _, b := range o.machines {
+			if b.id == id {
+				return b
+			}
+		}
+	}
+	panic("no such machine: " + id)
+}
+
+// arrive is a request at an entry.
+func (w *world) arrive(a Arrival) {
+	e := w.entries[a.Entry]
+	w.ticket++
+	t := w.ticket
+	e.waiting[t] = &request{a, w.now}
+	e.do(e.pool.Arrive(w.clock(), w.rng, routing.Ask{Ticket: t, Source: "s"}))
+}
+
+// view has an entry's pool look at what is known.
+func (e *entry) view() {
+	e.do(e.pool.View(e.w.clock(), e.w.rng, e.w.c.Policy, e.facts))
+}
+
+// do carries out what a pool says. Each hop takes its time.
+func (e *entry) do(outs []routing.Out) {
+	for _, o := range slices.Clone(outs) {
+		switch o.Do {
+		case routing.Send:
+			r := e.waiting[o.Ticket]
+			e.w.hop(e, o.Machine, func() { e.w.box(o.Machine).take(e, o.Ticket, r) })
+		case routing.Wake:
+			e.w.hop(e, o.Machine, func() {
+				e.w.box(o.Machine).wake(func(err error) {
+					e.w.hop(e, o.Machine, func() { e.do(e.pool.Woken(e.w.clock(), e.w.rng, o.Machine, err)) })
+				})
+			})
+		case routing.Refuse:
+			e.w.res.Refused[o.Reason]++
+			delete(e.waiting, o.Ticket)
+		}
+	}
+}
+
+// hop does something at the other end of the way between an entry and a machine.
+func (w *world) hop(e *entry, machine string, do func()) {
+	if w.box(machine).owner.id == cluster.WorkerID(fmt.Sprint("w", e.at)) {
+		do()
+		return
+	}
+	w.in(w.c.Hop, do)
+}

@@ -1,0 +1,217 @@
+package testcluster_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/testcluster"
+)
+
+// asleep makes a machine at a member's worker that is not started yet, and that answers HTTP at a port.
+func asleep(t *testing.T, c *testcluster.Cluster, i, port int) *machine.Machine {
+	t.Helper()
+	l := onto(fmt.Sprint("web-", i), c.Worker(i))
+	l.SkipLaunch = true
+	l.Config.Services = []machine.Service{{InternalPort: port,
+		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
+	m, err := c.Client(0).Launch(t.Context(), app, l, client.LaunchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// freePort is one that nobody listens at now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// programs is what machines with a fake runtime would run: a server at their port.
+func programs(t *testing.T, port int, h http.Handler) {
+	t.Helper()
+	ln, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.Serve(ln) }() // it ends with the test
+	t.Cleanup(func() { s.Close() })
+}
+
+// ask asks a member for the app.
+func ask(
+	ctx context.Context,
+	c *testcluster.Cluster,
+	i int,
+	method, path, body string,
+) (*http.Response, string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.HTTP(i)+path, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	r.Host = app + ".localhost"
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return resp, string(raw), err
+}
+
+// TestARequestWakesAMachineElsewhere: whichever member is asked, the machine is woken where it is, and answers.
+func TestARequestWakesAMachineElsewhere(t *testing.T) {
+	c := testcluster.New(t, 3, testcluster.Options{})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	m := asleep(t, c, 1, port)
+	c.Meet()
+	var mu sync.Mutex
+	seen := http.Header{}
+	programs(t, port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		seen = r.Header.Clone()
+		mu.Unlock()
+		if r.Header.Get("Upgrade") == "echo" {
+			echo(w)
+			return
+		}
+		w.Header().Set("Souk-Correction", "2") // nobody believes a machine that it is its owner
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), raw)
+	}))
+	resp, body, err := ask(t.Context(), c, 0, http.MethodPost, "/a?b=c", "hello")
+	if err != nil || resp.StatusCode != http.StatusOK || body != "POST /a?b=c hello" {
+		t.Fatalf("%v %v %q", resp, err, body)
+	}
+	if resp.Header.Get("Souk-Wake") == "" {
+		t.Error("it is not said how long the wake took")
+	}
+	if got, err := c.Client(2).Machine(t.Context(), app, m.ID); err != nil || got.State != machine.Started {
+		t.Errorf("%v, %v", got, err)
+	}
+	mu.Lock()
+	if seen.Get("Souk-To") != "" || seen.Get("Fly-Client-Ip") != "127.0.0.1" ||
+		seen.Get("X-Forwarded-Proto") != "http" {
+		t.Errorf("the machine was told %v", seen)
+	}
+	mu.Unlock()
+	for i := range 3 {
+		resp, body, err := ask(t.Context(), c, i, http.MethodGet, fmt.Sprint("/", i), "")
+		if err != nil || resp.StatusCode != http.StatusOK || body != fmt.Sprintf("GET /%d ", i) {
+			t.Errorf("through member %d: %v %v %q", i, resp, err, body)
+		}
+	}
+	upgraded(t, c)
+}
+
+// echo takes a connection over and sends back what comes.
+func echo(w http.ResponseWriter) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = io.Copy(conn, rw) // until the other end has enough
+}
+
+// upgraded talks another protocol over a request that was made at another member than the machine's.
+func upgraded(t *testing.T, c *testcluster.Cluster) {
+	t.Helper()
+	conn, err := net.Dial("tcp", c.HTTP(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s.localhost\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", app)
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", resp, err)
+	}
+	for i := range 3 {
+		fmt.Fprintf(conn, "line %d\n", i)
+		if line, err := br.ReadString('\n'); err != nil || line != fmt.Sprintf("line %d\n", i) {
+			t.Errorf("%q, %v", line, err)
+		}
+	}
+}
+
+// TestAnOwnerDiesWhileRequestsAreHeld: 200 requests wait at one member for a machine that another is waking when it
+// dies. Each is answered by a machine elsewhere.
+func TestAnOwnerDiesWhileRequestsAreHeld(t *testing.T) {
+	c := testcluster.New(t, 3, testcluster.Options{})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t) // where nobody listens yet: the wake goes on until somebody does
+	machines := map[int]*machine.Machine{1: asleep(t, c, 1, port), 2: asleep(t, c, 2, port)}
+	c.Meet()
+	const n = 200
+	answers := make(chan string, n)
+	for i := range n {
+		go func() {
+			resp, body, err := ask(t.Context(), c, 0, http.MethodGet, fmt.Sprint("/", i), "")
+			switch {
+			case err != nil:
+				answers <- err.Error()
+			case resp.StatusCode == http.StatusOK:
+				answers <- "ok"
+			case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+				answers <- "503 " + resp.Header.Get("Souk-Error")
+			default:
+				answers <- resp.Status + " " + body
+			}
+		}()
+	}
+	woken := 0
+	c.Until("one of them is being woken", func() bool {
+		for i, m := range machines {
+			if got, err := c.Client(i).Machine(t.Context(), app, m.ID); err == nil && got.State == machine.Started {
+				woken = i
+			}
+		}
+		return woken != 0
+	})
+	c.Kill(woken)
+	programs(t, port, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }))
+	got := map[string]int{}
+	for range n {
+		select {
+		case a := <-answers:
+			got[a]++
+		case <-time.After(time.Minute):
+			t.Fatalf("after a minute %d of %d are answered: %v", len(got), n, got)
+		}
+	}
+	refused := 0
+	for what, times := range got {
+		if strings.HasPrefix(what, "503 ") {
+			refused += times
+		} else if what != "ok" {
+			t.Errorf("%d times: %s", times, what)
+		}
+	}
+	if got["ok"] == 0 || refused > 0 {
+		t.Errorf("answers: %v", got)
+	}
+}

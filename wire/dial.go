@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+// dialOrder is the first frame of the body. What follows it goes to the port of the machine as it is, and the answer's
+// body is what comes from there: HTTP/2 tells an end of each direction from a connection that was cut.
+type dialOrder struct {
+	ref
+	Port int `json:"port"`
+}
+
+func (s *Server) dial(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	in := bufio.NewReader(r.Body)
+	o := &out{w: w, control: http.NewResponseController(w)}
+	var order dialOrder
+	if err := s.order(o.control, in, &order); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	c, err := s.o.Worker.Dial(ctx, order.App, order.Machine, order.Port)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := o.begin("application/octet-stream"); err != nil {
+		return nil //nolint:nilerr // who asked is gone
+	}
+	go func() {
+		if _, err := io.Copy(c, in); err != nil {
+			c.Close() // who asked is gone, or the machine
+			return
+		}
+		_ = c.CloseWrite() // a machine that has closed already says so by itself
+	}()
+	if _, err := io.Copy(sending{o}, c); err != nil {
+		panic(http.ErrAbortHandler) // it must not look like the machine's own end
+	}
+	return nil
+}
+
+// sending sends each piece at once.
+type sending struct{ to *out }
+
+// Write sends p.
+func (s sending) Write(p []byte) (int, error) {
+	if err := s.to.write(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Dial connects to a port of a machine, whether or not a service has it. The connection ends with ctx.
+func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
+	raw, err := marshal(dialOrder{ref{app, id}, port})
+	if err != nil {
+		return nil, err
+	}
+	var order bytes.Buffer
+	if err := writeFrame(&order, frameOrder, raw); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	body, feed := io.Pipe()
+	r := w.request(ctx, pathDial, nil)
+	r.Body, r.GetBody, r.ContentLength = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&order, body), body}, nil, -1
+	res, err := w.send(ctx, w.wires().streams, r)
+	if err != nil {
+		cancel()
+		body.Close()
+		if fault.CodeOf(err) == "route" {
+			return nil, fault.Wrap(err, fault.Unimplemented, "dial", "the worker that has the machine is of an older "+
+				"souk, which leads to no ports of machines: upgrade it")
+		}
+		return nil, err
+	}
+	c := &farConn{PipeWriter: feed, body: res.Body, cancel: cancel}
+	// while it reads a body, the transport does not look at ctx
+	context.AfterFunc(ctx, func() { body.Close(); _ = c.body.Close() })
+	return c, nil
+}
+
+// farConn is a connection to a port of a machine of another member. What is written is the body of a question, what is
+// read that of its answer.
+type farConn struct {
+	*io.PipeWriter
+	body   io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Read reads what comes from the machine.
+func (c *farConn) Read(p []byte) (int, error) { return c.body.Read(p) }
+
+// CloseWrite tells the machine that nothing more comes.
+func (c *farConn) CloseWrite() error { return c.PipeWriter.Close() }
+
+// Close ends it.
+func (c *farConn) Close() error {
+	c.cancel()
+	return c.PipeWriter.Close()
+}

@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+)
+
+const dialTime = 5 * time.Second // to a port of a machine of this host
+
+// Dial connects to a port of a machine that runs, whether or not a service has it. Who may do that may run commands in
+// the machine, which could connect to it as well. The connection ends with ctx.
+func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
+	m, err := w.running(ctx, app, id)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := m.Reach(port)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Timeout: dialTime}
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fault.Wrap(err, fault.Unavailable, "no_listener",
+			"machine %s runs, and nothing listens at its port %d; see souk logs %s", id, port, id)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "port %d of machine %s cannot be reached from "+
+			"its worker", port, id)
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, fault.New(fault.Internal, "unreachable", "port %d of machine %s is no TCP port", port, id)
+	}
+	return &dialled{TCPConn: tcp, stop: context.AfterFunc(ctx, func() { tcp.Close() })}, nil
+}
+
+// dialled is a connection that ends with its context.
+type dialled struct {
+	*net.TCPConn
+	stop func() bool
+}
+
+// Close closes it.
+func (d *dialled) Close() error {
+	d.stop()
+	return d.TCPConn.Close()
+}
