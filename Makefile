@@ -26,18 +26,31 @@ alone = $(addprefix ./,$(ALONE))
 SCRIPTS = cmd/souk packaging
 scripts = $(addprefix ./,$(SCRIPTS))
 
+# A part of the tests, $(1) its name, $(2) its packages, $(3) flags of go test. What fails is run again, twice at most and
+# not when more than eight tests failed; what passes only then is printed at the end as flaky, with its first output.
+# The timeout is for a test that hangs, not for a slow machine.
+gotestsum = $(CURDIR)/bin/gotestsum
+events = $(CURDIR)/bin/events
+check = $(gotestsum) --format pkgname --format-icons text --hide-summary skipped --jsonfile $(events)/$(1).json \
+	--rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --packages "$(2)" -- -timeout 60m $(3)
+
 # The scripts mostly wait, so they run beside the rest, of which as many packages run at once as there are processors.
-test: compiler
+test: compiler bin/gotestsum
 	$(GO) vet -race ./...
-	@mkdir -p bin; code=0; \
-		$(GO) test -timeout 19m $(scripts) > bin/scripts.log 2>&1 & scripts=$$!; \
-		$(GO) test -timeout 19m $(alone) || code=1; \
-		$(GO) test -race -timeout 19m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(alone) $(scripts))") || code=1; \
-		wait $$scripts || code=1; cat bin/scripts.log; exit $$code
-	cd conformance && $(GO) vet -race ./... && $(GO) test -race -timeout 19m ./...
+	@rm -rf $(events) && mkdir -p $(events); code=0; \
+		$(call check,scripts,$(scripts)) > bin/scripts.log 2>&1 & scripts=$$!; \
+		$(call check,alone,$(alone)) || code=1; \
+		$(call check,race,$$($(GO) list ./... | grep -vxF "$$($(GO) list $(alone) $(scripts))" | tr '\n' ' '),-race) || code=1; \
+		(cd conformance && $(GO) vet -race ./... && $(call check,conformance,./...,-race)) || code=1; \
+		wait $$scripts || code=1; cat bin/scripts.log; \
+		$(GO) run ./internal/flaky bin/flaky.txt $(events)/*.json; exit $$code
+
+# Built from its own module, like the linter.
+bin/gotestsum: tools/go.mod
+	cd tools && $(GO) build -o ../bin/gotestsum gotest.tools/gotestsum
 
 race: compiler
-	$(GO) test -race -timeout 40m $(scripts)
+	$(GO) test -race -timeout 60m $(scripts)
 
 lint:
 	cd tools && $(GO) build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -34,7 +34,7 @@ var layers = map[string]int{
 	"node":  3,
 	"bench": 4, "check": 4,
 	"cli":      5,
-	"cmd/souk": 6, "examples": 6, "conformance": 6, "packaging": 6,
+	"cmd/souk": 6, "examples": 6, "conformance": 6, "packaging": 6, "internal": 6,
 }
 
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.
