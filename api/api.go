@@ -50,11 +50,7 @@
 // fly-request-id.
 package api
 
-import (
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
-)
+import "github.com/soukhq/souk/machine"
 
 // The headers of the API.
 const (
@@ -77,26 +73,4 @@ type SetValue struct {
 type OK struct {
 	OK    bool           `json:"ok"`
 	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
-}
-
-// ErrorBody is the body of every error. Clients match the code, Status and fragments of Error.
-type ErrorBody struct {
-	Error  string `json:"error"`
-	Status string `json:"status,omitempty"` // insufficient_capacity, volume_placement_capacity, name_taken, or absent
-	Souk   Reason `json:"souk"`
-}
-
-// Reason is an error for programs; clients of the Machines API skip it.
-type Reason struct {
-	Kind       fault.Kind          `json:"kind"`
-	Code       string              `json:"code,omitempty"`
-	Scope      fault.Scope         `json:"scope,omitempty"`
-	Resource   string              `json:"resource,omitempty"`
-	RetryAfter float64             `json:"retry_after,omitempty"` // seconds
-	Machine    string              `json:"machine,omitempty"`     // the machine that has the name
-	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // what a worker said no to
-	Candidates []machine.Candidate `json:"candidates,omitempty"`  // what each worker said
-	Pending    decision.Pending    `json:"pending,omitempty"`     // why nothing was placed, typed
-	Decision   string              `json:"decision,omitempty"`    // its id, for souk explain
-	Request    string              `json:"request,omitempty"`     // the fly-request-id, to find in the log
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -155,47 +153,4 @@ func crockfordValue(c byte) uint64 {
 func ValidULID(s string) bool {
 	_, ok := decodeULID(s)
 	return ok
-}
-
-// NewName draws a name for a machine, such as "quiet-harbour-4711". There are about twenty million.
-func NewName(chance Entropy) string {
-	pick := func(words []string) string { return words[chance.Uint64()%uint64(len(words))] }
-	return fmt.Sprintf("%s-%s-%d", pick(adjectives), pick(things), 1000+chance.Uint64()%9000)
-}
-
-//nolint:gochecknoglobals // constants
-var (
-	adjectives = strings.Fields(`amber ample bold brave brisk broad calm clear clever cool crisp dusty eager early easy even fair fast
-		fine firm fleet fresh gentle glad golden good grand green happy high honest idle keen kind late light little
-		lively lucky merry mild neat nimble noble open patient plain proud quick quiet ready rosy round sharp shiny
-		silent simple smooth snug soft solid spare steady still strong sunny swift tidy warm wide wild wise young`)
-	things = strings.Fields(`alley anchor arch bakery barrel bazaar bell bench bridge brook canal candle carpet cart castle cedar
-		cellar cloud copper coral corner court cove dune field forge fountain garden gate grove harbour hill island
-		kettle lamp lane lantern ledger loom market meadow mill mint mosaic oasis orchard palm path pepper pier
-		plaza pond porter quay river saffron sail silk spice square stall stone store tea tent thread tower valley
-		wagon well wharf window`)
-)
-
-// MetadataEpoch is the metadata key that counts how often a machine was made anew in the place of another.
-const MetadataEpoch = "souk_fence_epoch"
-
-// FenceEpoch returns that count; 0 where the metadata says none that can be read.
-func FenceEpoch(m *Machine) uint64 {
-	if m.Config == nil {
-		return 0
-	}
-	n, err := strconv.ParseUint(m.Config.Metadata[MetadataEpoch], 10, 31)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// Fence returns a machine's fencing token (Kleppmann, How to do distributed locking, 2016) for one of its lives: larger
-// than that of each life before, and of every life of the machines whose place it took, also of those that are yet to
-// begin where nobody can hear of them. What the machine writes to can refuse any that is smaller than one it has seen.
-//
-// The upper half counts the machines, the lower the lives of this one (attempt, which is never used twice).
-func Fence(m *Machine, attempt uint64) uint64 {
-	return FenceEpoch(m)<<32 | min(attempt, 1<<32-1)
 }

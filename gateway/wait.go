@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+const maxWait = 60 // seconds
+
+// wait is what a client waits for.
+type wait struct {
+	states  []string // any of
+	version string   // an instance_id the machine must have
+	from    string   // an event: only what happened after it counts
+	timeout time.Duration
+}
+
+func readWait(r *http.Request) (wait, error) {
+	q := r.URL.Query()
+	v := wait{version: q.Get("version"), from: q.Get("from_event_id")}
+	if v.version == "" {
+		v.version = q.Get("instance_id")
+	}
+	for _, s := range strings.Split(strings.Join(q["state"], ","), ",") {
+		switch {
+		case s == "":
+		case s == "settled", s == "replaced", machine.State(s).Known():
+			v.states = append(v.states, s)
+		default:
+			return v, fault.New(fault.Invalid, "state",
+				"invalid_argument: %q is not a state a machine can be in; wait for created, started, stopped, "+
+					"suspended, failed, destroyed or settled", clip(s, 40))
+		}
+	}
+	if len(v.states) == 0 {
+		v.states = []string{string(machine.Started)}
+	}
+	seconds, err := queryInt(r, "timeout", maxWait, 1, maxWait)
+	v.timeout = time.Duration(seconds) * time.Second
+	return v, err
+}
+
+// judge says whether m is what is waited for, or never can be.
+func (v wait) judge(m *machine.Machine) (bool, error) {
+	gone := m.State == machine.Destroyed
+	if gone && v.wants(machine.Destroyed) {
+		return true, nil // every version of it is
+	}
+	if v.version != "" && v.version != m.InstanceID {
+		passed := v.version < m.InstanceID // instance ids sort as they were made
+		if passed && slices.Contains(v.states, "replaced") {
+			return true, nil
+		}
+		if passed {
+			return false, fault.New(fault.Invalid, "wait_version",
+				"failed_precondition: machine %s is at version %s, so version %s will not be seen again",
+				m.ID, m.InstanceID, clip(v.version, 40))
+		}
+	} else if v.reached(m) {
+		return true, nil
+	}
+	if gone {
+		return false, fault.New(fault.Invalid, "wait_destroyed",
+			"failed_precondition: machine %s is destroyed, so it will not be %s", m.ID, strings.Join(v.states, " or "))
+	}
+	return false, nil
+}
+
+func (v wait) wants(s machine.State) bool { return slices.Contains(v.states, string(s)) }
+
+// reached reports whether m is in one of the states, or was since the event. One that is made and was never started is
+// at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start it.
+func (v wait) reached(m *machine.Machine) bool {
+	settled := slices.Contains(v.states, "settled") && !m.State.Transient()
+	if v.from == "" {
+		return settled || v.wants(m.State) || m.State == machine.Created && v.wants(machine.Stopped)
+	}
+	for _, e := range m.Events { // newest first
+		if e.ID <= v.from {
+			break
+		}
+		if settled || slices.Contains(v.states, e.Status) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitMachine answers when the machine is as wanted, at the latest when the timeout ends.
+func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error {
+	v, err := readWait(r)
+	if err != nil {
+		return err
+	}
+	app, id := r.PathValue("app"), r.PathValue("id")
+	f, err := a.directory.find(r.Context(), app, id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), v.timeout)
+	defer cancel()
+	last, done := f.machine, false
+	var never error
+	err = f.worker.Watch(ctx, app, id, func(m *machine.Machine) bool {
+		last = m
+		done, never = v.judge(m)
+		return !done && never == nil
+	})
+	switch {
+	case done:
+		out := api.Waited{OK: true, State: last.State, Version: last.InstanceID}
+		if len(last.Events) > 0 {
+			out.EventID = last.Events[0].ID
+		}
+		answer(w, http.StatusOK, out)
+		return nil
+	case never != nil:
+		return never
+	case r.Context().Err() != nil:
+		return r.Context().Err()
+	case ctx.Err() != nil:
+		return fault.New(fault.Timeout, "wait",
+			"deadline_exceeded: machine failed to reach desired state, %s, currently %s",
+			strings.Join(v.states, " or "), last.State)
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// HaltOwner is the owner of the cordon of a worker that is halted.
+const HaltOwner = "souk"
+
+// CodeHalted is the code of what a worker refuses while it is halted.
+const CodeHalted = "halted"
+
+// halt is why the worker may begin nothing: another one of its id is alive, most likely. Its record then has a cordon
+// of souk's own, which is not in the journal; what runs goes on, and may be stopped and destroyed.
+type halt struct {
+	why   string // "": it is not halted
+	since time.Time
+}
+
+// full is why the worker takes nothing new while its disk is full. Its record has a cordon for that, too, where nobody
+// has set another.
+type full struct {
+	why   error // nil: it is not
+	since time.Time
+}
+
+// refuse returns the error of what a worker that is halted does not begin; nil while it is not.
+func (h *halt) refuse() error {
+	if h.why == "" {
+		return nil
+	}
+	return fault.New(fault.Precondition, CodeHalted, "failed_precondition: %s", h.why)
+}
+
+// starts reports whether a verb begins a life, or may.
+func (v Verb) starts() bool { return v == Start || v == Restart || v == Update }
+
+// Halt has the worker grant nothing and begin no life any more, for the reason given; "" ends that. Nothing of it is
+// durable: who halts it does so again at each start.
+func (s *Supervisor) Halt(now time.Time, why string) Out {
+	s.open(now)
+	if s.halt.why != why {
+		if s.halt.why == "" {
+			s.halt.since = s.now
+		}
+		s.halt.why = why
+		s.cordon.show()
+	}
+	return s.close()
+}
+
+// Images says which images the worker can start without a pull. Nothing of it is durable.
+func (s *Supervisor) Images(now time.Time, names []string) Out {
+	s.open(now)
+	s.seller.SetImages(names)
+	return s.close()
+}
+
+// Full has the worker take nothing new, for the reason given: its disk is full. "" ends that. What it has goes on, and
+// may be started. Nothing of it is durable.
+func (s *Supervisor) Full(now time.Time, why error) Out {
+	s.open(now)
+	if s.full.why == nil && why != nil {
+		s.full.since = s.now
+	}
+	s.full.why = why
+	s.cordon.show()
+	return s.close()
+}

@@ -1,0 +1,27 @@
+package machine
+
+import "strconv"
+
+// MetadataEpoch is the metadata key that counts how often a machine was made anew in the place of another.
+const MetadataEpoch = "souk_fence_epoch"
+
+// FenceEpoch returns that count; 0 where the metadata says none that can be read.
+func FenceEpoch(m *Machine) uint64 {
+	if m.Config == nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(m.Config.Metadata[MetadataEpoch], 10, 31)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Fence returns a machine's fencing token (Kleppmann, How to do distributed locking, 2016) for one of its lives: larger
+// than that of each life before, and of every life of the machines whose place it took, also of those that are yet to
+// begin where nobody can hear of them. What the machine writes to can refuse any that is smaller than one it has seen.
+//
+// The upper half counts the machines, the lower the lives of this one (attempt, which is never used twice).
+func Fence(m *Machine, attempt uint64) uint64 {
+	return FenceEpoch(m)<<32 | min(attempt, 1<<32-1)
+}
