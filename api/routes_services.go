@@ -110,7 +110,8 @@ type ProxyUsage struct {
 	Held     int    `json:"held"`     // that wait now
 }
 
-// ProxiedRequest is what is kept of one request.
+// ProxiedRequest is one request as the proxy keeps it, and a line of its access log. It has no query, no headers but
+// Host, and no body: those may be secret.
 type ProxiedRequest struct {
 	Time    time.Time        `json:"time"`
 	ID      string           `json:"request_id"`

@@ -9,34 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 )
-
-// Access is what is kept of one request: a line of the access log. It has no query, no header but the host's, and no
-// body: those may be secret.
-type Access struct {
-	Time    time.Time        `json:"time"`
-	ID      string           `json:"request_id"`
-	Client  string           `json:"client"`
-	Proto   string           `json:"proto"`
-	Method  string           `json:"method"`
-	Host    string           `json:"host"`
-	Path    string           `json:"path"`
-	App     string           `json:"app,omitempty"`
-	Machine string           `json:"machine,omitempty"`
-	Worker  cluster.WorkerID `json:"worker,omitempty"`
-	Code    int              `json:"code"` // 499: the client went away
-	Bytes   int64            `json:"bytes"`
-	TookMS  float64          `json:"took_ms"`
-	FirstMS float64          `json:"first_byte_ms,omitempty"`
-	HeldMS  float64          `json:"held_ms,omitempty"`
-	StartMS float64          `json:"start_ms,omitempty"` // of the wake that it waited for
-	ReadyMS float64          `json:"ready_ms,omitempty"`
-	Replays int              `json:"replays,omitempty"`
-	Error   string           `json:"error,omitempty"` // code
-	Why     string           `json:"why,omitempty"`   // one sentence
-}
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
@@ -53,9 +28,10 @@ func (p *Proxy) record(x *exchange) {
 	if !p.access.wants(worth) && !worth {
 		return
 	}
-	a := Access{Time: x.began, ID: x.id, Client: x.client, Proto: x.r.Proto, Method: fault.Clip(x.r.Method, 20),
-		Host: fault.Clip(x.r.Host, maxField), Path: fault.Clip(x.r.URL.Path, maxField), App: x.key.app, Code: x.code,
-		Bytes: x.bytes, TookMS: ms(took), HeldMS: ms(x.held), Replays: x.replays}
+	a := api.ProxiedRequest{Time: x.began, ID: x.id, Client: x.client, Proto: x.r.Proto,
+		Method: fault.Clip(x.r.Method, 20), Host: fault.Clip(x.r.Host, maxField),
+		Path: fault.Clip(x.r.URL.Path, maxField), App: x.key.app, Code: x.code, Bytes: x.bytes, TookMS: ms(took),
+		HeldMS: ms(x.held), Replays: x.replays}
 	if x.backend != nil {
 		a.Machine, a.Worker = x.backend.Machine, x.backend.worker
 	}
@@ -80,7 +56,7 @@ func (p *Proxy) record(x *exchange) {
 type accessLog struct {
 	w      io.Writer
 	sample float64
-	lines  chan Access
+	lines  chan api.ProxiedRequest
 	quit   chan struct{} // closed when no more lines are written
 	done   chan struct{}
 	lost   atomic.Int64
@@ -97,7 +73,7 @@ func newAccessLog(w io.Writer, sample float64) *accessLog {
 	if sample <= 0 || sample > 1 {
 		a.sample = 1
 	}
-	a.lines, a.quit, a.done = make(chan Access, accessBuffer), make(chan struct{}), make(chan struct{})
+	a.lines, a.quit, a.done = make(chan api.ProxiedRequest, accessBuffer), make(chan struct{}), make(chan struct{})
 	go a.run()
 	return a
 }
@@ -107,7 +83,7 @@ func (a *accessLog) wants(worth bool) bool {
 	return a.w != nil && (worth || a.sample >= 1 || rand.Float64() < a.sample)
 }
 
-func (a *accessLog) put(x Access) {
+func (a *accessLog) put(x api.ProxiedRequest) {
 	if a.w == nil {
 		return
 	}
@@ -148,16 +124,16 @@ func (a *accessLog) close() {
 	})
 }
 
-// recent are the newest requests that somebody may ask about: those that were woken for, or failed.
+// recent holds the newest requests that somebody may ask about: those that woke a machine, were replayed or failed.
 type recent struct {
 	mu   sync.Mutex
-	list []Access
+	list []api.ProxiedRequest
 	next int
 }
 
 const maxRecent = 1024
 
-func (r *recent) put(a Access) {
+func (r *recent) put(a api.ProxiedRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.list) < maxRecent {
@@ -168,8 +144,9 @@ func (r *recent) put(a Access) {
 	r.next = (r.next + 1) % maxRecent
 }
 
-// Request returns what is known of a request that was woken for, or failed, a while ago at the most.
-func (p *Proxy) Request(id string) (Access, bool) {
+// Recent returns a request that woke a machine, was replayed or failed, by its id, while it is among the newest 1,024 of
+// these.
+func (p *Proxy) Recent(id string) (api.ProxiedRequest, bool) {
 	p.recent.mu.Lock()
 	defer p.recent.mu.Unlock()
 	for _, a := range p.recent.list {
@@ -177,5 +154,5 @@ func (p *Proxy) Request(id string) (Access, bool) {
 			return a, true
 		}
 	}
-	return Access{}, false
+	return api.ProxiedRequest{}, false
 }

@@ -52,9 +52,3 @@ func (p *Proxy) Usage() api.ProxyUsage {
 	}
 	return out
 }
-
-// Recent returns what is kept of a request: see Request.
-func (p *Proxy) Recent(id string) (api.ProxiedRequest, bool) {
-	a, known := p.Request(id)
-	return api.ProxiedRequest(a), known
-}

@@ -70,9 +70,10 @@ func (r Row) Text() string {
 
 // timed makes a row of durations. met judges its p50 and its floor's, in milliseconds.
 func timed(name string, took, floors []time.Duration, want string, met func(p50, floor float64) bool) Row {
-	p50, p99, floor := quantile(took, 0.5), quantile(took, 0.99), quantile(floors, 0.5)
+	p50, p99, floor := bench.Quantile(took, 0.5), bench.Quantile(took, 0.99), math.NaN()
 	r := Row{Name: name, N: len(took), P50: &p50, P99: &p99, Want: want}
 	if len(floors) > 0 {
+		floor = bench.Quantile(floors, 0.5)
 		ratio := p50 / floor
 		r.Floor, r.Ratio = &floor, &ratio
 	}
@@ -80,15 +81,6 @@ func timed(name string, took, floors []time.Duration, want string, met func(p50,
 		r.Met = new(met(p50, floor))
 	}
 	return r
-}
-
-// quantile returns a quantile in milliseconds.
-func quantile(ds []time.Duration, q float64) float64 {
-	if len(ds) == 0 {
-		return math.NaN()
-	}
-	s := slices.Sorted(slices.Values(ds))
-	return float64(s[min(len(s)-1, int(q*float64(len(s))))]) / 1e6
 }
 
 // rig is a souk that is measured, and what it is measured against.

@@ -2,6 +2,8 @@
 package bench
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,4 +70,14 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchChurn(c), cmdBenchSoak(c), cmdBenchRestart(c),
 		cmdBenchPlace(c), cmdBenchFloods(c), cmdBenchContainer(c), cmdBenchWake(c), cmdBenchProxy(c),
 	)
+}
+
+// checkRows refuses a row in --only that does not exist.
+func checkRows(only, rows []string) error {
+	for _, name := range only {
+		if !slices.Contains(rows, name) {
+			return cli.Usagef("--only names %q, which is no row; there are %s", name, strings.Join(rows, ", "))
+		}
+	}
+	return nil
 }

@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/bench/container"
@@ -41,11 +38,8 @@ func cmdBenchContainer(c *cli.Env) *cobra.Command {
 		if o.N < 1 || o.Many < 1 || o.PullMB < 1 {
 			return cli.Usagef("--n, --containers and --pull are at least 1")
 		}
-		for _, name := range o.Only {
-			if !slices.Contains(container.Rows(), name) {
-				return cli.Usagef("--only names %q, which is no row; there are %s", name,
-					strings.Join(container.Rows(), ", "))
-			}
+		if err := checkRows(o.Only, container.Rows()); err != nil {
+			return err
 		}
 		return container.Run(cmd.Context(), o, &reporter{c: c, head: container.Head()})
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +36,8 @@ func cmdBenchWake(c *cli.Env) *cobra.Command {
 		if o.N < 1 || o.Burst < 1 || o.Apps < 1 {
 			return cli.Usagef("--n, --burst and --apps are at least 1")
 		}
-		for _, name := range o.Only {
-			if !slices.Contains(request.WakeRows(), name) {
-				return cli.Usagef("--only names %q, which is no row; there are %s", name,
-					strings.Join(request.WakeRows(), ", "))
-			}
+		if err := checkRows(o.Only, request.WakeRows()); err != nil {
+			return err
 		}
 		return request.Wake(cmd.Context(), o, &reporter{c: c, head: request.WakeHead()})
 	}
