@@ -2,6 +2,7 @@ package machines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -58,8 +59,11 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	}
 	name, number, found := strings.Cut(o.http, ":")
 	port, err := strconv.Atoi(number)
-	if !found || err != nil || port < 1 || port > 65535 {
+	if !found || err != nil && !errors.Is(err, strconv.ErrRange) {
 		return cli.Usagef("--http is written [NAME]:PORT, such as :8080 or shop:8080, not %q", o.http)
+	}
+	if port < 1 || port > 65535 {
+		return cli.Usagef("--http names port %s; a port is 1 to 65535", number)
 	}
 	if name == "" && app == "default" {
 		name = l.Name
@@ -118,7 +122,7 @@ func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (lis
 	return list
 }
 
-// urlOf returns the first URL by which a machine is reached; "": there is none.
+// urlOf returns the first URL of a machine's services, or "".
 func urlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
 	for _, s := range servicesOf(ctx, cl, m) {
 		for _, u := range s.URLs {

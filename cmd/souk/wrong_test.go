@@ -64,6 +64,7 @@ souk port-forward web 8080
 souk explain
 souk services a b
 souk run --http 8080 -- /bin/true
+souk run --http :99999 -- /bin/true
 souk run --soft-limit 3 -- /bin/true
 souk cp web:/a web:/b
 souk stop
