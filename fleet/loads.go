@@ -13,9 +13,9 @@ type Load struct {
 	Load    int
 }
 
-// Loads decides which changes of loads are worth telling: those to and from nothing, and those by about two fifths. Of
-// a machine it tells once a second at most, and of all together a hundred times a second, for in a cluster each telling
-// is signed and goes to all members. What is told is what is so then.
+// Loads decides which changes of loads are reported: those to and from zero, and those by about two fifths. It reports a
+// machine once a second at most, and a hundred machines a second in all, because a report is signed and sent to every
+// member. A report carries the load at the time it is sent.
 //
 // Set may be called from many goroutines. Run tells, until its context ends.
 type Loads struct {
@@ -126,8 +126,8 @@ func (l *Loads) take(now time.Time) (list []Load, more bool) {
 	return list, len(left) > 0
 }
 
-// sweep forgets machines without load, once there are many. One that was told of just now is kept, so that it is not
-// told of too often. It is called with the lock.
+// sweep forgets machines without load, once there are many. A machine reported within the last second is kept, or the
+// limit of one report a second would be forgotten with it. The caller holds the lock.
 func (l *Loads) sweep(now time.Time) {
 	if len(l.machines) < l.sweepAt {
 		return

@@ -73,7 +73,7 @@ func TestLoadsAreToldSeldom(t *testing.T) {
 		wait(5 * time.Second)
 		want()
 		l.Set("m", 0)
-		l.Set("m", 11) // as it was, before anybody was told
+		l.Set("m", 11) // back to the reported value before a report was due
 		wait(5 * time.Second)
 		l.Set("m", 0)
 		want("11s m=0")

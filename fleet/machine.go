@@ -21,12 +21,12 @@ type Machine struct {
 	Region   cluster.Region
 	Apart    bool // it has an address of its own, and is not at that of its worker's host
 
-	// What a proxy reads.
+	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
 	Failing  bool              // a check that requests depend on does not pass
 	Cordoned bool              // no request goes there
-	// Load is how many requests or connections its worker's proxy has under way there, as it last told: it is told
-	// again when it has changed by much. See Loads.
+	// Load is the number of requests or connections in flight from its worker's proxy to it, as last reported; see
+	// Loads.
 	Load int
 
 	// Granted is when a grant of this process was answered whose machine the worker has not told of yet. Zero: it has.

@@ -90,8 +90,8 @@ func sameOutside(a, b *Machine) bool {
 	return len(a.Services) == 0 || &a.Services[0] == &b.Services[0] || slices.Equal(outsideOf(a), outsideOf(b))
 }
 
-// AppOfHost returns the app some machine of which says that requests for a host are its own. Where several apps do, as
-// can be for a while after a cut, it is the first by name.
+// AppOfHost returns the app whose machines claim a host name. Several apps may claim one for a while after a partition;
+// then the first by name gets it.
 func (s *Snapshot) AppOfHost(host string) (app string, ok bool) {
 	if host == "" {
 		return "", false

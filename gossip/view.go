@@ -32,7 +32,7 @@ type Machine struct {
 	Port      uint16           `json:"port,omitempty"`  // of its first service, for members of the version before
 	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
 
-	// What a proxy reads; see package fleet.
+	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`
 	Failing  bool              `json:"failing,omitempty"`
 	Cordoned bool              `json:"cordoned,omitempty"`

@@ -206,7 +206,7 @@ func (p *picture) requests() string {
 		return ""
 	}
 	n := p.now.Proxy.Requests - p.last.Proxy.Requests
-	if p.now.Proxy.Requests < p.last.Proxy.Requests { // it was started anew
+	if p.now.Proxy.Requests < p.last.Proxy.Requests { // it has restarted, and counts from zero
 		n = p.now.Proxy.Requests
 	}
 	text := fmt.Sprintf(", %.0f requests/s", float64(n)/p.now.At.Sub(p.last.At).Seconds())

@@ -155,9 +155,9 @@ func Restart(c *cli.Env) *cobra.Command {
 func Suspend(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "suspend MACHINE...", Short: "Freeze machines, memory and all; start thaws them",
-		Long: "Freeze machines, memory and all; start thaws them. With --to-disk the memory is written to disk and " +
-			"given back, where that can be: a container by runsc with --network none. Else it stays where it is, and " +
-			"the machine's newest event says why (souk events). What is on disk outlives a boot of its host.",
+		Long: "Freeze machines, memory and all; start thaws them. With --to-disk a container of runsc with " +
+			"--network none is written to disk and its memory freed; it survives a reboot of its host. Any other " +
+			"machine stays in memory, and its newest event says why (souk events).",
 		Example: "  souk suspend web\n  souk suspend --to-disk web\n  souk start web"}
 	toDisk := false
 	act := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {

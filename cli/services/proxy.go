@@ -118,8 +118,8 @@ func carry(ctx context.Context, cl *client.Client, f forwarding, conn net.Conn) 
 	return err
 }
 
-// local is a connection of this host, of which nothing but its reads is to be used.
+// local hides all of a connection but Read.
 type local struct{ conn net.Conn }
 
-// Read reads what comes. A connection that is broken off has ended, too.
+// Read reads from the connection.
 func (l local) Read(p []byte) (int, error) { return l.conn.Read(p) }
