@@ -28,6 +28,8 @@ func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 		next = *w
 	}
 	next.Record, next.Reported, next.Heard = &rec, true, e.now
+	next.granted = slices.DeleteFunc(slices.Clone(next.granted),
+		func(m *Machine) bool { return !e.f.next.onlyGranted(m) })
 	if next.epoch != epoch {
 		e.f.picker.remove(rec.Worker) // or it would compare versions of two lives
 		next.epoch = epoch

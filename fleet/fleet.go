@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,8 +134,9 @@ func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 }
 
 // Granted enters a machine that a worker has just made for a request, where the worker has not told of it by itself
-// yet. The index counts the request as taken until the worker's next record. Should both the record have come and the
-// machine not, the request counts twice until then: that costs at most a worse choice.
+// yet. The index counts the request as taken until the worker's next record, and Snapshot.View the machine as one of
+// its app until the worker tells of it: else creates in a row would all be placed as if none had come before. Should the
+// record have come and the machine not, it counts twice until then: that costs at most a worse choice.
 func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 	if m == nil || m.Worker == "" {
 		return
@@ -147,6 +149,11 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 		x.Granted = e.now
 		e.enter(&x)
 		f.granted = append(f.granted, &x)
+		if w, known := e.worker(m.Worker); known {
+			next := *w
+			next.granted = append(slices.Clip(w.granted), &x)
+			e.put(&next)
+		}
 		f.picker.reserve(m.Worker, r)
 	})
 }

@@ -93,7 +93,7 @@ func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
 	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
 		t.Fatalf("%+v", w.Record)
 	}
-	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 12), 1) }) // late, of the life before
+	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 2), 1) }) // late, of the life before
 	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
 		t.Fatalf("%+v", w.Record)
 	}
@@ -292,6 +292,61 @@ func TestAGrantIsTaken(t *testing.T) {
 		seen[w] = true
 		f.Granted(&machine.Machine{ID: r.Machine, App: "a", Name: r.Machine, Worker: w}, r)
 	}
+}
+
+// TestAGrantCountsInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
+// minute at most. The records that workers told are as they were.
+func TestAGrantCountsInTheView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet.New()
+		join(f, "w1", "w2")
+		told := map[string]int{"a": 3}
+		rec := record("w1", 2)
+		rec.Apps = told
+		f.Update(func(e *fleet.Edit) { e.Record(rec, 1) })
+		apps := func() string {
+			v := f.Snapshot().View()
+			return fmt.Sprint(v.Workers[0].Apps, v.Workers[0].Machines, v.Workers[1].Apps, v.Workers[1].Machines)
+		}
+		grant := func(id, app string, w cluster.WorkerID) {
+			f.Granted(&machine.Machine{ID: id, App: app, Worker: w}, &placement.Request{App: app, Machine: id})
+		}
+		for i, step := range []struct {
+			do   func()
+			want string
+		}{
+			{func() {}, "map[a:3] 0 map[] 0"},
+			{func() {
+				grant("m1", "a", "w1")
+				grant("m2", "b", "w1")
+				grant("m3", "a", "w2")
+			}, "map[a:4 b:1] 2 map[a:1] 1"},
+			{func() { grant("m4", "a", "w2") }, "map[a:4 b:1] 2 map[a:2] 2"},
+			{func() { f.Update(func(e *fleet.Edit) { e.Gone("w2", "m3") }) }, "map[a:4 b:1] 2 map[a:1] 1"},
+			{func() {
+				next := record("w1", 3) // made before the grants
+				next.Apps = map[string]int{"a": 3}
+				f.Update(func(e *fleet.Edit) { e.Record(next, 1) })
+			}, "map[a:4 b:1] 2 map[a:1] 1"},
+			{func() {
+				next := record("w1", 4)
+				next.Apps, next.Machines = map[string]int{"a": 4, "b": 1}, 5
+				f.Update(func(e *fleet.Edit) {
+					e.Record(next, 1)
+					e.Machine(fleet.Machine{ID: "m1", App: "a", Worker: "w1"})
+					e.Machine(fleet.Machine{ID: "m2", App: "b", Worker: "w1"})
+				})
+			}, "map[a:4 b:1] 5 map[a:1] 1"},
+			{func() { <-time.After(time.Minute); join(f, "w3") }, "map[a:4 b:1] 5 map[] 0"},
+		} {
+			if step.do(); apps() != step.want {
+				t.Errorf("step %d: %s, want %s", i, apps(), step.want)
+			}
+		}
+		if len(told) != 1 || told["a"] != 3 {
+			t.Errorf("the record that was told is %v now", told)
+		}
+	})
 }
 
 // TestAChangeCopiesLittle: what one change costs does not follow the number of workers and machines.

@@ -65,18 +65,25 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 // Regions lists the regions of the workers that are ready, sorted.
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
-// View returns the records of the workers that are ready, as they are known now. The first call on a snapshot copies
-// all of them: who places one machine among many workers asks Fleet.Pick instead.
+// View returns the records of the workers that are ready, as they are known now, with the
+// machines that Fleet.Granted entered and they have not told of. The first call on a snapshot copies all of them: who places one machine among many workers asks Fleet.Pick
+// instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)
 		for w := range s.Workers() {
 			if w.Ready() {
-				s.view = append(s.view, w.ranked())
+				s.view = append(s.view, w.counted(s.onlyGranted))
 			}
 		}
 	})
 	return cluster.View{Workers: s.view[:len(s.view):len(s.view)], At: time.Now()}
+}
+
+// onlyGranted reports whether a machine is there and known by its grant alone.
+func (p *picture) onlyGranted(m *Machine) bool {
+	now, there := p.machines.Get(m)
+	return there && now == m && !m.expired()
 }
 
 // Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that

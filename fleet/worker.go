@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -18,7 +19,8 @@ type Worker struct {
 	Heard time.Time // when Record came
 	Own   bool      // it is a worker of this process
 
-	epoch uint64 // of its records: see Edit.Record
+	epoch   uint64     // of its records: see Edit.Record
+	granted []*Machine // entered by Fleet.Granted; some may have been told of since
 }
 
 // Reachable reports whether the worker can be asked for something with hope of an answer.
@@ -31,6 +33,26 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
+
+// counted returns the record as requests are ranked by it, with those of the machines granted that still says are known
+// by their grants alone. What these use is left out: a worker that seems full and is not would not be asked.
+func (w *Worker) counted(still func(*Machine) bool) cluster.Record {
+	rec, copied := w.ranked(), false
+	for _, m := range w.granted {
+		if !still(m) {
+			continue
+		}
+		if !copied {
+			rec.Apps, copied = maps.Clone(rec.Apps), true
+		}
+		if rec.Apps == nil {
+			rec.Apps = map[string]int{}
+		}
+		rec.Apps[m.App]++
+		rec.Machines++
+	}
+	return rec
+}
 
 // ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
 // changes there is told at once, so its record does not age.
